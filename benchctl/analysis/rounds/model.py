@@ -156,7 +156,7 @@ def _setting(settings: dict[str, Any]) -> str:
 LEAST_R2 = 0.9
 MOST_RESIDUAL = 0.15
 CLOSE = 0.10
-"""A forecast with at most this error, as a share of the measured speed-up, holds whatever the interval."""
+"""Most by which a forecast that holds may miss the tokens of a round, and its cost: two errors could cancel."""
 
 
 @dataclass(frozen=True)
@@ -237,7 +237,9 @@ def forecast(held_out: DepthCost, others: Sequence[DepthCost]) -> tuple[Forecast
     predicted = (tokens + plain) / (cost + plain)
     error = predicted / held_out.measured - 1
     ends = held_out.interval
-    holds = abs(error) <= CLOSE or (ends is not None and ends.low <= predicted <= ends.high)
+    near_it = abs(error) <= CLOSE or (ends is not None and ends.low <= predicted <= ends.high)
+    parts_hold = max(abs(tokens / held_out.tokens - 1), abs(cost / held_out.round_cost - 1)) <= CLOSE
+    holds = near_it and parts_hold
     parts = held_out.parts_cost
     return Forecast(
         arm=held_out.arm,

@@ -114,7 +114,8 @@ class Forecast(Result):
     """The speed-up from the separately timed parts of the arm's own rounds: nothing is fitted, and what is left over is
     missing."""
     holds: bool
-    """Whether it is within 10 % of the measured speed-up or within its interval."""
+    """Whether it is within 10 % of the measured speed-up or within its interval, and both the tokens of a round and its
+    cost within 10 % of what was measured."""
     why: str | None
     """Why it does not hold, in a sentence."""
 

@@ -127,7 +127,11 @@ class Need(Result):
     tokens: float | None
     """A round; `None` where the curve does not cross 1."""
     alpha: float | None
-    outcome: Literal["crosses", "always pays", "never pays", "not measured"]
+    alpha_low: float | None = None
+    alpha_high: float | None = None
+    """The same of a curve through the upper, and of one through the lower ends of the intervals."""
+    outcome: Literal["crosses", "always pays", "never pays", "undecided", "not measured"]
+    """Of crosses, always and never: what the intervals of the points allow, over all claims of the run."""
     by_model: float | None = None
     """The α that the cost of the real draft's rounds requires; `None` where none is enough, or it is not known."""
     model_says: Literal["crosses", "never pays", "not known"] = "not known"
@@ -186,7 +190,7 @@ def measured_arms(analysis: Analysis, manifest: Manifest | None) -> list[Measure
                 depth=depth,
                 tokens=accepted.acceptance_length,
                 speedup=speed.pooled,
-                interval=speed.interval,
+                interval=(speed.simultaneous if arm.name in synthetic else None) or speed.interval,
                 needs_alpha=cost.break_even_alpha,
                 cost_known=cost.overhead is not None,
             )
@@ -288,33 +292,52 @@ def _need(depth: int, curve: Sequence[Point], drafts: Sequence[Measured]) -> Nee
     if len(curve) < 2:
         return Need.model_validate({**values, "tokens": None, "alpha": None, "outcome": "not measured",
                                     "sentence": f"Depth {depth}: fewer than two points were measured."})  # fmt: skip
-    tokens = _crossing(curve)
-    if tokens is not None:
-        alpha = alpha_for(min(tokens, depth + 1.0), depth) or 0.0
-        sentence = f"Depth {depth} breaks even at α {percent(alpha)} ({tokens:.2f} tokens per round)"
-        outcome = "crosses"
-    elif curve[0].speedup >= 1:
-        alpha, outcome = None, "always pays"
-        sentence = f"Depth {depth} pays at every measured acceptance"
+    outcome = _outcome(curve)
+    tokens = _crossing([(point.tokens, point.speedup) for point in curve])
+    highs = _crossing([(point.tokens, point.interval.high) for point in curve if point.interval])
+    lows = _crossing([(point.tokens, point.interval.low) for point in curve if point.interval])
+    if outcome != "crosses" or tokens is None or highs is None or lows is None:
+        sentence = f"Depth {depth} {_without_crossing(outcome, curve)}"
+        crossing: dict[str, float | None] = {"tokens": None, "alpha": None}
     else:
-        alpha, outcome = None, "never pays"
-        top = curve[-1]
-        all_kept = (
-            "even where every draft token is accepted" if top.alpha >= ALL_ACCEPTED else f"up to α {percent(top.alpha)}"
-        )
-        sentence = f"Depth {depth} does not pay here, {all_kept}: {top.speedup:.2f}×"
+        alpha, low, high = (alpha_for(min(at, depth + 1.0), depth) or 0.0 for at in (tokens, highs, lows))
+        ends = f"{percent(low)} to {percent(high)}; {tokens:.2f} tokens per round"
+        sentence = f"Depth {depth} breaks even at α {percent(alpha)} ({ends})"
+        crossing = {"tokens": tokens, "alpha": alpha, "alpha_low": low, "alpha_high": high}
     if measured is not None:
         sentence += f"; the real draft's α is {percent(measured)}"
-    return Need.model_validate(
-        {**values, "tokens": tokens, "alpha": alpha, "outcome": outcome, "sentence": f"{sentence}."}
-    )
+    return Need.model_validate({**values, **crossing, "outcome": outcome, "sentence": f"{sentence}."})
 
 
-def _crossing(curve: Sequence[Point]) -> float | None:
-    """Return where the speed-up reaches 1, in tokens per round."""
-    for left, right in pairwise(curve):
-        if left.speedup < 1 <= right.speedup:
-            return left.tokens + (1 - left.speedup) / (right.speedup - left.speedup) * (right.tokens - left.tokens)
+def _outcome(curve: Sequence[Point]) -> Literal["crosses", "always pays", "never pays", "undecided"]:
+    """Return what the intervals of the points allow to say; without intervals, as of a single block, nothing."""
+    faster = [point.interval is not None and point.interval.low > 1 for point in curve]
+    slower = [point.interval is not None and point.interval.high < 1 for point in curve]
+    if all(faster):
+        return "always pays"
+    if all(slower):
+        return "never pays"
+    return "crosses" if True in slower and True in faster[slower.index(True) :] else "undecided"
+
+
+def _without_crossing(outcome: str, curve: Sequence[Point]) -> str:
+    """Return the predicate of the sentence of a depth that is not shown to cross 1."""
+    if outcome == "always pays":
+        return "pays at every measured acceptance"
+    top, speeds = curve[-1], [point.speedup for point in curve]
+    if outcome == "never pays":
+        accepted = "even where every draft token is accepted" if top.alpha >= ALL_ACCEPTED else "up to α "
+        accepted += "" if top.alpha >= ALL_ACCEPTED else percent(top.alpha)
+        return f"does not pay here, {accepted}: {top.speedup:.2f}×"
+    between = f"{min(speeds):.2f} to {max(speeds):.2f}×"
+    return f"is undecided: {between} up to α {percent(top.alpha)}, not all shown to lie on one side of 1, nor on both"
+
+
+def _crossing(curve: Sequence[tuple[float, float]]) -> float | None:
+    """Return where the speed-up of a curve of (tokens per round, speed-up) reaches 1, in tokens per round."""
+    for (left_tokens, left), (right_tokens, right) in pairwise(curve):
+        if left < 1 <= right:
+            return left_tokens + (1 - left) / (right - left) * (right_tokens - left_tokens)
     return None
 
 

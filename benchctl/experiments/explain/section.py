@@ -27,7 +27,12 @@ _KINDS = {
     "draft": "real draft",
     "reference": "reference (inferred)",
 }
-_OUTCOMES = {"always pays": "always pays", "never pays": "never pays", "not measured": numbers.ABSENT}
+_OUTCOMES = {
+    "always pays": "always pays",
+    "never pays": "never pays",
+    "undecided": "undecided",
+    "not measured": numbers.ABSENT,
+}
 
 
 def needs_table(found: BreakEven) -> Table[Need]:
@@ -40,8 +45,9 @@ def needs_table(found: BreakEven) -> Table[Need]:
             numeric(
                 "Break-even α, measured",
                 "alpha",
-                cell=lambda row: _OUTCOMES.get(row.outcome) or numbers.percent(row.alpha),
-                explain="acceptance of one draft token at which the curve of synthetic acceptance crosses 1.",
+                cell=lambda row: _OUTCOMES.get(row.outcome) or _with_range(row),
+                explain="acceptance of one draft token at which the curve of synthetic acceptance crosses 1, and where "
+                "curves through the ends of the 95 % intervals do.",
             ),
             numeric("Tokens per round", "tokens", numbers.decimal),
             numeric(
@@ -51,10 +57,18 @@ def needs_table(found: BreakEven) -> Table[Need]:
                 explain="the same, from the cost of the real draft's rounds (inferred).",
             ),
             numeric("Real draft's α", "measured", numbers.percent),
+            for_programs("alpha_low"),
+            for_programs("alpha_high"),
             for_programs("outcome"),
         ),
         found.needs,
     )
+
+
+def _with_range(need: Need) -> str:
+    if need.alpha_low is None or need.alpha_high is None:
+        return numbers.percent(need.alpha)
+    return f"{numbers.percent(need.alpha)} ({numbers.percent(need.alpha_low)} to {numbers.percent(need.alpha_high)})"
 
 
 def points_table(found: BreakEven) -> Table[Point]:

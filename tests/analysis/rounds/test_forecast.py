@@ -82,6 +82,18 @@ def test_a_forecast_within_the_interval_holds() -> None:
     assert found.holds
 
 
+def test_errors_of_tokens_and_cost_that_cancel_do_not_hold() -> None:
+    """A fourth too many tokens at a fourth too high a cost give the right speed-up, by chance."""
+    others = [arm(2), arm(4), arm(8)]
+    fair, _ = forecast(arm(6), others)
+    assert fair is not None
+    found, _ = forecast(arm(6, cost=4.2 / 1.25, tokens=fair.tokens / 1.25, measured=fair.predicted), others)
+    assert found is not None
+    assert found.error == pytest.approx(0.0)
+    assert not found.holds
+    assert found.why is not None and "a round costs" in found.why and "a round yields" in found.why
+
+
 def test_steps_without_a_draft_count_on_both_sides() -> None:
     others = [arm(depth, undrafted=0.5) for depth in (2, 4, 8)]
     found, _ = forecast(arm(6), others)

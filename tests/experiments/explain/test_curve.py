@@ -11,7 +11,8 @@ from benchctl.experiments.explain.curve import BreakEven, Measured, Reference, f
 
 
 def arm(name: str, tokens: float | None, speedup: float | None, *, depth: int = 4, **more: Any) -> Measured:
-    values = {"synthetic": name.startswith("synth"), "interval": None, "needs_alpha": None, "cost_known": False}
+    ends = None if speedup is None else Interval(low=speedup / 1.02, high=speedup * 1.02, method="")
+    values = {"synthetic": name.startswith("synth"), "interval": ends, "needs_alpha": None, "cost_known": False}
     return Measured(name=name, depth=depth, tokens=tokens, speedup=speedup, **(values | more))
 
 
@@ -30,7 +31,23 @@ def test_where_it_breaks_even() -> None:
     assert need.outcome == "crosses"
     assert need.tokens == pytest.approx(2.5)
     assert need.alpha == pytest.approx(0.645, abs=0.001)  # 1 + α + α² + α³ + α⁴ = 2.5
-    assert need.sentence == "Depth 4 breaks even at α 64.4 % (2.50 tokens per round)."
+    ends = [need.alpha_low or 0.0, need.alpha or 0.0, need.alpha_high or 0.0]
+    assert ends == sorted(set(ends)), "the range is around the crossing"
+    assert ends == pytest.approx([0.645] * 3, abs=0.02)
+    assert "breaks even at α 64.4 %" in need.sentence and "2.50 tokens per round" in need.sentence
+
+
+def wide(name: str, tokens: float, speedup: float) -> Measured:
+    return arm(name, tokens, speedup, interval=Interval(low=speedup / 1.12, high=speedup * 1.12, method=""))
+
+
+def test_nothing_is_said_that_the_intervals_do_not_show() -> None:
+    """A flat curve near 1 with intervals of 12 % neither always pays, nor never, nor breaks even anywhere."""
+    for speeds in ((1.0, 1.02, 1.05), (0.97, 0.99, 0.98), (0.8, 1.0, 1.05), (0.95, 1.1, 1.3)):
+        (need,) = found(*(wide(f"synth_{place}", 1.0 + place, speed) for place, speed in enumerate(speeds))).needs
+        assert (need.outcome, need.tokens, need.alpha, need.alpha_low) == ("undecided", None, None, None)
+    one_block = [arm(f"synth_{place}", 1.0 + place, speed, interval=None) for place, speed in enumerate((0.5, 2.0))]
+    assert found(*one_block).needs[0].outcome == "undecided"
 
 
 def test_a_depth_that_never_pays_and_one_that_always_does() -> None:
