@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -40,6 +41,9 @@ arm's drafts were rejected (`ArmAnswers.rejecting`) is not known. With deliberat
 and at 20 to 38 % on a real pair (14 to 21 %): near-ties are rejected more often than other places. A larger value would
 overstate the power."""
 ROUNDS = 500
+"""Simulated arms with such a fault."""
+BEYOND = 10
+"""Draws without a fault beyond the threshold that the power is for; the extreme of a few would be chance."""
 OFTEN = ENOUGH_POWER
 """The power for which the number of prompts is given."""
 TIMES = (2, 4, 8, 16, 32, 64)
@@ -294,7 +298,7 @@ def find_power(noise: Noise, places: Places, nats: float, *, level: float, propo
     if noise.silent:
         return _of_a_silent_engine(places, nats, proposed)
     rng = np.random.default_rng(seed)
-    first = _chance(noise, near, nats, level, proposed, rng)
+    first = _chance(noise, near, nats, level, proposed, rng, draws=math.ceil(BEYOND / level))
     if first >= OFTEN or not len(near.margins):
         return Power(nats, first, 1 if first >= OFTEN else None)
     for times in TIMES:
@@ -305,10 +309,20 @@ def find_power(noise: Noise, places: Places, nats: float, *, level: float, propo
     return Power(nats, first, None)
 
 
-def _chance(noise: Noise, near: Places, nats: float, level: float, proposed: float, rng: np.random.Generator) -> float:
+def _chance(
+    noise: Noise,
+    near: Places,
+    nats: float,
+    level: float,
+    proposed: float,
+    rng: np.random.Generator,
+    *,
+    draws: int | None = None,
+) -> float:
+    """Return the power at these places. `draws`: without a fault, for the threshold; few serve to count prompts."""
     simulation = Simulation(noise, near, rng)
     rounds = max(200, min(ROUNDS, 4_000_000 // max(1, len(near.margins))))
-    null = null_statistics(simulation, near.margins, rounds)
+    null = null_statistics(simulation, near.margins, draws or rounds)
     limit = np.quantile(null, 1 - level, method="higher")
     swapped = (near.margins <= nats) & (rng.random((rounds, len(near.margins))) < proposed)
     own = noise.tail.chance_above(near.margins)[np.newaxis]

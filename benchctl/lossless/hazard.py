@@ -34,6 +34,8 @@ LEAST_CHANCE = 0.01
 """Smaller chances are set to this: else the rarest places, which hardly any fault reaches, would dominate."""
 FIRST_ROUND, SECOND_ROUND = 1_000, 19_999
 """Simulations; the second number only where the first could be significant."""
+SAMPLES = 1_000
+"""Samples of answers that chances are estimated from again; simulations take them in turn."""
 CHUNK = 2_000_000
 """Numbers that are simulated at a time."""
 
@@ -145,8 +147,12 @@ class Simulation:
         return fit_tail(np.concatenate(parts))
 
     def chances(self, rows: int) -> Floats:
-        """Return (rows, places): the chances of a flip, each row by another sample of answers."""
-        return np.stack([self.another_tail().chance_above(self._places.margins) for _ in range(rows)])
+        """Return (rows, places): the chances of a flip, each row by one of many samples of answers."""
+        return self._chances[self._rng.integers(len(self._chances), size=rows)]
+
+    @cached_property
+    def _chances(self) -> Floats:
+        return np.stack([self.another_tail().chance_above(self._places.margins) for _ in range(SAMPLES)])
 
 
 def null_statistics(simulation: Simulation, margins: Floats, rounds: int) -> Floats:
