@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchctl.engines.common.completion_stream import CompletionReader
+from benchctl.engines.common.drafts import step_ledger as vllm_ledger
 from benchctl.engines.common.http import HttpClient, Reply
 from benchctl.engines.common.metrics import Counters, Tally, read_counters, read_total, since
 from benchctl.engines.common.values import decode
@@ -35,7 +36,6 @@ from benchctl.engines.transformers import server as transformers_server
 from benchctl.engines.transformers.server import _ledger as transformers_ledger
 from benchctl.engines.vllm import server as vllm_server
 from benchctl.engines.vllm.attest import contradictions, tokens_a_step
-from benchctl.engines.vllm.attest import make_ledger as vllm_ledger
 from benchctl.engines.vllm.score import _scores as vllm_scores
 from tests.engines.cells import read
 from tests.fuzz import SEEN, VALUES, changed, fuzzed, mistaken, outcome, places, spoilt, told

@@ -27,6 +27,7 @@ import pytest
 from benchctl.engines.base import Ledger
 from benchctl.engines.common import programs, wire
 from benchctl.engines.common.completion_stream import CompletionReader, StreamedAnswer
+from benchctl.engines.common.drafts import step_ledger as vllm_ledger
 from benchctl.engines.common.http import HttpClient
 from benchctl.engines.common.log import read_log
 from benchctl.engines.common.metrics import read_counters, read_total
@@ -45,7 +46,6 @@ from benchctl.engines.sglang.attest import make_ledger as sglang_ledger
 from benchctl.engines.sglang.server import GenerateReader
 from benchctl.engines.transformers import server as transformers_server
 from benchctl.engines.vllm import server as vllm_server
-from benchctl.engines.vllm.attest import make_ledger as vllm_ledger
 from benchctl.engines.vllm.attest import tokens_a_step
 from benchctl.errors import EngineError
 from tests.engines.cells import read

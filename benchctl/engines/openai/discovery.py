@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 from benchctl.engines.base import Ledger
 from benchctl.engines.common.completion_stream import StreamedAnswer
+from benchctl.engines.common.drafts import Drafts
 from benchctl.engines.common.endpoint import MetricsReading, Pages, Recognised, ServerFamily, short_line
 from benchctl.engines.common.http import HttpClient
 from benchctl.engines.common.metrics import Counters
@@ -141,14 +142,15 @@ def endpoint_ledger(
     before: MetricsReading | None,
     after: MetricsReading | None,
     n_predicted: int,
+    drafts: Drafts | None,
 ) -> Ledger:
-    """Return the ledger of one answer.
+    """Return the ledger of one answer: of a server that is not recognised, the drafts that its shape shows.
 
     `before` and `after` are readings of the shared counters, `None` where there are none or several requests are in
     flight. They count only where they moved by exactly this answer's tokens: else other clients were served as well.
     """
     if endpoint.reader is None:
-        return Ledger()
+        return Ledger() if drafts is None else drafts.ledger
     ours = alone(before, after, n_predicted)
     earlier = before.counters if ours and before else Counters()
     later = after.counters if ours and after else Counters()

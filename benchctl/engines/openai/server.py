@@ -14,6 +14,7 @@ from typing import Any
 
 from benchctl.engines.base import Attestation, Completion, Progress, Rendered
 from benchctl.engines.common.completion_stream import CompletionReader, StreamedAnswer, piece_of
+from benchctl.engines.common.drafts import Drafts, contradictions, read_drafts
 from benchctl.engines.common.endpoint import MetricsReading
 from benchctl.engines.common.http import HttpClient
 from benchctl.engines.common.log import log_tail
@@ -71,6 +72,9 @@ class EndpointServer:
         self._tokenizes = not terms.overlapping
         """Whether text may be counted in tokens between two answers, and the endpoint has done it so far."""
         self._tally = Tally()
+        self._shapes: dict[str, None] = {}
+        """Of drafts in answers, in the order in which they were found."""
+        self._contradictions: list[str] = []
         self._first = self._last = discover(client, address)
         self._may_return_ids = self._first.family != "vllm"
         """Whether a request that is not streamed may bring the ids that a stream lacks."""
@@ -135,7 +139,8 @@ class EndpointServer:
             )
         after = self._counted(before, n_predicted)
         first_tokens = self._first_tokens(answer, n_predicted)
-        ledger = endpoint_ledger(self._first, answer, before, after, n_predicted)
+        drafts = self._drafts(answer, n_predicted)
+        ledger = endpoint_ledger(self._first, answer, before, after, n_predicted, drafts)
         self._tally.add(n_predicted, ledger)
         self._shared += before is not None and after is not None and not alone(before, after, n_predicted)
         self._cached += _was_cached(answer)
@@ -158,6 +163,15 @@ class EndpointServer:
             ledger=ledger,
             token_gap=None if whole else f"the endpoint returned {len(answer.ids)} of {n_predicted} token ids",
         )
+
+    def _drafts(self, answer: StreamedAnswer, n_predicted: int) -> Drafts | None:
+        """Read the answer's drafts by its shape, and keep what was found and what contradicts itself."""
+        known = any("`timings`" in shape for shape in self._shapes)
+        found = read_drafts(answer.extra, answer.usage, silent_is_none=known)
+        if found is not None:
+            self._shapes[found.shape] = None
+            self._contradictions += contradictions(found, n_predicted)
+        return found
 
     def _first_tokens(self, answer: StreamedAnswer, n_predicted: int) -> int | None:
         """Return how many tokens came first, by the endpoint's own tokenizer where the stream does not show it."""
@@ -216,6 +230,8 @@ class EndpointServer:
                 shared=self._shared,
                 cached=self._cached,
                 only_chat=not self._raw,
+                shapes=tuple(self._shapes),
+                contradictions=tuple(self._contradictions),
             )
         )
         evidence = tuple(self._redact(line) for line in found.evidence)
@@ -316,11 +332,19 @@ class EndpointObserved:
     cached: int = 0
     """Answers whose prompt was partly taken from a cache."""
     only_chat: bool = False
+    shapes: tuple[str, ...] = ()
+    """Of drafts in answers, as `benchctl.engines.common.drafts` reads them."""
+    contradictions: tuple[str, ...] = ()
 
 
 def attest(observed: EndpointObserved) -> Attestation:
     """Return the attestation of a cell."""
     evidence = [*observed.last.evidence, f"draft tokens of our answers: {_rendered(observed.drafted)}"]
+    evidence.append(
+        f"drafts read from {', '.join(observed.shapes)}" if observed.shapes else "drafts in answers: not reported"
+    )
+    if count := len(observed.contradictions):
+        evidence.append(f"contradiction ({count} in all): {observed.contradictions[0]}")
     if observed.shared:
         evidence.append(f"{observed.shared} of {observed.answers} answers shared the endpoint with other requests")
     if observed.cached:

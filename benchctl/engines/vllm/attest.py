@@ -10,9 +10,8 @@ steps without a draft out.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from benchctl.engines.base import Attestation, Ledger
 from benchctl.engines.common.launched_server import (
@@ -23,8 +22,7 @@ from benchctl.engines.common.launched_server import (
     unrequested,
 )
 from benchctl.engines.common.log import READ_THE_LOG, Reason
-from benchctl.engines.common.metrics import DEEPEST, Counters, Tally, reached
-from benchctl.engines.common.values import count_in, counts_in
+from benchctl.engines.common.metrics import Counters, Tally
 
 _RELEVANT = re.compile(
     r"non-default args:|Initializing a V1 LLM engine|speculative|Speculative|core ids=|KV cache size|"
@@ -117,45 +115,6 @@ def _wrong_counts(observed: VllmObserved) -> Reason | None:
 
 
 _A_STEP = re.compile(r"(?:max_num_batched_tokens=|max_num_scheduled_tokens is set to )(\d{1,9})\b")
-
-
-def make_ledger(metrics: Mapping[str, Any]) -> Ledger:
-    """Return the ledger of one answer from its own `metrics`; all `None` where it does not speculate."""
-    figures = metrics.get("speculative_decoding")
-    if not isinstance(figures, dict):
-        return Ledger()
-    steps, drafted = _counts(figures.get("per_step_accepted")), _counts(figures.get("per_step_drafted"))
-    depth = count_in(figures.get("num_spec_tokens"), DEEPEST)
-    accepted_at = drafted_at = None
-    if depth is not None and figures.get("num_spec_steps") == 0:
-        accepted_at = drafted_at = (0,) * depth
-    elif depth is not None and steps is not None and drafted is not None:
-        accepted_at, drafted_at = (_by_position(counts, depth) for counts in (steps, drafted))
-    elif counts := counts_in(figures.get("acceptance_histogram"), 2**53, longest=DEEPEST + 1):
-        accepted_at = reached(counts)
-    return Ledger(
-        drafted=_count(figures, "num_draft_tokens"),
-        accepted=_count(figures, "num_accepted_draft_tokens"),
-        rounds=_count(figures, "num_spec_steps"),
-        drafted_by_position=drafted_at,
-        accepted_by_position=accepted_at,
-    )
-
-
-def _count(figures: Mapping[str, Any], name: str) -> int | None:
-    return count_in(figures.get(name), 2**53)
-
-
-def _counts(values: object) -> list[int] | None:
-    return counts_in(values, 2**53)
-
-
-def _by_position(counts: list[int], depth: int) -> tuple[int, ...]:
-    """Return how many of these counts, one a step, are more than each position below `depth`."""
-    by_count = [0] * (depth + 1)
-    for count in counts:
-        by_count[min(count, depth)] += 1
-    return reached(by_count)
 
 
 def plain_steps(ledger: Ledger, tokens: int, steps: int | None) -> int | None:

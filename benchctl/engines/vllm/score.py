@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchctl.engines.base import Ledger, Scores
+from benchctl.engines.common.drafts import step_ledger
 from benchctl.engines.common.endpoint import (
     EndpointTarget,
     MetricsReading,
@@ -21,7 +22,6 @@ from benchctl.engines.common.endpoint import (
 from benchctl.engines.common.metrics import Counters, since
 from benchctl.engines.common.score import RequestScorer, Target, usable_scores
 from benchctl.engines.common.values import id_named, id_of, logprob_of
-from benchctl.engines.vllm.attest import make_ledger
 from benchctl.engines.vllm.command import MODEL_NAME
 from benchctl.engines.vllm.server import scoring_body
 
@@ -107,7 +107,7 @@ def _recognise(pages: Pages) -> Recognised | None:
 def _ledger(server: Recognised, extra: Mapping[str, Any], before: Counters, after: Counters) -> Ledger:
     del server
     metrics = extra.get("metrics")
-    found = make_ledger(metrics) if isinstance(metrics, dict) else Ledger()
+    found = step_ledger(metrics) if isinstance(metrics, dict) else Ledger()
     if found != Ledger():
         return found
     return since(before, after).ledger()

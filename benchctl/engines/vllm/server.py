@@ -14,6 +14,7 @@ from typing import Any
 
 from benchctl.engines.base import Attestation, Completion, Ledger, Progress, Rendered
 from benchctl.engines.common.completion_stream import CompletionReader, StreamedAnswer
+from benchctl.engines.common.drafts import step_ledger
 from benchctl.engines.common.launched_server import LaunchedServer, check_tools
 from benchctl.engines.common.log import READ_THE_LOG, Cause, Reason, first_reason, read_log
 from benchctl.engines.common.metrics import Counters, read_counters, read_total, since
@@ -26,7 +27,6 @@ from benchctl.engines.vllm.attest import (
     against,
     attest,
     contradictions,
-    make_ledger,
     plain_steps,
     tokens_a_step,
 )
@@ -107,7 +107,7 @@ class VllmServer(LaunchedServer):
             prompt_tokens = self._checked(answer, sampling, len(prompt.token_ids))
         reported = answer.extra.get("metrics")
         metrics = reported if isinstance(reported, dict) else {}
-        ledger = make_ledger(metrics)
+        ledger = step_ledger(metrics)
         tokens = len(answer.ids)
         counted, steps = (None, None) if before is None else self._counted(before, ledger)
         at_once = self._batch is not None and prompt_tokens <= self._batch

@@ -93,6 +93,45 @@ def test_ids_of_vllm_and_its_own_metrics(endpoint: Endpoint, ask: Ask) -> None:
     assert server.attest(8).state == "active"
 
 
+SHAPES = [
+    (
+        {"timings": {"draft_n": 2, "draft_n_accepted": 1}},
+        Ledger(drafted=2, accepted=1),
+        "`timings` (llama.cpp's shape)",
+    ),
+    (
+        {
+            "metrics": {
+                "speculative_decoding": {"num_spec_steps": 1, "num_draft_tokens": 4, "num_accepted_draft_tokens": 2}
+            }
+        },
+        Ledger(drafted=4, accepted=2, rounds=1),
+        "`metrics.speculative_decoding` (vLLM's shape)",
+    ),
+]
+
+
+@pytest.mark.parametrize(("extra", "ledger", "shape"), SHAPES)
+def test_drafts_of_an_unknown_server_are_read_by_shape(
+    endpoint: Endpoint, ask: Ask, extra: dict[str, object], ledger: Ledger, shape: str
+) -> None:
+    script = endpoint()
+    script.extra = extra
+    server = ask(script, speculation=SPECULATION)
+    assert complete(server, server.render(RAW), GREEDY).ledger == ledger
+    found = server.attest(None)
+    assert found.state == "active"
+    assert f"drafts read from {shape}" in found.evidence
+
+
+def test_what_a_server_counts_wrongly_is_named(endpoint: Endpoint, ask: Ask) -> None:
+    script = endpoint()
+    script.extra = {"timings": {"draft_n": 2, "draft_n_accepted": 3}}
+    server = ask(script, speculation=SPECULATION)
+    complete(server, server.render(RAW), GREEDY)
+    assert any("3 accepted tokens of 2 drafted" in line for line in server.attest(None).evidence)
+
+
 def test_shared_counters_speak_only_where_they_moved_by_this_answer(endpoint: Endpoint, ask: Ask) -> None:
     script = endpoint(pages={"/metrics": VLLM_METRICS % (100, 5, 20, 9)})
     server = ask(script, speculation=SPECULATION)

@@ -11,8 +11,9 @@ import pytest
 
 from benchctl.engines.base import Ledger
 from benchctl.engines.common.completion_stream import CompletionReader, StreamedAnswer
+from benchctl.engines.common.drafts import step_ledger
 from benchctl.engines.common.metrics import Counters, Tally, read_counters, read_total, since
-from benchctl.engines.vllm.attest import against, contradictions, drafts_of, make_ledger, plain_steps, tokens_a_step
+from benchctl.engines.vllm.attest import against, contradictions, drafts_of, plain_steps, tokens_a_step
 from tests.engines.cells import read
 
 DATA = Path(__file__).parent / "data"
@@ -29,7 +30,7 @@ def answer() -> StreamedAnswer:
 
 @pytest.fixture(scope="module")
 def ledger(answer: StreamedAnswer) -> Ledger:
-    return make_ledger(answer.extra["metrics"])
+    return step_ledger(answer.extra["metrics"])
 
 
 @pytest.fixture(scope="module")
@@ -69,13 +70,13 @@ def test_steps_without_a_draft_are_counted(ledger: Ledger, counted: tuple[Counte
 
 
 def test_an_engine_that_does_not_speculate_has_no_counts() -> None:
-    assert make_ledger({"generation_time_ms": 3.0}) == Ledger()
+    assert step_ledger({"generation_time_ms": 3.0}) == Ledger()
     assert contradictions(Ledger(), 96) == []
 
 
 def test_nothing_was_drafted_is_zero_and_not_absent() -> None:
     figures = {"num_spec_steps": 0, "num_draft_tokens": 0, "num_accepted_draft_tokens": 0, "num_spec_tokens": 2}
-    assert make_ledger({"speculative_decoding": figures}) == Ledger(0, 0, 0, (0, 0), (0, 0))
+    assert step_ledger({"speculative_decoding": figures}) == Ledger(0, 0, 0, (0, 0), (0, 0))
 
 
 @pytest.mark.parametrize(
@@ -90,13 +91,13 @@ def test_nothing_was_drafted_is_zero_and_not_absent() -> None:
     ],
 )
 def test_figures_that_are_none_are_absent(odd: dict[str, Any]) -> None:
-    found = make_ledger({"speculative_decoding": {"num_spec_tokens": 4, **odd}})
+    found = step_ledger({"speculative_decoding": {"num_spec_tokens": 4, **odd}})
     assert (found.accepted_by_position, found.drafted_by_position, found.drafted) == (None, None, None)
 
 
 def test_positions_from_the_histogram_where_steps_are_not_reported() -> None:
     figures: dict[str, Any] = {"num_spec_steps": 11, "num_draft_tokens": 44, "num_accepted_draft_tokens": 11}
-    found = make_ledger({"speculative_decoding": {**figures, "acceptance_histogram": [6, 3, 0, 0, 2]}})
+    found = step_ledger({"speculative_decoding": {**figures, "acceptance_histogram": [6, 3, 0, 0, 2]}})
     assert found.accepted_by_position == (5, 2, 2, 2)
     assert found.drafted_by_position is None
 

@@ -1,0 +1,173 @@
+"""Reading what an answer says of its drafts by the answer's shape, whichever server or gateway sent it.
+
+There is a reader only for shapes that a project documents or its source shows. A mean alone
+(`avg_decoded_tokens_per_iter`) gives no counts, so none are read from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from benchctl.engines.base import Ledger
+from benchctl.engines.common.metrics import DEEPEST, reached
+from benchctl.engines.common.values import count_in, counts_in
+
+_MOST = 2**53
+"""No count is higher."""
+
+
+@dataclass(frozen=True)
+class Drafts:
+    """What one answer says of its drafts."""
+
+    shape: str
+    """Where it stands, and whose shape that is."""
+    ledger: Ledger
+    rounds_end_with_answer: bool = True
+    """Whether the rounds and accepted tokens cannot reach further past the answer's end than one draft."""
+
+
+def read_drafts(extra: Mapping[str, Any], usage: Mapping[str, Any], *, silent_is_none: bool = False) -> Drafts | None:
+    """Return the drafts of an answer from its further fields and its `usage`; `None` where they are not reported.
+
+    `silent_is_none`: the server reported drafts in `timings` before, whose draft keys llama.cpp leaves out where
+    nothing was drafted.
+    """
+    for place, read in _SHAPES:
+        fields = usage if place == "usage" else extra.get(place)
+        found = read(fields) if isinstance(fields, dict) else None
+        if found is not None:
+            return found
+    timings = extra.get("timings")
+    if silent_is_none and isinstance(timings, dict) and not _DRAFT_KEYS & timings.keys():
+        return Drafts(LLAMA_CPP, Ledger(drafted=0, accepted=0))
+    return None
+
+
+def contradictions(found: Drafts, tokens: int) -> list[str]:
+    """Return a sentence for everything in which the drafts of an answer of `tokens` tokens contradict each other or it.
+
+    Accepted tokens may exceed the answer by the draft that its end cut off; mlx-vlm counts any past the end.
+    """
+    ledger, sentences = found.ledger, []
+    drafted, accepted = ledger.drafted, ledger.accepted
+    if drafted is not None and accepted is not None and accepted > drafted:
+        sentences.append(f"an answer counts {accepted} accepted tokens of {drafted} drafted")
+    for name, total, places in (
+        ("drafted", drafted, ledger.drafted_by_position),
+        ("accepted", accepted, ledger.accepted_by_position),
+    ):
+        if places is not None and total is not None and sum(places) != total:
+            sentences.append(f"an answer counts {total} {name} tokens, and {sum(places)} by position")
+    if (
+        ledger.rounds is not None
+        and accepted is not None
+        and ledger.accepted_by_position
+        and found.rounds_end_with_answer
+    ):
+        beyond = ledger.rounds + accepted - (tokens - 1)
+        if beyond > len(ledger.accepted_by_position):
+            sentences.append(
+                f"an answer of {tokens} tokens counts {accepted} accepted tokens in {ledger.rounds} rounds"
+            )
+    return sentences
+
+
+LLAMA_CPP = "`timings` (llama.cpp's shape)"
+_DRAFT_KEYS = {"draft_n", "draft_n_accepted"}
+
+
+def _timings(timings: Mapping[str, Any]) -> Drafts | None:
+    """Read llama.cpp's keys, ik_llama.cpp's rows by depth, and mlx-vlm's rounds."""
+    drafted, accepted, rounds = (_count(timings, name) for name in ("draft_n", "draft_n_accepted", "draft_rounds"))
+    if drafted is None:
+        return None
+    if "draft_rounds" in timings:
+        ledger = Ledger(drafted=drafted, accepted=accepted, rounds=rounds)
+        return Drafts("`timings` (mlx-vlm's shape)", ledger, rounds_end_with_answer=False)
+    if "draft_by_depth" in timings:
+        drafted_at, accepted_at = (
+            _by_depth(timings["draft_by_depth"], name) for name in ("draft_n", "draft_n_accepted")
+        )
+        ledger = Ledger(
+            drafted=drafted, accepted=accepted, drafted_by_position=drafted_at, accepted_by_position=accepted_at
+        )
+        return Drafts("`timings` (ik_llama.cpp's shape)", ledger)
+    return Drafts(LLAMA_CPP, Ledger(drafted=drafted, accepted=accepted))
+
+
+def _by_depth(rows: object, name: str) -> tuple[int, ...] | None:
+    """Return the counts by position; rows of depths without a draft are left out, so a depth that is missing has 0."""
+    if not isinstance(rows, list) or not rows or len(rows) > DEEPEST:
+        return None
+    counts: dict[int, int] = {}
+    for row in rows:
+        depth, count = (
+            (count_in(row.get("depth"), DEEPEST), _count(row, name)) if isinstance(row, dict) else (None, None)
+        )
+        if not depth or count is None or depth in counts:
+            return None
+        counts[depth] = count
+    return tuple(counts.get(depth, 0) for depth in range(1, max(counts) + 1))
+
+
+def _lm_studio(place: str) -> Callable[[Mapping[str, Any]], Drafts | None]:
+    def read(fields: Mapping[str, Any]) -> Drafts | None:
+        drafted = _count(fields, "total_draft_tokens_count")
+        accepted = _count(fields, "accepted_draft_tokens_count")
+        if drafted is None:
+            return None
+        return Drafts(f"`{place}` (LM Studio's shape)", Ledger(drafted=drafted, accepted=accepted))
+
+    return read
+
+
+def _vllm(metrics: Mapping[str, Any]) -> Drafts | None:
+    ledger = step_ledger(metrics)
+    return None if ledger == Ledger() else Drafts("`metrics.speculative_decoding` (vLLM's shape)", ledger)
+
+
+_SHAPES: tuple[tuple[str, Callable[[Mapping[str, Any]], Drafts | None]], ...] = (
+    ("timings", _timings),
+    ("metrics", _vllm),
+    ("usage", _lm_studio("usage")),
+    ("stats", _lm_studio("stats")),
+)
+"""Where a shape stands in an answer or its last event, and its reader."""
+
+
+def step_ledger(metrics: Mapping[str, Any]) -> Ledger:
+    """Return the ledger of one answer from vLLM's `metrics` of it; all `None` where it does not speculate."""
+    figures = metrics.get("speculative_decoding")
+    if not isinstance(figures, dict):
+        return Ledger()
+    steps, drafted = (counts_in(figures.get(name), _MOST) for name in ("per_step_accepted", "per_step_drafted"))
+    depth = count_in(figures.get("num_spec_tokens"), DEEPEST)
+    accepted_at = drafted_at = None
+    if depth is not None and figures.get("num_spec_steps") == 0:
+        accepted_at = drafted_at = (0,) * depth
+    elif depth is not None and steps is not None and drafted is not None:
+        accepted_at, drafted_at = (_by_position(counts, depth) for counts in (steps, drafted))
+    elif counts := counts_in(figures.get("acceptance_histogram"), _MOST, longest=DEEPEST + 1):
+        accepted_at = reached(counts)
+    return Ledger(
+        drafted=_count(figures, "num_draft_tokens"),
+        accepted=_count(figures, "num_accepted_draft_tokens"),
+        rounds=_count(figures, "num_spec_steps"),
+        drafted_by_position=drafted_at,
+        accepted_by_position=accepted_at,
+    )
+
+
+def _count(fields: Mapping[str, Any], name: str) -> int | None:
+    return count_in(fields.get(name), _MOST)
+
+
+def _by_position(counts: list[int], depth: int) -> tuple[int, ...]:
+    """Return how many of these counts, one a step, are more than each position below `depth`."""
+    by_count = [0] * (depth + 1)
+    for count in counts:
+        by_count[min(count, depth)] += 1
+    return reached(by_count)

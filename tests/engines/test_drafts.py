@@ -1,0 +1,122 @@
+"""Drafts are read by the answer's shape; fixtures are values of the projects' own documents and threads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from benchctl.engines.base import Ledger
+from benchctl.engines.common.drafts import LLAMA_CPP, Drafts, contradictions, read_drafts
+
+DEPTHS = [
+    {"depth": 1, "draft_n": 20, "draft_n_accepted": 10},
+    {"depth": 2, "draft_n": 10, "draft_n_accepted": 2},
+]
+"""ik_llama.cpp."""
+MLX_VLM = {"draft_kind": "mtp", "draft_rounds": 30, "draft_n": 90, "draft_n_accepted": 81}
+"""mlx-vlm, pull request 1788: of 111 tokens."""
+VLLM = {
+    "acceptance_histogram": [39, 1, 0, 3],
+    "num_spec_steps": 43,
+    "num_accepted_draft_tokens": 10,
+    "num_draft_tokens": 129,
+    "num_spec_tokens": 3,
+}
+"""vLLM 48915, without its rates."""
+LM_STUDIO = {
+    "total_draft_tokens_count": 492,
+    "accepted_draft_tokens_count": 176,
+    "rejected_draft_tokens_count": 316,
+}
+"""LM Studio, /api/v0."""
+
+
+@pytest.mark.parametrize(
+    ("extra", "usage", "shape", "ledger"),
+    [
+        ({"timings": {"draft_n": 12, "draft_n_accepted": 7}}, {}, LLAMA_CPP, Ledger(drafted=12, accepted=7)),
+        (
+            {"timings": {"draft_n": 30, "draft_n_accepted": 12, "draft_by_depth": DEPTHS}},
+            {},
+            "`timings` (ik_llama.cpp's shape)",
+            Ledger(drafted=30, accepted=12, drafted_by_position=(20, 10), accepted_by_position=(10, 2)),
+        ),
+        ({"timings": MLX_VLM}, {}, "`timings` (mlx-vlm's shape)", Ledger(drafted=90, accepted=81, rounds=30)),
+        (
+            {"metrics": {"speculative_decoding": VLLM}},
+            {},
+            "`metrics.speculative_decoding` (vLLM's shape)",
+            Ledger(drafted=129, accepted=10, rounds=43, accepted_by_position=(4, 3, 3)),
+        ),
+        ({}, LM_STUDIO, "`usage` (LM Studio's shape)", Ledger(drafted=492, accepted=176)),
+        ({"stats": LM_STUDIO}, {}, "`stats` (LM Studio's shape)", Ledger(drafted=492, accepted=176)),
+    ],
+)
+def test_a_shape_is_read_whoever_sent_it(
+    extra: dict[str, Any], usage: dict[str, Any], shape: str, ledger: Ledger
+) -> None:
+    found = read_drafts(extra, usage)
+    assert found is not None
+    assert (found.shape, found.ledger) == (shape, ledger)
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {},
+        {"timings": {"predicted_n": 4}},
+        {"timings": dict.fromkeys(MLX_VLM)},
+        {"timings": {"draft_n": "many"}},
+        {"timings": [1]},
+        {"metrics": {"speculative_decoding": None}},
+        {"avg_decoded_tokens_per_iter": 2.3},
+        {"stats": {"tokens_per_second": 30.0}},
+    ],
+)
+def test_the_rest_is_not_reported_and_no_count_is_invented(extra: dict[str, Any]) -> None:
+    assert read_drafts(extra, {"completion_tokens": 4}) is None
+
+
+def test_timings_without_drafts_mean_none_only_where_the_server_told_drafts_before() -> None:
+    silent = {"timings": {"predicted_n": 4}}
+    assert read_drafts(silent, {}, silent_is_none=True) == Drafts(LLAMA_CPP, Ledger(drafted=0, accepted=0))
+    assert read_drafts({"timings": dict.fromkeys(MLX_VLM)}, {}, silent_is_none=True) is None
+    assert read_drafts({}, {}, silent_is_none=True) is None
+
+
+@pytest.mark.parametrize("rows", [[{"depth": 0, "draft_n": 1, "draft_n_accepted": 1}], [1], "x", [DEPTHS[0]] * 2, []])
+def test_unusable_rows_by_depth_leave_the_totals(rows: object) -> None:
+    found = read_drafts({"timings": {"draft_n": 3, "draft_n_accepted": 1, "draft_by_depth": rows}}, {})
+    assert found is not None
+    assert found.ledger == Ledger(drafted=3, accepted=1)
+
+
+@pytest.mark.parametrize(
+    ("extra", "tokens", "said"),
+    [
+        ({"timings": {"draft_n": 3, "draft_n_accepted": 4}}, 9, "4 accepted tokens of 3 drafted"),
+        (
+            {"timings": {"draft_n": 31, "draft_n_accepted": 12, "draft_by_depth": DEPTHS}},
+            40,
+            "31 drafted tokens, and 30",
+        ),
+        (
+            {"metrics": {"speculative_decoding": VLLM}},
+            50,
+            "an answer of 50 tokens counts 10 accepted tokens in 43 rounds",
+        ),
+        ({"metrics": {"speculative_decoding": VLLM}}, 51, None),
+        ({"metrics": {"speculative_decoding": VLLM}}, 54, None),
+        ({"timings": MLX_VLM}, 111, None),
+        ({"timings": MLX_VLM}, 90, None),
+    ],
+)
+def test_contradictions_are_named_but_for_tokens_past_the_end(
+    extra: dict[str, Any], tokens: int, said: str | None
+) -> None:
+    found = read_drafts(extra, {})
+    assert found is not None
+    sentences = contradictions(found, tokens)
+    assert len(sentences) == (said is not None)
+    assert (said or "") in "".join(sentences)
