@@ -99,6 +99,7 @@ def test_run_verify_report_and_no_key_anywhere(two_servers: tuple[str, str], tmp
     run = benchctl(tmp_path, "run", str(recipe), "--out", str(tmp_path / "results"))
     assert run.returncode == 0, run.stdout + run.stderr
     (folder,) = (tmp_path / "results" / "endpoint").iterdir()
+    assert "drafts read from `timings` (llama.cpp's shape)" in (folder / "manifest.json").read_text("utf-8")
     verify = benchctl(tmp_path, "verify-lossless", str(folder))
     assert verify.returncode in (0, 1), verify.stdout + verify.stderr
     report = benchctl(tmp_path, "report", str(folder))

@@ -47,3 +47,36 @@ def test_a_baseline_that_drafts_fails(endpoint: Endpoint, tmp_path: Path) -> Non
     run = benchctl(tmp_path, "run", str(recipe), "--out", str(tmp_path / "results"))
     assert run.returncode == 3, run.stdout + run.stderr
     assert "The arm requests no speculation, but the endpoint drafted" in run.stdout + run.stderr
+
+
+@pytest.mark.parametrize(
+    ("extra", "shape"),
+    [
+        ({"timings": {"draft_n": 2, "draft_n_accepted": 1}}, "`timings` (llama.cpp's shape)"),
+        (
+            {
+                "metrics": {
+                    "speculative_decoding": {
+                        "num_spec_steps": 1,
+                        "num_draft_tokens": 2,
+                        "num_accepted_draft_tokens": 1,
+                    }
+                }
+            },
+            "`metrics.speculative_decoding` (vLLM's shape)",
+        ),
+    ],
+)
+def test_a_run_against_a_gateway_has_its_drafts(
+    endpoint: Endpoint, tmp_path: Path, extra: dict[str, object], shape: str
+) -> None:
+    plain, drafting = endpoint(ids=True), endpoint(ids=True)
+    drafting.extra = extra
+    recipe = written(tmp_path, (f"{plain.url}/v1", f"{drafting.url}/v1"))
+    run = benchctl(tmp_path, "run", str(recipe), "--out", str(tmp_path / "results"))
+    assert run.returncode == 0, run.stdout + run.stderr
+    (folder,) = (tmp_path / "results" / "endpoint").iterdir()
+    manifest = (folder / "manifest.json").read_text("utf-8")
+    assert manifest.count('"state": "active"') == 1
+    assert f"drafts read from {shape}" in manifest
+    assert '"draft_n":2,"draft_n_accepted":1' in (folder / "records.jsonl").read_text("utf-8")
