@@ -17,10 +17,16 @@ RESULTS = Path(__file__).resolve().parent / "results"
 
 
 def command() -> list[str]:
-    """Return the command line of the benchmark that runs, without this machine's home."""
+    """Return the command line of the benchmark that runs, without this machine's folders."""
     module = sys.modules["__main__"].__spec__
     assert module is not None, "benchmarks are run by `python -m`"
-    return ["python", "-m", module.name, *(home_relative(word) for word in sys.argv[1:])]
+    return ["python", "-m", module.name, *map(_without_folders, sys.argv[1:])]
+
+
+def _without_folders(word: str) -> str:
+    """Return an absolute path as its last two parts, one below the user's home with `~`; other words as they are."""
+    word = home_relative(word)
+    return str(Path(*Path(word).parts[-2:])) if Path(word).is_absolute() else word
 
 
 def keep(name: str, found: dict[str, Any]) -> None:

@@ -5,6 +5,10 @@
 The target of each run, launched again, reads the baseline's answers to the run's prompts: token by token, twice; in
 steps of `--width` tokens; and eight tokens one at a time, `--width` at once, the rest one at a time. Kept are the
 changes of the margin between the two likeliest tokens against the first reading, at margins up to 1 nat.
+
+The kept runs: `benchctl run -t TARGET --type ngram-simple --depth 4 --blocks 1`, of the bundled transformer and hybrid
+with `--limit 6 --set sampling.max_tokens=256 --set sampling.ignore_eos=true`, of Qwen2.5-Coder 1.5B Q4_K_M with
+`--limit 4 --set sampling.max_tokens=96`.
 """
 
 from __future__ import annotations
