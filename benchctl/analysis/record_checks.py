@@ -185,22 +185,16 @@ def _depth(frame: Frame, arm: int) -> Iterator[tuple[int, dict[str, object]]]:
 
 def check_repetitions(frame: Frame) -> Iterator[Observation]:
     """Answers of the baseline that repeat a phrase over much of their text."""
-    answers = {
-        (record.task, record.prompt_idx): record
-        for record in map(frame.records.__getitem__, frame.rows(frame.baseline))
-    }
+    records = (frame.records[row] for row in frame.rows(frame.baseline).tolist())
     shares = {
-        place: repeated_share(record.token_ids or record.content or "")
-        for place, record in answers.items()
+        f"{record.task}/{record.prompt_idx}": repeated_share(record.token_ids or record.content or "")
+        for record in records
         if record.error is None
     }
     found = sorted((place for place in shares if shares[place] >= REPEATED), key=lambda place: -shares[place])
     if found:
-        named = "; ".join(f"{task}/{index}: {percent(shares[task, index])}" for task, index in found[:NAMED])
-        more = f"; and {len(found) - NAMED} more" if len(found) > NAMED else ""
-        what = (
-            f"{len(found)} of {len(answers)} answers repeat a phrase over half of their text or more ({named}{more})."
-        )
+        named = first_cases([f"{place}: {percent(shares[place])}" for place in found])
+        what = f"{len(found)} of {len(shares)} answers repeat a phrase over half of their text or more ({named})."
         yield "repeating-answers", frame.arms[frame.baseline], what
 
 
@@ -269,6 +263,11 @@ def _deeper(frame: Frame, counters: CounterColumns, rows: Integers, limit: int) 
 def _named(frame: Frame, rows: Integers) -> str:
     """Count records and list the first few."""
     listed: list[int] = rows.tolist()
-    names = "; ".join(frame.name(row) for row in listed[:NAMED])
-    more = f"; and {len(listed) - NAMED} more" if len(listed) > NAMED else ""
-    return f"{len(listed)} {'record' if len(listed) == 1 else 'records'} ({names}{more})"
+    names = first_cases([frame.name(row) for row in listed])
+    return f"{len(listed)} {'record' if len(listed) == 1 else 'records'} ({names})"
+
+
+def first_cases(cases: Sequence[str]) -> str:
+    """List the first few cases of a warning, and count the others."""
+    more = f"; and {len(cases) - NAMED} more" if len(cases) > NAMED else ""
+    return "; ".join(cases[:NAMED]) + more

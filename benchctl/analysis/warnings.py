@@ -13,7 +13,6 @@ import numpy as np
 
 from benchctl.analysis.disturbances import check_disturbances
 from benchctl.analysis.record_checks import (
-    NAMED,
     Observation,
     check_cells,
     check_depths,
@@ -25,6 +24,7 @@ from benchctl.analysis.record_checks import (
     check_replication,
     check_speculation,
     check_work,
+    first_cases,
 )
 from benchctl.analysis.results import Caution, SelfConsistency, SpeedUp
 from benchctl.data.integrity import Integrity
@@ -334,10 +334,9 @@ def check_outliers(frame: Frame) -> Iterator[Observation]:
         limit = max(OUTLIER_SCORE * float(np.nanmedian(off)) / 0.6745, float(np.log1p(OUTLIER_SHARE)))
         cases = sorted(np.argwhere(off > limit).tolist(), key=lambda case: -off[case[0], case[1]])
         named = []
-        for block, place in cases[:NAMED]:
+        for block, place in cases:
             task, index = frame.prompts[prompts[place]]
             rate, typical = np.exp(table[block, prompts[place]]), np.exp(usual[place])
             named.append(f"block {block + 1}, {task}/{index}: {rate:.1f} against {typical:.1f} tok/s")
         if cases:
-            more = f"; and {len(cases) - NAMED} more" if len(cases) > NAMED else ""
-            yield "outlier", arm, "; ".join(named) + more + "."
+            yield "outlier", arm, first_cases(named) + "."

@@ -176,10 +176,15 @@ def _places(known: Sequence[tuple[Answer, ScoredAnswer]], reach: Mapping[AnswerK
         size = len(scored.margins)
         index = np.arange(start, size)
         diverged = np.isin(index, [divergence.index for divergence in scored.diverged])
-        rounds = reach.get(answer.key, Reach(size, size))
+        rounds = _reach_of(answer, size, reach)
         surely, perhaps = index >= size - rounds.least, index >= size - rounds.most
         parts.append(Places(np.array(scored.margins[start:]), diverged, np.full(len(index), number), perhaps, surely))
     return joined(parts)
+
+
+def _reach_of(answer: Answer, size: int, reach: Mapping[AnswerKey, Reach]) -> Reach:
+    """Return what rounds reach of an answer of `size` tokens: all of one that is absent."""
+    return reach.get(answer.key, Reach(size, size))
 
 
 def _beyond(known: Sequence[tuple[Answer, ScoredAnswer]], reach: Mapping[AnswerKey, Reach], floor: float) -> int:
@@ -187,7 +192,7 @@ def _beyond(known: Sequence[tuple[Answer, ScoredAnswer]], reach: Mapping[AnswerK
     found = 0
     for answer, scored in known:
         size = len(scored.margins)
-        first = size - reach.get(answer.key, Reach(size, size)).most
+        first = size - _reach_of(answer, size, reach).most
         found += sum(divergence.gap > floor or divergence.index < first for divergence in scored.diverged)
     return found
 

@@ -75,7 +75,10 @@ def contradictions(found: Drafts, tokens: int) -> list[str]:
     return sentences
 
 
-LLAMA_CPP = "`timings` (llama.cpp's shape)"
+LLAMA_CPP, IK_LLAMA_CPP, MLX_VLM = (
+    f"`timings` ({whose} shape)" for whose in ("llama.cpp's", "ik_llama.cpp's", "mlx-vlm's")
+)
+IN_TIMINGS = frozenset({LLAMA_CPP, IK_LLAMA_CPP, MLX_VLM})
 _DRAFT_KEYS = {"draft_n", "draft_n_accepted"}
 
 
@@ -86,7 +89,7 @@ def _timings(timings: Mapping[str, Any]) -> Drafts | None:
         return None
     if "draft_rounds" in timings:
         ledger = Ledger(drafted=drafted, accepted=accepted, rounds=rounds)
-        return Drafts("`timings` (mlx-vlm's shape)", ledger, rounds_end_with_answer=False)
+        return Drafts(MLX_VLM, ledger, rounds_end_with_answer=False)
     if "draft_by_depth" in timings:
         drafted_at, accepted_at = (
             _by_depth(timings["draft_by_depth"], name) for name in ("draft_n", "draft_n_accepted")
@@ -94,7 +97,7 @@ def _timings(timings: Mapping[str, Any]) -> Drafts | None:
         ledger = Ledger(
             drafted=drafted, accepted=accepted, drafted_by_position=drafted_at, accepted_by_position=accepted_at
         )
-        return Drafts("`timings` (ik_llama.cpp's shape)", ledger)
+        return Drafts(IK_LLAMA_CPP, ledger)
     return Drafts(LLAMA_CPP, Ledger(drafted=drafted, accepted=accepted))
 
 

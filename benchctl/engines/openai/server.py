@@ -14,7 +14,7 @@ from typing import Any
 
 from benchctl.engines.base import Attestation, Completion, Progress, Rendered
 from benchctl.engines.common.completion_stream import CompletionReader, StreamedAnswer, piece_of
-from benchctl.engines.common.drafts import Drafts, contradictions, read_drafts
+from benchctl.engines.common.drafts import IN_TIMINGS, Drafts, contradictions, read_drafts
 from benchctl.engines.common.endpoint import MetricsReading
 from benchctl.engines.common.http import HttpClient
 from benchctl.engines.common.log import log_tail
@@ -166,8 +166,7 @@ class EndpointServer:
 
     def _drafts(self, answer: StreamedAnswer, n_predicted: int) -> Drafts | None:
         """Read the answer's drafts by its shape, and keep what was found and what contradicts itself."""
-        known = any("`timings`" in shape for shape in self._shapes)
-        found = read_drafts(answer.extra, answer.usage, silent_is_none=known)
+        found = read_drafts(answer.extra, answer.usage, silent_is_none=not IN_TIMINGS.isdisjoint(self._shapes))
         if found is not None:
             self._shapes[found.shape] = None
             self._contradictions += contradictions(found, n_predicted)

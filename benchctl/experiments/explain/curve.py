@@ -326,8 +326,9 @@ def _without_crossing(outcome: str, curve: Sequence[Point]) -> str:
         return "pays at every measured acceptance"
     top, speeds = curve[-1], [point.speedup for point in curve]
     if outcome == "never pays":
-        accepted = "even where every draft token is accepted" if top.alpha >= ALL_ACCEPTED else "up to α "
-        accepted += "" if top.alpha >= ALL_ACCEPTED else percent(top.alpha)
+        accepted = (
+            "even where every draft token is accepted" if top.alpha >= ALL_ACCEPTED else f"up to α {percent(top.alpha)}"
+        )
         return f"does not pay here, {accepted}: {top.speedup:.2f}×"
     between = f"{min(speeds):.2f} to {max(speeds):.2f}×"
     return f"is undecided: {between} up to α {percent(top.alpha)}, not all shown to lie on one side of 1, nor on both"

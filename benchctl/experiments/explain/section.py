@@ -27,12 +27,6 @@ _KINDS = {
     "draft": "real draft",
     "reference": "reference (inferred)",
 }
-_OUTCOMES = {
-    "always pays": "always pays",
-    "never pays": "never pays",
-    "undecided": "undecided",
-    "not measured": numbers.ABSENT,
-}
 
 
 def needs_table(found: BreakEven) -> Table[Need]:
@@ -45,7 +39,7 @@ def needs_table(found: BreakEven) -> Table[Need]:
             numeric(
                 "Break-even α, measured",
                 "alpha",
-                cell=lambda row: _OUTCOMES.get(row.outcome) or _with_range(row),
+                cell=_crossing,
                 explain="acceptance of one draft token at which the curve of synthetic acceptance crosses 1, and where "
                 "curves through the ends of the 95 % intervals do.",
             ),
@@ -65,10 +59,12 @@ def needs_table(found: BreakEven) -> Table[Need]:
     )
 
 
-def _with_range(need: Need) -> str:
-    if need.alpha_low is None or need.alpha_high is None:
-        return numbers.percent(need.alpha)
-    return f"{numbers.percent(need.alpha)} ({numbers.percent(need.alpha_low)} to {numbers.percent(need.alpha_high)})"
+def _crossing(need: Need) -> str:
+    """Where a depth breaks even, with the range; else what it does instead."""
+    if need.outcome == "crosses":
+        ends = f"{numbers.percent(need.alpha_low)} to {numbers.percent(need.alpha_high)}"
+        return f"{numbers.percent(need.alpha)} ({ends})"
+    return numbers.ABSENT if need.outcome == "not measured" else need.outcome
 
 
 def points_table(found: BreakEven) -> Table[Point]:

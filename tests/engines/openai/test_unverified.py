@@ -15,12 +15,18 @@ Endpoint = Callable[..., Script]
 UNSEEN = "the endpoint does not show whether it speculated"
 
 
-def test_the_verdict_is_not_verified(endpoint: Endpoint, tmp_path: Path) -> None:
-    plain, drafting = endpoint(ids=True), endpoint(ids=True)
+def measured(tmp_path: Path, plain: Script, drafting: Script) -> Path:
+    """Run the two endpoints; return the run's folder."""
     recipe = written(tmp_path, (f"{plain.url}/v1", f"{drafting.url}/v1"))
     run = benchctl(tmp_path, "run", str(recipe), "--out", str(tmp_path / "results"))
     assert run.returncode == 0, run.stdout + run.stderr
     (folder,) = (tmp_path / "results" / "endpoint").iterdir()
+    return folder
+
+
+def test_the_verdict_is_not_verified(endpoint: Endpoint, tmp_path: Path) -> None:
+    plain, drafting = endpoint(ids=True), endpoint(ids=True)
+    folder = measured(tmp_path, plain, drafting)
     manifest = (folder / "manifest.json").read_text("utf-8")
     assert manifest.count('"state": "unverified"') == 2
     report = benchctl(tmp_path, "report", str(folder))
@@ -72,10 +78,7 @@ def test_a_run_against_a_gateway_has_its_drafts(
 ) -> None:
     plain, drafting = endpoint(ids=True), endpoint(ids=True)
     drafting.extra = extra
-    recipe = written(tmp_path, (f"{plain.url}/v1", f"{drafting.url}/v1"))
-    run = benchctl(tmp_path, "run", str(recipe), "--out", str(tmp_path / "results"))
-    assert run.returncode == 0, run.stdout + run.stderr
-    (folder,) = (tmp_path / "results" / "endpoint").iterdir()
+    folder = measured(tmp_path, plain, drafting)
     manifest = (folder / "manifest.json").read_text("utf-8")
     assert manifest.count('"state": "active"') == 1
     assert f"drafts read from {shape}" in manifest
