@@ -28,6 +28,12 @@ def stored(folder: str) -> list[str]:
     return git("ls-tree", "--name-only", f"{COMMIT}:{folder}").decode().split()
 
 
+def unpack(archive: tarfile.TarFile, into: Path) -> None:
+    """Unpack an archive of this repository; Python 3.11.0 to 3.11.3, Debian 12's among them, has no filters."""
+    archive.extraction_filter = getattr(tarfile, "data_filter", lambda member, _: member)
+    archive.extractall(into)
+
+
 def main(names: list[str]) -> None:
     """Restore the named recipes' runs (all without a name) and print their folders."""
     try:
@@ -41,7 +47,7 @@ def main(names: list[str]) -> None:
         for recipe in stored(folder):
             if not names or recipe in names:
                 with tarfile.open(fileobj=io.BytesIO(git("archive", COMMIT, f"{folder}/{recipe}"))) as archive:
-                    archive.extractall(REPOSITORY, filter="data")
+                    unpack(archive, REPOSITORY)
                 print(f"{folder}/{recipe}")
 
 

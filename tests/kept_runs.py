@@ -13,6 +13,8 @@ import tarfile
 from pathlib import Path
 from tempfile import mkdtemp
 
+from benchmarks.restore_runs import unpack
+
 REPOSITORY = Path(__file__).parents[1]
 ARCHIVES = REPOSITORY / "tests" / "oracle" / "runs"
 IN_THE_TREE = (
@@ -28,9 +30,7 @@ for _run in IN_THE_TREE:  # by name: results/ may hold runs of one's own
     shutil.copytree(REPOSITORY / "results" / _run, ROOT / "results" / _run, ignore=shutil.ignore_patterns("logs"))
 for _archive in ARCHIVES.glob("*.tar.xz"):
     with tarfile.open(_archive) as _packed:
-        # Python 3.11.0 to 3.11.3, Debian 12's among them, have no filters: the archives are this repository's own.
-        _packed.extraction_filter = getattr(tarfile, "data_filter", lambda member, _: member)
-        _packed.extractall(ROOT / "results")
+        unpack(_packed, ROOT / "results")
 
 RUNS = sorted(manifest.parent for manifest in ROOT.glob("results/*/*/manifest.json"))
 """Their folders; the same order on every machine."""
