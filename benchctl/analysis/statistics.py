@@ -204,22 +204,65 @@ def holm(p: Sequence[float]) -> list[float]:
 
 
 WELCH = "Welch's t over the logarithms of each run's blocks"
+REPEATED = "Student's t over the logarithms of whole runs that were repeated"
 
 
-def welch_interval(
-    ratio: float, ours: Sequence[float], theirs: Sequence[float], level: float = LEVEL
-) -> Interval | None:
-    """Return the interval of `ratio`, of which each block of both runs gives one positive value.
-
-    exp(log ratio ± t · √(s²/n + s'²/n')), s and s' the standard deviations of the logarithms of `ours` (n blocks) and
-    `theirs` (n'), t Student's with the degrees of freedom of Welch (Biometrika 1947) and Satterthwaite (1946). The
-    prompts are the same in both runs and count as fixed: the interval is for these prompts. `None` below three
-    blocks in either run.
-    """
-    if min(len(ours), len(theirs)) < MIN_BLOCKS:
+def block_variance(by_block: Sequence[float]) -> Variance | None:
+    """Return the variance of the logarithm of one block's value, positive ones; `None` below three blocks."""
+    if len(by_block) < MIN_BLOCKS:
         return None
-    parts = [Variance(float(np.log(run).var(ddof=1)) / len(run), len(run) - 1) for run in (ours, theirs)]
-    return ratio_interval(ratio, _sum(*parts), level, WELCH)
+    return Variance(float(np.log(by_block).var(ddof=1)), len(by_block) - 1)
+
+
+def change_interval(
+    ratio: float,
+    before: Sequence[Variance],
+    after: Sequence[Variance],
+    level: float = LEVEL,
+    repeated: Variance | None = None,
+) -> Interval:
+    """Return the interval of the ratio of two means (of logarithms) over runs, `after` to `before`.
+
+    `before`, `after`: of each run, the variance of its logarithm between blocks, divided by their number; they are
+    summed with the degrees of freedom of Welch (Biometrika 1947) and Satterthwaite (1946). Blocks of one run share the
+    machine's state of that run; `repeated` is the variance of one run's logarithm between runs of equal settings, where
+    some were repeated: then the wider of the two intervals is returned. The prompts are the same in all runs and count
+    as fixed.
+    """
+    parts = [Variance(run.value / len(runs) ** 2, run.freedom) for runs in (before, after) for run in runs]
+    of_blocks = ratio_interval(ratio, _sum(*parts), level, WELCH)
+    if repeated is None:
+        return of_blocks
+    of_means = Variance(repeated.value * (1 / len(before) + 1 / len(after)), repeated.freedom)
+    of_runs = ratio_interval(ratio, of_means, level, REPEATED)
+    return max(of_blocks, of_runs, key=lambda interval: interval.high)
+
+
+def repeated_variance(runs: Sequence[Sequence[float]]) -> Variance | None:
+    """Return the variance of one run's logarithm, from runs of equal settings; `None` where none was repeated.
+
+    `runs`: the values of the runs of each setting. Pooled: the squared distances from each setting's mean, over the
+    runs less the settings.
+    """
+    freedom = sum(len(values) - 1 for values in runs)
+    if not freedom:
+        return None
+    squares = sum(float(np.log(values).var()) * len(values) for values in runs)
+    return Variance(squares / freedom, freedom)
+
+
+def pooled_variance(arms: Sequence[Variance | None]) -> Variance | None:
+    """Return the mean of the variances between repeated runs of arms with one baseline; `None` where there is none.
+
+    Unlike `shared_variances` it takes them for equal, since what changes from run to run is the machine's state; that
+    one arm's blocks are noisier is seen in its blocks. Degrees of freedom as there: less what the arms have in common.
+    """
+    known = [variance for variance in arms if variance is not None]
+    freedom = sum(variance.freedom for variance in known)
+    if not freedom:
+        return None
+    mean = sum(variance.value * variance.freedom for variance in known) / freedom
+    return Variance(mean, freedom / (1 + COMMON * (len(known) - 1)))
 
 
 def _sum(*parts: Variance) -> Variance:

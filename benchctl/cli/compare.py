@@ -32,7 +32,8 @@ def compare(
     fail_if: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="GATE", help="slower:3% or lossy: exit with 1 when it holds or is undetermined; may be repeated."
+            metavar="GATE",
+            help="slower:3%, slower-absolute:3% or lossy: exit with 1 if it holds or is undetermined; may be repeated.",
         ),
     ] = None,
     accept: Accept = "identical",
@@ -43,11 +44,12 @@ def compare(
     as_json: JsonForTables = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only the gates that failed, on stderr.")] = False,
 ) -> None:
-    """Compare runs with the first: which arms are faster or slower beyond noise, and are their outputs the same?
+    """Compare runs with the first: which arms' speed-ups changed beyond noise, and are their outputs the same?
 
-    Two runs of the same prompts, sampling and models are compared in full, and --fail-if sets gates. More runs, or
-    runs with other drafts, targets, engines or machines, are compared where they are comparable; the report lists what
-    is not. Exits with 0, with 1 when a gate failed, with 2 when nothing is comparable or the command line is wrong.
+    Two runs of the same prompts, sampling and models are compared in full, and --fail-if sets gates. A B A, with a
+    second run of the first setting, counts what changes from run to run, too. More runs, or runs with other drafts,
+    targets, engines or machines, are compared where they are comparable; the report lists what is not. Exits with 0,
+    with 1 when a gate failed, with 2 when nothing is comparable or the command line is wrong.
     """
     from benchctl.analysis.comparison.compare import compare_runs
     from benchctl.analysis.comparison.gates import check_gate, gate_error, parse_gate
@@ -63,18 +65,21 @@ def compare(
     if len(runs) < 2:
         raise UsageError("Missing argument: name at least two runs, the earliest first.", where="benchctl compare")
     paths = [resolve_run(run, results) for run in runs]
-    if len(paths) > 2 or out is not None:
+    sides = _sides(paths) if out is None else None
+    if sides is None:
         if gates or baseline:
             raise UsageError(
-                "Gates and --baseline are for two runs of the same work, without --out.",
+                "Gates and --baseline are for two settings of the same work, without --out: A B, or A B A with runs "
+                "that repeat A or B and changed nothing else.",
                 where="--fail-if, --baseline",
                 fix="Compare each run with the first in a command of its own.",
             )
         _compare_several(paths, arms=arm, out=out, as_json=as_json, quiet=quiet)
         return
     try:
-        names = [path.name for path in paths]
-        found = compare_runs(*map(open_run, paths), judge=judge, baseline=baseline, arms=arm, names=names)
+        (a, *more_a), (b, *more_b) = ([open_run(paths[place]) for place in side] for side in sides)
+        names = [paths[side[0]].name for side in sides]
+        found = compare_runs(a, b, judge=judge, baseline=baseline, arms=arm, names=names, more_a=more_a, more_b=more_b)
     except OtherModelsError:
         if gates or baseline:
             raise
@@ -82,11 +87,24 @@ def compare(
         return
     checked = [check_gate(gate, found, accept) for gate in gates]
     if as_json:
-        print_json("compare", {**found.model_dump(), "gates": [result.as_dict() for result in checked]})
+        print_json("compare", {**found.model_dump(), "gates": [result.as_dict() for result in checked]}, schema=2)
     elif not quiet:
         print_comparison(found, checked)
     if not all(result.passed for result in checked):
         raise gate_error(found, checked)
+
+
+def _sides(paths: Sequence[Path]) -> tuple[list[int], list[int]] | None:
+    """Return which runs are A and which are B; `None` where there are more than two settings."""
+    from benchctl.analysis.comparison.workload import two_sides
+    from benchctl.data.store import MANIFEST, read_manifest
+
+    if len(paths) == 2:
+        return [0], [1]
+    places = {path.resolve() for path in paths}
+    if len(places) < len(paths) or not all((path / MANIFEST).is_file() for path in paths):
+        return None
+    return two_sides([read_manifest(path) for path in paths])
 
 
 def _compare_several(
@@ -100,7 +118,7 @@ def _compare_several(
     from benchctl.text import one_line
 
     found = compare_several(summaries_of(paths, judge), arms)
-    document = json_text("compare", found.model_dump())
+    document = json_text("compare", found.model_dump(), schema=2)
     if out is not None:
         write_several(out, found, document)
     if as_json:

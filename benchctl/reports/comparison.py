@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rich.console import Console
 from rich.text import Text
 
 from benchctl.analysis.comparison.gates import GateResult
-from benchctl.analysis.comparison.results import ArmComparison, RunComparison, RunFacts
+from benchctl.analysis.comparison.results import ArmComparison, Ratio, RunComparison, RunFacts
 from benchctl.analysis.comparison.several import ArmRow, SeveralRuns
 from benchctl.analysis.comparison.workload import Change
 from benchctl.analysis.lossy import lossy_label
@@ -38,12 +38,11 @@ def compared_arms(found: RunComparison) -> Table[ArmComparison]:
         "Both runs",
         (
             Column("arm", lambda arm: arm.arm, cell=lambda arm: Name(labels[arm.arm]), heads=True),
-            numeric("A tok/s", lambda arm: arm.rate.a, numbers.rate),
-            numeric("B tok/s", lambda arm: arm.rate.b, numbers.rate),
-            numeric("B/A", lambda arm: arm.rate.ratio, numbers.ratio),
-            interval("95 % interval", lambda arm: arm.rate.interval, optional=True),
-            Column("speed", lambda arm: arm.speed, tone=lambda arm: SPEED_TONE.get(arm.speed, "")),
             Column("speed-up A → B", lambda arm: arm.speedup.ratio, cell=_speedups),
+            numeric("B/A", lambda arm: _judged(arm).ratio, numbers.ratio),
+            interval("95 %, all arms", lambda arm: _judged(arm).interval, optional=True),
+            Column("change", lambda arm: arm.change, tone=lambda arm: SPEED_TONE.get(arm.change, "")),
+            Column("tok/s A → B", lambda arm: arm.rate.ratio, cell=lambda arm: _both(arm.rate, numbers.rate)),
             Column("accepted A → B", lambda arm: arm.acceptance_b, cell=_accepted),
             Column(
                 "output A → B",
@@ -87,13 +86,6 @@ def several_arms(found: SeveralRuns) -> Table[ArmRow]:
                 key="rate_ratio",
                 optional=True,
             ),
-            Column(
-                "speed",
-                lambda row: row.speed,
-                tone=lambda row: SPEED_TONE.get(row.speed or "", ""),
-                optional=True,
-                key="speed",
-            ),
             numeric(
                 "speed-up",
                 lambda row: row.speedup,
@@ -113,6 +105,13 @@ def several_arms(found: SeveralRuns) -> Table[ArmRow]:
                 lambda row: row.speedup_ratio.interval if row.speedup_ratio else None,
                 key="speedup_ratio",
                 optional=True,
+            ),
+            Column(
+                "change",
+                lambda row: row.change,
+                tone=lambda row: SPEED_TONE.get(row.change or "", ""),
+                optional=True,
+                key="change",
             ),
             numeric("accepted", lambda row: row.acceptance, numbers.percent, key="acceptance"),
             Column(
@@ -166,8 +165,19 @@ def _arrow(a: str, b: str) -> str:
     return a if a == b else f"{a} → {b}"
 
 
+def _judged(arm: ArmComparison) -> Ratio:
+    """What changed: of a baseline its decode rate."""
+    return arm.rate if arm.is_baseline else arm.speedup
+
+
 def _speedups(arm: ArmComparison) -> str:
-    return "baseline" if arm.is_baseline else _arrow(numbers.ratio(arm.speedup.a), numbers.ratio(arm.speedup.b))
+    return "baseline" if arm.is_baseline else _both(arm.speedup, numbers.ratio)
+
+
+def _both(ratio: Ratio, shown: Callable[[float | None], str]) -> str:
+    """Write the values of A's runs, then of B's."""
+    a, b = (", ".join(map(shown, values)) or numbers.ABSENT for values in (ratio.values_a, ratio.values_b))
+    return f"{a} → {b}"
 
 
 def _accepted(arm: ArmComparison) -> str:
@@ -189,12 +199,15 @@ def _answers(arm: ArmComparison) -> str:
 def print_comparison(found: RunComparison, checked: Sequence[GateResult]) -> None:
     """Print both runs, what changed, the table of arms, and the gates."""
     console = table_console()
-    for letter, run in (("A", found.a), ("B", found.b)):
-        _print_run(console, letter, run)
+    for letter, runs in (("A", (found.a, *found.more_a)), ("B", (found.b, *found.more_b))):
+        for run in runs:
+            _print_run(console, letter, run)
     _print_changes(console, found)
     console.print()
     print_table(console, compared_arms(found))
     console.print()
+    for sentence in said(found):
+        console.print(Text(one_line(sentence, 400)))
     for arm in found.arms:
         _print_remarks(console, arm)
     for names, where in ((found.only_in_a, "A"), (found.only_in_b, "B")):
@@ -205,6 +218,37 @@ def print_comparison(found: RunComparison, checked: Sequence[GateResult]) -> Non
         line = Text(f"{sign} {result.gate}: {outcome}.", style=style)
         line.append(f" {one_line(result.note)}" if result.note else "", style="default")
         console.print(line)
+
+
+def said(found: RunComparison) -> list[str]:
+    """Return how the baseline itself changed, and what is known of changes from run to run."""
+    sentences = []
+    for arm in found.arms:
+        if arm.is_baseline and arm.rate.ratio and arm.rate.interval:
+            sentences.append(
+                f"The baseline itself ({arm.arm}) is {arm.rate.ratio:.2f}× as fast in B as in A "
+                f"({arm.rate.interval.from_to}): {arm.change}. An arm's change is that of its speed-up over it."
+            )
+    runs = 2 + len(found.more_a) + len(found.more_b)
+    if runs == 2:
+        return [
+            *sentences,
+            "One run each: what changes from run to run is not in these intervals. Measure A again and compare A B A.",
+        ]
+    apart = {arm.arm: _apart(_judged(arm)) for arm in found.arms}
+    widest = max(apart, key=lambda name: apart[name], default=None)
+    if widest is not None:
+        sentences.append(
+            f"From run to run, with nothing changed, {widest} lies up to {100 * apart[widest]:.1f} % apart, the most "
+            "of all arms; the intervals count that."
+            + (" They are wide with one repetition: A B A B A narrows them." if runs == 3 else "")
+        )
+    return sentences
+
+
+def _apart(ratio: Ratio) -> float:
+    """Return how far the repeated runs of one side lie apart at most, as a share."""
+    return max((max(values) / min(values) - 1 for values in (ratio.values_a, ratio.values_b) if values), default=0.0)
 
 
 def _print_run(console: Console, letter: str, run: RunFacts) -> None:

@@ -48,7 +48,7 @@ Change = Callable[[Line], object]
 def write_run(folder: Path, change: Change | None = None, **manifest: Any) -> Path:
     """A run of two arms, two prompts and three blocks that differ by a percent."""
     lines = [
-        answer(label, idx, block, rate * (1 + block / 100))
+        answer(label, idx, block, rate * (1 + (block if label == "spec" else block**2) / 100))
         for block in range(3)
         for label, rate in RATES.items()
         for idx in range(2)
@@ -122,17 +122,17 @@ def test_a_slower_arm_is_shown_and_fails_its_gate_only(before: Path, tmp_path: P
     shown = compare("before", "after")  # both found by their ids below results/
     assert (shown.returncode, shown.stderr) == (0, "")
     row = next(line for line in shown.stdout.splitlines() if line.startswith("spec "))
-    assert re.search(r"12\.1\s+10\.9\s+0\.90×\s+0\.8\d to 0\.9\d×\s+slower\s+1\.20× → 1\.08×", row)
+    assert re.search(r"1\.19× → 1\.07×\s+0\.90×\s+0\.8\d to 0\.9\d×\s+slower\s+12\.1 → 10\.9", row)
     assert "no clear difference" in next(line for line in shown.stdout.splitlines() if line.startswith("baseline "))
     gated = compare(before, after, "--fail-if", "slower:3%", "--fail-if", "lossy")
     assert gated.returncode == 1
     assert "✗ slower:3%: failed." in gated.stdout and "✓ lossy: passed." in gated.stdout
     assert gated.stderr.startswith(
-        "error: before and after: 1 of 2 gates failed.\n  slower:3%: spec: 0.900× A's decode"
+        "error: before and after: 1 of 2 gates failed.\n  slower:3%: spec: 0.900× A's speed-up"
     )
     assert compare(before, after, "--fail-if", "slower:15%").returncode == 0
     assert compare(after, before, "--fail-if", "slower:3%").returncode == 0
-    assert compare(before, after, "--fail-if", "slower:3%", "--arm", "baseline").returncode == 0
+    assert compare(before, after, "--fail-if", "slower-absolute:3%", "--arm", "baseline").returncode == 0
 
 
 def test_quiet_says_only_what_failed(before: Path, tmp_path: Path, compare: Compare) -> None:
@@ -229,10 +229,13 @@ def test_the_document_has_stable_keys(before: Path, tmp_path: Path, compare: Com
     shown = compare(before, after, "--json", "--fail-if", "slower:3%")
     assert shown.returncode == 1
     document = json.loads(shown.stdout)
-    assert (document["document"], document["schema"]) == ("compare", 1)
+    assert (document["document"], document["schema"]) == ("compare", 2)
     assert list(document)[3:] == [
         "a",
         "b",
+        "more_a",
+        "more_b",
+        "claims",
         "on_trust",
         "changed",
         "arms",
@@ -242,7 +245,7 @@ def test_the_document_has_stable_keys(before: Path, tmp_path: Path, compare: Com
         "gates",
     ]
     assert document["changed"] == [{"what": "machine cpu", "a": "none", "b": "another"}]
-    assert [(one["arm"], one["speed"]) for one in document["arms"]] == [
+    assert [(one["arm"], one["change"]) for one in document["arms"]] == [
         ("baseline", "no clear difference"),
         ("spec", "slower"),
     ]
@@ -288,7 +291,7 @@ def test_two_real_runs_of_one_recipe(tmp_path: Path, compare: Compare) -> None:
     document = json.loads(shown.stdout)
     assert [one["what"] for one in document["changed"]] == ["blocks"]
     for arm in document["arms"]:
-        assert (arm["outputs"]["same"], arm["prompts"], arm["speed"]) == (2, 2, "unknown")
+        assert (arm["outputs"]["same"], arm["prompts"], arm["change"]) == (2, 2, "unknown")
         assert arm["rate"]["ratio"] > 0
     slower_gate, lossy_gate = document["gates"]
     assert (slower_gate["passed"], lossy_gate["passed"], shown.returncode) == (False, True, 1)
@@ -311,14 +314,24 @@ def test_three_runs_of_which_one_has_another_target(before: Path, tmp_path: Path
     document = json.loads((tmp_path / "compared" / "compare.json").read_text())
     assert document == json.loads(compare(before, after, other, "--json").stdout)
     spec = [one for one in document["rows"] if one["arm"] == "spec"]
-    assert [one["speed"] for one in spec] == [None, "slower", None]
+    assert [one["change"] for one in spec] == [None, "slower", "no clear difference"]
     assert compare(before, other).returncode == 0
     refused = compare(before, other, "--fail-if", "slower:3%")
     assert (refused.returncode, refused.stdout) == (2, "")
     assert "The runs did different work" in refused.stderr
     many = compare(before, after, other, "--fail-if", "slower:3%")
-    assert many.returncode == 2 and "Gates and --baseline are for two runs" in many.stderr
+    assert many.returncode == 2 and "Gates and --baseline are for two settings" in many.stderr
     assert "named twice" in compare(before, after, before).stderr
+
+
+def test_three_runs_of_two_settings_are_compared_with_gates(before: Path, tmp_path: Path, compare: Compare) -> None:
+    after = write_run(tmp_path / "after", slower, machine={"cpu": "another"})
+    again = write_run(tmp_path / "again")
+    shown = compare(before, after, again, "--fail-if", "slower:3%")
+    assert shown.returncode == 1 and "slower:3%: spec: 0.900× A's speed-up" in shown.stderr
+    assert "1.19×, 1.19× → 1.07×" in shown.stdout
+    document = json.loads(compare(before, after, again, "--json").stdout)
+    assert ([run["run"] for run in document["more_a"]], document["more_b"]) == (["again"], [])
 
 
 def test_a_changed_run_is_summarised_anew(before: Path, tmp_path: Path, compare: Compare) -> None:
@@ -326,5 +339,5 @@ def test_a_changed_run_is_summarised_anew(before: Path, tmp_path: Path, compare:
     first = json.loads(compare(before, after, third, "--json").stdout)
     shutil.copy(write_run(tmp_path / "slow", slower) / "records.jsonl", after)
     again = json.loads(compare(before, after, third, "--json").stdout)
-    assert [one["speed"] for one in first["rows"] if one["arm"] == "spec"][1] == "no clear difference"
-    assert [one["speed"] for one in again["rows"] if one["arm"] == "spec"][1] == "slower"
+    assert [one["change"] for one in first["rows"] if one["arm"] == "spec"][1] == "no clear difference"
+    assert [one["change"] for one in again["rows"] if one["arm"] == "spec"][1] == "slower"

@@ -368,7 +368,7 @@ def test_report_runs_and_compare_warn(run: Path, tmp_path: Path) -> None:
     assert "Damaged: records.jsonl:7, 8, 9" in compared
     for left, right in ((sound, run), (run, sound)):
         found = compare_runs(open_run(left), open_run(right), judge=judge)
-        assert {arm.speed for arm in found.arms} == {"unknown"}
+        assert {arm.change for arm in found.arms} == {"unknown"}
         assert not check_gate(parse_gate("slower:3%"), found).passed
     several = said_by("compare", str(sound), str(run), "--out", str(tmp_path / "side"))
     assert "Damaged: records.jsonl:7, 8, 9" in several

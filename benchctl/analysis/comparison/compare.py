@@ -1,30 +1,35 @@
-"""Two runs of one workload side by side: what got faster or slower beyond noise, and whether the answers stayed.
+"""Two settings of one workload side by side: what got faster or slower beyond noise, and whether the answers stayed.
 
-A is the run before, B the one after; every ratio is B over A. Arms are matched by name. The blocks of two runs have
-nothing in common, so each run's own spread between blocks counts (`welch_interval`); prompts
-are the same and count as fixed.
+A is the run before, B the one after; every ratio is B over A. Arms are matched by name. What changed of an arm is its
+speed-up over its own run's baseline; what changed of the baseline, its decode rate. The blocks of two runs have nothing
+in common, so each run's own spread between blocks counts, shared among its arms (`changes`); intervals hold together
+over the arms. Prompts are the same and count as fixed.
+
+Blocks do not show what changes from run to run. Where A was measured again after B, the distance between the runs of
+one setting does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from benchctl.analysis.analyse import Judge, analyse
 from benchctl.analysis.answers import Answers, find_answers
-from benchctl.analysis.comparison.results import ArmComparison, OwnVerdict, Ratio, RunComparison, RunFacts, SpeedChange
+from benchctl.analysis.comparison.changes import Quantity, doubt_of, find_quantities, speed_change
+from benchctl.analysis.comparison.rates import InAllRuns, Times, in_all_runs, rate_times, speedup_times
+from benchctl.analysis.comparison.results import ArmComparison, OwnVerdict, Ratio, RunComparison, RunFacts
 from benchctl.analysis.comparison.workload import Outputs, compare_answers, find_changes, require_same_workload
 from benchctl.analysis.frame import Frame, make_frame
-from benchctl.analysis.results import ALL_TASKS, Analysis, Interval, Losslessness
-from benchctl.analysis.statistics import MIN_BLOCKS, level_for, welch_interval
+from benchctl.analysis.results import ALL_TASKS, Analysis, Losslessness
+from benchctl.analysis.statistics import level_for
 from benchctl.data.store import RunData
 from benchctl.errors import UsageError
 
 if TYPE_CHECKING:
-    from benchctl.analysis.frame import Booleans, Floats, Frame, PromptKey
+    from benchctl.analysis.frame import PromptKey
+    from benchctl.recipes.groups import ComparedArm
 
 
 @dataclass(frozen=True)
@@ -33,6 +38,12 @@ class _Side:
     analysis: Analysis
     frame: Frame
     answers: Answers
+
+    @property
+    def overlapping(self) -> set[str]:
+        """Arms whose requests shared the engine."""
+        sweep = self.analysis.sweep
+        return {row.arm for row in sweep.levels if row.overlapping} if sweep else set()
 
 
 def compare_runs(
@@ -43,33 +54,40 @@ def compare_runs(
     baseline: str | None = None,
     arms: Collection[str] | None = None,
     names: Sequence[str] = ("A", "B"),
+    more_a: Sequence[RunData] = (),
+    more_b: Sequence[RunData] = (),
 ) -> RunComparison:
     """Compare two runs of one workload; `arms` limits which arms. Raises UsageError where there is nothing to compare.
 
-    `names` are what runs without a manifest are called.
+    `names` are what runs without a manifest are called. `more_a`, `more_b`: runs that repeat one of the two.
     """
     if a.folder.resolve() == b.folder.resolve() and a.records == b.records:
         raise UsageError("Both are the same run.", where=str(a.folder), fix="Name two runs, the earlier one first.")
     on_trust = require_same_workload(a, b)
-    before, after = _side(a, judge, baseline), _side(b, judge, baseline)
-    known = dict.fromkeys([*before.frame.arms, *after.frame.arms])
+    before, after = ([_side(run, judge, baseline) for run in runs] for runs in ((a, *more_a), (b, *more_b)))
+    runs = [*before, *after]
+    known = dict.fromkeys(name for side in runs for name in side.frame.arms if not _is_again(side, name))
     for name in arms or ():
         if name not in known:
             fix = f"The arms are: {', '.join(known)}."
             raise UsageError(f"Neither run has an arm {name!r}.", where="--arm", fix=fix)
     chosen = [name for name in known if not arms or name in arms]
-    both = [name for name in chosen if name in before.frame.arms and name in after.frame.arms]
+    both = [name for name in chosen if all(name in side.frame.arms for side in runs)]
     return RunComparison(
-        a=_facts(before, names[0]),
-        b=_facts(after, names[1]),
+        a=_facts(before[0], names[0]),
+        b=_facts(after[0], names[1]),
+        more_a=[_facts(side, names[0]) for side in before[1:]],
+        more_b=[_facts(side, names[1]) for side in after[1:]],
+        claims=max(1, len(both)),
         on_trust=on_trust,
         changed=find_changes(a, b),
-        arms=[_compare_arm(before, after, name) for name in both],
-        only_in_a=[name for name in chosen if name not in after.frame.arms],
-        only_in_b=[name for name in chosen if name not in before.frame.arms],
+        arms=_compare_arms(before, after, both),
+        only_in_a=[name for name in chosen if not all(name in side.frame.arms for side in after)],
+        only_in_b=[name for name in chosen if not all(name in side.frame.arms for side in before)],
         lossless_b=[
             OwnVerdict(arm=row.arm, verdict=row.verdict, reason=row.reason)
-            for row in after.analysis.losslessness
+            for side in after
+            for row in side.analysis.losslessness
             if row.arm in chosen
         ],
     )
@@ -97,30 +115,67 @@ def _facts(side: _Side, name: str) -> RunFacts:
     )
 
 
-def _compare_arm(before: _Side, after: _Side, name: str) -> ArmComparison:
-    prompts = [key for key in before.frame.prompts if key in set(after.frame.prompts)]
-    a, b = BlockRates(before.frame, name, prompts), BlockRates(after.frame, name, prompts)
-    timed = a.complete & b.complete
-    equal = timed & (a.work == b.work)
-    rates_a, rates_b = a.rates(timed), b.rates(timed)
-    level = level_for(before.data.manifest, after.data.manifest)
-    rate = _ratio(a.pooled(timed), b.pooled(timed), rates_a, rates_b, level)
-    matched = _over(b.pooled(equal), a.pooled(equal))
-    distrust = next((reason for run in (before, after) if (reason := run.data.integrity.reason)), None)
-    doubt = distrust or _doubt(rate, matched, bool((timed & ~equal).any()), len(rates_a), len(rates_b))
+def _is_again(side: _Side, name: str) -> bool:
+    """Whether an arm is the second cell of a baseline, whose times count as the baseline's."""
+    return name in side.analysis.compared and side.analysis.compared[name].is_again
+
+
+def _compare_arms(before: Sequence[_Side], after: Sequence[_Side], names: Sequence[str]) -> list[ArmComparison]:
+    runs = [*before, *after]
+    prompts = [key for key in runs[0].frame.prompts if all(key in set(side.frame.prompts) for side in runs[1:])]
+    rates = {name: [rate_times(side.frame, name, prompts) for side in runs] for name in names}
+    speedups = {
+        name: [_speedup_times(side, name, prompts) for side in runs]
+        for name in names
+        if all(_is_compared(side, name) for side in runs)
+    }
+    compared = runs[-1].analysis.compared
+    baselines = {name: compared[name].baseline for name in names}
+    level = 1 - (1 - level_for(*(side.data.manifest for side in runs))) / max(1, len(names))
+    # the machine's state of a run moves all decode rates together, so that arms are no repetitions of one another
+    rate = find_quantities(_measured(rates), len(before), baselines, level, arms_repeat=False)
+    speedup = find_quantities(_measured(speedups), len(before), baselines, level, arms_repeat=True)
+    return [_compare_arm(before[0], after[0], name, rate[name], speedup.get(name), runs) for name in names]
+
+
+def _measured(times: Mapping[str, Sequence[Times]]) -> dict[str, InAllRuns]:
+    return {name: in_all_runs(of_arm) for name, of_arm in times.items()}
+
+
+def _is_compared(side: _Side, name: str) -> bool:
+    return name in side.analysis.compared and not side.analysis.compared[name].is_baseline
+
+
+def _speedup_times(side: _Side, name: str, prompts: Sequence[PromptKey]) -> Times:
+    arm: ComparedArm = side.analysis.compared[name]
+    return speedup_times(side.frame, arm, prompts, whole=name in side.overlapping)
+
+
+def _compare_arm(
+    before: _Side, after: _Side, name: str, rate: Quantity, speedup: Quantity | None, runs: Sequence[_Side]
+) -> ArmComparison:
+    distrust = next((reason for side in runs if (reason := side.data.integrity.reason)), None)
+    rate_doubt = distrust or doubt_of(rate)
+    judged = speedup or rate
+    doubt = distrust or doubt_of(judged)
     own_a, own_b = _lossless(before, name), _lossless(after, name)
+    counts = [len(run.by_block) for run in judged.measured.runs]
+    every = len([key for key in before.frame.prompts if all(key in side.frame.prompts for side in runs)])
+    bare = {"interval": None} if distrust else {}
+    nothing = Ratio(a=None, b=None, ratio=None, interval=None)
     return ArmComparison(
         arm=name,
         is_baseline=name in after.analysis.baselines,
-        rate=rate.model_copy(update={"interval": None}) if distrust else rate,
-        rate_length_matched=matched,
-        blocks_a=len(rates_a),
-        blocks_b=len(rates_b),
-        prompts=int(timed.sum()),
-        prompts_left_out=len(prompts) - int(timed.sum()),
-        speed="unknown" if doubt else speed_change(rate.interval),
+        change="unknown" if doubt else speed_change(judged.change.interval),
         doubt=doubt,
-        speedup=_speedups(before, after, name, level),
+        rate=rate.change.model_copy(update=bare),
+        rate_length_matched=rate.matched,
+        rate_doubt=rate_doubt,
+        blocks_a=counts[0],
+        blocks_b=counts[-1],
+        prompts=judged.measured.prompts,
+        prompts_left_out=every - judged.measured.prompts,
+        speedup=speedup.change.model_copy(update=bare) if speedup else nothing,
         acceptance_a=_acceptance(before, name),
         acceptance_b=_acceptance(after, name),
         lossy=list(dict.fromkeys([*(own_a.lossy if own_a else []), *(own_b.lossy if own_b else [])])),
@@ -132,58 +187,10 @@ def _compare_arm(before: _Side, after: _Side, name: str) -> ArmComparison:
 
 def _outputs(before: _Side, after: _Side, name: str) -> Outputs:
     found = compare_answers(before.frame, before.answers, after.frame, after.answers, name)
-    sweep = after.analysis.sweep
-    if sweep is None or not any(row.overlapping for row in sweep.levels if row.arm == name):
+    if name not in after.overlapping:
         return found
     chance = [*found.differing, *found.undetermined]  # answers of overlapping requests do not repeat
     return found.model_copy(update={"differing": [], "undetermined": chance})
-
-
-def _ratio(a: float | None, b: float | None, blocks_a: list[float], blocks_b: list[float], level: float) -> Ratio:
-    ratio = _over(b, a)
-    interval = None if ratio is None else welch_interval(ratio, blocks_b, blocks_a, level)
-    return Ratio(a=a, b=b, ratio=ratio, interval=interval)
-
-
-def _over(b: float | None, a: float | None) -> float | None:
-    return b / a if a and b else None
-
-
-def speed_change(interval: Interval | None) -> SpeedChange:
-    """Return the class of the interval of a ratio of speeds."""
-    if interval is None:
-        return "unknown"
-    if interval.low > 1:
-        return "faster"
-    return "slower" if interval.high < 1 else "no clear difference"
-
-
-def _doubt(rate: Ratio, matched: float | None, unequal: bool, blocks_a: int, blocks_b: int) -> str | None:
-    """Why there is no verdict on the speed, or `None`."""
-    if rate.ratio is None:
-        return "No prompt was timed in every block of both runs."
-    if rate.interval is None:
-        return f"A has {_blocks(blocks_a)} and B {_blocks(blocks_b)}; below {MIN_BLOCKS} in each there is no interval."
-    if speed_change(rate.interval) in ("faster", "slower") and unequal:
-        if matched is None:
-            return "No answer is as long in B as it was in A, so they are not the same work."
-        if (matched > 1) != (rate.ratio > 1):
-            return f"The ratio is {matched:.2f} over the answers of equal length, so the difference is due to lengths."
-    return None
-
-
-def _blocks(count: int) -> str:
-    return "one block" if count == 1 else f"{count} blocks"
-
-
-def _speedups(before: _Side, after: _Side, name: str, level: float) -> Ratio:
-    a, b = (
-        next((speedup for speedup in side.analysis.speedups if speedup.arm == name and speedup.task == ALL_TASKS), None)
-        for side in (before, after)
-    )
-    if a is None or b is None:
-        return Ratio(a=a.pooled if a else None, b=b.pooled if b else None, ratio=None, interval=None)
-    return _ratio(a.pooled, b.pooled, a.by_block, b.by_block, level)
 
 
 def _acceptance(side: _Side, name: str) -> float | None:
@@ -192,37 +199,3 @@ def _acceptance(side: _Side, name: str) -> float | None:
 
 def _lossless(side: _Side, name: str) -> Losslessness | None:
     return next((row for row in side.analysis.losslessness if row.arm == name), None)
-
-
-class BlockRates:
-    """Tokens and seconds of an arm by block and prompt, `prompts` in their order.
-
-    Blocks that timed less than half as many prompts as the fullest are left out, so that one cell that broke off early
-    does not take the prompts of the others along.
-    """
-
-    def __init__(self, frame: Frame, arm: str, prompts: list[PromptKey]) -> None:
-        place = {key: number for number, key in enumerate(frame.prompts)}
-        rows = frame.row_at[frame.arms.index(arm)][:, [place[key] for key in prompts]]
-        tokens = np.where(rows >= 0, frame.decoded[rows], np.nan)
-        seconds = np.where(rows >= 0, frame.decode_s[rows], np.nan)
-        counts = np.isfinite(seconds).sum(axis=1)
-        kept = counts * 2 >= max(1, int(counts.max(initial=0)))
-        self.tokens: Floats = tokens[kept]
-        self.seconds: Floats = seconds[kept]
-        work = np.where(rows >= 0, frame.work[rows], np.nan)[kept]
-        same = (work == work[:1]).all(axis=0) if len(work) else np.zeros(len(prompts), dtype=bool)
-        self.work: Floats = np.where(same, work[0], np.nan) if len(work) else np.full(len(prompts), np.nan)
-        """Length and ending of each prompt's answers where they are the same in every block, else NaN."""
-        self.complete: Booleans = np.isfinite(self.seconds).all(axis=0) & (len(self.seconds) > 0)
-
-    def rates(self, chosen: Booleans) -> list[float]:
-        """Tokens over time of the chosen prompts in each block; nothing where none is chosen."""
-        if not chosen.any():
-            return []
-        found: list[float] = (self.tokens[:, chosen].sum(axis=1) / self.seconds[:, chosen].sum(axis=1)).tolist()
-        return found
-
-    def pooled(self, chosen: Booleans) -> float | None:
-        """Tokens over time of the chosen prompts in all blocks."""
-        return float(self.tokens[:, chosen].sum() / self.seconds[:, chosen].sum()) if chosen.any() else None

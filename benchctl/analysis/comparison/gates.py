@@ -13,22 +13,26 @@ from benchctl.recipes.problems import did_you_mean
 from benchctl.text import one_line
 
 if TYPE_CHECKING:
-    from benchctl.analysis.comparison.results import ArmComparison, RunComparison
+    from benchctl.analysis.comparison.results import Ratio, RunComparison
 
-GATES = ("slower", "lossy")
+GATES = ("slower", "slower-absolute", "lossy")
 _AMOUNT = re.compile(r"(\d+(?:\.\d+)?)\s*%")
+_FIX = (
+    "The gates are: slower:N% (the speed-up over the own run's baseline), slower-absolute:N% (tok/s, the baseline's, "
+    "too), such as slower:3%, and lossy."
+)
 
 
 @dataclass(frozen=True)
 class Gate:
-    """`slower` by more than a share of A's decode rate, or `lossy`."""
+    """`slower`, `slower-absolute`: by more than a share of A's speed-up, or decode rate; or `lossy`."""
 
     word: str
     share: float = 0.0
 
     def __str__(self) -> str:
         """Return the gate as it is written."""
-        return f"slower:{100 * self.share:g}%" if self.word == "slower" else self.word
+        return self.word if self.word == "lossy" else f"{self.word}:{100 * self.share:g}%"
 
 
 @dataclass(frozen=True)
@@ -51,7 +55,7 @@ class GateResult:
 
 
 def parse_gate(text: str) -> Gate:
-    """Read `slower:3%` or `lossy`. Raises UsageError, with the nearest valid word."""
+    """Read `slower:3%`, `slower-absolute:3%` or `lossy`. Raises UsageError, with the nearest valid word."""
     word, colon, amount = (part.strip() for part in text.partition(":"))
     wrong = None
     if word not in GATES:
@@ -61,44 +65,63 @@ def parse_gate(text: str) -> Gate:
     else:
         match = _AMOUNT.fullmatch(amount)
         if match and float(match[1]) < 100:
-            return Gate("slower", float(match[1]) / 100)
-        wrong = f"`slower` needs a percentage from 0 to 100, not {amount!r}."
+            return Gate(word, float(match[1]) / 100)
+        wrong = f"`{word}` needs a percentage from 0 to 100, not {amount!r}."
     if wrong:
-        raise UsageError(
-            wrong, where=f"--fail-if {text}", fix="The gates are: slower:N%, such as slower:3%, and lossy."
-        )
+        raise UsageError(wrong, where=f"--fail-if {text}", fix=_FIX)
     return Gate("lossy")
+
+
+@dataclass(frozen=True)
+class _Judged:
+    """The change of one arm that a gate judges."""
+
+    arm: str
+    change: Ratio
+    doubt: str | None
 
 
 def check_gate(gate: Gate, found: RunComparison, accept: Accepted = "identical") -> GateResult:
     """Check a comparison against a gate; `accept`: which verdicts `lossy` lets pass."""
     if gate.word == "lossy":
         return GateResult(gate, tuple(_lossy(found, accept)))
-    failures = [failure for arm in found.arms if (failure := _slower(arm, gate.share))]
+    judged = _judged(gate, found)
+    failures = [failure for arm in judged if (failure := _slower(arm, gate))]
     failures += [f"{name}: undetermined, because B has no such arm." for name in found.only_in_a]
-    if not found.arms and not failures:
-        failures.append("undetermined, because the runs have no arm in common.")
-    return GateResult(gate, tuple(failures), None if failures else _unseen(found, gate.share))
+    if not judged and not failures:
+        failures.append(
+            "undetermined, because no arm beside a baseline was compared; slower-absolute judges the baseline, too."
+            if found.arms
+            else "undetermined, because the runs have no arm in common."
+        )
+    return GateResult(gate, tuple(failures), None if failures else _unseen(judged, gate.share))
 
 
-def _slower(arm: ArmComparison, share: float) -> str | None:
-    rate, interval = arm.rate, arm.rate.interval
-    if arm.doubt or rate.ratio is None or interval is None:
+def _judged(gate: Gate, found: RunComparison) -> list[_Judged]:
+    if gate.word == "slower":
+        return [_Judged(arm.arm, arm.speedup, arm.doubt) for arm in found.arms if not arm.is_baseline]
+    return [_Judged(arm.arm, arm.rate, arm.rate_doubt) for arm in found.arms]
+
+
+def _slower(arm: _Judged, gate: Gate) -> str | None:
+    ratio, interval = arm.change.ratio, arm.change.interval
+    if arm.doubt or ratio is None or interval is None:
         return f"{arm.arm}: undetermined. {arm.doubt or ''}".rstrip()
-    if interval.high < 1 - share:
+    if interval.high < 1 - gate.share:
+        what = "speed-up over the own run's baseline" if gate.word == "slower" else "decode rate"
         return (
-            f"{arm.arm}: {rate.ratio:.3f}× A's decode rate (95 % interval {interval.low:.3f} to {interval.high:.3f}), "
-            f"slower by more than {100 * share:g} % beyond noise."
+            f"{arm.arm}: {ratio:.3f}× A's {what} (95 % interval {interval.low:.3f} to {interval.high:.3f}), "
+            f"slower by more than {100 * gate.share:g} % beyond noise."
         )
     return None
 
 
-def _unseen(found: RunComparison, share: float) -> str:
+def _unseen(judged: Sequence[_Judged], share: float) -> str:
     """Return the smallest slow-down that is detected in every arm, and the arm that sets it."""
     limits = [
-        ((1 - share) * arm.rate.ratio / arm.rate.interval.high, arm.arm)
-        for arm in found.arms
-        if arm.rate.ratio and arm.rate.interval
+        ((1 - share) * arm.change.ratio / arm.change.interval.high, arm.arm)
+        for arm in judged
+        if arm.change.ratio and arm.change.interval
     ]
     limit, name = min(limits)
     percent = 100 * (1 - limit)

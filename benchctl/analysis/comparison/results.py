@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from pydantic import Field
+
 from benchctl.analysis.comparison.workload import Change, Outputs
 from benchctl.analysis.results import Interval, Result
 
@@ -32,10 +34,13 @@ class Ratio(Result):
 
     a: float | None
     b: float | None
+    """Where runs were repeated, the geometric mean of `values_a`, of `values_b`."""
     ratio: float | None
     """b / a."""
     interval: Interval | None
-    """`None` below three blocks in either run."""
+    """Wide enough that those of all arms and runs hold together; `None` below three blocks in a run."""
+    values_a: list[float] = Field(default_factory=list)
+    values_b: list[float] = Field(default_factory=list)
 
 
 class ArmComparison(Result):
@@ -44,21 +49,25 @@ class ArmComparison(Result):
     arm: str
     is_baseline: bool
     """Of run B."""
+    change: SpeedChange
+    """Of the speed-up over the own run's baseline; of a baseline of its decode rate. Faster or slower only where the
+    interval excludes 1."""
+    doubt: str | None
+    """Why `change` is unknown, as a sentence."""
     rate: Ratio
-    """Decode rate, tokens per second: tokens over time of the prompts that every block of both runs timed."""
+    """Decode rate, tokens per second: tokens over time of the prompts that every block of all runs timed."""
     rate_length_matched: float | None
-    """The ratio over only those prompts whose answers are of equal length and ending in both runs."""
+    """The ratio over only those prompts whose answers are of equal length and ending in all runs."""
+    rate_doubt: str | None
+    """Why nothing is said of `rate`."""
     blocks_a: int
     blocks_b: int
     prompts: int
     prompts_left_out: int
-    """Prompts that some block of either run did not time."""
-    speed: SpeedChange
-    """Faster or slower only where the interval of `rate` excludes 1."""
-    doubt: str | None
-    """Why `speed` is unknown, as a sentence."""
+    """Prompts that some block of a run did not time."""
     speedup: Ratio
-    """Pooled speed-up over each run's own baseline: what changed of the speculation, the machine's change left out."""
+    """Over each run's own baseline, over the prompts that every block of arm and baseline timed in all runs: what
+    changed of the speculation, the machine's change left out. Where requests overlap, of whole answers."""
     acceptance_a: float | None
     acceptance_b: float | None
     lossy: list[str]
@@ -83,6 +92,11 @@ class RunComparison(Result):
 
     a: RunFacts
     b: RunFacts
+    more_a: list[RunFacts] = Field(default_factory=list)
+    """Runs that repeat A."""
+    more_b: list[RunFacts] = Field(default_factory=list)
+    claims: int = 1
+    """How many intervals of one kind hold together: one an arm."""
     on_trust: list[str]
     """Which parts of the workload could not be checked to be the same."""
     changed: list[Change]

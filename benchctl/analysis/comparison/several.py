@@ -1,23 +1,27 @@
 """Any number of runs side by side, also of other drafts, targets, engines or machines.
 
-The others are compared with the first run, arm by arm of one name. What both measured of the same work is
-compared; what is not the same work is listed with the reason, side by side.
+The others are compared with the first run, arm by arm of one name: its speed-up over the own run's baseline, and of a
+baseline the decode rate. What both measured of the same work is compared; what is not the same work is listed with the
+reason, side by side. Intervals hold together over arms and runs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from pydantic import Field
 
-from benchctl.analysis.comparison.compare import speed_change
+from benchctl.analysis.comparison.changes import speed_change
 from benchctl.analysis.comparison.results import Ratio, SpeedChange
 from benchctl.analysis.comparison.summary import ArmSummary, RunSummary
 from benchctl.analysis.result import Interval, Result
-from benchctl.analysis.statistics import MIN_BLOCKS, welch_interval
+from benchctl.analysis.statistics import Variance, block_variance, change_interval, shared_variances
 from benchctl.errors import UsageError
+
+if TYPE_CHECKING:
+    from benchctl.analysis.frame import Floats
 
 Part = Literal["rate", "speedup", "answers"]
 
@@ -37,9 +41,10 @@ class ArmRow(Result):
     """Over the run's own baseline."""
     acceptance: float | None
     lossless: str | None
+    change: SpeedChange | None = None
+    """Of `speedup_ratio`; of a baseline of `rate_ratio`."""
     rate_ratio: Ratio | None = None
     """Of decode rates over the prompts that every block of both timed."""
-    speed: SpeedChange | None = None
     speedup_ratio: Ratio | None = None
     answers_same: int | None = None
     answers_differing: int | None = None
@@ -62,6 +67,8 @@ class SeveralRuns(Result):
 
     runs: list[dict[str, str | int | None]]
     differing: list[Differing]
+    claims: int
+    """How many intervals of one kind hold together: one an arm and later run."""
     rows: list[ArmRow]
     alone: dict[str, list[int]]
     """Arms that the first run lacks, and the runs that have them; they stand in the table and are not compared."""
@@ -76,15 +83,20 @@ def compare_several(runs: Sequence[RunSummary], arms: Collection[str] | None = N
             raise UsageError(f"No run has an arm {name!r}.", where="--arm", fix=fix)
     first = runs[0]
     reference = {arm.name: arm for arm in first.arms}
+    chosen = {name for name in reference if not arms or name in arms}
+    claims = max(1, sum(arm.name in chosen for run in runs[1:] for arm in run.arms))
+    shared = [_shared(run) for run in runs]
     rows, alone = [], dict[str, list[int]]()
     for number, run in enumerate(runs):
         common = _common(first, run)
+        level = 1 - (1 - min(first.level, run.level)) / claims
         for arm in run.arms:
             if arms and arm.name not in arms:
                 continue
             row = _row(number, run, arm)
             if number and arm.name in reference:
-                row = row.model_copy(update=_against(first, reference[arm.name], run, arm, common))
+                both = (shared[0], shared[number])
+                row = row.model_copy(update=_against(first, reference[arm.name], run, arm, common, level, both))
             elif number:
                 alone.setdefault(arm.name, []).append(number)
             rows.append(row)
@@ -104,6 +116,7 @@ def compare_several(runs: Sequence[RunSummary], arms: Collection[str] | None = N
             for run in runs
         ],
         differing=_differing(runs),
+        claims=claims,
         rows=rows,
         alone=alone,
     )
@@ -139,17 +152,58 @@ def _row(number: int, run: RunSummary, arm: ArmSummary) -> ArmRow:
     )
 
 
+Variances = dict[str, Variance | None]
+"""Between the blocks of one run, by arm, shared among the arms of one baseline."""
+
+
+def _shared(run: RunSummary) -> tuple[Variances, Variances]:
+    """Return those of decode rates, over the prompts that every block timed, and those of speed-ups."""
+    rates, speedups = Variances(), Variances()
+    for baseline in dict.fromkeys(arm.baseline for arm in run.arms):
+        arms = [arm for arm in run.arms if arm.baseline == baseline]
+        of_rates = [block_variance(_block_rates(*_kept(arm, len(run.prompts)))) for arm in arms]
+        rates |= zip([arm.name for arm in arms], shared_variances(of_rates), strict=True)
+        compared = [arm for arm in arms if arm.by_block and all(arm.by_block)]
+        own = [block_variance(arm.by_block) for arm in compared]
+        speedups |= zip([arm.name for arm in compared], shared_variances(own), strict=True)
+    return rates, speedups
+
+
+def _kept(arm: ArmSummary, prompts: int) -> tuple[Floats, Floats]:
+    """Return tokens and seconds, (blocks, prompts), of the blocks that timed at least half of the fullest's prompts."""
+    tokens, seconds = (arm.array(name, prompts) for name in ("tokens", "seconds"))
+    counts = np.isfinite(seconds).sum(axis=1)
+    kept = counts * 2 >= max(1, int(counts.max(initial=0)))  # a cell that broke off early costs its block alone
+    return tokens[kept], seconds[kept]
+
+
+def _block_rates(tokens: Floats, seconds: Floats) -> list[float]:
+    """Return each block's decode rate over the prompts that all blocks timed; nothing where none is."""
+    timed = np.isfinite(seconds).all(axis=0)
+    if not timed.any():
+        return []
+    found: list[float] = (tokens[:, timed].sum(axis=1) / seconds[:, timed].sum(axis=1)).tolist()
+    return found
+
+
 def _against(
-    first: RunSummary, a: ArmSummary, run: RunSummary, b: ArmSummary, common: tuple[list[int], list[int]]
+    first: RunSummary,
+    a: ArmSummary,
+    run: RunSummary,
+    b: ArmSummary,
+    common: tuple[list[int], list[int]],
+    level: float,
+    shared: Sequence[tuple[Variances, Variances]],
 ) -> dict[str, object]:
-    """Return the fields of a row that compare an arm with the first run's."""
+    """Return the fields of a row that compare an arm with the first run's. `shared`: variances of both runs."""
     why = _unlike(first, a, run, b, common)
-    level = min(first.level, run.level)
     found: dict[str, object] = {"not_compared": why}
     if "rate" not in why:
-        found |= _rates(a, b, first, run, common, level)
+        found |= _rates(a, b, first, run, common, level, [rates.get(a.name) for rates, _ in shared])
     if "speedup" not in why and not b.is_baseline:
-        found["speedup_ratio"] = _ratio(a.speedup, b.speedup, a.by_block, b.by_block, level)
+        blocks = (len(a.by_block), len(b.by_block))
+        ratio = _ratio(a.speedup, b.speedup, [speedups.get(a.name) for _, speedups in shared], blocks, level)
+        found |= {"speedup_ratio": ratio, "change": speed_change(ratio.interval)}
     if "answers" not in why:
         ours = np.frombuffer(a.answers, dtype=np.uint64)[common[0]]
         theirs = np.frombuffer(b.answers, dtype=np.uint64)[common[1]]
@@ -191,28 +245,37 @@ def _unlike(
 
 
 def _rates(
-    a: ArmSummary, b: ArmSummary, first: RunSummary, run: RunSummary, common: tuple[list[int], list[int]], level: float
+    a: ArmSummary,
+    b: ArmSummary,
+    first: RunSummary,
+    run: RunSummary,
+    common: tuple[list[int], list[int]],
+    level: float,
+    variances: Sequence[Variance | None],
 ) -> dict[str, object]:
     sums = []
     both = np.ones(len(common[0]), dtype=bool)
     for arm, prompts, places in ((a, len(first.prompts), common[0]), (b, len(run.prompts), common[1])):
-        tokens, seconds = (arm.array(name, prompts)[:, places] for name in ("tokens", "seconds"))
-        counts = np.isfinite(seconds).sum(axis=1)
-        kept = counts * 2 >= max(1, int(counts.max(initial=0)))  # a cell that broke off early costs its block alone
-        sums.append((tokens[kept], seconds[kept]))
-        both &= np.isfinite(seconds[kept]).all(axis=0) & bool(kept.any())
+        tokens, seconds = (part[:, places] for part in _kept(arm, prompts))
+        sums.append((tokens, seconds))
+        both &= np.isfinite(seconds).all(axis=0) & bool(len(seconds))
     if not both.any():
-        return {"speed": "unknown", "not_compared": {"rate": "no prompt was timed in every block of both runs"}}
-    each = [(tokens[:, both].sum(axis=1) / seconds[:, both].sum(axis=1)).tolist() for tokens, seconds in sums]
+        return {"change": "unknown", "not_compared": {"rate": "no prompt was timed in every block of both runs"}}
     pooled = [float(tokens[:, both].sum() / seconds[:, both].sum()) for tokens, seconds in sums]
-    ratio = _ratio(pooled[0], pooled[1], each[0], each[1], level)
-    return {"rate_ratio": ratio, "speed": speed_change(ratio.interval)}
+    ratio = _ratio(pooled[0], pooled[1], variances, (len(sums[0][0]), len(sums[1][0])), level)
+    return {"rate_ratio": ratio} | ({"change": speed_change(ratio.interval)} if b.is_baseline else {})
 
 
-def _ratio(a: float | None, b: float | None, blocks_a: list[float], blocks_b: list[float], level: float) -> Ratio:
+def _ratio(
+    a: float | None,
+    b: float | None,
+    variances: Sequence[Variance | None],
+    blocks: tuple[int, int],
+    level: float,
+) -> Ratio:
     ratio = b / a if a and b else None
-    enough = ratio is not None and min(len(blocks_a), len(blocks_b)) >= MIN_BLOCKS and all((*blocks_a, *blocks_b))
-    interval = welch_interval(ratio, blocks_b, blocks_a, level) if enough and ratio is not None else None
+    means = [Variance(v.value / count, v.freedom) for v, count in zip(variances, blocks, strict=True) if v is not None]
+    interval = change_interval(ratio, means[:1], means[1:], level) if ratio and len(means) == 2 else None
     return Ratio(a=a, b=b, ratio=ratio, interval=interval)
 
 

@@ -94,13 +94,7 @@ def require_same_questions(a: RunData, b: RunData) -> list[str]:
 
 def find_changes(a: RunData, b: RunData) -> list[Change]:
     """Return what differs between the runs beside the workload, the most important first."""
-    changes = []
-    if a.manifest and b.manifest:
-        ours, theirs = dict(_settings(a.manifest)), dict(_settings(b.manifest))
-        for what in dict.fromkeys([*ours, *theirs]):
-            before, after = ours.get(what), theirs.get(what)
-            if before != after:
-                changes.append(Change(what=what, a=_rendered(before), b=_rendered(after)))
+    changes = setting_changes(a.manifest, b.manifest) if a.manifest and b.manifest else []
     first, second = _recorded(a.records), _recorded(b.records)
     other = [key for key in first if None not in (first[key], second.get(key)) and first[key] != second[key]]
     if other:
@@ -110,6 +104,32 @@ def find_changes(a: RunData, b: RunData) -> list[Change]:
             Change(what="rendered prompt text", a=f"SHA-256 {first[other[0]]}"[:20], b=f"differs for {example}")
         )
     return changes
+
+
+def setting_changes(a: Manifest, b: Manifest) -> list[Change]:
+    """Return what differs in the manifests beside the workload."""
+    ours, theirs = dict(_settings(a)), dict(_settings(b))
+    pairs = [(what, ours.get(what), theirs.get(what)) for what in dict.fromkeys([*ours, *theirs])]
+    return [Change(what=what, a=_rendered(x), b=_rendered(y)) for what, x, y in pairs if x != y]
+
+
+def is_repeat(a: Manifest, b: Manifest) -> bool:
+    """Whether two runs measured the same work with nothing changed but the time, and how many blocks there are."""
+    return a.workload_sha256 == b.workload_sha256 and not [
+        change for change in setting_changes(a, b) if change.what != "blocks"
+    ]
+
+
+def two_sides(manifests: Sequence[Manifest]) -> tuple[list[int], list[int]] | None:
+    """Return the places of the runs that repeat the first, and of the others, which repeat one another.
+
+    `None` where the runs are not of two settings and one workload.
+    """
+    first = [number for number, manifest in enumerate(manifests) if is_repeat(manifests[0], manifest)]
+    others = [number for number in range(len(manifests)) if number not in first]
+    if not others or not all(is_repeat(manifests[others[0]], manifests[number]) for number in others):
+        return None
+    return (first, others) if manifests[others[0]].workload_sha256 == manifests[0].workload_sha256 else None
 
 
 class OtherModelsError(UsageError):

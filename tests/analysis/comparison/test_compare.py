@@ -13,17 +13,19 @@ from scipy import stats
 from benchctl.analysis.comparison import compare
 from benchctl.analysis.comparison.gates import Gate, check_gate, parse_gate
 from benchctl.analysis.comparison.results import RunComparison
-from benchctl.analysis.statistics import welch_interval
+from benchctl.analysis.comparison.workload import two_sides
+from benchctl.analysis.statistics import Variance, block_variance, change_interval, repeated_variance
 from benchctl.data.manifest import FileIdentity, ModelIdentity, PromptIdentity
 from benchctl.data.store import RunData
 from benchctl.errors import UsageError
 from benchctl.lossless.analysed import judge
+from benchctl.reports.comparison import said
 
 compare_runs = partial(compare.compare_runs, judge=judge)
 
 ARMS = {"baseline": None, "spec": {"type": "draft-simple", "max": 4}}
 RATES = {"baseline": 10.0, "spec": 12.0}
-WOBBLE = (0.99, 1.0, 1.01, 1.0)
+WOBBLE = {"baseline": (0.99, 1.0, 1.01, 1.0), "spec": (1.0, 1.01, 0.99, 1.0)}
 
 
 class Runs:
@@ -49,7 +51,7 @@ class Runs:
                 arm,
                 index,
                 block=block,
-                rate=RATES[arm] * (5 + index) / 5 * WOBBLE[block] * (factor if only in (None, arm) else 1.0),
+                rate=RATES[arm] * (5 + index) / 5 * WOBBLE[arm][block] * (factor if only in (None, arm) else 1.0),
             )
             for block in range(blocks)
             for arm in arms
@@ -69,39 +71,44 @@ def arm(found: RunComparison, name: str) -> Any:
     return next(one for one in found.arms if one.arm == name)
 
 
+def mean_of(run: list[float]) -> Variance:
+    found = block_variance(run)
+    assert found is not None
+    return Variance(found.value / len(run), found.freedom)
+
+
 def test_the_interval_of_two_runs_is_welchs() -> None:
     ours, theirs = [9.0, 10.0, 11.0, 10.5], [10.0, 10.4, 9.8]
-    found = welch_interval(1.0, ours, theirs)
+    found = change_interval(1.0, [mean_of(theirs)], [mean_of(ours)])
     expected = stats.ttest_ind(np.log(ours), np.log(theirs), equal_var=False).confidence_interval(0.95)
     centre = np.mean(np.log(ours)) - np.mean(np.log(theirs))
-    assert found is not None
     assert np.log([found.low, found.high]) == pytest.approx([expected.low - centre, expected.high - centre])
-    assert welch_interval(1.0, ours, theirs[:2]) is None
-    same = welch_interval(0.9, [9.0] * 3, [10.0] * 3)
-    assert same is not None and (same.low, same.high) == (0.9, 0.9)
+    assert block_variance(theirs[:2]) is None
+    same = change_interval(0.9, [mean_of([10.0] * 3)], [mean_of([9.0] * 3)])
+    assert (same.low, same.high) == (0.9, 0.9)
+
+
+def test_the_interval_of_repeated_runs_is_student_t_between_runs() -> None:
+    before, after = [10.0, 10.4, 9.8], [9.0, 9.3]
+    repeated = repeated_variance([before, after])
+    quiet = [Variance(1e-9, 2)]
+    found = change_interval(1.0, quiet * 3, quiet * 2, repeated=repeated)
+    expected = stats.ttest_ind(np.log(after), np.log(before)).confidence_interval(0.95)
+    centre = np.mean(np.log(after)) - np.mean(np.log(before))
+    assert np.log([found.low, found.high]) == pytest.approx([expected.low - centre, expected.high - centre])
+    loud = change_interval(1.0, [Variance(1.0, 2)] * 3, quiet * 2, repeated=repeated)
+    assert loud.high > found.high, "blocks that lie further apart than runs decide"
+    assert repeated_variance([[1.0], [2.0]]) is None
 
 
 def test_runs_that_were_monitored_are_compared_with_wider_intervals(runs: Runs) -> None:
     auto = {"blocks": {"half_width": 0.02, "max": 20}}
     fixed = arm(compare_runs(runs("a"), runs("b")), "spec").rate
     sequential = arm(compare_runs(runs("a"), runs("b", recipe=auto)), "spec").rate
-    # Both runs have the same spread, so 2 (3 - 1) degrees of freedom: t is 2.776 at 95 %, 3.298 at 97 % (tables).
+    # Two arms of equal spread, which share: 2 + 2 degrees of freedom a run, 8 in all; two intervals at once.
+    quantile = stats.t(8).ppf
     widened = np.log(sequential.interval.high / sequential.ratio) / np.log(fixed.interval.high / fixed.ratio)
-    assert widened == pytest.approx(3.298 / 2.776, abs=0.001)
-
-
-@pytest.mark.parametrize(("blocks", "spreads"), [((3, 3), (0.05, 0.05)), ((3, 5), (0.05, 0.02)), ((5, 5), (0.1, 0.1))])
-def test_the_interval_holds_the_truth_as_often_as_it_says(
-    blocks: tuple[int, int], spreads: tuple[float, float]
-) -> None:
-    rng = np.random.default_rng(7)
-    covered = 0
-    for _ in range(1000):
-        ours, theirs = (np.exp(rng.normal(0, spread, n)) for n, spread in zip(blocks, spreads, strict=True))
-        found = welch_interval(float(np.mean(ours) / np.mean(theirs)), ours.tolist(), theirs.tolist())
-        assert found is not None
-        covered += found.low <= 1 <= found.high
-    assert 0.92 <= covered / 1000 <= 0.985
+    assert widened == pytest.approx(quantile(1 - 0.03 / 4) / quantile(1 - 0.05 / 4), abs=0.001)
 
 
 def test_equal_runs_show_no_difference(runs: Runs) -> None:
@@ -109,7 +116,7 @@ def test_equal_runs_show_no_difference(runs: Runs) -> None:
     assert (found.changed, found.only_in_a, found.only_in_b, found.on_trust) == ([], [], [], [])
     for one in found.arms:
         assert one.rate.ratio == pytest.approx(1.0)
-        assert (one.speed, one.prompts, one.prompts_left_out) == ("no clear difference", 4, 0)
+        assert (one.change, one.prompts, one.prompts_left_out) == ("no clear difference", 4, 0)
         assert (one.outputs.same, one.outputs.differing, one.outputs.undetermined) == (4, [], [])
     assert arm(found, "baseline").is_baseline and arm(found, "baseline").speedup.ratio is None
     assert arm(found, "spec").speedup.a == pytest.approx(1.2)
@@ -119,17 +126,84 @@ def test_equal_runs_show_no_difference(runs: Runs) -> None:
 def test_an_arm_that_got_slower_is_found_and_the_others_are_not(runs: Runs) -> None:
     found = compare_runs(runs("a"), runs("b", factor=0.9, only="spec"))
     spec = arm(found, "spec")
-    assert (spec.speed, arm(found, "baseline").speed) == ("slower", "no clear difference")
+    assert (spec.change, arm(found, "baseline").change) == ("slower", "no clear difference")
     assert spec.rate.ratio == pytest.approx(0.9)
     assert spec.rate.interval.high < 0.97
     assert (spec.speedup.a, spec.speedup.b) == (pytest.approx(1.2), pytest.approx(1.08))
     assert spec.speedup.interval.high < 1, "the baseline stayed, so speculation itself got worse"
     failed = check_gate(Gate("slower", 0.03), found)
     assert len(failed.failures) == 1
-    assert failed.failures[0].startswith("spec: 0.900× A's decode rate (95 % interval 0.8")
+    assert failed.failures[0].startswith("spec: 0.900× A's speed-up over the own run's baseline (95 % interval 0.8")
+    absolute = check_gate(Gate("slower-absolute", 0.03), found)
+    assert [text.partition(" (95")[0] for text in absolute.failures] == ["spec: 0.900× A's decode rate"]
     assert check_gate(Gate("slower", 0.09), found).passed, "its interval reaches above 0.91"
     assert "is detected from" in (check_gate(Gate("slower", 0.09), found).note or "")
-    assert compare_runs(runs("b", factor=0.9, only="spec"), runs("a")).arms[1].speed == "faster"
+    assert compare_runs(runs("b", factor=0.9, only="spec"), runs("a")).arms[1].change == "faster"
+
+
+def test_a_baseline_that_got_slower_is_told_apart_from_its_arms(runs: Runs) -> None:
+    found = compare_runs(runs("a"), runs("b", factor=0.9))
+    own, spec = found.arms
+    assert (own.change, spec.change) == ("slower", "no clear difference")
+    assert check_gate(Gate("slower", 0.03), found).passed, "the speed-up stayed"
+    failures = check_gate(Gate("slower-absolute", 0.03), found).failures
+    assert [text.partition(":")[0] for text in failures] == ["baseline", "spec"]
+    assert said(found)[0].startswith("The baseline itself (baseline) is 0.90× as fast in B as in A")
+    hidden = compare_runs(runs("a"), runs("b", factor=0.9, only="baseline"))
+    assert [row.change for row in hidden.arms] == ["slower", "faster"], "an arm's speed-up rose as its baseline fell"
+
+
+def test_intervals_hold_together_over_the_arms(runs: Runs) -> None:
+    one_arm = arm(compare_runs(runs("a"), runs("b"), arms=["spec"]), "spec").speedup.interval
+    found = compare_runs(runs("a"), runs("b"))
+    assert found.claims == 2
+    assert arm(found, "spec").speedup.interval.high > one_arm.high
+
+
+def test_speed_ups_are_of_the_prompts_that_both_runs_timed(runs: Runs) -> None:
+    """One run lost the slowest prompt, on which alone the arm is no faster."""
+
+    def only_sometimes(record: Any) -> Any:
+        return record.changed(client_tok_per_sec=10.0) if record.prompt_idx == 0 else record
+
+    def lost(record: Any) -> Any:
+        return None if record.label == "spec" and record.prompt_idx == 0 else only_sometimes(record)
+
+    spec = arm(compare_runs(runs("a", change=only_sometimes), runs("b", change=lost)), "spec")
+    assert spec.speedup.ratio == pytest.approx(1.0)
+    assert (spec.prompts, spec.prompts_left_out) == (3, 1)
+
+
+def test_a_second_run_of_the_first_setting_shows_what_changes_from_run_to_run(runs: Runs) -> None:
+    a, b, again = runs("a"), runs("b", factor=0.94, only="spec"), runs("c", factor=0.9, only="spec")
+    assert arm(compare_runs(a, b), "spec").change == "slower"
+    found = compare_runs(a, b, more_a=[again])
+    spec = arm(found, "spec")
+    assert spec.change == "no clear difference", "A itself moved by more"
+    assert spec.speedup.values_a == [pytest.approx(1.2), pytest.approx(1.08)]
+    assert spec.speedup.a == pytest.approx((1.2 * 1.08) ** 0.5)
+    assert spec.speedup.interval.method.startswith("Student's t over the logarithms of whole runs")
+    assert "spec lies up to 11.1 % apart" in said(found)[-1]
+    assert "Measure A again" in said(compare_runs(a, b))[-1]
+    steady = compare_runs(a, runs("b", factor=0.5, only="spec"), more_a=[runs("c", factor=1.001, only="spec")])
+    assert arm(steady, "spec").change == "slower"
+    assert not check_gate(Gate("slower", 0.03), steady).passed
+
+
+def test_runs_of_two_settings_are_told_apart(runs: Runs) -> None:
+    def of(*threads: int, **more: Any) -> list[Any]:
+        made = [
+            runs(str(number), recipe={"engine": {"threads": count}}, **more) for number, count in enumerate(threads)
+        ]
+        return [run.manifest for run in made]
+
+    assert two_sides(of(2, 4, 2)) == ([0, 2], [1])
+    assert two_sides(of(2, 4, 2, 4, 2)) == ([0, 2, 4], [1, 3])
+    assert two_sides(of(2, 4, 4)) == ([0], [1, 2])
+    assert two_sides(of(2, 2, 2)) is None
+    assert two_sides(of(2, 4, 8)) is None
+    other_work = of(4, workload_sha256="1" * 64)
+    assert two_sides([*of(2), *other_work, *of(2)]) is None
 
 
 def test_a_slow_down_within_the_noise_is_not_claimed(runs: Runs) -> None:
@@ -137,16 +211,17 @@ def test_a_slow_down_within_the_noise_is_not_claimed(runs: Runs) -> None:
         return record.changed(client_tok_per_sec=record.client_tok_per_sec * (0.8, 1.0, 1.25)[record.block])
 
     found = compare_runs(runs("a"), runs("b", factor=0.9, change=noisy))
-    assert {one.speed for one in found.arms} == {"no clear difference"}
+    assert {one.change for one in found.arms} == {"no clear difference"}
     judged = check_gate(Gate("slower", 0.03), found)
     assert judged.passed and judged.note is not None
 
 
 def test_below_three_blocks_nothing_is_claimed_and_the_gate_fails(runs: Runs) -> None:
     found = compare_runs(runs("a"), runs("b", blocks=2))
-    assert {one.speed for one in found.arms} == {"unknown"}
+    assert {one.change for one in found.arms} == {"unknown"}
     assert arm(found, "spec").rate.ratio == pytest.approx(1.0, abs=0.02)
-    assert check_gate(Gate("slower", 0.03), found).failures[1] == (
+    assert check_gate(Gate("slower", 0.03), found).failures == check_gate(Gate("slower-absolute"), found).failures[1:]
+    assert check_gate(Gate("slower", 0.03), found).failures[0] == (
         "spec: undetermined. A has 3 blocks and B 2 blocks; below 3 in each there is no interval."
     )
     assert check_gate(Gate("lossy"), found).passed
@@ -173,7 +248,7 @@ def test_a_cell_that_broke_off_early_costs_its_block_only(runs: Runs) -> None:
 def test_an_arm_without_a_single_answer_is_unknown(runs: Runs) -> None:
     found = compare_runs(runs("a"), runs("b", change=lambda one: None if one.label == "spec" else one))
     spec = arm(found, "spec")
-    assert (spec.speed, spec.rate.ratio, spec.doubt) == (
+    assert (spec.change, spec.rate.ratio, spec.doubt) == (
         "unknown",
         None,
         "No prompt was timed in every block of both runs.",
@@ -184,15 +259,17 @@ def test_an_arm_without_a_single_answer_is_unknown(runs: Runs) -> None:
 
 def test_lengths_that_decide_the_sign_leave_it_open(runs: Runs) -> None:
     def shorter(record: Any) -> Any:
+        if record.label == "baseline":
+            return record
         if record.prompt_idx != 3:
             return record.changed(client_tok_per_sec=record.client_tok_per_sec * 0.95)
         quick = {"client_tok_per_sec": 400.0, "token_ids": list(range(100, 200)), "n_predicted": 100}
         return record.changed(**quick)
 
     spec = arm(compare_runs(runs("a"), runs("b", change=shorter)), "spec")
-    assert spec.rate.interval.low > 1
+    assert spec.rate.interval.low > 1 and spec.speedup.interval.low > 1
     assert spec.rate_length_matched == pytest.approx(0.95)
-    assert (spec.speed, spec.doubt) == (
+    assert (spec.change, spec.doubt) == (
         "unknown",
         "The ratio is 0.95 over the answers of equal length, so the difference is due to lengths.",
     )
@@ -223,7 +300,8 @@ def test_arms_of_one_run_only_are_named_and_fail_a_gate_on_speed(runs: Runs) -> 
         "undetermined, because no arm of B beside its baseline was compared.",
     )
     limited = compare_runs(runs("a"), runs("b", arms={"baseline": None}), arms=["baseline"])
-    assert check_gate(Gate("slower", 0.03), limited).passed
+    assert check_gate(Gate("slower-absolute", 0.03), limited).passed
+    assert "no arm beside a baseline" in check_gate(Gate("slower", 0.03), limited).failures[0]
     other = compare_runs(runs("a", arms={"baseline": None}), runs("b"))
     assert [one.arm for one in other.lossless_b] == ["spec"], "an arm that only B has is judged by B's own baseline"
     with pytest.raises(UsageError, match="Neither run has an arm 'spek'"):
@@ -311,10 +389,10 @@ def study(runs: Runs, name: str, **more: Any) -> RunData:
 
 
 def test_records_without_a_manifest_are_compared_over_the_same_prompts_only(runs: Runs) -> None:
-    found = compare_runs(study(runs, "a"), study(runs, "b", factor=0.8), names=("a.jsonl", "b.jsonl"))
+    found = compare_runs(study(runs, "a"), study(runs, "b", factor=0.8, only="spec"), names=("a.jsonl", "b.jsonl"))
     assert (found.a.run, found.b.run) == ("a.jsonl", "b.jsonl")
     assert len(found.on_trust) == 1
-    assert arm(found, "spec").speed == "slower"
+    assert arm(found, "spec").change == "slower"
     with pytest.raises(UsageError, match="only the first run has: code/3"):
         compare_runs(study(runs, "a"), study(runs, "b", change=lambda one: one if one.prompt_idx < 3 else None))
     with pytest.raises(UsageError, match="with different text: code/0"):
@@ -327,6 +405,7 @@ def test_records_without_a_manifest_are_compared_over_the_same_prompts_only(runs
         ("slower:3%", Gate("slower", 0.03)),
         (" slower : 2.5 % ", Gate("slower", 0.025)),
         ("slower:0%", Gate("slower", 0.0)),
+        ("slower-absolute:5%", Gate("slower-absolute", 0.05)),
         ("lossy", Gate("lossy")),
     ],
 )

@@ -55,7 +55,7 @@ def test_ratios_and_intervals_are_those_of_two_runs(runs: Runs) -> None:
         theirs = pair[name].rate.interval
         assert mine.rate_ratio.interval is not None and theirs is not None
         assert mine.rate_ratio.interval.low == pytest.approx(theirs.low, rel=1e-4)
-        assert mine.speed == pair[name].speed
+        assert mine.change == pair[name].change
         assert (mine.answers_same, mine.answers_differing, mine.answers_unsteady) == (4, 0, 0)
     spec = row(found, 1, "spec")
     assert spec.speedup_ratio is not None

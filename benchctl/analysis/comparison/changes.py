@@ -1,0 +1,129 @@
+"""How a quantity of every arm changed between the runs of two settings, with intervals that hold together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from benchctl.analysis.comparison.rates import InAllRuns
+from benchctl.analysis.comparison.results import Ratio, SpeedChange
+from benchctl.analysis.result import Interval
+from benchctl.analysis.statistics import (
+    MIN_BLOCKS,
+    Variance,
+    block_variance,
+    change_interval,
+    pooled_variance,
+    repeated_variance,
+    shared_variances,
+)
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """A quantity of one arm in every run, A's runs first, and how it changed."""
+
+    measured: InAllRuns
+    change: Ratio
+    matched: float | None
+    """The change over those answers alone that are equally long in all runs."""
+
+
+def find_quantities(
+    arms: Mapping[str, InAllRuns], of_a: int, groups: Mapping[str, str], level: float, *, arms_repeat: bool
+) -> dict[str, Quantity]:
+    """Return how a quantity of every arm changed from the first `of_a` runs to the others.
+
+    `groups`: each arm's baseline. The variances between a run's blocks are shared among the arms of a group;
+    `arms_repeat`: those between repeated runs are pooled over them, too. `level`: of one interval.
+    """
+    variances: dict[str, list[Variance | None]] = {name: [] for name in arms}
+    repeated = {name: _repeated(measured, of_a) for name, measured in arms.items()}
+    for group in dict.fromkeys(groups[name] for name in arms):
+        names = [name for name in arms if groups[name] == group]
+        for number in range(len(arms[names[0]].runs)):
+            own = [block_variance(arms[name].runs[number].by_block) for name in names]
+            for name, variance in zip(names, shared_variances(own), strict=True):
+                variances[name].append(variance)
+        if arms_repeat:
+            repeated |= dict.fromkeys(names, pooled_variance([repeated[name] for name in names]))
+    return {
+        name: Quantity(
+            measured,
+            _change(measured, variances[name], of_a, level, repeated[name]),
+            _mean_ratio(measured.matched, of_a),
+        )
+        for name, measured in arms.items()
+    }
+
+
+def _repeated(measured: InAllRuns, of_a: int) -> Variance | None:
+    """Return the variance of one run's logarithm between runs of one setting; `None` where none was repeated."""
+    values = [run.value for run in measured.runs]
+    known = [value for value in values if value]
+    return repeated_variance([known[:of_a], known[of_a:]]) if len(known) == len(values) else None
+
+
+def _change(
+    measured: InAllRuns, variances: Sequence[Variance | None], of_a: int, level: float, repeated: Variance | None
+) -> Ratio:
+    values = [run.value for run in measured.runs]
+    ratio = _mean_ratio(values, of_a)
+    means = [
+        Variance(variance.value / len(run.by_block), variance.freedom)
+        for variance, run in zip(variances, measured.runs, strict=True)
+        if variance is not None
+    ]
+    enough = ratio is not None and len(means) == len(values)
+    return Ratio(
+        a=_mean(values[:of_a]),
+        b=_mean(values[of_a:]),
+        ratio=ratio,
+        interval=change_interval(ratio, means[:of_a], means[of_a:], level, repeated) if ratio and enough else None,
+        values_a=[value for value in values[:of_a] if value],
+        values_b=[value for value in values[of_a:] if value],
+    )
+
+
+def _mean_ratio(values: Sequence[float | None], of_a: int) -> float | None:
+    a, b = _mean(values[:of_a]), _mean(values[of_a:])
+    return b / a if a and b else None
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    """Return the geometric mean; `None` where a value is not known."""
+    known = [value for value in values if value]
+    return float(np.exp(np.mean(np.log(known)))) if known and len(known) == len(values) else None
+
+
+def speed_change(interval: Interval | None) -> SpeedChange:
+    """Return the class of the interval of a ratio of speeds."""
+    if interval is None:
+        return "unknown"
+    if interval.low > 1:
+        return "faster"
+    return "slower" if interval.high < 1 else "no clear difference"
+
+
+def doubt_of(quantity: Quantity) -> str | None:
+    """Return why nothing is said of how a quantity changed, or `None`."""
+    ratio, interval, matched = quantity.change.ratio, quantity.change.interval, quantity.matched
+    if ratio is None:
+        return "No prompt was timed in every block of both runs."
+    counts = [len(run.by_block) for run in quantity.measured.runs]
+    if interval is None:
+        return (
+            f"A has {_blocks(counts[0])} and B {_blocks(counts[-1])}; below {MIN_BLOCKS} in each there is no interval."
+        )
+    if speed_change(interval) in ("faster", "slower") and quantity.measured.unequal:
+        if matched is None:
+            return "No answer is as long in B as it was in A, so they are not the same work."
+        if (matched > 1) != (ratio > 1):
+            return f"The ratio is {matched:.2f} over the answers of equal length, so the difference is due to lengths."
+    return None
+
+
+def _blocks(count: int) -> str:
+    return "one block" if count == 1 else f"{count} blocks"
