@@ -80,8 +80,10 @@ class Adapter:
     """How draft tokens are accepted at random; `None` where the engine cannot. For a binary that cannot,
     `has_synthetic` of `Capabilities.details` is false."""
     changes_target: frozenset[str] = frozenset()
-    """Options, by their long names without dashes, that change what the target computes or where: an arm may not have
-    one that its baseline has not."""
+    """Options, by their long names without dashes, that change what the target computes, where, or what is sampled of
+    it: an arm may not have one that its baseline has not."""
+    stated: frozenset[str] = frozenset()
+    """Options that have no effect, since every request of benchctl states them."""
     cache_types: tuple[str, ...] = ()
     """What `cache_type` may be; empty where the engine has no such choice."""
     draft_cache_types: bool = False
@@ -193,9 +195,18 @@ def target_settings(adapter: Adapter, args: Sequence[str]) -> dict[str, tuple[st
         name = adapter.options.aliases.get(word, word)
         for spelling in (name, name.removeprefix("no-")):
             if spelling in adapter.changes_target:
-                written = next(arg for arg in args if arg.lstrip("-").replace("_", "-").partition("=")[0] == word)
-                found[spelling] = (written, f"{word.startswith('no-')} {value}")
+                found[spelling] = (_as_written(args, word), f"{word.startswith('no-')} {value}")
     return found
+
+
+def without_effect(adapter: Adapter, args: Sequence[str]) -> list[str]:
+    """Return the options, as they are written, that every request overrides."""
+    names = [word for word, _ in read_flags(args) if adapter.options.aliases.get(word, word) in adapter.stated]
+    return [_as_written(args, name) for name in names]
+
+
+def _as_written(args: Sequence[str], word: str) -> str:
+    return next(arg for arg in args if arg.lstrip("-").replace("_", "-").partition("=")[0] == word)
 
 
 def kinds_with(flag: Callable[[Adapter], bool]) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from urllib.parse import urlsplit
 
 from benchctl.offers import load
-from benchctl.recipes.adapters import Adapter, adapter_of, kinds_with, target_settings
+from benchctl.recipes.adapters import Adapter, adapter_of, kinds_with, target_settings, without_effect
 from benchctl.recipes.engine_spec import EndpointSpec, EngineSpec, LaunchedEngineSpec
 from benchctl.recipes.problems import KeyPath, did_you_mean, quoted
 from benchctl.recipes.quantization import quantize_problems
@@ -33,6 +33,7 @@ def relation_problems(recipe: Recipe) -> list[tuple[KeyPath, str]]:
         *_lengths(recipe),
         *_cache_types(recipe),
         *_same_target(recipe),
+        *_stated(recipe),
         *_schedule(recipe),
         *_conditions(recipe),
         *_arms(recipe),
@@ -189,7 +190,7 @@ def _cache_types(recipe: Recipe) -> Found:
 
 
 def _same_target(recipe: Recipe) -> Found:
-    """Yield arms whose own arguments change what the target computes: it would be attributed to speculation."""
+    """Yield arms whose own arguments change what the target computes or samples: speculation would be blamed."""
     adapter = adapter_of(recipe.engine.kind)
     baseline = next((arm for arm in recipe.arms if arm.name == recipe.baseline), None)
     if baseline is None:
@@ -202,12 +203,27 @@ def _same_target(recipe: Recipe) -> Found:
             name = other[0]
             whose = "this arm" if name in own else "the baseline"
             message = (
-                f"{whose} has {(own | theirs)[name][0]}, which changes what the target computes, and "
+                f"{whose} has {(own | theirs)[name][0]}, which changes what the target computes or samples, and "
                 f"{'the baseline' if name in own else 'this arm'} has not: its effect would be attributed to "
                 "speculation. Give it to all arms in engine.args, or make it an axis (`matrix`: cache_type or "
                 "engine.args), where every value has a baseline of its own."
             )
             yield ("arms", index, "args"), message
+
+
+def _stated(recipe: Recipe) -> Found:
+    """Yield arguments that every request overrides: a run would seem to have measured them."""
+    adapter = adapter_of(recipe.engine.kind)
+    engine_args = recipe.engine.args if isinstance(recipe.engine, LaunchedEngineSpec) else []
+    places: list[tuple[KeyPath, Sequence[str]]] = [(("engine", "args"), engine_args)]
+    places += [(("arms", index, "args"), arm.args) for index, arm in enumerate(recipe.arms)]
+    for place, args in places:
+        for option in without_effect(adapter, args):
+            message = (
+                f"{option} has no effect: every request states its samplers. Leave it out; `sampling` has "
+                "temperature, top_k, top_p, seed and max_tokens."
+            )
+            yield place, message
 
 
 def _schedule(recipe: Recipe) -> Found:

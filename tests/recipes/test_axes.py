@@ -192,7 +192,18 @@ def test_an_arm_that_needs_a_draft_is_refused_where_no_combination_has_one(refus
 
 
 @pytest.mark.parametrize(
-    "args", ["[-ctk, q4_0]", "[--cache-type-k=q4_0]", "[--flash-attn, 'off']", "[-nkvo]", "[-ub, '64']"]
+    "args",
+    [
+        "[-ctk, q4_0]",
+        "[--cache-type-k=q4_0]",
+        "[--flash-attn, 'off']",
+        "[-nkvo]",
+        "[-ub, '64']",
+        "[--ignore-eos]",
+        "[--grammar, 'root ::= [a-z]*']",
+        "[-l, 5+10]",
+        "[--mirostat, '2']",
+    ],
 )
 def test_an_arms_own_arguments_may_not_change_what_the_target_computes(refusal: Refusal, load: Load, args: str) -> None:
     arms = "arms: [{name: baseline}, {name: ngram, speculation: {type: ngram-simple}, args: %s}]\n"
@@ -202,6 +213,16 @@ def test_an_arms_own_arguments_may_not_change_what_the_target_computes(refusal: 
     both = arms.replace("{name: baseline}", "{name: baseline, args: %s}")
     assert load(HEAD + both % (args, args)).arms[1].args
     assert "the baseline has" in refusal(HEAD + both % (args, "[]"))
+
+
+@pytest.mark.parametrize("option", ["--repeat-penalty", "--temp", "-s", "--presence_penalty"])
+def test_an_argument_that_every_request_overrides_is_refused(refusal: Refusal, option: str) -> None:
+    message = refusal(HEAD + f"engine: {{args: [{option}, '1.5']}}\narms: [{{name: baseline}}]\n")
+    assert "engine.args" in message and f"{option} has no effect" in message
+    arms = (
+        f"arms: [{{name: baseline}}, {{name: ngram, speculation: {{type: ngram-simple}}, args: [{option}, '1.5']}}]\n"
+    )
+    assert f"arms[1].args: {option} has no effect" in refusal(HEAD + arms)
 
 
 def test_arguments_of_speculation_alone_may_differ(load: Load) -> None:

@@ -43,7 +43,7 @@ arms:
   - name: baseline
   - name: d{depth}_p{p}
     speculation: {type: draft-simple, max: "{depth}", p_min: "{p}"}
-    args: ["--seed={depth}", "{p}x"]
+    args: ["--poll={depth}", "{p}x"]
     matrix: {depth: [2, 4], p: [0.0, 0.5]}
   - name: last
     speculation: {type: ngram-simple}
@@ -52,7 +52,7 @@ arms:
     assert [arm.name for arm in recipe.arms] == ["baseline", "d2_p0.0", "d2_p0.5", "d4_p0.0", "d4_p0.5", "last"]
     arm = recipe.arm("d4_p0.5")
     assert arm.speculation is not None
-    assert (arm.speculation.max, arm.speculation.p_min, arm.args) == (4, 0.5, ["--seed=4", "0.5x"])
+    assert (arm.speculation.max, arm.speculation.p_min, arm.args) == (4, 0.5, ["--poll=4", "0.5x"])
 
 
 def test_a_placeholder_alone_takes_the_type_of_its_value_and_a_name_stays_text(load: Load) -> None:

@@ -80,9 +80,21 @@ cache-type-k cache-type-v flash-attn batch-size ubatch-size threads-batch rope-s
 rope-freq-scale yarn-orig-ctx yarn-ext-factor yarn-attn-factor yarn-beta-slow yarn-beta-fast swa-full kv-offload repack
 no-host op-offload override-kv override-tensor cpu-moe n-cpu-moe n-cpu-ffn gpu-layers split-mode tensor-split main-gpu
 device kv-unified lora lora-scaled control-vector control-vector-scaled control-vector-layer-range
+ignore-eos logit-bias l grammar grammar-file json-schema json-schema-file j reverse-prompt r special sp context-shift
+backend-sampling bs mirostat mirostat-lr mirostat-ent dynatemp-range dynatemp-exp
+chat-template chat-template-file chat-template-kwargs jinja
 """
 CHANGES_TARGET = frozenset(_TARGET.split())
-"""Types, shapes and places of the target's computation, and what is added to its weights."""
+"""Types, shapes and places of the target's computation, what is added to its weights, and what is sampled of it."""
+_STATED = """
+temp temperature top-k top-p min-p seed s samplers sampler-seq sampling-seq predict n-predict n repeat-last-n
+repeat-penalty presence-penalty frequency-penalty dry-multiplier dry-base dry-allowed-length dry-penalty-last-n
+dry-sequence-breaker xtc-probability xtc-threshold typical typical-p top-nsigma top-n-sigma adaptive-target
+adaptive-decay
+"""
+STATED = frozenset(_STATED.split())
+"""What `completion_body` states: values, or a chain of samplers that has none of these. Held against build 0c1e570 at
+temperatures 0 and 0.9: no answer changed."""
 CACHE_TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1")
 """Of `--cache-type-k` (common/arg.cpp, kv_cache_types)."""
 
@@ -163,6 +175,7 @@ ADAPTER = Adapter(
     synthetic=synthetic,
     truncates_first=True,
     changes_target=CHANGES_TARGET,
+    stated=STATED,
     cache_types=CACHE_TYPES,
     draft_cache_types=True,
     # One cache and one hash table for all requests; the maps keep keys, and how they fared, of earlier prompts' starts.

@@ -115,10 +115,11 @@ kv-cache-dtype quantization dtype mamba-cache-dtype mamba-ssm-cache-dtype mamba-
 attention-backend tensor-parallel-size tp pipeline-parallel-size pp data-parallel-size dp enforce-eager
 compilation-config cc optimization-level O cudagraph-capture-sizes cuda-graph-sizes max-cudagraph-capture-size
 max-num-batched-tokens enable-chunked-prefill disable-cascade-attn disable-sliding-window hf-overrides cpu-offload-gb
-model-impl enable-prefix-caching enable-expert-parallel
+model-impl enable-prefix-caching enable-expert-parallel generation-config override-generation-config
+logits-processors chat-template
 """
 CHANGES_TARGET = frozenset(_TARGET.split())
-"""Types, shapes and places of the target's computation."""
+"""Types, shapes and places of the target's computation, and what is sampled of it."""
 CACHE_TYPES = ("auto", "float16", "bfloat16", "fp8", "fp8_e4m3", "fp8_e5m2", "fp8_inc", "fp8_ds_mla")
 """Of `--kv-cache-dtype` (vllm/config/cache.py, CacheDType)."""
 
