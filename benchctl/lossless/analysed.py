@@ -23,6 +23,7 @@ from benchctl.lossless.explain import Evidence
 from benchctl.lossless.not_judged import find_not_judged
 from benchctl.lossless.prefixes import find_evidence
 from benchctl.lossless.selection import Selection, select_answers
+from benchctl.lossless.two_servers import attribute
 from benchctl.lossless.verdicts import find_losslessness, greedy
 
 
@@ -85,6 +86,7 @@ def _assess(condition: Condition, arm: int, evidence: Evidence, *, alone: bool) 
         found = find_not_judged(group, frame, answers, arm, judged_elsewhere=alone, audit=audit)
     else:
         found = find_losslessness(frame, answers, arm, evidence=evidence, lost_lines=_lost_lines(group.run))
+    found = attribute(found, frame, answers)
     if group.run.integrity.reason is not None and found.verdict != "not judged":
         found = found.model_copy(update={"verdict": "undetermined", "reason": group.run.integrity.reason})
     return label_lossy(found, frame)

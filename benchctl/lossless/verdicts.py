@@ -57,7 +57,7 @@ def find_losslessness(
 ) -> Losslessness:
     """Compare an arm with the baseline. `lost_lines`: unreadable records that may have been any arm's."""
     evidence = evidence or Evidence()
-    plain = _plainly_equal(frame, answers, arm)
+    plain = plainly_equal(frame, answers, arm)
     rules = Endings() if plain.all() or not greedy(frame) else endings_of(frame)
     alone = not speculates(frame, frame.baseline)
     comparisons = [
@@ -117,7 +117,7 @@ def _verdict(
     )
 
 
-def _plainly_equal(frame: Frame, answers: Answers, arm: int) -> Booleans:
+def plainly_equal(frame: Frame, answers: Answers, arm: int) -> Booleans:
     """Find the prompts whose answers are all there, plain, and the same in both arms and every block."""
     rows = np.concatenate([frame.row_at[frame.baseline], frame.row_at[arm]])
     codes = answers.code[rows]
@@ -293,7 +293,7 @@ def _weight(differing: list[Comparison]) -> str:
         return ", each of them first where the target's own noise may have decided a near-tie"
     if damage:
         beside = f", and {near} near-ties" if near else ""
-        return f"; {damage} {'violation' if damage == 1 else 'violations'}, which that noise does not explain{beside}"
+        return f"; {damage} of them not explained by that noise{beside}"
     return f", {near} of them near-ties" if near else ""
 
 

@@ -53,3 +53,8 @@ class EndpointSpec(EngineSpec):
     api_key_env: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=128)] | None = Field(
         default=None, description="The environment variable that holds the API key. Never the key itself."
     )
+    only_speculation_differs: bool = Field(
+        default=False,
+        description="You vouch that the arms' endpoints were started as the baseline's but for speculation. Without it "
+        "a difference between two servers is not called a violation of speculation.",
+    )

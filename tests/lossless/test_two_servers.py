@@ -1,0 +1,88 @@
+"""Two servers that ran already: what they differ in beside speculation is not called a violation of speculation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from benchctl.analysis.results import Losslessness
+from benchctl.data.cell import AttestationRecord, Cell
+from benchctl.lossless.analysed import analyse_run
+
+ARMS = {"baseline": None, "control": None, "spec": {"type": "draft-simple", "max": 4}}
+GOOD = {"ids": [1, 2, 3, 4], "text": "abcd", "finish_reason": "length", "prompt_tokens": 5}
+TOO_LONG = {"ids": [1, 2, 3, 4, 5], "text": "abcde", "finish_reason": "length", "prompt_tokens": 5}
+
+
+@pytest.fixture
+def judged(make_record: Any, make_run: Any, make_manifest: Any) -> Any:
+    """(URLs, the control's answer, what each server reports, keys of the engine) -> the verdict on an arm that gives
+    more tokens than were asked for."""
+
+    def judge(
+        urls: dict[str, str | None],
+        control: dict[str, Any] | None = None,
+        reported: dict[str, list[str]] | None = None,
+        **engine: Any,
+    ) -> Losslessness:
+        answers = {"baseline": GOOD, "spec": TOO_LONG} | ({"control": control} if control else {})
+        manifest = make_manifest({name: ARMS[name] for name in answers}, 1, 1)
+        manifest.recipe |= {"sampling": {"temperature": 0, "top_k": 1, "max_tokens": 4}, "engine": engine}
+        for arm in manifest.arms:
+            arm.url = urls.get(arm.name)
+        manifest.cells = [
+            Cell(
+                block=0,
+                arm=name,
+                order=order,
+                status="finished",
+                started_at="",
+                wall_s=1.0,
+                log="log",
+                attestation=AttestationRecord(state="off", evidence=(reported or {}).get(name, [])),
+            )
+            for order, name in enumerate(answers)
+        ]
+        records = [make_record(name, **answer) for name, answer in answers.items()]
+        found = analyse_run(make_run(records, manifest)).losslessness
+        return next(row for row in found if row.arm == "spec")
+
+    return judge
+
+
+TWO = {"baseline": "http://a/v1", "spec": "http://b/v1", "control": "http://b/v1"}
+
+
+def test_a_difference_between_two_servers_is_undetermined(judged: Any) -> None:
+    found = judged(TWO)
+    assert (found.verdict, found.counts) == ("undetermined", {"differs": 1})
+    assert "speculation, or another difference between the servers" in found.reason
+    assert "only_speculation_differs: true" in found.reason
+
+
+@pytest.mark.parametrize("urls", [{}, dict.fromkeys(TWO, "http://a/v1")])
+def test_one_server_or_a_launched_one_is_judged(judged: Any, urls: dict[str, str | None]) -> None:
+    assert judged(urls).verdict == "violation"
+
+
+def test_what_a_user_vouches_for_is_named_in_the_verdict(judged: Any) -> None:
+    found = judged(TWO, only_speculation_differs=True)
+    assert found.verdict == "violation" and "is taken from engine.only_speculation_differs" in found.reason
+
+
+def test_the_arms_own_server_without_speculation_tells_them_apart(judged: Any) -> None:
+    alike = judged(TWO, control=GOOD)
+    assert alike.verdict == "violation" and "without speculation (control)" in alike.reason
+    unlike = judged(TWO, control=TOO_LONG)
+    assert unlike.verdict == "undetermined" and "differs without speculation, too (control)" in unlike.reason
+
+
+def test_what_the_servers_report_unlike_each_other_is_named(judged: Any) -> None:
+    reported = {
+        "baseline": ["GET /props: build b1, total_slots = 1", "GET /slots: speculative = false"],
+        "spec": ["GET /props: build b2, total_slots = 1", "GET /slots: speculative = true"],
+    }
+    assert "(it reports GET /props: build b2" in judged(TWO, reported=reported).reason
+    reported["spec"][0] = reported["baseline"][0]
+    assert "it reports" not in judged(TWO, reported=reported).reason
