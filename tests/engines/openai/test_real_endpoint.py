@@ -119,7 +119,9 @@ def test_run_verify_report_and_no_key_anywhere(two_servers: tuple[str, str], tmp
 
 def test_an_endpoint_is_audited_on_the_baselines_own(two_servers: tuple[str, str], tmp_path: Path) -> None:
     """A token that is not the target's is found by the log-probabilities of the baseline's endpoint, not the arm's."""
-    run = benchctl(tmp_path, "run", str(written(tmp_path, two_servers)), "--out", str(tmp_path / "results"), "-q")
+    recipe = str(written(tmp_path, two_servers))
+    vouched = ("--set", "engine.only_speculation_differs=true")
+    run = benchctl(tmp_path, "run", recipe, *vouched, "--out", str(tmp_path / "results"), "-q")
     assert run.returncode == 0, run.stdout + run.stderr
     (folder,) = (tmp_path / "results" / "endpoint").iterdir()
     lines = [json.loads(line) for line in (folder / "records.jsonl").read_text("utf-8").splitlines()]
