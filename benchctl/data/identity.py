@@ -13,7 +13,9 @@ from benchctl.data.chain import canonical_sha256
 from benchctl.data.manifest import FileIdentity, ModelIdentity, PromptIdentity
 from benchctl.models.folder_facts import folder_facts
 from benchctl.models.gguf_facts import read_facts
+from benchctl.models.gguf_header import read_header
 from benchctl.models.resolved import ResolvedModel, ResolvedPair
+from benchctl.models.vocabulary import end_tokens
 from benchctl.recipes.schema import Recipe
 
 
@@ -39,7 +41,10 @@ def model_identity(model: ResolvedModel) -> ModelIdentity:
     """Describe a resolved model for the manifest, with the facts of its GGUF header or of its folder."""
     if not model.files:
         return ModelIdentity(source=model.source, path=None, files=[])
-    facts = read_facts(model.path).as_dict() if model.folder is None else folder_facts(model.folder)
+    if model.folder is None:
+        facts = read_facts(model.path).as_dict() | {"end_tokens": sorted(end_tokens(read_header(model.path)))}
+    else:
+        facts = folder_facts(model.folder)
     return ModelIdentity(
         source=home_relative(model.source),
         path=home_relative(model.path),

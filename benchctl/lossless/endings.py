@@ -5,6 +5,7 @@ A rule is held against an arm only where it is one of the engine's, which every 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -27,9 +28,28 @@ class Endings:
     """Whether what ends with `length` has as many."""
     context: int | None = None
     """Tokens of prompt and answer together that the engine has room for; `None`: not known."""
+    ends: frozenset[int] = frozenset()
+    """End tokens of the model; empty: not known, or what ends with `stop` does not always end with one of them."""
+    shown: frozenset[int] = frozenset()
+    """Those of them that end an answer of the baseline, none of which goes on after one."""
 
-    def broken_by(self, record: Record) -> str | None:
-        """Return which rule an answer breaks, as a sentence; `None`: none."""
+    def broken_by(self, record: Record, *, constrained: bool = False) -> str | None:
+        """Return which rule an answer breaks, as a sentence; `None`: none. `constrained`: by a grammar or tools, whose
+        end may be the answer's."""
+        return self._broken_limit(record) or (None if constrained else self._broken_end(record))
+
+    def _broken_end(self, record: Record) -> str | None:
+        tokens = record.token_ids
+        if not tokens or not self.ends:
+            return None
+        early = next((place for place, token in enumerate(tokens[:-1]) if token in self.shown), None)
+        if early is not None:
+            return f"The answer goes on for {len(tokens) - early - 1} tokens after an end token ({tokens[early]})."
+        if record.finish_reason == "stop" and tokens[-1] not in self.ends:
+            return f"The answer stopped after token {tokens[-1]}, which ends none of this model's."
+        return None
+
+    def _broken_limit(self, record: Record) -> str | None:
         count = record.n_predicted
         if self.limit is None:
             return None
@@ -44,15 +64,27 @@ class Endings:
 def endings_of(frame: Frame) -> Endings:
     """Return the rules that every good answer of the baseline keeps."""
     recipe = frame.manifest.recipe if frame.manifest else {}
-    limit = (recipe.get("sampling") or {}).get("max_tokens")
-    context = (recipe.get("engine") or {}).get("context")
+    sampling = recipe.get("sampling") or {}
+    limit, context = sampling.get("max_tokens"), (recipe.get("engine") or {}).get("context")
     rows = [row for row in frame.rows(frame.baseline).tolist() if frame.answered[row]]
     records = [frame.records[row] for row in rows]
+    ends, shown = (frozenset[int](),) * 2 if sampling.get("ignore_eos") else _ends_of(frame, records)
     if not isinstance(limit, int) or not records or any(record.n_predicted > limit for record in records):
-        return Endings()
+        return Endings(ends=ends, shown=shown)
     cut = [record for record in records if record.finish_reason == "length"]
     reached = bool(cut) and all(record.n_predicted == limit for record in cut)
-    return Endings(limit, reached, context if isinstance(context, int) else None)
+    return Endings(limit, reached, context if isinstance(context, int) else None, ends, shown)
+
+
+def _ends_of(frame: Frame, records: Sequence[Record]) -> tuple[frozenset[int], frozenset[int]]:
+    """Return the model's end tokens, where all that the baseline stopped ended with one; and those that it shows."""
+    listed = frame.manifest.target.facts.get("end_tokens") if frame.manifest else None
+    ends = frozenset(listed) if isinstance(listed, list) else frozenset[int]()
+    stopped = {record.token_ids[-1] for record in records if record.finish_reason == "stop" and record.token_ids}
+    if not stopped or not stopped <= ends:
+        return frozenset(), frozenset()
+    inside = {token for record in records for token in (record.token_ids or [])[:-1]}
+    return ends, frozenset(stopped - inside)
 
 
 def another_text(theirs: Record, ours: Record) -> str | None:

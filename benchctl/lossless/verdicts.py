@@ -19,6 +19,7 @@ What an arm's divergences are together is found by scoring its whole answers alo
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -148,6 +149,7 @@ def _compare(frame: Frame, answers: Answers, arm: int, prompt: int, evidence: Ev
     pairs = [(theirs[block], ours[block]) for block in theirs if block in ours]
     unequal = [pair for pair in pairs if not same_answer(*pair)]
     explained = _explained(frame, unequal, evidence) if greedy(frame) and (task, index) not in frame.constrained else []
+    broken = partial(rules.broken_by, constrained=(task, index) in frame.constrained)
     outcome, reason = _outcome(
         pairs,
         unequal,
@@ -156,7 +158,7 @@ def _compare(frame: Frame, answers: Answers, arm: int, prompt: int, evidence: Ev
         unstable=_instability(list(theirs.values())),
         greedy=greedy(frame),
         constrained=frame.constrained.get((task, index)),
-        broken=next((why for pair in unequal if (why := rules.broken_by(pair[1]) or another_text(*pair))), None),
+        broken=next((why for pair in unequal if (why := broken(pair[1]) or another_text(*pair))), None),
     )
     forks = [fork for _, _, fork in explained] or [fork for pair in unequal[:1] if (fork := find_divergence(*pair))]
     tokens = [same_tokens(*pair) for pair in pairs]

@@ -38,7 +38,16 @@ def folder_facts(folder: Path) -> dict[str, Any]:
         "vocab_size": inner.get("vocab_size"),
         "layers": inner.get("num_hidden_layers"),
         "memory": ("hybrid" if attending else "recurrent") if recurrent else "attention" if attending else None,
+        "end_tokens": _end_tokens(folder, inner),
     }
+
+
+def _end_tokens(folder: Path, config: dict[str, Any]) -> list[int]:
+    """Return the ids that end an answer, by `generation_config.json`, else `config.json`; empty where neither has."""
+    file = folder / "generation_config.json"
+    said = _read(file).get("eos_token_id") if file.is_file() else None
+    ids = config.get("eos_token_id") if said is None else said
+    return sorted(token for token in (ids if isinstance(ids, list) else [ids]) if isinstance(token, int))
 
 
 def text_config(file: Path) -> dict[str, Any]:

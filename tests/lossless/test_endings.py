@@ -71,3 +71,59 @@ def test_what_the_target_does_itself_is_none(
 
 def test_an_equal_ending_is_identical(judged: Any) -> None:
     assert judged({}).verdict == "identical"
+
+
+END = 9
+"""The model's end token."""
+
+
+@pytest.fixture
+def judged_by_ends(make_record: Any, make_run: Any, make_manifest: Any) -> Any:
+    """(arm's tokens, baseline's, end tokens, how it is constrained, sampling) -> the verdict; all end with `stop`."""
+
+    def judge(
+        ours: list[int],
+        theirs: list[int],
+        ends: list[int] | None = None,
+        constrained: str | None = None,
+        **sampling: Any,
+    ) -> Losslessness:
+        manifest = make_manifest(ARMS, 1, 1)
+        facts = {"end_tokens": [END] if ends is None else ends}
+        manifest.target = manifest.target.model_copy(update={"facts": facts})
+        manifest.prompts = [prompt.model_copy(update={"constrained": constrained}) for prompt in manifest.prompts]
+        manifest.recipe |= {"sampling": {"temperature": 0, "top_k": 1, "max_tokens": 8} | sampling}
+        records = [
+            make_record(name, ids=ids, text=" ".join(map(str, ids)), finish_reason="stop", prompt_tokens=5)
+            for name, ids in (("baseline", theirs), ("spec", ours))
+        ]
+        return analyse_run(make_run(records, manifest)).losslessness[0]
+
+    return judge
+
+
+@pytest.mark.parametrize(
+    ("ours", "rule"),
+    [([1, 2, END, 4, END], "goes on for 2 tokens after an end token (9)"), ([1, 2, 3], "stopped after token 3")],
+)
+def test_an_end_token_ends_an_answer_and_nothing_else_does(judged_by_ends: Any, ours: list[int], rule: str) -> None:
+    found = judged_by_ends(ours, [1, 2, 3, END])
+    assert found.verdict == "violation" and rule in found.comparisons[0].reason
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "more"),
+    [
+        ([1, 2, 3], [1, 2, 4], {}),  # the baseline stops without one itself
+        ([1, 2, 3], [1, 2, 3, END], {"ends": []}),  # the model's are not known
+        ([1, 2, 3], [1, 2, 3, END], {"ignore_eos": True}),
+        ([1, 2, 3], [1, 2, 3, END], {"constrained": "response_format"}),  # the grammar's end
+        ([1, 2, 7], [1, 2, 3, END], {"ends": [7, END]}),  # another one of the model's
+        ([1, 7, 3, END], [1, 2, 3, END], {"ends": [7, END]}),  # one that no answer of the baseline ends with
+        ([1, 2, END, 4, END], [1, END, 3, END], {}),  # the baseline goes on itself
+    ],
+)
+def test_what_the_baseline_does_not_show_is_no_rule(
+    judged_by_ends: Any, ours: list[int], theirs: list[int], more: dict[str, Any]
+) -> None:
+    assert judged_by_ends(ours, theirs, **more).verdict != "violation"
