@@ -23,7 +23,7 @@ from benchctl.cli.doctor import doctor
 from benchctl.cli.engines import app as engines
 from benchctl.cli.inspect import inspect
 from benchctl.cli.models import app as models
-from benchctl.cli.options import SweepCommand
+from benchctl.cli.options import Command, SweepCommand
 from benchctl.cli.prompts import app as prompts
 from benchctl.cli.quantize import quantize
 from benchctl.cli.recipes import app as recipes
@@ -84,6 +84,18 @@ app.add_typer(recipes, name="recipes")
 app.add_typer(prompts, name="prompts")
 app.add_typer(models, name="models")
 app.add_typer(engines, name="engines")
+
+
+def _use_own_commands(group: typer.Typer) -> None:
+    for command in group.registered_commands:
+        if not (isinstance(command.cls, type) and issubclass(command.cls, Command)):
+            command.cls = Command
+    for inner in group.registered_groups:
+        if inner.typer_instance is not None:
+            _use_own_commands(inner.typer_instance)
+
+
+_use_own_commands(app)
 
 
 def main() -> None:

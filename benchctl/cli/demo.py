@@ -73,7 +73,7 @@ def _measured(recipe: str, out: Path, blocks: int) -> Analysis:
 
     results = out / "results"
     with redirect_stdout(StringIO()):  # the report says the same
-        run(recipe, out=results, blocks=str(blocks))
+        run([recipe], out=results, blocks=str(blocks))
         newest = resolve_run(recipe, results)
         with suppress(typer.Exit):  # an arm that is not lossless: the report says so
             verify_lossless(str(newest), results=results)

@@ -10,6 +10,9 @@ from typer.core import TyperCommand
 
 from benchctl.cli import complete
 
+RARE = "Rarely needed"
+"""The panel of a command's help, below the others."""
+
 Settings = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A key of the recipe: sampling.max_tokens=64.")
 ]
@@ -31,15 +34,28 @@ OnlyArms = Annotated[
     typer.Option(metavar="NAME", help="Compare only this arm; may be repeated.", autocompletion=complete.arms),
 ]
 EngineBinary = Annotated[
-    str | None, typer.Option(help="The engine's binary, instead of the recipe's: a path, or a name on PATH.")
+    str | None,
+    typer.Option(
+        metavar="PATH",
+        help="The engine's binary, instead of the recipe's: a path, or a name on PATH.",
+        rich_help_panel=RARE,
+    ),
 ]
 ModelsDir = Annotated[
-    Path | None, typer.Option(help="Look for the models' files here before anywhere else.", file_okay=False)
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        help="Look for the models' files here before anywhere else.",
+        file_okay=False,
+        rich_help_panel=RARE,
+    ),
 ]
 TrustRecipe = Annotated[
     bool,
     typer.Option(
-        "--trust-recipe", help="Give the recipe all that it asks for: code, files, servers, keys; until it changes."
+        "--trust-recipe",
+        help="Give the recipe all that it asks for: code, files, servers, keys; until it changes.",
+        rich_help_panel=RARE,
     ),
 ]
 Accept = Annotated[
@@ -52,7 +68,18 @@ JsonForTables = Annotated[bool, typer.Option("--json", help="Print one JSON docu
 JsonForText = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
 
 
-class SweepCommand(TyperCommand):
+class Command(TyperCommand):
+    """A command whose help names no type of a flag: `<bool>` says nothing, and takes a column."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - typer's own click has no public name
+        """Print the help."""
+        for param in self.get_params(ctx):
+            if getattr(param, "is_flag", False):
+                param.metavar = ""
+        super().format_help(ctx, formatter)
+
+
+class SweepCommand(Command):
     """A command that takes `-L depth 2,4,8`, two arguments for one option, as well as `-L depth=2,4,8`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - typer's own click has no public name

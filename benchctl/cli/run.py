@@ -10,27 +10,31 @@ import typer
 
 from benchctl.cli import complete
 from benchctl.cli.json_output import print_json
-from benchctl.cli.options import Blocks, EngineBinary, JsonAtEnd, Limit, ModelsDir, Quiet, Settings, TrustRecipe
+from benchctl.cli.options import RARE, Blocks, EngineBinary, JsonAtEnd, Limit, ModelsDir, Quiet, Settings, TrustRecipe
 
 if TYPE_CHECKING:
     from benchctl.measure.prepare import Prepared
     from benchctl.recipes.schema import Recipe
 
 
+BARE = "Models, where no recipe is named"
+"""A panel of the help."""
 MANY_CELLS = 500
 """A run of more cells has to be confirmed: one list too many in a matrix multiplies them."""
 
 
 def run(
-    recipe: Annotated[
-        str | None,
+    subject: Annotated[
+        list[str] | None,
         typer.Argument(
-            help="A recipe file, the name of a shipped one (benchctl recipes list), or a run's folder: its recipe.",
+            metavar="RECIPE | TARGET [DRAFT]",
+            help="A recipe file, the name of a shipped one (benchctl recipes list), or a run's folder: its recipe. "
+            "Or the models, as with -t and -d.",
             autocompletion=complete.recipes,
         ),
     ] = None,
     out: Annotated[
-        Path, typer.Option("--out", metavar="DIR", help="Where the run is saved: DIR/<recipe>/<run>/.")
+        Path, typer.Option("--out", "-o", metavar="DIR", help="Where the run is saved: DIR/<recipe>/<run>/.")
     ] = Path("results"),
     resume: Annotated[
         str | None,
@@ -54,36 +58,47 @@ def run(
     ] = None,
     target: Annotated[
         str | None,
-        typer.Option("--target", "-t", "-m", metavar="MODEL", help="Without a recipe: the target's source."),
+        typer.Option("--target", "-t", "-m", metavar="MODEL", help="The target's source.", rich_help_panel=BARE),
     ] = None,
     draft: Annotated[
         str | None,
-        typer.Option("--draft", "-d", "-md", metavar="MODEL", help="Without a recipe: the draft's source."),
+        typer.Option("--draft", "-d", "-md", metavar="MODEL", help="The draft's source.", rich_help_panel=BARE),
     ] = None,
     url: Annotated[
-        str | None, typer.Option(metavar="URL", help="Without a recipe: a running server without speculation.")
+        str | None, typer.Option(metavar="URL", help="A running server without speculation.", rich_help_panel=BARE)
     ] = None,
     arm_url: Annotated[
-        str | None, typer.Option(metavar="URL", help="With --url: one with it; --type and --depth say which.")
+        str | None,
+        typer.Option(
+            metavar="URL", help="With --url: one with it; --type and --depth say which.", rich_help_panel=BARE
+        ),
     ] = None,
     kind: Annotated[
         str | None,
-        typer.Option("--engine", metavar="KIND", help="Without a recipe: the engine.", autocompletion=complete.kinds),
+        typer.Option(
+            "--engine", metavar="KIND", help="The engine.", autocompletion=complete.kinds, rich_help_panel=BARE
+        ),
     ] = None,
     types: Annotated[
         list[str] | None,
         typer.Option(
             "--type",
             metavar="TYPE",
-            help="Without a recipe, or instead of a run's arms: a speculation type; may be repeated.",
+            help="A speculation type; may be repeated. Also instead of a run's arms.",
             autocompletion=complete.types_of_speculation,
+            rich_help_panel=BARE,
         ),
     ] = None,
-    depth: Annotated[str | None, typer.Option(metavar="K1,K2", help="Draft depths of --type.")] = None,
+    depth: Annotated[
+        str | None, typer.Option(metavar="K1,K2", help="Draft depths of --type.", rich_help_panel=BARE)
+    ] = None,
     sweep: Annotated[
         list[str] | None,
         typer.Option(
-            "-L", metavar="KEY V1,V2", help="Without a recipe: values of a speculation key, such as -L p_min 0.5,0.9."
+            "-L",
+            metavar="KEY V1,V2",
+            help="Values of a speculation key, such as -L p_min 0.5,0.9.",
+            rich_help_panel=BARE,
         ),
     ] = None,
     prompts: Annotated[
@@ -110,19 +125,34 @@ def run(
     models_dir: ModelsDir = None,
     on: Annotated[
         str | None,
-        typer.Option(metavar="CLUSTER", help="Measure on the nodes of a Ray cluster: ray, or ray://HOST:PORT."),
+        typer.Option(
+            metavar="CLUSTER",
+            help="Measure on the nodes of a Ray cluster: ray, or ray://HOST:PORT.",
+            rich_help_panel=RARE,
+        ),
     ] = None,
     trust_recipe: TrustRecipe = False,
     yes: Annotated[
-        bool, typer.Option("--yes", "-y", help=f"Start without confirmation, even above {MANY_CELLS} cells.")
+        bool,
+        typer.Option(
+            "--yes", "-y", help=f"Start without confirmation, even above {MANY_CELLS} cells.", rich_help_panel=RARE
+        ),
     ] = False,
     stop_at_failure: Annotated[
-        bool, typer.Option("--stop-at-failure", "-x", help="End the run at the first cell or request that fails.")
+        bool,
+        typer.Option(
+            "--stop-at-failure",
+            "-x",
+            help="End the run at the first cell or request that fails.",
+            rich_help_panel=RARE,
+        ),
     ] = False,
     install: Annotated[
         bool,
         typer.Option(
-            "--install", help="Install what is missing (an engine, a converter's packages) without confirmation."
+            "--install",
+            help="Install what is missing (an engine, a converter's packages) without confirmation.",
+            rich_help_panel=RARE,
         ),
     ] = False,
     verbose: Annotated[
@@ -133,8 +163,8 @@ def run(
 ) -> None:
     """Measure every arm of a recipe on the real engine: fresh processes, balanced blocks, every answer hashed.
 
-    Without a recipe, -t and -d name the models: benchctl run -t target.gguf -d draft.gguf --depth 2,4,8. Every run has
-    its recipe in its folder. Ctrl-C ends a run cleanly; `--resume RUN` finishes it.
+    Without a recipe, name the models: benchctl run target.gguf draft.gguf --depth 2,4,8. Every run has its recipe in
+    its folder. Ctrl-C ends a run cleanly; `--resume RUN` finishes it.
     """
     import sys
     from contextlib import nullcontext
@@ -147,14 +177,15 @@ def run(
     from benchctl.measure.plan import keep_matching, keep_only, with_blocks, with_second_baseline
     from benchctl.measure.prepare import prepare
     from benchctl.measure.progress import progress_for
-    from benchctl.measure.requested import requested_recipe
+    from benchctl.measure.requested import requested_recipe, subject_of
     from benchctl.measure.run import Standing, prepare_again, recipe_of, resume_run, signals_interrupt, start_run
     from benchctl.offers import offered
 
+    recipe, target, draft = subject_of(subject or (), target, draft)
     if [recipe, resume, target, url].count(None) != 3 or (arm_url and not url):
         raise UsageError(
             "Name a recipe, a target, two servers, or a run to resume.",
-            fix="benchctl run RECIPE, benchctl run -t TARGET -d DRAFT, benchctl run --url URL --arm-url URL, or "
+            fix="benchctl run RECIPE, benchctl run TARGET DRAFT, benchctl run --url URL --arm-url URL, or "
             "benchctl run --resume RUN",
         )
     if dry_run and (verbose or stop_at_failure or install):

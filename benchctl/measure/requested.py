@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,35 @@ from benchctl.recipes.from_options import (
 )
 from benchctl.recipes.load import find_recipe, load_recipe, recipe_of_options, shipped_recipes
 from benchctl.recipes.saved import with_settings, with_types
+from benchctl.recipes.source import names_a_model
+from benchctl.text import one_line
+
+
+def subject_of(
+    words: Sequence[str], target: str | None, draft: str | None
+) -> tuple[str | None, str | None, str | None]:
+    """Return recipe, target and draft of a command line: its words may be a recipe, or a target and its draft.
+
+    Raises UsageError where a model is named twice, and where more is named than there is a place for.
+    """
+    if not words:
+        return None, target, draft
+    first, *drafts = words
+    if not names_a_model(first):
+        if drafts:
+            raise UsageError(
+                "Expected one recipe or run, or a target and its draft.",
+                where=one_line(drafts[0], 80),
+                fix="A model is a .gguf file, a folder with config.json, hf:ORG/REPO or bundled:NAME; else use -t, -d.",
+            )
+        return first, target, draft
+    if target is not None or (drafts and draft is not None) or len(drafts) > 1:
+        raise UsageError(
+            "A model is named twice.",
+            where=one_line(" ".join(words), 200),
+            fix="benchctl run TARGET DRAFT, or benchctl run -t TARGET -d DRAFT",
+        )
+    return None, first, drafts[0] if drafts else draft
 
 
 def requested_recipe(

@@ -65,6 +65,13 @@ def parse_source(text: str) -> Source:
     return PathSource(text)
 
 
+def names_a_model(text: str) -> bool:
+    """Whether a word of a command line means a model, not a recipe or a run: by its form, or by what lies there."""
+    if text.startswith(("bundled:", "hf:", "served:")):
+        return True
+    return text.lower().endswith(".gguf") or (Path(text).expanduser() / "config.json").is_file()
+
+
 def bundled_folder() -> Path:
     """Return where benchctl's own models and their `index.json` lie."""
     return Path(benchctl.__file__).resolve().parent / "models" / "bundled"

@@ -53,6 +53,26 @@ def test_values_of_a_key_are_one_word_or_two(tmp_path: Path) -> None:
     assert failed.returncode and not list(tmp_path.iterdir())
 
 
+def test_models_are_named_as_words_or_with_options(tmp_path: Path) -> None:
+    plans = []
+    for words in (PAIR, ("bundled:tiny-hybrid", "bundled:tiny-hybrid-draft"), ("bundled:tiny-hybrid", *PAIR[2:])):
+        done = benchctl("run", *words, "--depth", 2, "--dry-run", "--json", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        plans.append(json.loads(done.stdout)["recipe"])
+    assert plans[0] == plans[1] == plans[2]
+    for words in (("bundled:tiny-hybrid",), ("-t", "bundled:tiny-hybrid"), ("-m", "bundled:tiny-hybrid")):
+        done = benchctl("tune", *words, "--type", "ngram-simple", "--depth", 2, "--dry-run", cwd=tmp_path)
+        assert done.returncode == 0 and "1 settings to search" in done.stdout, done.stderr
+    twice = benchctl("tune", "bundled:tiny-hybrid", "-t", "other.gguf", "--dry-run", cwd=tmp_path)
+    assert twice.returncode == 2 and "named twice" in twice.stderr
+
+
+def test_help_names_no_type_of_a_flag() -> None:
+    shown = benchctl("run", "--help", COLUMNS="80").stdout
+    assert "--dry-run" in shown and "<bool>" not in shown
+    assert max(map(len, shown.splitlines())) <= 80
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -72,6 +92,10 @@ def test_values_of_a_key_are_one_word_or_two(tmp_path: Path) -> None:
         ((*SERVERS, "--depth", "two"), "expected an integer"),
         (("--url", "nonsense", "--arm-url", "http://127.0.0.1:2/v1"), "engine.url"),
         ((*PAIR, "--url", "http://127.0.0.1:1/v1"), "Name a recipe, a target, two servers"),
+        (("bundled:tiny-hybrid", "-t", "other.gguf"), "A model is named twice."),
+        (("bundled:tiny-hybrid", "a.gguf", "b.gguf"), "A model is named twice."),
+        (("quickstart", "draft.gguf"), "Expected one recipe or run, or a target and its draft."),
+        (("nowhere.gguf", "--depth", "2"), "nowhere.gguf"),
         ((*PAIR, "-x"), "These options have no effect on a dry run."),
     ],
 )

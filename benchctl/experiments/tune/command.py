@@ -25,6 +25,14 @@ def tune(
         list[str] | None,
         typer.Argument(metavar="RECIPE | TARGET [DRAFT]...", help="A recipe, or the target's source and its drafts'."),
     ] = None,
+    target: Annotated[
+        str | None,
+        typer.Option("--target", "-t", "-m", metavar="MODEL", help="Without a recipe: the target's source."),
+    ] = None,
+    draft: Annotated[
+        list[str] | None,
+        typer.Option("--draft", "-d", "-md", metavar="MODEL", help="Without a recipe: a draft; may be repeated."),
+    ] = None,
     budget: Annotated[str, typer.Option(metavar="TIME", help="Total time: 15m, 900s, 1h.")] = "15m",
     kind: Annotated[str | None, typer.Option("--engine", metavar="KIND", help="Without a recipe: the engine.")] = None,
     types: Annotated[
@@ -73,10 +81,13 @@ def tune(
     from benchctl.measure.run import prepare_again, signals_interrupt
     from benchctl.permissions import settle
 
-    if (subject is None) == (resume is None):
+    if target is not None and subject:
+        raise UsageError("The target is named twice.", where="-t", fix="benchctl tune -t TARGET -d DRAFT")
+    subject = [*([target] if target else subject or []), *(draft or [])]
+    if bool(subject) == (resume is not None) or (draft and subject[0] == draft[0]):
         raise UsageError(
             "Name a recipe, a target, or a search to continue.",
-            fix="benchctl tune RECIPE, benchctl tune TARGET DRAFT, or benchctl tune --resume RUN",
+            fix="benchctl tune RECIPE, benchctl tune TARGET [DRAFT], or benchctl tune --resume RUN",
         )
     if resume is not None and (kind or types or depth or sweep or prompts or limit or settings or only_arms):
         raise UsageError(
