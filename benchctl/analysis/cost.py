@@ -20,17 +20,20 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from benchctl.analysis.results import ALL_TASKS, Acceptance, Cost, SpeedUp
+from benchctl.recipes.speculation import copies
 
 if TYPE_CHECKING:
     from benchctl.analysis.acceptance import CounterColumns
     from benchctl.analysis.frame import Frame
 
 
+FULL_DRAFTS = 0.7
+"""An arm that drafts so much of its depth a round, on average, drafts to it; others stop early."""
 DRAFTED_SHARE = 1 / 3
 """Where fewer of an arm's steps had a draft, the noise of the others would be attributed to the few rounds."""
 
@@ -109,7 +112,7 @@ def find_cost(
     name = frame.arms[arm]
     overall = next(row for row in acceptance if row.task == ALL_TASKS)
     measured = next(row.pooled for row in speedup if row.task == ALL_TASKS)
-    depth = draft_depth(frame, name)
+    depth = draft_depth(frame, overall)
     length = overall.acceptance_length
     alpha = alpha_for(length, depth) if depth and length is not None else None
     round_cost = _round_cost(frame, counters, arm)
@@ -125,12 +128,38 @@ def find_cost(
     )
 
 
-def draft_depth(frame: Frame, arm: str) -> int | None:
-    """Return the single draft depth that a model drafts to, by the recipe; `None` for n-grams and unknown settings."""
-    identities = {arm.name: arm for arm in frame.manifest.arms} if frame.manifest else {}
-    settings = (identities[arm].speculation if arm in identities else None) or {}
+def draft_depth(frame: Frame, acceptance: Acceptance) -> int | None:
+    """Return the depth that an arm drafts to in every round; `None` where it has none (`why_no_depth`).
+
+    By the recipe; where the engine reports rounds, they must draft `FULL_DRAFTS` of it on average at least.
+    """
+    settings = _settings(frame, acceptance.arm)
+    depth = settings.get("max")
+    return depth if isinstance(depth, int) and why_no_depth(frame, acceptance) is None else None
+
+
+def why_no_depth(frame: Frame, acceptance: Acceptance) -> str | None:
+    """Return why an arm's rounds have no depth in common, as the end of a sentence; `None` where they have one.
+
+    `acceptance`: over all tasks.
+    """
+    settings = _settings(frame, acceptance.arm)
     kind, depth = settings.get("type"), settings.get("max")
-    return depth if isinstance(kind, str) and kind.startswith("draft-") and isinstance(depth, int) else None
+    if not isinstance(kind, str):
+        return "several types draft together"
+    if copies(kind):
+        return "text is drafted as far as it was seen before"
+    if not isinstance(depth, int):
+        return "the recipe names no depth"
+    drafted, rounds = acceptance.drafted, acceptance.rounds
+    if drafted and rounds and drafted / rounds < FULL_DRAFTS * depth:
+        return f"rounds draft {drafted / rounds:.1f} tokens on average, of {depth} at most"
+    return None
+
+
+def _settings(frame: Frame, arm: str) -> dict[str, Any]:
+    arms = frame.manifest.arms if frame.manifest else []
+    return next((planned.speculation or {} for planned in arms if planned.name == arm), {})
 
 
 def _round_cost(frame: Frame, counters: CounterColumns, arm: int) -> float | None:

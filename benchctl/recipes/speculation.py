@@ -73,6 +73,12 @@ MAX_DEPTH = 64
 
 DRAFTS = ("draft-simple", "draft-eagle3", "draft-mtp", "draft-dflash", "draft-dspark")
 COPIES = ("ngram-simple", "ngram-map-k", "ngram-map-k4v")
+_COPYING = ("ngram", "suffix", "prompt-lookup")
+
+
+def copies(type_name: str) -> bool:
+    """Whether a type, by benchctl's name or an engine's, drafts text that it saw before: as much as it finds of it."""
+    return type_name.lower().startswith(_COPYING)
 
 
 def takes_draft(types: Iterable[str]) -> bool:

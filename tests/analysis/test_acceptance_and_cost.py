@@ -220,6 +220,38 @@ def test_the_cost_of_a_round_and_its_break_even(make_record: Any, make_run: Any,
     assert cost.break_even_alpha == pytest.approx(1.0)
 
 
+@pytest.mark.parametrize("kind", ["self-layerskip", "assisted", "eagle3", "draft-simple"])
+def test_every_method_of_a_fixed_depth_has_a_break_even(
+    make_record: Any, make_run: Any, make_manifest: Any, kind: str
+) -> None:
+    arms = {"baseline": None, "spec_d4": {"type": kind, "max": 4}}
+    analysis = analyse_run(make_run([make_record(rate=10), spec(make_record, rate=5)], make_manifest(arms, 1, 1)))
+    assert analysis.costs[0].depth == 4
+    assert analysis.costs[0].break_even_alpha == pytest.approx(1.0)
+    assert analysis.rounds.notes == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "drafted", "why"),
+    [
+        ({"type": "self-del", "max": 4}, 8, "rounds draft 2.0 tokens on average, of 4 at most"),
+        ({"type": "draft-simple", "max": 4, "p_min": 0.9}, 8, "rounds draft 2.0 tokens on average, of 4 at most"),
+        ({"type": "ngram-simple", "max": 4}, 16, "text is drafted as far as it was seen before"),
+        ({"type": "prompt-lookup", "max": 4}, 16, "text is drafted as far as it was seen before"),
+        ({"type": ["draft-simple", "ngram-simple"], "max": 4}, 16, "several types draft together"),
+        ({"type": "self-swift"}, 16, "the recipe names no depth"),
+    ],
+)
+def test_without_a_fixed_depth_there_is_no_break_even_and_it_is_said_why(
+    make_record: Any, make_run: Any, make_manifest: Any, settings: dict[str, Any], drafted: int, why: str
+) -> None:
+    manifest = make_manifest({"baseline": None, "spec_d4": settings}, 1, 1)
+    analysis = analyse_run(make_run([make_record(rate=10), spec(make_record, rate=5, draft_n=drafted)], manifest))
+    cost = analysis.costs[0]
+    assert (cost.depth, cost.alpha, cost.predicted, cost.break_even_alpha) == (None, None, None, None)
+    assert analysis.rounds.notes == [f"spec_d4: no break-even and no forecast, since {why}."]
+
+
 def test_steps_without_a_draft_are_not_charged_to_the_rounds(
     make_record: Any, make_run: Any, make_manifest: Any
 ) -> None:

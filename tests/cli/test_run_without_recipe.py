@@ -60,8 +60,10 @@ def test_models_are_named_as_words_or_with_options(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
         plans.append(json.loads(done.stdout)["recipe"])
     assert plans[0] == plans[1] == plans[2]
-    for words in (("bundled:tiny-hybrid",), ("-t", "bundled:tiny-hybrid"), ("-m", "bundled:tiny-hybrid")):
-        done = benchctl("tune", *words, "--type", "ngram-simple", "--depth", 2, "--dry-run", cwd=tmp_path)
+    for option in ((), ("-t",), ("-m",)):
+        done = benchctl(
+            "tune", *option, "bundled:tiny-hybrid", "--type", "ngram-simple", "--depth", 2, "--dry-run", cwd=tmp_path
+        )
         assert done.returncode == 0 and "1 settings to search" in done.stdout, done.stderr
     twice = benchctl("tune", "bundled:tiny-hybrid", "-t", "other.gguf", "--dry-run", cwd=tmp_path)
     assert twice.returncode == 2 and "named twice" in twice.stderr

@@ -42,9 +42,10 @@ class Arm:
 
     @property
     def depth(self) -> int | None:
-        """The one depth to which a model (or the target itself) drafts."""
+        """The one depth to which a model (or the target itself) drafts, by the recipe."""
         kind, depth = (self.setting or {}).get("type", ""), (self.setting or {}).get("max")
-        return depth if isinstance(depth, int) and kind.startswith(("draft-", "self-")) else None
+        copied = not isinstance(kind, str) or kind.startswith(("ngram", "suffix", "prompt-lookup"))
+        return depth if isinstance(depth, int) and not copied else None
 
 
 class Reading:
@@ -263,7 +264,7 @@ class Reading:
         ]
         rounds = sum(ours["rounds"] for ours, _ in pairs)
         if not rounds:  # of requests that share the engine llama.cpp counts none
-            return {"depth": self.arms[arm].depth}
+            return {"depth": self._depth(arm)}
         decoded = sum(ours["n_predicted"] - 1 for ours, _ in pairs)
         accepted = sum(ours["draft_n_accepted"] for ours, _ in pairs)
         seconds = sum(decode_s(ours) for ours, _ in pairs)
@@ -272,7 +273,7 @@ class Reading:
         plain = max(0, decoded - rounds - accepted)
         priced = rounds / (rounds + plain) >= 1 / 3  # else few rounds carry the noise of the plain steps
         cost = (seconds / step_s - plain) / rounds
-        depth, alpha = self.arms[arm].depth, None
+        depth, alpha = self._depth(arm), None
         if priced and depth:
             alpha = solve(self.acceptance(arm)["acceptance_length"], depth)
         return {
@@ -290,6 +291,13 @@ class Reading:
             "break_even_alpha": solve(cost, depth) if priced and depth and cost <= depth + 1 else None,
             "draft_step_s": self._draft_step(pairs),
         }
+
+    def _depth(self, arm: str) -> int | None:
+        """The depth, where rounds draft seven tenths of it on average at least, as far as that is reported."""
+        depth, counted = self.arms[arm].depth, self.acceptance(arm)
+        if not depth or not counted.get("drafted") or not counted.get("rounds"):
+            return depth
+        return depth if counted["drafted"] / counted["rounds"] >= 0.7 * depth else None
 
     def _draft_step(self, pairs: list[Pair]) -> float | None:
         phases = [ours.get("phase_s") or {} for ours, _ in pairs if ours.get("draft_n")]

@@ -10,20 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from benchctl.analysis.cost import expected_tokens
+from benchctl.analysis.cost import expected_tokens, why_no_depth
 from benchctl.analysis.lossy import is_synthetic
 from benchctl.analysis.result import Interval
 from benchctl.analysis.results import ALL_TASKS, Acceptance, Cost, SpeedUp
 from benchctl.analysis.rounds.parts import split_rounds, sum_rounds, unit_costs, width_curve
 from benchctl.analysis.rounds.results import Forecast, RoundFit, RoundModel, RoundSplit, UnitCost
+from benchctl.recipes.speculation import copies
 
 if TYPE_CHECKING:
     from benchctl.analysis.acceptance import CounterColumns
     from benchctl.analysis.frame import Frame
     from benchctl.data.traces import CostTraces
-
-FULL_DRAFTS = 0.7
-"""An arm that drafts so much of its depth a round, on average, drafts to it; others stop early."""
 
 
 def find_rounds(
@@ -38,6 +36,7 @@ def find_rounds(
     units: list[UnitCost] = []
     splits: list[RoundSplit] = []
     depths: list[DepthCost] = []
+    without: dict[str, list[str]] = {}
     for arm, name in enumerate(frame.arms):
         rounds = sum_rounds(frame, counters, arm) if arm != frame.baseline else None
         if rounds is None or not rounds.drafted:
@@ -45,17 +44,19 @@ def find_rounds(
         if not units:
             units.append(_target_step(frame, rounds.step_s))
         settings = _speculation(frame, name)
-        drafts = _is_drafted(settings) or (rounds.phases is not None and "verify" in rounds.phases)
+        drafts = _by_model(settings) or (rounds.phases is not None and "verify" in rounds.phases)
         units += unit_costs(frame, arm, rounds, traces, drafts=drafts)
         here = split_rounds(frame, counters, arm, traces, drafts=drafts)
         splits += here
         depth = settings.get("max")
         if is_synthetic(frame, arm):
             continue  # no draft's acceptance, so it must not enter a forecast of one
-        if not isinstance(depth, int) or rounds.drafted / rounds.rounds < FULL_DRAFTS * depth:
+        overall = next(row for row in acceptance if row.arm == name and row.task == ALL_TASKS)
+        if why := why_no_depth(frame, overall):
+            without.setdefault(why, []).append(name)
+        if not isinstance(depth, int) or why:
             continue
         cost = next(candidate for candidate in costs if candidate.arm == name)
-        overall = next(row for row in acceptance if row.arm == name and row.task == ALL_TASKS)
         speed = next(speedup for speedup in speedups if speedup.arm == name and speedup.task == ALL_TASKS)
         if cost.overhead is None or speed.pooled is None:
             continue
@@ -74,12 +75,13 @@ def find_rounds(
             interval=speed.interval,
         )
         depths.append(replace(measured, parts_cost=_cost_of_parts(here[0])))
-    found = RoundModel(units=units + _widths(frame, traces, units), splits=splits)
+    notes = [f"{', '.join(arms)}: no break-even and no forecast, since {why}." for why, arms in without.items()]
+    found = RoundModel(units=units + _widths(frame, traces, units), splits=splits, notes=notes)
     return _with_forecasts(found, depths, traces)
 
 
 def _with_forecasts(found: RoundModel, depths: Sequence[DepthCost], traces: CostTraces | None) -> RoundModel:
-    notes = list(traces.lacking) if traces else []
+    notes = [*found.notes, *(traces.lacking if traces else [])]
     fits, forecasts = [], []
     for setting in dict.fromkeys(arm.setting for arm in depths):
         arms = [arm for arm in depths if arm.setting == setting]
@@ -140,9 +142,10 @@ def _speculation(frame: Frame, name: str) -> dict[str, Any]:
     return (identities[name].speculation if name in identities else None) or {}
 
 
-def _is_drafted(settings: dict[str, Any]) -> bool:
-    kinds = settings.get("type")
-    return isinstance(kinds, str) and kinds.startswith("draft-")
+def _by_model(settings: dict[str, Any]) -> bool:
+    """Whether a model drafts, by the recipe, so that what a round takes beside verification is drafting."""
+    kind = settings.get("type")
+    return isinstance(kind, str) and not copies(kind)
 
 
 def _setting(settings: dict[str, Any]) -> str:

@@ -23,6 +23,7 @@ from benchctl.errors import UsageError
 from benchctl.recipes.adapters import adapter_of
 from benchctl.recipes.load import stored_recipe
 from benchctl.recipes.schema import MAX_NAME, Arm, Recipe
+from benchctl.recipes.speculation import copies
 from benchctl.text import percent
 
 LEVELS = (0.0, 0.5, 0.8, 1.0)
@@ -39,7 +40,7 @@ def drafted_arms(recipe: Recipe) -> list[Arm]:
             speculation
             and speculation.max is not None
             and len(speculation.types) == 1
-            and speculation.types[0].startswith("draft-")
+            and not copies(speculation.types[0])
         ):
             found.setdefault(speculation.max, arm)
     return [found[depth] for depth in sorted(found)]
@@ -179,7 +180,7 @@ def measured_arms(analysis: Analysis, manifest: Manifest | None) -> list[Measure
         settings = arm.speculation or {}
         depth, kind = settings.get("max"), settings.get("type")
         cost = next((row for row in analysis.costs if row.arm == arm.name), None)
-        if not isinstance(depth, int) or cost is None or not (isinstance(kind, str) and kind.startswith("draft-")):
+        if not isinstance(depth, int) or cost is None or not isinstance(kind, str) or copies(kind):
             continue
         accepted = next(row for row in analysis.acceptance if (row.arm, row.task) == (arm.name, ALL_TASKS))
         speed = next(row for row in analysis.speedups if (row.arm, row.task) == (arm.name, ALL_TASKS))
