@@ -50,8 +50,12 @@ def report(
     ] = None,
     open_page: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
     form: Annotated[
-        Literal["paste"] | None,
-        typer.Option("--format", help="paste: print the run in twelve lines of Markdown instead, for a thread."),
+        Literal["paste", "card"] | None,
+        typer.Option(
+            "--format",
+            help="paste: print the run in twelve lines of Markdown instead, for a thread. card: print a table for a "
+            "model's page, with its results as YAML.",
+        ),
     ] = None,
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Print every arm, every warning and whole commands.")
@@ -69,11 +73,12 @@ def report(
     if data.manifest is None:  # a bare file of records is named by its file
         analysis = analysis.model_copy(update={"recipe": path.stem, "run": path.name})
     if form is not None:
+        from benchctl.reports.card import card
         from benchctl.reports.paste import paste
 
         if as_json or open_page or layout is not None:
             raise UsageError("--format prints, and writes no report.", where="--json, --open, --layout")
-        typer.echo(paste(data, analysis))
+        typer.echo(paste(data, analysis) if form == "paste" else card(data, analysis))
         return
     if layout is not None:
         _print_study(data, analysis, _tensors(path, isolation), as_json=as_json)

@@ -25,10 +25,10 @@ def paste(run: RunData, analysis: Analysis) -> str:
     baselines = sum(row.verdict is None for row in screen_rows(analysis))
     table, left_out = first_screen(analysis, max(1, _ROWS - baselines))
     said = f"{conclusion.headline(analysis)} {conclusion.outputs(analysis)}"
-    return "\n".join([f"**{markdown_text(said)}**", "", markdown_table(table), "", _measured(run, analysis, left_out)])
+    return "\n".join([f"**{markdown_text(said)}**", "", markdown_table(table), "", measured(run, analysis, left_out)])
 
 
-def _measured(run: RunData, analysis: Analysis, left_out: int) -> str:
+def measured(run: RunData, analysis: Analysis, left_out: int) -> str:
     """Return models, engine, machine, extent and the run's name, in a line."""
     manifest = run.manifest
     facts = [f"{name}: {markdown_text(str(value))}" for name, value in provenance.glance(manifest)] if manifest else []

@@ -21,14 +21,13 @@ from benchctl.analysis.comparison.changes import Quantity, doubt_of, find_quanti
 from benchctl.analysis.comparison.rates import InAllRuns, Times, in_all_runs, rate_times, speedup_times
 from benchctl.analysis.comparison.results import ArmComparison, OwnVerdict, Ratio, RunComparison, RunFacts
 from benchctl.analysis.comparison.workload import Outputs, compare_answers, find_changes, require_same_workload
-from benchctl.analysis.frame import Frame, make_frame
+from benchctl.analysis.frame import Frame, PromptKey, make_frame
 from benchctl.analysis.results import ALL_TASKS, Analysis, Losslessness
 from benchctl.analysis.statistics import level_for
 from benchctl.data.store import RunData
 from benchctl.errors import UsageError
 
 if TYPE_CHECKING:
-    from benchctl.analysis.frame import PromptKey
     from benchctl.recipes.groups import ComparedArm
 
 
@@ -122,7 +121,8 @@ def _is_again(side: _Side, name: str) -> bool:
 
 def _compare_arms(before: Sequence[_Side], after: Sequence[_Side], names: Sequence[str]) -> list[ArmComparison]:
     runs = [*before, *after]
-    prompts = [key for key in runs[0].frame.prompts if all(key in set(side.frame.prompts) for side in runs[1:])]
+    common = set[PromptKey].intersection(*(set(side.frame.prompts) for side in runs))
+    prompts = [key for key in runs[0].frame.prompts if key in common]
     rates = {name: [rate_times(side.frame, name, prompts) for side in runs] for name in names}
     speedups = {
         name: [_speedup_times(side, name, prompts) for side in runs]
@@ -135,7 +135,10 @@ def _compare_arms(before: Sequence[_Side], after: Sequence[_Side], names: Sequen
     # the machine's state of a run moves all decode rates together, so that arms are no repetitions of one another
     rate = find_quantities(_measured(rates), len(before), baselines, level, arms_repeat=False)
     speedup = find_quantities(_measured(speedups), len(before), baselines, level, arms_repeat=True)
-    return [_compare_arm(before[0], after[0], name, rate[name], speedup.get(name), runs) for name in names]
+    distrust = next((reason for side in runs if (reason := side.data.integrity.reason)), None)
+    return [
+        _compare_arm(before[0], after[0], name, rate[name], speedup.get(name), len(prompts), distrust) for name in names
+    ]
 
 
 def _measured(times: Mapping[str, Sequence[Times]]) -> dict[str, InAllRuns]:
@@ -152,15 +155,20 @@ def _speedup_times(side: _Side, name: str, prompts: Sequence[PromptKey]) -> Time
 
 
 def _compare_arm(
-    before: _Side, after: _Side, name: str, rate: Quantity, speedup: Quantity | None, runs: Sequence[_Side]
+    before: _Side,
+    after: _Side,
+    name: str,
+    rate: Quantity,
+    speedup: Quantity | None,
+    prompts: int,
+    distrust: str | None,
 ) -> ArmComparison:
-    distrust = next((reason for side in runs if (reason := side.data.integrity.reason)), None)
+    """`prompts`: how many all runs have; `distrust`: why nothing is concluded of one of them."""
     rate_doubt = distrust or doubt_of(rate)
     judged = speedup or rate
     doubt = distrust or doubt_of(judged)
     own_a, own_b = _lossless(before, name), _lossless(after, name)
     counts = [len(run.by_block) for run in judged.measured.runs]
-    every = len([key for key in before.frame.prompts if all(key in side.frame.prompts for side in runs)])
     bare = {"interval": None} if distrust else {}
     nothing = Ratio(a=None, b=None, ratio=None, interval=None)
     return ArmComparison(
@@ -174,7 +182,7 @@ def _compare_arm(
         blocks_a=counts[0],
         blocks_b=counts[-1],
         prompts=judged.measured.prompts,
-        prompts_left_out=every - judged.measured.prompts,
+        prompts_left_out=prompts - judged.measured.prompts,
         speedup=speedup.change.model_copy(update=bare) if speedup else nothing,
         acceptance_a=_acceptance(before, name),
         acceptance_b=_acceptance(after, name),

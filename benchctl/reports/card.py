@@ -1,0 +1,60 @@
+"""A run for a model's page: the metadata of a model card, and the table.
+
+`model-index` has the form of Hugging Face's model cards (`huggingface_hub.repocard_data`); a page that does not read it
+shows the table alone.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from benchctl.reports import conclusion
+from benchctl.reports.first_screen import ScreenRow, first_screen, screen_rows
+from benchctl.reports.paste import measured
+from benchctl.reports.render import markdown_table, markdown_text
+from benchctl.text import one_line
+
+if TYPE_CHECKING:
+    from benchctl.analysis.results import Analysis
+    from benchctl.data.store import RunData
+
+
+def card(run: RunData, analysis: Analysis) -> str:
+    """Return the card: results as YAML between lines of dashes, the conclusion, the table of all arms."""
+    table, _ = first_screen(analysis, None)
+    said = f"{conclusion.headline(analysis)} {conclusion.outputs(analysis)}"
+    data = yaml.safe_dump({"model-index": [_model(run, analysis)]}, sort_keys=False, allow_unicode=False, width=1000)
+    lines = ["---", data.rstrip(), "---", "", "## Speculative decoding", "", f"**{markdown_text(said)}**", ""]
+    return "\n".join([*lines, markdown_table(table), "", measured(run, analysis, 0)])
+
+
+def _model(run: RunData, analysis: Analysis) -> dict[str, Any]:
+    manifest = run.manifest
+    prompts = len(manifest.prompts) if manifest else len({(record.task, record.prompt_idx) for record in run.records})
+    suite = ((manifest.recipe.get("prompts") or {}).get("suite") if manifest else None) or analysis.recipe
+    dataset = {"type": one_line(str(suite).rpartition("/")[2], 80), "name": f"{prompts} prompts"}
+    metrics = [metric for row in screen_rows(analysis) for metric in _metrics(row)]
+    source = (manifest.target.source if manifest else None) or analysis.recipe
+    name = one_line(source.removeprefix("hf:").rpartition("/")[2], 120)
+    return {"name": name, "results": [{"task": {"type": "text-generation"}, "dataset": dataset, "metrics": metrics}]}
+
+
+def _metrics(row: ScreenRow) -> list[dict[str, Any]]:
+    """Return speed-up and acceptance of an arm, with what a reader must know of them; none of a baseline."""
+    verdict = row.verdict
+    if verdict is None or row.inactive:
+        return []
+    said: dict[str, Any] = {"arm": one_line(row.arm, 160), "output": verdict.lossless}
+    found = []
+    if row.speedup is not None:
+        ends = {"interval_95": [round(row.ends.low, 3), round(row.ends.high, 3)]} if row.ends else {}
+        found.append(_metric("speedup", "speed-up over no speculation", row.speedup, {**said, **ends}))
+    if verdict.acceptance is not None:
+        found.append(_metric("acceptance", "draft tokens accepted", verdict.acceptance, said))
+    return found
+
+
+def _metric(kind: str, name: str, value: float, args: dict[str, Any]) -> dict[str, Any]:
+    return {"type": kind, "name": f"{name} ({args['arm']})", "value": round(value, 3), "args": args}
