@@ -69,13 +69,16 @@ JsonForText = Annotated[bool, typer.Option("--json", help="Print one JSON docume
 
 
 class Command(TyperCommand):
-    """A command whose help names no type of a flag: `<bool>` says nothing, and takes a column."""
+    """A command whose help names no type of a flag (`<bool>` says nothing, and takes a column), and is wrapped by the
+    terminal's width, not where the source is."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - typer's own click has no public name
         """Print the help."""
         for param in self.get_params(ctx):
             if getattr(param, "is_flag", False):
                 param.metavar = ""
+        if self.help is not None:
+            self.help = "\n\n".join(" ".join(part.split()) for part in self.help.split("\n\n"))
         super().format_help(ctx, formatter)
 
 

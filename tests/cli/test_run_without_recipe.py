@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -69,10 +70,15 @@ def test_models_are_named_as_words_or_with_options(tmp_path: Path) -> None:
     assert twice.returncode == 2 and "named twice" in twice.stderr
 
 
-def test_help_names_no_type_of_a_flag() -> None:
-    shown = benchctl("run", "--help", COLUMNS="80").stdout
-    assert "--dry-run" in shown and "<bool>" not in shown
-    assert max(map(len, shown.splitlines())) <= 80
+@pytest.mark.parametrize("command", ["run", "tune", "compare"])
+def test_help_fits_a_screen_of_80_columns(command: str) -> None:
+    shown = benchctl(command, "--help", COLUMNS="80").stdout
+    assert "--json" in shown and "<bool>" not in shown
+    lines = [line.rstrip() for line in shown.splitlines()]
+    assert max(map(len, lines)) <= 80
+    about = lines[: next(place for place, line in enumerate(lines) if line.startswith("╭"))]
+    early = [line for line, following in pairwise(about) if following and line and len(line) < 60]
+    assert not early, "a paragraph is wrapped where the screen ends"
 
 
 @pytest.mark.parametrize(
