@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from pydantic import Field
 
 from benchctl.analysis.cost import RoundCosts, predict
 from benchctl.analysis.result import Interval, Result
@@ -62,6 +63,8 @@ class DraftAcceptance(Result):
     """Acceptance of a token, over all places that were drafted."""
     all_tokens: dict[int, Estimate]
     """α(k) by depth; a depth that no answer is long enough for is left out."""
+    accepted_share: dict[int, Estimate] = Field(default_factory=dict)
+    """Accepted ÷ k by depth, (α(1) + … + α(k)) / k: what the studies call α(k), and what a run's acceptance is."""
     distance: float | None = None
     """Mean total variation distance at temperature 1 over the target's likeliest tokens; of greedy answers alone."""
     distance_most: float | None = None
@@ -180,6 +183,7 @@ def _acceptance(draft: str, task: str, temperature: float, answers: Sequence[For
         return None
     by_answer = [windows(answer) for answer in chosen]
     depths = {depth: [row[depth] for row in by_answer if len(row.get(depth, ()))] for depth in DEPTHS}
+    shares = {depth: [row for answer in chosen if len(row := accepted_shares(answer, depth))] for depth in DEPTHS}
     greedy = temperature == 0
     return DraftAcceptance(
         draft=draft,
@@ -189,6 +193,7 @@ def _acceptance(draft: str, task: str, temperature: float, answers: Sequence[For
         starts=sum(len(answer.starts) for answer in chosen),
         per_token=_estimate([np.concatenate([np.asarray(row) for row in answer.overlap]) for answer in chosen]),
         all_tokens={depth: _estimate(rows) for depth, rows in depths.items() if rows},
+        accepted_share={depth: _estimate(rows) for depth, rows in shares.items() if rows},
         distance=_mean([answer.distance for answer in chosen]) if greedy else None,
         distance_most=_mean([answer.distance_most for answer in chosen]) if greedy else None,
         agreement=_mean([[float(same) for same in answer.agree] for answer in chosen]) if greedy else None,
@@ -196,20 +201,33 @@ def _acceptance(draft: str, task: str, temperature: float, answers: Sequence[For
 
 
 def windows(answer: Expectations) -> dict[int, np.ndarray]:
-    """Return by depth k, from 1, the estimates of α(k) at every start from which k places were read.
+    """Return by depth k, from 1, the estimates of α(k) at every start from which k places were read."""
+    runs = [_in_a_row(overlap, accept) for overlap, accept in _rows_of(answer)]
+    deepest = max(map(len, runs), default=0)
+    return {depth: np.array([run[depth - 1] for run in runs if len(run) >= depth]) for depth in range(1, deepest + 1)}
+
+
+def accepted_shares(answer: Expectations, depth: int) -> np.ndarray:
+    """Return (α(1) + … + α(k)) / k, the expected share of k draft tokens that is accepted, at every such start."""
+    runs = [_in_a_row(overlap, accept) for overlap, accept in _rows_of(answer)]
+    return np.array([np.mean(run[:depth]) for run in runs if len(run) >= depth])
+
+
+def _rows_of(answer: Expectations) -> list[tuple[Sequence[float], Sequence[float]]]:
+    """Return overlaps and acceptances from every start, `DEEPEST` places at most.
 
     The rows of a draft with a state of its own hold a single place; they are laid end to end.
     """
     rows = list(zip(answer.overlap, answer.accept, strict=True))
     if all(len(overlap) == 1 for overlap, _ in rows):
         overlap, accept = [row[0] for row in answer.overlap], [row[0] for row in answer.accept]
-        rows = [(overlap[start : start + DEEPEST], accept[start : start + DEEPEST]) for start in range(len(rows))]
-    deepest = max((len(overlap) for overlap, _ in rows), default=0)
-    found = {}
-    for depth in range(1, min(deepest, DEEPEST) + 1):
-        long = [(overlap, accept) for overlap, accept in rows if len(overlap) >= depth]
-        found[depth] = np.array([math.prod(accept[: depth - 1]) * overlap[depth - 1] for overlap, accept in long])
-    return found
+        return [(overlap[start : start + DEEPEST], accept[start : start + DEEPEST]) for start in range(len(rows))]
+    return [(overlap[:DEEPEST], accept[:DEEPEST]) for overlap, accept in rows]
+
+
+def _in_a_row(overlap: Sequence[float], accept: Sequence[float]) -> list[float]:
+    """Return the probability that 1, 2, … draft tokens in a row are accepted."""
+    return [math.prod(accept[:before]) * chance for before, chance in enumerate(overlap)]
 
 
 def _estimate(by_prompt: Sequence[np.ndarray]) -> Estimate:

@@ -36,6 +36,7 @@ def acceptance_table(drafts: Sequence[DraftDiagnosis]) -> Table[DraftAcceptance]
             "Per token", lambda row: row.per_token, _estimate, explain="probability that one draft token is accepted."
         ),
         *depths,
+        *map(_accepted_share, DEPTHS),
         numeric(
             "Distance",
             lambda row: row.distance,
@@ -61,6 +62,13 @@ def _all_tokens(depth: int) -> Column[DraftAcceptance]:
     """All-token acceptance at a depth."""
     explain = f"probability that all {depth} draft tokens in a row are accepted." if depth == DEPTHS[0] else ""
     return numeric(f"α({depth})", lambda row: row.all_tokens.get(depth), _estimate, explain=explain)
+
+
+def _accepted_share(depth: int) -> Column[DraftAcceptance]:
+    """Accepted ÷ k at a depth."""
+    about = "accepted ÷ k, the expected share of k draft tokens that is accepted: the studies' α(k)."
+    explain = about if depth == DEPTHS[0] else ""
+    return numeric(f"÷{depth}", lambda row: row.accepted_share.get(depth), _estimate, explain=explain)
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from benchctl.experiments.diagnose import judge
 from benchctl.experiments.diagnose.expectations import Place, distances, expectations
 from benchctl.experiments.diagnose.judge import (
     CALIBRATION,
+    accepted_shares,
     calibration_of,
     judge_diagnosis,
     verdict_of,
@@ -83,6 +84,14 @@ def test_all_token_acceptance_of_samples_is_the_sum_over_all_drafts(temperature:
         assert by_depth[depth].mean() == pytest.approx(exact, rel=0.06)
 
 
+def test_accepted_share_of_samples_is_the_sum_over_all_drafts() -> None:
+    p, q = sharpened(TARGET, 0.6), sharpened(DRAFT, 0.6)
+    overlap, start = np.minimum(p, q), np.linalg.matrix_power(p, 200)[0]
+    exact = [float((start @ np.linalg.matrix_power(overlap, depth)).sum()) for depth in (1, 2, 3, 4)]
+    shares = accepted_shares(read(sampled_answer(20_000, 0.6, np.random.default_rng(11)), 0.6), 4)
+    assert shares.mean() == pytest.approx(np.mean(exact), rel=0.05)
+
+
 def test_rounds_that_are_played_out_accept_as_often() -> None:
     """Rejection sampling, token by token, from the places of an answer: no formula is used."""
     rng = np.random.default_rng(6)
@@ -101,6 +110,13 @@ def test_rounds_that_are_played_out_accept_as_often() -> None:
     by_depth = windows(read(answer, 0.6))
     for depth, count in alive.items():
         assert by_depth[depth].mean() == pytest.approx(count / len(answer), abs=0.02)
+
+
+def test_the_accepted_share_ends_with_the_first_rejection() -> None:
+    rows = [[1.0, 1.0, 0.0, 1.0], [0.0, 1.0, 1.0, 1.0], [1.0, 1.0]]
+    found = Expectations(starts=[1, 2, 3], overlap=rows, accept=rows)
+    assert accepted_shares(found, 4).tolist() == [0.5, 0.0]
+    assert accepted_shares(found, 2).tolist() == [1.0, 0.0, 1.0]
 
 
 def test_greedy_windows_are_matches_in_a_row() -> None:
