@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchctl.analysis.comparison.changes import find_quantities, speed_change
+from benchctl.analysis.comparison.changes import find_quantities, interval_of, speed_change
 from benchctl.analysis.comparison.rates import InAllRuns, Measured
-from benchctl.analysis.statistics import LEVEL, block_variance, change_interval
+from benchctl.analysis.statistics import LEVEL, block_variance
 from benchmarks.keep import keep
 
 Floats = NDArray[np.float64]
@@ -95,8 +95,9 @@ def _in_all_runs(logs: Floats) -> InAllRuns:
 
 def _alone(before: Floats, after: Floats) -> bool:
     variances = [block_variance(np.exp(run).tolist()) for run in (before, after)]
-    means = [type(found)(found.value / len(before), found.freedom) for found in variances if found is not None]
-    return change_interval(float(np.exp(after.mean() - before.mean())), means[:1], means[1:]).excludes_one
+    ratio = float(np.exp(after.mean() - before.mean()))
+    found = interval_of(ratio, variances, [len(before), len(after)], 1, LEVEL)
+    return found is not None and found.excludes_one
 
 
 if __name__ == "__main__":

@@ -22,9 +22,10 @@ from numpy.typing import NDArray
 from scipy.special import stdtrit
 
 from benchctl.analysis import statistics
+from benchctl.analysis.comparison.changes import interval_of
 from benchctl.analysis.precision import Look, why_stop
 from benchctl.analysis.results import Interval
-from benchctl.analysis.statistics import Variance, change_interval
+from benchctl.analysis.statistics import block_variance
 from benchctl.recipes.schema import FIRST_LOOK, AutoBlocks
 from benchmarks.keep import keep
 
@@ -215,8 +216,9 @@ def _auto_compared(runs: int, rng: np.random.Generator) -> Iterator[dict[str, An
             ours, theirs = _ended(spread, rng), _ended(spread, rng)
             ratio = float(np.exp(np.log(ours).mean() - np.log(theirs).mean()))
             for level in covered:
-                means = [Variance(float(np.log(run).var(ddof=1)) / len(run), len(run) - 1) for run in (theirs, ours)]
-                found = change_interval(ratio, means[:1], means[1:], level)
+                own = [block_variance(run) for run in (theirs, ours)]
+                found = interval_of(ratio, own, [len(theirs), len(ours)], 1, level)
+                assert found is not None
                 covered[level] += found.low <= 1 <= found.high
         yield {
             "spread": spread,

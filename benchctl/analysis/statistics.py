@@ -66,6 +66,10 @@ class Variance:
     freedom: float
     """Degrees of freedom."""
 
+    def of_mean(self, blocks: int) -> Variance:
+        """Return the variance of the mean of so many blocks."""
+        return Variance(self.value / blocks, self.freedom)
+
 
 @dataclass(frozen=True)
 class Spread:
@@ -95,10 +99,7 @@ def level_for(*manifests: Manifest | None) -> float:
 
 def own_variance(sums: Floats, block: Integers) -> Variance | None:
     """Return the variance between the blocks of some pairs; `None` below three blocks. Arguments as `pooled_spread`."""
-    blocks = _group_sums(sums, block)
-    if len(blocks) < MIN_BLOCKS:
-        return None
-    return Variance(float(np.log(_ratio(blocks)).var(ddof=1)), len(blocks) - 1)
+    return block_variance(_ratio(_group_sums(sums, block)))
 
 
 def shared_variances(own: Sequence[Variance | None]) -> list[Variance | None]:
@@ -149,7 +150,7 @@ def pooled_spread(
         return Spread()
     of_block = variance or own_variance(sums, block)
     assert of_block is not None
-    mean = Variance(of_block.value / len(blocks), of_block.freedom)
+    mean = of_block.of_mean(len(blocks))
     middle = float(_ratio(sums.sum(axis=0)))
     tail = (1 - level) / claims
     own = ratio_interval(middle, mean, level, _method(level))
@@ -207,7 +208,7 @@ WELCH = "Welch's t over the logarithms of each run's blocks"
 REPEATED = "Student's t over the logarithms of whole runs that were repeated"
 
 
-def block_variance(by_block: Sequence[float]) -> Variance | None:
+def block_variance(by_block: Sequence[float] | Floats) -> Variance | None:
     """Return the variance of the logarithm of one block's value, positive ones; `None` below three blocks."""
     if len(by_block) < MIN_BLOCKS:
         return None

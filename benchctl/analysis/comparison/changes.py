@@ -71,20 +71,33 @@ def _change(
 ) -> Ratio:
     values = [run.value for run in measured.runs]
     ratio = _mean_ratio(values, of_a)
-    means = [
-        Variance(variance.value / len(run.by_block), variance.freedom)
-        for variance, run in zip(variances, measured.runs, strict=True)
-        if variance is not None
-    ]
-    enough = ratio is not None and len(means) == len(values)
+    blocks = [len(run.by_block) for run in measured.runs]
     return Ratio(
         a=_mean(values[:of_a]),
         b=_mean(values[of_a:]),
         ratio=ratio,
-        interval=change_interval(ratio, means[:of_a], means[of_a:], level, repeated) if ratio and enough else None,
+        interval=interval_of(ratio, variances, blocks, of_a, level, repeated),
         values_a=[value for value in values[:of_a] if value],
         values_b=[value for value in values[of_a:] if value],
     )
+
+
+def interval_of(
+    ratio: float | None,
+    variances: Sequence[Variance | None],
+    blocks: Sequence[int],
+    of_a: int,
+    level: float,
+    repeated: Variance | None = None,
+) -> Interval | None:
+    """Return the interval of a change from the first `of_a` runs to the others; `None` where one shows no variance.
+
+    `variances`: of one block of each run, of which it has so many `blocks`.
+    """
+    means = [variance.of_mean(count) for variance, count in zip(variances, blocks, strict=True) if variance is not None]
+    if not ratio or len(means) < len(blocks):
+        return None
+    return change_interval(ratio, means[:of_a], means[of_a:], level, repeated)
 
 
 def _mean_ratio(values: Sequence[float | None], of_a: int) -> float | None:

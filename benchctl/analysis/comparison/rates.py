@@ -67,7 +67,7 @@ class Times:
 def rate_times(frame: Frame, arm: str, prompts: Sequence[PromptKey]) -> Times:
     """Return the times of an arm alone: its value is the decode rate, tokens per second."""
     rows = _rows(frame, frame.arms.index(arm), prompts)
-    rows = rows[_full_blocks(frame, rows)]
+    rows = rows[full_blocks(_taken(frame.decode_s, rows))]
     ones = np.ones(rows.shape)
     return Times(_taken(frame.decoded, rows), _taken(frame.decode_s, rows), ones, ones, (_taken(frame.work, rows),))
 
@@ -77,7 +77,7 @@ def speedup_times(frame: Frame, compared: ComparedArm, prompts: Sequence[PromptK
     again = frame.arms.index(compared.again) if compared.again in frame.arms else None
     own = replace(frame, baseline=frame.arms.index(compared.baseline), again=again)
     ours, theirs = (_rows(own, number, prompts) for number in (own.arms.index(compared.name), own.baseline))
-    both = _full_blocks(own, ours) & _full_blocks(own, theirs)
+    both = full_blocks(_taken(own.decode_s, ours)) & full_blocks(_taken(own.decode_s, theirs))
     ours, theirs = ours[both], theirs[both]
     tokens, seconds = (own.predicted, own.column("e2e_s")) if whole else (own.decoded, own.decode_s)
     base = own.baseline_e2e_s(theirs) if whole else own.baseline_s(theirs)
@@ -110,12 +110,12 @@ def _rows(frame: Frame, arm: int, prompts: Sequence[PromptKey]) -> Integers:
     return rows
 
 
-def _full_blocks(frame: Frame, rows: Integers) -> Booleans:
-    """Which blocks timed at least half as many prompts as the fullest.
+def full_blocks(seconds: Floats) -> Booleans:
+    """Which blocks of (blocks, prompts) timed at least half as many prompts as the fullest.
 
     One cell that broke off early thus costs its block alone, and not the prompts of all others.
     """
-    counts = np.isfinite(_taken(frame.decode_s, rows)).sum(axis=1)
+    counts = np.isfinite(seconds).sum(axis=1)
     full: Booleans = counts * 2 >= max(1, int(counts.max(initial=0)))
     return full
 

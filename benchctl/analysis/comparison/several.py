@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from pydantic import Field
 
-from benchctl.analysis.comparison.changes import speed_change
+from benchctl.analysis.comparison.changes import interval_of, speed_change
+from benchctl.analysis.comparison.rates import full_blocks
 from benchctl.analysis.comparison.results import Ratio, SpeedChange
 from benchctl.analysis.comparison.summary import ArmSummary, RunSummary
 from benchctl.analysis.result import Interval, Result
-from benchctl.analysis.statistics import Variance, block_variance, change_interval, shared_variances
+from benchctl.analysis.statistics import Variance, block_variance, shared_variances
 from benchctl.errors import UsageError
 
 if TYPE_CHECKING:
@@ -172,8 +173,7 @@ def _shared(run: RunSummary) -> tuple[Variances, Variances]:
 def _kept(arm: ArmSummary, prompts: int) -> tuple[Floats, Floats]:
     """Return tokens and seconds, (blocks, prompts), of the blocks that timed at least half of the fullest's prompts."""
     tokens, seconds = (arm.array(name, prompts) for name in ("tokens", "seconds"))
-    counts = np.isfinite(seconds).sum(axis=1)
-    kept = counts * 2 >= max(1, int(counts.max(initial=0)))  # a cell that broke off early costs its block alone
+    kept = full_blocks(seconds)
     return tokens[kept], seconds[kept]
 
 
@@ -274,9 +274,7 @@ def _ratio(
     level: float,
 ) -> Ratio:
     ratio = b / a if a and b else None
-    means = [Variance(v.value / count, v.freedom) for v, count in zip(variances, blocks, strict=True) if v is not None]
-    interval = change_interval(ratio, means[:1], means[1:], level) if ratio and len(means) == 2 else None
-    return Ratio(a=a, b=b, ratio=ratio, interval=interval)
+    return Ratio(a=a, b=b, ratio=ratio, interval=interval_of(ratio, variances, blocks, 1, level))
 
 
 def _differing(runs: Sequence[RunSummary]) -> list[Differing]:
