@@ -104,7 +104,7 @@ def _sides(paths: Sequence[Path]) -> tuple[list[int], list[int]] | None:
     places = {path.resolve() for path in paths}
     if len(places) < len(paths) or not all((path / MANIFEST).is_file() for path in paths):
         return None
-    return two_sides([read_manifest(path) for path in paths])
+    return two_sides(map(read_manifest, paths))
 
 
 def _compare_several(

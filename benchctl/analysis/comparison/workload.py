@@ -6,7 +6,7 @@ the arms) may differ: that is what is compared.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from benchctl.analysis.answers import Answers, same_answer
@@ -120,16 +120,21 @@ def is_repeat(a: Manifest, b: Manifest) -> bool:
     ]
 
 
-def two_sides(manifests: Sequence[Manifest]) -> tuple[list[int], list[int]] | None:
+def two_sides(manifests: Iterable[Manifest]) -> tuple[list[int], list[int]] | None:
     """Return the places of the runs that repeat the first, and of the others, which repeat one another.
 
-    `None` where the runs are not of two settings and one workload.
+    `None` where the runs are not of two settings and one workload; no manifest after the one that shows it is read.
     """
-    first = [number for number, manifest in enumerate(manifests) if is_repeat(manifests[0], manifest)]
-    others = [number for number in range(len(manifests)) if number not in first]
-    if not others or not all(is_repeat(manifests[others[0]], manifests[number]) for number in others):
-        return None
-    return (first, others) if manifests[others[0]].workload_sha256 == manifests[0].workload_sha256 else None
+    settings: list[tuple[Manifest, list[int]]] = []
+    for number, manifest in enumerate(manifests):
+        places = next((places for known, places in settings if is_repeat(known, manifest)), None)
+        if places is not None:
+            places.append(number)
+        elif len(settings) == 2 or (settings and settings[0][0].workload_sha256 != manifest.workload_sha256):
+            return None
+        else:
+            settings.append((manifest, [number]))
+    return (settings[0][1], settings[1][1]) if len(settings) == 2 else None
 
 
 class OtherModelsError(UsageError):
