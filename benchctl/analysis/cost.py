@@ -133,7 +133,7 @@ def draft_depth(frame: Frame, acceptance: Acceptance) -> int | None:
 
     By the recipe; where the engine reports rounds, they must draft `FULL_DRAFTS` of it on average at least.
     """
-    settings = _settings(frame, acceptance.arm)
+    settings = speculation_of(frame, acceptance.arm)
     depth = settings.get("max")
     return depth if isinstance(depth, int) and why_no_depth(frame, acceptance) is None else None
 
@@ -143,7 +143,7 @@ def why_no_depth(frame: Frame, acceptance: Acceptance) -> str | None:
 
     `acceptance`: over all tasks.
     """
-    settings = _settings(frame, acceptance.arm)
+    settings = speculation_of(frame, acceptance.arm)
     kind, depth = settings.get("type"), settings.get("max")
     if not isinstance(kind, str):
         return "several types draft together"
@@ -157,7 +157,8 @@ def why_no_depth(frame: Frame, acceptance: Acceptance) -> str | None:
     return None
 
 
-def _settings(frame: Frame, arm: str) -> dict[str, Any]:
+def speculation_of(frame: Frame, arm: str) -> dict[str, Any]:
+    """Return an arm's speculation as its recipe has it; empty for the target alone, and where nothing is recorded."""
     arms = frame.manifest.arms if frame.manifest else []
     return next((planned.speculation or {} for planned in arms if planned.name == arm), {})
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from benchctl.data.chain import canonical_sha256
 from benchctl.data.manifest import FileIdentity, ModelIdentity, PromptIdentity
 from benchctl.models.folder_facts import folder_facts
-from benchctl.models.gguf_facts import read_facts
+from benchctl.models.gguf_facts import all_shards, facts_of
 from benchctl.models.gguf_header import read_header
 from benchctl.models.resolved import ResolvedModel, ResolvedPair
 from benchctl.models.vocabulary import end_tokens
@@ -42,7 +42,8 @@ def model_identity(model: ResolvedModel) -> ModelIdentity:
     if not model.files:
         return ModelIdentity(source=model.source, path=None, files=[])
     if model.folder is None:
-        facts = read_facts(model.path).as_dict() | {"end_tokens": sorted(end_tokens(read_header(model.path)))}
+        headers = [read_header(shard) for shard in all_shards(model.path)]
+        facts = facts_of(headers).as_dict() | {"end_tokens": sorted(end_tokens(headers[0]))}
     else:
         facts = folder_facts(model.folder)
     return ModelIdentity(

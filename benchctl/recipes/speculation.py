@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Annotated, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Annotated, Literal, TypeGuard, TypeVar, get_args
 
 from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
@@ -79,6 +79,11 @@ _COPYING = ("ngram", "suffix", "prompt-lookup")
 def copies(type_name: str) -> bool:
     """Whether a type, by benchctl's name or an engine's, drafts text that it saw before: as much as it finds of it."""
     return type_name.lower().startswith(_COPYING)
+
+
+def drafts_by_model(kind: object) -> TypeGuard[str]:
+    """Whether `type` of a setting is a single type by which a model drafts, or a part of one."""
+    return isinstance(kind, str) and not copies(kind)
 
 
 def takes_draft(types: Iterable[str]) -> bool:

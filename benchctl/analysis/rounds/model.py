@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from benchctl.analysis.cost import expected_tokens, why_no_depth
+from benchctl.analysis.cost import expected_tokens, speculation_of, why_no_depth
 from benchctl.analysis.lossy import is_synthetic
 from benchctl.analysis.result import Interval
 from benchctl.analysis.results import ALL_TASKS, Acceptance, Cost, SpeedUp
 from benchctl.analysis.rounds.parts import split_rounds, sum_rounds, unit_costs, width_curve
 from benchctl.analysis.rounds.results import Forecast, RoundFit, RoundModel, RoundSplit, UnitCost
-from benchctl.recipes.speculation import copies
+from benchctl.recipes.speculation import drafts_by_model
 
 if TYPE_CHECKING:
     from benchctl.analysis.acceptance import CounterColumns
@@ -43,8 +43,8 @@ def find_rounds(
             continue
         if not units:
             units.append(_target_step(frame, rounds.step_s))
-        settings = _speculation(frame, name)
-        drafts = _by_model(settings) or (rounds.phases is not None and "verify" in rounds.phases)
+        settings = speculation_of(frame, name)
+        drafts = drafts_by_model(settings.get("type")) or (rounds.phases is not None and "verify" in rounds.phases)
         units += unit_costs(frame, arm, rounds, traces, drafts=drafts)
         here = split_rounds(frame, counters, arm, traces, drafts=drafts)
         splits += here
@@ -135,17 +135,6 @@ def _cost_of_parts(split: RoundSplit) -> float | None:
     if "verify" not in split.parts:
         return None
     return sum(seconds for part, seconds in split.parts.items() if part != "left over") / split.step_s
-
-
-def _speculation(frame: Frame, name: str) -> dict[str, Any]:
-    identities = {arm.name: arm for arm in frame.manifest.arms} if frame.manifest else {}
-    return (identities[name].speculation if name in identities else None) or {}
-
-
-def _by_model(settings: dict[str, Any]) -> bool:
-    """Whether a model drafts, by the recipe, so that what a round takes beside verification is drafting."""
-    kind = settings.get("type")
-    return isinstance(kind, str) and not copies(kind)
 
 
 def _setting(settings: dict[str, Any]) -> str:

@@ -23,7 +23,7 @@ from benchctl.errors import UsageError
 from benchctl.recipes.adapters import adapter_of
 from benchctl.recipes.load import stored_recipe
 from benchctl.recipes.schema import MAX_NAME, Arm, Recipe
-from benchctl.recipes.speculation import copies
+from benchctl.recipes.speculation import copies, drafts_by_model
 from benchctl.text import percent
 
 LEVELS = (0.0, 0.5, 0.8, 1.0)
@@ -180,7 +180,7 @@ def measured_arms(analysis: Analysis, manifest: Manifest | None) -> list[Measure
         settings = arm.speculation or {}
         depth, kind = settings.get("max"), settings.get("type")
         cost = next((row for row in analysis.costs if row.arm == arm.name), None)
-        if not isinstance(depth, int) or cost is None or not isinstance(kind, str) or copies(kind):
+        if not isinstance(depth, int) or cost is None or not drafts_by_model(kind):
             continue
         accepted = next(row for row in analysis.acceptance if (row.arm, row.task) == (arm.name, ALL_TASKS))
         speed = next(row for row in analysis.speedups if (row.arm, row.task) == (arm.name, ALL_TASKS))
