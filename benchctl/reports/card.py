@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from benchctl.reports import conclusion
 from benchctl.reports.first_screen import ScreenRow, first_screen, screen_rows
-from benchctl.reports.paste import measured
-from benchctl.reports.render import markdown_table, markdown_text
+from benchctl.reports.paste import concluded, measured
+from benchctl.reports.render import markdown_table
 from benchctl.text import one_line
 
 if TYPE_CHECKING:
@@ -24,9 +23,8 @@ if TYPE_CHECKING:
 def card(run: RunData, analysis: Analysis) -> str:
     """Return the card: results as YAML between lines of dashes, the conclusion, the table of all arms."""
     table, _ = first_screen(analysis, None)
-    said = f"{conclusion.headline(analysis)} {conclusion.outputs(analysis)}"
     data = yaml.safe_dump({"model-index": [_model(run, analysis)]}, sort_keys=False, allow_unicode=False, width=1000)
-    lines = ["---", data.rstrip(), "---", "", "## Speculative decoding", "", f"**{markdown_text(said)}**", ""]
+    lines = ["---", data.rstrip(), "---", "", "## Speculative decoding", "", concluded(analysis), ""]
     return "\n".join([*lines, markdown_table(table), "", measured(run, analysis, 0)])
 
 

@@ -24,8 +24,12 @@ def paste(run: RunData, analysis: Analysis) -> str:
     """
     baselines = sum(row.verdict is None for row in screen_rows(analysis))
     table, left_out = first_screen(analysis, max(1, _ROWS - baselines))
-    said = f"{conclusion.headline(analysis)} {conclusion.outputs(analysis)}"
-    return "\n".join([f"**{markdown_text(said)}**", "", markdown_table(table), "", measured(run, analysis, left_out)])
+    return "\n".join([concluded(analysis), "", markdown_table(table), "", measured(run, analysis, left_out)])
+
+
+def concluded(analysis: Analysis) -> str:
+    """Return what was concluded, in bold."""
+    return f"**{markdown_text(f'{conclusion.headline(analysis)} {conclusion.outputs(analysis)}')}**"
 
 
 def measured(run: RunData, analysis: Analysis, left_out: int) -> str:

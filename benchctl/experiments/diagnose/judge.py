@@ -19,6 +19,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
+from operator import mul
 from typing import Literal
 
 import numpy as np
@@ -183,7 +185,8 @@ def _acceptance(draft: str, task: str, temperature: float, answers: Sequence[For
         return None
     by_answer = [windows(answer) for answer in chosen]
     depths = {depth: [row[depth] for row in by_answer if len(row.get(depth, ()))] for depth in DEPTHS}
-    shares = {depth: [row for answer in chosen if len(row := accepted_shares(answer, depth))] for depth in DEPTHS}
+    every = [accepted_shares(answer) for answer in chosen]
+    shares = {depth: [row[depth] for row in every if len(row[depth])] for depth in DEPTHS}
     greedy = temperature == 0
     return DraftAcceptance(
         draft=draft,
@@ -207,10 +210,11 @@ def windows(answer: Expectations) -> dict[int, np.ndarray]:
     return {depth: np.array([run[depth - 1] for run in runs if len(run) >= depth]) for depth in range(1, deepest + 1)}
 
 
-def accepted_shares(answer: Expectations, depth: int) -> np.ndarray:
-    """Return (α(1) + … + α(k)) / k, the expected share of k draft tokens that is accepted, at every such start."""
+def accepted_shares(answer: Expectations) -> dict[int, np.ndarray]:
+    """Return by depth k of `DEPTHS` (α(1) + … + α(k)) / k, the expected share of k draft tokens that is accepted, at
+    every start from which k places were read."""
     runs = [_in_a_row(overlap, accept) for overlap, accept in _rows_of(answer)]
-    return np.array([np.mean(run[:depth]) for run in runs if len(run) >= depth])
+    return {depth: np.array([np.mean(run[:depth]) for run in runs if len(run) >= depth]) for depth in DEPTHS}
 
 
 def _rows_of(answer: Expectations) -> list[tuple[Sequence[float], Sequence[float]]]:
@@ -227,7 +231,8 @@ def _rows_of(answer: Expectations) -> list[tuple[Sequence[float], Sequence[float
 
 def _in_a_row(overlap: Sequence[float], accept: Sequence[float]) -> list[float]:
     """Return the probability that 1, 2, … draft tokens in a row are accepted."""
-    return [math.prod(accept[:before]) * chance for before, chance in enumerate(overlap)]
+    before = accumulate(accept, mul, initial=1.0)
+    return [earlier * chance for earlier, chance in zip(before, overlap, strict=False)]
 
 
 def _estimate(by_prompt: Sequence[np.ndarray]) -> Estimate:

@@ -23,7 +23,7 @@ from benchctl.errors import UsageError
 from benchctl.recipes.adapters import adapter_of
 from benchctl.recipes.load import stored_recipe
 from benchctl.recipes.schema import MAX_NAME, Arm, Recipe
-from benchctl.recipes.speculation import copies, drafts_by_model
+from benchctl.recipes.speculation import drafts_by_model
 from benchctl.text import percent
 
 LEVELS = (0.0, 0.5, 0.8, 1.0)
@@ -40,7 +40,7 @@ def drafted_arms(recipe: Recipe) -> list[Arm]:
             speculation
             and speculation.max is not None
             and len(speculation.types) == 1
-            and not copies(speculation.types[0])
+            and drafts_by_model(speculation.types[0])
         ):
             found.setdefault(speculation.max, arm)
     return [found[depth] for depth in sorted(found)]

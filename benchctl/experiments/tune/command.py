@@ -83,8 +83,8 @@ def tune(
 
     if target is not None and subject:
         raise UsageError("The target is named twice.", where="-t", fix="benchctl tune -t TARGET -d DRAFT")
-    subject = [*([target] if target else subject or []), *(draft or [])]
-    if bool(subject) == (resume is not None) or (draft and subject[0] == draft[0]):
+    words = [target] if target is not None else subject or []
+    if bool(words) == (resume is not None) or (draft and not words):
         raise UsageError(
             "Name a recipe, a target, or a search to continue.",
             fix="benchctl tune RECIPE, benchctl tune TARGET [DRAFT], or benchctl tune --resume RUN",
@@ -109,7 +109,7 @@ def tune(
             found = resume_search(resume, out, ready_again, progress)
         else:
             recipe, folder, file, typed, complete = _what_to_search(
-                subject or [], kind, types or [], depth, sweep or [], prompts, limit, settings or []
+                [*words, *(draft or [])], kind, types or [], depth, sweep or [], prompts, limit, settings or []
             )
             trusted = settle(recipe, folder, file, typed=typed, trusted=trust_recipe)
             base = ready(recipe, recipe_folder=folder, trusted=trusted)
