@@ -39,8 +39,8 @@ def compared_arms(found: RunComparison) -> Table[ArmComparison]:
         (
             Column("arm", lambda arm: arm.arm, cell=lambda arm: Name(labels[arm.arm]), heads=True),
             Column("speed-up A → B", lambda arm: arm.speedup.ratio, cell=_speedups),
-            numeric("B/A", lambda arm: _judged(arm).ratio, numbers.ratio),
-            interval("95 %, all arms", lambda arm: _judged(arm).interval, optional=True),
+            numeric("B/A", lambda arm: arm.judged.ratio, numbers.ratio),
+            interval("95 %, all arms", lambda arm: arm.judged.interval, optional=True),
             Column("change", lambda arm: arm.change, tone=lambda arm: SPEED_TONE.get(arm.change, "")),
             Column("tok/s A → B", lambda arm: arm.rate.ratio, cell=lambda arm: _both(arm.rate, numbers.rate)),
             Column("accepted A → B", lambda arm: arm.acceptance_b, cell=_accepted),
@@ -165,11 +165,6 @@ def _arrow(a: str, b: str) -> str:
     return a if a == b else f"{a} → {b}"
 
 
-def _judged(arm: ArmComparison) -> Ratio:
-    """What changed: of a baseline its decode rate."""
-    return arm.rate if arm.is_baseline else arm.speedup
-
-
 def _speedups(arm: ArmComparison) -> str:
     return "baseline" if arm.is_baseline else _both(arm.speedup, numbers.ratio)
 
@@ -235,7 +230,7 @@ def said(found: RunComparison) -> list[str]:
             *sentences,
             "One run each: what changes from run to run is not in these intervals. Measure A again and compare A B A.",
         ]
-    apart = {arm.arm: _apart(_judged(arm)) for arm in found.arms}
+    apart = {arm.arm: _apart(arm.judged) for arm in found.arms}
     widest = max(apart, key=lambda name: apart[name], default=None)
     if widest is not None:
         sentences.append(

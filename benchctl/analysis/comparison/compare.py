@@ -141,6 +141,9 @@ def _compare_arms(before: Sequence[_Side], after: Sequence[_Side], names: Sequen
     ]
 
 
+_ONE_BASELINE = "It is the baseline of one run, so there it has no speed-up."
+
+
 def _measured(times: Mapping[str, Sequence[Times]]) -> dict[str, InAllRuns]:
     return {name: in_all_runs(of_arm) for name, of_arm in times.items()}
 
@@ -165,24 +168,26 @@ def _compare_arm(
 ) -> ArmComparison:
     """`prompts`: how many all runs have; `distrust`: why nothing is concluded of one of them."""
     rate_doubt = distrust or doubt_of(rate)
-    judged = speedup or rate
-    doubt = distrust or doubt_of(judged)
+    is_baseline = name in after.analysis.baselines
+    judged = rate if is_baseline else speedup
+    doubt = distrust or (_ONE_BASELINE if judged is None else doubt_of(judged))
+    measured = (judged or rate).measured
     own_a, own_b = _lossless(before, name), _lossless(after, name)
-    counts = [len(run.by_block) for run in judged.measured.runs]
+    counts = [len(run.by_block) for run in measured.runs]
     bare = {"interval": None} if distrust else {}
     nothing = Ratio(a=None, b=None, ratio=None, interval=None)
     return ArmComparison(
         arm=name,
-        is_baseline=name in after.analysis.baselines,
-        change="unknown" if doubt else speed_change(judged.change.interval),
+        is_baseline=is_baseline,
+        change="unknown" if doubt or judged is None else speed_change(judged.change.interval),
         doubt=doubt,
         rate=rate.change.model_copy(update=bare),
         rate_length_matched=rate.matched,
         rate_doubt=rate_doubt,
         blocks_a=counts[0],
         blocks_b=counts[-1],
-        prompts=judged.measured.prompts,
-        prompts_left_out=prompts - judged.measured.prompts,
+        prompts=measured.prompts,
+        prompts_left_out=prompts - measured.prompts,
         speedup=speedup.change.model_copy(update=bare) if speedup else nothing,
         acceptance_a=_acceptance(before, name),
         acceptance_b=_acceptance(after, name),

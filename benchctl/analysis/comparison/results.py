@@ -78,6 +78,11 @@ class ArmComparison(Result):
     outputs: Outputs
     """Whether the answers of B equal those of A."""
 
+    @property
+    def judged(self) -> Ratio:
+        """What `change` is of."""
+        return self.rate if self.is_baseline else self.speedup
+
 
 class OwnVerdict(Result):
     """Whether an arm of B is lossless by B's own baseline."""

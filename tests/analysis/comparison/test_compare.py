@@ -160,6 +160,18 @@ def test_intervals_hold_together_over_the_arms(runs: Runs) -> None:
     assert arm(found, "spec").speedup.interval.high > one_arm.high
 
 
+def test_an_arm_that_is_a_baseline_in_one_run_alone_has_no_change_of_speed_up(runs: Runs) -> None:
+    b = runs("b", factor=0.5)
+    assert b.manifest is not None
+    b.manifest.baseline = "spec"
+    for planned in b.manifest.arms:
+        planned.baseline = planned.name == "spec"
+    own, spec = compare_runs(runs("a"), b).arms
+    assert (spec.is_baseline, spec.change) == (True, "slower"), "judged by its decode rate"
+    assert (own.is_baseline, own.change, own.speedup.ratio) == (False, "unknown", None)
+    assert own.doubt == "It is the baseline of one run, so there it has no speed-up."
+
+
 def test_speed_ups_are_of_the_prompts_that_both_runs_timed(runs: Runs) -> None:
     """One run lost the slowest prompt, on which alone the arm is no faster."""
 
