@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from benchctl.data.cell import AttestationRecord, Cell
 from benchctl.data.manifest import Manifest
@@ -35,6 +35,12 @@ def speculates(frame: Frame, arm: int) -> bool:
     name = frame.arms[arm]
     configured = any(arm.name == name and arm.speculation for arm in frame.manifest.arms) if frame.manifest else False
     return configured or any(frame.records[row].draft_n for row in frame.rows(arm))
+
+
+def speculation_of(frame: Frame, arm: str) -> dict[str, Any]:
+    """Return an arm's speculation as its recipe has it; empty for the target alone, and where nothing is recorded."""
+    arms = frame.manifest.arms if frame.manifest else []
+    return next((planned.speculation or {} for planned in arms if planned.name == arm), {})
 
 
 def attestations(frame: Frame, arm: str) -> list[AttestationRecord]:

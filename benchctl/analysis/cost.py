@@ -20,10 +20,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from benchctl.analysis.cells import speculation_of
 from benchctl.analysis.results import ALL_TASKS, Acceptance, Cost, SpeedUp
 from benchctl.recipes.speculation import copies
 
@@ -155,12 +156,6 @@ def why_no_depth(frame: Frame, acceptance: Acceptance) -> str | None:
     if drafted and rounds and drafted / rounds < FULL_DRAFTS * depth:
         return f"rounds draft {drafted / rounds:.1f} tokens on average, of {depth} at most"
     return None
-
-
-def speculation_of(frame: Frame, arm: str) -> dict[str, Any]:
-    """Return an arm's speculation as its recipe has it; empty for the target alone, and where nothing is recorded."""
-    arms = frame.manifest.arms if frame.manifest else []
-    return next((planned.speculation or {} for planned in arms if planned.name == arm), {})
 
 
 def _round_cost(frame: Frame, counters: CounterColumns, arm: int) -> float | None:

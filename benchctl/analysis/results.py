@@ -26,6 +26,18 @@ ALL_TASKS = "all"
 """The task name of a row that pools every task."""
 
 
+class NoDraft(Result):
+    """The prompts of an arm for which it never drafted: what they ran against the baseline is noise, and shows it."""
+
+    prompts: int
+    pooled: float
+    """Of these prompts, as measured."""
+    interval: Interval | None
+    """`None` below three blocks."""
+    counted: bool
+    """Whether they count as 1.00× in the arm's numbers: `interval` lies within ±2 % of 1."""
+
+
 class SpeedUp(Result):
     """How much faster an arm decodes than the baseline, for one task or all."""
 
@@ -59,6 +71,8 @@ class SpeedUp(Result):
     pairs: int
     prompts: int = 0
     """Of which these pairs are the answers."""
+    no_draft: NoDraft | None = None
+    """Of an arm without a draft model that drafted for some of the prompts alone, one request at a time."""
     pairs_unequal: int
     """Pairs with another length or finish reason."""
     pairs_missing: int

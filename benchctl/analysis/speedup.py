@@ -8,12 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from benchctl.analysis.results import ALL_TASKS, Interval, SpeedUp, Throughput
+from benchctl.analysis.cells import speculation_of
+from benchctl.analysis.results import ALL_TASKS, Interval, NoDraft, SpeedUp, Throughput
 from benchctl.analysis.statistics import Variance, level_for, own_variance, pooled_interval, pooled_spread
+from benchctl.recipes.speculation import copies
 
 if TYPE_CHECKING:
     from benchctl.analysis.frame import Booleans, Floats, Frame, Integers
 
+
+AS_GOOD_AS_NONE = 0.02
+"""Where the prompts without a draft are shown to have run within this share of the baseline, they count as 1.00×."""
 
 Variances = Mapping[str, Variance | None]
 """Between the blocks of an arm, by task."""
@@ -21,7 +26,7 @@ Variances = Mapping[str, Variance | None]
 
 def block_variances(frame: Frame, arm: int) -> Variances:
     """Return the variance between an arm's blocks over all tasks and in each task, from these records alone."""
-    sums, rows, _ = _timed_pairs(frame, arm)
+    sums, rows, _, _ = _counted_pairs(frame, arm)
     own: dict[str, Variance | None] = {ALL_TASKS: own_variance(sums, frame.block[rows])}
     for number, name in enumerate(frame.tasks):
         here = frame.task[rows] == number
@@ -44,6 +49,52 @@ def _timed_pairs(frame: Frame, arm: int) -> tuple[Floats, Integers, Integers]:
     return np.stack(columns, axis=1), ours, theirs
 
 
+def _counted_pairs(frame: Frame, arm: int) -> tuple[Floats, Integers, Integers, dict[str, NoDraft]]:
+    """Return `_timed_pairs` as they count, and by task what the prompts ran for which nothing was drafted.
+
+    An arm that copies text and found none to copy did the baseline's work: where such prompts are shown to have run as
+    fast as it (on some engines they do not), the rest is noise, and they are given the baseline's own pace.
+    """
+    sums, ours, theirs = _timed_pairs(frame, arm)
+    idle = _never_drafted(frame, arm)[frame.prompt[ours]]
+    if not idle.any() or idle.all():
+        return sums, ours, theirs, {}
+    block, level = frame.block[ours], level_for(frame.manifest)
+    ends = pooled_interval(sums[idle], block[idle], level)
+    counted = ends is not None and abs(ends.low - 1) <= AS_GOOD_AS_NONE and abs(ends.high - 1) <= AS_GOOD_AS_NONE
+    found: dict[str, NoDraft] = {}
+    for number, name in [(-1, ALL_TASKS), *enumerate(frame.tasks)]:
+        here = idle if number < 0 else idle & (frame.task[ours] == number)
+        if (ratio := pooled(sums[here])) is not None:
+            found[name] = NoDraft(
+                prompts=len(np.unique(frame.prompt[ours[here]])),
+                pooled=ratio,
+                interval=pooled_interval(sums[here], block[here], level),
+                counted=counted,
+            )
+    if counted:
+        sums[idle, 1] = sums[idle, 0] * sums[idle, 3] / sums[idle, 2]
+    return sums, ours, theirs, found
+
+
+def _never_drafted(frame: Frame, arm: int) -> Booleans:
+    """Return for which prompts an arm without a draft model drafted nothing in any block, (prompts,)."""
+    nothing: Booleans = np.zeros(len(frame.prompts), dtype=np.bool_)
+    types = speculation_of(frame, frame.arms[arm]).get("type") or ()
+    planned = [
+        identity for identity in (frame.manifest.arms if frame.manifest else []) if identity.name == frame.arms[arm]
+    ]
+    if not types or not all(map(copies, [types] if isinstance(types, str) else types)):
+        return nothing
+    if any(identity.concurrency > 1 or identity.rate is not None for identity in planned):
+        return nothing  # they share the engine with requests that did draft
+    rows = frame.rows(arm)
+    drafted = frame.column("draft_n")[rows]
+    nothing[frame.prompt[rows]] = True
+    nothing[frame.prompt[rows[~(drafted == 0)]]] = False  # not reported counts as drafted
+    return nothing
+
+
 def find_speedups(frame: Frame, arm: int, arms: int = 1, variances: Variances = MappingProxyType({})) -> list[SpeedUp]:
     """Return the speed-up of an arm over all tasks, then of each task.
 
@@ -53,7 +104,7 @@ def find_speedups(frame: Frame, arm: int, arms: int = 1, variances: Variances = 
     ours, theirs = frame.pairs(arm, frame.baseline)
     both = frame.answered[ours] & frame.answered[theirs]
     finished = frame.prompt[ours[both]]
-    sums, ours, theirs = _timed_pairs(frame, arm)
+    sums, ours, theirs, no_draft = _counted_pairs(frame, arm)
     equal = frame.work[ours] == frame.work[theirs]
     end_to_end, waits = _whole_answers(frame, ours, theirs)
     task = frame.task[ours]
@@ -75,6 +126,7 @@ def find_speedups(frame: Frame, arm: int, arms: int = 1, variances: Variances = 
                 median=float(np.median(ratios)) if len(ratios) else None,
                 end_to_end=pooled(end_to_end[here & waits]),
                 length_matched=pooled(to_common_length(sums[here])),
+                no_draft=no_draft.get(name),
                 pairs_unequal=int((here & ~equal).sum()),
                 pairs_missing=0 if searching else requested - done,
             )

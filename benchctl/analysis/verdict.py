@@ -224,7 +224,9 @@ def _why(speed: Speed, state: str, overall: SpeedUp, accepted: Acceptance, cost:
         reason = "What was drafted is not reported, or the counters contradict each other"
         return f"{reason}, so these records cannot explain the speed."
     few = accepted.prompts_drafted < accepted.prompts
-    drafted = f"It drafted for {accepted.prompts_drafted} of {accepted.prompts} prompts; " if few else ""
+    drafted = (
+        f"It drafted for {accepted.prompts_drafted} of {accepted.prompts} prompts{_noise(overall)}; " if few else ""
+    )
     taken = f"{drafted}{percent(accepted.rate)} of its draft tokens were accepted"
     if accepted.acceptance_length is None:
         return f"{taken}; the engine does not report verify rounds, so the cost of a round is not known."
@@ -233,6 +235,18 @@ def _why(speed: Speed, state: str, overall: SpeedUp, accepted: Acceptance, cost:
     link = "but" if speed == "slower" else "and"
     round_ = f"a round cost {1 + cost.overhead:.1f} baseline steps and yielded {accepted.acceptance_length:.1f} tokens"
     return f"{taken}, {link} {round_}. {_break_even(speed, overall, accepted, cost)}".strip()
+
+
+def _noise(overall: SpeedUp) -> str:
+    """Say what the prompts without a draft ran, as a part of a sentence."""
+    idle = overall.no_draft
+    if idle is None or idle.interval is None:
+        return ""
+    if idle.counted:
+        count = " and count as 1.00×"
+    else:
+        count = ": to look for a draft has a price, too" if idle.interval.excludes_one else ", which is noise"
+    return f" (the other {idle.prompts} ran {idle.pooled:.2f}×, {idle.interval.from_to}{count})"
 
 
 def _break_even(speed: Speed, overall: SpeedUp, accepted: Acceptance, cost: Cost) -> str:

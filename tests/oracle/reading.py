@@ -13,6 +13,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from scipy.stats import t as student
+
 ALL = "all"
 Row = dict[str, Any]
 Pair = tuple[Row, Row]
@@ -63,6 +65,7 @@ class Reading:
             if (cell.get("attestation") or {}).get("state") == "failed"
         }
         self.at: dict[tuple[str, str, int, int], Row] = {}
+        self._as_one: dict[str, set[tuple[str, int]]] = {}
         for record in records:
             block = record["block"] if record.get("schema") else record["rep"]
             if record.get("phase", "measure") == "measure" and (block, record["label"]) not in failed:
@@ -165,23 +168,48 @@ class Reading:
 
     def pooled(self, arm: str, task: str = ALL, block: int | None = None) -> float | None:
         """Σ decoded tokens / Σ decode time, over the baseline's."""
-        return _ratio(
-            [
-                (ours["n_predicted"] - 1, decode_s(ours), theirs["n_predicted"] - 1, self._baseline_s(arm, theirs))
-                for ours, theirs in self.pairs(arm, task, block)
-            ]
-        )
+        return _ratio([self._sums(arm, *pair) for pair in self.pairs(arm, task, block)])
+
+    def _sums(self, arm: str, ours: Row, theirs: Row) -> tuple[float, float, float, float]:
+        """Tokens and time of a pair; an answer that counts as 1.00× has the baseline's pace."""
+        tokens, other, other_s = ours["n_predicted"] - 1, theirs["n_predicted"] - 1, self._baseline_s(arm, theirs)
+        as_one = (ours["task"], ours["prompt_idx"]) in self._counted_as_one(arm)
+        return tokens, tokens * other_s / other if as_one else decode_s(ours), other, other_s
+
+    def _counted_as_one(self, arm: str) -> set[tuple[str, int]]:
+        """The prompts for which an arm that copies text never drafted, where they ran within 2 % of the baseline."""
+        if arm not in self._as_one:
+            self._as_one[arm] = set()
+            kind = (self.arms[arm].setting or {}).get("type") or ""
+            copies = all(name.startswith(("ngram", "suffix", "prompt-lookup")) for name in
+                         ([kind] if isinstance(kind, str) else kind))  # fmt: skip
+            prompts = {(row["task"], row["prompt_idx"]) for row in self.rows(arm)}
+            drafted = {(row["task"], row["prompt_idx"]) for row in self.rows(arm) if row.get("draft_n") != 0}
+            idle = prompts - drafted
+            if kind and copies and drafted and idle and self.arms[arm].one_at_a_time:
+                logs = []
+                for block in self.blocks:
+                    pairs = [pair for pair in self.pairs(arm, block=block)
+                             if (pair[0]["task"], pair[0]["prompt_idx"]) in idle]  # fmt: skip
+                    if (ratio := _ratio([self._sums(arm, *pair) for pair in pairs])) is not None:
+                        logs.append(math.log(ratio))
+                every = [pair for pair in self.pairs(arm) if (pair[0]["task"], pair[0]["prompt_idx"]) in idle]
+                middle = _ratio([self._sums(arm, *pair) for pair in every])
+                if len(logs) >= 3 and middle is not None:
+                    half = float(student.ppf(0.975, len(logs) - 1)) * statistics.stdev(logs) / len(logs) ** 0.5
+                    if middle * math.exp(-half) >= 0.98 and middle * math.exp(half) <= 1.02:
+                        self._as_one[arm] = idle
+        return self._as_one[arm]
 
     def speed(self, arm: str, task: str = ALL) -> Row:
         """The speed-ups of an arm by every definition."""
         pairs = self.pairs(arm, task)
         matched, ratios, whole = [], [], []
         for ours, theirs in pairs:
-            base_s = self._baseline_s(arm, theirs)
-            ratios.append(rate(ours) / ((theirs["n_predicted"] - 1) / base_s))
-            common = min(ours["n_predicted"], theirs["n_predicted"]) - 1
-            base_step = base_s / (theirs["n_predicted"] - 1)
-            matched.append((common, common / rate(ours), common, common * base_step))
+            tokens, seconds, other, base_s = self._sums(arm, ours, theirs)
+            ratios.append(tokens / seconds / (other / base_s))
+            common = min(tokens, other)
+            matched.append((common, common * seconds / tokens, common, common * base_s / other))
             if ours.get("e2e_s") and theirs.get("e2e_s"):
                 times = ours["e2e_s"], self._baseline_e2e(arm, theirs)
                 whole.append((ours["n_predicted"], times[0], theirs["n_predicted"], times[1]))

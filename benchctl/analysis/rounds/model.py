@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from benchctl.analysis.cost import expected_tokens, speculation_of, why_no_depth
+from benchctl.analysis.cells import speculation_of
+from benchctl.analysis.cost import expected_tokens, why_no_depth
 from benchctl.analysis.lossy import is_synthetic
 from benchctl.analysis.result import Interval
 from benchctl.analysis.results import ALL_TASKS, Acceptance, Cost, SpeedUp

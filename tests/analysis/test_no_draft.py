@@ -1,0 +1,70 @@
+"""Prompts for which nothing was drafted are noise: they count as 1.00× only where they are shown to have run so."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from benchctl.analysis.results import ALL_TASKS, SpeedUp
+from benchctl.lossless.analysed import analyse_run
+
+COPIES = {"type": "ngram-simple"}
+
+
+def speedup(
+    make_record: Any, make_run: Any, make_manifest: Any, *, idle: float, spread: float = 0.002, setting: Any = None
+) -> SpeedUp:
+    """An arm that ran 1.5× on the one prompt for which it drafted, and `idle` times as fast on the other three."""
+    records = []
+    for block in range(3):
+        for index in range(4):
+            pace = 1.5 if index == 0 else idle * (1 + spread * (block - 1))
+            records.append(make_record("baseline", index, block=block, rate=10.0, draft_n=0))
+            drafted = {"draft_n": 8, "draft_n_accepted": 5} if index == 0 else {"draft_n": 0, "draft_n_accepted": 0}
+            records.append(make_record("spec", index, block=block, rate=10.0 * pace, **drafted))
+    arms = {"baseline": None, "spec": setting or COPIES}
+    analysis = analyse_run(make_run(records, make_manifest(arms, 4, 3)))
+    return next(row for row in analysis.speedups if row.task == ALL_TASKS)
+
+
+def test_prompts_without_a_draft_count_as_one_where_they_are_shown_to_be(
+    make_record: Any, make_run: Any, make_manifest: Any
+) -> None:
+    found = speedup(make_record, make_run, make_manifest, idle=1.01)
+    assert found.no_draft is not None and found.no_draft.counted
+    assert found.no_draft.prompts == 3
+    assert found.no_draft.pooled == pytest.approx(1.01, abs=1e-3)
+    whole = 4 / (1 / 1.5 + 3)  # the same pace as the baseline on three of four prompts of equal length
+    assert found.pooled == pytest.approx(whole)
+    assert found.by_block == pytest.approx([whole] * 3), "point and interval come from the same values"
+    assert found.interval is not None and found.interval.low == pytest.approx(whole)
+    assert found.median == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("idle", "spread", "setting"),
+    [
+        (0.52, 0.002, None),  # an engine that pays for looking, as vLLM did
+        (1.01, 0.05, None),  # too noisy to tell
+        (1.01, 0.002, {"type": "draft-simple", "max": 4}),  # a draft model costs time also where it drafts nothing
+    ],
+)
+def test_else_they_count_as_measured(
+    make_record: Any, make_run: Any, make_manifest: Any, idle: float, spread: float, setting: Any
+) -> None:
+    found = speedup(make_record, make_run, make_manifest, idle=idle, spread=spread, setting=setting)
+    assert found.no_draft is None or not found.no_draft.counted
+    assert found.pooled == pytest.approx(4 / (1 / 1.5 + 3 / idle), rel=2e-3)
+
+
+def test_the_sentence_shows_them(make_record: Any, make_run: Any, make_manifest: Any) -> None:
+    records = [
+        make_record(arm, index, block=block, rate=10.0, draft_n=8 * (arm == "spec" and index == 0), draft_n_accepted=0)
+        for block in range(3)
+        for index in range(4)
+        for arm in ("baseline", "spec")
+    ]
+    analysis = analyse_run(make_run(records, make_manifest({"baseline": None, "spec": COPIES}, 4, 3)))
+    why = analysis.verdicts[0].why
+    assert "1 of 4 prompts" in why and "other 3 ran 1.00×" in why
