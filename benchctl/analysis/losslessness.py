@@ -123,7 +123,8 @@ class ArmAudit(Result):
     """At which the noise was measured."""
     changed: int
     """Of these, at how many the margin moved at all."""
-    seen: tuple[DetectionPower, ...] = ()
+    stated: DetectionPower | None = None
+    """The power against the engine that a verdict of consistency must exclude; `None` where there is no verdict."""
     lacking: str | None = None
     """What is missing for a verdict, as the end of a sentence; `None` where nothing is."""
 
@@ -133,20 +134,13 @@ class ArmAudit(Result):
         return bool(self.beyond) or (self.p_adjusted is not None and self.p_adjusted <= AUDIT_LEVEL / 2)
 
     @property
-    def stated(self) -> DetectionPower | None:
-        """The power against the engine that a verdict of consistency must exclude; `None` where there is no verdict."""
-        return next((power for power in self.seen if power.nats == STATED_NATS), None)
-
-    @property
     def shows(self) -> bool:
         """Whether finding no violation shows something: such an engine would have been detected."""
         return self.stated is not None and self.stated.chance >= ENOUGH_POWER
 
 
-STATED_NATS = 0.3
-"""An arm is consistent with the target only where an engine that accepts the runner-up within so many nats …"""
 ENOUGH_POWER = 0.8
-"""… would have been detected with this probability."""
+"""An arm is consistent with the target only where a faulty engine would have been detected with this probability."""
 MOST_PROMPTS = 2000
 """Where more are needed, a target cannot show that an arm is consistent with it."""
 AUDIT_LEVEL = 0.01

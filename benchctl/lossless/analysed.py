@@ -17,6 +17,7 @@ from benchctl.analysis.frame import Frame
 from benchctl.analysis.lossy import label_lossy
 from benchctl.analysis.results import Analysis, Losslessness, SelfConsistency
 from benchctl.data.audits import Audit
+from benchctl.data.manifest import Manifest
 from benchctl.data.store import RunData
 from benchctl.lossless.conclude import UNSCORED, audit_parts
 from benchctl.lossless.explain import Evidence
@@ -25,6 +26,7 @@ from benchctl.lossless.prefixes import find_evidence
 from benchctl.lossless.selection import Selection, select_answers
 from benchctl.lossless.two_servers import attribute
 from benchctl.lossless.verdicts import find_losslessness, greedy
+from benchctl.recipes.schema import STATED_NATS
 
 
 def analyse_run(run: RunData, *, baseline: str | None = None) -> Analysis:
@@ -52,7 +54,7 @@ def _judge(
     """
     alone = any(condition.group.judged for condition in conditions)
     scored = [(audit or audit_of(run), select_answers(own, names)) for run, own in _by_part(conditions)]
-    audits = audit_parts(scored, reason=reason)
+    audits = audit_parts(scored, reason=reason, nats=stated_nats(conditions[0].group.run.manifest))
     found = {}
     for condition in conditions:
         frame = condition.frame
@@ -171,6 +173,12 @@ def _recipe_arms(frame: Frame) -> dict[str, str]:
     """The recipe's name of each arm; an arm that the manifest does not know has its own."""
     known = frame.manifest.compared() if frame.manifest else {}
     return {name: known[name].of if name in known else name for name in frame.arms}
+
+
+def stated_nats(manifest: Manifest | None) -> float:
+    """Return within how many nats the engine of a run's stated power accepts the runner-up, by its recipe."""
+    stated = ((manifest.recipe if manifest else {}).get("lossless") or {}).get("detect_nats")
+    return stated if isinstance(stated, (int, float)) and stated > 0 else STATED_NATS
 
 
 def _lost_lines(run: RunData) -> int:

@@ -13,7 +13,6 @@ from benchctl.analysis.answers import common_length
 from benchctl.analysis.losslessness import (
     AUDIT_LEVEL,
     ENOUGH_POWER,
-    STATED_NATS,
     ArmAudit,
     DetectionPower,
     can_be_shown,
@@ -22,6 +21,7 @@ from benchctl.analysis.statistics import holm
 from benchctl.lossless.hazard import TAUS, Places, Simulation, hazard_test, joined, null_statistics, statistic
 from benchctl.lossless.noise import Noise, noise_of
 from benchctl.lossless.selection import Reach
+from benchctl.recipes.schema import STATED_NATS
 
 if TYPE_CHECKING:
     from benchctl.data.audits import AnswerKey, Audit, ScoredAnswer
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
 PREFIXES = 1_000
 """Prefixes that the noise of an arm is measured at, at least."""
-BUGS = (0.1, STATED_NATS)
-"""Nats within which the wrong engines of the power accept the runner-up."""
 UNSCORED = "its answers were not scored on the target alone (`benchctl verify-lossless` does)"
 
 PROPOSED = 0.05
@@ -44,26 +42,31 @@ ROUNDS = 500
 """Simulated arms with such a fault."""
 BEYOND = 10
 """Draws without a fault beyond the threshold that the power is for; the extreme of a few would be chance."""
-OFTEN = ENOUGH_POWER
-"""The power for which the number of prompts is given."""
 TIMES = (2, 4, 8, 16, 32, 64)
 """Multiples of the number of answers that are tried."""
 MOST_PLACES = 6_000
 """More places near a tie are not simulated."""
 
 
-def audit_arms(audit: Audit | None, selection: Selection, *, reason: str = UNSCORED) -> dict[str, ArmAudit]:
-    """Return the audit of every arm of the selection. `reason`: why what is not scored was not."""
-    return audit_parts([(audit, selection)], reason=reason)
+def audit_arms(
+    audit: Audit | None, selection: Selection, *, reason: str = UNSCORED, nats: float = STATED_NATS
+) -> dict[str, ArmAudit]:
+    """Return the audit of every arm of the selection. Arguments as `audit_parts`."""
+    return audit_parts([(audit, selection)], reason=reason, nats=nats)
 
 
-def audit_parts(parts: Sequence[tuple[Audit | None, Selection]], *, reason: str = UNSCORED) -> dict[str, ArmAudit]:
-    """Return the audit of every arm of all parts of a run, each scored on its own target; levels hold for all."""
+def audit_parts(
+    parts: Sequence[tuple[Audit | None, Selection]], *, reason: str = UNSCORED, nats: float = STATED_NATS
+) -> dict[str, ArmAudit]:
+    """Return the audit of every arm of all parts of a run, each scored on its own target; levels hold for all.
+
+    `reason`: why what is not scored was not; `nats`: within which the engine of the stated power accepts the runner-up.
+    """
     found: dict[str, ArmAudit] = {}
     arms = sum(len(selection.arms) for _, selection in parts)
     for audit, selection in parts:
         scored = {answer.key: answer for answer in audit.answers} if audit else {}
-        found |= {arm.arm: _audit(arm, scored, audit, selection, reason, arms) for arm in selection.arms}
+        found |= {arm.arm: _audit(arm, scored, audit, selection, reason, arms, nats) for arm in selection.arms}
     tested = {name: arm.p for name, arm in found.items() if arm.p is not None}
     for name, adjusted in zip(tested, holm(list(tested.values())), strict=True):
         found[name] = found[name].model_copy(update={"p_adjusted": adjusted})
@@ -77,6 +80,7 @@ def _audit(
     selection: Selection,
     reason: str,
     arms: int,
+    nats: float,
 ) -> ArmAudit:
     """`arms`: how many are audited in the whole run."""
     known = [(answer, scored[answer.key]) for answer in arm.answers if answer.key in scored]
@@ -116,7 +120,7 @@ def _audit(
     reached = places.at(places.reached)
     floor = noise.floor(reached.margins, level / 2)  # the other half is for rivals behind the second
     proposed = PROPOSED if arm.rejecting is None else arm.rejecting
-    power = [find_power(noise, reached, nats, level=level, proposed=proposed) for nats in BUGS]
+    power = find_power(noise, reached, nats, level=level, proposed=proposed)
     return result.model_copy(
         update={
             "expected": hazard.expected,
@@ -124,10 +128,7 @@ def _audit(
             "floor": floor,
             "beyond": _beyond(known, reach, floor),
             "excess_limit": excess_limit(noise, places),
-            "seen": tuple(
-                DetectionPower(nats=chance.nats, chance=chance.chance, prompts=chance.times and chance.times * prompts)
-                for chance in power
-            ),
+            "stated": DetectionPower(nats=nats, chance=power.chance, prompts=power.times and power.times * prompts),
         }
     )
 
@@ -220,33 +221,28 @@ def audit_summary(audit: ArmAudit) -> str:
     where = f"{audit.tokens:,} tokens of {_count(audit.answers, 'answer')}"
     if audit.answers < audit.of:
         where += f", sampled from {audit.of},"
-    how = "at once" if audit.by_prefill else "token by token"
+    how = "read at once" if audit.by_prefill else "token by token"
     width = "the arm's verify width" + (f", {audit.slots} requests in a batch," if audit.slots > 1 else "")
     noise = "the change between prefill and decode" if audit.by_prefill else f"its own noise at {width}"
     scored = (
-        f"Scored whole on the target alone, {how}, {where} diverge from its likeliest token {_times(audit.diverged)}"
+        f"Scored on the target alone, {how}, {where} diverge from its likeliest token {_times(audit.diverged)}; "
+        f"{noise} explains {audit.expected or 0:.1f}"
     )
-    explained = f"{noise} alone explains {audit.expected or 0:.1f}"
     if audit.violates:
-        return f"{scored}; {explained}, but not {_unexplained(audit)}."
-    limit = f"at most {audit.excess_limit or 0:.2g} per 1,000 tokens beyond it, at 95 %"
-    return f"{scored}; {explained}: compatible with noise (p = {_p(audit.p)}; {limit}). {_power(audit)}"
+        return f"{scored}, but not {_unexplained(audit)}."
+    return f"{scored} (p = {_p(audit.p)}; at most {audit.excess_limit or 0:.2g} per 1,000 tokens beyond it, at 95 %)."
 
 
-def without_power(audit: ArmAudit) -> str:
-    """Return that no violation was found, and that this shows little, in a sentence."""
+def power_sentence(audit: ArmAudit) -> str:
+    """Return how likely a wrong engine would have been found where no violation was, in a sentence."""
     stated = audit.stated
     chance = 0.0 if stated is None else stated.chance
-    needed = (
-        "more than this target can show"
-        if stated is None or not can_be_shown(stated)
-        else (f"about {stated.prompts:,} prompts like these are needed")
-    )
-    return (
-        f"No violation was found, which shows little: an engine that accepts the target's runner-up within "
-        f"{STATED_NATS:g} nats would have been found with a probability of {100 * chance:.0f} % "
-        f"({100 * ENOUGH_POWER:.0f} % are required: {needed})."
-    )
+    found = f"No violation found, power {100 * chance:.0f} %"
+    if audit.shows or stated is None:
+        return f"{found}."
+    if not can_be_shown(stated):
+        return f"{found}: too little, and more prompts than anybody measures would be needed on this target."
+    return f"{found}: too little, about {stated.prompts:,} prompts like these are needed."
 
 
 def _unexplained(audit: ArmAudit) -> str:
@@ -256,20 +252,6 @@ def _unexplained(audit: ArmAudit) -> str:
     if audit.p_adjusted is not None and (audit.p_adjusted <= 0.005 or not found):
         found.append(f"where and how often they are (p = {_p(audit.p)})")
     return ", nor ".join(found)
-
-
-def _power(audit: ArmAudit) -> str:
-    return (
-        f"An engine that accepts the target's runner-up {'; '.join(map(_detected, audit.seen))}." if audit.seen else ""
-    )
-
-
-def _detected(power: DetectionPower) -> str:
-    chance = f"within {power.nats:g} nats would have been detected with a probability of {100 * power.chance:.0f} %"
-    if power.chance >= OFTEN:
-        return chance
-    needed = f"about {power.prompts:,} prompts" if power.prompts else "far more prompts"
-    return f"{chance} ({100 * OFTEN:.0f} % need {needed})"
 
 
 def _p(p: float | None) -> str:
@@ -291,7 +273,7 @@ class Power:
     nats: float
     chance: float
     times: int | None
-    """The multiple of these answers that detects it with a power of `OFTEN`; `None` where even 64 does not."""
+    """The multiple of these answers that detects it with a power of `ENOUGH_POWER`; `None` where even 64 does not."""
 
 
 def find_power(noise: Noise, places: Places, nats: float, *, level: float, proposed: float, seed: int = 2) -> Power:
@@ -304,12 +286,12 @@ def find_power(noise: Noise, places: Places, nats: float, *, level: float, propo
         return _of_a_silent_engine(places, nats, proposed)
     rng = np.random.default_rng(seed)
     first = _chance(noise, near, nats, level, proposed, rng, draws=math.ceil(BEYOND / level))
-    if first >= OFTEN or not len(near.margins):
-        return Power(nats, first, 1 if first >= OFTEN else None)
+    if first >= ENOUGH_POWER or not len(near.margins):
+        return Power(nats, first, 1 if first >= ENOUGH_POWER else None)
     for times in TIMES:
         if times * len(near.margins) > MOST_PLACES:
             break
-        if _chance(noise, _repeated(near, times, rng), nats, level, proposed, rng) >= OFTEN:
+        if _chance(noise, _repeated(near, times, rng), nats, level, proposed, rng) >= ENOUGH_POWER:
             return Power(nats, first, times)
     return Power(nats, first, None)
 
@@ -347,5 +329,5 @@ def _of_a_silent_engine(places: Places, nats: float, proposed: float) -> Power:
     """Where the target has no noise, one swapped token is detected."""
     near = int((places.margins <= nats).sum())
     chance = 1 - (1 - proposed) ** near
-    times = next((factor for factor in (1, *TIMES) if 1 - (1 - proposed) ** (near * factor) >= OFTEN), None)
+    times = next((factor for factor in (1, *TIMES) if 1 - (1 - proposed) ** (near * factor) >= ENOUGH_POWER), None)
     return Power(nats, chance, times)

@@ -15,7 +15,7 @@ from benchctl.analysis.conditions.sweep import SAMPLED, WHY
 from benchctl.analysis.degenerate import degeneration
 from benchctl.analysis.losslessness import ArmAudit
 from benchctl.analysis.results import Losslessness, LosslessVerdict
-from benchctl.lossless.conclude import audit_summary, without_power
+from benchctl.lossless.conclude import audit_summary, power_sentence
 
 if TYPE_CHECKING:
     from benchctl.analysis.answers import Answers
@@ -60,13 +60,13 @@ def find_not_judged(
 def _audited(frame: Frame, answers: Answers, arm: int, audit: ArmAudit) -> Losslessness:
     """Return the verdict on an arm of overlapping requests by its audit, whose noise is that of shared batches."""
     flaws = _flaws(frame, answers, arm)
-    silent = audit.lacking is None and not audit.violates and not audit.shows
-    unclear = flaws or audit.lacking is not None or silent
+    tested = audit.lacking is None and not audit.violates
+    unclear = flaws or not (tested and audit.shows)
     verdict: LosslessVerdict = "undetermined" if unclear else "consistent with the target"
     return Losslessness(
         arm=frame.arms[arm],
         verdict="violation" if audit.violates else verdict,
-        reason=" ".join([*([without_power(audit)] if silent else []), audit_summary(audit), *flaws]),
+        reason=" ".join([*([power_sentence(audit)] if tested else []), audit_summary(audit), *flaws]),
         counts={},
         comparisons=[],
         audit=audit,

@@ -31,7 +31,7 @@ from benchctl.analysis.degenerate import degeneration, runs_on
 from benchctl.analysis.losslessness import ArmAudit, FirstDivergence
 from benchctl.analysis.results import Comparison, Losslessness, LosslessVerdict, PromptClass
 from benchctl.data.record import Record
-from benchctl.lossless.conclude import audit_summary, without_power
+from benchctl.lossless.conclude import audit_summary, power_sentence
 from benchctl.lossless.endings import Endings, another_text, endings_of
 from benchctl.lossless.explain import Evidence, explain_divergence
 
@@ -77,7 +77,7 @@ def find_losslessness(
     if differing:
         verdict, explanation = _of_differing(comparisons, audit)
         rest = f"; {len(unknown)} could not be determined" if unknown else ""
-        reason = f"{len(differing)} of {_prompts(total)} got a different answer than from the target alone"
+        reason = f"{len(differing)} of {_prompts(total)} got another answer than from the target alone"
         reason += f"{_weight(differing)}{rest}. {explanation}"
         found = _verdict(frame, arm, verdict, reason, comparisons)
         return _with_noise(found, frame, arm, evidence).model_copy(update={"audit": audit})
@@ -283,16 +283,15 @@ def _of_differing(comparisons: list[Comparison], audit: ArmAudit | None) -> tupl
         return "violation", summary if audit is not None and not audit.lacking else ""
     if audit is None or audit.lacking or outcomes & {"differs", "undetermined"}:
         return "undetermined", summary
-    if not audit.shows:
-        return "undetermined", f"{without_power(audit)} {summary}"
-    return "consistent with the target", summary
+    verdict: LosslessVerdict = "consistent with the target" if audit.shows else "undetermined"
+    return verdict, f"{power_sentence(audit)} {summary}"
 
 
 def _weight(differing: list[Comparison]) -> str:
     """Say what the differences are, as far as that is known."""
     near, damage = (sum(comparison.outcome == kind for comparison in differing) for kind in ("near-tie", "violation"))
     if near == len(differing):
-        return ", each of them first where the target's own noise may have decided a near-tie"
+        return ", each first at a near-tie that the target's own noise may have decided"
     if damage:
         beside = f", and {near} near-ties" if near else ""
         return f"; {damage} of them not explained by that noise{beside}"

@@ -134,6 +134,21 @@ class ArmBase(Strict):
     url: str | None = Field(default=None, description="This arm's endpoint, where it is not engine.url.")
 
 
+STATED_NATS = 0.3
+
+
+class LosslessSpec(Strict):
+    """What a verdict of *consistent with the target* has to exclude."""
+
+    detect_nats: float = Field(
+        default=STATED_NATS,
+        gt=0,
+        le=5,
+        description="An arm is consistent only where an engine that accepts the target's runner-up within so many nats "
+        "would have been found with a probability of 80 %.",
+    )
+
+
 class Arm(ArmBase):
     """One concrete setting to be measured; `speculation` is null for a run of the target alone.
 
@@ -234,6 +249,7 @@ class RecipeBase(Strict):
     models: Any
     prompts: PromptsSpec
     sampling: Sampling = Sampling()
+    lossless: LosslessSpec = LosslessSpec()
     blocks: Any
     schedule: Schedule = Field(
         default="blocks",

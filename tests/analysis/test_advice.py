@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from benchctl.analysis import next_experiment as next_experiment_module
-from benchctl.analysis.losslessness import STATED_NATS, ArmAudit, DetectionPower
+from benchctl.analysis.losslessness import ArmAudit, DetectionPower
 from benchctl.analysis.result import Interval
 from benchctl.analysis.results import ALL_TASKS, Advice, Analysis, Experiment, SpeedUp
 from benchctl.analysis.rounds.results import RoundFit, RoundModel
@@ -168,8 +168,8 @@ def test_the_suite_of_many_prompts_is_what_its_command_takes_it_for() -> None:
 def test_power_that_lacks_is_to_be_had_from_more_prompts(
     analysis: Analysis, prompts: int | None, options: str | None
 ) -> None:
-    power = DetectionPower(nats=STATED_NATS, chance=0.36, prompts=prompts)
-    audit = ArmAudit.model_construct(lacking=None, seen=(power,), p=0.5, p_adjusted=0.5, beyond=0)
+    power = DetectionPower(nats=0.3, chance=0.36, prompts=prompts)
+    audit = ArmAudit.model_construct(lacking=None, stated=power, p=0.5, p_adjusted=0.5, beyond=0)
     rows = [
         row.model_copy(update={"verdict": "undetermined", "audit": audit}) if row.arm == "ngram_simple" else row
         for row in analysis.losslessness

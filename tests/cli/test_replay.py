@@ -166,7 +166,7 @@ def test_requests_that_shared_batches_are_judged_both_ways(tmp_path: Path) -> No
     (run,) = (file.parent for file in tmp_path.glob("results/*/*/manifest.json"))
     (arm,) = verify(run, "--accept", "consistent")["arms"]
     assert (arm["verdict"], arm["audit"]["slots"], arm["audit"]["lacking"]) == ("undetermined", 2, None)
-    assert "No violation was found" in arm["reason"], "six short answers show little"
+    assert "No violation found" in arm["reason"], "six short answers show little"
     assert arm["audit"]["prefixes"] >= 1_000
     assert "2 requests in a batch" in arm["reason"]
     lines = [json.loads(line) for line in (run / "records.jsonl").read_text("ascii").splitlines()]

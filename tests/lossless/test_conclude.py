@@ -107,7 +107,7 @@ def test_an_arm_that_diverges_at_a_near_tie_is_judged_by_its_power(run: RunData)
     assert (result.diverged, result.tokens, result.answers, result.of) == (1, PROMPTS * TOKENS, PROMPTS, PROMPTS)
     assert result.p is not None and result.p > 0.05
     assert not result.violates
-    assert [one.nats for one in result.seen] == [0.1, 0.3]
+    assert result.stated is not None and result.stated.nats == 0.3
     assert result.excess_limit is not None and 0 < result.excess_limit < 20
     assert found["spec"].verdict == "undetermined"  # its fork itself was not replayed
     rival = {"token": ids(3)[FORK], "rival": 7, "task": "code", "prompt_idx": 3, "index": FORK}
@@ -122,13 +122,13 @@ def test_an_arm_that_diverges_at_a_near_tie_is_judged_by_its_power(run: RunData)
     evidence = Evidence(replays([fork]), audit=scored)
     found = {one.arm: one for one in outputs.verdicts(evidence, audit=scored)}
     assert found["spec"].counts["near-tie"] == 1
-    assert "compatible with noise" in found["spec"].reason
+    assert "its own noise" in found["spec"].reason
     assert found["spec"].verdict == "undetermined", "twelve short answers show little"
-    assert "No violation was found" in found["spec"].reason and "prompts like these are needed" in found["spec"].reason
+    assert "No violation found" in found["spec"].reason and "prompts like these are needed" in found["spec"].reason
     assert found["spec"].unviolated == pytest.approx(0.09, abs=0.04)
     explained = Explained(outputs, list(found.values()), [], None, None)
     assert not explained.only("identical", "consistent with the target")
-    sharp = result.model_copy(update={"seen": (DetectionPower(nats=0.3, chance=0.8, prompts=None),)})
+    sharp = result.model_copy(update={"stated": DetectionPower(nats=0.3, chance=0.8, prompts=None)})
     assert _of_differing(found["spec"].comparisons, sharp)[0] == "consistent with the target"
     assert found["same"].verdict == "identical"
     assert found["same"].differing_limit == pytest.approx(1 - 0.05 ** (1 / PROMPTS))
@@ -230,3 +230,16 @@ def test_every_arm_that_differs_is_selected_and_an_answer_of_several_arms_once(r
     assert sum(map(len, selection.prompts)) == PROMPTS
     agreed = selection.arms[0].agreed
     assert sorted(set(agreed.values())) == [FORK, TOKENS]
+
+
+def test_the_recipe_names_what_has_to_be_found(run: RunData) -> None:
+    """A sharper alternative is found less often; the verdict is held against the one that the recipe names."""
+    assert run.manifest is not None
+    chances = []
+    for nats in (0.05, 0.3, 1.0):
+        recipe = run.manifest.recipe | {"lossless": {"detect_nats": nats}}
+        changed = replace(run, manifest=run.manifest.model_copy(update={"recipe": recipe}))
+        stated = verdicts(changed, audit(run))["spec"].audit
+        assert stated is not None and stated.stated is not None and stated.stated.nats == nats
+        chances.append(stated.stated.chance)
+    assert chances == sorted(chances) and chances[0] < chances[-1]

@@ -19,8 +19,8 @@ from benchctl.lossless.not_judged import find_not_judged
         ({}, "consistent with the target"),
         ({"beyond": 1}, "violation"),
         ({"p_adjusted": 0.001}, "violation"),
-        ({"seen": (DetectionPower(nats=0.3, chance=0.79, prompts=48),)}, "undetermined"),
-        ({"seen": (DetectionPower(nats=0.1, chance=1.0, prompts=None),)}, "undetermined"),
+        ({"stated": DetectionPower(nats=0.3, chance=0.79, prompts=48)}, "undetermined"),
+        ({"stated": None}, "undetermined"),
         ({"lacking": "the noise was measured at 3 prefixes"}, "undetermined"),
     ],
 )
@@ -39,10 +39,10 @@ def test_an_audit_of_overlapping_requests_clears_and_condemns(
         "prompts": 1,
     }
     fields |= {"tokens": 11, "diverged": 1, "expected": 0.5, "p": 0.4, "p_adjusted": 0.4, "floor": 0.1, "beyond": 0}
-    fields["seen"] = (DetectionPower(nats=0.3, chance=0.81, prompts=None),)
+    fields["stated"] = DetectionPower(nats=0.3, chance=0.81, prompts=None)
     audit = ArmAudit(**fields | {"excess_limit": 9.0, "prefixes": 1_000, "changed": 400} | change)
     group = Group(run, "baseline", overlapping=True)
     found = find_not_judged(group, frame, find_answers(frame), 1, judged_elsewhere=True, audit=audit)
     assert found.verdict == verdict
     assert ("4 requests in a batch" in found.reason) == (audit.lacking is None)
-    assert ("No violation was found" in found.reason) == (verdict == "undetermined" and audit.lacking is None)
+    assert ("No violation found" in found.reason) == (verdict != "violation" and audit.lacking is None)

@@ -258,7 +258,7 @@ def test_the_reason_names_what_could_not_be_determined(make_record: Any, make_ru
     found = verdict_on(records, make_run)
     assert (found.verdict, found.reason) == (
         "undetermined",
-        "1 of 3 prompts got a different answer than from the target alone; 1 could not be determined. "
+        "1 of 3 prompts got another answer than from the target alone; 1 could not be determined. "
         "Its whole answers were not scored, so there is no verdict on them.",
     )
     found = verdict_on([one for one in records if one.prompt_idx != 1], make_run)
