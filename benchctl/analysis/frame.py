@@ -18,6 +18,7 @@ import numpy as np
 from benchctl.data.manifest import Manifest
 from benchctl.data.record import Record
 from benchctl.errors import UsageError
+from benchctl.recipes.relations import unscored_constraints
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -100,10 +101,17 @@ class Frame:
 
     @cached_property
     def constrained(self) -> dict[PromptKey, str]:
-        """The key of the request that constrains its answers, of every prompt that has one."""
-        prompts = self.manifest.prompts if self.manifest else ()
+        """What constrains its answers and no score takes into account, of every prompt that has such a thing: a key of
+        its request, or one of `sampling`."""
+        if self.manifest is None:
+            return {}
+        unscored = unscored_constraints(self.manifest.recipe)
+        if unscored:
+            return dict.fromkeys(self.prompts, unscored[0])
         return {
-            (prompt.task, prompt.prompt_idx): prompt.constrained for prompt in prompts if prompt.constrained is not None
+            (prompt.task, prompt.prompt_idx): prompt.constrained
+            for prompt in self.manifest.prompts
+            if prompt.constrained is not None
         }
 
     @cached_property

@@ -16,7 +16,7 @@ from benchctl.models.gguf_facts import all_shards, facts_of
 from benchctl.models.gguf_header import read_header
 from benchctl.models.resolved import ResolvedModel, ResolvedPair
 from benchctl.models.vocabulary import end_tokens
-from benchctl.recipes.schema import Recipe
+from benchctl.recipes.schema import CONSTRAINTS, Recipe
 
 
 def new_run_id() -> str:
@@ -31,7 +31,8 @@ def workload_sha256(recipe: Recipe, prompts: Sequence[PromptIdentity], *pairs: R
     return canonical_sha256(
         {
             "prompts": [prompt.model_dump(exclude={"constrained"}) for prompt in prompts],
-            "sampling": recipe.sampling.model_dump(),
+            # Keys that are not set are left out, so that runs of before there were such keys are of the same workload.
+            "sampling": recipe.sampling.model_dump(exclude={*CONSTRAINTS}) | recipe.sampling.constraints,
             "models": files,
         }
     )

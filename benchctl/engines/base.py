@@ -19,7 +19,7 @@ from benchctl.engines.common.programs import FoundBinary
 from benchctl.models.resolved import ResolvedPair
 from benchctl.prompts.suite import Prompt
 from benchctl.recipes.adapters import ModelFormat
-from benchctl.recipes.schema import Arm, Recipe, Sampling
+from benchctl.recipes.schema import GREEDY, Arm, Recipe, Sampling
 from benchctl.recipes.speculation import Speculation
 
 
@@ -365,7 +365,7 @@ class SlotScorer(Protocol):
 class SlotScoringEngine(Protocol):
     """An engine that returns its target's logits where several requests share a batch."""
 
-    def start_slot_scorer(self, launch: Launch, log_path: Path, *, ignore_eos: bool = False) -> SlotScorer:
+    def start_slot_scorer(self, launch: Launch, log_path: Path, sampling: Sampling = GREEDY) -> SlotScorer:
         """Start the target alone; `launch` is that of a baseline of several requests. Else as `start_scorer`."""
         ...
 
@@ -374,10 +374,11 @@ class SlotScoringEngine(Protocol):
 class ScoringEngine(Protocol):
     """An engine that returns its target's logits."""
 
-    def start_scorer(self, launch: Launch, log_path: Path, *, ignore_eos: bool = False) -> Scorer:
+    def start_scorer(self, launch: Launch, log_path: Path, sampling: Sampling = GREEDY) -> Scorer:
         """Start the target alone; `launch` is a baseline's. Raises EngineError (`launch`, `health`).
 
-        `ignore_eos`: leave out the tokens that end an answer, as `Sampling.ignore_eos` does.
+        `sampling`: the recipe's; with `ignore_eos` tokens that end an answer are left out, and what of
+        `Sampling.constraints` the adapter lists as `scored` is in the logits.
         """
         ...
 

@@ -29,7 +29,7 @@ from benchctl.permissions import not_given
 from benchctl.prompts.context import ContextError
 from benchctl.prompts.load import load_suite, prompt_sha256
 from benchctl.prompts.suite import Prompt
-from benchctl.recipes.schema import Recipe
+from benchctl.recipes.schema import Recipe, Sampling
 from benchctl.recipes.trust import Finding, find_in_command
 
 
@@ -43,8 +43,8 @@ class Relaunch:
 
     engine: ScoringEngine
     launch: Launch
-    ignore_eos: bool
-    """Whether the recipe has answers go on past their end."""
+    sampling: Sampling
+    """The recipe's."""
     prompts: Mapping[tuple[str, int], Prompt]
     """The run's prompts that are still what they were, by task and index."""
     prompts_lack: str
@@ -70,7 +70,7 @@ class Relaunch:
         """
         with (
             _only_writer(folder),
-            scoring(self.engine, self.launch, fresh_log(folder, name)[1], ignore_eos=self.ignore_eos) as scorer,
+            scoring(self.engine, self.launch, fresh_log(folder, name)[1], self.sampling) as scorer,
         ):
             yield scorer
 
@@ -81,7 +81,7 @@ class Relaunch:
             raise RelaunchError("this engine has no logits for batches that several requests share")
         with _only_writer(folder):
             log = fresh_log(folder, name)[1]
-            scorer = self.engine.start_slot_scorer(self.launch, log, ignore_eos=self.ignore_eos)
+            scorer = self.engine.start_slot_scorer(self.launch, log, self.sampling)
             with running(scorer, log):
                 yield scorer
 
@@ -222,7 +222,7 @@ def relaunch(
     prompts, lack = _prompts(manifest, recipe, again.folder)
     relaunched = Launch((str(engine.probe().binary), *argv[1:]), launch.env, launch.set_by_us)
     text = context_of(recipe, home)
-    return Relaunch(engine, relaunched, recipe.sampling.ignore_eos, prompts, lack, arm.context_length, text)
+    return Relaunch(engine, relaunched, recipe.sampling, prompts, lack, arm.context_length, text)
 
 
 def _same_endpoint(run: RunData, manifest: Manifest, arm: ArmIdentity | None, *, trusted: bool) -> Relaunch:
@@ -244,7 +244,7 @@ def _same_endpoint(run: RunData, manifest: Manifest, arm: ArmIdentity | None, *,
     launch = engine.launch(recipe.arm(arm.name), ResolvedPair(ResolvedModel(manifest.target.source, ()), None))
     prompts, lack = _prompts(manifest, recipe, again.folder)
     text = context_of(recipe, again.folder)
-    return Relaunch(engine, launch, recipe.sampling.ignore_eos, prompts, lack, arm.context_length, text)
+    return Relaunch(engine, launch, recipe.sampling, prompts, lack, arm.context_length, text)
 
 
 def _refuse(found: Sequence[Finding], *, trusted: bool) -> None:

@@ -35,7 +35,7 @@ from benchctl.measure.recording import (
     require_attested,
     watch_record,
 )
-from benchctl.recipes.schema import Recipe
+from benchctl.recipes.schema import GREEDY, Recipe, Sampling
 
 
 class _Stops(Protocol):
@@ -252,10 +252,10 @@ def running(engine: Running, log: Path | None = None) -> Iterator[Running]:
 
 
 def scoring(
-    engine: ScoringEngine, launch: Launch, log: Path, *, ignore_eos: bool = False
+    engine: ScoringEngine, launch: Launch, log: Path, sampling: Sampling = GREEDY
 ) -> contextlib.AbstractContextManager[Scorer]:
     """Have the target alone running for as long as the `with` block lasts. Raises EngineError."""
-    return running(engine.start_scorer(launch, log, ignore_eos=ignore_eos), log)
+    return running(engine.start_scorer(launch, log, sampling), log)
 
 
 def fresh_log(folder: Path, name: str, attempt: int = 0) -> tuple[int, Path]:

@@ -84,6 +84,10 @@ class Adapter:
     it: an arm may not have one that its baseline has not."""
     stated: frozenset[str] = frozenset()
     """Options that have no effect, since every request of benchctl states them."""
+    sampling: frozenset[str] = frozenset()
+    """Which penalties, biases and grammars of `sampling` it takes: keys of `benchctl.recipes.schema.CONSTRAINTS`."""
+    scored: frozenset[str] = frozenset()
+    """Those of them that its scorer takes into account, so that it tells the target's own choice with them, too."""
     cache_types: tuple[str, ...] = ()
     """What `cache_type` may be; empty where the engine has no such choice."""
     draft_cache_types: bool = False

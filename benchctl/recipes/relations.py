@@ -5,15 +5,17 @@ What depends on the binary at hand (does this build know the type, does this hea
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 from urllib.parse import urlsplit
 
+from benchctl.errors import UsageError
 from benchctl.offers import load
-from benchctl.recipes.adapters import Adapter, adapter_of, kinds_with, target_settings, without_effect
+from benchctl.recipes.adapters import Adapter, adapter_of, kinds, kinds_with, target_settings, without_effect
 from benchctl.recipes.engine_spec import EndpointSpec, EngineSpec, LaunchedEngineSpec
 from benchctl.recipes.problems import KeyPath, did_you_mean, quoted
 from benchctl.recipes.quantization import quantize_problems
-from benchctl.recipes.schema import Arm, ModelSpec, Recipe
+from benchctl.recipes.schema import CONSTRAINTS, GREEDY, Arm, ModelSpec, Recipe
 from benchctl.recipes.source import BundledSource, ServedSource, Source, bundled_names, parse_source
 from benchctl.recipes.speculation import COPIES, DRAFTS, NEEDS_DRAFT_MODEL, SPECULATION_TYPES, TAKEN_BY, Speculation
 
@@ -34,6 +36,7 @@ def relation_problems(recipe: Recipe) -> list[tuple[KeyPath, str]]:
         *_cache_types(recipe),
         *_same_target(recipe),
         *_stated(recipe),
+        *_constraints(recipe),
         *_schedule(recipe),
         *_conditions(recipe),
         *_arms(recipe),
@@ -221,9 +224,32 @@ def _stated(recipe: Recipe) -> Found:
         for option in without_effect(adapter, args):
             message = (
                 f"{option} has no effect: every request states its samplers. Leave it out; `sampling` has "
-                "temperature, top_k, top_p, seed and max_tokens."
+                "temperature, top_k, top_p, penalties, logit_bias, grammar, seed and max_tokens."
             )
             yield place, message
+
+
+def _constraints(recipe: Recipe) -> Found:
+    """Yield penalties, biases and grammars that this kind of engine is not sent."""
+    adapter = adapter_of(recipe.engine.kind)
+    for key in recipe.sampling.constraints:
+        if key not in adapter.sampling:
+            yield ("sampling", key), f"{key} is for {_takers(key)}; benchctl does not send it to {adapter.kind}."
+
+
+def _takers(key: str) -> str:
+    return kinds_with(lambda adapter: key in adapter.sampling)
+
+
+def unscored_constraints(recipe: Mapping[str, Any]) -> list[str]:
+    """Return what a stored recipe's sampling sets that its engine's scores do not take into account."""
+    written = recipe.get("sampling") or {}
+    found = [key for key in CONSTRAINTS if written.get(key, getattr(GREEDY, key)) != getattr(GREEDY, key)]
+    try:
+        scored = adapter_of((recipe.get("engine") or {}).get("kind") or kinds()[0]).scored
+    except UsageError:  # of a package that is not installed here
+        scored = frozenset[str]()
+    return [key for key in found if key not in scored]
 
 
 def _schedule(recipe: Recipe) -> Found:

@@ -100,6 +100,21 @@ Rate = Annotated[float, Field(gt=0, le=100_000)]
 Temperature = Annotated[float, Field(ge=0, le=10)]
 
 
+Penalty = Annotated[float, Field(ge=-2, le=2)]
+
+
+def _token_ids(value: object) -> object:
+    """Read the ids of tokens, which are text where JSON has them as keys."""
+    if not isinstance(value, dict):
+        return value
+    return {int(key) if isinstance(key, str) and key.isdecimal() else key: bias for key, bias in value.items()}
+
+
+LogitBias = Annotated[
+    dict[Annotated[int, Field(ge=0)], Annotated[float, Field(ge=-100, le=100)]], BeforeValidator(_token_ids)
+]
+
+
 class Sampling(Strict):
     """How tokens are chosen. The default is greedy."""
 
@@ -109,6 +124,31 @@ class Sampling(Strict):
     max_tokens: int = Field(default=128, ge=1, le=1_000_000, description="Longest answer in tokens.")
     seed: int = Field(default=1, ge=0, le=2**31 - 1, description="Seed of the sampler.")
     ignore_eos: bool = Field(default=False, description="Go on past the end of the answer, so that lengths are equal.")
+    repeat_penalty: float = Field(
+        default=1.0, gt=0, le=10, description="Divides the logits of repeated tokens; 1: off."
+    )
+    presence_penalty: Penalty = Field(default=0.0, description="Taken off the logit of a token that was there before.")
+    frequency_penalty: Penalty = Field(default=0.0, description="Taken off it for every time that it was there.")
+    logit_bias: LogitBias = Field(
+        default_factory=dict, description="Added to the logits of tokens, by id.", examples=[{15043: -100}]
+    )
+    grammar: str | None = Field(default=None, min_length=1, description="What answers must be, in GBNF.")
+
+    @property
+    def constraints(self) -> dict[str, Any]:
+        """What is set of the keys that change which token is the likeliest, by name."""
+        return {key: value for key in CONSTRAINTS if (value := getattr(self, key)) != getattr(GREEDY, key)}
+
+    @property
+    def penalised(self) -> bool:
+        """Whether tokens that were there before are penalised."""
+        return bool({*PENALTIES} & self.constraints.keys())
+
+
+GREEDY = Sampling()
+PENALTIES = ("repeat_penalty", "presence_penalty", "frequency_penalty")
+CONSTRAINTS = (*PENALTIES, "logit_bias", "grammar")
+"""Keys of `sampling` that an engine may lack (`Adapter.sampling`)."""
 
 
 MAX_ARM_NAME = 160
@@ -302,6 +342,16 @@ class Recipe(RecipeBase):
                 f"{what} takes one engine and pair of models, and this recipe has {len(self.setups)} setups: {names}.",
                 where="matrix",
                 fix="Write a recipe of the one that you mean.",
+            )
+        return self
+
+    def unconstrained(self, what: str) -> Recipe:
+        """Return the recipe; raises UsageError where it has penalties, biases or a grammar, which `what` leaves out."""
+        for key in self.sampling.constraints:
+            raise UsageError(
+                f"{what} compares with the target's own distribution, which {key} changes.",
+                where=f"sampling.{key}",
+                fix="Leave it out of the recipe.",
             )
         return self
 

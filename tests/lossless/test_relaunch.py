@@ -13,6 +13,7 @@ from benchctl.engines.base import Launch
 from benchctl.errors import EngineError, StorageError
 from benchctl.lossless import relaunch
 from benchctl.lossless.relaunch import Outcome, Relaunch, Target
+from benchctl.recipes.schema import GREEDY
 
 
 class Engine:
@@ -22,7 +23,7 @@ class Engine:
         self.logs: list[Path] = []
         self.stopped = 0
 
-    def start_scorer(self, launch: Launch, log_path: Path, *, ignore_eos: bool = False) -> Any:
+    def start_scorer(self, launch: Launch, log_path: Path, sampling: Any = None) -> Any:
         log_path.parent.mkdir(exist_ok=True)
         log_path.write_text("seen")
         self.logs.append(log_path)
@@ -35,7 +36,7 @@ class Engine:
 
 def test_two_do_not_replay_one_run_and_logs_are_kept(tmp_path: Path) -> None:
     engine: Any = Engine()
-    again = Relaunch(engine, Launch(("toy",), {}), False, {}, "")
+    again = Relaunch(engine, Launch(("toy",), {}), GREEDY, {}, "")
     with again.scorer(tmp_path, "replay"):
         assert engine.stopped == 0
         message = r"Another benchctl \(process \d+\) is measuring or replaying in this run"
@@ -51,7 +52,7 @@ def test_two_do_not_replay_one_run_and_logs_are_kept(tmp_path: Path) -> None:
 
 def test_one_process_scores_everything_and_a_failure_ends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     engine: Any = Engine()
-    again = Relaunch(engine, Launch(("toy",), {}), False, {}, "")
+    again = Relaunch(engine, Launch(("toy",), {}), GREEDY, {}, "")
     found: list[str] = []
 
     def launched(_: RunData, name: str, **__: object) -> Relaunch:

@@ -56,6 +56,28 @@ def test_sampled_answers_that_differ_prove_nothing(
     assert found.verdict == verdict
 
 
+@pytest.mark.parametrize(
+    ("setting", "scored"),
+    [
+        ({"repeat_penalty": 1.1}, False),
+        ({"grammar": "root ::= [a-z]+"}, False),
+        ({"presence_penalty": 0.5, "logit_bias": {"7": -100.0}}, True),
+        ({"repeat_penalty": 1.0, "logit_bias": {}}, True),  # as a recipe without them is stored
+    ],
+)
+def test_scores_decide_only_with_penalties_that_they_take_into_account(
+    make_record: Any, make_run: Any, make_manifest: Any, setting: dict[str, Any], scored: bool
+) -> None:
+    recipe = {"engine": {"kind": "llama.cpp"}, "sampling": {"temperature": 0, **setting}}
+    manifest = make_manifest({"baseline": None, "spec": {}}, prompts=1, blocks=1, recipe=recipe)
+    found = verdict_on(both(make_record, text="else", ids=OTHER, blocks=1), make_run, manifest=manifest)
+    assert found.comparisons[0].outcome == ("differs" if scored else "undetermined")
+    other = manifest.model_copy(update={"recipe": recipe | {"engine": {"kind": "vllm"}}})
+    found = verdict_on(both(make_record, text="else", ids=OTHER, blocks=1), make_run, manifest=other)
+    kept = setting == {"repeat_penalty": 1.0, "logit_bias": {}}
+    assert found.comparisons[0].outcome == ("differs" if kept else "undetermined"), "its scores are raw logits"
+
+
 @pytest.mark.parametrize("stored", ["response_format", None])
 def test_scores_decide_nothing_of_answers_that_a_schema_holds(
     make_record: Any, make_run: Any, make_manifest: Any, stored: str | None

@@ -97,7 +97,8 @@ WRONG_VALUES = {
     "unknown key, nothing near": (
         HEAD + "sampling: {qqq: 1}\n" + ARMS,
         "recipe.yaml:6: sampling.qqq: unknown key; known here: "
-        "temperature, top_k, top_p, max_tokens, seed, ignore_eos.",
+        "temperature, top_k, top_p, max_tokens, seed, ignore_eos, repeat_penalty, presence_penalty, frequency_penalty, "
+        "logit_bias, grammar.",
     ),
     "unknown key in an arm": (
         arm("{type: draft-simple, depth: 4}"),
@@ -220,6 +221,11 @@ WRONG_VALUES = {
         HEAD + "schedule: interleave\n" + ARMS,
         "recipe.yaml:6: schedule: expected one of blocks, interleaved; got 'interleave'. Did you mean 'interleaved'?",
     ),
+    "a penalty that is not sent": (
+        HEAD + "sampling: {repeat_penalty: 1.1}\nengine: {kind: transformers}\n" + ARMS,
+        "recipe.yaml:6: sampling.repeat_penalty: repeat_penalty is for llama.cpp, openai, sglang, vllm; benchctl does "
+        "not send it to transformers.",
+    ),
     "engines that do not interleave": (
         HEAD + "schedule: interleaved\nengine: {kind: vllm}\n" + ARMS,
         "recipe.yaml:6: schedule: interleaved keeps several engines up at once, which benchctl does not support for "
@@ -228,8 +234,8 @@ WRONG_VALUES = {
     ),
     "terminal escapes in a key": (
         HEAD + '"\\e[2J\\n": 1\n' + ARMS,
-        "recipe.yaml:6: ␛[2J⏎: unknown key; known here: name, description, engine, models, prompts, sampling, blocks, "
-        "schedule, preflight, warmup, baseline, arms, concurrency, rate, "
+        "recipe.yaml:6: ␛[2J⏎: unknown key; known here: name, description, engine, models, prompts, sampling, "
+        "lossless, blocks, schedule, preflight, warmup, baseline, arms, concurrency, rate, "
         "context_length, cache_type, matrix.",
     ),
 }

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from benchctl.errors import UsageError
+from benchctl.prompts.load import load_suite
 from benchctl.recipes.engine_spec import LaunchedEngineSpec
 from benchctl.recipes.load import find_recipe, load_recipe, shipped_recipes
 from benchctl.recipes.problems import RecipeError
-from benchctl.recipes.schema import Recipe
+from benchctl.recipes.schema import AutoBlocks, Recipe
 
 Load = Callable[[str], Recipe]
 
@@ -164,6 +165,15 @@ def test_every_shipped_recipe_loads_under_its_own_name(name: str) -> None:
     assert recipe.description
     assert isinstance(recipe.blocks, int) and recipe.blocks >= 3
     assert len(recipe.arms) >= 2
+
+
+@pytest.mark.parametrize("name", sorted(set(shipped_recipes()) - {"plamo2-8b-cuda", "plamo2-8b-metal"}))
+def test_a_shipped_recipe_asks_enough_prompts_and_blocks_for_advice(name: str) -> None:
+    """The study's own recipes ask the study's twelve."""
+    recipe = load_recipe(shipped_recipes()[name])
+    suite = load_suite(recipe.prompts.suite, recipe_folder=shipped_recipes()[name].parent)
+    assert len(suite.select(recipe.prompts.tasks, recipe.prompts.limit)) >= 16
+    assert recipe.first_blocks >= 5 or isinstance(recipe.blocks, AutoBlocks)
 
 
 def test_every_speculation_type_has_a_shipped_recipe() -> None:

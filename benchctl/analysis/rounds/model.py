@@ -228,6 +228,7 @@ def forecast(held_out: DepthCost, others: Sequence[DepthCost]) -> tuple[Forecast
         return None, f"{held_out.arm}: no forecast, since no other arm reports what it accepted."
     plain = sum(neighbour.undrafted for neighbour in beside) / len(beside)
     predicted = (tokens + plain) / (cost + plain)
+    ends_of_cost = _cost_ends(held_out.depth, near, far)
     error = predicted / held_out.measured - 1
     ends = held_out.interval
     near_it = abs(error) <= CLOSE or (ends is not None and ends.low <= predicted <= ends.high)
@@ -243,6 +244,13 @@ def forecast(held_out: DepthCost, others: Sequence[DepthCost]) -> tuple[Forecast
         round_cost=cost,
         round_cost_measured=held_out.round_cost,
         predicted=predicted,
+        predicted_interval=None
+        if ends_of_cost is None
+        else Interval(
+            low=(tokens + plain) / (ends_of_cost[1] + plain),
+            high=(tokens + plain) / (ends_of_cost[0] + plain),
+            method="the cost of rounds beside it at the ends of their speed-ups' intervals",
+        ),
         measured=held_out.measured,
         interval=ends,
         error=error,
@@ -250,6 +258,24 @@ def forecast(held_out: DepthCost, others: Sequence[DepthCost]) -> tuple[Forecast
         holds=holds,
         why=None if holds else _why(held_out, tokens, cost),
     ), None
+
+
+def _cost_ends(depth: int, near: DepthCost, far: DepthCost) -> tuple[float, float] | None:
+    """Return the least and the most that a round at a depth costs by the line through two arms' rounds.
+
+    An arm that is x times as fast has rounds that cost 1 / x: each at both ends of its interval. `None` where an arm
+    has no interval, or the line falls to 0.
+    """
+    if near.interval is None or far.interval is None:
+        return None
+    ends = [
+        [arm.round_cost * arm.measured / arm.interval.high, arm.round_cost * arm.measured / arm.interval.low]
+        for arm in (near, far)
+        if arm.interval is not None
+    ]
+    share = (depth - near.depth) / (far.depth - near.depth)
+    costs = [low + share * (high - low) for low in ends[0] for high in ends[1]]
+    return (min(costs), max(costs)) if min(costs) > 0 else None
 
 
 def _beside(depth: int, others: Sequence[DepthCost]) -> list[DepthCost]:

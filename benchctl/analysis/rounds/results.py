@@ -106,8 +106,12 @@ class Forecast(Result):
     """In steps; from the line through the rounds of the depths beside it."""
     round_cost_measured: float
     predicted: float
+    predicted_interval: Interval | None = None
+    """Of the prediction: what rounds cost beside it, at the ends of their speed-ups' intervals; `None` where one has
+    none."""
     measured: float
     interval: Interval | None
+    """Of the measured one."""
     error: float
     """predicted / measured - 1."""
     from_parts: float | None = None

@@ -176,6 +176,8 @@ ADAPTER = Adapter(
     truncates_first=True,
     changes_target=CHANGES_TARGET,
     stated=STATED,
+    sampling=frozenset({"repeat_penalty", "presence_penalty", "frequency_penalty", "logit_bias", "grammar"}),
+    scored=frozenset({"presence_penalty", "frequency_penalty", "logit_bias"}),
     cache_types=CACHE_TYPES,
     draft_cache_types=True,
     # One cache and one hash table for all requests; the maps keep keys, and how they fared, of earlier prompts' starts.

@@ -33,6 +33,7 @@ from benchctl.engines.llama_cpp.command import (
     worth_trying,
 )
 from benchctl.engines.llama_cpp.find import PERPLEXITY, QUANTIZE, find_server, find_tool, refuse_backends_here
+from benchctl.engines.llama_cpp.logit_shift import LogitShift
 from benchctl.engines.llama_cpp.perplexity import Perplexity
 from benchctl.engines.llama_cpp.probe import Flags, Probe, probe_server
 from benchctl.engines.llama_cpp.score import LlamaScorer, LlamaSlotScorer, scoring_args, split_batch, unsplit
@@ -46,7 +47,7 @@ from benchctl.models.gguf_header import read_header
 from benchctl.models.resolved import ResolvedPair
 from benchctl.models.vocabulary import compare, end_tokens
 from benchctl.paths import cache_folder
-from benchctl.recipes.schema import Arm, Recipe
+from benchctl.recipes.schema import GREEDY, Arm, Recipe, Sampling
 from benchctl.recipes.speculation import NEEDS_DRAFT_MODEL, Speculation
 
 _LEVEL = "5"
@@ -257,23 +258,23 @@ class LlamaCppEngine(LaunchedEngine[LlamaCppSpec]):
         """Start llama-server and wait until it is healthy. Raises EngineError (`launch`, `health`)."""
         return start_server(launch, log_path, self._spec, self._probe.flags)
 
-    def start_scorer(self, launch: Launch, log_path: Path, *, ignore_eos: bool = False) -> LlamaScorer[Any]:
+    def start_scorer(self, launch: Launch, log_path: Path, sampling: Sampling = GREEDY) -> LlamaScorer[Any]:
         """Start the target alone for scoring. Raises EngineError (`launch`, `health`)."""
         argv = scoring_args(launch.argv, self._probe.flags)
-        return self._scorer(LlamaScorer, launch, argv, log_path, ignore_eos=ignore_eos)
+        return self._scorer(LlamaScorer, launch, argv, log_path, sampling)
 
-    def start_slot_scorer(self, launch: Launch, log_path: Path, *, ignore_eos: bool = False) -> LlamaSlotScorer:
+    def start_slot_scorer(self, launch: Launch, log_path: Path, sampling: Sampling = GREEDY) -> LlamaSlotScorer:
         """Start the target alone with the slots of `launch`. Raises EngineError (`launch`, `health`)."""
         argv = unsplit(launch.argv, self._probe.flags)
-        return self._scorer(LlamaSlotScorer, launch, argv, log_path, ignore_eos=ignore_eos)
+        return self._scorer(LlamaSlotScorer, launch, argv, log_path, sampling)
 
     def _scorer(
-        self, kind: Callable[..., AnyScorer], launch: Launch, argv: tuple[str, ...], log_path: Path, *, ignore_eos: bool
+        self, kind: Callable[..., AnyScorer], launch: Launch, argv: tuple[str, ...], log_path: Path, sampling: Sampling
     ) -> AnyScorer:
         flags = self._probe.flags
         server = self.start(replace(launch, argv=argv), log_path)
-        left_out = end_tokens(read_header(Path(server.model))) if ignore_eos else frozenset()
-        return kind(server, argv, splits=split_batch(launch.argv, flags), left_out=left_out)
+        left_out = end_tokens(read_header(Path(server.model))) if sampling.ignore_eos else frozenset()
+        return kind(server, argv, splits=split_batch(launch.argv, flags), left_out=left_out, shift=LogitShift(sampling))
 
     def traced(self, launch: Launch) -> Launch | None:
         """Return the launch with a log that times every pass; `None` where this llama-server has no such level."""

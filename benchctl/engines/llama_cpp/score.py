@@ -28,11 +28,13 @@ from benchctl.engines.common.values import count_in, id_of, logprob_of
 from benchctl.engines.common.wire import protocol_error
 from benchctl.engines.llama_cpp.attest import make_ledger, rendered, speculating
 from benchctl.engines.llama_cpp.command import BATCH, with_one_slot
+from benchctl.engines.llama_cpp.logit_shift import LogitShift
 from benchctl.engines.llama_cpp.probe import Flags
 from benchctl.engines.llama_cpp.stream import scoring_body
 from benchctl.models.gguf_facts import read_facts
 from benchctl.models.gguf_header import read_header
 from benchctl.prompts.suite import Prompt
+from benchctl.recipes.schema import GREEDY
 
 SPLIT = 4
 """Where llama-server keeps checkpoints, it evaluates so many last tokens of a prompt in a batch of their own, and
@@ -102,14 +104,16 @@ class LlamaScorer(ServerScorer[AnyTarget]):
         *,
         splits: int | None = None,
         left_out: frozenset[int] = frozenset(),
+        shift: LogitShift | None = None,
     ) -> None:
         """`splits`: the physical batch size of a server that cuts prompts for checkpoints; `None` where it does not.
 
-        `left_out`: tokens that are never returned.
+        `left_out`: tokens that are never returned; `shift`: what the recipe's sampling adds to logits.
         """
         super().__init__(server, command)
         self._splits = splits
         self._left_out = left_out
+        self._shift = shift or LogitShift(GREEDY)
         self._forced: int | None = None
 
     def read_prompt(self, prompt: Sequence[int], top: int) -> Scores:
@@ -129,20 +133,23 @@ class LlamaScorer(ServerScorer[AnyTarget]):
         return self._score(prefix, top, cached=False)
 
     def _score(self, prefix: Sequence[int], top: int, *, cached: bool) -> Scores:
-        return self._scores(self._server.ask(self._body(list(prefix), top, cached=cached)))
+        return self._scores(self._server.ask(self._body(list(prefix), top, cached=cached)), prefix, top)
 
     def _body(self, prompt: list[int] | list[list[int]], top: int, *, cached: bool) -> dict[str, Any]:
         if self._forced is None:
             self._forced = self._server.tokenize("a", special=False)[-1]
-        return scoring_body(prompt, top=top + len(self._left_out), cached=cached, forced=self._forced)
+        return scoring_body(
+            prompt, top=top + len(self._left_out) + self._shift.more, cached=cached, forced=self._forced
+        )
 
-    def _scores(self, answer: Mapping[str, Any]) -> Scores:
+    def _scores(self, answer: Mapping[str, Any], prefix: Sequence[int], top: int) -> Scores:
         timings = answer.get("timings")
         evaluated = count_in(timings.get("prompt_n"), 2**31) if isinstance(timings, dict) else None
         logprobs = {token: value for token, value in likeliest(answer).items() if token not in self._left_out}
         if evaluated is None or not logprobs:
             raise protocol_error("The engine returned no probabilities of the next token.")
-        return Scores(logprobs, evaluated)
+        likely = self._shift.apply(logprobs, prefix)
+        return Scores(dict(itertools.islice(likely.items(), top)) if self._shift.more else likely, evaluated)
 
 
 class LlamaSlotScorer(LlamaScorer[SlotTarget]):
@@ -155,10 +162,10 @@ class LlamaSlotScorer(LlamaScorer[SlotTarget]):
         new in a single batch.
         """
         answers = self._server.ask_all(self._body(list(map(list, prefixes)), top, cached=True))
-        by_place = {count_in(answer.get("index")): self._scores(answer) for answer in answers}
+        by_place = {count_in(answer.get("index")): answer for answer in answers}
         if by_place.keys() != set(range(len(prefixes))):
             raise protocol_error("The engine did not answer every prompt of the request.")
-        return [by_place[place] for place in range(len(prefixes))]
+        return [self._scores(by_place[place], prefix, top) for place, prefix in enumerate(prefixes)]
 
 
 def likeliest(answer: Mapping[str, Any]) -> dict[int, float]:

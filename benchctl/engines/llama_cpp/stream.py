@@ -21,7 +21,7 @@ from benchctl.engines.common.values import TokenId, count_in, ids_in
 from benchctl.engines.common.wire import protocol_error
 from benchctl.errors import EngineError
 from benchctl.prompts.suite import Prompt
-from benchctl.recipes.schema import Sampling
+from benchctl.recipes.schema import PENALTIES, Sampling
 from benchctl.text import one_line
 
 _FINISH: dict[str, FinishReason] = {"eos": "stop", "word": "stop", "limit": "length"}
@@ -169,7 +169,6 @@ _token_in = msgspec.json.Decoder(_Token).decode
 
 def completion_body(token_ids: Sequence[int], sampling: Sampling, *, stream: bool) -> dict[str, Any]:
     """Return the JSON of a `/completion` request: explicit sampler chain, fixed seed, no prompt cache."""
-    greedy = sampling.temperature == 0
     return {
         "prompt": list(token_ids),
         "n_predict": sampling.max_tokens,
@@ -177,12 +176,33 @@ def completion_body(token_ids: Sequence[int], sampling: Sampling, *, stream: boo
         "top_k": sampling.top_k,
         "top_p": sampling.top_p,
         "seed": sampling.seed,
-        "samplers": ["top_k", "temperature"] if greedy else ["top_k", "top_p", "temperature"],
+        "samplers": samplers(sampling),
         "ignore_eos": sampling.ignore_eos,
+        **constraints(sampling),
         "cache_prompt": False,
         "return_tokens": True,
         "stream": stream,
     }
+
+
+LAST_TOKENS = 64
+"""Of prompt and answer together, which penalties look back on."""
+
+
+def samplers(sampling: Sampling) -> list[str]:
+    """Return the chain of samplers; biases and grammars stand before any."""
+    chain = ["top_k", "temperature"] if sampling.temperature == 0 else ["top_k", "top_p", "temperature"]
+    return ["penalties", *chain] if sampling.penalised else chain
+
+
+def constraints(sampling: Sampling) -> dict[str, Any]:
+    """Return the recipe's penalties, biases and grammar by llama-server's names; what is not set is left out."""
+    found = sampling.constraints
+    if sampling.penalised:
+        found |= {key: getattr(sampling, key) for key in PENALTIES} | {"repeat_last_n": LAST_TOKENS}
+    if "logit_bias" in found:
+        found["logit_bias"] = [[token, bias] for token, bias in sampling.logit_bias.items()]
+    return found
 
 
 def answer_schema(prompt: Prompt) -> dict[str, Any]:
@@ -223,7 +243,9 @@ def check_echo(body: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
             kind="attestation",
             fix="Use a llama-server that takes json_schema, or leave response_format out of the prompts.",
         )
-    for name in ("samplers", "temperature", "top_k", "top_p", "seed"):
+    if "grammar" in body and not settings.get("grammar"):
+        raise EngineError("The engine answered without the grammar that was requested.", kind="attestation")
+    for name in ("samplers", "temperature", "top_k", "top_p", "seed", *(key for key in PENALTIES if key in body)):
         requested, used = body[name], settings.get(name)
         if isinstance(used, bool) or not (used == requested or _is_rounded(used, requested)):
             raise EngineError(

@@ -21,6 +21,7 @@ ADAPTER = Adapter(
     engine="benchctl.engines.openai.engine:OpenAiEngine",
     inventory="benchctl.engines.openai.engine:inventory",
     model_format="served",
+    sampling=frozenset({"repeat_penalty", "presence_penalty", "frequency_penalty", "logit_bias", "grammar"}),
     # Depends on the server, which may be unknown: whatever remembers on any of them.
     remembers=frozenset(
         {"ngram", "ngram-simple", "ngram-cache", "ngram-mod", "ngram-map-k", "ngram-map-k4v", "suffix"}

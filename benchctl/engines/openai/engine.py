@@ -28,7 +28,7 @@ from benchctl.engines.openai.server import EndpointServer, Terms
 from benchctl.engines.registry import FoundEngine
 from benchctl.errors import EngineError, StorageError, UsageError
 from benchctl.models.resolved import ResolvedPair
-from benchctl.recipes.schema import Arm, Recipe
+from benchctl.recipes.schema import GREEDY, Arm, Recipe, Sampling
 from benchctl.recipes.speculation import Speculation
 from benchctl.text import one_line
 
@@ -130,7 +130,7 @@ class OpenAiEngine:
             client.close()
             raise
 
-    def start_scorer(self, launch: Launch, log_path: Path, *, ignore_eos: bool = False) -> Scorer:
+    def start_scorer(self, launch: Launch, log_path: Path, sampling: Sampling = GREEDY) -> Scorer:
         """Read log-probabilities from the baseline's endpoint; see `benchctl.engines.base.ScoringEngine`.
 
         Raises UsageError where it returns none for prompt tokens, or speculates itself, EngineError where it is gone.
@@ -143,7 +143,7 @@ class OpenAiEngine:
             raise UsageError(
                 "the baseline's endpoint speculates, so it does not score with the target alone", where=where
             )
-        if ignore_eos and endpoint.family == "llama.cpp":
+        if sampling.ignore_eos and endpoint.family == "llama.cpp":
             raise UsageError(
                 "the recipe ignores end-of-sequence tokens, and an endpoint does not report which those are",
                 where=where,

@@ -41,9 +41,13 @@ def render(prompt: Prompt, *, only_chat: bool) -> EndpointPrompt:
 
 def unsupported(sampling: Sampling, family: str | None) -> list[str]:
     """Return a sentence for every setting of a recipe that this server is not known to support."""
+    if "grammar" in sampling.constraints and family != "llama.cpp":
+        return ["grammar is a setting of llama-server, and this server is not known to support it."]
     if family is not None:
         return []
     problems = []
+    if "repeat_penalty" in sampling.constraints:
+        problems.append("repeat_penalty is not part of the OpenAI API, and this server is not known to support it.")
     if sampling.ignore_eos:
         problems.append("ignore_eos is not part of the OpenAI API, and this server is not known to support it.")
     if sampling.temperature > 0 and sampling.top_k != 0:
@@ -68,21 +72,33 @@ def request_body(
         "seed": sampling.seed,
         "stream": stream,
     }
+    body |= {key: value for key, value in sampling.constraints.items() if key != "repeat_penalty"}
+    if sampling.logit_bias:
+        body["logit_bias"] = {str(token): bias for token, bias in sampling.logit_bias.items()}
     if stream:
         body["stream_options"] = {"include_usage": True}
     if family is not None:
         body |= {"top_k": sampling.top_k or (0 if family == "llama.cpp" else -1), "ignore_eos": sampling.ignore_eos}
     if family == "llama.cpp":
-        greedy = sampling.temperature == 0
+        chain = ["top_k", "temperature"] if sampling.temperature == 0 else ["top_k", "top_p", "temperature"]
         body |= {
-            "samplers": ["top_k", "temperature"] if greedy else ["top_k", "top_p", "temperature"],
+            "samplers": ["penalties", *chain] if sampling.penalised else chain,
+            "repeat_penalty": sampling.repeat_penalty,
             "cache_prompt": False,
             "return_tokens": True,
             "verbose": True,
         }
     elif family == "vllm":
-        body |= {"return_token_ids": True, "cache_salt": uuid.uuid4().hex}
+        body |= {
+            "repetition_penalty": sampling.repeat_penalty,
+            "return_token_ids": True,
+            "cache_salt": uuid.uuid4().hex,
+        }
     elif family == "sglang":
         # Its chat route does not stream ids.
-        body |= {"return_spec_tokens_details": True, "return_token_ids": messages is None or not stream}
+        body |= {
+            "repetition_penalty": sampling.repeat_penalty,
+            "return_spec_tokens_details": True,
+            "return_token_ids": messages is None or not stream,
+        }
     return body

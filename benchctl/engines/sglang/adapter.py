@@ -228,6 +228,7 @@ ADAPTER = Adapter(
     options=OPTIONS,
     lossy=lossy,
     changes_target=CHANGES_TARGET,
+    sampling=frozenset({"repeat_penalty", "presence_penalty", "frequency_penalty"}),
     cache_types=CACHE_TYPES,
     remembers=frozenset({"ngram", "ngram-simple"}),  # its n-gram store is one for all requests of a process
     example=("# dtype: bfloat16        # precision of the weights; left out: the model's own",),

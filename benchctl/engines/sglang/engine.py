@@ -42,7 +42,7 @@ from benchctl.engines.sglang.score import SglangScorer
 from benchctl.engines.sglang.server import SglangServer
 from benchctl.errors import BenchctlError, EngineError
 from benchctl.models.resolved import ResolvedPair
-from benchctl.recipes.schema import Arm, Recipe
+from benchctl.recipes.schema import GREEDY, Arm, Recipe, Sampling
 from benchctl.recipes.speculation import Speculation
 
 _CONFIG = "--config"
@@ -111,12 +111,12 @@ class SglangEngine(LaunchedEngine[SglangSpec]):
             error.log_tail = server.log_tail()  # without the key now
             raise
 
-    def start_scorer(self, launch: Launch, log_path: Path, *, ignore_eos: bool = False) -> SglangScorer:
+    def start_scorer(self, launch: Launch, log_path: Path, sampling: Sampling = GREEDY) -> SglangScorer:
         """Start the target alone for scoring; see `benchctl.engines.base.ScoringEngine`.
 
-        `ignore_eos` changes nothing: SGLang goes on past the end of an answer without leaving its token out.
+        `sampling` changes nothing: SGLang goes on past the end of an answer without leaving its token out.
         """
-        del ignore_eos
+        del sampling
         server = self.start(launch, log_path)
         spec = self._spec
         return SglangScorer(server, launch.argv, context=spec.context, timeout_s=spec.request_timeout_s)

@@ -25,7 +25,7 @@ from benchctl.engines.transformers.server import TransformersServer, command_lin
 from benchctl.engines.transformers.serving import KEY_VARIABLE
 from benchctl.engines.transformers.speculation import model_problems, speculation_problems, worth_trying
 from benchctl.models.resolved import ResolvedPair
-from benchctl.recipes.schema import Arm, Recipe
+from benchctl.recipes.schema import GREEDY, Arm, Recipe, Sampling
 from benchctl.recipes.speculation import Speculation
 
 _NO_ARGS = "benchctl writes the whole command line of its server; nothing can be added to it."
@@ -91,10 +91,12 @@ class TransformersEngine(LaunchedEngine[TransformersSpec]):
         process = EngineProcess(argv, env, log_path, scratch=access.folder)
         return self._healthy(TransformersServer(process, log_path, access, port, self._spec, argv))
 
-    def start_scorer(self, launch: Launch, log_path: Path, *, ignore_eos: bool = False) -> TransformersScorer:
+    def start_scorer(self, launch: Launch, log_path: Path, sampling: Sampling = GREEDY) -> TransformersScorer:
         """Start the target alone for scoring; see `benchctl.engines.base.ScoringEngine`."""
         server = self.start(launch, log_path)
-        return TransformersScorer(server, launch.argv, timeout_s=self._spec.request_timeout_s, ignore_eos=ignore_eos)
+        return TransformersScorer(
+            server, launch.argv, timeout_s=self._spec.request_timeout_s, ignore_eos=sampling.ignore_eos
+        )
 
     def incomparable(self, arm: Arm) -> str | None:
         """Return why an arm's draft cannot be read beside the target; see `benchctl.engines.base.ComparingEngine`."""

@@ -231,6 +231,7 @@ ADAPTER = Adapter(
     lossy=lossy,
     synthetic=synthetic,
     changes_target=CHANGES_TARGET,
+    sampling=frozenset({"repeat_penalty", "presence_penalty", "frequency_penalty", "logit_bias"}),
     cache_types=CACHE_TYPES,
     remembers=frozenset({"suffix"}),  # its tree is one for all requests, where the recipe lets it keep any
     example=("# dtype: bfloat16        # precision of the weights; left out: the model's own",),

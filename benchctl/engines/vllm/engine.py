@@ -31,7 +31,7 @@ from benchctl.engines.vllm.server import VllmServer
 from benchctl.errors import EngineError
 from benchctl.models.folder_facts import folder_facts
 from benchctl.models.resolved import ResolvedPair
-from benchctl.recipes.schema import Arm, Recipe
+from benchctl.recipes.schema import GREEDY, Arm, Recipe, Sampling
 from benchctl.recipes.speculation import Speculation
 
 MAX_LOGPROBS = 2000
@@ -125,12 +125,12 @@ class VllmEngine(LaunchedEngine[VllmSpec]):
         process.remember_shared_memory()
         return server
 
-    def start_scorer(self, launch: Launch, log_path: Path, *, ignore_eos: bool = False) -> VllmScorer:
+    def start_scorer(self, launch: Launch, log_path: Path, sampling: Sampling = GREEDY) -> VllmScorer:
         """Start the target alone for scoring; see `benchctl.engines.base.ScoringEngine`.
 
-        `ignore_eos` changes nothing: vLLM goes on past the end of an answer without leaving its token out.
+        `sampling` changes nothing: vLLM goes on past the end of an answer without leaving its token out.
         """
-        del ignore_eos
+        del sampling
         argv = (*launch.argv, "--max-logprobs", str(MAX_LOGPROBS))
         vocabulary = folder_facts(Path(launch.argv[2]))["vocab_size"]
         server = self.start(Launch(argv, launch.env, launch.set_by_us), log_path)

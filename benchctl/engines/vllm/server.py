@@ -235,9 +235,14 @@ def completion_body(token_ids: Sequence[int], sampling: Sampling) -> dict[str, A
         "top_k": sampling.top_k,
         "top_p": sampling.top_p,
         "min_p": 0.0,
-        "repetition_penalty": 1.0,
-        "presence_penalty": 0.0,
-        "frequency_penalty": 0.0,
+        "repetition_penalty": sampling.repeat_penalty,
+        "presence_penalty": sampling.presence_penalty,
+        "frequency_penalty": sampling.frequency_penalty,
+        **(
+            {"logit_bias": {str(token): bias for token, bias in sampling.logit_bias.items()}}
+            if sampling.logit_bias
+            else {}
+        ),
         "seed": sampling.seed,
         "ignore_eos": sampling.ignore_eos,
         "return_token_ids": True,

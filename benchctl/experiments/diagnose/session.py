@@ -92,7 +92,7 @@ class Way:
 
 def ways_of(prepared: Prepared) -> tuple[list[Way], dict[str, str]]:
     """Return the ways to draft that can be diagnosed, and for every arm that cannot the reason."""
-    recipe = prepared.recipe
+    recipe = prepared.recipe.unconstrained("This check")
     speculating = [arm for arm in recipe.arms if arm.speculation is not None]
     ways: dict[str, Way] = {}
     not_reached: dict[str, str] = {}

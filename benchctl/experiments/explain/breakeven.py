@@ -131,12 +131,12 @@ def _measure(
 def _show(
     run: RunData, references: list[Reference], write_to: Path | None, reports: Path, *, as_json: bool, quiet: bool
 ) -> None:
-    from benchctl.experiments.explain.curve import find_breakeven, measured_arms
+    from benchctl.experiments.explain.curve import find_breakeven, is_recurrent, measured_arms
     from benchctl.lossless.analysed import analyse_run
     from benchctl.reports.write import report_folder, write_report
 
     analysis = analyse_run(run)
-    found = find_breakeven(measured_arms(analysis, run.manifest), references)
+    found = find_breakeven(measured_arms(analysis, run.manifest), references, recurrent=is_recurrent(run.manifest))
     if found is None:
         raise UsageError(
             "This run has no synthetic arms.",

@@ -201,12 +201,28 @@ def measured_arms(analysis: Analysis, manifest: Manifest | None) -> list[Measure
 
 def of_run(analysis: Analysis, manifest: Manifest | None) -> dict[str, Any] | None:
     """Return the break-even of a run, as its analysis holds it; `None` without synthetic arms."""
-    found = find_breakeven(measured_arms(analysis, manifest))
+    found = find_breakeven(measured_arms(analysis, manifest), recurrent=is_recurrent(manifest))
     return None if found is None else found.model_dump()
 
 
-def find_breakeven(arms: Sequence[Measured], references: Sequence[Reference] = ()) -> BreakEven | None:
-    """Return the curve and what each depth needs; `None` for a run without synthetic acceptance."""
+PESSIMISTIC = (
+    "This target keeps a recurrent state. Acceptance drawn at random, token by token, rejects a part of a draft more "
+    "often than a real draft with the same mean, and such a round costs more: the curve is pessimistic."
+)
+
+
+def is_recurrent(manifest: Manifest | None) -> bool:
+    """Whether a run's target keeps a recurrent state, alone or beside attention, as far as it is recorded."""
+    return manifest is not None and manifest.target.facts.get("memory") in {"recurrent", "hybrid"}
+
+
+def find_breakeven(
+    arms: Sequence[Measured], references: Sequence[Reference] = (), *, recurrent: bool = False
+) -> BreakEven | None:
+    """Return the curve and what each depth needs; `None` for a run without synthetic acceptance.
+
+    `recurrent`: whether the target keeps a recurrent state.
+    """
     if not any(arm.synthetic for arm in arms):
         return None
     known = [(arm, arm.tokens, arm.speedup) for arm in arms if arm.tokens is not None and arm.speedup is not None]
@@ -226,6 +242,7 @@ def find_breakeven(arms: Sequence[Measured], references: Sequence[Reference] = (
         there, lack = _place(reference, curves)
         placed += [there] if there else []
         notes += [lack] if lack else []
+    notes += [PESSIMISTIC] if recurrent else []
     depths = sorted({arm.depth for arm in arms if arm.synthetic})
     needs = [_need(depth, curves.get(depth, []), [arm for arm in arms if not arm.synthetic and arm.depth == depth])
              for depth in depths]  # fmt: skip

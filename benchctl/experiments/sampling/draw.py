@@ -68,7 +68,7 @@ def sampled_recipe(recipe: Recipe, plan: CheckPlan, arms: Sequence[str] = ()) ->
     A greedy recipe's top-k of 1 would leave no choice of tokens, so with the temperature that replaces its 0 the
     whole vocabulary is open.
     """
-    given, greedy = recipe.sampling, is_greedy(recipe.sampling)
+    given, greedy = recipe.unconstrained("This check").sampling, is_greedy(recipe.sampling)
     temperature = plan.temperature or (USUAL_TEMPERATURE if greedy else given.temperature)
     changes = {"temperature": temperature, "max_tokens": plan.tokens, "ignore_eos": False}
     if greedy:

@@ -117,6 +117,7 @@ def forecasts(analysis: Analysis) -> Table[Forecast]:
                 numbers.ratio,
                 explain="without the arm's own rounds (inferred: a straight line through neighbouring depths).",
             ),
+            interval("Its range", "predicted_interval"),
             numeric("Measured", "measured", numbers.ratio),
             interval("95 % interval", "interval"),
             numeric("Error", "error", _error, tone=_tone),

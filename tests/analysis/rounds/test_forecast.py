@@ -82,6 +82,23 @@ def test_a_forecast_within_the_interval_holds() -> None:
     assert found.holds
 
 
+def test_a_forecast_is_as_uncertain_as_the_rounds_beside_it() -> None:
+    def between(*spreads: float) -> tuple[float, float, float]:
+        others = [
+            arm(depth, measured=0.6, interval=Interval(low=0.6 * (1 - spread), high=0.6 * (1 + spread), method=""))
+            for depth, spread in zip((4, 8), spreads, strict=True)
+        ]
+        found, _ = forecast(arm(6), others)
+        assert found is not None and found.predicted_interval is not None
+        return found.predicted_interval.low, found.predicted, found.predicted_interval.high
+
+    narrow, wide = between(0.01, 0.01), between(0.2, 0.01)
+    assert narrow[0] < narrow[1] < narrow[2] and wide[1] == narrow[1]
+    assert wide[0] < narrow[0] and narrow[2] < wide[2]
+    bare, _ = forecast(arm(6), [arm(4, measured=0.6, interval=None), arm(8)])
+    assert bare is not None and bare.predicted_interval is None
+
+
 def test_errors_of_tokens_and_cost_that_cancel_do_not_hold() -> None:
     """A fourth too many tokens at a fourth too high a cost give the right speed-up, by chance."""
     others = [arm(2), arm(4), arm(8)]

@@ -40,7 +40,7 @@ def scorer(
     engine: LlamaCppEngine, tiny_pair: ResolvedPair, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[LlamaScorer[Any]]:
     log = tmp_path_factory.mktemp("scorer") / "replay.log"
-    found = engine.start_scorer(engine.launch(arm_of(), tiny_pair), log, ignore_eos=True)
+    found = engine.start_scorer(engine.launch(arm_of(), tiny_pair), log, Sampling(ignore_eos=True))
     yield found
     found.stop()
 

@@ -8,6 +8,7 @@ from benchctl.engines.base import PrefillScorer, ScoringEngine
 from benchctl.engines.sglang.engine import SglangEngine
 from benchctl.models.resolved import ResolvedPair
 from benchctl.prompts.suite import Prompt
+from benchctl.recipes.schema import Sampling
 from tests.engines.cells import arm_of
 from tests.engines.sglang.conftest import spec_of
 
@@ -16,7 +17,7 @@ def test_the_target_alone_is_launched_and_scored_on(python: Path, pair: Resolved
     engine = SglangEngine(spec_of(python))
     assert isinstance(engine, ScoringEngine)
     launch = engine.launch(arm_of(), pair)
-    scorer = engine.start_scorer(launch, tmp_path / "audit.log", ignore_eos=True)
+    scorer = engine.start_scorer(launch, tmp_path / "audit.log", Sampling(ignore_eos=True))
     try:
         assert isinstance(scorer, PrefillScorer)
         assert scorer.command == launch.argv

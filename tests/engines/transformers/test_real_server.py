@@ -161,7 +161,7 @@ def test_prefixes_are_scored_in_any_batch(
     answer = complete(server, prompt, GREEDY).token_ids or ()
     folder = Path(server._model)
     models = ResolvedPair(ResolvedModel(str(folder), (), folder=folder), None)
-    scorer = engine.start_scorer(engine.launch(arm_of(), models), tmp_path / "log", ignore_eos=True)
+    scorer = engine.start_scorer(engine.launch(arm_of(), models), tmp_path / "log", Sampling(ignore_eos=True))
     try:
         assert scorer.read_prompt(prompt.token_ids, 3).likeliest == answer[0]
         step = scorer.read_on([*prompt.token_ids, answer[0]], 3)

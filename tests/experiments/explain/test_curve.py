@@ -37,6 +37,13 @@ def test_where_it_breaks_even() -> None:
     assert "breaks even at α 64.4 %" in need.sentence and "2.50 tokens per round" in need.sentence
 
 
+def test_of_a_recurrent_target_it_says_that_it_is_pessimistic() -> None:
+    for recurrent in (True, False):
+        made = find_breakeven(LINE, recurrent=recurrent)
+        assert made is not None
+        assert any("pessimistic" in note for note in made.notes) == recurrent
+
+
 def wide(name: str, tokens: float, speedup: float) -> Measured:
     return arm(name, tokens, speedup, interval=Interval(low=speedup / 1.12, high=speedup * 1.12, method=""))
 
