@@ -17,6 +17,7 @@ RUN apt-get update -qq \
  && rm -rf /var/lib/apt/lists/*
 
 COPY pyproject.toml README.md LICENSE docker.lock /src/
+COPY .ci/package_readme.py /src/.ci/
 COPY benchctl /src/benchctl
 COPY recipes /src/recipes
 COPY prompts /src/prompts
