@@ -18,38 +18,37 @@ def compare(
         list[str],
         typer.Argument(
             metavar="A B …",
-            help="Runs: a run folder, a recipe's name, a run's id, a JSONL file.",
+            help="Runs, recipes' names, or JSONL files.",
             autocompletion=complete.runs,
         ),
     ],
     results: Results = Path("results"),
     baseline: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The baseline of both runs.", show_default="each run's own")
+        str | None, typer.Option(metavar="NAME", help="Of both runs.", show_default="each run's own")
     ] = None,
     arm: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Compare only this arm; may be repeated.")
+        list[str] | None, typer.Option(metavar="NAME", help="Only this arm; repeatable.", autocompletion=complete.arms)
     ] = None,
     fail_if: Annotated[
         list[str] | None,
         typer.Option(
             metavar="GATE",
-            help="slower:3%, slower-absolute:3% or lossy: exit with 1 if it holds or is undetermined; may be repeated.",
+            help="slower:3%, slower-absolute:3%, lossy; repeatable.",
         ),
     ] = None,
     accept: Accept = "identical",
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", metavar="DIR", help="Write the whole comparison there: .md, .csv, .json."),
+        typer.Option("--output", "-o", "--out", metavar="DIR", help="Write all of it there: .md, .csv, .json."),
     ] = None,
     as_json: JsonForTables = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only the gates that failed, on stderr.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only gates that failed.")] = False,
 ) -> None:
-    """Compare runs with the first: which arms' speed-ups changed beyond noise, and are their outputs the same?
+    """Compare runs: what changed beyond noise? Gates for CI.
 
-    Two runs of the same prompts, sampling and models are compared in full, and --fail-if sets gates. A B A, with a
-    second run of the first setting, counts what changes from run to run, too. More runs, or runs with other drafts,
-    targets, engines or machines, are compared where they are comparable; the report lists what is not. Exits with 0,
-    with 1 when a gate failed, with 2 when nothing is comparable or the command line is wrong.
+    Two runs of the same prompts, sampling and models are compared in full; --fail-if sets gates, which exit with 1 if
+    they hold or are undetermined. A B A, with a second run of the first setting, counts what changes from run to run.
+    Other or more runs are compared where they are comparable; the report lists what is not.
     """
     from benchctl.analysis.comparison.compare import compare_runs
     from benchctl.analysis.comparison.gates import check_gate, gate_error, parse_gate
@@ -69,7 +68,7 @@ def compare(
     if sides is None:
         if gates or baseline:
             raise UsageError(
-                "Gates and --baseline are for two settings of the same work, without --out: A B, or A B A with runs "
+                "Gates and --baseline are for two settings of the same work, without --output: A B, or A B A with runs "
                 "that repeat A or B and changed nothing else.",
                 where="--fail-if, --baseline",
                 fix="Compare each run with the first in a command of its own.",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from benchctl.cli.options import Out
 from benchctl.errors import StorageError, UsageError
 
 if TYPE_CHECKING:
@@ -17,18 +18,15 @@ RECIPE, PADDED_RECIPE, WIDE = "quickstart", "padded", "tiny-hybrid-wide"
 
 
 def demo(
-    out: Annotated[
-        Path, typer.Option("--out", metavar="DIR", help="Where results/ and reports/ are written.")
-    ] = Path(),
-    blocks: Annotated[
-        int, typer.Option(min=1, help="Blocks of each pair; 1 is quickest, and too few to conclude.")
-    ] = 3,
-    cuda: Annotated[bool, typer.Option("--cuda", help="If an engine has to be built: for NVIDIA GPUs.")] = False,
-    metal: Annotated[bool, typer.Option("--metal", help="If an engine has to be built: for Apple GPUs.")] = False,
-    cpu: Annotated[bool, typer.Option("--cpu", help="If an engine has to be built: for the CPU alone.")] = False,
+    out: Out = Path(),
+    blocks: Annotated[int, typer.Option(min=1, metavar="N", help="Blocks of each pair; 1 is too few to conclude.")] = 3,
+    cuda: Annotated[bool, typer.Option("--cuda", help="Build an engine for NVIDIA GPUs.")] = False,
+    metal: Annotated[bool, typer.Option("--metal", help="Build an engine for Apple GPUs.")] = False,
+    cpu: Annotated[bool, typer.Option("--cpu", help="Build an engine for the CPU alone.")] = False,
 ) -> None:
-    """Measure the bundled pair as it is and with the memory traffic of a large model; builds the engine if need be.
+    """From nothing to a report, with the bundled models.
 
+    Measures the bundled pair as it is and with the memory traffic of a large model; builds the engine if need be.
     An engine that is already installed (BENCHCTL_LLAMA_SERVER, PATH) is used. Everything else comes with benchctl.
 
     Exits with 0 also where an arm is not identical; the last lines and the reports state the verdict.
