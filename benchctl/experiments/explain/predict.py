@@ -101,7 +101,8 @@ def predict(
 def measured_costs(run: str) -> tuple[float | None, float]:
     """Return (c, w) of a run as `explain` has timed it, in target steps; c is `None` where no model drafted.
 
-    w: of each token after the first of a verify pass, over all timed passes. Raises UsageError where none was.
+    w: of each token after the first, over all timed passes of the target; its pass over one token as it was timed with
+    them, where it was. Raises UsageError where no longer pass was timed.
     """
     from statistics import median
 
@@ -109,12 +110,13 @@ def measured_costs(run: str) -> tuple[float | None, float]:
     from benchctl.lossless.analysed import analyse_run
 
     units = analyse_run(open_run(resolve_run(run, Path("results")))).rounds.units
-    passes = [unit for unit in units if unit.what == "verify" and unit.width > 1]
-    if not passes:
-        fix = f"Time them first: benchctl explain {run}"
-        raise UsageError("No verify pass of this run is timed.", where="--costs-of", fix=fix)
-    tokens = sum(unit.count * (unit.width - 1) for unit in passes)
-    more = sum(unit.count * (unit.steps - 1) for unit in passes)
+    verified = [unit for unit in units if unit.what == "verify"]
+    of_one = {unit.arm: unit.steps for unit in verified if unit.width == 1}
+    longer = [unit for unit in verified if unit.width > 1 and (unit.arm in of_one or not of_one)]
+    if not longer:
+        raise UsageError("No verify pass of this run was timed.", where="--costs-of", fix=f"benchctl explain {run}")
+    tokens = sum(unit.count * (unit.width - 1) for unit in longer)
+    more = sum(unit.count * (unit.steps - of_one.get(unit.arm, 1.0)) for unit in longer)
     drafted = [unit.steps for unit in units if unit.what == "draft step"]
     return median(drafted) if drafted else None, max(0.0, more / tokens)
 

@@ -10,6 +10,8 @@ import pytest
 
 from tests.benchctl_process import benchctl
 
+KEPT = Path(__file__).parents[2] / "data" / "kept" / "version_4"
+
 
 def predicted(*words: object) -> Any:
     done = benchctl("explain", "--predict", *words, "--json")
@@ -48,6 +50,14 @@ def test_verification_that_is_not_priced_is_a_range() -> None:
     priced = predicted("-a", 0.75, "--depth", 2, "-c", 0.65, "--verify-cost", 1)
     assert priced["verify_bounds"] is None
     assert priced["depths"][0]["speedup"] == pytest.approx(bounds["CPU"])
+
+
+def test_costs_are_those_that_a_run_was_timed_with() -> None:
+    """The kept run's passes over 3 and 5 tokens took 0.88 and 1.11 steps where one token took 0.72."""
+    found = predicted("-a", 0.8, "--costs-of", KEPT)
+    assert found["verify_bounds"] is None
+    assert found["costs"]["draft_step"] == pytest.approx(0.245, abs=0.001)
+    assert found["costs"]["verify_token"] == pytest.approx((3 * 0.16 + 12 * 0.39) / (3 * 2 + 12 * 4), abs=0.005)
 
 
 def test_the_cost_comes_from_what_both_models_read(tiny_target: Path, tiny_draft: Path) -> None:
@@ -91,6 +101,7 @@ def test_the_heat_map_is_written(tmp_path: Path, suffix: str) -> None:
         (("--alpha", 0.8, "-t", "missing.gguf", "-d", "1B"), "missing.gguf"),
         (("--alpha", 0.8, "--cost", 0.1, "--figure", "map.bmp"), ".png or .svg"),
         (("--alpha", 0.8, "-t", "0B", "-d", "1B"), "The target has no weights"),
+        (("--alpha", 0.8, "--costs-of", KEPT.with_name("version_1")), "No verify pass"),
     ],
 )
 def test_bad_input_is_one_message(words: tuple[object, ...], said: str, tmp_path: Path) -> None:
