@@ -16,6 +16,7 @@ from benchctl.analysis.conditions.split import closed_levels, open_levels
 from benchctl.analysis.results import ALL_TASKS, Analysis, Interval, SpeedUp, Verdict
 from benchctl.reports import numbers
 from benchctl.reports.columns import Column, Table, Tone, arm_column, interval, numeric
+from benchctl.reports.conclusion import never_folded
 from benchctl.reports.tables.output import OUTPUT_TONE
 from benchctl.reports.tables.speed import SPEED_TONE
 from benchctl.reports.tables.sweep import summary
@@ -146,9 +147,7 @@ def _kept(rows: list[ScreenRow], seen: set[str], most: int) -> list[ScreenRow]:
 def _must_be_seen(analysis: Analysis) -> set[str]:
     groups = analysis.decision.groups if analysis.decision else []
     advised = {row.arm for group in groups for row in (group.overall, *group.tasks) if row.arm}
-    bad = {verdict.arm for verdict in analysis.verdicts
-           if verdict.lossless == "violation" or verdict.attestation == "failed"}  # fmt: skip
-    return advised | bad
+    return advised | never_folded(analysis)
 
 
 def _power(value: float | None) -> str:

@@ -177,9 +177,15 @@ SWEPT: dict[Section, str] = {
 """What a run varies, and its heading."""
 
 
+def speed_figure(analysis: Analysis) -> str:
+    """The name of the figure that is not folded below the speed: of what an experiment adds, else of no sweep."""
+    more = addition_to(analysis)
+    return more.figure[1].name if more else "speedup" * (analysis.sweep is None)
+
+
 def folds(run: RunData, analysis: Analysis, drawings: Sequence[Drawing]) -> dict[str, list[Fold]]:
     """The evidence by the heading that it is below: those of `SWEPT`, `speed`, `output`; nothing that is empty."""
-    named = {drawing.name: drawing for drawing in drawings}
+    named = {drawing.name: drawing for drawing in drawings if drawing.name != speed_figure(analysis)}
 
     def fold(title: str, figures: str, *tables: Table[Any], sentences: Sequence[str] = ()) -> Fold:
         """`figures`: their names."""
@@ -200,7 +206,7 @@ def folds(run: RunData, analysis: Analysis, drawings: Sequence[Drawing]) -> dict
         "rate": by_level(open_levels(analysis)),
         "temperature": [fold("In numbers", "", sweep.by_temperature(analysis))],
         "speed": [
-            fold("Speed-up by task", "" if analysis.sweep is None else "speedup", speed.speedups(analysis)),
+            fold("Speed-up by task", "speedup", speed.speedups(analysis)),
             fold("Tokens per second by task", "throughput", speed.throughput(analysis)),
             fold("Acceptance", "acceptance", acceptance.acceptance(analysis), acceptance.by_position(analysis)),
             fold("Cost of a round", "payoff", speed.costs(analysis)),

@@ -139,7 +139,7 @@ def _view(run: RunData, analysis: Analysis, drawings: Sequence[Drawing]) -> dict
     to_run, warnings = conclusion.what_to_run(analysis), conclusion.grouped_warnings(analysis)
     first: dict[str, Drawing] = {}
     for drawing in drawings:
-        if drawing.varies is not None or (drawing.name == "speedup" and analysis.sweep is None):
+        if drawing.varies is not None or drawing.name == page.speed_figure(analysis):
             first.setdefault(drawing.varies or "speed", drawing)
     return {
         "analysis": analysis,
