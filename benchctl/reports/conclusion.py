@@ -198,62 +198,35 @@ def grouped_warnings(analysis: Analysis) -> list[WarningGroup]:
 
 
 def fidelity(analysis: Analysis) -> str:
-    """One sentence: is the output identical to the target's alone; of a sweep also under which conditions."""
+    """The verdicts on the output counted, violations that the headline lacks by name; of a sweep what was judged."""
+    synthetic = synthetic_arms(analysis.verdicts)
+    verdicts = [verdict for verdict in analysis.verdicts if verdict.arm not in synthetic]
     unjudged = analysis.sweep.unjudged if analysis.sweep else None
-    if unjudged is None:
-        synthetic = synthetic_arms(analysis.verdicts)
-        return _with_synthetic(analysis, _fidelity([row for row in analysis.verdicts if row.arm not in synthetic]))
-    elsewhere = {row.arm for row in analysis.sweep.levels if not row.judged} if analysis.sweep else set()
-    assessed = [verdict for verdict in analysis.verdicts if verdict.arm not in elsewhere]
+    if analysis.sweep is None or unjudged is None:
+        uses = f"{len(synthetic)} {'arm uses' if len(synthetic) == 1 else 'arms use'} synthetic acceptance"
+        told = f"{uses}: their text is not a model's output." if synthetic else ""
+        return f"{_counted(analysis, verdicts)} {told}".strip()
+    elsewhere = {row.arm for row in analysis.sweep.levels if not row.judged}
+    where = "One request at a time" if any(row.overlapping for row in analysis.sweep.levels) else "At temperature 0"
+    assessed = _counted(analysis, [verdict for verdict in verdicts if verdict.arm not in elsewhere])
     there = {
-        word: [judged.arm for judged in analysis.verdicts if judged.arm in elsewhere and judged.lossless == word]
+        word: [verdict.arm for verdict in verdicts if verdict.arm in elsewhere and verdict.lossless == word]
         for word in ("consistent with the target", "violation", "undetermined")
     }
-    overlap = any(row.overlapping for row in analysis.sweep.levels) if analysis.sweep else False
-    where = "One request at a time" if overlap else "At temperature 0"
-    statement = _fidelity(assessed).replace("Every answer", f"{where}, every answer")
     scored = "; ".join(f"{', '.join(arms)}: {word}" for word, arms in there.items() if arms)
+    statement = assessed.replace("Every answer", f"{where}, every answer")
     return f"{statement} {unjudged}{f' So {scored}.' if assessed and scored else ''}".strip()
 
 
-def outputs(analysis: Analysis) -> str:
-    """The verdicts on the output counted, in a short sentence; of a violation that the headline lacks the name."""
-    damaged, synthetic = damaged_arms(analysis), synthetic_arms(analysis.verdicts)
-    verdicts = [verdict for verdict in analysis.verdicts if verdict.arm not in synthetic]
+def _counted(analysis: Analysis, verdicts: list[Verdict]) -> str:
     kinds: dict[str, list[str]] = {}
     for verdict in verdicts:
         kinds.setdefault(verdict.lossless, []).append(verdict.arm)
-    if (analysis.sweep and analysis.sweep.unjudged) or not kinds or len(kinds.get("identical", ())) == len(verdicts):
-        return fidelity(analysis)
-    counts = [f"{word} ({listed(arms)})" if word == "violation" else f"{len(arms)} {word}"
-              for word, arms in kinds.items() if not damaged.keys() >= set(arms)]  # fmt: skip
-    return _with_synthetic(analysis, f"Output: {', '.join(counts)}." if counts else "")
-
-
-def _with_synthetic(analysis: Analysis, said: str) -> str:
-    synthetic = synthetic_arms(analysis.verdicts)
-    uses = f"{len(synthetic)} {'arm uses' if len(synthetic) == 1 else 'arms use'} synthetic acceptance"
-    return f"{said} {uses}: their text is not a model's output.".strip() if synthetic else said
-
-
-def _fidelity(verdicts: list[Verdict]) -> str:
-    by_verdict = {
-        word: [verdict.arm for verdict in verdicts if verdict.lossless == word]
-        for word in ("identical", "consistent with the target", "violation", "undetermined")
-    }
-    if not verdicts:
-        return ""
-    if len(by_verdict["identical"]) == len(verdicts):
+    if kinds.keys() == {"identical"}:
         return "Every answer of every arm is identical to the baseline's."
-    tested = {verdict.arm: verdict.unviolated for verdict in verdicts if verdict.unviolated is not None}
-    by_verdict["undetermined"] = [arm for arm in by_verdict["undetermined"] if arm not in tested]
-    parts = [f"{', '.join(arms)}: {word}" for word, arms in by_verdict.items() if arms and word != "identical"]
-    if tested:
-        each = ", ".join(f"{arm} (power {100 * power:.0f} %)" for arm, power in tested.items())
-        parts.append(f"{each}: undetermined, no violation found")
-    same = len(by_verdict["identical"])
-    who = f"{same} of {len(verdicts)} arms are" if same else "No arm is shown to be"
-    return f"{who} identical to the baseline. " + "; ".join(parts) + "."
+    counts = [f"{word} ({listed(arms)})" if word == "violation" else f"{len(arms)} {word}"
+              for word, arms in kinds.items() if not damaged_arms(analysis).keys() >= set(arms)]  # fmt: skip
+    return f"Output: {', '.join(counts)}." if counts else ""
 
 
 def notices(run: RunData, analysis: Analysis) -> list[str]:

@@ -128,7 +128,7 @@ def _note(analysis: Analysis, rows: list[ScreenRow]) -> str:
         needed = " (three are needed)" if any(row.pairs for row in analysis.speedups) else ""
         found.append(f"{numbers.no_interval(analysis)}{needed}.".capitalize())
     if any(row.power is not None for row in rows):
-        found.append("Power: of finding a faulty engine.")
+        found.append("Power: the chance to find a faulty engine.")
     if any(row.verdict and row.verdict.lossless.startswith("consistent") for row in rows):
         found.append(f"{CONSISTENT}.".capitalize())
     return " ".join(found)

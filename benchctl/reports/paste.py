@@ -31,7 +31,7 @@ def paste(run: RunData, analysis: Analysis) -> str:
 
 def concluded(analysis: Analysis) -> str:
     """Return what was concluded, in bold."""
-    return f"**{markdown_text(f'{conclusion.headline(analysis)} {conclusion.outputs(analysis)}'.strip())}**"
+    return f"**{markdown_text(f'{conclusion.headline(analysis)} {conclusion.fidelity(analysis)}'.strip())}**"
 
 
 def measured(run: RunData, analysis: Analysis, note: str, left_out: int = 0) -> str:

@@ -145,7 +145,7 @@ def _view(run: RunData, analysis: Analysis, drawings: Sequence[Drawing]) -> dict
         "analysis": analysis,
         "manifest": manifest,
         "headline": conclusion.headline(analysis),
-        "outputs": conclusion.outputs(analysis),
+        "fidelity": conclusion.fidelity(analysis),
         "notices": conclusion.notices(run, analysis),
         "findings": conclusion.findings(analysis),
         "first_table": decisive(analysis, None)[0],

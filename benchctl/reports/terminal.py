@@ -101,8 +101,8 @@ def print_summary(console: Console, analysis: Analysis, run: str, *, verbose: bo
     `run`: its folder, for the command that shows the rest; `verbose`: every arm's sentence and every warning.
     """
     rest = f"benchctl report {shlex.quote(run)} -v"
-    output = conclusion.fidelity(analysis) if verbose else conclusion.outputs(analysis)
-    console.print(Text(f"\n{one_line(conclusion.headline(analysis))} {one_line(output)}\n", "bold"))
+    said = f"{conclusion.headline(analysis)} {conclusion.fidelity(analysis)}".strip()
+    console.print(Text(f"\n{one_line(said, 2000)}\n", "bold"))
     for finding in conclusion.findings(analysis):
         console.print(Text(f"- {one_line(finding, 400)}"))
     table, folded = decisive(analysis, None if verbose else MOST_ARMS)
