@@ -82,7 +82,7 @@ def requested_recipe(
     if url is not None:
         if arm_url is None:
             raise UsageError(
-                "One server alone gives nothing to compare: no server that benchctl knows switches speculation per request.",
+                "One server alone gives nothing to compare: none that benchctl knows switches speculation per request.",
                 where="--url",
                 fix="Start a second one that speculates, and name it: --arm-url http://HOST:PORT/v1",
             )
