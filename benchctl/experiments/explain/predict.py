@@ -212,15 +212,18 @@ def _print_json(
 ) -> None:
     from dataclasses import asdict
 
-    document = {
+    document: dict[str, Any] = {
         "alpha": alpha,
         "costs": asdict(costs) | {"draft_step_from_bytes_read": from_models},
         "depths": [asdict(row) for row in rows],
         "sensitivity": [asdict(row) for row in changes],
         "memory": fit,
-        "verify_bounds": bounds
-        and {on: {"verify_token": VERIFY[on], "depths": [asdict(row) for row in at]} for on, at in bounds.items()},
+        "verify_bounds": None,
     }
+    if bounds:
+        document["verify_bounds"] = {
+            on: {"verify_token": VERIFY[on], "depths": [asdict(row) for row in at]} for on, at in bounds.items()
+        }
     print_json("predict", document)
 
 
@@ -284,34 +287,22 @@ def _print_depths(console: Console, rows: list[Prediction], bounds: Bounds | Non
     def alpha(row: Prediction) -> str:
         return "never" if row.break_even_alpha is None else f"{row.break_even_alpha:.2f}"
 
+    def span(free: Prediction, most: Prediction) -> tuple[str, str]:
+        return f"{most.speedup:.2f} to {free.speedup:.2f}×", f"{alpha(free)} to {alpha(most)}"
+
+    first = [(f"{row.depth}", f"{row.tokens_per_round:.2f}") for row in rows]
     if bounds:
-        headings = ("depth k", "tokens", "on a GPU", "break-even α", "on a CPU", "break-even α")
-        ranges = [
-            (
-                f"{free.depth}",
-                f"{free.tokens_per_round:.2f}",
-                *(
-                    text
-                    for most in worst
-                    for text in (f"{most.speedup:.2f} to {free.speedup:.2f}×", f"{alpha(free)} to {alpha(most)}")
-                ),
-            )
-            for free, *worst in zip(*bounds.values(), strict=True)
-        ]
-        print_rows(console, headings, ranges, right=headings)
+        on_gpu, on_cpu = (list(map(span, bounds["free"], bounds[on])) for on in ("GPU", "CPU"))
+        cells = [(*row, *gpu, *cpu) for row, gpu, cpu in zip(first, on_gpu, on_cpu, strict=True)]
+        headings = ["depth k", "tokens", "on a GPU", "break-even α", "on a CPU", "break-even α"]
+        print_rows(console, headings, cells, right=headings)
         return
-    headings = ("depth k", "tokens per round", "cost of a round", "speed-up", "break-even α")
-    cells = [
-        (
-            f"{row.depth}",
-            f"{row.tokens_per_round:.2f}",
-            f"{row.round_cost:.2f}",
-            f"{row.speedup:.2f}×",
-            alpha(row),
-        )
-        for row in rows
+    headings = ["depth k", "tokens per round", "cost of a round", "speed-up", "break-even α"]
+    priced = [
+        (*start, f"{row.round_cost:.2f}", f"{row.speedup:.2f}×", alpha(row))
+        for start, row in zip(first, rows, strict=True)
     ]
-    print_rows(console, headings, cells, right=headings)
+    print_rows(console, headings, priced, right=headings)
 
 
 def _heat_map(depths: list[int], costs: RoundCosts) -> Table:
