@@ -181,6 +181,10 @@ class Table(Generic[Row]):
         return replace(self, rows=[row for row in self.rows if keep(row)], title=title or self.title)
 
 
+WHAT_AN_ARM_IS = "Arm: one setting of speculation; the baseline has none."
+"""For the first table that names arms."""
+
+
 def arm_column(
     analysis: Analysis, name: Callable[[Row], str], *, of: Callable[[Row], str] | None = None, key: str = "arm"
 ) -> Column[Row]:

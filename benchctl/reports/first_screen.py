@@ -15,7 +15,7 @@ from benchctl.analysis.advice import inactive_arms
 from benchctl.analysis.conditions.split import closed_levels, open_levels
 from benchctl.analysis.results import ALL_TASKS, Analysis, Interval, SpeedUp, Verdict
 from benchctl.reports import numbers
-from benchctl.reports.columns import Column, Table, Tone, arm_column, interval, numeric
+from benchctl.reports.columns import WHAT_AN_ARM_IS, Column, Table, Tone, arm_column, interval, numeric
 from benchctl.reports.conclusion import never_folded
 from benchctl.reports.tables.output import OUTPUT_TONE
 from benchctl.reports.tables.speed import SPEED_TONE
@@ -118,7 +118,7 @@ def first_screen(analysis: Analysis, most: int | None = MOST_ARMS) -> tuple[Tabl
 
 def _note(analysis: Analysis, rows: list[ScreenRow]) -> str:
     """What words and numbers of these rows mean, as far as they stand there."""
-    found = ["Arm: one setting of speculation; the baseline has none."]
+    found = [WHAT_AN_ARM_IS]
     again = [row.arm for row in analysis.second_cells if row.task == ALL_TASKS]
     if again:
         found.append(f"{listed(again)}: the baseline once more, so its distance from 1.00× is noise.")

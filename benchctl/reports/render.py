@@ -38,7 +38,8 @@ def render_html(run: RunData, analysis: Analysis, drawings: Sequence[Drawing]) -
     environment.filters |= {"table": page.html_table, "facts": page.html_facts, "prose": page.prose}
     environment.filters |= {"first_word": _first_word, "probabilities": output.probabilities}
     texts = page.scripts()
-    answers, manifest = whole_answers(run, analysis), run.manifest
+    manifest = run.manifest
+    answers = find_whole_answers(run, analysis, prompt_texts(manifest) if manifest else {})
     included = _within_budget(answers)
     methods = {row.interval.method for row in analysis.speedups if row.interval}
     view, folds = _view(run, analysis, drawings), page.folds(run, analysis, drawings)
@@ -65,11 +66,6 @@ def render_html(run: RunData, analysis: Analysis, drawings: Sequence[Drawing]) -
         script_hashes=Markup(page.hashes(texts)),  # noqa: S704 - base64
         data=Markup(page.plot_data(analysis)),  # noqa: S704 - JSON without `<`
     )
-
-
-def whole_answers(run: RunData, analysis: Analysis) -> list[PromptAnswers]:
-    """Every prompt with its answers; the texts of prompts as far as they are found."""
-    return find_whole_answers(run, analysis, prompt_texts(run.manifest) if run.manifest else {})
 
 
 def _within_budget(answers: list[PromptAnswers]) -> list[PromptAnswers]:

@@ -10,7 +10,7 @@ from benchctl.analysis.conditions.results import Dimension, Level, Quantiles
 from benchctl.analysis.conditions.split import TemperatureRow, temperature_rows
 from benchctl.analysis.results import Analysis, Interval
 from benchctl.reports import numbers
-from benchctl.reports.columns import Cell, Column, Table, arm_column, for_programs, interval, numeric
+from benchctl.reports.columns import WHAT_AN_ARM_IS, Cell, Column, Table, arm_column, for_programs, interval, numeric
 from benchctl.reports.tables.output import OUTPUT_TONE
 
 _QUANTILES = ("median", "p95", "p99", "p95_upper", "p99_upper")
@@ -86,7 +86,7 @@ def summary(analysis: Analysis, levels: Sequence[Level]) -> Table[Level]:
             ),
         ),
         levels,
-        note="Latency: median of a request, tok/s: all requests together, ×: over the baseline.",
+        note=f"{WHAT_AN_ARM_IS} Latency: median of a request, tok/s: all requests together, ×: over the baseline.",
     )
 
 
