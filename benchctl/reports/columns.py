@@ -181,7 +181,7 @@ class Table(Generic[Row]):
         return replace(self, rows=[row for row in self.rows if keep(row)], title=title or self.title)
 
 
-WHAT_AN_ARM_IS = "Arm: one setting of speculation; the baseline has none."
+WHAT_AN_ARM_IS = "Arm: a setting of speculation."
 """For the first table that names arms."""
 
 

@@ -48,7 +48,7 @@ def test_first_the_conclusion_then_why_then_how(run_data: RunData, analysis: Ana
     page = page_of(run_data, analysis)
     text = page.text
     assert [a["id"] for a in page.all("section")] == ["conclusion", "arms", "speed", "output", "warnings", "how"]
-    parts = ["pays here with 1 of 6 arms: ngram_simple, 1.12×", "Arm: one setting of speculation", "\nWhy, arm by arm"]
+    parts = ["pays here with 1 of 6 arms: ngram_simple, 1.12×", "Arm: a setting of speculation", "\nWhy, arm by arm"]
     places = [text.index(part) for part in parts]
     assert places == sorted(places)
     assert "Output: 5 identical, 1 undetermined." in text
@@ -164,7 +164,8 @@ def test_consistent_is_explained_where_it_stands(run_data: RunData, analysis: An
 
 def test_the_second_baseline_is_the_row_of_noise(run_data: RunData, analysis: Analysis) -> None:
     again = analysis.speedups[0].model_copy(update={"arm": "baseline-again", "pooled": 1.0371})
-    text = page_of(run_data, analysis.model_copy(update={"second_cells": [again]})).unfolded
+    compared = analysis.compared | {"baseline-again": analysis.compared["baseline"]}
+    text = page_of(run_data, analysis.model_copy(update={"second_cells": [again], "compared": compared})).unfolded
     assert "1.04×" in text and "baseline-again: the baseline once more" in text
 
 
