@@ -47,7 +47,7 @@ def verdict(run: RunData) -> tuple[Losslessness, Comparison]:
 def test_a_margin_within_the_noise_is_a_near_tie_and_never_lossless(forked: Forked) -> None:
     found, one = verdict(forked([*NOISY, fork_at(7, 7, [("decode", 1, 0.05), ("verify", 5, 0.2)])]))
     assert (found.verdict, one.outcome) == ("undetermined", "near-tie")
-    assert "each of them first where the target's own noise may have decided a near-tie" in found.reason
+    assert "each first at a near-tie that the target's own noise may have decided" in found.reason
     assert "not damage" not in found.reason
     assert one.fork is not None
     assert one.fork.margin == pytest.approx(0.05)

@@ -163,7 +163,6 @@ def test_every_shipped_recipe_loads_under_its_own_name(name: str) -> None:
     recipe = load_recipe(path)
     assert recipe.name == name
     assert recipe.description
-    assert isinstance(recipe.blocks, int) and recipe.blocks >= 3
     assert len(recipe.arms) >= 2
 
 

@@ -330,7 +330,7 @@ def test_an_arm_that_differs_from_its_baseline_is_lossy(runs: Runs, make_record:
     assert (arm(found, "spec").lossless_a, arm(found, "spec").lossless_b) == ("identical", "undetermined")
     judged = check_gate(Gate("lossy"), found)
     assert len(judged.failures) == 1
-    assert judged.failures[0].startswith("spec: undetermined. 1 of 4 prompts got a different answer")
+    assert judged.failures[0].startswith("spec: undetermined. 1 of 4 prompts got another answer")
 
 
 def test_an_arm_that_is_lossy_by_design_is_labelled_and_never_lossless(runs: Runs) -> None:
