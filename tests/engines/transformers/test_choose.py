@@ -71,6 +71,52 @@ def test_the_targets_distribution_is_kept(sampler: Sampler) -> None:
     assert abs(deviation(sampler, ours)) < 3.5
 
 
+def naive(sampler: Sampler, logits: Any, never: set[int]) -> Any:
+    """By sorting everything, a row at a time, in float64."""
+    rows = []
+    for row in logits.double():
+        scaled = row / sampler.temperature
+        scaled[list(never)] = -torch.inf
+        if sampler.top_k:
+            scaled[scaled < scaled.sort(descending=True).values[sampler.top_k - 1]] = -torch.inf
+        chances = scaled.softmax(-1)
+        ordered, ids = chances.sort(descending=True)
+        kept = 1 + int((ordered.cumsum(-1)[:-1] < sampler.top_p).sum())
+        chances[ids[kept:]] = 0
+        rows.append(chances / chances.sum())
+    return torch.stack(rows)
+
+
+@pytest.mark.parametrize("spread", [0.1, 3.0], ids=["flat", "peaked"])
+@pytest.mark.parametrize(
+    "sampler",
+    [Sampler(0.7), Sampler(0.7, top_k=40), Sampler(1.2, top_p=0.9), Sampler(0.9, top_k=300, top_p=0.8)],
+    ids=["plain", "top-k", "top-p", "both"],
+)
+def test_distributions_are_those_of_sorting_everything(sampler: Sampler, spread: float) -> None:
+    logits = torch.randn(3, 5000, generator=torch.Generator().manual_seed(1)) * spread
+    never = {int(logits[0].argmax()), 17}
+    found = sampler.chooser(never).probabilities(logits)
+    expected = naive(sampler, logits, never)
+    assert torch.equal(found > 0, expected > 0)
+    assert float((found - expected).abs().sum(-1).max()) < 1e-5
+    assert torch.equal(sampler.chooser(never).probabilities(logits[1]), found[1])
+
+
+def test_tokens_as_likely_as_the_last_of_top_k_are_all_in_it() -> None:
+    for vocabulary in (50, 5000):
+        flat = Sampler(1.0, top_k=3).chooser().probabilities(torch.zeros(1, vocabulary))
+        assert torch.equal(flat, torch.full((1, vocabulary), 1 / vocabulary))
+
+
+def test_the_last_token_with_a_weight_is_the_last_that_is_drawn() -> None:
+    chooser = Sampler(1.0).chooser()
+    weights = torch.tensor([0.0, 0.25, 0.0, 0.75, 0.0])
+    for uniform, token in ((0.0, 1), (0.2499, 1), (0.25, 3), (1 - 2**-53, 3), (1.0, 3)):
+        chooser._uniform = lambda uniform=uniform: uniform  # type: ignore[method-assign, misc]
+        assert chooser._draw(weights) == token
+
+
 @pytest.mark.parametrize("wrong", [from_p, too_often])
 def test_wrong_rules_are_caught(wrong: Verify) -> None:
     assert abs(deviation(Sampler(1.0), wrong)) > 5

@@ -12,6 +12,9 @@ from dataclasses import dataclass
 
 import torch
 
+_SHORTLIST = 128
+"""Tokens that are sorted first, beside those of top-k; more where they do not do."""
+
 
 @dataclass(frozen=True)
 class Sampler:
@@ -35,7 +38,7 @@ class Chooser:
         self.greedy = sampler.temperature == 0
         self.never = frozenset(never)
         self._never = torch.tensor(sorted(never))
-        # On the CPU whatever the device: the same seed then draws the same numbers everywhere.
+        # Uniform numbers alone are drawn on the CPU: the same seed then draws the same ones everywhere.
         self._generator = torch.Generator().manual_seed(sampler.seed)
 
     def first(self, logits: torch.Tensor) -> int:
@@ -65,34 +68,67 @@ class Chooser:
             while accepted < len(tokens) and tokens[accepted] == likeliest[accepted]:
                 accepted += 1
             return accepted, likeliest[accepted]
-        for place, token in enumerate(tokens):
-            p = self.probabilities(logits[place])
-            q = distributions[place]
-            if q is None:
-                q = torch.zeros_like(p)
-                q[token] = 1.0
-            if self._uniform() * float(q[token]) < float(p[token]):
-                continue
-            residual = (p - q).clamp_(min=0)
-            # Nothing is left only where p equals q up to rounding, and there p is what remains to draw from.
-            return place, self._draw(residual if float(residual.sum()) > 0 else p)
-        return len(tokens), self._draw(self.probabilities(logits[len(tokens)]))
+        p = self.probabilities(logits)
+        if not tokens:
+            return 0, self._draw(p[0])
+        drafted = torch.tensor(tokens, device=p.device)[:, None]
+        expected = p[: len(tokens)].gather(-1, drafted)[:, 0].tolist()
+        certain = p.new_ones(())
+        own = [certain if q is None else q[token].to(p) for q, token in zip(distributions, tokens, strict=True)]
+        drawn_with, accepted = torch.stack(own).tolist(), 0
+        while accepted < len(tokens) and self._uniform() * drawn_with[accepted] < expected[accepted]:
+            accepted += 1
+        if accepted == len(tokens):
+            return accepted, self._draw(p[accepted])
+        q = distributions[accepted]
+        if q is None:
+            q = torch.zeros_like(p[accepted]).index_fill_(-1, drafted[accepted], 1.0)
+        residual = (p[accepted] - q.to(p)).clamp_(min=0)
+        # Nothing is left only where p equals q up to rounding, and there p is what remains to draw from.
+        return accepted, self._draw(residual if float(residual.sum()) > 0 else p[accepted])
 
     def probabilities(self, logits: torch.Tensor) -> torch.Tensor:
-        """Return the distribution that is sampled from: temperature, then top-k, then top-p; float64, on the CPU."""
-        scaled = logits.detach().to("cpu", torch.float64) / self.sampler.temperature
+        """Return the distributions that are sampled from: temperature, then top-k, then top-p.
+
+        `[..., vocabulary]` to the same, in float32, on the device of the logits.
+        """
+        scaled = logits.detach().float() / self.sampler.temperature
         if len(self._never):
-            scaled[self._never] = -torch.inf
-        if 0 < self.sampler.top_k < scaled.shape[-1]:
-            least = scaled.topk(self.sampler.top_k).values[-1]
-            scaled = scaled.masked_fill(scaled < least, -torch.inf)
-        probabilities = scaled.softmax(-1)
-        if self.sampler.top_p < 1:
-            ordered, places = probabilities.sort(descending=True)
-            beyond = ordered.cumsum(-1) - ordered >= self.sampler.top_p
-            probabilities[places[beyond]] = 0.0
-            probabilities /= probabilities.sum()
-        return probabilities
+            scaled = scaled.index_fill(-1, self._never.to(scaled.device), -torch.inf)
+        top_p = self.sampler.top_p
+        if not self._limited(scaled) and top_p >= 1:
+            return scaled.softmax(-1)
+        chances, ids = self._shortlist(scaled)
+        if top_p < 1:
+            beyond = chances.cumsum(-1) - chances >= top_p
+            beyond[..., 0] = False
+            chances = chances.masked_fill(beyond, 0.0)
+            chances /= chances.sum(-1, keepdim=True)
+        return torch.zeros_like(scaled).scatter_(-1, ids, chances)
+
+    def _limited(self, scaled: torch.Tensor) -> bool:
+        return 0 < self.sampler.top_k < scaled.shape[-1]
+
+    def _shortlist(self, scaled: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the likeliest tokens' probabilities, descending, and their ids: so many that top-k and top-p take no
+        others. To sort a vocabulary takes longer than a small model's step.
+
+        With top-k the probabilities are those among its tokens; several that are as likely as its last are all in it.
+        """
+        vocabulary, top_k = scaled.shape[-1], self.sampler.top_k
+        size = _SHORTLIST + (top_k if self._limited(scaled) else 0)
+        while True:
+            values, ids = scaled.topk(min(size, vocabulary), dim=-1)
+            if self._limited(scaled):
+                values = values.masked_fill(values < values[..., top_k - 1 : top_k], -torch.inf)
+                complete = values[..., -1] == -torch.inf
+                chances = values.softmax(-1)
+            else:
+                chances = (values - scaled.logsumexp(-1, keepdim=True)).exp()
+                complete = chances.sum(-1) >= self.sampler.top_p
+            if size >= vocabulary or bool(complete.all()):
+                return chances, ids
+            size *= 8
 
     def _likeliest(self, logits: torch.Tensor) -> list[int]:
         if len(self._never):
@@ -101,7 +137,13 @@ class Chooser:
         return likeliest
 
     def _draw(self, weights: torch.Tensor) -> int:
-        return int(torch.multinomial(weights, 1, generator=self._generator))
+        """Return the token at which the sum of the weights passes a uniform share of all."""
+        # Metal has no float64.
+        reached = weights.cumsum(-1, dtype=torch.float32 if weights.device.type == "mps" else torch.float64)
+        whole = reached[-1:]
+        # Rounded up to the whole it would lie beyond the last token that has a weight.
+        at = torch.minimum(whole * self._uniform(), whole.nextafter(torch.zeros_like(whole)))
+        return int(torch.searchsorted(reached, at, right=True))
 
     def _uniform(self) -> float:
         return float(torch.rand((), dtype=torch.float64, generator=self._generator))
