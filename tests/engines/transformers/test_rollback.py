@@ -85,6 +85,25 @@ def test_a_snapshot_comes_back_bit_for_bit(decoder: Any) -> None:
             assert all(torch.equal(back[name], kept[name]) for name in kept)
 
 
+def test_what_was_read_since_is_there_again_after_a_while_at_an_older_snapshot(decoder: Any) -> None:
+    with torch.inference_mode():
+        state = State(decoder)
+        state.advance(PROMPT)
+        older = state.snapshot()
+        state.advance([8, 9, 10])
+        kept = tensors(state)
+        with state.rewound(older), without(decoder, frozenset({(1, "attention")})):
+            assert state.read == len(PROMPT)
+            for token in range(20, 120):
+                state.advance([token])
+        back = tensors(state)
+        assert state.read == len(PROMPT) + 3
+        assert all(torch.equal(back[name], kept[name]) for name in kept)
+        state.restore(older)
+        with pytest.raises(AssertionError, match="a later state"):
+            state._crop(len(PROMPT) + 3)
+
+
 @pytest.mark.parametrize("seed", range(2))
 def test_after_any_history_the_state_is_that_of_plain_decoding(decoder: Any, seed: int) -> None:
     right = plainly(decoder, TOKENS)

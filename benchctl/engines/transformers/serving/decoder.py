@@ -1,6 +1,6 @@
 """A causal language model taken apart into what self-speculation may leave out, and its memory of the tokens read.
 
-Keys and values grow by concatenation, so that older tensors stay as they were and going back is keeping a reference.
+Keys and values are appended to a buffer, so that what was read before stays as it was and going back is a length.
 Convolution and recurrent states are updated in place, so they are copied. Part of a verified draft is kept by restoring
 the recurrent states and having the recurrent modules alone read what they were given, as far as it was accepted: what
 enters a module at a position does not depend on what follows.
@@ -9,15 +9,21 @@ enters a module at a position does not depend on what follows.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any, Literal
 
 import torch
 from transformers import Cache, DynamicCache, PreTrainedModel
-from transformers.cache_utils import CacheLayerMixin, DynamicLayer, DynamicSlidingWindowLayer
+from transformers.cache_utils import (
+    CacheLayerMixin,
+    DynamicLayer,
+    DynamicSlidingWindowLayer,
+    LinearAttentionAndFullAttentionLayer,
+)
 
 from benchctl.engines.transformers.methods import ARCHITECTURES, Architecture, architecture_of
 
@@ -39,6 +45,51 @@ class Layer:
             return self.mlp
         module = self.whole if name == "layer" else getattr(self, name)
         return () if module is None else (module,)
+
+
+_ROOM = 64
+"""Tokens that a buffer of keys and values has room for beyond those that it must hold, or a 32nd of them."""
+
+
+class GrowingLayer(DynamicLayer):  # type: ignore[misc]
+    """Keys and values `[1, heads, tokens, width]` as views of buffers, which new ones are written into.
+
+    A shorter view is an older state. transformers' own layer copies everything with every token, and a reference to an
+    older state keeps all of that alive.
+    """
+
+    buffers: Mapping[str, torch.Tensor] = MappingProxyType({})
+
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: object, **keywords: object
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Append; return all keys and values."""
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+        before = self.get_seq_length()
+        after = before + key_states.shape[-2]
+        for name, new in (("keys", key_states), ("values", value_states)):
+            buffer = self.buffers.get(name)
+            if buffer is None or buffer.shape[-2] < after:
+                buffer = new.new_empty((*new.shape[:-2], after + max(_ROOM, after // 32), new.shape[-1]))
+                if before:
+                    buffer[..., :before, :] = getattr(self, name)
+                self.buffers = {**self.buffers, name: buffer}
+            buffer[..., before:after, :] = new
+            setattr(self, name, buffer[..., :after, :])
+        return self.keys, self.values
+
+
+class _GrowingParallelLayer(GrowingLayer, LinearAttentionAndFullAttentionLayer):  # type: ignore[misc]
+    """The same beside a recurrent state."""
+
+
+def _growing(layer: CacheLayerMixin) -> CacheLayerMixin:
+    """Return what to keep a layer's tokens in. Where attention sees a window of the last tokens alone, it keeps those
+    before, too: a rollback needs them, and the mask hides them."""
+    if type(layer) is LinearAttentionAndFullAttentionLayer:
+        return _GrowingParallelLayer(number_of_states=layer.number_of_states)
+    return GrowingLayer() if type(layer) in (DynamicLayer, DynamicSlidingWindowLayer) else layer
 
 
 class UnknownArchitectureError(ValueError):
@@ -101,13 +152,9 @@ class Decoder:
         return answer.logits[0, -keep:]
 
     def empty_cache(self) -> DynamicCache:
-        """Return a cache without tokens.
-
-        Where attention sees a window of the last tokens alone, the cache keeps those before, too: a rollback needs
-        them. The mask hides them.
-        """
+        """Return a cache without tokens."""
         cache = DynamicCache(config=self.model.config)
-        cache.layers = [DynamicLayer() if type(layer) is DynamicSlidingWindowLayer else layer for layer in cache.layers]
+        cache.layers = [_growing(layer) for layer in cache.layers]
         return cache
 
     def window(self, number: int) -> int | None:
@@ -122,11 +169,16 @@ class Decoder:
     def _keeps_keys_and_values_alone(self) -> bool:
         if self.model._is_stateful or "past_key_values" not in self._takes:
             return False
-        return all(type(layer) is DynamicLayer for layer in self.empty_cache().layers)
+        return all(type(layer) is GrowingLayer for layer in self.empty_cache().layers)
 
 
 Parts = frozenset[tuple[int, Part]]
 """What is left out: layer numbers from 0, and parts."""
+
+
+def named(parts: Parts) -> list[str]:
+    """Return parts as they are reported: `3.attention`, in order."""
+    return [f"{layer}.{part}" for layer, part in sorted(parts)]
 
 
 def _no_attention(hidden_states: torch.Tensor, *_: object, **__: object) -> tuple[torch.Tensor, None]:
@@ -171,10 +223,9 @@ _STATES = ("conv_states", "recurrent_states")
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A state to go back to."""
+    """A state to go back to: a length, and copies of what is not kept by length."""
 
     read: int
-    keys_values: tuple[tuple[torch.Tensor, torch.Tensor] | None, ...]
     copies: tuple[dict[tuple[str, int], Any] | None, ...]
 
 
@@ -199,17 +250,32 @@ class State:
         layers = self.cache.layers
         return Snapshot(
             self.read,
-            tuple((layer.keys, layer.values) if hasattr(layer, "keys") else None for layer in layers),
             tuple(_copies(layer) if hasattr(layer, "conv_states") else None for layer in layers),
         )
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Go back to a snapshot, bit for bit; it may be restored again."""
-        self.read = snapshot.read
-        for layer, pair in zip(self.cache.layers, snapshot.keys_values, strict=True):
-            if pair is not None:
-                layer.keys, layer.values = pair
+        """Go back to a snapshot, bit for bit. It may be restored again, but nothing later may be: see `rewound`."""
+        self._crop(snapshot.read)
         self._restore_recurrent(snapshot)
+
+    @contextmanager
+    def rewound(self, snapshot: Snapshot) -> Iterator[None]:
+        """Be at an older snapshot for a while, and read other tokens there; afterwards all is as it was."""
+        now = self.snapshot()
+        later = [
+            (layer, layer.keys[..., snapshot.read :, :].clone(), layer.values[..., snapshot.read :, :].clone())
+            for layer in self.cache.layers
+            if _holds_tokens(layer)
+        ]
+        self.restore(snapshot)
+        try:
+            yield
+        finally:
+            self._crop(snapshot.read)
+            for layer, keys, values in later:
+                layer.update(keys, values)
+            self.read = now.read
+            self._restore_recurrent(now)
 
     def verify(self, tokens: Sequence[int]) -> torch.Tensor:
         """Read tokens in a single pass, ready to keep some of them alone; logits after each, `[tokens, vocabulary]`."""
@@ -221,10 +287,7 @@ class State:
         surplus = self.read - snapshot.read - tokens
         if surplus == 0:
             return
-        for layer, pair in zip(self.cache.layers, snapshot.keys_values, strict=True):
-            if pair is not None:
-                layer.keys, layer.values = layer.keys[..., :-surplus, :], layer.values[..., :-surplus, :]
-        self.read -= surplus
+        self._crop(self.read - surplus)
         self._restore_recurrent(snapshot)
         for module, inputs, rest in self._inputs:
             module.forward(hidden_states=inputs[:, :tokens], **rest)
@@ -232,12 +295,20 @@ class State:
     def tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Yield every tensor of the state by name."""
         for number, layer in enumerate(self.cache.layers):
-            if hasattr(layer, "keys") and layer.keys is not None:
+            if _holds_tokens(layer):
                 yield f"{number}.keys", layer.keys
                 yield f"{number}.values", layer.values
             for (name, place), tensor in (_copies(layer) if hasattr(layer, "conv_states") else {}).items():
                 if isinstance(tensor, torch.Tensor):
                     yield f"{number}.{name}.{place}", tensor
+
+    def _crop(self, read: int) -> None:
+        """Forget the keys and values after so many tokens."""
+        for layer in self.cache.layers:
+            if _holds_tokens(layer):
+                assert layer.keys.shape[-2] >= read, "a later state is not kept; see `rewound`"
+                layer.keys, layer.values = layer.keys[..., :read, :], layer.values[..., :read, :]
+        self.read = read
 
     def _restore_recurrent(self, snapshot: Snapshot) -> None:
         for layer, copies in zip(self.cache.layers, snapshot.copies, strict=True):
@@ -269,6 +340,10 @@ class State:
             return read
 
         return noted
+
+
+def _holds_tokens(layer: CacheLayerMixin) -> bool:
+    return getattr(layer, "keys", None) is not None
 
 
 def _copies(layer: CacheLayerMixin) -> dict[tuple[str, int], Any]:

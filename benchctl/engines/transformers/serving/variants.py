@@ -2,12 +2,13 @@
 
 Every part is called as its own layer calls it, the layer's other parts silent, so that norms and multipliers are the
 model's own. Attention and MLP read all variants in a row, a mask keeping each variant to itself, so that the keys and
-values of the past are not copied; recurrent parts read them as a batch, or singly where they mix up a batch. The
-state is as it was afterwards, to the very tensors.
+values of the past are there once, beside the layer's own for as long as it reads; recurrent parts read them as a batch,
+or singly where they mix up a batch. The state is as it was afterwards, to the very tensors.
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -119,25 +120,29 @@ class Variants:
     @contextmanager
     def _placed(self, numbers: Sequence[int], variants: int) -> Iterator[None]:
         """Have the caches of some layers hold the anchor, recurrent states once a variant."""
-        layers = [(self._cache.layers[number], number) for number in numbers]
-        known = [_references(layer) for layer, _ in layers]
+        known = {number: self._cache.layers[number] for number in numbers}
         try:
-            for layer, number in layers:
-                pair, copies = self._anchor.keys_values[number], self._anchor.copies[number]
-                if pair is not None:
-                    layer.keys, layer.values = pair
-                for (name, place), value in (copies or {}).items():
-                    state = value
-                    if isinstance(value, torch.Tensor):
-                        state = value.expand(variants, *value.shape[1:]).clone()
-                    getattr(layer, name)[place] = state
+            for number, layer in known.items():
+                self._cache.layers[number] = _at(self._anchor, number, layer, variants)
             yield
         finally:
-            for (layer, _), (pair, states) in zip(layers, known, strict=True):
-                if pair is not None:
-                    layer.keys, layer.values = pair
-                for name, value in states.items():
-                    setattr(layer, name, value)
+            for number, layer in known.items():
+                self._cache.layers[number] = layer
+
+
+def _at(anchor: Snapshot, number: int, layer: CacheLayerMixin, variants: int) -> CacheLayerMixin:
+    """Return a layer's cache as it was at the anchor, beside the real one: what is read with it is kept elsewhere."""
+    beside = copy.copy(layer)
+    if getattr(layer, "keys", None) is not None:
+        beside.keys, beside.values = layer.keys[..., : anchor.read, :], layer.values[..., : anchor.read, :]
+        beside.buffers = {}
+    for name in _STATES:
+        if hasattr(layer, name):
+            setattr(beside, name, dict(getattr(layer, name)))
+    for (name, place), value in (anchor.copies[number] or {}).items():
+        held = value.expand(variants, *value.shape[1:]).clone() if isinstance(value, torch.Tensor) else value
+        getattr(beside, name)[place] = held
+    return beside
 
 
 def logits_of(decoder: Decoder, hidden: torch.Tensor) -> torch.Tensor:
@@ -162,11 +167,6 @@ def _only(decoder: Decoder, first: Callable[..., object]) -> Iterator[None]:
             yield
     finally:
         del whole.forward
-
-
-def _references(layer: CacheLayerMixin) -> tuple[tuple[Any, Any] | None, dict[str, dict[int, Any]]]:
-    pair = (layer.keys, layer.values) if hasattr(layer, "keys") else None
-    return pair, {name: dict(getattr(layer, name)) for name in _STATES if hasattr(layer, name)}
 
 
 @dataclass(frozen=True)

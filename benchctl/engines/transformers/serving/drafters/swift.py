@@ -80,15 +80,14 @@ class SelfSwift(SelfDrafter):
         return super().draft(current)
 
     def _try(self, current: Round, anchor: Snapshot, tokens: list[int]) -> None:
-        before = current.state.snapshot()
         self._tries_left -= 1
-        now = self._score(current, anchor, tokens, self.left_out)
         places = (
             self._propose() if self._bayes and len(self._scores) % self._bayes == self._bayes - 1 else self._random()
         )
         rival = self._parts(places)
-        score = self._score(current, anchor, tokens, rival)
-        current.state.restore(before)
+        with current.state.rewound(anchor):
+            now = self._score(current, anchor, tokens, self.left_out)
+            score = self._score(current, anchor, tokens, rival)
         self._tried.append([float(place in places) for place in range(len(self._items))])
         self._scores.append(score)
         self._since_better = 0 if score > now else self._since_better + 1

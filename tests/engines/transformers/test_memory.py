@@ -1,0 +1,37 @@
+"""No method keeps more than plain decoding does: keys and values are kept once, by length."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+from benchctl.engines.transformers.methods import METHODS
+from benchctl.engines.transformers.serving.answering import Speculation, make_drafter
+from benchctl.engines.transformers.serving.decoder import Decoder
+from benchmarks.self_speculation_memory import alive, keys_and_values
+from tests.engines.transformers.tiny_models import loaded
+
+pytestmark = pytest.mark.torch
+CONTEXT, TOKENS = 1500, 24
+OPTIONS: dict[str, dict[str, Any]] = {
+    "self-swift": {"window": 4},
+    "self-knapspec": {"window": 4, "interval": 2},
+    "self-skip": {"layers": [1, 2]},
+    "self-draft-verify": {"layers": [1, 2]},
+}
+
+
+def test_between_rounds_no_method_keeps_more_than_a_tenth_beside_plain_decoding() -> None:
+    target = loaded("qwen2", max_position_embeddings=2048)
+    decoder = Decoder(target.model)
+    prompt = [number % 250 for number in range(CONTEXT)]
+    plain = alive(target, prompt, TOKENS, None)
+    needed = keys_and_values(target, CONTEXT + TOKENS)
+    assert needed <= plain["between"] < 1.1 * needed
+    for name, method in METHODS.items():
+        if "attention" in method.kinds and not method.assisted:
+            way = make_drafter(decoder, Speculation(name, 4, OPTIONS.get(name, {})), target)
+            assert alive(target, prompt, TOKENS, way)["between"] <= 1.1 * plain["between"], name
