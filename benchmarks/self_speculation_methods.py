@@ -22,7 +22,7 @@ from benchctl.engines.transformers.methods import METHODS
 from benchctl.engines.transformers.serving.answering import Answer, Speculation, ToDepth, make_drafter
 from benchctl.engines.transformers.serving.choose import Sampler
 from benchctl.engines.transformers.serving.decode import Step, Task
-from benchctl.engines.transformers.serving.decoder import Decoder
+from benchctl.engines.transformers.serving.decoder import Decoder, State
 from benchctl.engines.transformers.serving.drafters.knapspec import Latencies, measure_latencies
 from benchctl.engines.transformers.serving.drafters.self_drafter import SelfDrafter
 from benchctl.engines.transformers.serving.loading import Loaded, load
@@ -67,9 +67,14 @@ def measure(name: str, folder: Path, tokens: int) -> list[dict[str, Any]]:
     for prompt in (short, (short * 200)[:1024] + short):
         plain, alone = answered(loaded, decoder, prompt, tokens, None)
         step = plain.clock.seconds["plain"] / (tokens - 1)
+        with torch.inference_mode():
+            state = State(decoder)
+            state.advance(prompt)
+            latencies.cover(state)
         single = latencies.verify(1, len(prompt))
         for method, known in METHODS.items():
-            if known.assisted or decoder.architecture.kind not in known.kinds:
+            listed = known.options is None or "layers" in known.options
+            if known.assisted or listed or decoder.architecture.kind not in known.kinds:
                 continue
             way = make_drafter(decoder, Speculation(method, DEPTH, OPTIONS.get(method, {})), loaded)
             assert isinstance(way, ToDepth)

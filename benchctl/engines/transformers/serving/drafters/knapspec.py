@@ -10,8 +10,9 @@ tokens most like the whole model's; ways below `cosine` are pruned. Of the sets 
 with a the share of the window's tokens at which the set's token is the whole model's. A draft ends early after a
 token below `confidence`. Where the paper does not specify it, or where this differs:
 
-- c and v are seconds measured when the model is loaded (`latencies`). v is the pass over k + 1 tokens; the paper takes
-  that of one, which on a CPU is several times too cheap. c holds the output layer, too.
+- c and v are measured seconds (`latencies`): at a short context when the model is loaded, at a longer one as soon as a
+  search finds the answer there. v is the pass over k + 1 tokens; the paper takes that of one, which on a CPU is several
+  times too cheap. c holds the output layer, too.
 - weights are whole numbers of the cheapest item's time, at least 1, and so coarse that there are at most `budgets`; the
   tokens per time are those of the exact latencies. Budgets end at half of the time that all items take.
 - a is (hits + 1/2) / (window + 1): eight hits of eight do not prove that it never fails.
@@ -25,8 +26,9 @@ from __future__ import annotations
 import dataclasses
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -36,70 +38,100 @@ from benchctl.engines.transformers.serving.decoder import Decoder, Part, Parts, 
 from benchctl.engines.transformers.serving.drafters.self_drafter import Options, SelfDrafter, UnsuitableError, Window
 from benchctl.engines.transformers.serving.variants import Choice, Item, Variants, inner_items, items_of, search
 
-_SHORT, _LONG = 32, 1024
+_SHORT = 32
 _REPEATS = 3
 """The fastest counts: what disturbs a measurement makes it longer."""
+_BEYOND = 1.25
+"""So many times the longest context that was measured are extrapolated to, no more."""
+
+
+@dataclass(frozen=True)
+class Timed:
+    """Seconds at a context."""
+
+    context: int
+    parts: Mapping[Part, float]
+    """Of a part in a layer, mean over the layers."""
+    rest: float
+    """Of a decode step beside its parts: embedding, norms, output."""
+    passes: Mapping[int, float]
+    """By the tokens that are read at once."""
 
 
 @dataclass(frozen=True)
 class Latencies:
-    """Seconds."""
+    """Seconds at any context: between two that were measured, interpolated."""
 
-    parts: Mapping[Part, tuple[float, float]]
-    """Of a part in a layer, mean over the layers: without context, and more for every token of it."""
-    rest: float
-    """Of a decode step beside its parts: embedding, norms, output."""
-    passes: Sequence[tuple[int, float]]
-    """Tokens read at once, and how long that takes at a short context; ascending."""
-    attentions: int
-    """How many layers attend."""
+    points: list[Timed]
+    """Ascending by context; the first has a pass of every width that another has."""
+
+    def cover(self, state: State) -> None:
+        """Measure at a state's context, where that is far beyond the longest one so far; the state stays as it is."""
+        if state.read > _BEYOND * self.points[-1].context:
+            widths = self.points[0].passes
+            self.points.append(_timed(state, {min(widths), max(widths)}))
+
+    @property
+    def rest(self) -> float:
+        """What a decode step takes beside its parts."""
+        return min(point.rest for point in self.points)
 
     def part(self, part: Part, context: int) -> float:
-        """Return what a part costs a step that follows `context` tokens."""
-        fixed, growing = self.parts[part]
-        return fixed + growing * context
+        """Return what a part costs a step that follows `context` tokens; only attention depends on them."""
+        seconds = [(point.context, point.parts[part]) for point in self.points]
+        return _along(seconds, context) if part == "attention" else min(second for _, second in seconds)
 
     def verify(self, tokens: int, context: int) -> float:
-        """Return what a pass over so many tokens costs: interpolated, beyond the widest in proportion to the last two.
+        """Return what a pass over so many tokens costs; beyond the widest in proportion to the last two."""
+        short = self.points[0].passes
+        growth = [
+            (point.context, _along([(width, spent - short[width]) for width, spent in point.passes.items()], tokens))
+            for point in self.points
+        ]
+        return _along(list(short.items()), tokens) + _along(growth, context)
 
-        Keys and values are read once a pass, however many tokens attend to them.
-        """
-        widths = [width for width, _ in self.passes]
-        at = min(max(bisect_left(widths, tokens), 1), len(widths) - 1)
-        (low, fast), (high, slow) = self.passes[at - 1], self.passes[at]
-        short = fast + (slow - fast) * (tokens - low) / (high - low)
-        return short + self.attentions * self.parts["attention"][1] * max(0, context - _SHORT)
+    def to_json(self) -> list[dict[str, Any]]:
+        """Return milliseconds by part and by width at each context, as plain data."""
+        return [
+            {
+                "context": point.context,
+                "parts_ms": {part: round(1e3 * seconds, 4) for part, seconds in point.parts.items()},
+                "rest_ms": round(1e3 * point.rest, 4),
+                "passes_ms": {str(width): round(1e3 * seconds, 3) for width, seconds in point.passes.items()},
+            }
+            for point in self.points
+        ]
 
-    def to_json(self) -> dict[str, Any]:
-        """Return milliseconds by part (fixed, and for every 1,000 tokens of context) and by width, as plain data."""
-        return {
-            "parts_ms": {
-                part: [round(1e3 * fixed, 4), round(1e6 * more, 4)] for part, (fixed, more) in self.parts.items()
-            },
-            "rest_ms": round(1e3 * self.rest, 4),
-            "passes_ms": {str(width): round(1e3 * seconds, 3) for width, seconds in self.passes},
-        }
+
+def _along(points: Sequence[tuple[int, float]], at: int) -> float:
+    """Return the value at a place between points, or beyond the last two; none is less than at a place before.
+
+    More context and more tokens never cost less: where they seem to, something else was running.
+    """
+    if len(points) == 1:
+        return points[0][1]
+    places = [place for place, _ in points]
+    values = list(accumulate((value for _, value in points), max))
+    after = min(max(bisect_left(places, at), 1), len(places) - 1)
+    slope = (values[after] - values[after - 1]) / (places[after] - places[after - 1])
+    return values[after] + slope * (max(at, places[0]) - places[after])
 
 
 def measure_latencies(decoder: Decoder, widest: int) -> Latencies:
-    """Time steps at a short and a long context, and passes of up to `widest` tokens."""
+    """Time steps and passes of up to `widest` tokens at a short context."""
     with torch.inference_mode():
         state = State(decoder)
         state.advance([1] * _SHORT)
-        widths = sorted({1, 2, *(width for width in (4, 8, 16) if width < widest), max(2, widest)})
-        passes = [(width, _fastest_pass(state, width)) for width in widths]
-        short, whole = _parts(state)
-        _lengthen(state, _LONG)
-        long, _ = _parts(state)
-    parts: dict[Part, tuple[float, float]] = {}
-    counts = {part: sum(bool(layer.modules(part)) for layer in decoder.layers) for part in short}
-    for part, seconds in short.items():
-        growing = max(0.0, long[part] - seconds) / (_LONG - _SHORT) if part == "attention" else 0.0
-        parts[part] = ((seconds - growing * _SHORT) / counts[part], growing / counts[part])
-    monotonic = [passes[0]]
-    for width, seconds in passes[1:]:
-        monotonic.append((width, max(seconds, monotonic[-1][1])))
-    return Latencies(parts, max(0.0, whole - sum(short.values())), monotonic, counts["attention"])
+        return Latencies([_timed(state, {1, 2, *(width for width in (4, 8, 16) if width < widest), max(2, widest)})])
+
+
+def _timed(state: State, widths: Collection[int]) -> Timed:
+    passes = {width: _fastest_pass(state, width) for width in sorted(widths)}
+    parts, whole = _parts(state)
+    layers = state.decoder.layers
+    counts = {part: sum(bool(layer.modules(part)) for layer in layers) for part in parts}
+    rest = max(0.0, whole - sum(parts.values()))
+    return Timed(state.read, {part: seconds / counts[part] for part, seconds in parts.items()}, rest, passes)
 
 
 def _fastest_pass(state: State, width: int) -> float:
@@ -147,16 +179,6 @@ def _parts(state: State) -> tuple[dict[Part, float], float]:
             handle.remove()
     whole, parts = min(found[1:], key=lambda step: step[0])
     return parts, whole
-
-
-def _lengthen(state: State, length: int) -> None:
-    """Have the state hold so many tokens."""
-    for layer in state.cache.layers:
-        if getattr(layer, "keys", None) is not None:
-            times = -(-length // layer.keys.shape[-2])
-            layer.keys = layer.keys.repeat(1, 1, times, 1)[..., :length, :]
-            layer.values = layer.values.repeat(1, 1, times, 1)[..., :length, :]
-    state.read = length
 
 
 INTERVAL, WINDOW, BUDGETS, COSINE, CONFIDENCE = 64, 8, 16, 0.5, 0.7
@@ -221,6 +243,7 @@ class SelfKnapspec(SelfDrafter):
         """Search, where that is due, and draft."""
         self._window.follow(current.state)
         if self._until_search <= 0 and (window := self._window.tokens(current)) is not None:
+            self.latencies.cover(current.state)
             variants = Variants(self.decoder, current.state, *window)
             self._choose(variants, current.state.read, current.deepest)
             self._until_search = self._interval
