@@ -8,7 +8,8 @@ import pytest
 
 from benchctl.engines.sglang.adapter import OPTIONS as SGLANG
 from benchctl.engines.sglang.adapter import SglangSpec
-from benchctl.engines.transformers.methods import METHODS
+from benchctl.engines.transformers.methods import METHODS, Method, Option
+from benchctl.engines.transformers.speculation import recipe_problems
 from benchctl.engines.vllm.adapter import VllmSpec
 from benchctl.errors import UsageError
 from benchctl.offers import load
@@ -20,6 +21,7 @@ from benchctl.recipes.trust import Finding, find_openings, refuse
 from tests.engines.cells import arm_of, recipe_of
 
 SPEC = {"sglang": SglangSpec(kind="sglang"), "vllm": VllmSpec(kind="vllm")}
+OTHERS = Method("other:Drafter", options=None)
 OPENING = sorted(name for name in {*SGLANG.opens, *SGLANG.reads} if name.startswith("speculative-") or "uno" in name)
 
 
@@ -80,7 +82,7 @@ def test_what_only_tunes_passes(kind: str, key: str, value: object) -> None:
     assert [str(finding) for finding in found_of(kind, key, value)] == []
 
 
-def test_every_engine_with_options_resolves_them() -> None:
+def test_every_engine_with_options_resolves_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """One that takes text among its options says which arguments they become; the others take none, or numbers."""
     for kind, adapter in registered().adapters.items():
         if adapter.speculation_arguments is not None:
@@ -89,7 +91,13 @@ def test_every_engine_with_options_resolves_them() -> None:
             assert [word.replace("_", "-").rpartition(".")[2].lstrip("-") for word in written] == ["a-b", "c"], kind
         elif adapter.own_methods:
             assert kind == "transformers"
-    assert {option.of for method in METHODS.values() for option in method.options.values()} <= {int, float, bool}
+    known = [method.options for method in METHODS.values()]
+    assert {option.of for options in known for option in (options or {}).values()} <= {int, float, bool, list}
+    assert Option(list).problem(["/etc/passwd"]) is not None
+    written = Speculation(type="self-other", max=4, options={"file": "/etc/passwd", "number": 1})
+    monkeypatch.setattr("benchctl.engines.transformers.speculation.registered", lambda: {"self-other": OTHERS})
+    (problem,) = recipe_problems(written)
+    assert problem.startswith("options.file")
 
 
 @pytest.mark.parametrize("engine", ["kind: llama.cpp", "kind: openai, url: 'http://127.0.0.1:9/v1'"])

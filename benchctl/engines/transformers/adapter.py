@@ -19,6 +19,9 @@ class TransformersSpec(LaunchedEngineSpec):
 
     kind: Literal["transformers"] = Field(description="Hugging Face transformers: self-speculation and its reference.")
     dtype: Dtype = Field(default="auto", description="Precision of the weights; auto: the model's own.")
+    trace: bool = Field(
+        default=False, description="Write what every round did beside each engine log: `*.rounds.jsonl`."
+    )
     remote_code: bool = Field(default=False, description="Run code that the model's folder brings. It can do anything.")
 
 

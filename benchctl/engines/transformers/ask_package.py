@@ -25,11 +25,14 @@ def main() -> None:
         devices.append("cuda")
     if torch.backends.mps.is_available():
         devices.append("metal")
+    # The group is that of `methods.py`, which this script cannot import.
+    drafters = [entry for entry in importlib.metadata.entry_points(group="benchctl.drafters") if entry.dist is not None]
+    names = dict.fromkeys(("torch", "transformers", "tokenizers", "safetensors", "numpy"))
+    names |= dict.fromkeys(entry.dist.name for entry in drafters if entry.dist is not None)
     facts = {
         "python": sys.version.split()[0],
-        "distributions": {
-            name: _distribution(name) for name in ("torch", "transformers", "tokenizers", "safetensors", "numpy")
-        },
+        "distributions": {name: _distribution(name) for name in names},
+        "drafters": sorted({entry.name for entry in drafters}),
         "devices": devices,
         "accelerator": torch.cuda.get_device_name() if "cuda" in devices else None,
         "threads": torch.get_num_threads(),

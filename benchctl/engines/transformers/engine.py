@@ -20,7 +20,7 @@ from benchctl.engines.common.values import count_in, id_of, logprob_of
 from benchctl.engines.common.wire import protocol_error
 from benchctl.engines.transformers.adapter import ADAPTER, TransformersSpec
 from benchctl.engines.transformers.find import SETTINGS, Probe, find_python, probe_python
-from benchctl.engines.transformers.methods import METHODS, method_of
+from benchctl.engines.transformers.methods import METHODS, method_of, registered
 from benchctl.engines.transformers.server import TransformersServer, command_line
 from benchctl.engines.transformers.serving import KEY_VARIABLE
 from benchctl.engines.transformers.speculation import model_problems, speculation_problems, worth_trying
@@ -63,12 +63,19 @@ class TransformersEngine(LaunchedEngine[TransformersSpec]):
             if arm.overlapping:
                 here.append("transformers answers one request at a time: leave `concurrency` at 1, and no `rate`.")
             if arm.speculation is not None:
-                here += speculation_problems(arm.speculation, models)
+                here += speculation_problems(arm.speculation, models) or self._lacking(arm.speculation)
             problems += [f"arm {arm.name}: {text}" for text in here]
         self._refuse(problems)
         if spec.remote_code:
             return ["engine.remote_code is on: code from the model's folder runs on this machine."]
         return []
+
+    def _lacking(self, speculation: Speculation) -> list[str]:
+        """Return what the server's Python lacks of what this one knows: another package's drafter."""
+        (name,) = speculation.types
+        if method_of(name) in METHODS or name in self._probe.drafters:
+            return []
+        return [f"{name}: the package that brings it is not installed in {self._probe.python}, which runs the server."]
 
     def search_space(self, models: ResolvedPair) -> Sequence[Speculation]:
         """Return the settings worth trying; see `benchctl.engines.base.TunableEngine`."""
@@ -83,7 +90,8 @@ class TransformersEngine(LaunchedEngine[TransformersSpec]):
     def start(self, launch: Launch, log_path: Path) -> TransformersServer:
         """Start the server and wait until it is healthy. Raises EngineError (`launch`, `health`)."""
         access, port = make_access(by_socket=True), free_port()
-        argv = [str(port) if argument == "{port}" else argument for argument in launch.argv]
+        places = {"{port}": str(port), "{trace}": str(log_path.with_suffix(".rounds.jsonl"))}
+        argv = [places.get(argument, argument) for argument in launch.argv]
         if access.socket_path is not None:
             place = argv.index("--port")
             argv[place : place + 2] = ["--socket", str(access.socket_path)]
@@ -101,7 +109,7 @@ class TransformersEngine(LaunchedEngine[TransformersSpec]):
     def incomparable(self, arm: Arm) -> str | None:
         """Return why an arm's draft cannot be read beside the target; see `benchctl.engines.base.ComparingEngine`."""
         name = method_of(arm.speculation.types[0]) if arm.speculation is not None else ""
-        method = METHODS.get(name)
+        method = registered().get(name)
         if method is not None and method.searches:
             return "it chooses what it leaves out as it goes on, so there is no single draft to compare; run it"
         if name == "assisted" or (method is not None and not method.assisted):

@@ -22,7 +22,7 @@ from benchctl.engines.common.process import engine_environment
 from benchctl.engines.common.programs import FoundBinary, named_python, which
 from benchctl.engines.common.python_environment import PythonEnvironment, Question
 from benchctl.engines.registry import FoundEngine, Installed, InstallOptions, Report
-from benchctl.engines.transformers.methods import METHODS
+from benchctl.engines.transformers.methods import METHODS, registered
 from benchctl.errors import BenchctlError, EngineError, UsageError
 from benchctl.paths import cache_folder
 
@@ -75,7 +75,7 @@ def inventory() -> list[FoundEngine]:
             str(python.path),
             runs=number == 0,
             version=_version(python),
-            speculation_types=tuple(METHODS),
+            speculation_types=tuple(registered()),
         )
         for number, python in enumerate(found)
     ]
@@ -181,6 +181,8 @@ class Probe:
     python: Path
     devices: tuple[str, ...]
     """By the names of recipes."""
+    drafters: tuple[str, ...] = ()
+    """Types that other packages of this Python register."""
 
 
 def probe_python(found: FoundBinary, added: Mapping[str, str] = MappingProxyType({})) -> Probe:
@@ -191,7 +193,7 @@ def probe_python(found: FoundBinary, added: Mapping[str, str] = MappingProxyType
     try:
         versions = {name: str(package["version"]) for name, package in facts["distributions"].items()}
         records = {name: package["record_sha256"] for name, package in facts["distributions"].items()}
-        devices = tuple(map(str, facts["devices"]))
+        devices, drafters = (tuple(map(str, facts[name])) for name in ("devices", "drafters"))
         version = f"transformers {versions['transformers']}, torch {versions['torch']}"
     except (KeyError, TypeError, AttributeError) as error:
         raise _unusable(found.path, f"it does not report {error}", ()) from None
@@ -204,7 +206,7 @@ def probe_python(found: FoundBinary, added: Mapping[str, str] = MappingProxyType
         version=version,
         build=versions["transformers"],
         commit=None,
-        speculation_types=tuple(METHODS),
+        speculation_types=(*METHODS, *drafters),
         request_fields=frozenset({"tools", "chat_template_kwargs"}),
         details={
             "python": facts.get("python"),
@@ -215,7 +217,7 @@ def probe_python(found: FoundBinary, added: Mapping[str, str] = MappingProxyType
             "siblings": {name: value for name, value in records.items() if value},
         },
     )
-    return Probe(capabilities, found.path, devices)
+    return Probe(capabilities, found.path, devices, drafters)
 
 
 def _server_sha256() -> str:

@@ -1,13 +1,15 @@
 """The speculation types that the server has: for which architectures, with which options, and where each is.
 
-Another is a file beside the others in `serving/drafters` and an entry here. Imports nothing heavy: recipes are
-checked against this table before anything is loaded.
+Another is a file beside the others in `serving/drafters` and an entry here, or a package of its own that registers an
+entry point. Imports nothing heavy: recipes are checked against this table before anything is loaded.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
+from importlib.metadata import entry_points
 from typing import Literal
 
 Kind = Literal["parallel", "sequential", "attention", "whole"]
@@ -60,21 +62,27 @@ def architecture_of(model_type: str) -> Architecture:
 
 @dataclass(frozen=True)
 class Option:
-    """A setting of a method: a number between bounds, or where `of` is bool a switch."""
+    """A setting of a method: a number between bounds, where `of` is bool a switch, where it is list whole numbers."""
 
-    of: type[int] | type[float] | type[bool]
+    of: type[int] | type[float] | type[bool] | type[list[int]]
     low: float = 0
     high: float = 1
     """Bounds, both allowed."""
 
     def problem(self, value: object) -> str | None:
         """Return what is wrong with a value, as the rest of a sentence."""
+        bounds = f"from {self.low:g} to {self.high:g}"
         if self.of is bool:
             return None if isinstance(value, bool) else "is true or false"
-        fits = not isinstance(value, bool) and isinstance(value, int if self.of is int else (int, float))
-        if fits and self.low <= value <= self.high:  # type: ignore[operator]
+        if self.of is list:
+            fits = isinstance(value, list) and bool(value) and all(self._fits(number, int) for number in value)
+            return None if fits else f"is a list of whole numbers {bounds}"
+        if self._fits(value, int if self.of is int else (int, float)):
             return None
-        return f"is {'a whole number' if self.of is int else 'a number'} from {self.low:g} to {self.high:g}"
+        return f"is {'a whole number' if self.of is int else 'a number'} {bounds}"
+
+    def _fits(self, value: object, kinds: type | tuple[type, ...]) -> bool:
+        return not isinstance(value, bool) and isinstance(value, kinds) and self.low <= value <= self.high  # type: ignore[operator]
 
 
 @dataclass(frozen=True)
@@ -86,7 +94,8 @@ class Method:
     kinds: frozenset[Kind] = _ALL
     lacking: str = ""
     """What the architectures of other kinds lack, as the end of a sentence."""
-    options: Mapping[str, Option] = field(default_factory=dict)
+    options: Mapping[str, Option] | None = field(default_factory=dict)
+    """`None`: any, of numbers."""
     assisted: bool = False
     """Whether transformers' own assisted generation does it; its class is also given the depth and the draft model."""
     draft: bool = False
@@ -122,6 +131,8 @@ def _assisted(
 _SHARE = Option(float, 0.01, 0.99)
 _PROBABILITY = Option(float, 0, 1)
 _COUNT = Option(int, 1, 10_000)
+_LISTS = dict.fromkeys(("layers", "attention", "recurrent", "mlp"), Option(list, 0, 9_999))
+"""What is left out, by layer numbers."""
 _ENSEMBLE = {"assistant_ensemble_weight": Option(float, 0, 1)}
 """Lossy: the draft's distribution is then mixed in."""
 METHODS: Mapping[str, Method] = {
@@ -133,6 +144,11 @@ METHODS: Mapping[str, Method] = {
         {"mlp": Option(bool)},
     ),
     "self-layerskip": Method(f"{_DRAFTERS}.fixed:SelfLayerSkip", options={"skip": _SHARE}),
+    "self-skip": Method(f"{_DRAFTERS}.fixed:SelfSkip", options=_LISTS),
+    "self-draft-verify": Method(
+        f"{_DRAFTERS}.draft_verify:SelfDraftVerify",
+        options={**_LISTS, "confidence": _PROBABILITY, "acceptance": _PROBABILITY, "step": _PROBABILITY},
+    ),
     "self-early-exit": Method(f"{_DRAFTERS}.fixed:SelfEarlyExit", options={"exit_layer": Option(int, 1, 10_000)}),
     "self-swift": Method(
         f"{_DRAFTERS}.swift:SelfSwift",
@@ -189,6 +205,20 @@ REFUSED: Mapping[str, str] = {
     "mtp": _NO_HEAD,
 }
 """Known names, and why they do not run here."""
+
+
+GROUP = "benchctl.drafters"
+"""Entry points of other packages: the name is the type in recipes, the value `module:class` of a drafter."""
+
+
+@cache
+def registered() -> Mapping[str, Method]:
+    """Return every method, those that packages of this Python register after benchctl's own, which none replaces."""
+    others = {
+        entry.name: Method(entry.value, options=None, searches=True)
+        for entry in sorted(entry_points(group=GROUP), key=lambda entry: (entry.name, entry.value))
+    }
+    return {**METHODS, **{name: method for name, method in others.items() if name not in {*METHODS, *ALIASES}}}
 
 
 def method_of(name: str) -> str:

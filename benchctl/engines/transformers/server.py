@@ -18,7 +18,7 @@ from benchctl.engines.common.values import count_in, counts_in, seconds_in
 from benchctl.engines.common.wire import protocol_error
 from benchctl.engines.transformers.adapter import TransformersSpec
 from benchctl.engines.transformers.find import SERVER
-from benchctl.engines.transformers.methods import METHODS, method_of
+from benchctl.engines.transformers.methods import method_of, registered
 from benchctl.engines.transformers.speculation import depth_of
 from benchctl.models.resolved import ResolvedPair
 from benchctl.prompts.suite import Prompt
@@ -121,10 +121,12 @@ def command_line(python: Path, spec: TransformersSpec, arm: Arm, models: Resolve
         command += ["--threads", str(spec.threads)]
     if spec.remote_code:
         command.append("--trust-remote-code")
+    if spec.trace:
+        command += ["--trace", "{trace}"]
     if arm.speculation is not None:
         settings = requested(arm.speculation)
         command += ["--speculation", json.dumps(settings)]
-        if METHODS[settings["type"]].draft and models.draft is not None:
+        if registered()[settings["type"]].draft and models.draft is not None:
             command += ["--draft", str(models.draft.path)]
     return tuple(command)
 
@@ -171,7 +173,7 @@ class TransformersServer(LaunchedServer):
         self._model = value_of(argv, "--model")
         self._dtype = value_of(argv, "--dtype")
         self._speculation = requested_speculation(argv)
-        self._assisted = self._speculation is not None and METHODS[self._speculation["type"]].assisted
+        self._assisted = self._speculation is not None and registered()[self._speculation["type"]].assisted
         self._contradiction: str | None = None
 
     def render(self, prompt: Prompt) -> Rendered:

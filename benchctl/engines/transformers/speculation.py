@@ -9,7 +9,7 @@ from typing import Any
 import psutil
 
 from benchctl.engines.transformers.adapter import TransformersSpec
-from benchctl.engines.transformers.methods import METHODS, REFUSED, Method, method_of
+from benchctl.engines.transformers.methods import GROUP, REFUSED, Method, method_of, registered
 from benchctl.models.folder_facts import folder_facts, text_config, vocabulary_differences
 from benchctl.models.resolved import ResolvedPair
 from benchctl.recipes.problems import did_you_mean
@@ -32,11 +32,13 @@ def recipe_problems(speculation: Speculation) -> list[str]:
     name = method_of(type_name)
     if type_name in REFUSED:
         return [f"{type_name}: {REFUSED[type_name]}."]
-    if name not in METHODS:
+    methods = registered()
+    if name not in methods:
         return [
-            f"transformers has no method `{type_name}`.{did_you_mean(type_name, METHODS)} It has {', '.join(METHODS)}."
+            f"transformers has no method `{type_name}`.{did_you_mean(type_name, methods)} It has {', '.join(methods)}; "
+            f"a package installed beside benchctl can bring another ({GROUP})."
         ]
-    method = METHODS[name]
+    method = methods[name]
     problems = [] if depth_of(speculation) is not None else [f"{type_name} has no depth of its own; give `max`."]
     unused = [key for key in _UNUSED if key not in method.keys]
     problems += [f"`{key}` has no effect on {type_name}." for key in unused if getattr(speculation, key) is not None]
@@ -48,15 +50,23 @@ def speculation_problems(speculation: Speculation, models: ResolvedPair) -> list
     if problems := recipe_problems(speculation):
         return problems
     (type_name,) = speculation.types
-    method = METHODS[method_of(type_name)]
+    name = method_of(type_name)
+    method = registered()[name]
     config = text_config(models.target.path / "config.json")
     if unfit := method.unfit(str(config.get("model_type"))):
         problems.append(f"{type_name}: the target ({config.get('model_type')}) {unfit}.")
     if method.draft:
         problems += _pair_problems(type_name, models)
-    layers, last = config.get("num_hidden_layers"), (speculation.options or {}).get("exit_layer")
+    options = speculation.options or {}
+    layers, last = config.get("num_hidden_layers"), options.get("exit_layer")
     if isinstance(last, int) and isinstance(layers, int) and last >= layers:
         problems.append(f"options.exit_layer: {last} of {layers} layers would be the whole target; take fewer.")
+    listed = {key: numbers for key, numbers in options.items() if isinstance(numbers, list)}
+    if method.options is not None and "layers" in method.options and not listed:
+        problems.append(f"{type_name} needs a list of layers in its options: layers, attention, recurrent or mlp.")
+    for key, numbers in listed.items() if isinstance(layers, int) else ():
+        if beyond := [number for number in numbers if isinstance(number, int) and number >= layers]:
+            problems.append(f"options.{key}: {beyond[0]} is no layer of the target, which has 0 to {layers - 1}.")
     return problems
 
 
@@ -85,6 +95,12 @@ def worth_trying(models: ResolvedPair) -> list[Speculation]:
 
 def _option_problems(type_name: str, method: Method, options: Mapping[str, object]) -> list[str]:
     problems = []
+    if method.options is None:
+        return [
+            f"options.{key}: options of {type_name} are numbers, true or false, not {value!r}."
+            for key, value in options.items()
+            if not isinstance(value, (int, float))
+        ]
     for key, value in options.items():
         option = method.options.get(key)
         if option is None:

@@ -21,6 +21,7 @@ from tests.engines.transformers.tiny_models import DECLARED, WHOLE, loaded  # no
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 PROMPT = [5, 6, 7, 30, 12, 13, 5, 6, 7, 30, 12, 13, 5, 6]
 TOKENS = 20
+LISTED: dict[str, dict[str, Any]] = {"self-skip": {"layers": [1]}, "self-draft-verify": {"mlp": [1], "attention": [3]}}
 
 
 def generated(model: Any) -> list[int]:
@@ -31,7 +32,8 @@ def generated(model: Any) -> list[int]:
 
 
 def answered(decoder: Decoder, target: Any, name: str | None, draft: Any = None) -> tuple[list[int], Answer]:
-    options = {"interval": 2} if name and METHODS[name].searches else {}
+    options: dict[str, Any] = {"interval": 2} if name and METHODS[name].searches else {}
+    options |= LISTED.get(name or "", {})
     way = make_drafter(decoder, Speculation(name, 4, options), target, draft) if name else None
     made, steps = Answer(decoder, Task(PROMPT, TOKENS, Sampler().chooser()), way), list[Step]()
     made.run(steps.append)

@@ -68,6 +68,7 @@ def refused(folder_of: Callable[[str], Path]) -> Check:
         ("tiny-sequential", arm_of("self-linear", max=4, options={"mlp": False})),
         ("tiny-transformer", arm_of("self-layerskip", max=4, options={"skip": 0.25})),
         ("tiny-transformer", arm_of("self-early-exit", max=4, options={"exit_layer": 2})),
+        ("tiny-hybrid", arm_of("self-skip", max=4, options={"layers": [1], "attention": [2], "mlp": [0, 2]})),
         ("tiny-transformer", arm_of("prompt-lookup", max=4, size_n=3)),
         ("tiny-transformer", arm_of("ngram-simple", size_m=4)),
         ("tiny-transformer", arm_of("early-exit", max=2)),
@@ -101,6 +102,10 @@ def test_what_runs(refused: Check, model: str, arm: Arm) -> None:
         ("tiny-hybrid", arm_of("self-layerskip", max=4, options={"skip": 2}), "a number from 0.01 to 0.99, not 2"),
         ("tiny-hybrid", arm_of("self-layerskip", max=4, options={"skipped": 0.5}), "has no such option"),
         ("tiny-hybrid", arm_of("self-early-exit", max=4, options={"exit_layer": 4}), "the whole target"),
+        ("tiny-hybrid", arm_of("self-skip", max=4, options={"layers": 3}), "a list of whole numbers from 0"),
+        ("tiny-hybrid", arm_of("self-skip", max=4, options={"layers": ["3"]}), "a list of whole numbers from 0"),
+        ("tiny-hybrid", arm_of("self-skip", max=4, options={"layers": [9]}), "options.layers: 9 is no layer"),
+        ("tiny-hybrid", arm_of("self-skip", max=4), "needs a list of layers"),
         ("tiny-hybrid", arm_of("early-exit", max=4), "keeps a recurrent state, which transformers"),
         ("tiny-transformer", arm_of("draft-mtp", max=2), "multi-token head"),
         ("tiny-sequential", arm_of("mtp", max=2), "Qwen3.5 keeps a state"),
@@ -148,6 +153,8 @@ def test_what_is_refused_of_a_model(
 
 def test_the_command_line_is_explicit(folder_of: Callable[[str], Path]) -> None:
     folder = folder_of("tiny-transformer")
+    assert "--trace" not in engine_of().launch(arm_of(), pair(folder)).argv
+    assert "{trace}" in engine_of(trace=True).launch(arm_of(), pair(folder)).argv
     engine = engine_of(dtype="float32", threads=2)
     launch = engine.launch(arm_of("ngram-simple", max=4, size_n=3), pair(folder))
     assert launch.argv[:3] == ("/python", "-I", str(SERVER / "run.py"))

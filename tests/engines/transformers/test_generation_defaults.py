@@ -39,7 +39,10 @@ DEFAULTS: dict[str, Any] = {
 
 def answered(loaded: Any, name: str | None) -> list[int]:
     decoder = Decoder(loaded.model)
-    requested = Speculation(name, 4, {"interval": 2} if METHODS[name].searches else {}) if name else None
+    options: dict[str, Any] = {"interval": 2} if name and METHODS[name].searches else {}
+    if name in ("self-skip", "self-draft-verify"):
+        options = {"layers": [1]}
+    requested = Speculation(name, 4, options) if name else None
     way = make_drafter(decoder, requested, loaded, loaded) if requested else None
     steps = list[Step]()
     Answer(decoder, Task(loaded.tokenizer(PROMPT)["input_ids"], 8, Sampler().chooser()), way).run(steps.append)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import json
+import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -151,6 +153,38 @@ def test_a_cell_from_start_to_end(engine: TransformersEngine, start: Callable[[A
         alone.http.post("/v1/completions", {"prompt": [5] * 512, "max_tokens": 4})
     assert refused.value.kind == "http"
     assert complete(alone, prompt, GREEDY).token_ids == plain.token_ids
+
+
+def test_what_every_round_did_is_written_as_documented(folder_of: Callable[[str], Path], tmp_path: Path) -> None:
+    spec = TransformersSpec(kind="transformers", device="cpu", dtype="float32", context=512, threads=1, trace=True)
+    engine, folder = TransformersEngine(spec, binary=sys.executable), folder_of("tiny-hybrid")
+    models = ResolvedPair(ResolvedModel(str(folder), (), folder=folder), None)
+    server = engine.start(engine.launch(arm_of("self-ssm", max=4), models), tmp_path / "cell.log")
+    try:
+        prompt = server.render(CHAT)
+        _, done = complete(server, prompt, GREEDY), complete(server, prompt, GREEDY)
+    finally:
+        server.stop()
+    lines = [json.loads(line) for line in (tmp_path / "cell.rounds.jsonl").read_text("utf-8").splitlines()]
+    page = (Path(__file__).parents[3] / "docs" / "self-speculation.md").read_text("utf-8")
+    table = re.search(r"\| key \| means \|\n\|[- |]+\n((?:\|.*\n)+)", page)
+    assert table is not None
+    documented = [name for row in table[1].splitlines() for name in re.findall(r"`(\w+)`", row.split("|")[1])]
+    assert all(sorted(line) == sorted(documented) for line in lines)
+    steps, ledger = [line for line in lines if line["answer"] == 1], done.ledger
+    assert [step["step"] for step in steps] == list(range(len(steps)))
+    assert [token for step in steps for token in step["tokens"]] == list(done.token_ids or ())
+    for name, total in (("drafted", ledger.drafted), ("accepted", ledger.accepted)):
+        assert sum(step[name] for step in steps) == total
+    assert [step["context"] for step in steps[:2]] == [len(prompt.token_ids), len(prompt.token_ids) + 1]
+    assert all(
+        step["left_out"] == ["0.attention", "1.attention", "2.attention", "3.attention"]
+        for step in steps
+        if step["drafted"]
+    )
+    drafting = sum(step["seconds"].get("draft", 0) for step in steps)
+    assert done.phase_s is not None
+    assert drafting == pytest.approx(done.phase_s["draft"], abs=1e-4)
 
 
 def test_prefixes_are_scored_in_any_batch(

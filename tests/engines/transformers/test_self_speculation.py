@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,14 +12,17 @@ pytest.importorskip("torch")
 from benchctl.engines.transformers.methods import METHODS
 from benchctl.engines.transformers.serving.answering import Answer, Speculation, ToDepth, make_drafter
 from benchctl.engines.transformers.serving.choose import Sampler
-from benchctl.engines.transformers.serving.decode import Step, Task
+from benchctl.engines.transformers.serving.decode import Draft, Step, Task
 from benchctl.engines.transformers.serving.decoder import Decoder
+from benchctl.engines.transformers.serving.drafters.draft_verify import SelfDraftVerify
 from benchctl.engines.transformers.serving.drafters.fixed import evenly_skipped
 from benchctl.engines.transformers.serving.drafters.self_drafter import UnsuitableError
 from tests.engines.transformers.conftest import PROMPTS
 
 pytestmark = pytest.mark.torch
 TOKENS = 32
+LISTED: dict[str, dict[str, Any]] = {"self-skip": {"layers": [1]}, "self-draft-verify": {"mlp": [1]}}
+"""Lists that a type does not do without, with layers that every model here has."""
 OPTIONS: dict[str, dict[str, Any]] = {
     "self-swift": {"window": 8, "bayes": 3},
     "self-clasp": {"interval": 2},
@@ -53,7 +57,7 @@ def test_answers_are_the_targets(bundled: Any, decoder: Decoder, name: str) -> N
     drafted = accepted = 0
     for text in PROMPTS[:2]:
         alone = tokens_of(answer(bundled, text)[1])
-        speculated, steps = answer(bundled, text, Speculation(name, 4, OPTIONS.get(name, {})))
+        speculated, steps = answer(bundled, text, Speculation(name, 4, {**OPTIONS, **LISTED}.get(name, {})))
         assert tokens_of(steps) == alone
         counts = speculated.tally.to_json()
         with_prompt = int(steps[0].drafted > 0)
@@ -107,6 +111,20 @@ def test_no_architecture_that_is_served_has_a_multi_token_head_that_transformers
     for name in classes:
         model = getattr(transformers, f"{name}ForCausalLM")
         assert model._is_stateful or not model._keys_to_ignore_on_load_unexpected
+
+
+def test_a_threshold_rises_while_too_little_is_accepted_and_falls_after_short_drafts(load: Any) -> None:
+    loaded = load("tiny-transformer")
+    way = SelfDraftVerify(Decoder(loaded.model), {"mlp": [1], "confidence": 0.5, "acceptance": 0.6, "step": 0.1})
+    current: Any = SimpleNamespace(depth=4)
+    thresholds = []
+    for drafted, accepted in ((4, 0), (2, 2), (2, 2), (4, 4)):
+        way.verified(current, Draft([1] * drafted, [None] * drafted), accepted, None)  # type: ignore[arg-type]
+        thresholds.append(way.confidence)
+    # Shares: 0, 0.5, 0.75, 0.875; the last draft had its full length.
+    assert thresholds == pytest.approx([0.51, 0.52, 0.51, 0.51])
+    way.start(way.decoder)
+    assert way.confidence == 0.5
 
 
 def test_skipped_layers_are_spread_evenly() -> None:

@@ -11,10 +11,10 @@ from typing import Any
 
 import torch
 
-from benchctl.engines.transformers.methods import METHODS
+from benchctl.engines.transformers.methods import registered
 from benchctl.engines.transformers.serving.assisted import Assistance
 from benchctl.engines.transformers.serving.decode import Draft, Drafter, PhaseClock, Round, Step, Task, decode
-from benchctl.engines.transformers.serving.decoder import Decoder
+from benchctl.engines.transformers.serving.decoder import Decoder, named
 from benchctl.engines.transformers.serving.drafters.self_drafter import UnsuitableError
 from benchctl.engines.transformers.serving.loading import Loaded
 
@@ -32,7 +32,9 @@ def make_drafter(
     decoder: Decoder, requested: Speculation, target: Loaded, draft: Loaded | None = None
 ) -> Drafter | Assistance:
     """Return what speculates for `target`, which `decoder` has taken apart. Raises UnsuitableError."""
-    method = METHODS[requested.type]
+    method = registered().get(requested.type)
+    if method is None:
+        raise UnsuitableError("no package of this Python registers it")
     if unfit := method.unfit(decoder.model_type):
         raise UnsuitableError(f"the target ({decoder.model_type}) {unfit}")
     module, _, name = method.place.partition(":")
@@ -114,11 +116,17 @@ class Answer:
     task: Task
     way: Drafter | Assistance | None
     """How to speculate; `None` for the target alone."""
+    traced: bool = False
+    """Whether to note what each step did, in `trace`."""
 
     def __post_init__(self) -> None:
         self.tally = Tally()
         self.clock = PhaseClock(self.decoder.device)
         self.ended = False
+        self.trace: list[dict[str, Any]] = []
+        """What each step did, as plain data; docs/self-speculation.md has the meaning of the keys."""
+        self._context = len(self.task.prompt)
+        self._spent: dict[str, float] = {}
 
     def run(self, on_step: OnStep) -> None:
         """Decode to the end; each step is handed out as it is made, the first is the reading of the prompt."""
@@ -131,4 +139,23 @@ class Answer:
     def _count(self, step: Step, on_step: OnStep) -> None:
         self.tally.add(step)
         self.ended = step.ended
+        if self.traced:
+            self.trace.append(self._described(step))
         on_step(step)
+
+    def _described(self, step: Step) -> dict[str, Any]:
+        known, self._spent = self._spent, dict(self.clock.seconds)
+        before, self._context = self._context, self._context + len(step.tokens)
+        return {
+            "step": len(self.trace),
+            "context": before,
+            "drafted": step.drafted,
+            "accepted": step.accepted,
+            "tokens": list(step.tokens),
+            "left_out": None if step.left_out is None else named(step.left_out),
+            "seconds": {
+                phase: round(seconds - known.get(phase, 0.0), 7)
+                for phase, seconds in self._spent.items()
+                if seconds > known.get(phase, 0.0)
+            },
+        }

@@ -14,7 +14,7 @@ from typing import Literal, Protocol
 import torch
 
 from benchctl.engines.transformers.serving.choose import Chooser
-from benchctl.engines.transformers.serving.decoder import Decoder, State
+from benchctl.engines.transformers.serving.decoder import Decoder, Parts, State
 
 Phase = Literal["prompt", "draft", "verify", "plain", "rollback", "search", "other"]
 """prompt: reading it; verify: the target's pass over a draft; plain: its step without a draft; rollback: snapshots and
@@ -67,6 +67,8 @@ class Draft:
 
     tokens: Sequence[int]
     distributions: Sequence[torch.Tensor | None]
+    left_out: Parts | None = None
+    """What of the target did not draft; `None` where something else did."""
 
 
 class Drafter(Protocol):
@@ -98,6 +100,8 @@ class Step:
     accepted: int = 0
     ended: bool = False
     """Whether the last token ends the answer."""
+    left_out: Parts | None = None
+    """As of the draft."""
 
 
 @dataclass(frozen=True)
@@ -168,4 +172,4 @@ def _round(current: Round, drafter: Drafter, clock: PhaseClock) -> Step:
     clock.passed("rollback")
     drafter.verified(current, draft, accepted, logits)
     clock.passed("search")
-    return Step(tuple(kept), len(draft.tokens), accepted, ended)
+    return Step(tuple(kept), len(draft.tokens), accepted, ended, draft.left_out)

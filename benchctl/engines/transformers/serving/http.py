@@ -25,6 +25,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 from socketserver import TCPServer
 from typing import Any
 
@@ -40,6 +41,8 @@ from benchctl.engines.transformers.serving.decode import Drafter, Step, Task
 from benchctl.engines.transformers.serving.decoder import Decoder, State
 from benchctl.engines.transformers.serving.loading import Loaded
 
+TRACE_SCHEMA = 1
+"""Version of the lines of a trace file; what they hold is in docs/self-speculation.md."""
 _LONGEST_BODY = 64 * 2**20
 _SILENCE_S = 60.0
 """How long a connection may send nothing, or accept nothing."""
@@ -78,8 +81,11 @@ class Service:
     way: Drafter | Assistance | None
     context: int
     info: Mapping[str, Any]
+    trace: Path | None = None
+    """Where the steps of answers are written."""
 
     def __post_init__(self) -> None:
+        self._answers = 0
         self._scoring: Scoring | None = None
         self._comparing: Comparing | None = None
 
@@ -127,7 +133,7 @@ class Service:
             raise BadRequestError(f"the prompt has {len(prompt)} tokens, and the context holds {self.context}")
         ignored = self.loaded.ends if body.get("ignore_eos") else frozenset()
         task = Task(prompt, min(requested, available), sampler.chooser(ignored), self.loaded.ends - ignored)
-        answer = Answer(self.decoder, task, self.way)
+        answer = Answer(self.decoder, task, self.way, traced=self.trace is not None)
         return lambda send: self._events(answer, send)
 
     def _events(self, answer: Answer, send: Callable[[Reply], None]) -> None:
@@ -138,7 +144,10 @@ class Service:
             tokens += len(step.tokens)
             send({"choices": [{"index": 0, "text": text.add(step.tokens), "token_ids": step.tokens}]})
 
-        answer.run(on_step)
+        try:
+            answer.run(on_step)
+        finally:
+            self._keep_trace(answer)
         finish = "stop" if answer.ended else "length"
         send(
             {
@@ -148,6 +157,15 @@ class Service:
                 "phases": dict(answer.clock.seconds),
             }
         )
+
+    def _keep_trace(self, answer: Answer) -> None:
+        if self.trace is not None:
+            with self.trace.open("a", encoding="utf-8") as file:
+                file.writelines(
+                    json.dumps({"schema": TRACE_SCHEMA, "answer": self._answers, **step}) + "\n"
+                    for step in answer.trace
+                )
+        self._answers += 1
 
     def _tokens(self, given: object) -> list[int]:
         if not isinstance(given, list) or not given:

@@ -165,6 +165,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--context", type=int, default=4096)
     parser.add_argument("--threads", type=int)
     parser.add_argument("--speculation", type=json.loads)
+    parser.add_argument("--trace", type=Path, help="file to which a line is appended for every step of an answer")
     parser.add_argument("--trust-remote-code", action="store_true")
     return parser.parse_args(arguments)
 
@@ -219,7 +220,7 @@ def _load(options: argparse.Namespace) -> Service:
         "pid": os.getpid(),
     }
     _say(f"info: {json.dumps(info)}")
-    return Service(loaded, decoder, way, options.context, info)
+    return Service(loaded, decoder, way, options.context, info, options.trace)
 
 
 def _say(line: str) -> None:

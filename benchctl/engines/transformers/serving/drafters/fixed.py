@@ -5,12 +5,12 @@ in a sequential hybrid the attention layers pass their input on. Not specified b
 the MLP of such a layer stays, unless `mlp: false` has it left out as well. `self-layerskip`, `self-early-exit`: a share
 of the layers skipped evenly, or the first alone, as in LayerSkip (Elhoushi et al. 2024,
 https://arxiv.org/abs/2404.16710) but without its training: the final norm and the output projection read whatever the
-last layer that runs hands on.
+last layer that runs hands on. `self-skip`: what the recipe lists.
 """
 
 from __future__ import annotations
 
-from benchctl.engines.transformers.serving.decoder import Decoder, Parts
+from benchctl.engines.transformers.serving.decoder import Decoder, Part, Parts
 from benchctl.engines.transformers.serving.drafters.self_drafter import Options, SelfDrafter, UnsuitableError
 
 SKIPPED_SHARE = 0.5
@@ -35,6 +35,28 @@ class SelfLayerSkip(SelfDrafter):
             raise UnsuitableError("the model has one layer, and skipping it would leave nothing")
         skipped = evenly_skipped(len(decoder.layers), float(options.get("skip", SKIPPED_SHARE)))
         self.left_out = frozenset((number, "layer") for number in skipped)
+
+
+_LISTS: dict[str, Part] = {"layers": "layer", "attention": "attention", "recurrent": "recurrent", "mlp": "mlp"}
+
+
+class SelfSkip(SelfDrafter):
+    """`layers`, `attention`, `recurrent`, `mlp`: numbers, from 0, of layers that are skipped, or lose that part."""
+
+    def __init__(self, decoder: Decoder, options: Options) -> None:
+        super().__init__(decoder)
+        listed = [(name, number) for name in _LISTS for number in options.get(name, ())]
+        if not listed:
+            raise UnsuitableError(f"it needs a list of layers in its options: {', '.join(_LISTS)}")
+        count = len(decoder.layers)
+        for name, number in listed:
+            if number >= count:
+                raise UnsuitableError(f"{name} has {number}, and the model has layers 0 to {count - 1}")
+            if not decoder.layers[number].modules(_LISTS[name]):
+                raise UnsuitableError(f"{name} has {number}, a layer without that part")
+        self.left_out = frozenset((number, _LISTS[name]) for name, number in listed)
+        if all((number, "layer") in self.left_out for number in range(count)):
+            raise UnsuitableError("layers lists all of them, and skipping them would leave nothing")
 
 
 class SelfEarlyExit(SelfDrafter):

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from benchctl.engines.transformers.serving.decode import Draft, Round
-from benchctl.engines.transformers.serving.decoder import Decoder, Parts, Snapshot, State, without
+from benchctl.engines.transformers.serving.decoder import Decoder, Parts, Snapshot, State, named, without
 
 Options = Mapping[str, Any]
 
@@ -46,15 +46,14 @@ class SelfDrafter:
                     self.confidence and _likelihood(token, distribution, logits) < self.confidence
                 ):
                     break
-        return Draft(tokens, distributions)
+        return Draft(tokens, distributions, self.left_out)
 
     def verified(self, current: Round, draft: Draft, accepted: int, logits: torch.Tensor) -> None:
         """Do nothing: a fixed set does not adapt."""
 
     def describe(self) -> dict[str, object]:
         """Return what is left out, for the attestation."""
-        parts = sorted(self.left_out)
-        return {"left_out": [f"{layer}.{part}" for layer, part in parts], "layers": len(self.decoder.layers)}
+        return {"left_out": named(self.left_out), "layers": len(self.decoder.layers)}
 
 
 def _likelihood(token: int, distribution: torch.Tensor | None, logits: torch.Tensor) -> float:

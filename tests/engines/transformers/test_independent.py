@@ -1,0 +1,176 @@
+"""Checked against re-implementations that share nothing with the decoding loop: no cache, no rollback, no counting."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from benchctl.engines.transformers.methods import METHODS  # noqa: E402
+from benchctl.engines.transformers.serving.answering import Answer, Speculation, ToDepth, make_drafter  # noqa: E402
+from benchctl.engines.transformers.serving.choose import Chooser, Sampler  # noqa: E402
+from benchctl.engines.transformers.serving.decode import Step, Task  # noqa: E402
+from benchctl.engines.transformers.serving.decoder import Decoder, Parts  # noqa: E402
+from benchctl.engines.transformers.serving.drafters.self_drafter import SelfDrafter  # noqa: E402
+from tests.engines.transformers.tiny_models import DECLARED, loaded  # noqa: E402
+
+pytestmark = [pytest.mark.torch, pytest.mark.slow]
+PROMPT = [5, 6, 7, 30, 12, 13, 5, 6]
+TOKENS, DEPTH = 20, 3
+FIXED = ("self-ssm", "self-linear", "self-layerskip", "self-early-exit", "self-skip")
+
+
+def naive_likeliest(target: Any, tokens: Sequence[int], left_out: Parts = frozenset(), start: int = 0) -> int:
+    """The likeliest token after `tokens`, all read at once without a cache, those from `start` on without parts."""
+    decoder, handles = Decoder(target.model), []
+
+    def hook(part: str) -> Any:
+        def changed(module: Any, given: Any, keywords: Any, answer: Any) -> Any:
+            entered = keywords["hidden_states"] if "hidden_states" in keywords else given[0]
+            first, rest = (answer[0], answer[1:]) if isinstance(answer, tuple) else (answer, None)
+            later = entered[:, start:] if part == "layer" else torch.zeros_like(first[:, start:])
+            mixed = torch.cat([first[:, :start], later], 1)
+            return mixed if rest is None else (mixed, *rest)
+
+        return changed
+
+    for number, part in left_out:
+        for module in decoder.layers[number].modules(part):
+            handles.append(module.register_forward_hook(hook(part), with_kwargs=True))
+    try:
+        with torch.inference_mode():
+            logits = target.model(input_ids=torch.tensor([list(tokens)]), use_cache=False).logits
+    finally:
+        for handle in handles:
+            handle.remove()
+    return int(logits[0, -1].argmax())
+
+
+def naive_rounds(target: Any, left_out: Parts) -> tuple[list[int], list[tuple[int, int]]]:
+    """An answer, and by round how many tokens were drafted and accepted."""
+    tokens, rounds = [*PROMPT, naive_likeliest(target, PROMPT)], []
+    while (left := len(PROMPT) + TOKENS - len(tokens)) > 0:
+        draft: list[int] = []
+        while len(draft) < min(DEPTH, left - 1):
+            draft.append(naive_likeliest(target, [*tokens, *draft], left_out, len(tokens) - 1))
+        accepted = 0
+        while accepted < len(draft) and naive_likeliest(target, [*tokens, *draft[:accepted]]) == draft[accepted]:
+            accepted += 1
+        tokens += draft[:accepted]
+        tokens.append(naive_likeliest(target, tokens))
+        if draft:
+            rounds.append((len(draft), accepted))
+    return tokens[len(PROMPT) :], rounds
+
+
+@pytest.mark.parametrize("name", DECLARED)
+def test_counters_are_those_of_a_loop_without_a_cache(name: str) -> None:
+    model_type, changed = DECLARED[name]
+    target = loaded(model_type, **changed)
+    decoder = Decoder(target.model)
+    for method in FIXED:
+        if decoder.architecture.kind not in METHODS[method].kinds:
+            continue
+        options = {"layers": [2], "mlp": [0, 1], "attention": [3]} if method == "self-skip" else {}
+        way = make_drafter(decoder, Speculation(method, DEPTH, options), target)
+        assert isinstance(way, ToDepth) and isinstance(way.inner, SelfDrafter)
+        made, steps = Answer(decoder, Task(PROMPT, TOKENS, Sampler().chooser()), way), list[Step]()
+        made.run(steps.append)
+        tokens, rounds = naive_rounds(target, way.inner.left_out)
+        assert [token for step in steps for token in step.tokens] == tokens, method
+        assert [(step.drafted, step.accepted) for step in steps if step.drafted] == rounds, method
+        counts = made.tally.to_json()
+        for place in range(DEPTH):
+            assert counts["drafted_by_position"][place] == sum(drafted > place for drafted, _ in rounds)
+            assert counts["accepted_by_position"][place] == sum(accepted > place for _, accepted in rounds)
+
+
+VOCABULARY, LENGTH, ANSWERS = 5, 6, 500
+SHORT = [1, 2, 3, 4, 0, 3, 2, 1]
+ARCHITECTURES = {"self-ssm": "falcon_h1", "self-linear": "qwen3_5"}
+OPTIONS: dict[str, dict[str, Any]] = {
+    "self-swift": {"window": 2, "confidence": 0.0},
+    "self-clasp": {"interval": 1, "confidence": 0.0},
+    "self-knapspec": {"window": 2, "interval": 1, "cosine": -1.0, "confidence": 0.0},
+    "self-skip": {"layers": [1]},
+    "self-draft-verify": {"mlp": [1, 2], "confidence": 0.0},
+}
+LIMIT = 62.0
+"""Of chi-square with 24 degrees of freedom, 99.997 %: so many tests are made here."""
+
+
+def pair_chances(target: Any, sampler: Sampler) -> Any:
+    """How likely each pair of an answer's fourth and fifth token is, by enumerating all answers: `[token, token]`."""
+    every = list(itertools.product(range(VOCABULARY), repeat=4))
+    ids = torch.tensor([[*SHORT, *answer] for answer in every])
+    with torch.inference_mode():
+        logits = target.model(input_ids=ids, use_cache=False).logits[:, len(SHORT) - 1 :].double()
+    chances = (logits / sampler.temperature).softmax(-1)
+    if sampler.top_k:
+        chances[chances < chances.sort(descending=True).values[..., sampler.top_k - 1 :][..., :1]] = 0
+        chances /= chances.sum(-1, keepdim=True)
+    found = torch.zeros(VOCABULARY, VOCABULARY, dtype=torch.float64)
+    for row, answer in enumerate(every):
+        before = math.prod(float(chances[row, place, token]) for place, token in enumerate(answer))
+        found[answer[3]] += before * chances[row, 4]
+    return found
+
+
+def chi_square(target: Any, method: str, sampler: Sampler) -> float:
+    """How far the pairs that were sampled are from those chances. By the fourth token every type drafts."""
+    draft = loaded("qwen2", seed=1, vocab_size=VOCABULARY)
+    way = make_drafter(Decoder(target.model), Speculation(method, 3, OPTIONS.get(method, {})), target, draft)
+    counts: Counter[tuple[int, int]] = Counter()
+    drafted = rejected = 0
+    for seed in range(ANSWERS):
+        chooser = Sampler(sampler.temperature, sampler.top_k, sampler.top_p, seed=seed).chooser()
+        made, steps = Answer(Decoder(target.model), Task(SHORT, LENGTH, chooser), way), list[Step]()
+        made.run(steps.append)
+        answer = [token for step in steps for token in step.tokens]
+        counts[answer[3], answer[4]] += 1
+        drafted += made.tally.drafted.total()
+        rejected += made.tally.drafted.total() - made.tally.accepted.total()
+    assert drafted > ANSWERS and rejected > 0.1 * drafted, (drafted, rejected)
+    expected = ANSWERS * pair_chances(target, sampler)
+    assert float(expected.sum()) == pytest.approx(ANSWERS)
+    rare = expected < 1
+    assert all(expected[pair] > 0 for pair in counts)
+    observed = torch.zeros_like(expected)
+    for pair, count in counts.items():
+        observed[pair] = count
+    distance = ((observed - expected) ** 2 / expected.clamp(min=1e-9))[~rare].sum()
+    return float(distance + (observed[rare].sum() - expected[rare].sum()) ** 2 / expected[rare].sum().clamp(min=1))
+
+
+def target_of(method: str) -> Any:
+    model_type, changed = DECLARED[ARCHITECTURES.get(method, "qwen2")]
+    return loaded(model_type, **{**changed, "vocab_size": VOCABULARY})
+
+
+@pytest.mark.parametrize("method", [name for name in METHODS if name != "assisted-universal"])
+def test_pairs_of_sampled_tokens_are_as_likely_as_enumeration_says(method: str) -> None:
+    assert chi_square(target_of(method), method, Sampler(0.9)) < LIMIT
+
+
+def test_pairs_of_tokens_are_as_likely_with_top_k() -> None:
+    assert chi_square(target_of("self-layerskip"), "self-layerskip", Sampler(1.1, top_k=3)) < LIMIT
+
+
+def test_a_wrong_rule_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of published code: where a draft token is rejected, another is drawn from p, not from what is left of it."""
+    verify = Chooser.verify
+
+    def wrong(self: Chooser, tokens: Sequence[int], distributions: Sequence[Any], logits: Any) -> tuple[int, int]:
+        accepted, following = verify(self, tokens, distributions, logits)
+        if accepted < len(tokens):
+            following = self._draw(self.probabilities(logits[accepted]))
+        return accepted, following
+
+    monkeypatch.setattr(Chooser, "verify", wrong)
+    assert chi_square(target_of("self-layerskip"), "self-layerskip", Sampler(0.9)) > LIMIT
