@@ -21,7 +21,7 @@ PASS_S, SLEEP_S = 0.01, 0.05
 
 
 def test_a_sleep_in_every_verification_shows(load: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    """By a clock that stands still but for the model's passes and the sleep: a real one is another on a busy machine."""
+    """By a clock that moves with the model's passes and the sleep alone: a real one is another on a busy machine."""
     loaded, now = load("tiny-transformer"), 0.0
 
     def pass_by(seconds: float) -> None:
