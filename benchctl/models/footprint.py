@@ -17,7 +17,7 @@ from typing import Any
 
 from benchctl.errors import UsageError
 from benchctl.models.folder_facts import folder_facts, text_config
-from benchctl.models.gguf_facts import all_shards, facts_of
+from benchctl.models.gguf_facts import all_shards, experts_of, facts_of, is_routed
 from benchctl.models.gguf_header import GgufHeader, Tensor, read_header
 from benchctl.models.resolved import ResolvedModel
 from benchctl.text import one_line
@@ -131,6 +131,9 @@ _UNITS = {"m": 1e6, "b": 1e9}
 _DEFAULT_BITS = 16.0
 _PLAIN = frozenset({"llama", "mistral", "qwen2", "qwen3"})
 """Model types whose weights can be counted from the config alone."""
+_MIXTURES = frozenset({"mixtral", "olmoe", "qwen2_moe", "qwen3_moe"})
+"""Likewise, of mixtures of experts."""
+_EXPERT_KEYS = ("num_local_experts", "num_experts", "n_routed_experts")
 _DTYPE_BITS = {"float32": 32.0, "f32": 32.0, "bfloat16": 16.0, "bf16": 16.0, "float16": 16.0, "f16": 16.0}
 
 
@@ -146,6 +149,22 @@ class Footprint:
     """KV cache of 16 bits."""
     state: int | None
     """Recurrent state of a sequence; 0 for a model without."""
+    expert_weights: int = 0
+    """Of the weights, those of experts of which a token uses some."""
+    expert_share: float = 1.0
+    """Of the experts in a layer, how many a token uses."""
+    parameters: int | None = None
+    active_parameters: int | None = None
+    """Those that a token uses, of a mixture of experts."""
+
+    def further_per_verify(self, width: int) -> float:
+        """Return the bytes of weights that a pass over `width` tokens reads beyond those of a decode step.
+
+        0 without experts. With them 1 − (1 − share)^width of the experts of a layer are read, as many as where every
+        token chose its own at random; tokens that follow each other choose alike, which saves some.
+        """
+        share = self.expert_share
+        return self.expert_weights * ((1 - share) - (1 - share) ** width)
 
     def at(self, context: int) -> int:
         """Return the bytes with `context` tokens in the cache, without what is not known."""
@@ -178,6 +197,10 @@ def footprint_of_gguf(first: Path) -> Footprint:
         weights_per_step=_read_per_step(tensors, headers[0]),
         cache_per_token=kv_cache_bytes(headers[0], facts.attention_layers),
         state=0 if not facts.recurrent_layers else None if state is None else state.total,
+        expert_weights=sum(tensor.nbytes or 0 for tensor in tensors if is_routed(tensor)),
+        expert_share=facts.experts_used / facts.experts if facts.experts and facts.experts_used else 1.0,
+        parameters=facts.parameters,
+        active_parameters=facts.active_parameters,
     )
 
 
@@ -192,9 +215,11 @@ def step_flops(model: ResolvedModel) -> float | None:
         return 2.0 * sum(share * math.prod(tensor.shape) for tensor, share in _used(tensors, headers[0]))
     facts, config = folder_facts(model.folder), text_config(model.folder / "config.json")
     sizes = _sizes(config, "vocab_size", "hidden_size")
-    if not facts["parameters"] or sizes is None or config.get("num_experts"):
+    if not facts["parameters"] or sizes is None:
         return None
-    parameters: int = facts["parameters"]
+    parameters: float = facts["parameters"]
+    if (experts := _experts(config)) is not None:
+        parameters -= (1 - experts.share) * experts.parameters
     return 2.0 * (parameters - (0 if config.get("tie_word_embeddings") else sizes[0] * sizes[1]))
 
 
@@ -204,32 +229,71 @@ def _read_per_step(tensors: list[Tensor], header: GgufHeader) -> int:
 
 def _used(tensors: list[Tensor], header: GgufHeader) -> Iterator[tuple[Tensor, float]]:
     """Yield the tensors that a decode step uses, and what share of each."""
-    architecture = header.text("general.architecture")
-    experts, active = (header.integer(f"{architecture}.{key}") for key in ("expert_count", "expert_used_count"))
-    share = active / experts if experts and active and active <= experts else 1.0
+    mixture = experts_of(header)
+    share = 1.0 if mixture is None else mixture[1] / mixture[0]
     tied = not any(tensor.name == "output.weight" for tensor in tensors)
     for tensor in tensors:
         if tensor.name == "token_embd.weight" and not tied:
             continue  # a single row of it
-        yield tensor, share if "_exps." in tensor.name else 1.0
+        yield tensor, share if is_routed(tensor) else 1.0
 
 
 def footprint_of_folder(folder: Path) -> Footprint:
     """Return the footprint of a Hugging Face folder, or of a `config.json` alone. Raises UsageError."""
     config = text_config(folder if folder.is_file() else folder / "config.json")
-    if folder.is_file():
-        weights, read = _counted(config, folder)
+    sizes: dict[str, int] = {} if folder.is_file() else folder_facts(folder)["parameters_by_dtype"]
+    parameters = sum(sizes.values()) or _counted(config, folder if folder.is_file() else folder / "config.json")
+    if sizes:
+        weights = round(sum(count * _DTYPE_BITS.get(dtype, 8.0) / 8 for dtype, count in sizes.items()))
     else:
-        facts = folder_facts(folder)
-        sizes: dict[str, int] = facts["parameters_by_dtype"]
-        if not sizes:
-            weights, read = _counted(config, folder / "config.json")
-        else:
-            weights = round(sum(count * _DTYPE_BITS.get(dtype, 8.0) / 8 for dtype, count in sizes.items()))
-            read = weights if config.get("tie_word_embeddings") else weights - _embedding(config)
+        weights = round(parameters * _bits(config) / 8)
+    experts = _experts(config)
+    routed = min(1.0, experts.parameters / parameters) if experts else 0.0
+    share = experts.share if experts else 1.0
+    dense = weights if config.get("tie_word_embeddings") else weights - _embedding(config)
     cache = _cache_of(config)
-    hybrid = "layer_types" in config or any(key.startswith(("mamba", "linear_")) for key in config)
-    return Footprint(one_line(folder.name, 80), weights, max(read, 0), None if hybrid else cache, None if hybrid else 0)
+    kinds = [str(kind) for kind in config.get("layer_types") or ()]
+    hybrid = any(key.startswith(("mamba", "linear_")) for key in config)
+    hybrid = hybrid or any("attention" not in kind or "linear" in kind for kind in kinds)
+    return Footprint(
+        one_line(folder.name, 80),
+        weights,
+        max(round(dense - (1 - share) * routed * weights), 0),
+        None if hybrid else cache,
+        None if hybrid else 0,
+        expert_weights=round(routed * weights),
+        expert_share=share,
+        parameters=parameters,
+        active_parameters=round(parameters * (1 - (1 - share) * routed)) if experts else None,
+    )
+
+
+@dataclass(frozen=True)
+class _Experts:
+    """Of a mixture of experts, by its config: those of which a token uses some."""
+
+    share: float
+    parameters: int
+
+
+def _experts(config: dict[str, Any]) -> _Experts | None:
+    """Return the experts of a model, each three matrices; `None` without, or where the config does not tell."""
+    count = next((n[0] for key in _EXPERT_KEYS if (n := _sizes(config, key))), None)
+    sizes = _sizes(config, "hidden_size", "num_hidden_layers", "num_experts_per_tok")
+    inner = _sizes(config, "moe_intermediate_size") or _sizes(config, "intermediate_size")
+    if count is None or sizes is None or inner is None or sizes[2] > count:
+        return None
+    hidden, layers, used = sizes
+    return _Experts(used / count, _sparse_layers(config, layers) * count * 3 * hidden * inner[0])
+
+
+def _sparse_layers(config: dict[str, Any], layers: int) -> int:
+    """Return how many layers have experts: all but the first (DeepSeek), or every so many (Qwen)."""
+    first = _sizes(config, "first_k_dense_replace")
+    if first:
+        return max(0, layers - first[0])
+    step, dense = (_sizes(config, "decoder_sparse_step") or [1])[0], config.get("mlp_only_layers") or ()
+    return sum((layer + 1) % step == 0 and layer not in dense for layer in range(layers))
 
 
 def _sizes(config: dict[str, Any], *keys: str) -> list[int] | None:
@@ -260,12 +324,13 @@ def _bits(config: dict[str, Any]) -> float:
     return _DTYPE_BITS.get(str(config.get("dtype") or config.get("torch_dtype")), _DEFAULT_BITS)
 
 
-def _counted(config: dict[str, Any], file: Path) -> tuple[int, int]:
-    """Count the weights of a plain transformer: (all bytes, bytes that a step reads)."""
+def _counted(config: dict[str, Any], file: Path) -> int:
+    """Count the weights of a transformer whose layers are plain but for experts."""
     kind = config.get("model_type")
     sizes = _sizes(config, "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
-    head = _head_size(config)
-    if kind not in _PLAIN or sizes is None or head is None:
+    head, experts = _head_size(config), _experts(config)
+    known = kind in _PLAIN or (kind in _MIXTURES and experts is not None)
+    if not known or sizes is None or head is None:
         raise UsageError(
             f"the weights of a {one_line(str(kind), 40)} model cannot be counted from its config alone",
             where=one_line(str(file)),
@@ -273,9 +338,12 @@ def _counted(config: dict[str, Any], file: Path) -> tuple[int, int]:
         )
     hidden, inner, layers, heads, vocabulary = sizes
     groups = (_sizes(config, "num_key_value_heads") or [heads])[0]
-    layer = 2 * hidden * heads * head + 2 * hidden * groups * head + 3 * hidden * inner + 2 * hidden
+    layer = 2 * hidden * heads * head + 2 * hidden * groups * head + 2 * hidden
+    sparse = _sparse_layers(config, layers) if kind in _MIXTURES else 0
+    total = layers * layer + (layers - sparse) * 3 * hidden * inner
+    if experts is not None and kind in _MIXTURES:
+        count = next(n[0] for key in _EXPERT_KEYS if (n := _sizes(config, key)))
+        shared = (_sizes(config, "shared_expert_intermediate_size") or [0])[0]
+        total += experts.parameters + sparse * hidden * (count + 3 * shared + bool(shared))
     embedding = vocabulary * hidden
-    tied = bool(config.get("tie_word_embeddings", False))
-    parameters = layers * layer + hidden + embedding * (1 if tied else 2)
-    width = _bits(config) / 8
-    return round(parameters * width), round((parameters - (0 if tied else embedding)) * width)
+    return total + hidden + embedding * (1 if config.get("tie_word_embeddings", False) else 2)

@@ -78,6 +78,12 @@ class GgufFacts:
     architecture: str | None
     name: str | None
     parameters: int
+    active_parameters: int | None
+    """Those that a token uses, of a mixture of experts; `None` for every other model."""
+    experts: int | None
+    """In a layer, the shared ones left out; `None` for a model without."""
+    experts_used: int | None
+    """By a token."""
     file_type: str | None
     """The mix that its maker announced, such as `q4_k_m`; `tensor_types` is what is really there."""
     tensor_types: dict[str, TensorGroup]
@@ -115,12 +121,25 @@ def read_facts(path: Path) -> GgufFacts:
     return facts_of(headers)
 
 
+def experts_of(header: GgufHeader) -> tuple[int, int] | None:
+    """Return (experts in a layer, those that a token uses) of a mixture of experts; `None` for another model."""
+    architecture = header.text("general.architecture")
+    experts, used = (header.integer(f"{architecture}.{key}") for key in ("expert_count", "expert_used_count"))
+    return (experts, used) if experts and used and 0 < used <= experts else None
+
+
+def is_routed(tensor: Tensor) -> bool:
+    """Whether a tensor holds experts of which a token uses some."""
+    return "_exps." in tensor.name
+
+
 def facts_of(headers: list[GgufHeader]) -> GgufFacts:
     """Return the facts of a model from the headers of its files in order."""
     first = headers[0]
     tensors = [tensor for header in headers for tensor in header.tensors]
     parameters = sum(tensor.elements for tensor in tensors)
     total = sum(tensor.nbytes or 0 for tensor in tensors)
+    mixture, routed = experts_of(first), sum(tensor.elements for tensor in tensors if is_routed(tensor))
     complete = parameters > 0 and all(tensor.nbytes is not None for tensor in tensors)
     architecture = first.text("general.architecture")
     file_type = first.integer("general.file_type")
@@ -133,6 +152,9 @@ def facts_of(headers: list[GgufHeader]) -> GgufFacts:
         architecture=architecture,
         name=first.text("general.name"),
         parameters=parameters,
+        active_parameters=None if mixture is None else round(parameters - (1 - mixture[1] / mixture[0]) * routed),
+        experts=None if mixture is None else mixture[0],
+        experts_used=None if mixture is None else mixture[1],
         file_type=None if file_type is None else FILE_TYPES.get(file_type, f"file type {file_type}"),
         tensor_types=_tensor_types(tensors),
         tensor_bytes=total,

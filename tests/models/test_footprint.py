@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
+from gguf import GGUFWriter
 
 from benchctl.errors import UsageError
 from benchctl.models.footprint import Footprint, footprint_by_hand, footprint_of_folder, footprint_of_gguf
+from benchctl.models.gguf_facts import read_facts
 from benchctl.models.gguf_header import read_header
 
 QWEN = {
@@ -77,3 +80,59 @@ def test_a_config_that_does_not_say_is_refused(tmp_path: Path, content: str, sai
     file.write_text(content)
     with pytest.raises(UsageError, match=said):
         footprint_of_folder(file)
+
+
+MIXTRAL = {
+    **{"model_type": "mixtral", "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32},
+    **{"num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 32000, "torch_dtype": "bfloat16"},
+    **{"num_local_experts": 8, "num_experts_per_tok": 2},
+}
+QWEN3_MOE = {
+    **{"model_type": "qwen3_moe", "hidden_size": 2048, "intermediate_size": 6144, "moe_intermediate_size": 768},
+    **{"num_hidden_layers": 48, "num_attention_heads": 32, "num_key_value_heads": 4, "head_dim": 128},
+    **{"vocab_size": 151936, "num_experts": 128, "num_experts_per_tok": 8, "torch_dtype": "bfloat16"},
+}
+QWEN15_MOE = {
+    **{"model_type": "qwen2_moe", "hidden_size": 2048, "intermediate_size": 5632, "moe_intermediate_size": 1408},
+    **{"shared_expert_intermediate_size": 5632, "num_hidden_layers": 24, "num_attention_heads": 16},
+    **{"num_key_value_heads": 16, "vocab_size": 151936, "num_experts": 60, "num_experts_per_tok": 4},
+}
+
+
+@pytest.mark.parametrize(
+    ("config", "all_of_them", "active"),
+    [(MIXTRAL, 46.7e9, 12.9e9), (QWEN3_MOE, 30.5e9, 3.3e9), (QWEN15_MOE, 14.3e9, 2.7e9)],
+)
+def test_a_mixture_has_the_parameters_that_its_makers_name(
+    tmp_path: Path, config: dict[str, object], all_of_them: float, active: float
+) -> None:
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(config))
+    found = footprint_of_folder(file)
+    assert found.parameters == pytest.approx(all_of_them, rel=0.005)
+    assert found.active_parameters == pytest.approx(active, rel=0.02)
+    assert found.weights_per_step < found.weights / 2
+
+
+def test_a_verify_reads_the_experts_of_all_its_tokens(tmp_path: Path) -> None:
+    path = tmp_path / "moe.gguf"
+    writer = GGUFWriter(path, "qwen3moe")
+    writer.add_block_count(1)
+    writer.add_expert_count(4)
+    writer.add_expert_used_count(1)
+    writer.add_tensor("token_embd.weight", np.zeros((10, 8), np.float32))
+    writer.add_tensor("blk.0.ffn_up_exps.weight", np.zeros((4, 8, 8), np.float32))
+    for step in (writer.write_header_to_file, writer.write_kv_data_to_file, writer.write_tensors_to_file):
+        step()
+    writer.close()
+    found, facts = footprint_of_gguf(path), read_facts(path)
+    assert (facts.experts, facts.experts_used) == (4, 1)
+    assert (facts.parameters, facts.active_parameters) == (336, 80 + 64)
+    assert found.weights_per_step == 4 * (80 + 64)
+    read = [found.weights_per_step + found.further_per_verify(width) for width in (1, 2, 1000)]
+    assert read == [pytest.approx(4 * 144), pytest.approx(4 * (80 + 256 * (1 - 0.75**2))), pytest.approx(4 * 336)]
+
+
+def test_a_model_without_experts_reads_all_of_it_whatever_it_verifies(tiny_target: Path) -> None:
+    found = footprint_of_gguf(tiny_target)
+    assert (found.active_parameters, found.further_per_verify(9)) == (None, 0.0)

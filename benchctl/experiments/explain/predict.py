@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from benchctl.analysis.cost import Prediction, RoundCosts
-    from benchctl.experiments.explain.prediction import Variation
+    from benchctl.experiments.explain.prediction import FurtherCost, Variation
     from benchctl.models.footprint import Footprint
 
     Bounds = Mapping[str, list[Prediction]]
@@ -70,7 +70,7 @@ def predict(
     same cost. Costs are in steps of the target alone. Measure with `benchctl run` before you deploy.
     """
     from benchctl.analysis import cost as model
-    from benchctl.experiments.explain.prediction import sensitivity
+    from benchctl.experiments.explain.prediction import nothing_further, predicted, sensitivity
 
     depths = read_depths(depth)
     if costs_of is not None:
@@ -83,19 +83,21 @@ def predict(
     step_cost, from_models = _draft_cost(cost, pair[0], pair[1], context)
     try:
         costs = model.RoundCosts(step_cost, overhead, verify_cost or 0.0)
-        rows = model.predict(alpha, depths, costs)
-        at = {on: model.predict(alpha, depths, replace(costs, verify_token=each)) for on, each in VERIFY.items()}
-        changes = sensitivity(alpha, depths, costs)
+        further = nothing_further if pair[0] is None else _expert_cost(pair[0], context)
+        rows = predicted(alpha, depths, costs, further)
+        at = {on: predicted(alpha, depths, replace(costs, verify_token=each), further) for on, each in VERIFY.items()}
+        changes = sensitivity(alpha, depths, costs, further)
     except ValueError as error:
         raise UsageError(f"{error}.", fix="See: benchctl explain --predict --help") from None
     if figure is not None:
-        _write_figure(figure, alpha, depths, costs)
+        _write_figure(figure, alpha, depths, costs, further)
     fit = _fit([model for model in pair if model is not None], context, memory, bandwidth)
     bounds = at if verify_cost is None else None
+    mixture = None if pair[0] is None or pair[0].expert_share >= 1 else _mixture(pair[0], depths)
     if as_json:
-        _print_json(alpha, costs, from_models, rows, changes, fit, bounds)
+        _print_json(alpha, costs, from_models, rows, changes, fit, bounds, mixture)
     else:
-        _print(alpha, costs, from_models, rows, changes, fit, context, bounds)
+        _print(alpha, costs, from_models, rows, changes, fit, context, bounds, further, mixture)
 
 
 def measured_costs(run: str) -> tuple[float | None, float]:
@@ -156,6 +158,25 @@ def _draft_cost(
     return draft.read_per_step(context) / read, True
 
 
+def _expert_cost(target: Footprint, context: int) -> FurtherCost:
+    """Return what the further experts that a verify reads cost, in target steps."""
+    step = target.read_per_step(context) or 1
+    return lambda depth: target.further_per_verify(depth + 1) / step
+
+
+def _mixture(target: Footprint, depths: list[int]) -> dict[str, Any]:
+    """Return what a target of experts reads, as plain data."""
+    return {
+        "parameters": target.parameters,
+        "active_parameters": target.active_parameters,
+        "weights_bytes": target.weights,
+        "step_bytes": target.weights_per_step,
+        "verify_bytes": {
+            str(depth): round(target.weights_per_step + target.further_per_verify(depth + 1)) for depth in depths
+        },
+    }
+
+
 def _fit(
     models: list[Footprint], context: int, memory_gib: float | None, bandwidth: float | None
 ) -> dict[str, Any] | None:
@@ -185,7 +206,7 @@ def _fit(
     }
 
 
-def _write_figure(file: Path, alpha: float, depths: list[int], costs: RoundCosts) -> None:
+def _write_figure(file: Path, alpha: float, depths: list[int], costs: RoundCosts, further: FurtherCost) -> None:
     from benchctl.experiments.explain.prediction import draw, speedup_grid
     from benchctl.reports.figures import style
 
@@ -193,7 +214,7 @@ def _write_figure(file: Path, alpha: float, depths: list[int], costs: RoundCosts
         raise UsageError("A figure is written as .png or .svg.", where="--figure")
     alphas = [step / 50 for step in range(51)]
     with style.styled():
-        drawn = draw(alphas, depths, speedup_grid(alphas, depths, costs), alpha, costs.verify_token)
+        drawn = draw(alphas, depths, speedup_grid(alphas, depths, costs, further), alpha, costs.verify_token)
         content = style.to_svg(drawn).encode() if file.suffix == ".svg" else style.to_png(drawn)
     try:
         file.write_bytes(content)
@@ -209,6 +230,7 @@ def _print_json(
     changes: list[Variation],
     fit: dict[str, Any] | None,
     bounds: Bounds | None,
+    mixture: dict[str, Any] | None,
 ) -> None:
     from dataclasses import asdict
 
@@ -219,6 +241,7 @@ def _print_json(
         "sensitivity": [asdict(row) for row in changes],
         "memory": fit,
         "verify_bounds": None,
+        "experts": mixture,
     }
     if bounds:
         document["verify_bounds"] = {
@@ -236,6 +259,8 @@ def _print(
     fit: dict[str, Any] | None,
     context: int,
     bounds: Bounds | None,
+    further: FurtherCost,
+    mixture: dict[str, Any] | None,
 ) -> None:
     from rich.console import Console
     from rich.text import Text
@@ -255,6 +280,17 @@ def _print(
     console.print(Text(head, style="bold"))
     how = " (draft bytes over target bytes: bandwidth-bound)" if from_models else ""
     console.print(f"α = {alpha:g}; a draft step costs {costs.draft_step:.3g} target steps{how}.", soft_wrap=True)
+    if mixture is not None:
+        shares = [
+            f"{size / mixture['weights_bytes']:.0%} at depth {depth}" for depth, size in mixture["verify_bytes"].items()
+        ]
+        console.print(
+            f"The target is a mixture of experts: of {mixture['parameters'] / 1e9:.3g}B parameters a token uses "
+            f"{mixture['active_parameters'] / 1e9:.3g}B. A decode step reads "
+            f"{mixture['step_bytes'] / mixture['weights_bytes']:.0%} of the weights, a verify of k + 1 tokens about "
+            f"{', '.join(shares[:4])}, were experts chosen at random: that is in the cost of a round.",
+            soft_wrap=True,
+        )
     if bounds:
         console.print(
             "What verifying costs is not given (--verify-cost), so it is a range. Each token after the first takes the "
@@ -267,15 +303,17 @@ def _print(
     console.print()
     _print_depths(console, rows, bounds)
     if not bounds:
-        _print_variations(console, rows, costs, changes)
+        _print_variations(console, rows, costs, changes, further)
     if fit is not None:
         console.print()
         _print_fit(console, fit, context)
 
 
-def _print_variations(console: Console, rows: list[Prediction], costs: RoundCosts, changes: list[Variation]) -> None:
+def _print_variations(
+    console: Console, rows: list[Prediction], costs: RoundCosts, changes: list[Variation], further: FurtherCost
+) -> None:
     console.print("\nSpeed-up by acceptance α (rows) and depth k (columns):")
-    console.print(_heat_map([row.depth for row in rows], costs))
+    console.print(_heat_map([row.depth for row in rows], costs, further))
     console.print("\nSensitivity:")
     for change in changes:
         console.print(f"  {change.changed}: {change.speedup:.2f}× at depth {change.depth}")
@@ -305,7 +343,7 @@ def _print_depths(console: Console, rows: list[Prediction], bounds: Bounds | Non
     print_rows(console, headings, priced, right=headings)
 
 
-def _heat_map(depths: list[int], costs: RoundCosts) -> Table:
+def _heat_map(depths: list[int], costs: RoundCosts, further: FurtherCost) -> Table:
     """Return the grid as coloured cells: orange below 1, blue above, and the numbers, readable without colour."""
     from rich.table import Table
     from rich.text import Text
@@ -317,7 +355,7 @@ def _heat_map(depths: list[int], costs: RoundCosts) -> Table:
     table.add_column("α", justify="right")
     for depth in columns:
         table.add_column(str(depth), justify="right", min_width=6)
-    for alpha, row in zip(_ALPHAS, speedup_grid(_ALPHAS, columns, costs), strict=True):
+    for alpha, row in zip(_ALPHAS, speedup_grid(_ALPHAS, columns, costs, further), strict=True):
         cells = [Text(f" {value:.2f} ", style=f"black on {_colour(float(value))}") for value in row]
         table.add_row(f"{alpha:.1f} ", *cells)
     return table

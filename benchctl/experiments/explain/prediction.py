@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -31,17 +31,39 @@ class Variation:
     speedup: float
 
 
+FurtherCost = Callable[[int], float]
+"""What the target's pass over a draft of so many tokens costs beyond a decode step, in target steps."""
+
+
+def nothing_further(depth: int) -> float:
+    """Return 0: a pass reads all weights, however many tokens it verifies."""
+    del depth
+    return 0.0
+
+
 def best_of(rows: Sequence[Prediction]) -> Prediction:
     """Return the depth with the highest speed-up, the smallest one where several have it."""
     return max(rows, key=lambda row: (row.speedup, -row.depth))
 
 
-def speedup_grid(alphas: Sequence[float], depths: Sequence[int], costs: RoundCosts) -> np.ndarray:
+def predicted(alpha: float, depths: Sequence[int], costs: RoundCosts, further: FurtherCost) -> list[Prediction]:
+    """Return the prediction for every draft depth, with what a verify costs beyond `costs`. Raises ValueError."""
+    return [
+        predict(alpha, [depth], replace(costs, verify_token=costs.verify_token + further(depth) / depth))[0]
+        for depth in depths
+    ]
+
+
+def speedup_grid(
+    alphas: Sequence[float], depths: Sequence[int], costs: RoundCosts, further: FurtherCost = nothing_further
+) -> np.ndarray:
     """Return the speed-up for every α (rows) and depth (columns)."""
-    return np.array([[row.speedup for row in predict(alpha, depths, costs)] for alpha in alphas])
+    return np.array([[row.speedup for row in predicted(alpha, depths, costs, further)] for alpha in alphas])
 
 
-def sensitivity(alpha: float, depths: Sequence[int], costs: RoundCosts) -> list[Variation]:
+def sensitivity(
+    alpha: float, depths: Sequence[int], costs: RoundCosts, further: FurtherCost = nothing_further
+) -> list[Variation]:
     """Return what the best depth becomes when α, c or o turns out different from what was given."""
     dearer, cheaper = costs.draft_step * COST_FACTOR, costs.draft_step / COST_FACTOR
     cases = [
@@ -65,7 +87,7 @@ def sensitivity(alpha: float, depths: Sequence[int], costs: RoundCosts) -> list[
     ]
     found = []
     for changed, changed_alpha, changed_costs in cases:
-        best = best_of(predict(changed_alpha, depths, changed_costs))
+        best = best_of(predicted(changed_alpha, depths, changed_costs, further))
         found.append(Variation(changed, best.depth, best.speedup))
     return found
 
