@@ -24,6 +24,14 @@ VLLM = {
     "num_spec_tokens": 3,
 }
 """vLLM 48915, without its rates."""
+SGLANG = {
+    "spec_verify_ct": 5,
+    "spec_num_correct_drafts": 7,
+    "spec_num_proposed_drafts": 15,
+    "spec_accept_length": 2.4,
+    "spec_correct_drafts_histogram": [1, 2, 1, 1],
+}
+"""SGLang's tokenizer manager; what it calls proposed is the most that there can have been."""
 LM_STUDIO = {
     "total_draft_tokens_count": 492,
     "accepted_draft_tokens_count": 176,
@@ -51,6 +59,12 @@ LM_STUDIO = {
         ),
         ({}, LM_STUDIO, "`usage` (LM Studio's shape)", Ledger(drafted=492, accepted=176)),
         ({"stats": LM_STUDIO}, {}, "`stats` (LM Studio's shape)", Ledger(drafted=492, accepted=176)),
+        (
+            {"meta_info": SGLANG},
+            {},
+            "`meta_info` (SGLang's shape)",
+            Ledger(accepted=7, rounds=5, accepted_by_position=(4, 2, 1)),
+        ),
     ],
 )
 def test_a_shape_is_read_whoever_sent_it(
@@ -70,12 +84,21 @@ def test_a_shape_is_read_whoever_sent_it(
         {"timings": {"draft_n": "many"}},
         {"timings": [1]},
         {"metrics": {"speculative_decoding": None}},
-        {"avg_decoded_tokens_per_iter": 2.3},
+        {"avg_decoded_tokens_per_iter": 0.5},
+        {"avg_decoded_tokens_per_iter": True},
+        {"meta_info": {"completion_tokens": 4, "spec_verify_ct": 0}},
         {"stats": {"tokens_per_second": 30.0}},
     ],
 )
 def test_the_rest_is_not_reported_and_no_count_is_invented(extra: dict[str, Any]) -> None:
     assert read_drafts(extra, {"completion_tokens": 4}) is None
+
+
+@pytest.mark.parametrize("extra", [{"avg_decoded_tokens_per_iter": 2.3}, {"meta_info": {"spec_accept_length": 2.3}}])
+def test_a_mean_alone_is_an_acceptance_length_and_no_count(extra: dict[str, Any]) -> None:
+    found = read_drafts(extra, {})
+    assert found is not None
+    assert (found.length, found.ledger) == (2.3, Ledger())
 
 
 def test_timings_without_drafts_mean_none_only_where_the_server_told_drafts_before() -> None:

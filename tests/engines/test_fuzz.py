@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from benchctl.engines.common.completion_stream import CompletionReader
 from benchctl.engines.common.drafts import step_ledger as vllm_ledger
+from benchctl.engines.common.drafts import verified_ledger as sglang_ledger
 from benchctl.engines.common.http import HttpClient, Reply
 from benchctl.engines.common.metrics import Counters, Tally, read_counters, read_total, since
 from benchctl.engines.common.values import decode
@@ -30,7 +31,6 @@ from benchctl.engines.openai.discovery import discover, engine_times, parse_addr
 from benchctl.engines.openai.score import _places as echo_places
 from benchctl.engines.sglang import attest as sglang_attest
 from benchctl.engines.sglang import server as sglang_server
-from benchctl.engines.sglang.attest import make_ledger as sglang_ledger
 from benchctl.engines.sglang.server import GenerateReader
 from benchctl.engines.transformers import server as transformers_server
 from benchctl.engines.transformers.server import _ledger as transformers_ledger

@@ -28,6 +28,7 @@ from benchctl.engines.base import Ledger
 from benchctl.engines.common import programs, wire
 from benchctl.engines.common.completion_stream import CompletionReader, StreamedAnswer
 from benchctl.engines.common.drafts import step_ledger as vllm_ledger
+from benchctl.engines.common.drafts import verified_ledger as sglang_ledger
 from benchctl.engines.common.http import HttpClient
 from benchctl.engines.common.log import read_log
 from benchctl.engines.common.metrics import read_counters, read_total
@@ -42,7 +43,6 @@ from benchctl.engines.llama_cpp.score import likeliest
 from benchctl.engines.llama_cpp.stream import LlamaReader
 from benchctl.engines.openai.discovery import discover, parse_address
 from benchctl.engines.sglang import server as sglang_server
-from benchctl.engines.sglang.attest import make_ledger as sglang_ledger
 from benchctl.engines.sglang.server import GenerateReader
 from benchctl.engines.transformers import server as transformers_server
 from benchctl.engines.vllm import server as vllm_server

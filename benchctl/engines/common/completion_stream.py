@@ -24,6 +24,8 @@ from benchctl.engines.common.wire import protocol_error
 _FINISH: dict[str, FinishReason] = {"stop": "stop", "length": "length", "tool_calls": "stop"}
 _PIECES_A_TOKEN = 16
 """More pieces of text come of no token: a server may send one character at a time."""
+_BESIDE_TEXT = ("avg_decoded_tokens_per_iter", "meta_info")
+"""What TensorRT-LLM and SGLang add to the choice, not to the event."""
 _STANDARD = frozenset({"id", "object", "created", "model", "choices", "usage"})
 
 
@@ -138,6 +140,7 @@ class CompletionReader(AnswerReader[StreamedAnswer]):
             piece, fresh = _piece(choice), _ids(choice, event)
             if piece or fresh:
                 self._add(piece, fresh)
+            self._extra.update((name, choice[name]) for name in _BESIDE_TEXT if choice.get(name) is not None)
             if choice.get("finish_reason") is not None:
                 self._finish = choice["finish_reason"]
                 if self._finish != "length":  # the token that ends an answer has no text

@@ -1,7 +1,7 @@
 """Reading what an answer says of its drafts by the answer's shape, whichever server or gateway sent it.
 
 There is a reader only for shapes that a project documents or its source shows. A mean alone
-(`avg_decoded_tokens_per_iter`) gives no counts, so none are read from it.
+(`avg_decoded_tokens_per_iter`) gives no counts: it is kept as the acceptance length that it is.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ class Drafts:
     shape: str
     """Where it stands, and whose shape that is."""
     ledger: Ledger
+    length: float | None = None
+    """The acceptance length, where the answer tells that alone: tokens a verify step, its bonus token counted."""
     rounds_end_with_answer: bool = True
     """Whether the rounds and accepted tokens cannot reach further past the answer's end than one draft."""
 
@@ -40,6 +42,9 @@ def read_drafts(extra: Mapping[str, Any], usage: Mapping[str, Any], *, silent_is
         found = read(fields) if isinstance(fields, dict) else None
         if found is not None:
             return found
+    found = _mean("`avg_decoded_tokens_per_iter` (TensorRT-LLM's shape)", extra.get("avg_decoded_tokens_per_iter"))
+    if found is not None:
+        return found
     timings = extra.get("timings")
     if silent_is_none and isinstance(timings, dict) and not _DRAFT_KEYS & timings.keys():
         return Drafts(LLAMA_CPP, Ledger(drafted=0, accepted=0))
@@ -132,9 +137,47 @@ def _vllm(metrics: Mapping[str, Any]) -> Drafts | None:
     return None if ledger == Ledger() else Drafts("`metrics.speculative_decoding` (vLLM's shape)", ledger)
 
 
+def _sglang(meta: Mapping[str, Any]) -> Drafts | None:
+    """Read SGLang's `meta_info`, whose drafted tokens are a count with some algorithms only, which it does not name."""
+    ledger, shape = verified_ledger(meta, counted=False), "`meta_info` (SGLang's shape)"
+    if ledger != Ledger():
+        return Drafts(shape, ledger)
+    return _mean(shape, meta.get("spec_accept_length"))
+
+
+def _mean(shape: str, length: object) -> Drafts | None:
+    if isinstance(length, bool) or not isinstance(length, int | float) or not 1 <= length <= DEEPEST:
+        return None
+    return Drafts(shape, Ledger(), length=float(length))
+
+
+def verified_ledger(meta: Mapping[str, Any], *, counted: bool) -> Ledger:
+    """Return the ledger of one answer from SGLang's figures of it; all `None` where nothing was verified.
+
+    `counted`: whether its drafted tokens are a count. `spec_correct_drafts_histogram[j]`: rounds that accepted j
+    tokens.
+    """
+    rounds = _count(meta, "spec_verify_ct")
+    if not rounds:
+        return Ledger()
+    histogram = counts_in(meta.get("spec_correct_drafts_histogram"), _MOST, longest=DEEPEST + 1)
+    accepted, by_position = _count(meta, "spec_num_correct_drafts"), None
+    if histogram:
+        by_position = reached(histogram)
+        if sum(by_position) != accepted or sum(histogram) != rounds:
+            by_position = None  # of a tree, or of other rounds than these
+    return Ledger(
+        drafted=_count(meta, "spec_num_proposed_drafts") if counted else None,
+        accepted=accepted,
+        rounds=rounds,
+        accepted_by_position=by_position,
+    )
+
+
 _SHAPES: tuple[tuple[str, Callable[[Mapping[str, Any]], Drafts | None]], ...] = (
     ("timings", _timings),
     ("metrics", _vllm),
+    ("meta_info", _sglang),
     ("usage", _lm_studio("usage")),
     ("stats", _lm_studio("stats")),
 )

@@ -13,12 +13,14 @@ from typing import Any, Self
 
 from benchctl.engines.base import Ledger, Rendered, Scorer
 from benchctl.engines.common.http import HttpClient
-from benchctl.engines.common.metrics import Counters, read_counters, read_total
+from benchctl.engines.common.metrics import Counters, prefix_of, read_counters, read_total
 from benchctl.engines.common.values import ids_in
 from benchctl.engines.common.wire import protocol_error
 from benchctl.prompts.suite import Prompt
 from benchctl.text import one_line
 
+_GENERATED = ("generation_tokens_total", "tokens_predicted_total")
+"""What vLLM and llama-server call the tokens that they generated."""
 _LEAST_CONTEXT = 2048
 """Assumed where a server does not report how long a sequence may be."""
 
@@ -72,11 +74,22 @@ class Pages:
     def metrics(self, prefix: str, generated: str) -> MetricsReading | None:
         """Read the counters below `prefix` of `/metrics`, and the total called `generated`; `None`: neither is
         there."""
-        response = self._client.get(f"{self._root}/metrics")
-        if response.status_code != 200:
-            return None
-        total, counters = read_total(response.text, generated), read_counters(response.text, prefix)
+        text = self._metrics()
+        total, counters = read_total(text, generated), read_counters(text, prefix)
         return None if total is None and counters == Counters() else MetricsReading(counters, total)
+
+    def any_metrics(self) -> MetricsReading | None:
+        """Read such counters below whatever name they stand; `None` where there are none."""
+        text = self._metrics()
+        prefix = prefix_of(text)
+        if prefix is None:
+            return None
+        totals = (read_total(text, f"{prefix}:{name}") for name in _GENERATED)
+        return MetricsReading(read_counters(text, prefix), next((total for total in totals if total is not None), None))
+
+    def _metrics(self) -> str:
+        response = self._client.get(f"{self._root}/metrics")
+        return response.text if response.status_code == 200 else ""
 
 
 def _no_metrics(pages: Pages) -> MetricsReading | None:

@@ -20,6 +20,7 @@ _SAMPLE = re.compile(r"(?:\{([^}]*)\})?[ \t]+([-+\w.]+)(?:[ \t]+\d+)?[ \t\r]*")
 _BEHIND = ("{", " ", "\t")
 _NUMBER = re.compile(r"\+?[0-9]+(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?")
 _LONGEST_LINE = 4096
+_DRAFTED = re.compile(r"^([A-Za-z_]\w{0,63}):spec_decode_num_draft_tokens_total[{ \t]", re.MULTILINE)
 _POSITION = re.compile(r'(?:^|,)\s*position="(\d{1,5})"')
 DEEPEST = 10_000
 """No draft is deeper, whatever a server reports."""
@@ -59,6 +60,12 @@ def read_counters(text: str, engine: str) -> Counters:
         positions[int(found[1])] = positions.get(int(found[1]), 0) + count
     by_position = tuple(positions.get(i, 0) for i in range(max(positions) + 1)) if positions else None
     return Counters(rounds, drafted, accepted, by_position)
+
+
+def prefix_of(text: str) -> str | None:
+    """Return below which name a server of whatever kind has such counters; `None` where it has none."""
+    found = _DRAFTED.search(text)
+    return found[1] if found else None
 
 
 def read_total(text: str, name: str) -> int | None:

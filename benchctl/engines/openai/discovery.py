@@ -19,7 +19,7 @@ from benchctl.engines.common.completion_stream import StreamedAnswer
 from benchctl.engines.common.drafts import Drafts
 from benchctl.engines.common.endpoint import MetricsReading, Pages, Recognised, ServerFamily, short_line
 from benchctl.engines.common.http import HttpClient
-from benchctl.engines.common.metrics import Counters
+from benchctl.engines.common.metrics import Counters, since
 from benchctl.engines.common.values import count_in, seconds_in
 from benchctl.errors import EngineError, UsageError
 from benchctl.offers import load
@@ -72,9 +72,11 @@ def discover(client: HttpClient, address: Address) -> Endpoint:
         server = reader.recognise(pages)
         if server is not None:
             return Endpoint(kind, reader, server, models, (listed, *server.evidence), context)
+    reading = pages.any_metrics()
     silent = "/props, /slots, /server_info and /metrics: not reported"
-    nobody = Recognised(short_line(pages.object("/version").get("version")), None, None, ())
-    return Endpoint(None, None, nobody, models, (listed, silent), context)
+    evidence = silent if reading is None else f"{reading}; /props, /slots and /server_info: not reported"
+    nobody = Recognised(short_line(pages.object("/version").get("version")), None, reading, ())
+    return Endpoint(None, None, nobody, models, (listed, evidence), context)
 
 
 def families() -> Iterator[tuple[str, ServerFamily]]:
@@ -87,7 +89,8 @@ def families() -> Iterator[tuple[str, ServerFamily]]:
 
 def read_metrics(client: HttpClient, address: Address, endpoint: Endpoint) -> MetricsReading | None:
     """Read the counters of a server; `None` where it has none."""
-    return None if endpoint.reader is None else endpoint.reader.metrics(Pages(client, address.root))
+    pages = Pages(client, address.root)
+    return pages.any_metrics() if endpoint.reader is None else endpoint.reader.metrics(pages)
 
 
 def _models(client: HttpClient, address: Address) -> tuple[tuple[str, ...] | None, int | None]:
@@ -144,16 +147,17 @@ def endpoint_ledger(
     n_predicted: int,
     drafts: Drafts | None,
 ) -> Ledger:
-    """Return the ledger of one answer: of a server that is not recognised, the drafts that its shape shows.
+    """Return the ledger of one answer: of a server that is not recognised, the drafts that its shape shows, else those
+    that its counters show.
 
     `before` and `after` are readings of the shared counters, `None` where there are none or several requests are in
     flight. They count only where they moved by exactly this answer's tokens: else other clients were served as well.
     """
-    if endpoint.reader is None:
-        return Ledger() if drafts is None else drafts.ledger
     ours = alone(before, after, n_predicted)
     earlier = before.counters if ours and before else Counters()
     later = after.counters if ours and after else Counters()
+    if endpoint.reader is None:
+        return since(earlier, later).ledger() if drafts is None or drafts.ledger == Ledger() else drafts.ledger
     return endpoint.reader.ledger(endpoint.server, answer.extra, earlier, later)
 
 

@@ -74,6 +74,8 @@ class EndpointServer:
         self._tally = Tally()
         self._shapes: dict[str, None] = {}
         """Of drafts in answers, in the order in which they were found."""
+        self._lengths: list[float] = []
+        """Acceptance lengths of answers that tell no counts."""
         self._contradictions: list[str] = []
         self._first = self._last = discover(client, address)
         self._may_return_ids = self._first.family != "vllm"
@@ -169,6 +171,7 @@ class EndpointServer:
         found = read_drafts(answer.extra, answer.usage, silent_is_none=not IN_TIMINGS.isdisjoint(self._shapes))
         if found is not None:
             self._shapes[found.shape] = None
+            self._lengths += [] if found.length is None else [found.length]
             self._contradictions += contradictions(found, n_predicted)
         return found
 
@@ -231,6 +234,7 @@ class EndpointServer:
                 only_chat=not self._raw,
                 shapes=tuple(self._shapes),
                 contradictions=tuple(self._contradictions),
+                lengths=tuple(self._lengths),
             )
         )
         evidence = tuple(self._redact(line) for line in found.evidence)
@@ -334,6 +338,13 @@ class EndpointObserved:
     shapes: tuple[str, ...] = ()
     """Of drafts in answers, as `benchctl.engines.common.drafts` reads them."""
     contradictions: tuple[str, ...] = ()
+    lengths: tuple[float, ...] = ()
+    """Acceptance lengths of answers that tell that alone: what was drafted and accepted is not known."""
+
+    @property
+    def drafts_seen(self) -> bool:
+        """Whether anything shows that it drafted for us."""
+        return bool(self.drafted or self.accepted) or max(self.lengths, default=1.0) > 1.0
 
 
 def attest(observed: EndpointObserved) -> Attestation:
@@ -342,6 +353,9 @@ def attest(observed: EndpointObserved) -> Attestation:
     evidence.append(
         f"drafts read from {', '.join(observed.shapes)}" if observed.shapes else "drafts in answers: not reported"
     )
+    if lengths := observed.lengths:
+        each = f"{min(lengths):.2f} to {max(lengths):.2f} tokens a step in {len(lengths)} answers"
+        evidence.append(f"acceptance length, as the answers state it: {each}; no counts")
     if count := len(observed.contradictions):
         evidence.append(f"contradiction ({count} in all): {observed.contradictions[0]}")
     if observed.shared:
@@ -363,9 +377,10 @@ def attest(observed: EndpointObserved) -> Attestation:
 
 def _alone(observed: EndpointObserved, evidence: tuple[str, ...]) -> Attestation:
     """Without speculation in the recipe."""
-    if observed.drafted or observed.accepted:
+    if observed.drafts_seen:
         count = observed.drafted or observed.accepted
-        reason = f"The arm requests no speculation, but the endpoint drafted {count} tokens for it."
+        what = f"drafted {count} tokens for it" if count else "states an acceptance length above 1"
+        reason = f"The arm requests no speculation, but the endpoint {what}."
         return Attestation("failed", evidence, reason, _REMEDY)
     if observed.last.speculates:
         reason = "The arm requests no speculation, but the endpoint reports that it is on."
@@ -378,7 +393,7 @@ def _alone(observed: EndpointObserved, evidence: tuple[str, ...]) -> Attestation
 
 
 def _speculating(observed: EndpointObserved, evidence: tuple[str, ...]) -> Attestation:
-    if observed.drafted or observed.accepted:
+    if observed.drafts_seen:
         return Attestation("active", evidence)
     if observed.last.speculates is False:
         reason = f"The recipe says {observed.speculation}, but the endpoint reports that it does not speculate."

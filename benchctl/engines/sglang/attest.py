@@ -9,11 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from benchctl.engines.base import Attestation, Ledger
+from benchctl.engines.base import Attestation
 from benchctl.engines.common.launched_server import concluded, drafted_nothing, other_model, unrequested
 from benchctl.engines.common.log import READ_THE_LOG, Reason
-from benchctl.engines.common.metrics import DEEPEST, reached
-from benchctl.engines.common.values import count_in, counts_in
 from benchctl.text import one_line
 
 _SETTINGS = (
@@ -126,29 +124,3 @@ def drafts_are_counted(settings: Mapping[str, Any]) -> bool:
     """Whether a server with these `/server_info` settings counts its proposed drafts."""
     algorithm = str(settings.get("speculative_algorithm") or "").upper()
     return algorithm in _EVERY_ROUND_ALIKE and not settings.get("speculative_adaptive")
-
-
-def make_ledger(meta: Mapping[str, Any], *, counted: bool) -> Ledger:
-    """Return the ledger of one answer; all `None` where nothing was verified.
-
-    `counted`: the result of `drafts_are_counted`. `spec_correct_drafts_histogram[j]`: rounds that accepted j tokens.
-    """
-    rounds = _count(meta.get("spec_verify_ct"))
-    if not rounds:
-        return Ledger()
-    histogram = counts_in(meta.get("spec_correct_drafts_histogram"), 2**53, longest=DEEPEST + 1)
-    accepted, by_position = _count(meta.get("spec_num_correct_drafts")), None
-    if histogram:
-        by_position = reached(histogram)
-        if sum(by_position) != accepted or sum(histogram) != rounds:
-            by_position = None  # of a tree, or of other rounds than these
-    return Ledger(
-        drafted=_count(meta.get("spec_num_proposed_drafts")) if counted else None,
-        accepted=accepted,
-        rounds=rounds,
-        accepted_by_position=by_position,
-    )
-
-
-def _count(value: object) -> int | None:
-    return count_in(value, 2**53)

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchctl.engines.base import Ledger, Scores
+from benchctl.engines.common.drafts import verified_ledger
 from benchctl.engines.common.endpoint import (
     EndpointTarget,
     Pages,
@@ -22,7 +23,7 @@ from benchctl.engines.common.endpoint import (
 from benchctl.engines.common.metrics import Counters
 from benchctl.engines.common.score import RequestScorer, Target, usable_scores
 from benchctl.engines.common.values import id_of, logprob_of
-from benchctl.engines.sglang.attest import drafts_are_counted, make_ledger
+from benchctl.engines.sglang.attest import drafts_are_counted
 
 MOST_LOGPROBS = 100
 """At a position. SGLang has no limit of its own, and fails where it is more than the vocabulary."""
@@ -118,7 +119,7 @@ def _ledger(server: Recognised, extra: Mapping[str, Any], before: Counters, afte
     extension = extra.get("sglext")
     details = extension.get("spec_tokens_details") if isinstance(extension, dict) else None
     details = details[0] if isinstance(details, list) and details else details
-    return make_ledger(details, counted=server.drafts_counted) if isinstance(details, dict) else Ledger()
+    return verified_ledger(details, counted=server.drafts_counted) if isinstance(details, dict) else Ledger()
 
 
 def _scorer(target: EndpointTarget) -> SglangScorer:

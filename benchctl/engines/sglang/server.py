@@ -19,13 +19,14 @@ import msgspec
 
 from benchctl.data.record import FinishReason
 from benchctl.engines.base import Attestation, Completion, Progress, Rendered
+from benchctl.engines.common.drafts import verified_ledger
 from benchctl.engines.common.launched_server import LaunchedServer, StartUp
 from benchctl.engines.common.log import READ_THE_LOG, Cause, Reason, clean, first_reason, hide
 from benchctl.engines.common.process import Access, EngineProcess
 from benchctl.engines.common.stream import AnswerReader
 from benchctl.engines.common.values import TokenId, count_in, ids_in
 from benchctl.engines.common.wire import protocol_error
-from benchctl.engines.sglang.attest import SglangObserved, attest, drafts_are_counted, make_ledger
+from benchctl.engines.sglang.attest import SglangObserved, attest, drafts_are_counted
 from benchctl.engines.sglang.command import MODEL_NAME
 from benchctl.errors import EngineError
 from benchctl.prompts.suite import Prompt
@@ -87,7 +88,7 @@ class SglangServer(LaunchedServer):
             body = generate_body(prompt.token_ids, sampling)
             streamed = await self._stream("/generate", body, GenerateReader(sampling.max_tokens), on_tokens)
         answer = streamed.answer
-        ledger = make_ledger(answer.meta, counted=self._counted)
+        ledger = verified_ledger(answer.meta, counted=self._counted)
         self._tally.add(len(answer.ids), ledger)
         cached = answer.meta.get("cached_tokens")
         self._cached += count_in(cached, 2**31) or 0

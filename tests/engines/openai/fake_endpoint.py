@@ -39,6 +39,8 @@ class Script:
     finish: str = "length"
     extra: Mapping[str, Any] = field(default_factory=dict)
     """Further keys of the last event."""
+    beside: Mapping[str, Any] = field(default_factory=dict)
+    """Further keys of the last choice."""
     requests: list[dict[str, Any]] = field(default_factory=list)
     keys: list[str | None] = field(default_factory=list)
     url: str = ""
@@ -145,7 +147,8 @@ def handler_of(script: Script) -> type[BaseHTTPRequestHandler]:
         def piece(self, body: dict[str, Any], text: str, ids: list[int], finish: str | None = None) -> None:
             piece: dict[str, Any] = {"delta": {"content": text}} if "messages" in body else {"text": text}
             streamed_ids = {"token_ids": ids} if script.ids else {}
-            self.event(choices=[{"index": 0, **piece, **streamed_ids, "finish_reason": finish}])
+            beside = script.beside if finish else {}
+            self.event(choices=[{"index": 0, **piece, **streamed_ids, **beside, "finish_reason": finish}])
 
         def misbehave(self, secret: str) -> None:
             if script.fault == "cut-off":

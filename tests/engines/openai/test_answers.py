@@ -124,6 +124,38 @@ def test_drafts_of_an_unknown_server_are_read_by_shape(
     assert f"drafts read from {shape}" in found.evidence
 
 
+def test_a_mean_alone_shows_that_it_drafted_and_gives_no_counts(endpoint: Endpoint, ask: Ask) -> None:
+    """TensorRT-LLM's stands in the choice."""
+    script = endpoint(beside={"avg_decoded_tokens_per_iter": 2.5})
+    server = ask(script, speculation=SPECULATION)
+    assert complete(server, server.render(RAW), GREEDY).ledger == Ledger()
+    found = server.attest(None)
+    assert found.state == "active"
+    assert any("2.50 to 2.50 tokens a step in 1 answers; no counts" in line for line in found.evidence)
+    alone = ask(script)
+    complete(alone, alone.render(RAW), GREEDY)
+    assert alone.attest(None).state == "failed"
+
+
+def test_counters_of_a_server_of_another_name_count_where_they_moved_by_this_answer(
+    endpoint: Endpoint, ask: Ask
+) -> None:
+    text = (VLLM_METRICS % (100, 5, 20, 9)).replace("vllm:", "other:")
+    script = endpoint(pages={"/metrics": text})
+    server = ask(script, speculation=SPECULATION)
+
+    class Moving(dict[str, str]):
+        """Counters that show the answer once it was asked for."""
+
+        def __getitem__(self, path: str) -> str:
+            counts = (104, 6, 24, 11) if script.requests else (100, 5, 20, 9)
+            return (VLLM_METRICS % counts).replace("vllm:", "other:")
+
+    script.pages = Moving(script.pages)
+    assert complete(server, server.render(RAW), GREEDY).ledger == Ledger(drafted=4, accepted=2, rounds=1)
+    assert server.attest(None).state == "active"
+
+
 def test_what_a_server_counts_wrongly_is_named(endpoint: Endpoint, ask: Ask) -> None:
     script = endpoint()
     script.extra = {"timings": {"draft_n": 2, "draft_n_accepted": 3}}

@@ -12,10 +12,11 @@ import psutil
 import pytest
 
 from benchctl.engines.base import Ledger
+from benchctl.engines.common.drafts import verified_ledger
 from benchctl.engines.common.process import Access, EngineProcess
 from benchctl.engines.registry import make_engine
 from benchctl.engines.sglang.adapter import OPTIONS, SglangSpec
-from benchctl.engines.sglang.attest import drafts_are_counted, make_ledger
+from benchctl.engines.sglang.attest import drafts_are_counted
 from benchctl.engines.sglang.command import _RESERVED
 from benchctl.engines.sglang.engine import SglangEngine
 from benchctl.engines.sglang.server import GenerateReader, SglangServer, launch_cause
@@ -226,8 +227,8 @@ def test_what_is_counted_and_what_is_not() -> None:
     assert not drafts_are_counted({"speculative_algorithm": "SOME_PLUGIN"})
     assert not drafts_are_counted({"speculative_algorithm": None})
     meta = {"spec_verify_ct": 2, "spec_num_correct_drafts": 3, "spec_correct_drafts_histogram": [0, 2]}
-    assert make_ledger(meta, counted=True) == Ledger(accepted=3, rounds=2)
-    assert make_ledger({"spec_verify_ct": 0}, counted=True) == Ledger()
+    assert verified_ledger(meta, counted=True) == Ledger(accepted=3, rounds=2)
+    assert verified_ledger({"spec_verify_ct": 0}, counted=True) == Ledger()
 
 
 def test_tokens_that_came_together_at_first_took_no_time() -> None:
