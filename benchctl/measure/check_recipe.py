@@ -1,11 +1,12 @@
-"""What of a recipe can be checked without an engine: its prompts and tasks, its model files, their vocabularies."""
+"""What of a recipe can be checked before a run: prompts and tasks, model files, their vocabularies, types."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from benchctl.errors import UsageError
+from benchctl.errors import EngineError, UsageError
+from benchctl.measure.prepare import probed_engine
 from benchctl.models.sources import is_there, locate_model
 from benchctl.models.vocabulary import compare
 from benchctl.prompts.load import Suite, load_suite
@@ -14,6 +15,7 @@ from benchctl.recipes.document import Document, read_document
 from benchctl.recipes.problems import KeyPath, Problem, did_you_mean, quoted
 from benchctl.recipes.schema import ModelSpec, Recipe
 from benchctl.recipes.source import BundledSource, PathSource, parse_source
+from benchctl.recipes.speculation import SPECULATION_TYPES
 from benchctl.text import one_line
 
 
@@ -23,7 +25,7 @@ def file_problems(recipe: Recipe, path: Path) -> list[Problem]:
     Nothing is fetched: what only the hub has is not checked.
     """
     document = read_document(path)
-    found = [*_prompts(document, recipe, path.parent), *_models(recipe, path.parent)]
+    found = [*_prompts(document, recipe, path.parent), *_models(recipe, path.parent), *_types(recipe, path.parent)]
     problems = {Problem(document.line(key), key, message): None for key, message in found}
     return sorted(problems, key=lambda problem: problem.line)
 
@@ -47,6 +49,38 @@ def _unknown(suite: Suite, task: str) -> str | None:
     except UsageError as error:
         return _message(error)
     return None
+
+
+def _types(recipe: Recipe, folder: Path) -> Iterator[tuple[KeyPath, str]]:
+    """Yield types that are none of benchctl's names and that the engine's program, where it may be run, does not list.
+
+    Only an engine whose program tells at once is asked; the others' methods are checked before anything starts.
+    """
+    for part in recipe.parts.values():
+        strange = {
+            name: arm.name
+            for arm in part.arms
+            for name in (arm.speculation.types if arm.speculation else ())
+            if name not in SPECULATION_TYPES
+        }
+        if not strange or not adapter_of(part.engine.kind).lists_types:
+            continue
+        listed, why = _listed_types(part, folder)
+        for name, arm in strange.items():
+            if name not in listed:
+                near = did_you_mean(name, listed or SPECULATION_TYPES)
+                yield ("arms",), f"arm {arm}: benchctl knows no type {quoted(name)}, {why}.{near}"
+
+
+def _listed_types(recipe: Recipe, folder: Path) -> tuple[Sequence[str], str]:
+    """Return the types of the engine's program, and what is said of one that is not among them."""
+    try:
+        _, found, _ = probed_engine(recipe, folder, None, trusted=False)
+    except EngineError:
+        return (), "and there is no engine here that could be asked for its own"
+    except UsageError:
+        return (), "and the engine that the recipe names is not run for a check"
+    return found.speculation_types, f"and {quoted(str(found.binary))} has none of that name"
 
 
 def _models(recipe: Recipe, folder: Path) -> Iterator[tuple[KeyPath, str]]:

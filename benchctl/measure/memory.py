@@ -7,6 +7,7 @@ state, and an allowance for buffers.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from itertools import accumulate
 from math import inf
@@ -25,6 +26,8 @@ SHARE = 0.9
 """Of what is free that may be planned with."""
 _CACHE_BITS = {"f32": 32, "q8_0": 8.5, "q4_0": 4.5, "q4_1": 5, "iq4_nl": 4.5, "q5_0": 5.5, "q5_1": 6}
 """Bits of a cached value by llama.cpp's types of 32 values with their scales; 16 for all others."""
+_FREE = re.compile(r"\(\d+ MiB, (\d+) MiB free\)")
+"""As llama-server lists a device of any kind: `Vulkan0: Intel(R) Graphics (24000 MiB, 23000 MiB free)`."""
 _GIB = 1 << 30
 _MIB = 1 << 20
 
@@ -85,9 +88,12 @@ def free_bytes(device: str, devices: Sequence[str]) -> tuple[str, float]:
     """Return (which memory, free bytes of it): the GPUs' where the engine will run there, else the machine's."""
     import psutil
 
-    if device != "cpu" and any(name.startswith(("CUDA", "ROCm")) for name in devices):
-        output = answer("nvidia-smi", "--query-gpu=memory.free", "--format=csv,noheader,nounits")
+    if device != "cpu" and devices:
+        output = None
+        if any(name.startswith("CUDA") for name in devices):
+            output = answer("nvidia-smi", "--query-gpu=memory.free", "--format=csv,noheader,nounits")
         free = [int(line) for line in (output or "").split() if line.isdigit()]
+        free = free or [int(found[1]) for name in devices if (found := _FREE.search(name))]
         return "GPU memory", float(sum(free) * _MIB) if free else inf
     return "memory", float(psutil.virtual_memory().available)
 

@@ -62,6 +62,9 @@ class Adapter:
     runs already behind an OpenAI-compatible endpoint; `None` where it has no such routes."""
     own_methods: bool = False
     """Whether a speculation may be named by the engine's own method name, with its own keys in `options`."""
+    lists_types: bool = False
+    """Whether its program lists its speculation types within moments, so that `recipes check` asks it about one that
+    is none of benchctl's names."""
     speculation: str | None = None
     """`module:function` that returns a sentence for everything in a `benchctl.recipes.speculation.Speculation` that no
     version of the engine can do with any models; what depends on the version or the models is the engine's check."""

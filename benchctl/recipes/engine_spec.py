@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-Device = Literal["auto", "cpu", "cuda", "metal"]
+Device = Literal["auto", "cpu", "cuda", "metal", "vulkan", "rocm", "sycl", "rpc"]
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 
 

@@ -266,7 +266,7 @@ arms:
 def _engine_lines(adapter: Adapter) -> str:
     lines = ["  context: 4096            # tokens"]
     if adapter.launched:
-        lines.append("  device: auto             # auto | cpu | cuda | metal")
+        lines.append("  device: auto             # auto | cpu | cuda | metal | vulkan | …")
         lines.append("  # threads: 8             # null: the engine's cores")
     lines += [f"  {line}" for line in adapter.example]
     return "".join(f"{line}\n" for line in lines)

@@ -89,6 +89,8 @@ def find_openings(recipe: Recipe, folder: Path, names: Sequence[Sequence[str]] =
         if name not in known.variables:
             what = "is not one of the variables that a recipe may set"
             found.append(Finding("engine.env", name, what, f"engine.env.{name}"))
+    if isinstance(engine, LaunchedEngineSpec) and engine.device == "rpc":
+        found.append(Finding("engine", "device: rpc", NETWORK, "engine.device"))
     found += [
         Finding("engine", key, opens, f"engine.{key}") for key, opens in known.keys.items() if getattr(engine, key)
     ]

@@ -61,15 +61,15 @@ class WrittenArm(ArmBase):
 
 def _restrict_types_without_own_methods(schema: dict[str, Any]) -> None:
     """Let editors complete and check the types of engines that take benchctl's names alone."""
-    own = [kind for kind, adapter in registered().adapters.items() if adapter.own_methods]
+    others = [kind for kind, adapter in registered().adapters.items() if not adapter.own_methods]
     word = {"anyOf": [{"enum": list(SPECULATION_TYPES)}, DESCRIBED]}
     types = {"anyOf": [*word["anyOf"], {"type": "array", "items": word}]}
     speculation = {"if": {"type": "object"}, "then": {"properties": {"type": types}}}
     schema["if"] = {
         "required": ["engine"],
-        "properties": {"engine": {"required": ["kind"], "properties": {"kind": {"enum": own}}}},
+        "properties": {"engine": {"required": ["kind"], "properties": {"kind": {"enum": others}}}},
     }
-    schema["else"] = {"properties": {"arms": {"items": {"properties": {"speculation": speculation}}}}}
+    schema["then"] = {"properties": {"arms": {"items": {"properties": {"speculation": speculation}}}}}
 
 
 class WrittenRecipe(RecipeBase):

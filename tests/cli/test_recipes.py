@@ -97,6 +97,30 @@ def test_check_looks_into_the_prompts_too() -> None:
     )
 
 
+def test_check_asks_the_engine_about_a_type_that_benchctl_does_not_know(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path_factory.mktemp("bin")
+    Path("a.yaml").write_text(
+        "name: a\nmodels: {target: {source: 'bundled:tiny-hybrid'}}\nprompts: {suite: tiny.json}\n"
+        "arms: [{name: baseline}, {name: x, speculation: {type: ngram-simpel}}]\n"
+    )
+    monkeypatch.setenv("PATH", str(place))
+    monkeypatch.setenv("BENCHCTL_CACHE", str(place))
+    monkeypatch.delenv("BENCHCTL_LLAMA_SERVER", raising=False)
+    result = run("check", "a.yaml")
+    assert result.exit_code == 2
+    assert "no engine here" in result.stderr and "'ngram-simple'" in result.stderr
+    server = place / "llama-server"
+    flags = "--model M\n--ctx-size N\n--port P\n--parallel N\n--batch-size N\n--spec-type none,ngram-simpel\n"
+    server.write_text(f"#!{sys.executable}\nprint({flags!r})\n")
+    server.chmod(0o755)
+    assert "good" in good("check", "a.yaml")
+    server.write_text(f"#!{sys.executable}\nprint({flags.replace('simpel', 'simple')!r})\n")
+    result = run("check", "a.yaml")
+    assert (result.exit_code, "Did you mean 'ngram-simple'?" in result.stderr) == (2, True)
+
+
 def test_new_writes_a_recipe_that_checks_and_never_overwrites() -> None:
     assert good("new", "mine") == "Wrote mine.yaml. Next: benchctl recipes check mine.yaml\n"
     good("check", "mine.yaml")

@@ -40,6 +40,18 @@ def test_what_the_system_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         status = tmp_path / f"proc/{one.pid}/status"
         status.parent.mkdir(parents=True)
         status.write_text("Name:\tpython\nVmHWM:\t  2048 kB\nVmRSS:\t  1024 kB\nVmSwap:\t   512 kB\n")
+        for number, text in enumerate(
+            (
+                "drm-pdev:\ta\ndrm-client-id:\t7\ndrm-memory-vram:\t1000 KiB\ndrm-resident-vram:\t2048 KiB\n",
+                "drm-pdev:\ta\ndrm-client-id:\t7\ndrm-resident-vram:\t2048 KiB\n",
+                "drm-pdev:\tb\ndrm-client-id:\t7\ndrm-resident-local0:\t3 MiB\ndrm-resident-system0:\t9 MiB\n",
+                "pos:\t0\n",
+            )
+        ):
+            file = status.with_name("fdinfo") / str(number)
+            file.parent.mkdir(exist_ok=True)
+            file.write_text(text)
+        assert read_engine_memory(one.pid, tmp_path).device == 5 << 20, "a client once, without RAM"
         smi = tmp_path / "nvidia-smi"
         smi.write_text(f"#!/bin/sh\nprintf '{one.pid}, 1500\\n99999999, 7000\\n{one.pid}, 24\\n'\n")
         smi.chmod(0o755)

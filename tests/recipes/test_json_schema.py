@@ -127,7 +127,13 @@ def test_editors_accept_every_shipped_recipe(name: str) -> None:
     [
         ({"blcoks": 3}, ": blcoks is not allowed"),
         ({"blocks": 0}, ".blocks: 0 against minimum 1"),
-        ({"arms": [{"name": "a", "speculation": {"type": "draft-smple"}}]}, "draft-smple"),
+        (
+            {
+                "engine": {"kind": "openai", "url": "http://127.0.0.1:1"},
+                "arms": [{"name": "a", "speculation": {"type": "draft-smple"}}],
+            },
+            "draft-smple",
+        ),
         ({"concurrency": [1, 0]}, ".concurrency: [1, 0] is no integer"),
         ({"concurrency": []}, ".concurrency: [] is no integer"),
         ({"rate": 0}, ".rate: 0 against exclusiveMinimum 0"),

@@ -100,7 +100,12 @@ def test_every_engine_with_options_resolves_them(monkeypatch: pytest.MonkeyPatch
     assert problem.startswith("options.file")
 
 
-@pytest.mark.parametrize("engine", ["kind: llama.cpp", "kind: openai, url: 'http://127.0.0.1:9/v1'"])
+def test_an_option_of_llama_cpp_that_opens_the_machine_needs_trust() -> None:
+    found = find_openings(recipe_of(arm_of("ngram-simple", options={"rpc": "a:1"})), Path.cwd())
+    assert [finding.opens for finding in found] == ["reaches the network"]
+
+
+@pytest.mark.parametrize("engine", ["kind: openai, url: 'http://127.0.0.1:9/v1'"])
 def test_engines_without_options_refuse_them(tmp_path: Path, engine: str) -> None:
     file = tmp_path / "recipe.yaml"
     arms = "[{name: baseline}, {name: a, speculation: {type: ngram-simple, options: {rpc: 'a:1'}}}]"

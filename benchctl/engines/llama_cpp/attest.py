@@ -28,7 +28,8 @@ from benchctl.engines.common.log import Reason
 from benchctl.engines.common.metrics import Counters, Tally, read_counters, since
 from benchctl.engines.common.values import count_in
 from benchctl.engines.llama_cpp.causes import silence_cause
-from benchctl.engines.llama_cpp.command import RequestedSpeculation
+from benchctl.engines.llama_cpp.command import DEVICES, RequestedSpeculation
+from benchctl.recipes.speculation import SPECULATION_TYPES
 
 _STATISTICS = re.compile(
     r"statistics\s+([\w-]+):.*#gen tokens =\s*(\d{1,15}), #acc tokens =\s*(\d{1,15})\b"
@@ -40,6 +41,8 @@ _CHECKPOINT_SIZE = re.compile(
 )
 """A context checkpoint is of target and draft together; a speculative checkpoint lists the draft's share separately."""
 _OFFLOADED = re.compile(r"offloaded (\d{1,6})/(\d{1,6}) layers to GPU")
+_BUFFER = re.compile(r"([A-Za-z]\w*)(?:\[[^\]]*\])? model buffer size =\s*\d")
+"""A part of a model, and the device that holds it: `CPU_Mapped`, `Vulkan0`."""
 _MIB = 1 << 20
 
 
@@ -105,8 +108,12 @@ def contradiction(logged: LoggedCounts | None, counters: Counters, answers: int 
 
     `answers`: draft tokens by the answers' own timings, which may lack some of the log's but never exceed them.
     """
-    if logged is None or counters.drafted is None or counters.accepted is None:
+    if logged is None:
         return None
+    if counters.drafted is None or counters.accepted is None:  # a build whose `/metrics` has no drafts
+        if (answers or 0) <= logged.drafted:
+            return None
+        return f"its answers count {answers} draft tokens, and its own log counts {logged.drafted}"
     if counters.drafted != logged.drafted or (answers or 0) > logged.drafted:
         counted = counters.drafted if counters.drafted != logged.drafted else answers
         return f"{counted} draft tokens were counted, and its own log counts {logged.drafted}"
@@ -149,10 +156,11 @@ _RELEVANT = re.compile(
     r"adding speculative implementation '[\w-]+'|speculative decoding context initialized|"
     r"failed to initialize speculative decoding context|no implementations specified for speculative decoding|"
     r"speculative decoding not supported by this context|speculative decoding will use checkpoints|"
-    r"synthetic speculative acceptance is enabled|"
+    r"synthetic speculative acceptance is enabled|model buffer size =|offloaded \d+/\d+ layers|"
     r"n_max=-?\d+, n_min=-?\d+, p_min=|size_n=\d+, size_m=\d+|size_key=\d+, size_value=\d+|n_match=\d+, n_max=\d+"
 )
 _ENGAGED = re.compile(r"adding speculative implementation '[\w-]+'|speculative decoding context initialized")
+_ADDED = re.compile(r"adding speculative implementation '([\w-]+)'")
 _CONFIG = re.compile(r"using config file: (.+)")
 _EVIDENCE_LINES = 24
 _SHOWN_SLOTS = 64
@@ -173,6 +181,8 @@ class LlamaObserved:
     longest_answer: int
     log: Sequence[str]
     requested_slots: int = 1
+    device: str = "auto"
+    """As the recipe requests it."""
     counters: Counters = field(default_factory=Counters)
     """What the server has counted since it started."""
     answers: int | None = None
@@ -197,6 +207,7 @@ def attest(observed: LlamaObserved) -> Attestation:
         evidence.append(comparison)
     failure = (
         _wrong_server(observed)
+        or _wrong_device(observed)
         or _miscounted(observed)
         or (_not_speculating(observed) if observed.requested.types else _speculating(observed))
     )
@@ -207,6 +218,11 @@ def speculating(slots: Sequence[object]) -> tuple[bool | None, ...]:
     """Return whether each slot of `GET /slots` speculates; `None` where it does not report it."""
     reported = (slot.get("speculative") if isinstance(slot, dict) else None for slot in slots)
     return tuple(state if isinstance(state, bool) else None for state in reported)
+
+
+def reports(slots: Sequence[bool | None] | None) -> bool:
+    """Whether every slot reports if it speculates."""
+    return bool(slots) and None not in (slots or ())
 
 
 def rendered(slots: Sequence[bool | None]) -> str:
@@ -235,6 +251,19 @@ def _wrong_server(observed: LlamaObserved) -> Reason | None:
     return None if observed.model_path is None else other_model(observed.model_path, observed.requested_model)
 
 
+def _wrong_device(observed: LlamaObserved) -> Reason | None:
+    """Return what is wrong where the log shows the models' parts, and none of them on the device that is requested."""
+    prefix = DEVICES.get(observed.device)
+    held = {found[1] for line in observed.log if (found := _BUFFER.search(line))}
+    there = any(name.startswith(prefix or ()) and not name.endswith("_Host") for name in held)
+    if prefix is None or not held or there:
+        return None
+    return (
+        f"The recipe requests {observed.device}, and the log has the model on {', '.join(sorted(held))} alone.",
+        "Check the device's driver, and what GGML_VK_VISIBLE_DEVICES and its like hide.",
+    )
+
+
 def _miscounted(observed: LlamaObserved) -> Reason | None:
     """Return the contradiction where the counters report drafts that the log does not have, or more accepted ones."""
     wrong = (
@@ -256,14 +285,14 @@ def _speculating(observed: LlamaObserved) -> Reason | None:
         return unrequested(f"{observed.drafted} tokens were drafted")
     if observed.slots and any(observed.slots):
         return unrequested("the server's slot has it on")
-    if observed.slots is None and any(_ENGAGED.search(line) for line in observed.log):
+    if not reports(observed.slots) and any(_ENGAGED.search(line) for line in observed.log):
         return unrequested("the log shows that it was initialised")
     return None
 
 
 def _not_speculating(observed: LlamaObserved) -> Reason | None:
     """Return the evidence that an arm with speculation does not speculate."""
-    reported = all(observed.slots) if observed.slots and None not in observed.slots else None
+    reported = all(observed.slots or ()) if reports(observed.slots) else None
     engaged = reported if reported is not None else any(_ENGAGED.search(line) for line in observed.log)
     if not engaged and not (reported is None and observed.drafted):
         cause = silence_cause(observed.log)
@@ -272,6 +301,13 @@ def _not_speculating(observed: LlamaObserved) -> Reason | None:
         return (
             f"There is no evidence that {', '.join(observed.requested.types)} was initialised.",
             "Read the engine's log; check that models.draft belongs to the target.",
+        )
+    added = {found[1] for line in observed.log if (found := _ADDED.search(line))}
+    strange = [name for name in observed.requested.types if name not in SPECULATION_TYPES and name not in added]
+    if added and strange:
+        return (
+            f"The log shows that {', '.join(sorted(added))} was initialised, and not {', '.join(strange)}.",
+            "Read the engine's log: this llama-server may need more to be set for that type (options).",
         )
     drafting = [name for name in observed.requested.types if name.startswith("draft-")]
     if drafting and observed.drafted == 0 and not observed.requested.may_hold_back:

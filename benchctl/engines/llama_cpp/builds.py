@@ -10,12 +10,12 @@ import json
 import platform
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
+from benchctl.engines.registry import Backend
 from benchctl.machine.processor import cpu_identity
 from benchctl.paths import cache_folder
 
-Backend = Literal["cpu", "cuda", "metal"]
 BUILD_SCHEMA = 1
 
 

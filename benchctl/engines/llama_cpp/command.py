@@ -11,7 +11,8 @@ from __future__ import annotations
 import difflib
 import itertools
 import os
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, zip_longest
 from pathlib import Path
@@ -19,50 +20,99 @@ from pathlib import Path
 import psutil
 
 from benchctl.engines.llama_cpp.adapter import LlamaCppSpec
-from benchctl.engines.llama_cpp.probe import Flags
+from benchctl.engines.llama_cpp.probe import MTP_SWITCH, Flags, normalise
 from benchctl.models.resolved import ResolvedPair
 from benchctl.recipes.flags import IS_OPTION
+from benchctl.recipes.problems import did_you_mean
 from benchctl.recipes.schema import Arm
-from benchctl.recipes.speculation import NEEDS_DRAFT_MODEL, Speculation
+from benchctl.recipes.speculation import (
+    COPIES,
+    DRAFTS,
+    SPECULATION_TYPES,
+    TAKEN_BY,
+    OptionValue,
+    Speculation,
+    copies,
+    takes_draft,
+)
 
 KEYS = ("max", "min", "p_min", "size_n", "size_m", "min_hits")
 
-_DRAFT = {"max": "--spec-draft-n-max", "min": "--spec-draft-n-min", "p_min": "--spec-draft-p-min"}
-_LEGACY_DRAFT = {"max": "--draft-max", "min": "--draft-min", "p_min": "--draft-p-min"}
+Spellings = tuple[tuple[str, ...], ...]
+"""The flags that carry a key, of newer builds first: those are used that the binary at hand has, wholly."""
+
+_DRAFT: dict[str, Spellings] = {
+    "max": (("--spec-draft-n-max",), ("--draft-max",)),
+    "min": (("--spec-draft-n-min",), ("--draft-min",)),
+    "p_min": (("--spec-draft-p-min",), ("--draft-p-min",)),
+}
 
 
-def _lookup(name: str) -> dict[str, str]:
-    size_m = f"--spec-{name}-size-m"
-    return {"max": size_m, "size_m": size_m, "size_n": f"--spec-{name}-size-n", "min_hits": f"--spec-{name}-min-hits"}
+def _lookup(name: str) -> dict[str, Spellings]:
+    # Builds of early 2026, and ik_llama.cpp, cut every draft at --draft-max, too (`get_n_draft_max` in server-context).
+    size_m: Spellings = ((f"--spec-{name}-size-m",), ("--spec-ngram-size-m", "--draft-max"))
+    return {
+        "max": size_m,
+        "size_m": size_m,
+        "size_n": ((f"--spec-{name}-size-n",), ("--spec-ngram-size-n",)),
+        "min_hits": ((f"--spec-{name}-min-hits",), ("--spec-ngram-min-hits",)),
+    }
 
 
-_CURRENT: dict[str, dict[str, str]] = {
-    **dict.fromkeys(("draft-simple", "draft-eagle3", "draft-mtp", "draft-dflash", "draft-dspark"), _DRAFT),
-    **{name: _lookup(name) for name in ("ngram-simple", "ngram-map-k", "ngram-map-k4v")},
+_SPELLINGS: dict[str, dict[str, Spellings]] = {
+    **dict.fromkeys(DRAFTS, _DRAFT),
+    **{name: _lookup(name) for name in COPIES},
     "ngram-mod": {
-        "max": "--spec-ngram-mod-n-max",
-        "min": "--spec-ngram-mod-n-min",
-        "size_n": "--spec-ngram-mod-n-match",
+        "max": (("--spec-ngram-mod-n-max",), ("--draft-max",)),
+        "min": (("--spec-ngram-mod-n-min",), ("--draft-min",)),
+        "size_n": (("--spec-ngram-mod-n-match",), ("--spec-ngram-size-n",)),
     },
     "ngram-cache": {},
 }
+_BESIDE_THE_TYPE = {"max": "n_max", "p_min": "p_min"}
+"""What a build that takes settings with the type (`mtp:n_max=3,p_min=0.0`) calls keys."""
+_MINIMUMS = frozenset(flag for key in ("min", "p_min") for spelling in _DRAFT[key] for flag in spelling)
+_SETTING = re.compile(r"\w{1,64}=[\w.+-]{1,64}")
 _CACHE_DEPTH = 8
+_OWN_PREFIXES = ("spec-", "draft-")
 
 
 def speculation_flags() -> frozenset[str]:
-    """Return every flag that the recipe's keys control, of both dialects."""
-    tables = (*_CURRENT.values(), _LEGACY_DRAFT)
-    return frozenset({"--spec-type", "--spec-default"}.union(*(table.values() for table in tables)))
+    """Return every flag that the recipe's keys control, of all dialects."""
+    return frozenset({"--spec-type", "--spec-default", MTP_SWITCH}) | {
+        flag for table in _SPELLINGS.values() for spellings in table.values() for flags in spellings for flag in flags
+    }
 
 
-def _flag_of(type_name: str, key: str, flags: Flags) -> str | None:
-    table = _CURRENT[type_name] if flags.dialect == "current" else _LEGACY_DRAFT
-    return flags.first(table[key]) if key in table else None
+def _flags_of(type_name: str, key: str, flags: Flags) -> tuple[str, ...]:
+    """Return the flags of this binary that carry a key for a type; empty where it has no effect.
+
+    A type that benchctl does not know takes a draft's keys where it is called one: its log tells what it took.
+    """
+    table = _SPELLINGS.get(type_name, _DRAFT if type_name.startswith("draft-") else {})
+    return next((names for names in table.get(key, ()) if all(name in flags for name in names)), ())
+
+
+def _takes(type_name: str, key: str, flags: Flags) -> bool:
+    if flags.types_take_keys:
+        return key == "max" or (key in _BESIDE_THE_TYPE and type_name in TAKEN_BY[key])
+    return bool(_flags_of(type_name, key, flags))
 
 
 def _given(speculation: Speculation) -> dict[str, int | float]:
     values = {key: getattr(speculation, key) for key in KEYS}
     return {key: value for key, value in values.items() if value is not None}
+
+
+def option_arguments(speculation: Speculation) -> list[str]:
+    """Return a type's own settings as arguments of a command line."""
+    return [f"--{key.replace('_', '-')}={_written(value)}" for key, value in (speculation.options or {}).items()]
+
+
+def _written(value: OptionValue) -> str:
+    if isinstance(value, list):
+        return ",".join(_written(entry) for entry in value)
+    return f"{value:g}" if isinstance(value, float) else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def speculation_problems(speculation: Speculation, flags: Flags) -> list[str]:
@@ -72,26 +122,55 @@ def speculation_problems(speculation: Speculation, flags: Flags) -> list[str]:
     for name in speculation.types:
         if name in known:
             continue
-        if flags.dialect == "legacy":
-            why = "it is of the older dialect (--draft-max), which has draft models only; build a newer llama.cpp"
+        if list(known) == ["draft-simple"] and flags.dialect == "legacy":
+            why = "it is of the older dialect (--draft-max), which has draft models only; build a newer llama.cpp."
         else:
-            why = f"it knows {', '.join(known) or 'no speculation'}"
-        problems.append(f"This llama-server has no speculation type `{name}`: {why}.")
+            why = f"it knows {', '.join(known) or 'no speculation'}.{did_you_mean(name, known)}"
+        problems.append(f"This llama-server has no speculation type `{name}`: {why}")
     if problems:
         return problems
+    if len(speculation.types) > 1 and not flags.takes_several_types:
+        problems.append(f"This llama-server takes one type at a time, not {' and '.join(speculation.types)}.")
     for key in _given(speculation):
-        if all(_flag_of(name, key, flags) is None for name in speculation.types):
-            usable = sorted({w for name in speculation.types for w in KEYS if _flag_of(name, w, flags)})
+        if not any(_takes(name, key, flags) for name in speculation.types):
+            usable = sorted({word for name in speculation.types for word in KEYS if _takes(name, word, flags)})
             problems.append(
                 f"`{key}` has no effect on {', '.join(speculation.types)} in this llama-server; "
                 + (f"it takes {', '.join(usable)}." if usable else "it takes no keys.")
             )
+    problems += _option_problems(speculation, flags)
     if speculation.max is not None and speculation.min is not None and speculation.min > speculation.max:
         problems.append(f"`min` ({speculation.min}) is above `max` ({speculation.max}), so nothing could be drafted.")
-    lookups = [name for name in speculation.types if _CURRENT[name].get("size_m")]
+    lookups = [name for name in speculation.types if name in COPIES]
     if lookups and None not in (speculation.max, speculation.size_m) and speculation.max != speculation.size_m:
         problems.append(f"For {', '.join(lookups)} `max` and `size_m` are the same thing; give one of them.")
     return problems
+
+
+def _option_problems(speculation: Speculation, flags: Flags) -> Iterator[str]:
+    """Yield what of `options` is no setting of speculation of this binary, or one that a key of the recipe sets."""
+    options = speculation.options or {}
+    yield from (f"options.{key}: leave out what is not to be set." for key, value in options.items() if value is False)
+    if flags.types_take_keys:
+        taken = {own: key for key, own in _BESIDE_THE_TYPE.items()}
+        for key, value in options.items():
+            if key in taken:
+                yield f"options.{key}: use instead `{taken[key]}`."
+            elif not _SETTING.fullmatch(f"{key}={_written(value)}"):
+                yield f"options.{key}: expected a word or number without commas, colons and spaces."
+        return
+    own = [name for name in flags.names() if name.lstrip("-").startswith(_OWN_PREFIXES)]
+    known = all(name in SPECULATION_TYPES for name in speculation.types)  # of others a recipe's key is `max` alone
+    for key in options:
+        name = normalise(f"--{key}")
+        flag = flags.get(name)
+        if flag is None or flag.removed or name not in own:
+            near = did_you_mean(name.lstrip("-"), [option.lstrip("-") for option in own])
+            yield f"options.{key}: this llama-server has no such setting of speculation.{near}"
+        elif not known and _MINIMUMS.intersection(flag.names):
+            continue
+        elif instead := next((_RESERVED[word] for word in flag.names if word in _RESERVED), None):
+            yield f"options.{key}: a key of the recipe sets it; use {instead}."
 
 
 _HEADS = {"eagle3": "draft-eagle3", "dflash": "draft-dflash", "dspark": "draft-dspark"}
@@ -136,8 +215,9 @@ def speculation_warnings(speculation: Speculation, flags: Flags) -> list[str]:
     if "ngram-simple" in speculation.types:
         if speculation.min_hits is not None and speculation.types == ("ngram-simple",):
             warnings.append("llama-server reads `min_hits` for ngram-simple, but its search does not use it.")
-        defaults = {key: flags.get(flag) for key, flag in _CURRENT["ngram-simple"].items()}
-        size_n = speculation.size_n or (defaults["size_n"].default if defaults["size_n"] else None) or 0
+        length = next(iter(_flags_of("ngram-simple", "size_n", flags)), None)
+        default = flags.get(length) if length else None
+        size_n = speculation.size_n or (default.default if default else None) or 0
         size_m = speculation.size_m or speculation.max
         if size_m is not None and size_m < size_n:
             warnings.append(
@@ -151,10 +231,13 @@ def deepest_draft(speculation: Speculation, flags: Flags) -> int:
     """Return the most draft tokens that a round can verify, from the recipe or the binary's own defaults."""
     deepest = 0
     for name in speculation.types:
-        flag = flags.get(_flag_of(name, "max", flags) or "")
-        requested = speculation.size_m if speculation.size_m and "size_m" in _CURRENT[name] else speculation.max
-        default = (flag.default if flag else None) or _CACHE_DEPTH
-        deepest = max(deepest, requested if requested is not None and flag else default)
+        requested = speculation.size_m if speculation.size_m and name in COPIES else speculation.max
+        limits = _flags_of(name, "max", flags)
+        if requested is not None and (limits or flags.types_take_keys):
+            deepest = max(deepest, requested)
+        else:
+            defaults = [flag.default for limit in limits if (flag := flags.get(limit)) and flag.default]
+            deepest = max(deepest, min(defaults, default=_CACHE_DEPTH))
     return deepest
 
 
@@ -164,17 +247,25 @@ def speculation_args(speculation: Speculation | None, flags: Flags) -> list[str]
     if speculation is None:
         return ["--spec-type", "none"] if "--spec-type" in flags else []
     own = [names[name] for name in speculation.types if names[name]]
-    args = ["--spec-type", ",".join(own)] if own else []
     given = _given(speculation)
+    if flags.types_take_keys and own:
+        settings = {_BESIDE_THE_TYPE[key]: value for key, value in given.items()} | (speculation.options or {})
+        written = ",".join(f"{key}={_written(value)}" for key, value in settings.items())
+        return ["--spec-type", f"{own[0]}:{written}" if written else own[0]]
+    args = ["--spec-type", ",".join(own)] if own else []
+    if "draft-mtp" in speculation.types and not names["draft-mtp"]:
+        args.append(MTP_SWITCH)
     if "ngram-mod" in speculation.types and "max" in given and "min" not in given:
         given["min"] = min(int(given["max"]), 48)  # Its own minimum is 48, which a smaller maximum contradicts.
     seen: set[str] = set()
     for name in speculation.types:
         for key, value in given.items():
-            flag = _flag_of(name, key, flags)
-            if flag is not None and flag not in seen:
-                seen.add(flag)
-                args += [flag, f"{value:g}" if isinstance(value, float) else str(value)]
+            for flag in _flags_of(name, key, flags):
+                if flag not in seen:
+                    seen.add(flag)
+                    args += [flag, _written(value)]
+    for key, setting in (speculation.options or {}).items():
+        args += [normalise(f"--{key}")] if setting is True else [normalise(f"--{key}"), _written(setting)]
     return args
 
 
@@ -192,14 +283,17 @@ def requested_of(argv: Sequence[str], flags: Flags) -> RequestedSpeculation:
     """Read the requested speculation from a command line, so that the check uses what really ran."""
     names = {own: key for key, own in flags.speculation_names().items()}
     settings = dict(zip(argv, [*argv[1:], ""], strict=True))
+    kind, _, beside = settings.get("--spec-type", "").partition(":")
     if "--spec-type" in settings:
-        own = [name for name in settings["--spec-type"].split(",") if name != "none"]
-        types = tuple(names.get(name, name) for name in own)
+        types = tuple(names.get(name, name) for name in kind.split(",") if name != "none")
+    elif MTP_SWITCH in argv:
+        types = ("draft-mtp",)
     else:
         types = ("draft-simple",) if any(flag in settings for flag in ("-md", "--model-draft")) else ()
-    minimums = {table[key] for table in (_DRAFT, _LEGACY_DRAFT) for key in ("min", "p_min")}
-    may_hold_back = any(float(settings[flag]) > 0 for flag in minimums if flag in settings)
-    if flags.dialect == "legacy" and "--draft-p-min" not in settings:
+    may_hold_back = any(float(settings[flag]) > 0 for flag in _MINIMUMS if flag in settings)
+    if flags.types_take_keys:
+        may_hold_back = "p_min=0" not in beside.replace(".0", "").split(",")
+    elif flags.dialect != "current" and "--draft-p-min" not in settings:
         may_hold_back = True  # Its default is not 0, as today, but as high as 0.9.
     return RequestedSpeculation(types, may_hold_back)
 
@@ -208,6 +302,11 @@ BATCH = 512
 """Logical and physical batch size of every arm: other shapes round differently, and give other text."""
 
 _OFFLOAD_ALL = "999"
+DEVICES: dict[str, tuple[str, ...]] = {
+    **{"cuda": ("CUDA",), "metal": ("Metal", "MTL"), "vulkan": ("Vulkan",)},
+    **{"rocm": ("ROCm",), "sycl": ("SYCL",), "rpc": ("RPC",)},
+}
+"""How the names begin of what `--list-devices`, and the log, call a device of a recipe: `Vulkan0`, `MTL0`."""
 
 _RESERVED = {
     **dict.fromkeys(("--model", "--model-url", "--docker-repo", "--hf-repo", "--hf-file"), "models.target"),
@@ -241,21 +340,29 @@ def default_threads() -> int:
 
 
 def uses_draft(arm: Arm, models: ResolvedPair) -> bool:
-    """Whether the arm is given the draft model: its type needs it, or it is an MTP head of its own."""
+    """Whether the arm is given the draft model: its type needs it, or may, as an MTP head of its own or a type that
+    benchctl does not know and that is not called a look-up."""
     if arm.speculation is None or models.draft is None:
         return False
-    return any(name in NEEDS_DRAFT_MODEL or name == "draft-mtp" for name in arm.speculation.types)
+    return takes_draft(name for name in arm.speculation.types if not copies(name))
 
 
-def command_line(binary: Path, flags: Flags, engine: LlamaCppSpec, arm: Arm, models: ResolvedPair) -> tuple[str, ...]:
-    """Return the whole command of a cell; `{port}` stands for the port."""
+def command_line(
+    binary: Path,
+    flags: Flags,
+    engine: LlamaCppSpec,
+    arm: Arm,
+    models: ResolvedPair,
+    devices: Sequence[str] = (),
+) -> tuple[str, ...]:
+    """Return the whole command of a cell; `{port}` stands for the port. `devices`: those that the binary lists."""
     own: list[list[str]] = [["-m", str(models.target.path)]]
     draft = models.draft if uses_draft(arm, models) else None
     if draft is not None:
         own.append(["-md", str(draft.path)])
     own += [["--host", "127.0.0.1"], ["--port", "{port}"], *_slots(arm.concurrency, engine.context, flags)]
     own += [["-b", str(BATCH)], ["-ub", str(BATCH)], ["-t", str(engine.threads or default_threads())]]
-    own += _device(engine.device, draft is not None, flags)
+    own += _device(engine.device, draft is not None, flags, devices)
     own += _cache_types(arm, with_draft=draft is not None, flags=flags)
     for setting in (
         ["-fit", "off"],
@@ -306,18 +413,26 @@ def _own(argv: Sequence[str], name: str, default: int) -> int:
     return int(next((value for argument, value in reversed([*itertools.pairwise(argv)]) if argument == name), default))
 
 
-def _device(device: str, with_draft: bool, flags: Flags) -> list[list[str]]:
+def devices_of(device: str, listed: Sequence[str]) -> list[str]:
+    """Return the names of the listed devices that a recipe's `device` stands for."""
+    names = (entry.partition(":")[0] for entry in listed)
+    return [name for name in names if name.startswith(DEVICES.get(device, ("?",)))]
+
+
+def _device(device: str, with_draft: bool, flags: Flags, listed: Sequence[str]) -> list[list[str]]:
     if device == "auto":
         return []
     layers = "0" if device == "cpu" else _OFFLOAD_ALL
+    named = devices_of(device, listed)
+    where = "none" if device == "cpu" else ",".join(named) if 0 < len(named) < len(listed) else None
     settings = [["-ngl", layers]]
-    if device == "cpu" and "--device" in flags:
-        settings.append(["--device", "none"])
+    if where is not None and "--device" in flags:
+        settings.append(["--device", where])
     if with_draft:
         settings.append(["-ngld", layers])
         draft_device = flags.first("--spec-draft-device", "--device-draft")
-        if device == "cpu" and draft_device:
-            settings.append([draft_device, "none"])
+        if where is not None and draft_device:
+            settings.append([draft_device, where])
     return settings
 
 

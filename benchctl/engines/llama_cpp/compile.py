@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import TextIO
 
 from benchctl.engines.common.programs import CommandFailedError, run_logged
-from benchctl.engines.llama_cpp.builds import Backend, Build, Host
+from benchctl.engines.llama_cpp.builds import Build, Host
 from benchctl.engines.llama_cpp.source import KNOWN_SHA256, Sdist, SourceTree, extract_llama_cpp, sha256_file
 from benchctl.engines.llama_cpp.trial import Trial, try_quantized
-from benchctl.engines.registry import Report
+from benchctl.engines.registry import Backend, Report
 from benchctl.errors import BenchctlError, EngineError, StorageError
 
 _NEEDED_CMAKE = (3, 14)
@@ -140,6 +140,16 @@ _CAUSES = (
         "Install a working C++ compiler (Debian: `apt install g++`; macOS: `xcode-select --install`), or set CXX.",
     ),
     (r"^\s*CUDA::\w+$", "The CUDA toolkit is there in part only: install its development libraries (cuBLAS, cudart)."),
+    (
+        r"Could NOT find Vulkan|SPIRV-Headers|glslc.*not found",
+        "Install Vulkan's headers, loader and glslc, and SPIRV-Headers, of 2024 or newer (Debian 13: `apt "
+        "install libvulkan-dev glslc spirv-headers`), or LunarG's SDK, or build without --vulkan.",
+    ),
+    (
+        r"Could not find a package configuration file provided by \"hip\"|No CMAKE_HIP_COMPILER",
+        "Install ROCm's HIP SDK, set HIPCXX and HIP_PATH as llama.cpp's docs/build.md says, or build without --rocm.",
+    ),
+    (r"\bicp?x\b.*not", "Install oneAPI and run its setvars.sh in this shell first, or build without --sycl."),
     (r"Illegal instruction", "Flags in CMAKE_ARGS or CXXFLAGS enable instructions that this processor lacks."),
 )
 

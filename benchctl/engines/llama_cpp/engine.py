@@ -28,11 +28,13 @@ from benchctl.engines.llama_cpp.command import (
     command_line,
     deepest_draft,
     default_threads,
+    devices_of,
     speculation_problems,
     speculation_warnings,
     worth_trying,
 )
 from benchctl.engines.llama_cpp.find import PERPLEXITY, QUANTIZE, find_server, find_tool, refuse_backends_here
+from benchctl.engines.llama_cpp.ik_server import kind_of
 from benchctl.engines.llama_cpp.logit_shift import LogitShift
 from benchctl.engines.llama_cpp.perplexity import Perplexity
 from benchctl.engines.llama_cpp.probe import Flags, Probe, probe_server
@@ -47,6 +49,7 @@ from benchctl.models.gguf_header import read_header
 from benchctl.models.resolved import ResolvedPair
 from benchctl.models.vocabulary import compare, end_tokens
 from benchctl.paths import cache_folder
+from benchctl.recipes.flags import read_flags
 from benchctl.recipes.schema import GREEDY, Arm, Recipe, Sampling
 from benchctl.recipes.speculation import NEEDS_DRAFT_MODEL, Speculation
 
@@ -156,8 +159,6 @@ def _away(lines: Sequence[Line]) -> Iterator[tuple[float, float]]:
 
 AnyScorer = TypeVar("AnyScorer", bound=LlamaScorer[Any])
 
-_DEVICE_PREFIXES = {"cuda": ("CUDA", "ROCm"), "metal": ("Metal", "MTL")}
-
 CONVERTER = "convert_hf_to_gguf.py"
 _PARTS = (CONVERTER, "conversion", "gguf-py", "LICENSE")
 
@@ -202,6 +203,8 @@ class LlamaCppEngine(LaunchedEngine[LlamaCppSpec]):
         problems += [f"engine.args: {text}" for text in argument_problems(self._spec.args, flags)]
         problems += [*self._device_problems(), *_vocabulary_problems(recipe, models)]
         warnings = []
+        if self._spec.device == "rpc":
+            warnings.append("What the RPC servers are, and the memory that they take, is not known to benchctl.")
         for arm in recipe.arms:
             here = argument_problems(arm.args, flags)
             deepest = 0
@@ -214,6 +217,8 @@ class LlamaCppEngine(LaunchedEngine[LlamaCppSpec]):
                     deepest = deepest_draft(arm.speculation, flags)
                 here += wrong
                 warnings += [f"Arm {arm.name}: {text}" for text in speculation_warnings(arm.speculation, flags)]
+            if flags.dialect == "ik" and arm.overlapping:
+                here.append("ik_llama.cpp is measured with one request at a time; leave concurrency and rate out.")
             batch = batch_problem([*self._spec.args, *arm.args], arm.concurrency, deepest, flags)
             here += [batch] if batch else []
             problems += [f"arm {arm.name}: {text}" for text in here]
@@ -226,17 +231,25 @@ class LlamaCppEngine(LaunchedEngine[LlamaCppSpec]):
         return worth_trying(draft, read_facts(models.target.path).mtp_layers, self._probe.flags)
 
     def _device_problems(self) -> list[str]:
-        prefix = _DEVICE_PREFIXES.get(self._spec.device)
-        devices = self._probe.capabilities.details["devices"]
-        if prefix is None or not isinstance(devices, list) or any(str(d).startswith(prefix) for d in devices):
+        device, listed = self._spec.device, self._devices
+        if device == "rpc":  # its servers are asked by the engine alone
+            named = any(name == "rpc" for name, _ in read_flags(self._spec.args))
+            return [] if named else ["engine.device: rpc needs its servers: --rpc HOST:PORT,… in engine.args."]
+        if device in ("auto", "cpu") or listed is None or devices_of(device, listed):
             return []
-        available = ", ".join(map(str, devices)) or "no accelerator"
-        return [f"engine.device: this llama-server finds {available}, but the recipe requests {self._spec.device}."]
+        available = ", ".join(listed) or "no accelerator"
+        return [f"engine.device: this llama-server finds {available}, but the recipe requests {device}."]
+
+    @property
+    def _devices(self) -> list[str] | None:
+        """The accelerators that the binary lists; `None` where it lists none at all."""
+        listed = self._probe.capabilities.details["devices"]
+        return list(map(str, listed)) if isinstance(listed, list) else None
 
     def launch(self, arm: Arm, models: ResolvedPair) -> Launch:
         """Return the command line and the whole environment of a cell."""
         probe = self._probe
-        argv = command_line(probe.binary, probe.flags, self._spec, arm, models)
+        argv = command_line(probe.binary, probe.flags, self._spec, arm, models, self._devices or ())
         env = engine_environment(os.environ, self._spec.env)
         return Launch(argv, env, set_by_us=(*OWN_SETTINGS, *self._spec.env), overlapping=arm.overlapping)
 
@@ -256,7 +269,8 @@ class LlamaCppEngine(LaunchedEngine[LlamaCppSpec]):
 
     def start(self, launch: Launch, log_path: Path) -> LlamaServer:
         """Start llama-server and wait until it is healthy. Raises EngineError (`launch`, `health`)."""
-        return start_server(launch, log_path, self._spec, self._probe.flags)
+        flags = self._probe.flags
+        return start_server(launch, log_path, self._spec, flags, kind_of(flags))
 
     def start_scorer(self, launch: Launch, log_path: Path, sampling: Sampling = GREEDY) -> LlamaScorer[Any]:
         """Start the target alone for scoring. Raises EngineError (`launch`, `health`)."""

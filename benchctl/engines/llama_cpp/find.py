@@ -70,7 +70,7 @@ def refuse_backends_here(found: FoundBinary) -> None:
 
 
 def _installation(device: str) -> str:
-    return "llama.cpp" if device == "auto" else f"llama.cpp --{device}"
+    return "llama.cpp" if device in ("auto", "rpc") else f"llama.cpp --{device}"
 
 
 def candidates(*, device: str = "auto") -> list[FoundBinary]:
@@ -145,6 +145,7 @@ def _probed(binary: FoundBinary, *, runs: bool) -> FoundEngine:
         able.build,
         able.commit,
         types,
+        tuple(map(str, devices)) if isinstance(devices := able.details["devices"], list) else (),
         problem=broken,
         hint=BROKEN_BUILD if broken else None,
     )

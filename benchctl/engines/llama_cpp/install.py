@@ -21,11 +21,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchctl.engines.llama_cpp.builds import Backend, Build, Host, builds_folder
+from benchctl.engines.llama_cpp.builds import Build, Host, builds_folder
 from benchctl.engines.llama_cpp.compile import QUICK_BUILD, TARGETS, Toolchain, Work, find_toolchain, make_build
 from benchctl.engines.llama_cpp.source import KNOWN_SHA256, PINNED_VERSION, fetch_sdist, read_sdist, sha256_file
 from benchctl.engines.llama_cpp.trial import Trial, check_quantized, tried_once
-from benchctl.engines.registry import FoundEngine, Installed, InstallOptions, Report
+from benchctl.engines.registry import Backend, FoundEngine, Installed, InstallOptions, Report
 from benchctl.errors import StorageError, UsageError
 from benchctl.machine.doctor import Check
 from benchctl.machine.processor import usable_cores
@@ -45,10 +45,17 @@ _BACKEND_FLAGS: dict[Backend, tuple[str, ...]] = {
     "cpu": ("-DGGML_CUDA=OFF", "-DGGML_METAL=OFF"),
     "cuda": ("-DGGML_CUDA=ON", "-DGGML_METAL=OFF"),
     "metal": ("-DGGML_METAL=ON", "-DGGML_METAL_EMBED_LIBRARY=ON"),
+    "vulkan": ("-DGGML_VULKAN=ON", "-DGGML_METAL=OFF"),
+    "rocm": ("-DGGML_HIP=ON",),
+    "sycl": ("-DGGML_SYCL=ON", "-DCMAKE_C_COMPILER=icx", "-DCMAKE_CXX_COMPILER=icpx"),
 }
+"""As docs/build.md of llama.cpp has them; those of rocm and sycl were never tried here."""
 _LAST_FLAGS = ("-DBUILD_SHARED_LIBS=OFF",)  # the programs are moved after they are linked
 _COMPILER_SETTINGS = ("CC", "CXX", "CFLAGS", "CXXFLAGS", "CUDAFLAGS", "LDFLAGS")
-_FREE_BYTES: dict[Backend, int] = {"cpu": 700 * 10**6, "metal": 700 * 10**6, "cuda": 4 * 10**9}
+_FREE_BYTES: dict[Backend, int] = {
+    **{"cpu": 700 * 10**6, "metal": 700 * 10**6, "vulkan": 2 * 10**9},
+    **dict.fromkeys(("cuda", "rocm", "sycl"), 4 * 10**9),
+}
 """Measured for cpu: 80 MB archive, 180 MB source, 110 MB objects and programs; with a margin."""
 _BYTES_A_JOB = 1.5e9
 """What the largest translation units take to compile."""

@@ -46,7 +46,7 @@ class Perplexity:
     program: Program
     threads: int
     device: str
-    """As in a recipe: `auto`, `cpu`, `cuda` or `metal`."""
+    """As in a recipe."""
 
     def write_reference(self, model: Path, text: Path, target: Path, log: Path, *, context: int, pieces: int) -> int:
         """Write the distributions of `model` over the first `pieces` pieces of `text`; return how many positions were

@@ -16,17 +16,29 @@ from benchctl.engines.common.process import engine_environment
 from benchctl.engines.common.programs import NoAnswerError, short_run, sibling_hashes
 from benchctl.errors import EngineError
 from benchctl.models.files import file_sha256
-from benchctl.recipes.speculation import SPECULATION_TYPES
+from benchctl.recipes.speculation import NEEDS_DRAFT_MODEL, SPECULATION_TYPES
 
-Dialect = Literal["current", "legacy"]
+Dialect = Literal["current", "legacy", "ik"]
+"""Of options: llama.cpp's since April 2026, its older ones, and ik_llama.cpp's. What a key of a recipe is called is not
+looked up by the dialect but in the help, which has all that a build knows: builds between them have some of each."""
 
 _FLAG = re.compile(r"(--?[A-Za-z][\w.-]*)(?:,\s+(?=-))?")
 _REMOVED = re.compile(r"the argument has been removed\.?\s*(?:use\s+(?P<instead>.+?))?(?:\s*\(env:.*)?$")
 _DEFAULT = re.compile(r"\(default: (-?\d{1,15})\b")
 _MOST_FLAGS = 4096
 _LONGEST_LINE = 4096
-_OWN_NAMES = {"draft": "draft-simple"}
-"""How builds of spring 2026 called a type (upstream pull request 22964 renamed it)."""
+_OWN_NAMES = {
+    "draft": "draft-simple",
+    **{name: f"draft-{name}" for name in ("mtp", "eagle3", "dflash", "dspark")},
+}
+"""What builds of spring 2026 (upstream pull request 22964) and ik_llama.cpp call types that benchctl knows."""
+_TYPE_NAME = re.compile(r"(?<![\w-])[a-z][a-z0-9-]*[a-z0-9](?![\w-])")
+_LISTED = re.compile(rf"{_TYPE_NAME.pattern}(?:\s*[,|]\s*{_TYPE_NAME.pattern}){{2,}}")
+_SPACED = re.compile(r"(?<=\w) - (?=\w)")
+_FLAG_INDENT = 12
+"""ik_llama.cpp's help indents options by 2 or 9 spaces; what is indented further goes on with a description."""
+MTP_SWITCH = "--multi-token-prediction"
+"""Of ik_llama.cpp before its types had a name for it: turns on the heads inside the target."""
 
 SERVER_FLAGS = frozenset({"--model", "--ctx-size", "--port", "--parallel", "--batch-size"})
 """What every llama-server has, and nothing else together."""
@@ -89,20 +101,50 @@ class Flags:
     @property
     def dialect(self) -> Dialect:
         """`current` has `--spec-draft-n-max`; the help of those builds lists `--draft-max` too, as removed."""
+        if self.first("--run-time-repack", "--spec-autotune"):  # which only ik_llama.cpp has
+            return "ik"
         return "current" if "--spec-draft-n-max" in self else "legacy"
 
-    def speculation_names(self) -> dict[str, str]:
-        """Return benchctl's name for every speculation type of the binary, and the binary's own name for it.
-
-        Builds of the legacy dialect speculate as soon as they are given a draft model, and know nothing else.
-        """
-        if self.dialect == "legacy":
-            return {"draft-simple": ""} if "--draft-max" in self and "--model-draft" in self else {}
+    @property
+    def types_take_keys(self) -> bool:
+        """Whether `--spec-type` takes a type's settings with it: `mtp:n_max=3,p_min=0.0`, as ik_llama.cpp's does."""
         kind = self.get("--spec-type")
-        if kind is None or kind.removed:
-            return {"draft-simple": ""} if "--model-draft" in self else {}
-        own_names = {_OWN_NAMES.get(name, name): name for name in re.findall(r"[a-z0-9][a-z0-9-]*", kind.metavar)}
-        return {name: own_names[name] for name in SPECULATION_TYPES if name in own_names}
+        return kind is not None and _TYPE_WITH_KEYS.search(f"{kind.metavar} {kind.description}") is not None
+
+    @property
+    def takes_several_types(self) -> bool:
+        """Whether `--spec-type` takes a list."""
+        kind = self.get("--spec-type")
+        return kind is not None and "comma-separated list" in kind.description
+
+    def speculation_names(self) -> dict[str, str]:
+        """Return every speculation type of the binary, and the binary's own name for it: none where a switch or the
+        draft model alone turns it on.
+
+        By benchctl's name where it has one, those first; of the others, which it need not know, as the help lists them.
+        """
+        kind = self.get("--spec-type")
+        listed = [] if kind is None or kind.removed else [name for name in _type_names(kind) if name != "none"]
+        own_names = {_OWN_NAMES.get(name, name): name for name in listed}
+        drafts = "--model-draft" in self and self.first("--draft-max", "--spec-draft-n-max") is not None
+        if drafts and NEEDS_DRAFT_MODEL.isdisjoint(own_names):
+            own_names["draft-simple"] = ""  # these builds speculate as soon as they are given a draft model
+        if MTP_SWITCH in self:
+            own_names.setdefault("draft-mtp", "")
+        order = [*SPECULATION_TYPES, *own_names]
+        return {name: own_names[name] for name in dict.fromkeys(order) if name in own_names}
+
+
+_TYPE_WITH_KEYS = re.compile(r":\w+=")
+
+
+def _type_names(kind: Flag) -> list[str]:
+    """Return the words of an option's list of types: its values, else a list of three and more in its description."""
+    values = _SPACED.sub("-", kind.metavar)  # ik_llama.cpp writes `ngram - map - k | ngram - mod`
+    names = _TYPE_NAME.findall(values)
+    if len(names) < 2:
+        names = [name for found in _LISTED.finditer(kind.description) for name in _TYPE_NAME.findall(found[0])]
+    return list(dict.fromkeys(names))
 
 
 def parse_help(text: str) -> Flags:
@@ -112,8 +154,10 @@ def parse_help(text: str) -> Flags:
         line = whole[:_LONGEST_LINE]
         if len(flags) >= _MOST_FLAGS:
             break
-        if not line.startswith("-") or line.startswith("-----"):
-            if flags and line.startswith("      "):
+        indent = len(line) - len(line.lstrip(" "))
+        line = line.lstrip(" ")
+        if indent > _FLAG_INDENT or not line.startswith("-") or line.startswith("-----"):
+            if flags and indent >= 6:
                 last = flags[-1]
                 if len(last.description) < _LONGEST_LINE:
                     flags[-1] = Flag(last.names, last.metavar, f"{last.description} {line.strip()}".strip())

@@ -210,20 +210,21 @@ class LlamaServer(LaunchedServer):
                 requested_model=self.model,
                 drafted=self._tally.most_drafted(drafted, counters.drafted),
                 longest_answer=self._tally.longest,
-                log=self._log() if self._overlapping else self._settled_log(counters),
+                log=self._log() if self._overlapping else self._settled_log(counters, self._tally.drafted),
                 counters=Counters() if self._overlapping else counters,
                 answers=self._tally.drafted,
                 requested_slots=self._slots,
+                device=self._spec.device if isinstance(self._spec, LaunchedEngineSpec) else "auto",
                 counted=against(self._tally, self._before_recovery or counters) if self._overlapping else None,
             )
         )
 
-    def _settled_log(self, counters: Counters) -> Sequence[str]:
+    def _settled_log(self, counters: Counters, answers: int | None) -> Sequence[str]:
         """Return the log once it counts what the counters do, or a moment later: it is written beside the answers."""
         deadline = time.monotonic() + _LOGGING_S
         while True:
             log = self._log()
-            if contradiction(read_counts(log), counters, None) is None or time.monotonic() > deadline:
+            if contradiction(read_counts(log), counters, answers) is None or time.monotonic() > deadline:
                 return log
             time.sleep(0.05)
 
@@ -271,19 +272,22 @@ def agreeing_ids(
 
 _LISTENING = re.compile(
     rb"listening on https?://[^\s/]*?:(\d{1,5})\b|HTTP server is listening, hostname: \S+, port: (\d{1,5})\b"
+    rb"|HTTP server listening[^\n]{1,400}?\bport\W{1,5}(\d{1,5})\b"
 )
 _POLL_S = 0.03
 _PORT_ATTEMPTS = 5
 
 
-def start_server(launch: Launch, log_path: Path, spec: LaunchedEngineSpec, flags: Flags) -> LlamaServer:
+def start_server(
+    launch: Launch, log_path: Path, spec: LaunchedEngineSpec, flags: Flags, kind: type[LlamaServer] = LlamaServer
+) -> LlamaServer:
     """Start llama-server and wait until it is healthy. Raises EngineError (`launch`, `health`)."""
     # On a port, current builds choose a free one themselves and log it; for older builds it is chosen beforehand.
     chooses = flags.dialect == "current"
     for attempt in range(1, _PORT_ATTEMPTS + 1):
         port = 0 if chooses else free_port()
         try:
-            return _started(launch, log_path, spec, flags, port)
+            return _started(launch, log_path, spec, flags, port, kind)
         except EngineError as error:
             taken = error.kind == "launch" and "couldn't bind" in "\n".join(error.log_tail)
             if not taken or attempt == _PORT_ATTEMPTS:
@@ -291,16 +295,20 @@ def start_server(launch: Launch, log_path: Path, spec: LaunchedEngineSpec, flags
     raise AssertionError("unreachable")
 
 
-def _started(launch: Launch, log_path: Path, spec: LaunchedEngineSpec, flags: Flags, port: int) -> LlamaServer:
+def _started(
+    launch: Launch, log_path: Path, spec: LaunchedEngineSpec, flags: Flags, port: int, kind: type[LlamaServer]
+) -> LlamaServer:
     access = make_access(by_socket=listens_on_sockets(flags))
     argv = [str(port) if argument == "{port}" else argument for argument in launch.argv]
     if access.socket_path is not None and "--host" in argv:
         argv[argv.index("--host") + 1] = str(access.socket_path)
+    if flags.dialect == "ik":
+        argv += ["--api-key-file", str(_key_file(access))]  # it reads no variable of a key
     process = EngineProcess(argv, {**launch.env, "LLAMA_API_KEY": access.key}, log_path, scratch=access.folder)
     server: LlamaServer | None = None
     try:
         start_up = StartUp(process, log_path, spec.health_timeout_s, launch_cause, _POLL_S)
-        server = LlamaServer(
+        server = kind(
             process,
             log_path,
             access.url(None if access.socket_path else _listening_port(start_up)),
@@ -320,6 +328,14 @@ def _started(launch: Launch, log_path: Path, spec: LaunchedEngineSpec, flags: Fl
     return server
 
 
+def _key_file(access: Access) -> Path:
+    """Write the key into the process's own folder."""
+    file = access.folder / "key"
+    file.touch(mode=0o600)
+    file.write_text(f"{access.key}\n")
+    return file
+
+
 def listens_on_sockets(flags: Flags) -> bool:
     """Whether this build takes the path of a Unix socket for its address, by its help for the option."""
     host = flags.get("--host")
@@ -331,5 +347,5 @@ def _listening_port(start_up: StartUp) -> int:
     while True:
         found = _LISTENING.search(start_up.log_path.read_bytes())
         if found:
-            return int(found[1] or found[2])
+            return int(found[1] or found[2] or found[3])
         start_up.wait_a_moment()

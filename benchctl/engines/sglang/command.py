@@ -24,7 +24,7 @@ from benchctl.recipes.speculation import SPECULATION_TYPES, OptionValue, Specula
 
 MODEL_NAME = "benchctl"
 """The model's served name, whatever its folder is called."""
-_DEVICES = {"cpu": "cpu", "cuda": "cuda", "metal": "mps"}
+DEVICES = {"cpu": "cpu", "cuda": "cuda", "metal": "mps"}
 _LOOPBACK = "nothing (benchctl talks to its own server on loopback)"
 _MEASURES = "nothing (benchctl sets it for its measurement)"
 _RESERVED = {
@@ -58,7 +58,7 @@ def command_line(python: Path, package: Package, engine: SglangSpec, arm: Arm, m
         "--disable-radix-cache",
     ]
     if engine.device != "auto":
-        own += ["--device", _DEVICES[engine.device]]
+        own += ["--device", DEVICES[engine.device]]
     if arm.cache_type is not None and arm.cache_type.target is not None:
         own += ["--kv-cache-dtype", arm.cache_type.target]
     if arm.speculation is not None:

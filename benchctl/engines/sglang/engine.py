@@ -26,6 +26,7 @@ from benchctl.engines.common.python_environment import Question
 from benchctl.engines.registry import FoundEngine
 from benchctl.engines.sglang.adapter import ADAPTER, SglangSpec
 from benchctl.engines.sglang.command import (
+    DEVICES,
     Option,
     Package,
     argument_problems,
@@ -68,6 +69,8 @@ class SglangEngine(LaunchedEngine[SglangSpec]):
         package = self._probe.package
         problems = [f"engine.env: {text}" for text in environment_problems(self._spec.env)]
         problems += [f"engine.args: {text}" for text in argument_problems(self._spec.args, package.options)]
+        if self._spec.device not in ("auto", *DEVICES):
+            problems.append(f"engine.device: SGLang is started on {', '.join(DEVICES)}, not on {self._spec.device}.")
         warnings = []
         for arm in recipe.arms:
             here = argument_problems(arm.args, package.options)

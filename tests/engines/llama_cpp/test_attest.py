@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -74,6 +75,40 @@ def test_the_attestation(observed: LlamaObserved, state: str) -> None:
     assert attestation.state == state
     assert attestation.evidence
     assert (attestation.reason is not None) == (attestation.remedy is not None) == (state == "failed")
+
+
+def test_a_type_that_benchctl_does_not_know_is_attested_by_its_name_in_the_log() -> None:
+    asked = RequestedSpeculation(("draft-mtp-adaptive",), False)
+    other = attest(observed(asked, drafted=9, longest_answer=64))
+    assert (other.state, "draft-simple" in (other.reason or "")) == ("failed", True)
+    log = ["0.0 I spec common_specu: adding speculative implementation 'draft-mtp-adaptive'"]
+    assert attest(observed(asked, drafted=9, longest_answer=64, log=log)).state == "active"
+    assert attest(observed(asked, drafted=9, longest_answer=64, log=[])).state == "active", "a log of few words"
+
+
+@pytest.mark.parametrize(
+    ("device", "held", "state"),
+    [
+        ("vulkan", "CPU_Mapped", "failed"),
+        ("vulkan", "Vulkan_Host", "failed"),
+        ("vulkan", "Vulkan0", "off"),
+        ("rpc", "RPC0[127.0.0.1:50052]", "off"),
+        ("auto", "CPU", "off"),
+    ],
+)
+def test_the_device_is_attested_by_what_it_holds(device: str, held: str, state: str) -> None:
+    log = [f"load_tensors: {held} model buffer size =    12.50 MiB"]
+    found = attest(observed(NOTHING, device=device, log=log))
+    assert found.state == state
+    assert any(held in line for line in found.evidence)
+
+
+def test_answers_that_count_more_drafts_than_the_log_contradict_it() -> None:
+    """Of a build whose counters have none."""
+    line = "statistics ngram-simple: #calls(b,g,a) = 1 9 4, #gen drafts = 4, #gen tokens = 12, #acc tokens = 5"
+    known = observed(NGRAM, drafted=12, longest_answer=64, slots=(None,), log=[*ENGAGED, line])
+    assert attest(replace(known, answers=12)).state == "active"
+    assert attest(replace(known, answers=13)).state == "failed"
 
 
 @pytest.mark.parametrize(

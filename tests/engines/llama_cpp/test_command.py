@@ -7,10 +7,12 @@ import pytest
 
 from benchctl.engines.llama_cpp.adapter import LlamaCppSpec
 from benchctl.engines.llama_cpp.command import (
+    DEVICES,
     argument_problems,
     batch_problem,
     command_line,
     default_threads,
+    devices_of,
     slots_of,
     uses_draft,
 )
@@ -49,6 +51,16 @@ def test_a_slot_for_every_request_in_flight_with_a_context_of_its_own(command: C
     assert slots_of(argv) == 8
     assert slots_of(command(arm_of())) == 1
     assert "--no-kv-unified" not in command(arm_of().model_copy(update={"concurrency": 8}), args=["-kvu"])
+
+
+def test_of_several_kinds_of_devices_the_one_that_is_asked_for_is_named(any_pair: ResolvedPair) -> None:
+    listed = ["CUDA0: NVIDIA H200", "Vulkan0: NVIDIA H200", "Vulkan1: llvmpipe"]
+    spec = LlamaCppSpec(device="vulkan")
+    argv = command_line(Path("s"), CURRENT, spec, arm_of("draft-simple"), any_pair, listed)
+    at = argv.index("--device")
+    assert argv[at + 1] == argv[argv.index("--spec-draft-device") + 1] == "Vulkan0,Vulkan1"
+    assert "--device" not in command_line(Path("s"), CURRENT, spec, arm_of(), any_pair, listed[1:])
+    assert {device for device in DEVICES if devices_of(device, listed)} == {"cuda", "vulkan"}
 
 
 def test_an_arm_with_a_draft_model(command: Command, any_pair: ResolvedPair) -> None:

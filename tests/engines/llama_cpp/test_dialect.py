@@ -44,6 +44,32 @@ def test_the_name_of_spring_2026_is_understood() -> None:
     assert flags.speculation_names() == {"draft-simple": "draft", "ngram-cache": "ngram-cache"}
 
 
+def help_of(name: str) -> Flags:
+    return parse_help((HERE / "data" / f"help_{name}.txt").read_text())
+
+
+def test_a_type_that_benchctl_does_not_know_is_listed_after_those_that_it_knows() -> None:
+    text = (HERE / "data" / "help_current.txt").read_text()
+    flags = parse_help(text.replace("--spec-type none,", "--spec-type none,draft-mtp-adaptive,"))
+    assert list(flags.speculation_names()) == [*SPECULATION_TYPES, "draft-mtp-adaptive"]
+
+
+def test_builds_of_early_2026_have_lookups_and_draft_with_a_draft_model_alone() -> None:
+    flags = help_of("early_2026")
+    assert (flags.dialect, flags.takes_several_types) == ("legacy", False)
+    assert flags.speculation_names()["draft-simple"] == ""
+    assert flags.speculation_names()["ngram-map-k"] == "ngram-map-k"
+
+
+def test_ik_llama_cpp_indents_its_options_and_takes_settings_with_the_type() -> None:
+    flags = help_of("ik_new")
+    assert (flags.dialect, flags.types_take_keys) == ("ik", True)
+    assert {"--model", "--ctx-size", "--port", "--parallel", "--batch-size", "--host"} <= set(flags.names())
+    assert flags.speculation_names()["draft-mtp"] == "mtp"
+    assert "suffix" in flags.speculation_names()
+    assert "--model-url" not in flags.names(), "it goes on with a description"
+
+
 def test_aliases_defaults_and_metavars(current: Flags) -> None:
     model = current.get("-md")
     assert model is not None

@@ -19,6 +19,15 @@ from tests.engines.cells import HERE
 
 CURRENT = parse_help((HERE / "data" / "help_current.txt").read_text())
 LEGACY = parse_help((HERE / "data" / "help_legacy.txt").read_text())
+EARLY = parse_help((HERE / "data" / "help_early_2026.txt").read_text())
+IK = parse_help((HERE / "data" / "help_ik_new.txt").read_text())
+ADAPTIVE = parse_help(
+    (HERE / "data" / "help_current.txt")
+    .read_text()
+    .replace("--spec-type none,", "--spec-type none,draft-mtp-adaptive,")
+    + "--spec-adaptive-window N    window (default: 16)\n"
+)
+"""A build with a type that benchctl has never heard of (llama.cpp 27210)."""
 DRAFTS = [name for name in SPECULATION_TYPES if name.startswith("draft-")]
 
 
@@ -71,6 +80,50 @@ def test_the_old_dialect_has_draft_flags_only() -> None:
     assert speculation_args(keys, LEGACY) == expected
     (problem,) = speculation_problems(spec("ngram-simple"), LEGACY)
     assert "older dialect" in problem
+
+
+def test_builds_of_early_2026_cut_a_lookup_at_two_limits() -> None:
+    both = ["--spec-ngram-size-m", "6", "--draft-max", "6"]
+    assert speculation_args(spec("ngram-simple", max=6), EARLY) == ["--spec-type", "ngram-simple", *both]
+    assert deepest_draft(spec("ngram-simple"), EARLY) == 16, "48 copied, and 16 drafted at most"
+    assert speculation_args(spec("draft-simple", max=4), EARLY) == ["--draft-max", "4"]
+    (problem,) = speculation_problems(spec(["ngram-simple", "draft-simple"]), EARLY)
+    assert "one type at a time" in problem
+
+
+def test_settings_stand_with_the_type_where_the_build_wants_them_there() -> None:
+    args = speculation_args(spec("draft-mtp", max=3, p_min=0.0), IK)
+    assert args == ["--spec-type", "mtp:n_max=3,p_min=0"]
+    assert requested_of(args, IK) == RequestedSpeculation(("draft-mtp",), may_hold_back=False)
+    assert speculation_args(spec("suffix", options={"depth": 8}), IK) == ["--spec-type", "suffix:depth=8"]
+    for options, said in (({"n_max": 8}, "use instead `max`"), ({"depth": "8,n_max=3"}, "without commas")):
+        (problem,) = speculation_problems(spec("suffix", options=options), IK)
+        assert said in problem
+
+
+def test_a_type_that_the_binary_lists_is_run_with_its_own_settings() -> None:
+    wanted = spec("draft-mtp-adaptive", max=4, options={"spec_adaptive_window": 8, "spec-draft-n-min": 1})
+    assert speculation_problems(wanted, ADAPTIVE) == []
+    assert speculation_args(wanted, ADAPTIVE) == [
+        *("--spec-type", "draft-mtp-adaptive", "--spec-draft-n-max", "4"),
+        *("--spec-adaptive-window", "8", "--spec-draft-n-min", "1"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "said"),
+    [
+        (spec("draft-mtp-adaptve"), "Did you mean 'draft-mtp-adaptive'?"),
+        (spec("draft-mtp-adaptive", options={"spec-adaptive-windw": 8}), "Did you mean 'spec-adaptive-window'?"),
+        (spec("draft-mtp-adaptive", options={"flash-attn": "off"}), "no such setting of speculation"),
+        (spec("draft-mtp-adaptive", options={"spec-draft-n-max": 3}), "use arms[].speculation"),
+        (spec("draft-simple", options={"spec-draft-n-min": 3}), "use arms[].speculation"),
+        (spec("draft-mtp-adaptive", options={"spec-draft-model": "x"}), "use models.draft"),
+    ],
+)
+def test_what_is_misspelt_or_no_setting_of_speculation_is_refused(wanted: Speculation, said: str) -> None:
+    (problem,) = speculation_problems(wanted, ADAPTIVE)
+    assert said in problem
 
 
 @pytest.mark.parametrize(

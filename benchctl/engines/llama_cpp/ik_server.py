@@ -1,0 +1,136 @@
+"""The llama-server of ik_llama.cpp, where it differs: what it was forked from had no token ids in its answers.
+
+`/completion` leaves its drafts out, so `/v1/completions` is asked, whose `timings` have them; but that calls every end
+a `stop`, and counts the tokens of a round past the end of the answer, too (`send_final_response` and
+`speculative_decoding_accept` in examples/server/server-context.cpp, PyPI's ik-llama-cpp-python 0.1.5). An answer is
+therefore asked for again, unstreamed and with the log-probability of each token, which comes with its id, wherever the
+pieces of text are fewer than the tokens that it counts: what it lists is counted, and its last token tells the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from benchctl.data.record import FinishReason
+from benchctl.engines.base import Completion, Ledger, Progress, Rendered
+from benchctl.engines.common.completion_stream import CompletionReader
+from benchctl.engines.common.drafts import read_drafts
+from benchctl.engines.common.values import ids_in, seconds_in
+from benchctl.engines.common.wire import protocol_error
+from benchctl.engines.llama_cpp.probe import Flags
+from benchctl.engines.llama_cpp.server import LlamaServer
+from benchctl.engines.llama_cpp.stream import check_echo, completion_body
+from benchctl.models.gguf_header import read_header
+from benchctl.models.vocabulary import end_tokens
+from benchctl.recipes.schema import Sampling
+
+_PATH = "/v1/completions"
+_LIMIT: FinishReason = "length"
+
+
+class IkServer(LlamaServer):
+    """A healthy llama-server of ik_llama.cpp; see `benchctl.engines.base.Server`."""
+
+    async def complete(self, prompt: Rendered, sampling: Sampling, on_tokens: Progress | None = None) -> Completion:
+        """Stream an answer and its ledger. Raises EngineError; leaves no request behind."""
+        body = completion_body(prompt.token_ids, sampling, stream=True) | prompt.settings
+        with self._tally.request():
+            streamed = await self._stream(_PATH, body, CompletionReader(sampling.max_tokens), on_tokens)
+            answer = streamed.answer
+            prompt_tokens, counted = answer.prompt_tokens, answer.completion_tokens
+            if prompt_tokens is None or counted is None:
+                raise protocol_error("The engine does not report how many tokens it read and generated.")
+            if not self._overlapping:
+                self._check_settings(body)
+        ids: tuple[int, ...] | None = None
+        finish = _LIMIT
+        if counted != answer.first_tokens + answer.later_tokens:
+            ids = self._ids_again(prompt, sampling, answer.text)
+            if ids is None:
+                raise protocol_error(
+                    f"The engine counts {counted} tokens, those of a draft past the end of the answer among them, and "
+                    "answered otherwise when it was asked again."
+                )
+            finish = "stop" if ids[-1] in end_tokens(read_header(Path(self.model))) else _LIMIT
+        n_predicted = counted if ids is None else len(ids)
+        ledger = self._ledger(answer.extra, answer.usage)
+        self._tally.add(n_predicted, ledger)
+        draft_s = self._draft_seconds(ledger)
+        first = replace(answer, finish_reason=finish).first_of(n_predicted)
+        timings = answer.extra.get("timings")
+        timings = timings if isinstance(timings, dict) else {}
+        return Completion(
+            text=answer.text,
+            token_ids=ids,
+            n_predicted=n_predicted,
+            finish_reason=finish,
+            prompt_tokens=prompt_tokens,
+            ttft_s=answer.ttft_s,
+            decode_s=answer.decode_s,
+            first_tokens=first,
+            least_after_first=answer.later_tokens if first is None else None,
+            e2e_s=streamed.e2e_s,
+            sent_at=streamed.sent_at,
+            engine_prompt_s=seconds_in(timings.get("prompt_ms")),
+            engine_decode_s=seconds_in(timings.get("predicted_ms")) if n_predicted > 1 else None,
+            ledger=ledger,
+            phase_s=None if draft_s is None else {"draft": draft_s},
+            token_gap=None if ids else "the stream of this engine has no token ids",
+        )
+
+    def _ledger(self, extra: Mapping[str, Any], usage: Mapping[str, Any]) -> Ledger:
+        """Return an answer's drafts; `timings` leaves them out where nothing was drafted."""
+        drafts = read_drafts(extra, usage, silent_is_none=True)
+        ledger = Ledger() if drafts is None else drafts.ledger
+        return ledger if self._requested.types or ledger.drafted else Ledger()
+
+    def _check_settings(self, body: Mapping[str, Any]) -> None:
+        """Hold the settings of the last request, which `GET /slots` shows, against what was sent."""
+        slots = self.http.get_json("/slots")
+        if isinstance(slots, list) and slots and isinstance(slots[0], dict):
+            check_echo(body, slots[0])
+
+    def recover_token_ids(self, prompt: Rendered, sampling: Sampling, completion: Completion) -> tuple[int, ...] | None:
+        """Repeat the request; `None` unless it gives the same text in as many tokens."""
+        if completion.token_ids is not None:
+            return completion.token_ids
+        ids = self._ids_again(prompt, sampling, completion.text)
+        return ids if ids is not None and len(ids) == completion.n_predicted else None
+
+    def ask(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the answer to a request for logits, in llama.cpp's shape. Raises EngineError.
+
+        No token is forced: a bias is added to the logits themselves here, before their probabilities are read.
+        """
+        sent = {key: value for key, value in body.items() if key not in ("logit_bias", "n_probs")}
+        answer = self.http.post(
+            _PATH, sent | {"logprobs": body.get("n_probs", 1)}, timeout_s=self._spec.request_timeout_s
+        )
+        try:
+            (choice,) = answer["choices"]
+            return {"completion_probabilities": choice["logprobs"]["content"], "timings": answer.get("timings")}
+        except (KeyError, TypeError, ValueError):
+            raise protocol_error(
+                "The engine returned no probabilities of the next token: it has none for a token that is a part of a "
+                "character."
+            ) from None
+
+    def _ids_again(self, prompt: Rendered, sampling: Sampling, text: str) -> tuple[int, ...] | None:
+        """Return the ids of an answer of that text to the same request; `None` where another one comes."""
+        body = completion_body(prompt.token_ids, sampling, stream=False) | prompt.settings | {"logprobs": 1}
+        answer = self.http.post(_PATH, body, timeout_s=self._spec.request_timeout_s)
+        try:
+            (choice,) = answer["choices"]
+            ids = ids_in([token["id"] for token in choice["logprobs"]["content"]])
+            same = choice["text"].rstrip("\ufffd") == text.rstrip("\ufffd")
+        except (KeyError, TypeError, ValueError, AttributeError):
+            return None
+        return tuple(ids) if ids and same else None
+
+
+def kind_of(flags: Flags) -> type[LlamaServer]:
+    """Return what talks to the llama-server of these options."""
+    return IkServer if flags.dialect == "ik" else LlamaServer
