@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from benchctl.engines.llama_cpp.adapter import LlamaCppSpec
 from benchctl.engines.sglang.adapter import OPTIONS as SGLANG
 from benchctl.engines.sglang.adapter import SglangSpec
 from benchctl.engines.transformers.methods import METHODS, Method, Option
@@ -103,6 +104,10 @@ def test_every_engine_with_options_resolves_them(monkeypatch: pytest.MonkeyPatch
 def test_an_option_of_llama_cpp_that_opens_the_machine_needs_trust() -> None:
     found = find_openings(recipe_of(arm_of("ngram-simple", options={"rpc": "a:1"})), Path.cwd())
     assert [finding.opens for finding in found] == ["reaches the network"]
+    (served,) = find_openings(recipe_of(arm_of(), engine=LlamaCppSpec(device="rpc")), Path.cwd())
+    assert (served.opens, served.key) == ("reaches the network", "engine.device")
+    with pytest.raises(UsageError, match="trust-recipe"):
+        refuse([served], trusted=False)
 
 
 @pytest.mark.parametrize("engine", ["kind: openai, url: 'http://127.0.0.1:9/v1'"])

@@ -83,6 +83,8 @@ device kv-unified lora lora-scaled control-vector control-vector-scaled control-
 ignore-eos logit-bias l grammar grammar-file json-schema json-schema-file j reverse-prompt r special sp context-shift
 backend-sampling bs mirostat mirostat-lr mirostat-ent dynatemp-range dynatemp-exp
 chat-template chat-template-file chat-template-kwargs jinja
+mla-use mla attention-max-batch amb fused-moe fmoe grouped-expert-routing ger smart-expert-reduction ser
+run-time-repack rtr merge-qkv mqkv k-cache-hadamard khad v-cache-hadamard vhad graph-reuse gr
 """
 CHANGES_TARGET = frozenset(_TARGET.split())
 """Types, shapes and places of the target's computation, what is added to its weights, and what is sampled of it."""
@@ -112,6 +114,10 @@ OPTIONS = OptionList(
         **dict.fromkeys(("path", "media-path", "slot-save-path", "log-prompts-dir", "log-file", "models-dir"), FILES),
         **dict.fromkeys(("lookup-cache-static", "lookup-cache-dynamic", "models-preset", "ui-config-file"), FILES),
         **dict.fromkeys(("mmproj", "model-vocoder", "api-key-file", "ssl-key-file", "ssl-cert-file"), FILES),
+        # ik_llama.cpp's (common/common.cpp of ik-llama-cpp-python 0.1.5)
+        **{"sqlite-zstd-ext-file": CODE, "draft-params": "may set any option of the draft's"},
+        **dict.fromkeys(("sql-save-file", "logdir", "file", "in-file", "binary-file", "system-prompt-file"), FILES),
+        **dict.fromkeys(("prompt-cache", "output", "output-file", "context-file", "banned-string-file"), FILES),
         "ui-config": "changes what its web page does",
         "props": "lets any client change its settings",
     },
@@ -135,6 +141,7 @@ OPTIONS = OptionList(
             "jf": "json-schema-file",
             "mv": "model-vocoder",
         },
+        **{"ld": "logdir", "f": "file", "bf": "binary-file", "spf": "system-prompt-file"},
         **{"webui-mcp-proxy": "ui-mcp-proxy", "webui-config-file": "ui-config-file", "webui-config": "ui-config"},
     },
     variables=PROCESSORS | frozenset(_VARIABLES.split()),
