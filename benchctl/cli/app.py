@@ -77,7 +77,8 @@ for word, function in (
     ("docs", docs),
     *((word, load(path)) for experiment in experiments().values() for word, path in experiment.commands.items()),
 ):
-    app.command(word)(function)
+    group, name = (runs, word.removeprefix("runs ")) if word.startswith("runs ") else (app, word)
+    group.command(name)(function)
 models.command("inspect")(inspect)
 models.command("quantize")(quantize)
 models.add_typer(prompts, name="prompts")

@@ -136,16 +136,13 @@ def _common(first: RunSummary, run: RunSummary) -> tuple[list[int], list[int]]:
 
 
 def _row(number: int, run: RunSummary, arm: ArmSummary) -> ArmRow:
-    tokens, seconds = (arm.array(name, len(run.prompts)) for name in ("tokens", "seconds"))
-    timed = np.isfinite(seconds)
-    spent = float(seconds[timed].sum())
     interval = None if arm.low is None or arm.high is None else Interval(low=arm.low, high=arm.high, method="its own")
     return ArmRow(
         run=number,
         arm=arm.name,
         is_baseline=arm.is_baseline,
         labels=arm.labels,
-        rate=float(tokens[timed].sum()) / spent if spent else None,
+        rate=arm.rate(len(run.prompts)),
         speedup=arm.speedup,
         interval=interval,
         acceptance=arm.acceptance,

@@ -5,6 +5,8 @@ Times and answers are kept by arm, block and prompt as arrays, everything else a
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -27,10 +29,10 @@ from benchctl.analysis.statistics import level_for
 from benchctl.data.manifest import Manifest, SetupIdentity
 from benchctl.data.store import RunData, open_run
 from benchctl.data.summaries import keep_summary, kept_summary
-from benchctl.errors import UsageError
+from benchctl.errors import BenchctlError, UsageError
 from benchctl.recipes.groups import ComparedArm
 
-SUMMARY_VERSION = f"2 {__version__}"
+SUMMARY_VERSION = f"3 {__version__}"
 """A summary of another version is made again."""
 FEW = 4
 """Up to this number, runs without a summary are read one after the other; more of them on several cores."""
@@ -43,6 +45,8 @@ class ArmSummary(msgspec.Struct, kw_only=True):
 
     name: str
     is_baseline: bool
+    is_again: bool
+    """Whether it is the second cell of its baseline."""
     baseline: str | None
     """The arm that it is compared with."""
     labels: dict[str, str]
@@ -53,6 +57,12 @@ class ArmSummary(msgspec.Struct, kw_only=True):
     draft: str | None
     engine: str
     """Kind, version and build."""
+    build: str
+    """Digest of all that is recorded of the engine's build: version, commit, its files."""
+    types: list[str]
+    """How it speculates; none of the target alone."""
+    setting: str
+    """Digest of what was asked for, for this arm and its baseline, the workload and the engine's build left out."""
     cache_type: str | None
     """Of the target's KV cache, where the recipe names one."""
     condition: list[float | None]
@@ -63,6 +73,7 @@ class ArmSummary(msgspec.Struct, kw_only=True):
     high: float | None
     by_block: list[float]
     acceptance: float | None
+    acceptance_length: float | None
     lossless: str | None
     tokens: bytes
     """float32, blocks by prompts: tokens after the first; NaN where there is no time."""
@@ -75,6 +86,13 @@ class ArmSummary(msgspec.Struct, kw_only=True):
         """Return `tokens` or `seconds` as (blocks, prompts)."""
         return np.frombuffer(getattr(self, name), dtype=np.float32).reshape(-1, prompts).astype(np.float64)
 
+    def rate(self, prompts: int) -> float | None:
+        """Return the decode rate over all that was timed, tokens per second."""
+        tokens, seconds = (self.array(name, prompts) for name in ("tokens", "seconds"))
+        timed = np.isfinite(seconds)
+        spent = float(seconds[timed].sum())
+        return float(tokens[timed].sum()) / spent if spent else None
+
 
 class RunSummary(msgspec.Struct, kw_only=True):
     """A run."""
@@ -82,6 +100,8 @@ class RunSummary(msgspec.Struct, kw_only=True):
     run: str
     folder: str
     recipe: str
+    workload: str | None
+    """SHA-256 of prompts, sampling and model files; `None` without a manifest."""
     created_at: str | None
     status: str | None
     blocks: int
@@ -109,6 +129,7 @@ def summarise(run: RunData, judge: Judge) -> RunSummary:
         run=found.run,
         folder=str(run.folder),
         recipe=found.recipe,
+        workload=manifest.workload_sha256 if manifest else None,
         created_at=manifest.created_at if manifest else None,
         status=manifest.status if manifest else None,
         blocks=found.blocks,
@@ -139,12 +160,16 @@ def _arm(
     return ArmSummary(
         name=name,
         is_baseline=arm.is_baseline,
+        is_again=arm.is_again,
         baseline=arm.baseline,
         labels=axes_of(manifest, name) if manifest else {},
         target=arm.target.source if arm.target else "not known",
         target_files=list(arm.target.identity) if arm.target else [],
         draft=_draft(arm),
         engine=_engine(of),
+        build=_build(of),
+        types=next((list(row.types) for row in manifest.arms if row.name == name), []) if manifest else [],
+        setting=_setting(manifest, arm),
         cache_type=arm.target_cache,
         condition=[arm.group.context_length, arm.group.concurrency, arm.group.rate, arm.group.temperature],
         overlapping=not arm.group.one_at_a_time,
@@ -153,6 +178,7 @@ def _arm(
         high=interval.high if interval else None,
         by_block=list(speedup.by_block) if speedup else [],
         acceptance=accepted.rate if accepted else None,
+        acceptance_length=accepted.acceptance_length if accepted else None,
         lossless=lossless.verdict if lossless else None,
         tokens=np.where(rows >= 0, frame.decoded[rows], np.nan).astype(np.float32).tobytes(),
         seconds=np.where(rows >= 0, frame.decode_s[rows], np.nan).astype(np.float32).tobytes(),
@@ -197,17 +223,41 @@ def _engine(of: SetupIdentity | Manifest | None) -> str:
     return " ".join(filter(None, (of.engine.kind, build)))
 
 
+def _build(of: SetupIdentity | Manifest | None) -> str:
+    engine = of.engine if of else None
+    files = [engine.details.get(key) for key in ("sha256", "siblings", "distributions")] if engine else []
+    return _digest([engine.kind, engine.version, engine.build, engine.commit, *files] if engine else [])
+
+
+def _setting(manifest: Manifest | None, arm: ComparedArm) -> str:
+    recipe = manifest.recipe if manifest else {}
+    engine = {key: value for key, value in (recipe.get("engine") or {}).items() if key != "binary"}
+    written = {row.get("name"): row for row in recipe.get("arms") or [] if isinstance(row, dict)}
+    own = [{**written.get(name, {}), "name": None} for name in (arm.name, arm.baseline)]
+    models = [model.identity for model in (arm.target, arm.draft) if model is not None]
+    return _digest([engine, own, models, list(vars(arm.group).values()), recipe.get("schedule")])
+
+
+def _digest(facts: object) -> str:
+    return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()[:12]
+
+
 def _draft(arm: ComparedArm) -> str | None:
     return ", ".join([arm.draft.source, *(sha[:12] for sha in arm.draft.identity)]) if arm.draft else None
 
 
-def summaries_of(paths: Sequence[Path], judge: Judge) -> list[RunSummary]:
-    """Return the summaries of runs, making those that are not stored, on all cores. Raises UsageError, StorageError."""
+def summaries_of(
+    paths: Sequence[Path], judge: Judge, unreadable: dict[Path, BenchctlError] | None = None
+) -> list[RunSummary]:
+    """Return the summaries of runs, making those that are not stored, on all cores. Raises UsageError, StorageError.
+
+    `unreadable`: takes the runs that cannot be read, which are then left out instead.
+    """
     places = [path.resolve() for path in paths]
     twice = [path for number, path in enumerate(paths) if places[number] in places[:number]]
     if twice:
         raise UsageError("This run is named twice.", where=str(twice[0]), fix="Name every run once.")
-    kept = {path: kept_summary(path, SUMMARY_VERSION) for path in paths}
+    kept: dict[Path, bytes | BenchctlError | None] = {path: kept_summary(path, SUMMARY_VERSION) for path in paths}
     lacking = [path for path, summary in kept.items() if summary is None]
     if len(lacking) > FEW:
         workers = min(os.cpu_count() or 1, len(lacking))
@@ -216,13 +266,26 @@ def summaries_of(paths: Sequence[Path], judge: Judge) -> list[RunSummary]:
     else:
         kept |= {path: _made(path, judge) for path in lacking}
     decoder = msgspec.msgpack.Decoder(RunSummary)
-    return [decoder.decode(kept[path] or b"") for path in paths]
+    found = []
+    for path in paths:
+        summary = kept[path]
+        if isinstance(summary, BenchctlError):
+            if unreadable is None:
+                raise summary
+            unreadable[path] = summary
+        else:
+            read = decoder.decode(summary or b"")
+            found.append(msgspec.structs.replace(read, folder=str(path)) if path.is_dir() else read)
+    return found
 
 
-def _made(path: Path, judge: Judge) -> bytes:
+def _made(path: Path, judge: Judge) -> bytes | BenchctlError:
     """Summarise one run and store the summary beside it; a bare JSONL file has no folder for one."""
 
     def make() -> bytes:
         return msgspec.msgpack.encode(summarise(open_run(path), judge))
 
-    return keep_summary(path, SUMMARY_VERSION, make) if path.is_dir() else make()
+    try:
+        return keep_summary(path, SUMMARY_VERSION, make) if path.is_dir() else make()
+    except BenchctlError as error:
+        return error

@@ -1,0 +1,138 @@
+"""`benchctl runs history`: one workload over engine builds and dates."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from benchctl.cli.options import JsonForTables, OnlyArms, Results
+
+if TYPE_CHECKING:
+    from benchctl.experiments.history.series import History, Row, Series, Step
+
+MOST_ROWS = 40
+"""Rows of the table in a terminal, the latest ones; --json has all."""
+MOST_CHANGES = 4
+"""Of what else changed at a step."""
+
+
+def history(
+    results: Results = Path("results"),
+    recipe: Annotated[str | None, typer.Option(metavar="NAME", help="Only runs of this recipe.")] = None,
+    arm: OnlyArms = None,
+    workload: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DIGEST", help="The workload, by how its digest begins.", show_default="that of the latest run"
+        ),
+    ] = None,
+    as_json: JsonForTables = False,
+) -> None:
+    """Show one workload over engine builds and dates, and with which build its speed-up changed.
+
+    Runs of equal prompts, sampling and models are found at any depth of the folder. A step is told where it lies beyond
+    the noise between runs, which runs of one build that was measured again show; then also with which build it began.
+    """
+    from benchctl.cli.json_output import print_json
+    from benchctl.errors import UsageError
+    from benchctl.experiments.history.series import find_history
+    from benchctl.experiments.history.stored import read_summaries
+
+    runs, unreadable = read_summaries(results)
+    if not runs:
+        raise UsageError("There is no run here.", where=str(results), fix="Make one: benchctl run RECIPE")
+    found = find_history(runs, workload=workload, recipe=recipe, arms=arm or (), unreadable=unreadable)
+    if as_json:
+        print_json("runs history", found.model_dump())
+    else:
+        _print(found)
+
+
+def _print(found: History) -> None:
+    from rich.text import Text
+
+    from benchctl.reports import numbers
+    from benchctl.reports.columns import Column, Name, Table, numeric
+    from benchctl.reports.tables.output import OUTPUT_TONE
+    from benchctl.reports.terminal import print_table, table_console
+    from benchctl.text import listed, one_line, plural
+
+    def own_interval(row: Row) -> str:
+        return "–" if row.low is None or row.high is None else f"{row.low:.2f} to {row.high:.2f}×"
+
+    columns: tuple[Column[Row], ...] = (
+        Column("date", lambda row: row.created_at, cell=lambda row: numbers.moment(row.created_at)[:10]),
+        Column("run", lambda row: row.run, heads=True),
+        Column("build", lambda row: row.engine, wrap=True),
+        Column("arm", lambda row: row.arm, cell=lambda row: Name(row.arm)),
+        numeric("speed-up", "speedup", numbers.ratio),
+        Column("95 %", lambda row: row.low, cell=own_interval, align="right"),
+        numeric("accept. length", "acceptance_length", numbers.decimal, optional=True),
+        Column("output", lambda row: row.lossless, tone=lambda row: OUTPUT_TONE.get(row.lossless or "", "open")),
+    )
+    console = table_console()
+    builds = len({row.build for row in found.rows})
+    title = f"{found.recipe}, workload {found.workload[:12] or 'not recorded'}: "
+    title += f"{found.runs} {plural(found.runs, 'run')} of {builds} {plural(builds, 'build')}"
+    console.print(Text(one_line(title), style="bold"))
+    print_table(console, Table("history", "History", columns, found.rows[-MOST_ROWS:]))
+    if len(found.rows) > MOST_ROWS:
+        console.print(Text(f"{len(found.rows) - MOST_ROWS} earlier rows: --json has all.", "dim"))
+    console.print()
+    said: dict[tuple[str, str], list[str]] = {}
+    for series in found.series:
+        for sentence in _sentences(series):
+            said.setdefault(sentence, []).append(series.arm)
+    for (sentence, style), arms in said.items():
+        console.print(Text(one_line(f"{listed(arms)}: {sentence}"), style), soft_wrap=True)
+    for run, why in list(found.unreadable.items())[:MOST_CHANGES]:
+        console.print(Text(one_line(f"Left out, {run}: {why}", 300), "yellow"), soft_wrap=True)
+    if len(found.unreadable) > MOST_CHANGES:
+        console.print(Text(f"Left out, {len(found.unreadable) - MOST_CHANGES} more: see --json.", "yellow"))
+    for other in found.others[:MOST_CHANGES]:
+        said = f"Also here: {other.recipe}, {other.runs} {plural(other.runs, 'run')} (--workload {other.workload[:12]})"
+        console.print(Text(one_line(said), "dim"), soft_wrap=True)
+    if len(found.others) > MOST_CHANGES:
+        console.print(Text(f"Also here: {len(found.others) - MOST_CHANGES} more workloads; --json has all.", "dim"))
+
+
+def _sentences(series: Series) -> list[tuple[str, str]]:
+    """Return what is said of a series, with the style of each sentence."""
+    from benchctl.text import percent
+
+    said = [(step_sentence(step), "green" if step.ratio > 1 else "red") for step in series.steps]
+    said += [
+        (f"output {turn.after} from run {turn.run} on ({turn.engine}), {turn.before} before.", "yellow")
+        for turn in series.turns
+    ]
+    if series.untested is not None:
+        said.append((f"no step can be found. {series.untested}", "dim"))
+        return said
+    noise = f"one run varies by {percent(series.noise or 0)} (standard deviation, {series.repeated} repeated)"
+    seen = f"; a step of {percent(series.seen)} with the last build is found 8 times in 10" if series.seen else ""
+    where = "" if series.tested == series.runs else f" of the {series.tested} runs that can be tested"
+    said.append((f"{'no step' if not series.steps else 'no other step'}{where}: {noise}{seen}.", "dim"))
+    return said
+
+
+def step_sentence(step: Step) -> str:
+    """Return a step in sentences: how large, since when, and what else is known of it."""
+    change = "faster" if step.ratio > 1 else "slower"
+    size, low, high = (100 * (ratio - 1) for ratio in (step.ratio, step.low, step.high))
+    said = f"{abs(size):.1f} % {change} ({low:+.1f} to {high:+.1f} %) from run {step.run} on"
+    said += f", with build {step.engine}." if step.new_build else f", within build {step.engine}: it is not the build."
+    others = [engine for engine in step.may_have_begun if engine != step.engine]
+    if others:
+        said += f" It may have begun with {' or '.join(others[:MOST_CHANGES])} as well."
+    if step.runs_after == 1:
+        said += " One run alone shows it: measure this build again."
+    if step.baseline_ratio is not None and abs(step.baseline_ratio - 1) > 0.01:
+        said += f" The baseline's own decode rate is {step.baseline_ratio:.2f} times what it was."
+    if step.acceptance_before is not None and step.acceptance_after is not None:
+        said += f" Acceptance length {step.acceptance_before:.2f} before, {step.acceptance_after:.2f} after."
+    if step.changed:
+        more = f" and {len(step.changed) - MOST_CHANGES} more" if len(step.changed) > MOST_CHANGES else ""
+        said += f" Also changed: {'; '.join(step.changed[:MOST_CHANGES])}{more}."
+    return said
