@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from benchctl.analysis.advice import launch_command
@@ -37,7 +38,7 @@ def render_html(run: RunData, analysis: Analysis, drawings: Sequence[Drawing]) -
     environment = _environment(visible, autoescape=True)
     environment.filters |= {"table": page.html_table, "facts": page.html_facts, "prose": page.prose}
     environment.filters |= {"first_word": _first_word, "probabilities": output.probabilities}
-    texts = page.scripts()
+    texts = page.scripts()[0 if drawings else 1 :]  # without figures there is nothing to plot
     manifest = run.manifest
     answers = find_whole_answers(run, analysis, prompt_texts(manifest) if manifest else {})
     included = _within_budget(answers)
@@ -106,6 +107,7 @@ def render_markdown(run: RunData, analysis: Analysis, drawings: Sequence[Drawing
     return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
 
 
+@cache
 def _environment(escape: Callable[[str], str], *, autoescape: bool) -> Environment:
     """An environment that passes every text of a template through `escape`, unless it is `Markup`."""
     from jinja2 import Environment, PackageLoader, StrictUndefined

@@ -4,4 +4,6 @@ from __future__ import annotations
 
 from benchctl.offers import Experiment
 
-EXPERIMENT = Experiment(commands={"runs history": "benchctl.experiments.history.command:history"})
+EXPERIMENT = Experiment(
+    commands={f"runs {word}": f"benchctl.experiments.history.command:{word}" for word in ("history", "site")}
+)

@@ -10,12 +10,12 @@ import typer
 from benchctl.cli.options import JsonForTables, OnlyArms, Results
 
 if TYPE_CHECKING:
-    from benchctl.experiments.history.series import History, Row, Series, Step
+    from benchctl.experiments.history.series import History, Row, Series
 
 MOST_ROWS = 40
 """Rows of the table in a terminal, the latest ones; --json has all."""
 MOST_CHANGES = 4
-"""Of what else changed at a step."""
+"""Of runs that were left out, and of other workloads."""
 
 
 def history(
@@ -100,6 +100,7 @@ def _print(found: History) -> None:
 
 def _sentences(series: Series) -> list[tuple[str, str]]:
     """Return what is said of a series, with the style of each sentence."""
+    from benchctl.experiments.history.series import step_sentence
     from benchctl.text import percent
 
     said = [(step_sentence(step), "green" if step.ratio > 1 else "red") for step in series.steps]
@@ -117,22 +118,21 @@ def _sentences(series: Series) -> list[tuple[str, str]]:
     return said
 
 
-def step_sentence(step: Step) -> str:
-    """Return a step in sentences: how large, since when, and what else is known of it."""
-    change = "faster" if step.ratio > 1 else "slower"
-    size, low, high = (100 * (ratio - 1) for ratio in (step.ratio, step.low, step.high))
-    said = f"{abs(size):.1f} % {change} ({low:+.1f} to {high:+.1f} %) from run {step.run} on"
-    said += f", with build {step.engine}." if step.new_build else f", within build {step.engine}: it is not the build."
-    others = [engine for engine in step.may_have_begun if engine != step.engine]
-    if others:
-        said += f" It may have begun with {' or '.join(others[:MOST_CHANGES])} as well."
-    if step.runs_after == 1:
-        said += " One run alone shows it: measure this build again."
-    if step.baseline_ratio is not None and abs(step.baseline_ratio - 1) > 0.01:
-        said += f" The baseline's own decode rate is {step.baseline_ratio:.2f} times what it was."
-    if step.acceptance_before is not None and step.acceptance_after is not None:
-        said += f" Acceptance length {step.acceptance_before:.2f} before, {step.acceptance_after:.2f} after."
-    if step.changed:
-        more = f" and {len(step.changed) - MOST_CHANGES} more" if len(step.changed) > MOST_CHANGES else ""
-        said += f" Also changed: {'; '.join(step.changed[:MOST_CHANGES])}{more}."
-    return said
+def site(
+    results: Annotated[Path, typer.Argument(help="The folder of runs.", metavar="[RESULTS]")] = Path("results"),
+    out: Annotated[
+        Path, typer.Option("--out", "-o", metavar="DIR", help="Where the site is written.", file_okay=False)
+    ] = Path("public"),
+    figures: Annotated[bool, typer.Option(help="Draw the figures of every run's page: seconds a run.")] = False,
+) -> None:
+    """Write a static site of all runs: an index to sort and search, curves over time, every run's report.
+
+    It needs no server and no network. Called again, it makes the pages of new and changed runs alone.
+    """
+    from benchctl.experiments.history.site import write_site
+    from benchctl.text import one_line, plural
+
+    index, made, failed = write_site(results, out, figures=figures)
+    for run, why in list(failed.items())[:MOST_CHANGES]:
+        typer.echo(one_line(f"Left out, {run}: {why}", 300), err=True)
+    typer.echo(one_line(f"{made} {plural(made, 'page')} made. Site: {index}"))

@@ -22,6 +22,9 @@ from benchctl.data.store import read_manifest
 from benchctl.errors import BenchctlError, UsageError
 from benchctl.experiments.history.steps import Split, find_noise, find_steps, run_variances, seen_at_end
 
+MOST_LISTED = 4
+"""Of builds, and of what else changed, in a sentence."""
+
 
 class Row(Result):
     """An arm of a run."""
@@ -35,6 +38,8 @@ class Row(Result):
     build: str
     """Digest of all that is recorded of the engine's build."""
     machine: str
+    target: str
+    draft: str | None
     arm: str
     types: list[str]
     series: int
@@ -212,6 +217,8 @@ def history_of(runs: Sequence[RunSummary], arms: Collection[str] = ()) -> tuple[
                     engine=engines[arm.build],
                     build=arm.build,
                     machine=run.machine,
+                    target=arm.target,
+                    draft=arm.draft,
                     arm=arm.name,
                     types=arm.types,
                     series=place,
@@ -335,3 +342,24 @@ def _changed(before: Row, after: Row) -> list[str]:
     except BenchctlError:
         return []
     return [f"{change.what}: {change.a} → {change.b}" for change in changes if not change.what.startswith("engine ")]
+
+
+def step_sentence(step: Step) -> str:
+    """Return a step in sentences: how large, since when, and what else is known of it."""
+    change = "faster" if step.ratio > 1 else "slower"
+    size, low, high = (100 * (ratio - 1) for ratio in (step.ratio, step.low, step.high))
+    said = f"{abs(size):.1f} % {change} ({low:+.1f} to {high:+.1f} %) from run {step.run} on"
+    said += f", with build {step.engine}." if step.new_build else f", within build {step.engine}: it is not the build."
+    others = [engine for engine in step.may_have_begun if engine != step.engine]
+    if others:
+        said += f" It may have begun with {' or '.join(others[:MOST_LISTED])} as well."
+    if step.runs_after == 1:
+        said += " One run alone shows it: measure this build again."
+    if step.baseline_ratio is not None and abs(step.baseline_ratio - 1) > 0.01:
+        said += f" The baseline's own decode rate is {step.baseline_ratio:.2f} times what it was."
+    if step.acceptance_before is not None and step.acceptance_after is not None:
+        said += f" Acceptance length {step.acceptance_before:.2f} before, {step.acceptance_after:.2f} after."
+    if step.changed:
+        more = f" and {len(step.changed) - MOST_LISTED} more" if len(step.changed) > MOST_LISTED else ""
+        said += f" Also changed: {'; '.join(step.changed[:MOST_LISTED])}{more}."
+    return said
