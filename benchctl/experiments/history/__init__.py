@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from benchctl.offers import Experiment
 
+_COMMANDS = {"history": "history", "site": "site", "import": "import_claims"}
 EXPERIMENT = Experiment(
-    commands={f"runs {word}": f"benchctl.experiments.history.command:{word}" for word in ("history", "site")}
+    commands={f"runs {word}": f"benchctl.experiments.history.command:{name}" for word, name in _COMMANDS.items()}
 )

@@ -1,4 +1,4 @@
-"""`benchctl runs history`: one workload over engine builds and dates."""
+"""`benchctl runs history`, `site` and `import`: read the options, call one function, print."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import typer
 from benchctl.cli.options import JsonForTables, OnlyArms, Results
 
 if TYPE_CHECKING:
+    from benchctl.experiments.history.imported import Imported, ImportedArm, Range
     from benchctl.experiments.history.series import History, Row, Series
 
 MOST_ROWS = 40
@@ -136,3 +137,85 @@ def site(
     for run, why in list(failed.items())[:MOST_CHANGES]:
         typer.echo(one_line(f"Left out, {run}: {why}", 300), err=True)
     typer.echo(one_line(f"{made} {plural(made, 'page')} made. Site: {index}"))
+
+
+def import_claims(
+    files: Annotated[
+        list[str], typer.Argument(metavar="[ARM=]FILE…", help="Files of one program; the baseline as baseline=FILE.")
+    ],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", metavar="DIR", help="Where the records are written.", file_okay=False)
+    ] = Path("imported"),
+    as_json: JsonForTables = False,
+) -> None:
+    """Read what another program measured, and say what can be concluded from it, and what cannot.
+
+    Reads logs of llama-server, speed_bench.py --output, vllm bench serve --save-result --save-detailed,
+    sglang.bench_serving --output-details, aiperf's profile_export.jsonl and guidellm's benchmarks.json. Their requests
+    are written as records, a file an arm, for benchctl report DIR.
+    """
+    import re
+
+    from benchctl.cli.json_output import print_json
+    from benchctl.errors import UsageError
+    from benchctl.experiments.history.claims import read_claim
+    from benchctl.experiments.history.imported import conclude, write_records
+
+    claims = {}
+    for word in files:
+        name, is_named, path = word.partition("=")
+        if not is_named or Path(word).is_file():
+            name, path = re.sub(r"[^A-Za-z0-9_.-]", "_", Path(word).stem).lstrip(".") or "arm", word
+        if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", name) or name in claims:
+            what = "Two files are of one arm." if name in claims else "This is no name of an arm."
+            raise UsageError(what, where=word, fix="Name each arm once, in letters and digits: spec_d4=FILE.")
+        claims[name] = read_claim(Path(path))
+    found = conclude(claims)
+    found = found.model_copy(update={"files": [str(path) for path in write_records(claims, out)]})
+    if as_json:
+        print_json("runs import", found.model_dump())
+    else:
+        _print_imported(found, out)
+
+
+def _print_imported(found: Imported, out: Path) -> None:
+    from rich.text import Text
+
+    from benchctl.reports import numbers
+    from benchctl.reports.columns import Column, Name, Table, numeric
+    from benchctl.reports.terminal import print_table, table_console
+    from benchctl.text import one_line
+
+    def limits(value: Range | None, unit: str = "") -> str:
+        if value is None:
+            return numbers.ABSENT
+        high = f"{value.high:.2f}{unit}"
+        low = None if value.low is None else f"{value.low:.2f}"
+        return f"at most {high}" if low is None else high if f"{low}{unit}" == high else f"{low} to {high}"
+
+    columns: tuple[Column[ImportedArm], ...] = (
+        Column("arm", lambda arm: arm.arm, cell=lambda arm: Name(arm.arm), heads=True),
+        Column("program", lambda arm: arm.program),
+        numeric("requests", "requests"),
+        numeric("failed", "failed"),
+        numeric("tokens", "tokens"),
+        Column("tok/s", lambda arm: arm.rate, cell=lambda arm: limits(arm.rate), align="right"),
+        numeric("accepted", "acceptance", numbers.percent),
+        numeric("accept. length", "acceptance_length", numbers.decimal),
+        Column("decode speed-up", lambda arm: arm.speedup, cell=lambda arm: limits(arm.speedup, "×"), align="right"),
+        numeric("whole answers", "whole", numbers.ratio),
+        numeric("of pairs", "pairs"),
+    )
+    console = table_console()
+    print_table(console, Table("imported", "Imported", columns, found.arms))
+    for title, sentences in (
+        ("Can be concluded:", found.known or ["Nothing."]),
+        ("Cannot be concluded:", found.lacking),
+        ("Note:", found.notes),
+    ):
+        if sentences:
+            console.print(Text(title, "bold"))
+        for sentence in sentences:
+            console.print(Text(f"- {one_line(sentence)}"), soft_wrap=True)
+    if found.files:
+        console.print(Text(one_line(f"Records: {len(found.files)} in {out}")), soft_wrap=True)
