@@ -172,12 +172,16 @@ def write_runs(results: Path, count: int, repeats: int = 10, slower: int = 30) -
 def scale(count: int) -> dict[str, Any]:
     """Return how long the commands take for so many runs."""
     with tempfile.TemporaryDirectory() as temporary:
-        results = Path(temporary) / "results"
+        results, site = Path(temporary) / "results", Path(temporary) / "public"
         write_runs(results, count)
         history = ["runs", "history", "--results", str(results), "--json"]
         found: dict[str, Any] = {"runs": count}
         for name in ("history, the first time", "history, again"):
             found[name] = timed(history)
+        for name in ("site, the first time", "site, again"):
+            found[name] = timed(["runs", "site", str(results), "--out", str(site)])
+        found["index_mb"] = round((site / "index.html").stat().st_size / 1e6, 2)
+        found["site_mb"] = round(sum(file.stat().st_size for file in site.rglob("*") if file.is_file()) / 1e6, 1)
     return found
 
 

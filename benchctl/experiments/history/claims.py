@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -112,8 +111,9 @@ def _documents(text: str) -> list[Fields]:
 
 
 def _number(value: object, most: float = 1e9) -> float | None:
-    plausible = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    return float(value) if plausible and 0 <= value <= most else None  # type: ignore[arg-type]
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return None
+    return float(value) if 0 <= value <= most else None  # NaN is in no range
 
 
 def _count(value: object) -> int | None:
@@ -274,7 +274,8 @@ def _guidellm(documents: Sequence[Fields]) -> Claim:
     if len(benchmarks) != 1:
         what = f"This report has {len(benchmarks)} benchmarks, each under another load."
         raise UsageError(what, fix="Measure with one profile: --profile synchronous.")
-    requests, times = [], []
+    requests: list[Request] = []
+    times = []
     for state in ("successful", "errored"):
         for row in benchmarks[0]["requests"][state] or ():
             moments = row["info"]["timings"]

@@ -84,8 +84,8 @@ def _print(found: History) -> None:
     console.print()
     said: dict[tuple[str, str], list[str]] = {}
     for series in found.series:
-        for sentence in _sentences(series):
-            said.setdefault(sentence, []).append(series.arm)
+        for styled in _sentences(series):
+            said.setdefault(styled, []).append(series.arm)
     for (sentence, style), arms in said.items():
         console.print(Text(one_line(f"{listed(arms)}: {sentence}"), style), soft_wrap=True)
     for run, why in list(found.unreadable.items())[:MOST_CHANGES]:
@@ -93,8 +93,8 @@ def _print(found: History) -> None:
     if len(found.unreadable) > MOST_CHANGES:
         console.print(Text(f"Left out, {len(found.unreadable) - MOST_CHANGES} more: see --json.", "yellow"))
     for other in found.others[:MOST_CHANGES]:
-        said = f"Also here: {other.recipe}, {other.runs} {plural(other.runs, 'run')} (--workload {other.workload[:12]})"
-        console.print(Text(one_line(said), "dim"), soft_wrap=True)
+        also = f"Also here: {other.recipe}, {other.runs} {plural(other.runs, 'run')} (--workload {other.workload[:12]})"
+        console.print(Text(one_line(also), "dim"), soft_wrap=True)
     if len(found.others) > MOST_CHANGES:
         console.print(Text(f"Also here: {len(found.others) - MOST_CHANGES} more workloads; --json has all.", "dim"))
 

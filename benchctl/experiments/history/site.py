@@ -36,8 +36,8 @@ OF = ".of"
 GENERATOR = 'content="benchctl site"'
 """By which an index is known to be a site's, and may be replaced."""
 COLUMNS = (
-    *(("Run", ""), ("Date", ""), ("Recipe", ""), ("Model", ""), ("Engine", ""), ("Build", ""), ("Machine", "")),
-    *(("Arm", ""), ("Type", ""), ("Speed-up", "n"), ("95 %", "n"), ("Acceptance length", "n"), ("Output", "")),
+    *(("Run", ""), ("Arm", ""), ("Speed-up", "n"), ("95 %", "n"), ("Acceptance length", "n"), ("Output", "")),
+    *(("Date", ""), ("Type", ""), ("Engine", ""), ("Build", ""), ("Machine", ""), ("Model", ""), ("Recipe", "")),
 )
 CHOOSERS = ("Model", "Engine", "Build", "Machine", "Type", "Output")
 
@@ -161,18 +161,18 @@ def _cells(row: Row) -> list[tuple[str, str]]:
         model += f" + {row.draft.partition(', ')[0].rpartition('/')[2]}"
     own = f"{row.low:.2f} to {row.high:.2f}" if row.low is not None and row.high is not None else numbers.ABSENT
     texts = [
-        numbers.moment(row.created_at)[:16],
-        row.recipe,
-        model,
-        kind,
-        build or numbers.ABSENT,
-        row.machine,
         row.arm,
-        ", ".join(row.types) or numbers.ABSENT,
         numbers.ratio(row.speedup),
         own,
         numbers.decimal(row.acceptance_length),
         row.lossless or numbers.ABSENT,
+        numbers.moment(row.created_at)[:16],
+        ", ".join(row.types) or numbers.ABSENT,
+        kind,
+        build or numbers.ABSENT,
+        row.machine,
+        model,
+        row.recipe,
     ]
     tone = OUTPUT_TONE.get(row.lossless or "", "open")
     return [(text, tone if name == "Output" else shape) for text, (name, shape) in zip(texts, COLUMNS[1:], strict=True)]

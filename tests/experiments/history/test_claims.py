@@ -119,7 +119,8 @@ def written(folder: Path, *documents: object, name: str = "file.json") -> Path:
 def test_a_log_of_llama_server_is_read_to_the_token() -> None:
     claim = read_claim(LOGS["spec_d4"])
     first = claim.requests[1]
-    assert (first.tokens, first.decode_s, first.prompt_tokens) == (128, pytest.approx(11.48113), 46)
+    assert (first.tokens, first.prompt_tokens) == (128, 46)
+    assert first.decode_s == pytest.approx(11.48113)
     assert (first.drafted, first.accepted, first.rounds) == (139, 92, 35)
     assert first.by_engine and claim.overlapping is False
     assert read_claim(LOGS["baseline"]).requests[0].drafted is None
@@ -162,7 +163,7 @@ def test_chunks_are_not_taken_for_tokens(tmp_path: Path) -> None:
     claim = read_claim(written(tmp_path, serving()))
     found = conclude({"spec": claim})
     rate = found.arms[0].rate
-    assert rate is not None and (rate.low, rate.high) == (pytest.approx(10.0), pytest.approx(20.0))
+    assert rate is not None and rate.low == pytest.approx(10.0) and rate.high == pytest.approx(20.0)
     assert found.arms[0].acceptance_length == 2.0
     assert "Chunks" in " ".join(found.lacking) and "No baseline" in " ".join(found.lacking)
     run = open_run(write_records({"spec": claim}, tmp_path / "out")[0])
@@ -195,7 +196,8 @@ def test_aiperf_is_read_without_its_warm_up(tmp_path: Path) -> None:
     claim = read_claim(written(tmp_path, aiperf(0, phase="warmup"), aiperf(1), aiperf(4)))
     assert len(claim.requests) == 2 and claim.overlapping is False
     first = claim.requests[0]
-    assert (first.tokens, first.decode_s, first.rounds, first.least) == (16, pytest.approx(1.5), 5, None)
+    assert (first.tokens, first.rounds, first.least) == (16, 5, None)
+    assert first.decode_s == pytest.approx(1.5)
     found = conclude({"spec": claim})
     assert found.arms[0].rate is not None and found.arms[0].rate.low is None
     assert read_claim(written(tmp_path, aiperf(1), aiperf(2))).overlapping
