@@ -1,6 +1,6 @@
 """How often `benchctl runs history` tells a step that is none, finds one, and names its build; how long it takes.
 
-    python -m benchmarks.history [--trials 4000] [--runs 500 5000]
+    python -m benchmarks.history [--trials 800] [--runs 500 5000]
 
 Simulated series of known truth: the logarithms of runs' speed-ups, each with blocks of its own and noise from run to
 run, given to `benchctl.experiments.history.steps` as the command does, four arms together. `told`: share of workloads
@@ -188,11 +188,13 @@ def scale(count: int) -> dict[str, Any]:
 def main() -> None:
     """Measure, and keep what was found."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--trials", type=int, default=4000)
+    parser.add_argument("--trials", type=int, default=800)
     parser.add_argument("--runs", type=int, nargs="*", default=[500, 5000])
     options = parser.parse_args()
-    simulated = simulate(options.trials) if options.trials else []
-    keep("history", {"steps": simulated, "scale": [scale(count) for count in options.runs]})
+    if options.trials:
+        keep("history_steps", {"layouts": simulate(options.trials)})
+    if options.runs:
+        keep("history_scale", {"runs": [scale(count) for count in options.runs]})
 
 
 if __name__ == "__main__":

@@ -5,15 +5,15 @@ Each reader names the source that its shape was read from. A number that is no f
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
+from benchctl.data.record import Record, RecordError, sha256_text
 from benchctl.errors import StorageError, UsageError
 
 Fields = Mapping[str, Any]
@@ -21,45 +21,12 @@ MOST_BYTES = 1 << 30
 
 
 @dataclass(frozen=True)
-class Request:
-    """One request. Times in seconds."""
-
-    key: str
-    """What identifies its prompt in files of the same program."""
-    task: str = "all"
-    tokens: int | None = None
-    decode_s: float | None = None
-    """From the first token to the last: by the engine, else from the first chunk to the last."""
-    by_engine: bool = False
-    later_chunks: int | None = None
-    """Chunks after the first one: each holds a token at least. `None`: not told."""
-    ttft_s: float | None = None
-    e2e_s: float | None = None
-    drafted: int | None = None
-    accepted: int | None = None
-    rounds: int | None = None
-    prompt_tokens: int | None = None
-    text: str | None = None
-    ending: Literal["stop", "length"] | None = None
-    error: str | None = None
-
-    @property
-    def most(self) -> int:
-        """The most tokens that `decode_s` may be of: all but the first."""
-        return max(0, (self.tokens or 0) - 1)
-
-    @property
-    def least(self) -> int | None:
-        """The fewest: several may have come with the first. `None`: not known."""
-        return self.most if self.by_engine else self.later_chunks
-
-
-@dataclass(frozen=True)
 class Claim:
     """What a file tells."""
 
     program: str
-    requests: list[Request]
+    requests: list[tuple[str, Record]]
+    """What identifies the prompt in files of the same program, and the request; arm and `prompt_idx` are not set."""
     overlapping: bool | None
     """Whether several requests were in flight; `None`: not told."""
     drafted: int | None = None
@@ -110,6 +77,44 @@ def _documents(text: str) -> list[Fields]:
     return found if all(isinstance(one, dict) for one in found) else []
 
 
+def _request(
+    tokens: int | None,
+    seconds: float | None,
+    *,
+    chunks: int | None = None,
+    task: str = "all",
+    text: str | None = None,
+    error: str | None = None,
+    engine: bool = False,
+    **more: Any,  # noqa: ANN401 - fields of a record
+) -> Record:
+    """Return one request. `seconds` for the tokens after the first: by the engine, else from first to last chunk.
+
+    `chunks`: those after the first; each holds a token at least. A rate is known where the engine timed it, or where
+    every chunk held one token.
+    """
+    most = max(0, (tokens or 0) - 1)
+    known = bool(most and seconds and (engine or chunks == most))
+    rate = most / seconds if known and seconds else None
+    return Record(
+        label="",
+        task=task,
+        prompt_idx=0,
+        rep=0,
+        schema_version=1,
+        n_predicted=tokens or 0,
+        tok_per_sec=rate if engine else None,
+        client_tok_per_sec=None if engine else rate,
+        client_tok_per_sec_least=min(chunks, most) / seconds if chunks and seconds and not engine else None,
+        engine_decode_s=seconds if engine else None,
+        decode_s=None if engine else seconds,
+        content=text or None,
+        content_sha=sha256_text(text) if text else None,
+        error=None if error is None else RecordError(kind="http", message=error[:500]),
+        **more,
+    )
+
+
 def _number(value: object, most: float = 1e9) -> float | None:
     if not isinstance(value, int | float) or isinstance(value, bool):
         return None
@@ -119,10 +124,6 @@ def _number(value: object, most: float = 1e9) -> float | None:
 def _count(value: object) -> int | None:
     number = _number(value)
     return int(number) if number is not None and number == int(number) else None
-
-
-def _ending(value: object) -> Literal["stop", "length"] | None:
-    return "length" if value == "length" else "stop" if value == "stop" else None
 
 
 def _overlap(times: Iterable[tuple[float | None, float | None]]) -> bool | None:
@@ -144,12 +145,12 @@ def _llama_server(text: str) -> Claim | None:
         if phase == "prompt eval":
             fields |= {"prompt_tokens": int(count)}
         elif phase:
-            fields |= {"tokens": int(count), "decode_s": float(ms) / 1000}
+            fields |= {"tokens": int(count), "seconds": float(ms) / 1000}
         else:
-            fields |= {"accepted": int(accepted), "drafted": int(drafted)}
+            fields |= {"draft_n_accepted": int(accepted), "draft_n": int(drafted)}
             fields["rounds"] = _rounds(int(accepted), float(length))
     requests = [
-        Request(key=str(number), by_engine=True, **fields)
+        (str(number), _request(**fields, engine=True))
         for number, fields in enumerate(found.values())
         if "tokens" in fields
     ]
@@ -173,21 +174,20 @@ def _speed_bench(documents: Sequence[Fields]) -> Claim:
     for row in document["results"]:
         ms = _number(row["predicted_ms"])
         drafted = _count(row["draft_n"]) or None  # 0 also where the server told nothing
-        requests.append(
-            Request(
-                key=str(row["id"]),
-                task=str(row["category"]),
-                tokens=_count(row["completion_tokens"]),
-                decode_s=None if ms is None else ms / 1000,
-                by_engine=True,
-                e2e_s=_number(row["latency_s"]),
-                drafted=drafted,
-                accepted=_count(row["draft_n_accepted"]) if drafted else None,
-                prompt_tokens=_count(row["prompt_tokens"]),
-                ending=_ending(row["finish_reason"]),
-                error=None if row["ok"] else str(row["error"]),
-            )
+        ending = row["finish_reason"]
+        request = _request(
+            _count(row["completion_tokens"]),
+            None if ms is None else ms / 1000,
+            engine=True,
+            task=str(row["category"]),
+            e2e_s=_number(row["latency_s"]),
+            draft_n=drafted,
+            draft_n_accepted=_count(row["draft_n_accepted"]) if drafted else None,
+            prompt_tokens=_count(row["prompt_tokens"]),
+            finish_reason=ending if ending in ("stop", "length") else None,
+            error=None if row["ok"] else str(row["error"]),
         )
+        requests.append((str(row["id"]), request))
     turns = any((_count(row["turns"]) or 1) > 1 for row in document["results"])
     notes = ["Several turns are summed: an answer that differs changes the work after it."] if turns else []
     return Claim("llama.cpp speed-bench", requests, _count(document["config"]["concurrency"]) != 1, notes=notes)
@@ -208,19 +208,17 @@ def _serving(program: str) -> Callable[[Sequence[Fields]], Claim]:
         for number, (prompt, tokens, ttft, gaps, text, error) in enumerate(zip(*columns, strict=True)):
             seconds = _number(sum(gaps))
             first = _number(ttft)
-            requests.append(
-                Request(
-                    key=str(number),
-                    tokens=_count(tokens),
-                    decode_s=seconds,
-                    later_chunks=len(gaps),
-                    ttft_s=first,
-                    e2e_s=None if first is None or seconds is None else first + seconds,
-                    prompt_tokens=_count(prompt),
-                    text=text if isinstance(text, str) and text else None,
-                    error=str(error) if error else None,
-                )
+            request = _request(
+                _count(tokens),
+                seconds,
+                chunks=len(gaps),
+                ttft_s=first,
+                e2e_s=None if first is None or seconds is None else first + seconds,
+                prompt_tokens=_count(prompt),
+                text=str(text),
+                error=str(error) if error else None,
             )
+            requests.append((str(number), request))
         drafted, accepted, rounds = (
             _count(document.get(f"spec_decode_{name}")) for name in ("draft_tokens", "accepted_tokens", "num_drafts")
         )
@@ -241,23 +239,20 @@ def _aiperf(documents: Sequence[Fields]) -> Claim:
         if about["benchmark_phase"] != "profiling":
             continue
         spec = document.get("spec_decode_acceptance") or {}
-        tokens = _count(metrics.get("output_sequence_length", {}).get("value"))
         ttft, e2e = (_seconds(metrics.get(name)) for name in ("time_to_first_token", "request_latency"))
         times.append((_number(about["request_start_ns"], 1e20), _number(about["request_end_ns"], 1e20)))
-        requests.append(
-            Request(
-                key=f"{about['session_num']}/{about.get('turn_index') or 0}",
-                tokens=tokens,
-                decode_s=None if ttft is None or e2e is None else max(0.0, e2e - ttft),
-                ttft_s=ttft,
-                e2e_s=e2e,
-                drafted=_count(spec.get("num_draft_tokens")),
-                accepted=_count(spec.get("num_accepted_draft_tokens")),
-                rounds=_count(spec.get("num_spec_steps")),
-                prompt_tokens=_count(metrics.get("input_sequence_length", {}).get("value")),
-                error=str(document["error"].get("message")) if document.get("error") else None,
-            )
+        request = _request(
+            _count(metrics.get("output_sequence_length", {}).get("value")),
+            None if ttft is None or e2e is None else max(0.0, e2e - ttft),
+            ttft_s=ttft,
+            e2e_s=e2e,
+            draft_n=_count(spec.get("num_draft_tokens")),
+            draft_n_accepted=_count(spec.get("num_accepted_draft_tokens")),
+            rounds=_count(spec.get("num_spec_steps")),
+            prompt_tokens=_count(metrics.get("input_sequence_length", {}).get("value")),
+            error=str(document["error"].get("message")) if document.get("error") else None,
         )
+        requests.append((f"{about['session_num']}/{about.get('turn_index') or 0}", request))
     return Claim("aiperf", requests, _overlap(times))
 
 
@@ -274,7 +269,7 @@ def _guidellm(documents: Sequence[Fields]) -> Claim:
     if len(benchmarks) != 1:
         what = f"This report has {len(benchmarks)} benchmarks, each under another load."
         raise UsageError(what, fix="Measure with one profile: --profile synchronous.")
-    requests: list[Request] = []
+    requests: list[tuple[str, Record]] = []
     times = []
     for state in ("successful", "errored"):
         for row in benchmarks[0]["requests"][state] or ():
@@ -286,19 +281,17 @@ def _guidellm(documents: Sequence[Fields]) -> Claim:
             times.append((start, end))
             args = row["request_args"]
             chunks = _count(moments["token_iterations"])
-            requests.append(
-                Request(
-                    key=hashlib.sha256(args.encode()).hexdigest() if args else str(len(requests)),
-                    tokens=_count(row["output_tokens"]),
-                    decode_s=None if first is None or last is None else last - first,
-                    later_chunks=chunks - 1 if chunks else None,
-                    ttft_s=None if start is None or first is None else first - start,
-                    e2e_s=None if start is None or end is None else end - start,
-                    prompt_tokens=_count(row["prompt_tokens"]),
-                    text=row["output"] or None,
-                    error="errored" if state == "errored" else None,
-                )
+            request = _request(
+                _count(row["output_tokens"]),
+                None if first is None or last is None else last - first,
+                chunks=chunks - 1 if chunks else None,
+                ttft_s=None if start is None or first is None else first - start,
+                e2e_s=None if start is None or end is None else end - start,
+                prompt_tokens=_count(row["prompt_tokens"]),
+                text=row["output"],
+                error="errored" if state == "errored" else None,
             )
+            requests.append((str(args or len(requests)), request))
     return Claim("guidellm", requests, _overlap(times))
 
 

@@ -118,12 +118,12 @@ def written(folder: Path, *documents: object, name: str = "file.json") -> Path:
 
 def test_a_log_of_llama_server_is_read_to_the_token() -> None:
     claim = read_claim(LOGS["spec_d4"])
-    first = claim.requests[1]
-    assert (first.tokens, first.prompt_tokens) == (128, 46)
-    assert first.decode_s == pytest.approx(11.48113)
-    assert (first.drafted, first.accepted, first.rounds) == (139, 92, 35)
-    assert first.by_engine and claim.overlapping is False
-    assert read_claim(LOGS["baseline"]).requests[0].drafted is None
+    _, first = claim.requests[1]
+    assert (first.n_predicted, first.prompt_tokens) == (128, 46)
+    assert first.engine_decode_s == pytest.approx(11.48113) and first.tok_per_sec == pytest.approx(127 / 11.48113)
+    assert (first.draft_n, first.draft_n_accepted, first.rounds) == (139, 92, 35)
+    assert claim.overlapping is False
+    assert read_claim(LOGS["baseline"]).requests[0][1].draft_n is None
 
 
 def test_two_logs_show_a_speed_up_without_interval_and_verdict(tmp_path: Path) -> None:
@@ -148,7 +148,7 @@ def test_speed_bench_counts_by_the_engine_and_keeps_failures(tmp_path: Path) -> 
         "spec": read_claim(written(tmp_path, speed_bench(), name="on.json")),
         "baseline": read_claim(written(tmp_path, speed_bench(draft=0), name="off.json")),
     }
-    assert claims["baseline"].requests[0].drafted is None, "0 is what it writes where nothing was told"
+    assert claims["baseline"].requests[0][1].draft_n is None, "0 is what it writes where nothing was told"
     spec = conclude(claims).arms[0]
     assert (spec.requests, spec.failed, spec.pairs, spec.acceptance) == (2, 1, 1, 0.5)
     assert spec.rate is not None and spec.rate.low == spec.rate.high == 50.0
@@ -195,8 +195,8 @@ def test_sglang_tells_the_servers_own_acceptance(tmp_path: Path) -> None:
 def test_aiperf_is_read_without_its_warm_up(tmp_path: Path) -> None:
     claim = read_claim(written(tmp_path, aiperf(0, phase="warmup"), aiperf(1), aiperf(4)))
     assert len(claim.requests) == 2 and claim.overlapping is False
-    first = claim.requests[0]
-    assert (first.tokens, first.rounds, first.least) == (16, 5, None)
+    _, first = claim.requests[0]
+    assert (first.n_predicted, first.rounds, first.client_tok_per_sec) == (16, 5, None)
     assert first.decode_s == pytest.approx(1.5)
     found = conclude({"spec": claim})
     assert found.arms[0].rate is not None and found.arms[0].rate.low is None
@@ -204,8 +204,8 @@ def test_aiperf_is_read_without_its_warm_up(tmp_path: Path) -> None:
 
 
 def test_guidellm_is_read_of_one_benchmark(tmp_path: Path) -> None:
-    first = read_claim(written(tmp_path, guidellm())).requests[0]
-    assert (first.tokens, first.decode_s, first.later_chunks, first.text) == (16, 1.5, 15, "text")
+    _, first = read_claim(written(tmp_path, guidellm())).requests[0]
+    assert (first.n_predicted, first.decode_s, first.client_tok_per_sec, first.content) == (16, 1.5, 10.0, "text")
     with pytest.raises(UsageError, match="2 benchmarks"):
         read_claim(written(tmp_path, guidellm(2)))
 
@@ -235,8 +235,8 @@ def test_everything_else_is_refused(tmp_path: Path, text: str) -> None:
 
 def test_numbers_that_are_none_are_left_out(tmp_path: Path) -> None:
     odd = speed_bench(predicted_ms=float("nan"), completion_tokens=-3, prompt_tokens=1.5)
-    request = read_claim(written(tmp_path, odd)).requests[0]
-    assert (request.tokens, request.decode_s, request.prompt_tokens) == (None, None, None)
+    _, request = read_claim(written(tmp_path, odd)).requests[0]
+    assert (request.n_predicted, request.engine_decode_s, request.prompt_tokens) == (0, None, None)
     assert conclude({"spec": read_claim(written(tmp_path, odd))}).arms[0].rate is None
 
 
