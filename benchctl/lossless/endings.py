@@ -9,10 +9,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from benchctl.analysis.cells import verify_width
 from benchctl.data.record import Record
 
 if TYPE_CHECKING:
     from benchctl.analysis.frame import Frame
+    from benchctl.data.manifest import Manifest
 
 INCOMPLETE = "\ufffd"
 """What stands for a character of which not all bytes are there."""
@@ -26,26 +28,30 @@ class Endings:
     """Most tokens that an answer has; `None`: the baseline has more itself, or the limit is not known."""
     reached: bool = False
     """Whether what ends with `length` has as many."""
-    context: int | None = None
+    room: int | None = None
     """Tokens of prompt and answer together that the engine has room for; `None`: not known."""
+    manifest: Manifest | None = None
     ends: frozenset[int] = frozenset()
     """End tokens of the model; empty: not known, or what ends with `stop` does not always end with one of them."""
     shown: frozenset[int] = frozenset()
     """Those of them that end an answer of the baseline, none of which goes on after one."""
 
-    def broken_by(self, record: Record, *, constrained: bool = False) -> str | None:
-        """Return which rule an answer breaks, as a sentence; `None`: none. `constrained`: by a grammar or tools, whose
-        end may be the answer's."""
-        return self._broken_limit(record) or (None if constrained else self._broken_end(record))
+    def broken_by(self, theirs: Record, ours: Record, *, constrained: bool = False) -> str | None:
+        """Return which rule an arm's answer breaks, as a sentence; `None`: none. `constrained`: by a grammar or tools,
+        whose end may be the answer's."""
+        end = None if constrained else self._broken_end(theirs, ours)
+        return self._broken_limit(ours) or end or another_text(theirs, ours)
 
-    def _broken_end(self, record: Record) -> str | None:
-        tokens = record.token_ids
+    def _broken_end(self, theirs: Record, ours: Record) -> str | None:
+        tokens = ours.token_ids
         if not tokens or not self.ends:
             return None
         early = next((place for place, token in enumerate(tokens[:-1]) if token in self.shown), None)
         if early is not None:
             return f"The answer goes on for {len(tokens) - early - 1} tokens after an end token ({tokens[early]})."
-        if record.finish_reason == "stop" and tokens[-1] not in self.ends:
+        # After a divergence it may have ended with a stop string of the server's, which no token tells.
+        goes_on = theirs.token_ids is not None and theirs.token_ids[: len(tokens)] == tokens
+        if ours.finish_reason == "stop" and tokens[-1] not in self.ends and goes_on:
             return f"The answer stopped after token {tokens[-1]}, which ends none of this model's."
         return None
 
@@ -55,17 +61,25 @@ class Endings:
             return None
         if count > self.limit:
             return f"The answer has {count} tokens, and {self.limit} were asked for."
-        full = self.context is not None and (record.prompt_tokens or 0) + count >= self.context
-        if self.reached and record.finish_reason == "length" and count < self.limit and not full:
+        if self.reached and record.finish_reason == "length" and count < self.limit and self._has_room(record):
             return f"The answer was cut off as too long after {count} tokens, and {self.limit} were asked for."
         return None
+
+    def _has_room(self, record: Record) -> bool:
+        """Whether the context was not full, not even for a whole round: llama-server ends an answer at the first token
+        of the round that fills it."""
+        width = verify_width(self.manifest, record)
+        if self.room is None or width is None or record.prompt_tokens is None:
+            return False
+        width = max(width, len(record.accepted_by_position or ()) + 1)
+        return record.prompt_tokens + record.n_predicted + width - 1 < self.room
 
 
 def endings_of(frame: Frame) -> Endings:
     """Return the rules that every good answer of the baseline keeps."""
     recipe = frame.manifest.recipe if frame.manifest else {}
     sampling = recipe.get("sampling") or {}
-    limit, context = sampling.get("max_tokens"), (recipe.get("engine") or {}).get("context")
+    limit = sampling.get("max_tokens")
     rows = [row for row in frame.rows(frame.baseline).tolist() if frame.answered[row]]
     records = [frame.records[row] for row in rows]
     ends, shown = (frozenset[int](),) * 2 if sampling.get("ignore_eos") else _ends_of(frame, records)
@@ -73,7 +87,19 @@ def endings_of(frame: Frame) -> Endings:
         return Endings(ends=ends, shown=shown)
     cut = [record for record in records if record.finish_reason == "length"]
     reached = bool(cut) and all(record.n_predicted == limit for record in cut)
-    return Endings(limit, reached, context if isinstance(context, int) else None, ends, shown)
+    return Endings(limit, reached, _room(frame, records), frame.manifest, ends, shown)
+
+
+def _room(frame: Frame, records: Sequence[Record]) -> int:
+    """Return what the baseline's longest answer shows, or the context of an engine that was launched, which the model's
+    own limits; of an endpoint's the recipe knows nothing."""
+    longest = max((record.prompt_tokens or 0) + record.n_predicted for record in records)
+    manifest = frame.manifest
+    if manifest is None or any(arm.url for arm in manifest.arms):
+        return longest
+    engine = manifest.recipe.get("engine") or {}
+    limits = [engine.get("context"), manifest.target.facts.get("context_length")]
+    return max(longest, min((limit for limit in limits if isinstance(limit, int)), default=0))
 
 
 def _ends_of(frame: Frame, records: Sequence[Record]) -> tuple[frozenset[int], frozenset[int]]:

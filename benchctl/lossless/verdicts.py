@@ -32,7 +32,7 @@ from benchctl.analysis.losslessness import ArmAudit, FirstDivergence
 from benchctl.analysis.results import Comparison, Losslessness, LosslessVerdict, PromptClass
 from benchctl.data.record import Record
 from benchctl.lossless.conclude import audit_summary, power_sentence
-from benchctl.lossless.endings import Endings, another_text, endings_of
+from benchctl.lossless.endings import Endings, endings_of
 from benchctl.lossless.explain import Evidence, explain_divergence
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ def _compare(frame: Frame, answers: Answers, arm: int, prompt: int, evidence: Ev
         unstable=_instability(list(theirs.values())),
         greedy=greedy(frame),
         constrained=frame.constrained.get((task, index)),
-        broken=next((why for pair in unequal if (why := broken(pair[1]) or another_text(*pair))), None),
+        broken=next((why for pair in unequal if (why := broken(*pair))), None),
     )
     forks = [fork for _, _, fork in explained] or [fork for pair in unequal[:1] if (fork := find_divergence(*pair))]
     tokens = [same_tokens(*pair) for pair in pairs]

@@ -15,11 +15,23 @@ WORDS = ["a", "b", "c", "d", "e", "f"]
 
 @pytest.fixture
 def judged(make_record: Any, make_run: Any, make_manifest: Any) -> Any:
-    """(arm's fields, baseline's fields, further keys of the recipe) -> the verdict on the arm."""
+    """(arm's fields, baseline's fields, the model's context, the arm's URL, further keys of the recipe) -> the verdict
+    on the arm."""
 
-    def judge(ours: dict[str, Any], theirs: dict[str, Any] | None = None, **recipe: Any) -> Losslessness:
+    def judge(
+        ours: dict[str, Any],
+        theirs: dict[str, Any] | None = None,
+        trained: int = 128,
+        url: str | None = None,
+        **recipe: Any,
+    ) -> Losslessness:
         manifest = make_manifest(ARMS, 1, 1)
-        manifest.recipe |= {"sampling": {"temperature": 0, "top_k": 1, "max_tokens": 4}} | recipe
+        manifest.recipe |= {
+            "sampling": {"temperature": 0, "top_k": 1, "max_tokens": 4},
+            "engine": {"kind": "llama.cpp", "context": 64, "only_speculation_differs": True},
+        } | recipe
+        manifest.target = manifest.target.model_copy(update={"facts": {"context_length": trained}})
+        manifest.arms[1].url = url
         records = [
             make_record("baseline", **answer(4, "length") | (theirs or {})),
             make_record("spec", **answer(4, "length") | ours),
@@ -59,6 +71,9 @@ def test_an_ending_that_greedy_decoding_never_has_is_a_violation(judged: Any, ou
         (answer(3, "length"), answer(2, "length"), {}),  # it cuts off early itself
         (answer(3, "length"), answer(4, "stop"), {}),  # it never shows what `length` means
         (answer(3, "length"), {}, {"engine": {"kind": "llama.cpp", "context": 8}}),  # the context was full
+        (answer(3, "length"), {}, {"engine": {"kind": "llama.cpp", "context": 9}}),  # a round filled it
+        (answer(3, "length"), {}, {"trained": 9}),  # the model's own
+        (answer(3, "length"), {}, {"url": "http://b/v1"}),  # an endpoint's, which is not known
         (answer(3, "stop"), {}, {}),
         (answer(4, "length", text="abc\ufffd"), answer(4, "length", text="abc"), {}),
     ],
@@ -119,6 +134,7 @@ def test_an_end_token_ends_an_answer_and_nothing_else_does(judged_by_ends: Any, 
         ([1, 2, 3], [1, 2, 3, END], {"ignore_eos": True}),
         ([1, 2, 3], [1, 2, 3, END], {"constrained": "response_format"}),  # the grammar's end
         ([1, 2, 7], [1, 2, 3, END], {"ends": [7, END]}),  # another one of the model's
+        ([1, 7, 3], [1, 2, 3, END], {}),  # it diverged before, and a stop string of the server's may end it
         ([1, 7, 3, END], [1, 2, 3, END], {"ends": [7, END]}),  # one that no answer of the baseline ends with
         ([1, 2, END, 4, END], [1, END, 3, END], {}),  # the baseline goes on itself
     ],
