@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 VOUCHED = "only_speculation_differs"
 """The key of `engine` by which a user vouches for it."""
+CONTROL = "-control"
+"""What follows an arm's name in that of its control: a server that was started as the arm's, without speculation."""
 _OWN = ("speculative", "speculation", "/metrics", "draft")
 """Words of what a server reports that differ because it speculates."""
 
@@ -32,19 +34,29 @@ def attribute(found: Losslessness, frame: Frame, answers: Answers) -> Losslessne
         return found.model_copy(update={"reason": said})
     control = _control(frame, found.arm)
     if control is not None and plainly_equal(frame, answers, control).all():
-        said = f"Its own server gives the target's answers without speculation ({frame.arms[control]}). {found.reason}"
+        said = f"Without speculation its server gives the target's answers ({frame.arms[control]}). {found.reason}"
         return found.model_copy(update={"reason": said})
     comparisons = [_unattributed(comparison) for comparison in found.comparisons]
     counts = dict(sorted(Counter(comparison.outcome for comparison in comparisons).items()))
-    reason = f"It differs: speculation, or another difference between the servers{_reported(frame, found.arm)}. "
-    if control is not None:
-        reason += f"Its own server differs without speculation, too ({frame.arms[control]}). "
-    reason += (
-        "To tell them apart start the baseline's server as the arm's, without speculation alone, and vouch for it: "
-        f"engine.{VOUCHED}: true. {found.reason}"
-    )
+    reason = f"{_cause(frame, found.arm, control)} {found.reason}"
     update = {"verdict": "undetermined", "reason": reason, "comparisons": comparisons, "counts": counts}
     return found.model_copy(update=update)
+
+
+def _cause(frame: Frame, arm: str, control: int | None) -> str:
+    """Return what may make the arm differ, and how to find out which it is."""
+    reported = _reported(frame, arm)
+    if not speculates(frame, frame.arms.index(arm)):
+        return f"It differs, and does not speculate: the servers differ in something else{reported}."
+    told = (
+        f"To tell them apart measure a server that is started as the arm's without speculation, as arm {arm}{CONTROL}, "
+    )
+    told += f"or vouch that speculation alone differs: engine.{VOUCHED}: true."
+    if control is not None:
+        told = (
+            f"Its server differs without speculation, too ({frame.arms[control]}); start the baseline's as the arm's."
+        )
+    return f"It differs: speculation, or another difference between the servers{reported}. {told}"
 
 
 def _two_servers(frame: Frame, arm: str) -> bool:
@@ -59,13 +71,10 @@ def _vouched(frame: Frame) -> bool:
 
 
 def _control(frame: Frame, arm: str) -> int | None:
-    """Return the arm that is the same server without speculation; `None` where there is none."""
-    planned = {own.name: own for own in frame.manifest.arms} if frame.manifest else {}
-    for number, name in enumerate(frame.arms):
-        alike = name != arm and name in planned and planned[name].url == planned[arm].url
-        if alike and not speculates(frame, number):
-            return number
-    return None
+    """Return the arm whose server is as this arm's without speculation, by its name; `None` where there is none."""
+    name = f"{arm}{CONTROL}"
+    number = frame.arms.index(name) if name in frame.arms else None
+    return None if number is None or speculates(frame, number) or not _two_servers(frame, name) else number
 
 
 def _reported(frame: Frame, arm: str) -> str:

@@ -10,27 +10,28 @@ from benchctl.analysis.results import Losslessness
 from benchctl.data.cell import AttestationRecord, Cell
 from benchctl.lossless.analysed import analyse_run
 
-ARMS = {"baseline": None, "control": None, "spec": {"type": "draft-simple", "max": 4}}
+ARMS = {"baseline": None, "spec-control": None, "spec": {"type": "draft-simple", "max": 4}}
 GOOD = {"ids": [1, 2, 3, 4], "text": "abcd", "finish_reason": "length", "prompt_tokens": 5}
 TOO_LONG = {"ids": [1, 2, 3, 4, 5], "text": "abcde", "finish_reason": "length", "prompt_tokens": 5}
 
 
 @pytest.fixture
 def judged(make_record: Any, make_run: Any, make_manifest: Any) -> Any:
-    """(URLs, the control's answer, what each server reports, keys of the engine) -> the verdict on an arm that gives
-    more tokens than were asked for."""
+    """(URLs, the control's answer, what each server reports, the arm, keys of the engine) -> the verdict on an arm that
+    gives more tokens than were asked for."""
 
     def judge(
         urls: dict[str, str | None],
         control: dict[str, Any] | None = None,
         reported: dict[str, list[str]] | None = None,
+        arm: str = "spec",
         **engine: Any,
     ) -> Losslessness:
-        answers = {"baseline": GOOD, "spec": TOO_LONG} | ({"control": control} if control else {})
+        answers = {"baseline": GOOD, "spec": TOO_LONG} | ({"spec-control": control} if control else {})
         manifest = make_manifest({name: ARMS[name] for name in answers}, 1, 1)
         manifest.recipe |= {"sampling": {"temperature": 0, "top_k": 1, "max_tokens": 4}, "engine": engine}
-        for arm in manifest.arms:
-            arm.url = urls.get(arm.name)
+        for planned in manifest.arms:
+            planned.url = urls.get(planned.name)
         manifest.cells = [
             Cell(
                 block=0,
@@ -46,19 +47,19 @@ def judged(make_record: Any, make_run: Any, make_manifest: Any) -> Any:
         ]
         records = [make_record(name, **answer) for name, answer in answers.items()]
         found = analyse_run(make_run(records, manifest)).losslessness
-        return next(row for row in found if row.arm == "spec")
+        return next(row for row in found if row.arm == arm)
 
     return judge
 
 
-TWO = {"baseline": "http://a/v1", "spec": "http://b/v1", "control": "http://b/v1"}
+TWO = {"baseline": "http://a/v1", "spec": "http://b/v1", "spec-control": "http://c/v1"}
 
 
 def test_a_difference_between_two_servers_is_undetermined(judged: Any) -> None:
     found = judged(TWO)
     assert (found.verdict, found.counts) == ("undetermined", {"differs": 1})
     assert "speculation, or another difference between the servers" in found.reason
-    assert "only_speculation_differs: true" in found.reason
+    assert "only_speculation_differs: true" in found.reason and "arm spec-control" in found.reason
 
 
 @pytest.mark.parametrize("urls", [{}, dict.fromkeys(TWO, "http://a/v1")])
@@ -71,11 +72,17 @@ def test_what_a_user_vouches_for_is_named_in_the_verdict(judged: Any) -> None:
     assert found.verdict == "violation" and "is taken from engine.only_speculation_differs" in found.reason
 
 
-def test_the_arms_own_server_without_speculation_tells_them_apart(judged: Any) -> None:
+def test_the_arms_server_without_speculation_tells_them_apart(judged: Any) -> None:
     alike = judged(TWO, control=GOOD)
-    assert alike.verdict == "violation" and "without speculation (control)" in alike.reason
+    assert alike.verdict == "violation" and "the target's answers (spec-control)" in alike.reason
     unlike = judged(TWO, control=TOO_LONG)
-    assert unlike.verdict == "undetermined" and "differs without speculation, too (control)" in unlike.reason
+    assert unlike.verdict == "undetermined" and "too (spec-control)" in unlike.reason
+    itself = judged(TWO, control=TOO_LONG, arm="spec-control")
+    assert itself.verdict == "undetermined" and "does not speculate" in itself.reason
+
+
+def test_the_baselines_own_server_is_no_control(judged: Any) -> None:
+    assert judged(TWO | {"spec-control": TWO["baseline"]}, control=GOOD).verdict == "undetermined"
 
 
 def test_what_the_servers_report_unlike_each_other_is_named(judged: Any) -> None:
