@@ -67,7 +67,7 @@ def tokens_of(steps: Sequence[Step]) -> list[int]:
     return [token for step in steps for token in step.tokens]
 
 
-class _Instead(torch.nn.Module):
+class _Instead(torch.nn.Module):  # type: ignore[misc]
     """Stands where a part of the model is left out."""
 
     def __init__(self, kind: str) -> None:

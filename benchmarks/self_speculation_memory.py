@@ -29,7 +29,7 @@ from benchctl.engines.transformers.serving.loading import Loaded, load
 from benchmarks.keep import keep
 
 
-class AliveBytes(TorchDispatchMode):
+class AliveBytes(TorchDispatchMode):  # type: ignore[misc]
     """Sums the storage of the tensors that operations return for as long as it is there; weights are not counted."""
 
     def __init__(self, model: torch.nn.Module) -> None:

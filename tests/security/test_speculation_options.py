@@ -88,8 +88,8 @@ def test_every_engine_with_options_resolves_them(monkeypatch: pytest.MonkeyPatch
     for kind, adapter in registered().adapters.items():
         if adapter.speculation_arguments is not None:
             speculation = Speculation(type="ngram-simple", options={"a_b": "x", "c": 1})
-            written = [word.partition("=")[0] for word in load(adapter.speculation_arguments)(speculation)]
-            assert [word.replace("_", "-").rpartition(".")[2].lstrip("-") for word in written] == ["a-b", "c"], kind
+            words = [word.partition("=")[0] for word in load(adapter.speculation_arguments)(speculation)]
+            assert [word.replace("_", "-").rpartition(".")[2].lstrip("-") for word in words] == ["a-b", "c"], kind
         elif adapter.own_methods:
             assert kind == "transformers"
     known = [method.options for method in METHODS.values()]

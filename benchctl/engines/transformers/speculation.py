@@ -64,8 +64,9 @@ def speculation_problems(speculation: Speculation, models: ResolvedPair) -> list
     listed = {key: numbers for key, numbers in options.items() if isinstance(numbers, list)}
     if method.options is not None and "layers" in method.options and not listed:
         problems.append(f"{type_name} needs a list of layers in its options: layers, attention, recurrent or mlp.")
-    for key, numbers in listed.items() if isinstance(layers, int) else ():
-        if beyond := [number for number in numbers if isinstance(number, int) and number >= layers]:
+    for key, numbers in listed.items():
+        beyond = [each for each in numbers if isinstance(each, int) and isinstance(layers, int) and each >= layers]
+        if isinstance(layers, int) and beyond:
             problems.append(f"options.{key}: {beyond[0]} is no layer of the target, which has 0 to {layers - 1}.")
     return problems
 

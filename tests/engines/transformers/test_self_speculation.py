@@ -119,7 +119,7 @@ def test_a_threshold_rises_while_too_little_is_accepted_and_falls_after_short_dr
     current: Any = SimpleNamespace(depth=4)
     thresholds = []
     for drafted, accepted in ((4, 0), (2, 2), (2, 2), (4, 4)):
-        way.verified(current, Draft([1] * drafted, [None] * drafted), accepted, None)  # type: ignore[arg-type]
+        way.verified(current, Draft([1] * drafted, [None] * drafted), accepted, None)
         thresholds.append(way.confidence)
     # Shares: 0, 0.5, 0.75, 0.875; the last draft had its full length.
     assert thresholds == pytest.approx([0.51, 0.52, 0.51, 0.51])

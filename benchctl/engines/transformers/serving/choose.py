@@ -107,7 +107,7 @@ class Chooser:
         return torch.zeros_like(scaled).scatter_(-1, ids, chances)
 
     def _limited(self, scaled: torch.Tensor) -> bool:
-        return 0 < self.sampler.top_k < scaled.shape[-1]
+        return bool(0 < self.sampler.top_k < scaled.shape[-1])
 
     def _shortlist(self, scaled: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the likeliest tokens' probabilities, descending, and their ids: so many that top-k and top-p take no
