@@ -1,10 +1,10 @@
-"""`benchctl compare`: runs side by side, two of one workload with gates for CI."""
+"""`benchctl compare`: runs side by side, two of one workload, or one and a kept baseline, with gates for CI."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,16 +12,22 @@ from benchctl.cli import complete
 from benchctl.cli.json_output import json_text, print_json
 from benchctl.cli.options import Accept, JsonForTables, Results
 
+if TYPE_CHECKING:
+    from benchctl.analysis.comparison.gates import Gate
+    from benchctl.analysis.comparison.results import RunComparison
+    from benchctl.analysis.results import Accepted
+
 
 def compare(
     runs: Annotated[
-        list[str],
+        list[str] | None,
         typer.Argument(
             metavar="A B …",
-            help="Runs: a run folder, a recipe's name, a run's id, a JSONL file.",
+            help="Runs: a folder, a recipe's name, an id, a JSONL file. With --write or --against one, the latest by "
+            "default, or several of one setting.",
             autocompletion=complete.runs,
         ),
-    ],
+    ] = None,
     results: Results = Path("results"),
     baseline: Annotated[
         str | None, typer.Option(metavar="NAME", help="The baseline of both runs.", show_default="each run's own")
@@ -33,7 +39,8 @@ def compare(
         list[str] | None,
         typer.Option(
             metavar="GATE",
-            help="slower:3%, slower-absolute:3% or lossy: exit with 1 if it holds or is undetermined; may be repeated.",
+            help="slower:3%, slower-absolute:3%, acceptance:3%, ttft:20%, memory:5%, energy:10% or lossy: exit with 1 "
+            "if it holds or is undetermined; may be repeated.",
         ),
     ] = None,
     accept: Accept = "identical",
@@ -41,28 +48,60 @@ def compare(
         Path | None,
         typer.Option("--out", "-o", metavar="DIR", help="Write the whole comparison there: .md, .csv, .json."),
     ] = None,
+    write: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Keep RUN, or several of one setting, as a baseline in this file.", dir_okay=False
+        ),
+    ] = None,
+    against: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Compare with a baseline that --write made: it is A.", dir_okay=False),
+    ] = None,
+    junit: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the gates as JUnit XML, too.", dir_okay=False)
+    ] = None,
     as_json: JsonForTables = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only the gates that failed, on stderr.")] = False,
 ) -> None:
     """Compare runs with the first: which arms' speed-ups changed beyond noise, and are their outputs the same?
 
     Two runs of the same prompts, sampling and models are compared in full, and --fail-if sets gates. A B A, with a
-    second run of the first setting, counts what changes from run to run, too. More runs, or runs with other drafts,
-    targets, engines or machines, are compared where they are comparable; the report lists what is not. Exits with 0,
-    with 1 when a gate failed, with 2 when nothing is comparable or the command line is wrong.
+    second run of the first setting, counts what changes from run to run, too. `RUN --write FILE` keeps a run as a small
+    baseline, `RUN --against FILE` compares with it. More runs, or runs with other drafts, targets, engines or machines,
+    are compared where they are comparable; the report lists what is not. Exits with 0, with 1 when a gate failed, with
+    2 when nothing is comparable or the command line is wrong.
     """
     from benchctl.analysis.comparison.compare import compare_runs
-    from benchctl.analysis.comparison.gates import check_gate, gate_error, parse_gate
+    from benchctl.analysis.comparison.gates import parse_gate
+    from benchctl.analysis.comparison.kept import against_kept, keep, read_kept, write_kept
     from benchctl.analysis.comparison.workload import OtherModelsError
     from benchctl.data.store import open_run, resolve_run
     from benchctl.errors import UsageError
     from benchctl.lossless.analysed import judge
-    from benchctl.reports.comparison import print_comparison
 
     gates = [parse_gate(text) for text in fail_if or ()]
     if accept != "identical" and not any(gate.word == "lossy" for gate in gates):
         raise UsageError("--accept is for the gate `lossy`.", where="--accept", fix="Add --fail-if lossy.")
-    if len(runs) < 2:
+    if (write or against) and (baseline or out or (write and (gates or arm or against or junit))):
+        raise UsageError(
+            "--write keeps whole runs and checks nothing; --against takes each run's own baseline, and no --out.",
+            where="--write, --against",
+            fix="First --write FILE, then --against FILE with gates.",
+        )
+    if junit and not gates:
+        raise UsageError("There are no gates to write.", where="--junit", fix="Add --fail-if GATE.")
+    if write or against:
+        opened = [open_run(resolve_run(run, results)) for run in (runs or (None,))]
+        if write:
+            write_kept(keep(opened, judge), write)
+            typer.echo(f"Baseline: {write}")
+            return
+        assert against is not None
+        found = against_kept(read_kept(against), opened, judge=judge, arms=arm, where=str(against))
+        _conclude(found, gates, accept, junit=junit, as_json=as_json, quiet=quiet)
+        return
+    if runs is None or len(runs) < 2:
         raise UsageError("Missing argument: name at least two runs, the earliest first.", where="benchctl compare")
     paths = [resolve_run(run, results) for run in runs]
     sides = _sides(paths) if out is None else None
@@ -85,7 +124,19 @@ def compare(
             raise
         _compare_several(paths, arms=arm, out=None, as_json=as_json, quiet=quiet)
         return
-    checked = [check_gate(gate, found, accept) for gate in gates]
+    _conclude(found, gates, accept, junit=junit, as_json=as_json, quiet=quiet)
+
+
+def _conclude(
+    found: RunComparison, gates: Sequence[Gate], accept: Accepted, *, junit: Path | None, as_json: bool, quiet: bool
+) -> None:
+    """Check the gates and print. Raises GateError where one failed."""
+    from benchctl.analysis.comparison.gates import check_gates, gate_error
+    from benchctl.reports.comparison import print_comparison, write_junit
+
+    checked = check_gates(gates, found, accept)
+    if junit is not None:
+        write_junit(junit, found, checked)
     if as_json:
         print_json("compare", {**found.model_dump(), "gates": [result.as_dict() for result in checked]}, schema=2)
     elif not quiet:
