@@ -19,7 +19,8 @@ class Experiment:
     """An experiment, as its folder declares it."""
 
     commands: Mapping[str, str] = field(default_factory=dict)
-    """By the word of the shell, the path of the command's function; its module imports nothing heavy at its top."""
+    """By the word of the shell (of a command of the group `runs`: `runs WORD`), the path of the command's function; its
+    module imports nothing heavy at its top."""
     folders: tuple[str, ...] = ()
     """Folders that it makes in a run's folder."""
     sweeps: tuple[str, ...] = ()

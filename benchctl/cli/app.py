@@ -77,6 +77,9 @@ app.command("inspect")(inspect)
 app.command("quantize")(quantize)
 for experiment in experiments().values():
     for word, path in experiment.commands.items():
+        if word.startswith("runs "):
+            runs.command(word.removeprefix("runs "))(load(path))
+            continue
         command_class = SweepCommand if word in experiment.sweeps else None
         app.command(word, cls=command_class, rich_help_panel="Experiments")(load(path))
 app.add_typer(runs, name="runs")
