@@ -251,10 +251,9 @@ def said(found: RunComparison) -> list[str]:
             )
     runs = 2 + len(found.more_a) + len(found.more_b)
     if runs == 2:
-        return [
-            *sentences,
-            "One run each: what changes from run to run is not in these intervals. Measure A again and compare A B A.",
-        ]
+        is_kept = any(not arm.outputs.kept for arm in found.arms)
+        more = "Keep several runs as the baseline." if is_kept else "Measure A again and compare A B A."
+        return [*sentences, f"One run each: what changes from run to run is not in these intervals. {more}"]
     apart = {arm.arm: _apart(arm.judged) for arm in found.arms}
     widest = max(apart, key=lambda name: apart[name], default=None)
     if widest is not None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import exp, log
 from typing import TYPE_CHECKING
 
@@ -139,7 +140,7 @@ class ArmTest:
     change: Ratio
     doubt: str | None
 
-    @property
+    @cached_property
     def p(self) -> float | None:
         """By the variance that shows least; `None`: undetermined."""
         ratio, variances = self.change.ratio, self.change.variances
@@ -180,11 +181,8 @@ def check_gates(gates: Sequence[Gate], found: RunComparison, accept: Accepted = 
     """Check a comparison against all gates of a command; `accept`: which verdicts `lossy` lets pass."""
     tests = {gate: list(tests_of(gate, found)) for gate in gates if gate.word != "lossy" and not _skipped(gate, found)}
     error = ERROR * (1 - found.level) / (1 - LEVEL)
-    known = [(test, p) for of_gate in tests.values() for test in of_gate if (p := test.p) is not None]
-    by_chance = [(test, p) for test, p in known if test.is_noisy]
-    adjusted = holm([p for _, p in by_chance])
-    worse = {id(test) for (test, _), p in zip(by_chance, adjusted, strict=True) if p < error}
-    worse |= {id(test) for test, p in known if not test.is_noisy and p < error}
+    worse = find_worse([test for of_gate in tests.values() for test in of_gate], error)
+    noisy = sum(test.p is not None and test.is_noisy for of_gate in tests.values() for test in of_gate)
     results = []
     for gate in gates:
         if gate.word == "lossy":
@@ -193,9 +191,18 @@ def check_gates(gates: Sequence[Gate], found: RunComparison, accept: Accepted = 
             results.append(GateResult(gate, (), why, skipped=True))
         else:
             failures = tuple(_failures(gate, tests[gate], worse, found))
-            note = None if failures else _unseen(gate, tests[gate], error / max(1, len(by_chance)))
+            note = None if failures else _unseen(gate, tests[gate], error / max(1, noisy))
             results.append(GateResult(gate, failures, note))
     return results
+
+
+def find_worse(tests: Sequence[ArmTest], error: float) -> set[int]:
+    """Return the `id` of the tests of which it is shown, at this error rate of all together."""
+    known = [(test, p) for test in tests if (p := test.p) is not None]
+    noisy = [(test, p) for test, p in known if test.is_noisy]
+    adjusted = holm([p for _, p in noisy])
+    worse = {id(test) for (test, _), p in zip(noisy, adjusted, strict=True) if p < error}
+    return worse | {id(test) for test, p in known if not test.is_noisy and p < error}
 
 
 def _skipped(gate: Gate, found: RunComparison) -> str | None:
