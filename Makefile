@@ -101,7 +101,7 @@ CUDA_BASE := nvidia/cuda:12.8.1-devel-ubuntu24.04
 
 image:
 	docker build --tag benchctl .
-	docker run --rm benchctl demo --blocks 1 --out /tmp
+	docker run --rm benchctl demo --blocks 1 -o /tmp
 	docker build --tag benchctl-cuda --build-arg BASE=$(CUDA_BASE) --build-arg BACKEND=cuda .
 
 clean:

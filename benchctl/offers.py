@@ -19,12 +19,10 @@ class Experiment:
     """An experiment, as its folder declares it."""
 
     commands: Mapping[str, str] = field(default_factory=dict)
-    """By the word of the shell (of a command of the group `runs`: `runs WORD`), the path of the command's function; its
-    module imports nothing heavy at its top."""
+    """By the words of the shell (`diagnose`, `report race`), the path of the command's function; its module imports
+    nothing heavy at its top."""
     folders: tuple[str, ...] = ()
     """Folders that it makes in a run's folder."""
-    sweeps: tuple[str, ...] = ()
-    """Commands that take `-L KEY V1,V2`."""
     nodes: str | None = None
     """Path of `(where, *, models_dir, binary)`, a context in which a run is measured on other machines: `run --on`."""
     search: str | None = None

@@ -128,15 +128,15 @@ def main() -> None:
         recipe, results = home / "thousand.yaml", home / "results"
         recipe.write_text(RECIPE, encoding="utf-8")
         run = write_cells(recipe, results)
-        found["plan 1,000 cells"] = timed(["run", str(recipe), "--dry-run", "--out", str(results)])
+        found["plan 1,000 cells"] = timed(["run", str(recipe), "--dry-run", "--output", str(results)])
         found["list and show them"] = timed(["runs", "show", str(run), "--results", str(results)])
-        found["find what is left of them"] = timed(["run", "--resume", str(run), "--dry-run", "--out", str(results)])
+        found["find what is left of them"] = timed(["run", "--resume", str(run), "--dry-run", "--output", str(results)])
         found["report them, without figures"] = timed(
-            ["report", str(run), "--no-figures", "--out", str(home / "reports")]
+            ["report", str(run), "--no-figures", "--output", str(home / "reports")]
         )
         folders = [str(folder) for folder in write_runs(home / "many", options.runs, options.records, options.tokens)]
         for name in ("compare and report, the first time", "compare and report, again"):
-            found[name] = timed(["compare", *folders, "--out", str(home / "compared"), "--quiet"])
+            found[name] = timed(["compare", *folders, "--output", str(home / "compared"), "--quiet"])
     keep("many_runs", {"runs": options.runs, "records": options.records, "tokens": options.tokens, **found})
 
 

@@ -181,7 +181,7 @@ def main() -> None:
             written = write_run(run, size, options.tokens)
             commands = {
                 "verify-lossless": ["verify-lossless", str(run), "--json", "--offline"],
-                "report": ["report", str(run), "--no-figures", "--out", str(Path(temporary) / "reports")],
+                "report": ["report", str(run), "--no-figures", "--output", str(Path(temporary) / "reports")],
             }
             row: dict[str, float] = {"records": written, "records_mib": (run / "records.jsonl").stat().st_size / 2**20}
             for name, arguments in commands.items():

@@ -56,7 +56,7 @@ def main() -> None:
     parser.add_argument("--models-dir", type=Path, required=True)
     parser.add_argument("--budget", default="15m")
     options = parser.parse_args()
-    results, models = ["--out", str(options.folder)], ["--models-dir", str(options.models_dir)]
+    results, models = ["--output", str(options.folder)], ["--models-dir", str(options.models_dir)]
     if not (options.folder / f"{NAME}-tuned").exists():
         recipe = options.folder / f"{NAME}.yaml"
         recipe.parent.mkdir(parents=True, exist_ok=True)

@@ -209,7 +209,7 @@ def _how_surely_above_1(verdict: Verdict) -> float:
 def _run_again(manifest: Manifest, folder: Path, options: Sequence[str]) -> str:
     """Return the command that runs the run's own recipe again, with these options."""
     out = folder.parent.parent
-    elsewhere = [] if out == RUNS else ["--out", home_relative(out)]
+    elsewhere = [] if out == RUNS else ["--output", home_relative(out)]
     words = ["benchctl", "run", home_relative(folder), *options, *elsewhere]
     words += _options(manifest, ("--models-dir", "--engine-binary", "--on"))
     return " ".join(map(quoted, words))

@@ -55,13 +55,13 @@ ADVICE: dict[str, Advice] = {
     "degenerate-target": Advice(
         "A target whose answers are empty or repeat themselves is easy to draft for: its speed-up is that of a broken "
         "model.",
-        "Check the model's file and its quantization (`benchctl inspect`); try the unquantized model, or keep tensors "
-        "such as ssm_out in bf16.",
+        "Check the model's file and its quantization (`benchctl models inspect`); try the unquantized model, or keep "
+        "tensors such as ssm_out in bf16.",
     ),
     "unsure-target": Advice(
         "A sound model gives most of its own tokens a high probability; one that does not has broken weights, or was "
         "not trained on the languages of the probes.",
-        "Check the model's file and its quantization (`benchctl inspect`); try the unquantized model.",
+        "Check the model's file and its quantization (`benchctl models inspect`); try the unquantized model.",
     ),
     "quantization-damage": Advice(
         "This quantization changes the model's output: the model that is measured is not its source.",
@@ -70,7 +70,7 @@ ADVICE: dict[str, Advice] = {
     "quantization-differs": Advice(
         "llama-quantize chose other types than the recipe requests, so the model is larger or coarser than its name "
         "says.",
-        "Choose a base type whose blocks divide the rows, such as q8_0, and see with `benchctl inspect` what there is.",
+        "Choose a base type whose blocks divide the rows, such as q8_0; `benchctl models inspect` shows what there is.",
     ),
     "vocabulary-differs": Advice(
         "Token ids that mean something else to the draft are never drafted correctly: they lower acceptance without "
@@ -185,7 +185,7 @@ ADVICE: dict[str, Advice] = {
     ),
     "high-load": Advice(
         "Other work on the machine slows some cells and not others.",
-        "Stop other work and measure again; `benchctl doctor` lists what disturbs measurements.",
+        "Stop other work and measure again; `benchctl engines doctor` lists what disturbs measurements.",
     ),
     "clock-jump": Advice(
         "The machine was suspended in the middle of a cell, or its clock was set: durations do not include such a "

@@ -23,7 +23,7 @@ from benchctl.cli.doctor import doctor
 from benchctl.cli.engines import app as engines
 from benchctl.cli.inspect import inspect
 from benchctl.cli.models import app as models
-from benchctl.cli.options import Command, SweepCommand
+from benchctl.cli.options import Command, Group, Program
 from benchctl.cli.prompts import app as prompts
 from benchctl.cli.quantize import quantize
 from benchctl.cli.recipes import app as recipes
@@ -36,12 +36,14 @@ from benchctl.errors import BenchctlError, StorageError
 from benchctl.offers import experiments, load
 
 EPILOG = (
+    "benchctl docs shows the documentation, page by page.\n\n"
     "Exit codes: 0 done (and lossless) · 1 not lossless, or a gate failed · 2 the recipe or the command line is wrong"
     " · 3 an engine failed · 4 files could not be written or read · 70 an error of benchctl's own · 130 interrupted."
 )
 
 app = typer.Typer(
     name="benchctl",
+    cls=Program,
     help="Does speculative decoding pay on your models, your engine and your machine, and is the output unchanged?",
     epilog=EPILOG,
     no_args_is_help=True,
@@ -65,40 +67,36 @@ def benchctl(
     """Does speculative decoding pay on your models, your engine and your machine, and is the output unchanged?"""
 
 
-app.command("demo")(demo)
-app.command("run", cls=SweepCommand)(run)
-app.command("verify-lossless")(verify_lossless)
-app.command("verify-against")(verify_against)
-app.command("compare")(compare)
-app.command("report")(report)
-app.command("doctor")(doctor)
-app.command("docs")(docs)
-app.command("inspect")(inspect)
-app.command("quantize")(quantize)
-for experiment in experiments().values():
-    for word, path in experiment.commands.items():
-        if word.startswith("runs "):
-            runs.command(word.removeprefix("runs "))(load(path))
-            continue
-        command_class = SweepCommand if word in experiment.sweeps else None
-        app.command(word, cls=command_class, rich_help_panel="Experiments")(load(path))
-app.add_typer(runs, name="runs")
-app.add_typer(recipes, name="recipes")
-app.add_typer(prompts, name="prompts")
-app.add_typer(models, name="models")
-app.add_typer(engines, name="engines")
+for word, function in (
+    ("demo", demo),
+    ("run", run),
+    ("verify-lossless", verify_lossless),
+    ("verify-lossless against", verify_against),
+    ("report", report),
+    ("compare", compare),
+    ("docs", docs),
+    *((word, load(path)) for experiment in experiments().values() for word, path in experiment.commands.items()),
+):
+    group, name = (runs, word.removeprefix("runs ")) if word.startswith("runs ") else (app, word)
+    group.command(name)(function)
+models.command("inspect")(inspect)
+models.command("quantize")(quantize)
+models.add_typer(prompts, name="prompts")
+engines.command("doctor")(doctor)
+for name, group in (("models", models), ("recipes", recipes), ("runs", runs), ("engines", engines)):
+    app.add_typer(group, name=name)
 
 
-def _use_own_commands(group: typer.Typer) -> None:
+def _use_own_classes(group: typer.Typer) -> None:
     for command in group.registered_commands:
-        if not (isinstance(command.cls, type) and issubclass(command.cls, Command)):
-            command.cls = Command
+        command.cls = Command
     for inner in group.registered_groups:
         if inner.typer_instance is not None:
-            _use_own_commands(inner.typer_instance)
+            inner.cls = Group
+            _use_own_classes(inner.typer_instance)
 
 
-_use_own_commands(app)
+_use_own_classes(app)
 
 
 def main() -> None:

@@ -23,54 +23,47 @@ def compare(
         list[str] | None,
         typer.Argument(
             metavar="A B …",
-            help="Runs: a folder, a recipe's name, an id, a JSONL file. With --write or --against one, the latest by "
-            "default, or several of one setting.",
+            help="Runs, recipes' names, or JSONL files; with --write and --against the latest by default.",
             autocompletion=complete.runs,
         ),
     ] = None,
     results: Results = Path("results"),
     baseline: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The baseline of both runs.", show_default="each run's own")
+        str | None, typer.Option(metavar="NAME", help="Of both runs.", show_default="each run's own")
     ] = None,
     arm: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Compare only this arm; may be repeated.")
+        list[str] | None, typer.Option(metavar="NAME", help="Only this arm; repeatable.", autocompletion=complete.arms)
     ] = None,
     fail_if: Annotated[
         list[str] | None,
         typer.Option(
             metavar="GATE",
-            help="slower:3%, slower-absolute:3%, acceptance:3%, ttft:20%, memory:5%, energy:10% or lossy: exit with 1 "
-            "if it holds or is undetermined; may be repeated.",
+            help="slower:3%, slower-absolute:3%, acceptance:3%, ttft:20%, memory:5%, energy:10%, lossy; repeatable.",
         ),
     ] = None,
     accept: Accept = "identical",
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", metavar="DIR", help="Write the whole comparison there: .md, .csv, .json."),
+        typer.Option("--output", "-o", "--out", metavar="DIR", help="Write all of it there: .md, .csv, .json."),
     ] = None,
     write: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE", help="Keep RUN, or several of one setting, as a baseline in this file.", dir_okay=False
-        ),
+        typer.Option(metavar="FILE", help="Keep a run, or several of one setting, as a baseline.", dir_okay=False),
     ] = None,
     against: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Compare with a baseline that --write made: it is A.", dir_okay=False),
+        typer.Option(metavar="FILE", help="Compare with a kept baseline.", dir_okay=False),
     ] = None,
-    junit: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the gates as JUnit XML, too.", dir_okay=False)
-    ] = None,
+    junit: Annotated[Path | None, typer.Option(metavar="FILE", help="The gates as JUnit XML.", dir_okay=False)] = None,
     as_json: JsonForTables = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only the gates that failed, on stderr.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only gates that failed.")] = False,
 ) -> None:
-    """Compare runs with the first: which arms' speed-ups changed beyond noise, and are their outputs the same?
+    """Compare runs: what changed beyond noise? Gates for CI.
 
-    Two runs of the same prompts, sampling and models are compared in full, and --fail-if sets gates. A B A, with a
-    second run of the first setting, counts what changes from run to run, too. `RUN --write FILE` keeps a run as a small
-    baseline, `RUN --against FILE` compares with it. More runs, or runs with other drafts, targets, engines or machines,
-    are compared where they are comparable; the report lists what is not. Exits with 0, with 1 when a gate failed, with
-    2 when nothing is comparable or the command line is wrong.
+    Two runs of the same prompts, sampling and models are compared in full; --fail-if sets gates, which exit with 1 if
+    they hold or are undetermined. A B A, with a second run of the first setting, counts what changes from run to run.
+    `RUN --write FILE` keeps a small baseline, `RUN --against FILE` compares with it (benchctl docs gates). Other or
+    more runs are compared where they are comparable; the report lists what is not.
     """
     from benchctl.analysis.comparison.compare import compare_runs
     from benchctl.analysis.comparison.gates import parse_gate
@@ -108,7 +101,7 @@ def compare(
     if sides is None:
         if gates or baseline:
             raise UsageError(
-                "Gates and --baseline are for two settings of the same work, without --out: A B, or A B A with runs "
+                "Gates and --baseline are for two settings of the same work, without --output: A B, or A B A with runs "
                 "that repeat A or B and changed nothing else.",
                 where="--fail-if, --baseline",
                 fix="Compare each run with the first in a command of its own.",

@@ -1,4 +1,4 @@
-"""`benchctl doctor`: is this machine fit to measure, and is everything installed?"""
+"""`benchctl engines doctor`: is this machine fit to measure, and is everything installed?"""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SIGNS: dict[str, tuple[str, Tone]] = {
 def doctor(
     as_json: JsonForText = False,
 ) -> None:
-    """Check whether this machine is fit to measure, and whether engines and models are installed.
+    """Is this machine fit to measure, and is everything installed?
 
     Exits with 1 when a check fails; warnings do not fail.
     """

@@ -17,7 +17,7 @@ from benchctl.errors import UsageError
 if TYPE_CHECKING:
     from benchctl.engines.registry import FoundEngine, Installed, Report
 
-app = typer.Typer(help="Find and install engines.", no_args_is_help=True)
+app = typer.Typer(help="Find, install and check engines, and this machine.", no_args_is_help=True)
 
 
 @app.command("install")
@@ -114,7 +114,7 @@ def allow(
 
 @app.command("list")
 def list_engines(as_json: JsonForText = False) -> None:
-    """List the engines found on this machine: path, build, and the speculation types each supports."""
+    """List the engines on this machine, with the speculation types of each."""
     from benchctl.engines.registry import find_engines
 
     found = find_engines()

@@ -1,4 +1,4 @@
-"""`benchctl inspect`: the facts of a model file, or what differs between two."""
+"""`benchctl models inspect`: the facts of a model file, or what differs between two."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def inspect(
     models_dir: ModelsDir = None,
     as_json: JsonForText = False,
 ) -> None:
-    """Show a GGUF model: architecture and memory, tensors by type, vocabulary, special tokens, chat template.
+    """Show what a GGUF model is: architecture, tensors, vocabulary, template.
 
     Reads only the headers (of every shard), so it is quick and needs little memory.
     """

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from benchctl.models.sources import BundledModel
 
 app = typer.Typer(
-    help="List the bundled models, and write models as Hugging Face folders.",
+    help="List, inspect, quantize and export models; prompt suites.",
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -27,7 +27,7 @@ _HASH_CHARACTERS = 12
 def list_models(
     as_json: JsonForText = False,
 ) -> None:
-    """List the models that come with benchctl: name, role, architecture, parameters, size, SHA-256, licence."""
+    """List the models that come with benchctl."""
     from benchctl.models.sources import bundled_models
 
     found = bundled_models()
@@ -49,9 +49,9 @@ def export(
         typer.Option("-o", "--output", metavar="FOLDER", help="Where to write it; default: benchctl's cache."),
     ] = None,
 ) -> None:
-    """Write a model as the Hugging Face folder that vLLM and transformers read, and print where it is.
+    """Write a model as the Hugging Face folder that vLLM and transformers read.
 
-    The weights are exactly those of the GGUF file, which must not be quantized.
+    Prints where it is. The weights are exactly those of the GGUF file, which must not be quantized.
     """
     from benchctl.models.huggingface.folder import export_folder, huggingface_folder
     from benchctl.models.sources import locate_model

@@ -1,27 +1,115 @@
-"""Options that several commands share: each has one meaning and one description."""
+"""The grammar of the command line: its words, and the options that commands share, each with one meaning."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
 from benchctl.cli import complete
+from benchctl.errors import UsageError
 
+GROUPS = {
+    "Measure": ("demo", "run", "tune", "diagnose"),
+    "Judge": ("verify-lossless", "report", "compare", "explain"),
+    "Prepare": ("models", "recipes"),
+    "Keep": ("runs", "engines"),
+}
+"""The commands by the panels of the program's help."""
+MOVED = {
+    "breakeven": "explain --measure",
+    "predict": "explain --predict",
+    "race": "report race",
+    "isolate": "diagnose isolate",
+    "verify-against": "verify-lossless against",
+    "verify-sampling": "verify-lossless sampling",
+    "inspect": "models inspect",
+    "quantize": "models quantize",
+    "prompts": "models prompts",
+    "doctor": "engines doctor",
+}
+"""Words that were commands of their own; they work until the next release."""
+OLD_OPTIONS = {"--out", "--record", "-k"}
+"""Names of options that have another name now: accepted, and not shown beside it."""
+
+MODELS = "Models, where no recipe is named"
+"""The panel of a command's help with what makes a recipe."""
 RARE = "Rarely needed"
 """The panel of a command's help, below the others."""
 
+Words = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="RECIPE | TARGET [DRAFT]",
+        help="A recipe, a run's folder, or the models (as with -t and -d).",
+        autocompletion=complete.recipes,
+    ),
+]
+Target = Annotated[
+    str | None, typer.Option("--target", "-t", "-m", metavar="MODEL", help="The target.", rich_help_panel=MODELS)
+]
+Draft = Annotated[
+    str | None, typer.Option("--draft", "-d", "-md", metavar="MODEL", help="The draft.", rich_help_panel=MODELS)
+]
+Kind = Annotated[
+    str | None,
+    typer.Option("--engine", metavar="KIND", help="The engine.", autocompletion=complete.kinds, rich_help_panel=MODELS),
+]
+Types = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--type",
+        metavar="TYPE",
+        help="A speculation type; repeatable.",
+        autocompletion=complete.types_of_speculation,
+        rich_help_panel=MODELS,
+    ),
+]
+
+
+def _written_out(depths: str | None) -> str | None:
+    """Return `2:4` as `2,3,4`."""
+    return ",".join(map(str, read_depths(depths))) if depths and ":" in depths else depths
+
+
+def read_depths(text: str, most: int = 256) -> list[int]:
+    """Return the draft depths of `1:16` or `2,4,8`, in their order. Raises UsageError."""
+    first, colon, last = text.partition(":")
+    parts = [first, last] if colon else text.split(",")
+    if not all(part.isascii() and part.isdigit() and 1 <= int(part[:6]) <= most for part in parts):
+        raise UsageError(f"Expected draft depths from 1 to {most} as 1:16 or 2,4,8.", where="--depth")
+    numbers = [int(part) for part in parts]
+    if colon and numbers[0] > numbers[1]:
+        raise UsageError(f"The range {numbers[0]}:{numbers[1]} is empty.", where="--depth", fix="Write 1:16.")
+    return list(range(numbers[0], numbers[1] + 1)) if colon else sorted(set(numbers))
+
+
+Depth = Annotated[
+    str | None,
+    typer.Option(
+        "--depth", metavar="K1,K2", help="Draft depths: 2,4,8 or 1:8.", callback=_written_out, rich_help_panel=MODELS
+    ),
+]
+Sweep = Annotated[
+    list[str] | None,
+    typer.Option("-L", metavar="KEY=V1,V2", help="Values of a key: -L p_min=0.5,0.9", rich_help_panel=MODELS),
+]
+Prompts = Annotated[
+    str | None,
+    typer.Option(metavar="FILE", help="Other prompts: a suite, .txt or .jsonl.", autocompletion=complete.suites),
+]
+Count = Annotated[int, typer.Option("--count", min=1, metavar="N", help="Prompts, taken from the tasks in turn.")]
+Out = Annotated[Path, typer.Option("--output", "-o", "--out", metavar="DIR", help="Where results are saved.")]
+
 Settings = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A key of the recipe: sampling.max_tokens=64.")
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A recipe's key: sampling.max_tokens=64")
 ]
-Limit = Annotated[
-    int | None, typer.Option(min=1, help="At most N prompts of each task, instead of the recipe's.", metavar="N")
-]
-Blocks = Annotated[
-    str | None, typer.Option(help="Blocks, instead of the recipe's: a number, or auto.", metavar="N|auto")
-]
+Limit = Annotated[int | None, typer.Option(min=1, help="At most N prompts of each task.", metavar="N")]
+Blocks = Annotated[str | None, typer.Option(help="Blocks: a number, or auto.", metavar="N|auto")]
 Results = Annotated[Path, typer.Option(metavar="DIR", help="The folder of runs.", file_okay=False)]
 Baseline = Annotated[
     str | None,
@@ -31,13 +119,13 @@ Baseline = Annotated[
 ]
 OnlyArms = Annotated[
     list[str] | None,
-    typer.Option(metavar="NAME", help="Compare only this arm; may be repeated.", autocompletion=complete.arms),
+    typer.Option(metavar="NAME", help="Only this arm; repeatable.", autocompletion=complete.arms),
 ]
 EngineBinary = Annotated[
     str | None,
     typer.Option(
         metavar="PATH",
-        help="The engine's binary, instead of the recipe's: a path, or a name on PATH.",
+        help="The engine's binary: a path, or on PATH.",
         rich_help_panel=RARE,
     ),
 ]
@@ -45,7 +133,7 @@ ModelsDir = Annotated[
     Path | None,
     typer.Option(
         metavar="DIR",
-        help="Look for the models' files here before anywhere else.",
+        help="Look for the models here first.",
         file_okay=False,
         rich_help_panel=RARE,
     ),
@@ -54,44 +142,100 @@ TrustRecipe = Annotated[
     bool,
     typer.Option(
         "--trust-recipe",
-        help="Give the recipe all that it asks for: code, files, servers, keys; until it changes.",
+        help="Allow its code, files, servers and keys.",
         rich_help_panel=RARE,
     ),
 ]
 Accept = Annotated[
     Literal["identical", "consistent"],
-    typer.Option(help="`consistent`: exit with 0 also where differences are within the target's numeric noise."),
+    typer.Option(metavar="VERDICT", help="consistent: 0 also within the target's noise."),
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
-JsonAtEnd = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout at the end.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
+JsonAtEnd = Annotated[bool, typer.Option("--json", help="Print one JSON document at the end.")]
 JsonForTables = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of tables.")]
 JsonForText = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
 
 
+def _tidy(params: Iterable[Any]) -> None:
+    """Take out of a help what only takes columns (`<bool>` of a flag, `[x>=1]`), and older names of options."""
+    for param in params:
+        if getattr(param, "is_flag", False):
+            param.metavar = ""
+        if param.param_type_name == "argument":
+            param.display_type_rich = lambda ctx: None
+        param._get_number_range_help_str = lambda: None
+        param.opts = [name for name in param.opts if name not in OLD_OPTIONS] or param.opts
+
+
 class Command(TyperCommand):
-    """A command whose help names no type of a flag (`<bool>` says nothing, and takes a column), and is wrapped by the
-    terminal's width, not where the source is."""
+    """A command whose help lists those below it, and is wrapped by the terminal's width, not where the source is."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - typer's own click has no public name
         """Print the help."""
-        for param in self.get_params(ctx):
-            if getattr(param, "is_flag", False):
-                param.metavar = ""
+        _tidy(self.get_params(ctx))
         if self.help is not None:
-            self.help = "\n\n".join(" ".join(part.split()) for part in self.help.split("\n\n"))
+            self.help = _wrapped(self.help)
+        if isinstance(program := getattr(ctx.parent, "command", None), Program):
+            below = (name for name in program.commands if name.startswith(f"{self.name} "))
+            about = [
+                f"[bold]benchctl {name}[/bold]: {_wrapped(program.commands[name].get_short_help_str(200))}"
+                for name in below
+            ]
+            self.epilog = "\n\n".join(about) or None
+        super().format_help(ctx, formatter)
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - typer's own click has no public name
+        """Take the older forms `-L KEY V1,V2` and, where `--count N` is known, `--prompts N`."""
+        counts = any("--count" in param.opts for param in self.get_params(ctx))
+        taken: list[str] = []
+        for arg in args:
+            if counts and taken[-1:] == ["--prompts"] and arg.isdecimal():
+                taken[-1] = "--count"
+            if taken[-2:-1] == ["-L"] and "=" not in taken[-1] and not taken[-1].startswith("-"):
+                taken[-1] += f"={arg}"
+            else:
+                taken.append(arg)
+        return super().parse_args(ctx, taken)
+
+
+def _wrapped(text: str) -> str:
+    return "\n\n".join(" ".join(part.split()) for part in text.split("\n\n"))
+
+
+class Group(TyperGroup):
+    """A group of commands, with a help as theirs."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - typer's own click has no public name
+        """Print the help."""
+        _tidy(self.get_params(ctx))
         super().format_help(ctx, formatter)
 
 
-class SweepCommand(Command):
-    """A command that takes `-L depth 2,4,8`, two arguments for one option, as well as `-L depth=2,4,8`."""
+class Program(Group):
+    """The program. A command may have others below it, `report RUN` and `report race RECIPE`: the words decide."""
 
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - typer's own click has no public name
-        """Join the two arguments of `-L`."""
-        given = iter(args)
-        joined = []
-        for arg in given:
-            joined.append(arg)
-            if arg == "-L" and (key := next(given, None)) is not None:
-                values = None if "=" in key or key.startswith("-") else next(given, None)
-                joined.append(key if values is None else f"{key}={values}")
-        return super().parse_args(ctx, joined)
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401 - typer's own click has no public name
+        """Return the commands of the help, in its order."""
+        for panel, words in GROUPS.items():
+            for word in words:
+                self.commands[word].rich_help_panel = panel  # type: ignore[attr-defined]
+        return [word for words in GROUPS.values() for word in words]
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401 - typer's own click has no public name
+        """Find the command of one word or two; an older word means what `MOVED` says, with a hint on stderr."""
+        first, *rest = args
+        if (now := MOVED.get(first)) is not None:
+            quiet = any(word in ("--json", "--quiet") or re.fullmatch("-[a-zA-Z]*q", word) for word in rest)
+            if not (quiet or ctx.resilient_parsing):
+                typer.echo(
+                    f"`benchctl {first}` is `benchctl {now}` now; the old word goes with the next release.", err=True
+                )
+            first, *more = now.split()
+            rest = more + rest
+        seconds = [name.split()[1] for name in self.commands if name.startswith(f"{first} ")]
+        chosen = [word for word in seconds if word in (rest if word.startswith("-") else rest[:1])]
+        if len(chosen) > 1:
+            ctx.fail(f"{' and '.join(chosen)} exclude each other.")
+        for word in chosen:
+            rest.remove(word)
+        return super().resolve_command(ctx, [" ".join([first, *chosen]), *rest])

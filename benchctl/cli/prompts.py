@@ -1,4 +1,4 @@
-"""`benchctl prompts`: list, show and import prompt suites."""
+"""`benchctl models prompts`: list, show and import prompt suites."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`benchctl quantize`: quantize a model with the engine's own llama-quantize, and read the result back."""
+"""`benchctl models quantize`: quantize a model with the engine's own llama-quantize, and read the result back."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from benchctl.cli.json_output import print_json
-from benchctl.cli.options import JsonForText
+from benchctl.cli.options import EngineBinary, JsonForText, ModelsDir
 from benchctl.errors import UsageError
 
 if TYPE_CHECKING:
@@ -22,32 +22,26 @@ if TYPE_CHECKING:
 
 def quantize(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="A path, hf:ORG/REPO\\[/FILE] or bundled:NAME.")],
-    base: Annotated[
-        str, typer.Option("--type", "-t", metavar="TYPE", help="A llama-quantize type such as q8_0 or q4_k_m.")
-    ],
+    base: Annotated[str, typer.Option("--type", "-t", metavar="TYPE", help="Such as q8_0 or q4_k_m.")],
     tensor: Annotated[
         list[str] | None,
         typer.Option(
             metavar="PATTERN=TYPE",
-            help="Tensors of another type, such as ssm_out=bf16; may be repeated, the first match wins.",
+            help="Such as ssm_out=bf16; repeatable, the first match wins.",
         ),
     ] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Default: NAME-TYPE.gguf in this folder.")
     ] = None,
     allow_requantize: Annotated[
-        bool, typer.Option("--allow-requantize", help="Accept a source that is already quantized; loses quality.")
+        bool, typer.Option("--allow-requantize", help="Accept a quantized source; loses quality.")
     ] = False,
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
-    engine_binary: Annotated[
-        str | None, typer.Option(help="The llama-server whose llama-quantize is used: a path, or a name on PATH.")
-    ] = None,
-    models_dir: Annotated[
-        Path | None, typer.Option(help="Look for the model's files here before anywhere else.", file_okay=False)
-    ] = None,
+    engine_binary: EngineBinary = None,
+    models_dir: ModelsDir = None,
     as_json: JsonForText = False,
 ) -> None:
-    """Quantize a model with llama-quantize, with types per tensor on request, and show what was written.
+    """Quantize a model with llama-quantize, with types per tensor on request.
 
     Settings that llama-quantize would silently ignore or replace are refused before it starts. The file appears only
     when it is complete and as requested.

@@ -10,9 +10,12 @@ import typer
 
 from benchctl.cli import complete
 from benchctl.cli.json_output import print_json
+from benchctl.cli.options import read_depths
 from benchctl.errors import BenchctlError, StorageError, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from benchctl.recipes.problems import Problem
     from benchctl.recipes.schema import Recipe
     from benchctl.recipes.trust import Finding
@@ -121,71 +124,91 @@ def check(
 @app.command("new")
 def new(
     name: Annotated[
-        str | None, typer.Argument(help="The recipe's name; the file is NAME.yaml. Without it, questions are asked.")
+        str | None, typer.Argument(metavar="NAME", help="The file is NAME.yaml; without it, questions are asked.")
     ] = None,
     engine: Annotated[
-        str | None, typer.Option(help="The engine; `benchctl engines list` shows them.", autocompletion=complete.kinds)
+        str | None,
+        typer.Option(metavar="KIND", help="The engine (benchctl engines list).", autocompletion=complete.kinds),
     ] = None,
     target: Annotated[
         str | None,
-        typer.Option(help="A path, hf:ORG/REPO\\[/FILE] or bundled:NAME.", show_default=BUNDLED_TARGET),
+        typer.Option("--target", "-t", "-m", metavar="MODEL", help="The target.", show_default=BUNDLED_TARGET),
     ] = None,
-    draft: Annotated[str | None, typer.Option(help="The draft model, in the same form.")] = None,
+    draft: Annotated[str | None, typer.Option("--draft", "-d", "-md", metavar="MODEL", help="The draft.")] = None,
     types: Annotated[
         str | None,
-        typer.Option(help="Speculation types, with commas between them.", autocompletion=complete.types_of_speculation),
+        typer.Option(metavar="T1,T2", help="Speculation types.", autocompletion=complete.types_of_speculation),
     ] = None,
     output: Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE", help="Where to write it.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
 ) -> None:
-    """Write a commented recipe to start from. On a terminal, without a name, it asks for models and settings."""
+    """Write a commented recipe to start from; without a name, it asks."""
     from benchctl.recipes.from_options import new_recipe
 
-    more: dict[str, Any] = {}
+    answers: dict[str, Any] = {"engine": engine, "target": target, "draft": draft, "types": types and _listed(types)}
     if name is None:
-        name, engine, target, draft, types, more = _prompted(engine, target, draft, types)
-    target = target or BUNDLED_TARGET
-    if draft is None and not more and target == BUNDLED_TARGET:
-        draft = BUNDLED_DRAFT
-    chosen = _listed(types or _usual_types(draft))
-    text = new_recipe(name, engine=engine, target=target, draft=draft, types=chosen, **more)
-    path = output or Path(f"{name}.yaml")
-    _write(path, text, force)
+        answers = _prompted({key: value for key, value in answers.items() if value}, force=force or output is not None)
+    else:
+        target = target or BUNDLED_TARGET
+        draft = draft or (BUNDLED_DRAFT if target == BUNDLED_TARGET else None)
+        usual = _listed(types or _usual_types(draft))
+        answers |= {"name": name, "target": target, "draft": draft, "types": usual}
+    path = output or Path(f"{answers['name']}.yaml")
+    _write(path, new_recipe(**answers), force)
     typer.echo(f"Wrote {path}. Next: benchctl recipes check {path}")
 
 
-def _prompted(
-    engine: str | None, target: str | None, draft: str | None, types: str | None
-) -> tuple[str, str | None, str, str | None, str, dict[str, Any]]:
-    """Prompt on the terminal for options that were not given. Raises UsageError where there is no terminal."""
+def _prompted(answers: dict[str, Any], *, force: bool) -> dict[str, Any]:
+    """Ask for what is missing, each until the recipe of the answers so far is valid; return what `new_recipe` takes.
+
+    `force`: the recipe's file may be there. Raises UsageError where there is no terminal, and for a wrong option.
+    """
+    import yaml
+
+    from benchctl.prompts.load import load_suite
     from benchctl.recipes.adapters import kinds
-    from benchctl.recipes.from_options import DEPTHS, name_of
-    from benchctl.recipes.speculation import TAKEN_BY
+    from benchctl.recipes.from_options import DEPTHS, name_of, new_recipe
+    from benchctl.recipes.load import recipe_of_options
+    from benchctl.recipes.speculation import MAX_DEPTH, TAKEN_BY
 
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         fix = "benchctl recipes new NAME --target MODEL --draft MODEL"
         raise UsageError("Name the recipe: without a terminal no question can be asked.", fix=fix)
 
-    def ask(question: str, default: str) -> str:
-        return str(typer.prompt(question, default=default, err=True)).strip()
+    unasked: dict[str, Any] = {"name": "x", "engine": None, "target": BUNDLED_TARGET, "types": ()}
 
-    target = target or ask("Target model (a path, hf:ORG/REPO[/FILE] or bundled:NAME)", BUNDLED_TARGET)
-    if draft is None:
-        usual = BUNDLED_DRAFT if target == BUNDLED_TARGET else "none"
-        draft = ask("Draft model, or none", usual)
-    draft = None if draft in ("", "none") else draft
-    engine = engine or ask("Engine", kinds()[0])
-    types = types or ask("Speculation types, with commas between them", _usual_types(draft))
-    more: dict[str, Any] = {}
-    if any(kind in TAKEN_BY["p_min"] for kind in _listed(types)):
-        depths = ask("Draft depths", ",".join(map(str, DEPTHS)))
-        try:
-            more["depths"] = [int(depth) for depth in _listed(depths)]
-        except ValueError:
-            raise UsageError(f"Expected numbers, got {depths!r}.", where="Draft depths", fix="Such as 2,4,8.") from None
-    suite = ask("Prompts: a shipped suite, or a file of your own", "default")
-    more["suite"] = None if suite == "default" else suite
-    return ask("Name of the recipe", name_of(target, draft)), engine, target, draft, types, more
+    def check(found: dict[str, Any], draft: str | None) -> None:
+        text = new_recipe(**unasked | {"draft": draft} | found)
+        if found.get("suite"):
+            load_suite(found["suite"], recipe_folder=Path.cwd())
+        if not force and Path(f"{found.get('name', '')}.yaml").exists():
+            raise UsageError("this file exists already", where=f"{found['name']}.yaml", fix="Choose another name.")
+        recipe_of_options(yaml.safe_load(text))
+
+    def ask(key: str, question: str, default: str, read: Callable[[str], Any] = str) -> None:
+        def fits(text: str) -> Any:  # noqa: ANN401 - a text, a list of texts or of numbers
+            try:
+                found = {key: read(text.strip())}
+                check(answers | found, None)
+            except BenchctlError as error:
+                raise typer.BadParameter(str(error)) from None
+            return found[key]
+
+        if key not in answers:
+            answers[key] = typer.prompt(question, default=default, err=True, value_proc=fits)
+
+    check(answers, BUNDLED_DRAFT)
+    ask("target", "Target model (a path, hf:ORG/REPO[/FILE] or bundled:NAME)", BUNDLED_TARGET)
+    usual = BUNDLED_DRAFT if answers["target"] == BUNDLED_TARGET else "none"
+    ask("draft", "Draft model, or none", usual, lambda text: None if text == "none" else text)
+    ask("engine", "Engine", kinds()[0])
+    ask("types", "Speculation types, with commas between them", _usual_types(answers["draft"]), _listed)
+    if any(kind in TAKEN_BY["p_min"] for kind in answers["types"]):
+        ask("depths", "Draft depths", ",".join(map(str, DEPTHS)), lambda text: read_depths(text, MAX_DEPTH))
+    suite = "Prompts: a shipped suite, or a file of your own"
+    ask("suite", suite, "default", lambda text: None if text == "default" else text)
+    ask("name", "Name of the recipe", name_of(answers["target"], answers["draft"]))
+    return answers
 
 
 def _usual_types(draft: str | None) -> str:

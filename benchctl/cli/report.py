@@ -9,7 +9,7 @@ import typer
 
 from benchctl.cli import complete
 from benchctl.cli.json_output import print_json
-from benchctl.cli.options import Results
+from benchctl.cli.options import RARE, Baseline, JsonForTables, Out, Results
 
 if TYPE_CHECKING:
     from benchctl.analysis.results import Analysis
@@ -21,31 +21,31 @@ def report(
     run: Annotated[
         str | None,
         typer.Argument(
-            help="A run folder, a recipe's name, a run's id, or a JSONL file; default: the latest run.",
+            metavar="RUN",
+            help="A run, a recipe's name, or a JSONL file.",
+            show_default="the latest run",
             autocompletion=complete.runs,
         ),
     ] = None,
     results: Results = Path("results"),
-    out: Annotated[Path, typer.Option(help="Where reports are written: OUT/<recipe>/<run>/.", file_okay=False)] = Path(
-        "reports"
-    ),
-    baseline: Annotated[
-        str | None,
-        typer.Option(help="Compare with this arm instead of the recipe's baseline.", autocompletion=complete.arms),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the analysis and the paths as JSON.")] = False,
+    out: Out = Path("reports"),
+    baseline: Baseline = None,
+    as_json: JsonForTables = False,
     figures: Annotated[bool, typer.Option(help="Draw the figures.")] = True,
     layout: Annotated[
         Literal["plamo2-study"] | None,
-        typer.Option(help="Print the tables of a published study in its own layout instead of writing a report."),
+        typer.Option(
+            metavar="plamo2-study", help="Print a published study's tables, and write no report.", rich_help_panel=RARE
+        ),
     ] = None,
     isolation: Annotated[
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="With --layout: the folder of a search of `benchctl isolate`.",
-            show_default="the newest one beside the run",
+            help="With --layout: a search of diagnose isolate.",
+            show_default="the newest",
             file_okay=False,
+            rich_help_panel=RARE,
         ),
     ] = None,
     open_page: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
@@ -53,15 +53,17 @@ def report(
         Literal["paste", "card"] | None,
         typer.Option(
             "--format",
-            help="paste: print the run in twelve lines of Markdown instead, for a thread. card: print a table for a "
-            "model's page, with its results as YAML.",
+            metavar="paste|card",
+            help="Print Markdown instead: for a thread, or for a model's page.",
         ),
     ] = None,
-    verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Print every arm, every warning and whole commands.")
-    ] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print every arm, warning and command.")] = False,
 ) -> None:
-    """Write a run's report: what was concluded, why, and how it was measured (HTML, Markdown, CSV, JSON, figures)."""
+    """Write a run's report: the conclusion, why, and how.
+
+    A page of HTML that works offline, the same as Markdown, every table as CSV, the analysis as JSON, and the figures:
+    DIR/<recipe>/<run>/.
+    """
     from benchctl.data.store import open_run, resolve_run
     from benchctl.errors import UsageError
     from benchctl.lossless.analysed import analyse_run

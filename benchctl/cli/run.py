@@ -8,163 +8,103 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from benchctl.cli import complete
+from benchctl.cli import complete, options
 from benchctl.cli.json_output import print_json
-from benchctl.cli.options import RARE, Blocks, EngineBinary, JsonAtEnd, Limit, ModelsDir, Quiet, Settings, TrustRecipe
 
 if TYPE_CHECKING:
     from benchctl.measure.prepare import Prepared
     from benchctl.recipes.schema import Recipe
 
 
-BARE = "Models, where no recipe is named"
-"""A panel of the help."""
 MANY_CELLS = 500
 """A run of more cells has to be confirmed: one list too many in a matrix multiplies them."""
 
 
 def run(
-    subject: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="RECIPE | TARGET [DRAFT]",
-            help="A recipe file, the name of a shipped one (benchctl recipes list), or a run's folder: its recipe. "
-            "Or the models, as with -t and -d.",
-            autocompletion=complete.recipes,
-        ),
-    ] = None,
-    out: Annotated[
-        Path, typer.Option("--out", "-o", metavar="DIR", help="Where the run is saved: DIR/<recipe>/<run>/.")
-    ] = Path("results"),
+    subject: options.Words = None,
+    out: options.Out = Path("results"),
     resume: Annotated[
         str | None,
-        typer.Option(
-            metavar="RUN", help="Finish this run instead of starting a new one.", autocompletion=complete.runs
-        ),
+        typer.Option(metavar="RUN", help="Finish this run.", autocompletion=complete.runs),
     ] = None,
     dry_run: Annotated[
         bool,
-        typer.Option(
-            "--dry-run", help="Print the plan and the exact commands; start no engine. Missing models are downloaded."
-        ),
+        typer.Option("--dry-run", help="Print the exact commands; start no engine."),
     ] = False,
     only: Annotated[
         list[str] | None,
         typer.Option(
             metavar="ARM",
-            help="Measure only this arm and the baseline; may be repeated.",
+            help="Only this arm and the baseline; repeatable.",
             autocompletion=complete.arms,
         ),
     ] = None,
-    target: Annotated[
-        str | None,
-        typer.Option("--target", "-t", "-m", metavar="MODEL", help="The target's source.", rich_help_panel=BARE),
-    ] = None,
-    draft: Annotated[
-        str | None,
-        typer.Option("--draft", "-d", "-md", metavar="MODEL", help="The draft's source.", rich_help_panel=BARE),
-    ] = None,
+    target: options.Target = None,
+    draft: options.Draft = None,
     url: Annotated[
-        str | None, typer.Option(metavar="URL", help="A running server without speculation.", rich_help_panel=BARE)
+        str | None, typer.Option(metavar="URL", help="A server without speculation.", rich_help_panel=options.MODELS)
     ] = None,
     arm_url: Annotated[
         str | None,
-        typer.Option(
-            metavar="URL", help="With --url: one with it; --type and --depth say which.", rich_help_panel=BARE
-        ),
+        typer.Option(metavar="URL", help="With --url: one with --type, --depth.", rich_help_panel=options.MODELS),
     ] = None,
-    kind: Annotated[
-        str | None,
-        typer.Option(
-            "--engine", metavar="KIND", help="The engine.", autocompletion=complete.kinds, rich_help_panel=BARE
-        ),
-    ] = None,
-    types: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--type",
-            metavar="TYPE",
-            help="A speculation type; may be repeated. Also instead of a run's arms.",
-            autocompletion=complete.types_of_speculation,
-            rich_help_panel=BARE,
-        ),
-    ] = None,
-    depth: Annotated[
-        str | None, typer.Option(metavar="K1,K2", help="Draft depths of --type.", rich_help_panel=BARE)
-    ] = None,
-    sweep: Annotated[
-        list[str] | None,
-        typer.Option(
-            "-L",
-            metavar="KEY V1,V2",
-            help="Values of a speculation key, such as -L p_min 0.5,0.9.",
-            rich_help_panel=BARE,
-        ),
-    ] = None,
-    prompts: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE",
-            help="Prompts, instead of the recipe's: a suite, .txt or .jsonl.",
-            autocompletion=complete.suites,
-        ),
-    ] = None,
-    limit: Limit = None,
-    settings: Settings = None,
+    kind: options.Kind = None,
+    types: options.Types = None,
+    depth: options.Depth = None,
+    sweep: options.Sweep = None,
+    prompts: options.Prompts = None,
+    limit: options.Limit = None,
+    settings: options.Settings = None,
     keep: Annotated[
         list[str] | None,
         typer.Option(
             "-k",
             metavar="NAME",
-            help="Only arms (with their baseline) or tasks of this name; * is a wildcard.",
+            help="Only arms or tasks of this name, with *.",
             autocompletion=complete.tasks_and_arms,
         ),
     ] = None,
-    blocks: Blocks = None,
-    engine_binary: EngineBinary = None,
-    models_dir: ModelsDir = None,
+    blocks: options.Blocks = None,
+    engine_binary: options.EngineBinary = None,
+    models_dir: options.ModelsDir = None,
     on: Annotated[
         str | None,
         typer.Option(
             metavar="CLUSTER",
-            help="Measure on the nodes of a Ray cluster: ray, or ray://HOST:PORT.",
-            rich_help_panel=RARE,
+            help="A Ray cluster: ray, or ray://HOST:PORT.",
+            rich_help_panel=options.RARE,
         ),
     ] = None,
-    trust_recipe: TrustRecipe = False,
+    trust_recipe: options.TrustRecipe = False,
     yes: Annotated[
         bool,
-        typer.Option(
-            "--yes", "-y", help=f"Start without confirmation, even above {MANY_CELLS} cells.", rich_help_panel=RARE
-        ),
+        typer.Option("--yes", "-y", help=f"Confirm more than {MANY_CELLS} cells.", rich_help_panel=options.RARE),
     ] = False,
     stop_at_failure: Annotated[
         bool,
         typer.Option(
             "--stop-at-failure",
             "-x",
-            help="End the run at the first cell or request that fails.",
-            rich_help_panel=RARE,
+            help="End the run at the first failure.",
+            rich_help_panel=options.RARE,
         ),
     ] = False,
     install: Annotated[
         bool,
         typer.Option(
             "--install",
-            help="Install what is missing (an engine, a converter's packages) without confirmation.",
-            rich_help_panel=RARE,
+            help="Install what is missing.",
+            rich_help_panel=options.RARE,
         ),
     ] = False,
-    verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Print a line for every answer, and all warnings.")
-    ] = False,
-    quiet: Quiet = False,
-    as_json: JsonAtEnd = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print every answer and warning.")] = False,
+    quiet: options.Quiet = False,
+    as_json: options.JsonAtEnd = False,
 ) -> None:
-    """Measure every arm of a recipe on the real engine: fresh processes, balanced blocks, every answer hashed.
+    """Measure a recipe, or models: does speculation pay?
 
-    Without a recipe, name the models: benchctl run target.gguf draft.gguf --depth 2,4,8. Every run has its recipe in
-    its folder. Ctrl-C ends a run cleanly; `--resume RUN` finishes it.
+    Without a recipe, name the models: benchctl run target.gguf draft.gguf --depth 2,4,8. Ctrl-C ends a run cleanly;
+    --resume RUN finishes it.
     """
     import sys
     from contextlib import nullcontext

@@ -45,7 +45,7 @@ def show(
     run: Annotated[
         str | None,
         typer.Argument(
-            metavar="[RUN]", help="Folder, recipe or id; the latest by default.", autocompletion=complete.runs
+            metavar="RUN", help="Folder, recipe or id; the latest by default.", autocompletion=complete.runs
         ),
     ] = None,
     results: Results = Path("results"),

@@ -1,4 +1,4 @@
-"""`benchctl verify-against`: did engine, precision or speculation change the answers?"""
+"""`benchctl verify-lossless against`: did engine, precision or speculation change the answers?"""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def verify_against(
         str,
         typer.Argument(
             metavar="RUN",
-            help="A run folder, a recipe's name or folder, a study's JSONL file.",
+            help="A run, a recipe's name, or a JSONL file.",
             autocompletion=complete.runs,
         ),
     ],
@@ -24,16 +24,16 @@ def verify_against(
         list[str],
         typer.Argument(
             metavar="REFERENCE",
-            help="Runs of the same prompts on another engine or in another precision.",
+            help="Runs of the same prompts, other engine or precision.",
             autocompletion=complete.runs,
         ),
     ],
     results: Results = Path("results"),
     arm: OnlyArms = None,
     as_json: JsonForTables = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print no tables; use the exit code.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print no tables.")] = False,
 ) -> None:
-    """Compare a run's answers with those of other runs, to separate the effects of engine, precision and speculation.
+    """Did the engine, its precision or speculation change the answers?
 
     A run of the transformers engine in float32 is a good reference. The answers are the stored ones, each run with its
     own baseline; no engine is started. Exits with 0 when every answer is identical to the reference, else with 1.

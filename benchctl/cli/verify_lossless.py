@@ -7,80 +7,50 @@ from typing import Annotated, Literal
 
 import typer
 
-from benchctl.cli import complete
-from benchctl.cli.options import Accept, Baseline, JsonForTables, OnlyArms, Results
+from benchctl.cli import complete, options
 
 
 def verify_lossless(
     run: Annotated[
         str | None,
         typer.Argument(
-            metavar="[RUN]",
-            help="A run folder, a recipe's name or folder, a study's JSONL file.",
+            metavar="RUN",
+            help="A run, a recipe's name, or a JSONL file.",
             show_default="the latest run",
             autocompletion=complete.runs,
         ),
     ] = None,
-    results: Results = Path("results"),
-    baseline: Baseline = None,
-    arm: OnlyArms = None,
+    results: options.Results = Path("results"),
+    baseline: options.Baseline = None,
+    arm: options.OnlyArms = None,
     audit: Annotated[
         Literal["full", "forks", "off"],
-        typer.Option(
-            help="What is scored on the target alone: whole answers of every arm that differs, only their first "
-            "divergences, or nothing (no engine is started)."
-        ),
+        typer.Option(metavar="full|forks|off", help="Score whole answers, first divergences, or none."),
     ] = "full",
     audit_minutes: Annotated[
         float | None,
-        typer.Option(min=0.1, help="Time limit for scoring whole answers.", show_default="as long as the run took"),
+        typer.Option(min=0.1, metavar="MINUTES", help="At most so long.", show_default="as long as the run"),
     ] = None,
-    accept: Accept = "identical",
-    offline: Annotated[
-        bool, typer.Option("--offline", help="As --audit off: use only the records and stored scores.")
-    ] = False,
-    engine_binary: Annotated[
-        str | None, typer.Option(metavar="PATH", help="The engine's binary, where it is not at the run's own path.")
-    ] = None,
-    models_dir: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Look for the target's files here first.", file_okay=False)
-    ] = None,
-    against: Annotated[list[str] | None, typer.Option(hidden=True)] = None,
-    sampling: Annotated[bool, typer.Option("--sampling", hidden=True)] = False,
-    seeds: Annotated[str | None, typer.Option(hidden=True)] = None,
-    prompts: Annotated[str | None, typer.Option(hidden=True)] = None,
-    tokens: Annotated[str | None, typer.Option(hidden=True)] = None,
-    temperature: Annotated[str | None, typer.Option(hidden=True)] = None,
-    level: Annotated[str | None, typer.Option(hidden=True)] = None,
-    as_json: JsonForTables = False,
-    trust_recipe: Annotated[
-        bool, typer.Option("--trust-recipe", help="Accept a run whose recipe opens the machine; see `run`.")
-    ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print no tables; use the exit code.")] = False,
+    accept: options.Accept = "identical",
+    offline: Annotated[bool, typer.Option("--offline", help="As --audit off: start no engine.")] = False,
+    engine_binary: options.EngineBinary = None,
+    models_dir: options.ModelsDir = None,
+    as_json: options.JsonForTables = False,
+    trust_recipe: options.TrustRecipe = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print no tables.")] = False,
 ) -> None:
-    """Compare every answer of every arm with the baseline's, and explain the differences.
+    """Is every answer the target's own?
 
-    An arm is `identical` where every prompt is, in every block. Missing, failed or damaged answers are undetermined,
-    never equal. Where answers differ, the target alone is launched again and scores whole answers of the arm, token by
-    token: an arm is `consistent with the target` where it departs from the target's likeliest token no more often, and
-    no farther, than the target's own numeric noise explains, and a `violation` otherwise. Scores are saved in the run's
-    replays.json and audit.json and are not computed twice.
+    An arm is `identical` where every answer is, in every block; missing, failed or damaged answers are undetermined.
+    Where answers differ, the target alone is launched again and scores whole answers: an arm is `consistent with the
+    target` where it departs no more often and no farther than the target's numeric noise explains, else a `violation`.
+    Scores are kept in the run.
 
-    Exits with 0 when every compared arm is identical (or, with `--accept consistent`, consistent with the target), with
-    1 when one is not or is undetermined, with 2 when the command line is wrong, with 3 when the engine failed and
-    nothing could be explained.
-
-    Sampled answers are compared by `benchctl verify-sampling`, answers of another engine by `benchctl verify-against`.
+    Exits with 0 when every compared arm is identical (or what --accept names), with 1 when one is not or is
+    undetermined, with 3 when the engine failed and nothing could be explained.
     """
     from benchctl.errors import UsageError
 
-    if against:
-        what = "Another engine's answers are compared by a command of its own."
-        raise UsageError(what, where="verify-lossless", fix="benchctl verify-against RUN REFERENCE")
-    moved = {"seeds": seeds, "prompts": prompts, "tokens": tokens, "temperature": temperature, "level": level}
-    if sampling or any(value is not None for value in moved.values()):
-        what = "Sampled answers are compared by a command of its own."
-        raise UsageError(what, where="verify-lossless", fix="benchctl verify-sampling RUN, with the same options.")
     _refuse_ignored(
         "--offline" if offline else f"--audit {audit}",
         {

@@ -197,5 +197,5 @@ def cannot_write(error: OSError, where: Path) -> StorageError:
     return StorageError(
         f"benchctl cannot write here: {reason}.",
         where=str(where),
-        fix="Make it writable, or choose another results folder with --out.",
+        fix="Make it writable, or choose another results folder with --output.",
     )

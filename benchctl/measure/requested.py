@@ -82,7 +82,7 @@ def requested_recipe(
     if url is not None:
         if arm_url is None:
             raise UsageError(
-                "One server alone gives nothing to compare: no server that benchctl knows switches speculation per request.",
+                "One server alone gives nothing to compare: none that benchctl knows switches speculation per request.",
                 where="--url",
                 fix="Start a second one that speculates, and name it: --arm-url http://HOST:PORT/v1",
             )
@@ -129,6 +129,30 @@ def requested_recipe(
     overrides |= prompt_settings(prompts, limit)
     loaded = load_recipe(file, overrides=overrides)
     return Standing(loaded, base, settle(loaded, base, file, typed=overrides, trusted=trust))
+
+
+def named(
+    words: Sequence[str] | None,
+    out: Path,
+    target: str | None,
+    draft: str | None,
+    kind: str | None,
+    types: list[str] | None,
+    depth: str | None,
+    prompts: str | None,
+    settings: list[str] | None,
+    *,
+    trust: bool,
+    limit: int | None = None,
+) -> Standing:
+    """Return what a command line names by its words, or by -t, -d and the options beside them. Raises as above."""
+    recipe, target, draft = subject_of(words or (), target, draft)
+    if recipe is None and target is None:
+        raise UsageError("Name a recipe, or a target.", fix="`benchctl recipes list` shows the shipped recipes.")
+    return requested_recipe(
+        recipe, out, target=target, draft=draft, kind=kind, types=types, depth=depth, prompts=prompts, limit=limit,
+        settings=settings, trust=trust,
+    )  # fmt: skip
 
 
 def standing_of_data(data: Mapping[str, Any], *, trust: bool = False) -> Standing:

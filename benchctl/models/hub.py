@@ -135,7 +135,7 @@ def _only_gguf(repo: str, files: list[str]) -> str:
     if found := _gguf(files):
         return _only(found, repo, "GGUF files")
     if _safetensors_only(files):
-        fix = f"Make it one first: benchctl quantize hf:{repo} --type bf16 (or another type)."
+        fix = f"Make it one first: benchctl models quantize hf:{repo} --type bf16 (or another type)."
         raise UsageError("the repository has safetensors and no GGUF file", where=f"hf:{repo}", fix=fix)
     raise UsageError("the repository has no GGUF file", where=f"hf:{repo}", fix="Name another repository.")
 

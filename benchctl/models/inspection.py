@@ -1,4 +1,4 @@
-"""The facts in a GGUF file that decide how its model runs: what `benchctl inspect` shows; and what differs in two."""
+"""The facts in a GGUF file that decide how its model runs (`benchctl models inspect`), and what differs in two."""
 
 from __future__ import annotations
 

@@ -157,7 +157,7 @@ def locate_model(
             target = _target_folder(drafts_for, recipe_folder, models_dir, on_progress)
         first = converted(first, find_tool("convert_hf_to_gguf.py"), notice=on_progress, target=target)
     elif is_safetensors_folder(first):
-        fix = "Make it one first: benchctl quantize FOLDER --type bf16 (or another type)."
+        fix = "Make it one first: benchctl models quantize FOLDER --type bf16 (or another type)."
         raise UsageError("this is a folder of safetensors, not a GGUF file", where=one_line(str(first)), fix=fix)
     files = all_shards(first)
     for file in files:

@@ -51,7 +51,7 @@ class Adapter:
     model_format: ModelFormat
     doctor: str | None = None
     """`module:function(found, others=)` that makes `benchctl.machine.doctor.Check`s of its `FoundEngine`s for `benchctl
-    doctor`; without one, an engine that is found is only listed there."""
+    engines doctor`; without one, an engine that is found is only listed there."""
     installer: str | None = None
     """`module:class` of a `benchctl.engines.registry.Installer`; `None` where benchctl installs no such engine."""
     converting_python: str | None = None
@@ -72,7 +72,7 @@ class Adapter:
     interleaves: bool = False
     """Whether several of its processes may be up at once: `schedule: interleaved`."""
     quantizes: bool = False
-    """Whether it brings programs that quantize: the keys `quantize`, and `benchctl isolate`."""
+    """Whether it brings programs that quantize: the keys `quantize`, and `benchctl diagnose isolate`."""
     options: OptionList = field(default_factory=OptionList)
     """What its options do to the machine: which of them a recipe may not set unless its reader trusts it."""
     lossy: LossyRule = _nothing_lossy

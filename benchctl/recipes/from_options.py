@@ -143,7 +143,7 @@ def parse_sweep(options: Sequence[str]) -> dict[str, list[int | float | str]]:
         key, equals, values = option.partition("=")
         parsed = [_scalar(value) for value in values.split(",") if value.strip()]
         if not equals or not key.strip() or not parsed:
-            raise UsageError(f"Expected KEY=V1,V2, got {quoted(option)}.", where="-L", fix="Such as -L depth 2,4,8.")
+            raise UsageError(f"Expected KEY=V1,V2, got {quoted(option)}.", where="-L", fix="Such as -L depth=2,4,8.")
         found[key.strip()] = parsed
     return found
 

@@ -6,6 +6,7 @@ shows the table alone.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import yaml
@@ -25,7 +26,8 @@ def card(run: RunData, analysis: Analysis) -> str:
     table, _ = first_screen(analysis, None)
     data = yaml.safe_dump({"model-index": [_model(run, analysis)]}, sort_keys=False, allow_unicode=False, width=1000)
     lines = ["---", data.rstrip(), "---", "", "## Speculative decoding", "", concluded(analysis), ""]
-    return "\n".join([*lines, markdown_table(table), "", measured(run, analysis, 0)])
+    rows = markdown_table(replace(table, note=""))
+    return "\n".join([*lines, rows, "", measured(run, analysis, table.note)])
 
 
 def _model(run: RunData, analysis: Analysis) -> dict[str, Any]:

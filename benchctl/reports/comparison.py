@@ -333,7 +333,7 @@ def print_several(found: SeveralRuns) -> None:
     for sentence in unlike_work(found):
         console.print(Text(one_line(sentence, 400), style="yellow"))
     if len(found.rows) > MOST_ROWS:
-        console.print(Text(f"{len(found.rows) - MOST_ROWS:,} more rows: --out DIR writes them all."))
+        console.print(Text(f"{len(found.rows) - MOST_ROWS:,} more rows: --output DIR writes them all."))
 
 
 def _print_differing(console: Console, found: SeveralRuns) -> None:

@@ -18,7 +18,7 @@ from benchctl.analysis.advice import (
 from benchctl.analysis.conditions.axes import context_sentences, group_rows
 from benchctl.analysis.conditions.split import temperature_rows
 from benchctl.analysis.lossy import synthetic_arms
-from benchctl.analysis.results import ALL_TASKS, Advice, Analysis, GroupDecision, Verdict
+from benchctl.analysis.results import ALL_TASKS, Advice, Analysis, GroupDecision, PromptClass, Verdict
 from benchctl.data.store import RunData
 from benchctl.reports import numbers
 from benchctl.reports.columns import Column, Name, Table, Tone, interval, numeric
@@ -36,6 +36,7 @@ _UNFINISHED = {
 }
 
 
+_GRAVE = {"changed-evidence", "changed-scores", "damaged-records", "baseline-speculates", "preflight-failed"}
 _NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 
 _OTHERWISE = {
@@ -172,18 +173,6 @@ def only_group(analysis: Analysis) -> GroupDecision | None:
     return analysis.decision.groups[0] if analysis.decision and analysis.sweep is None else None
 
 
-def advice_lines(analysis: Analysis) -> list[str]:
-    """What to decide, a line each: the fastest arm, what to do; empty for a sweep."""
-    decided = only_group(analysis)
-    if decided is None:
-        return []
-    fastest = next((verdict for verdict in analysis.verdicts if verdict.arm == decided.fastest), None)
-    if fastest is None:
-        return [decided.sentence]
-    ends = f"95 % interval {numbers.interval(fastest.interval)}" if fastest.interval else "no interval"
-    return [f"Fastest: {fastest.arm}, {numbers.ratio(fastest.speedup)} ({ends}).", decided.sentence]
-
-
 @dataclass(frozen=True)
 class WarningGroup:
     """All warnings of one kind, which share their reason and remedy."""
@@ -193,6 +182,11 @@ class WarningGroup:
     todo: str
     observations: list[tuple[str, str]]
     """(where, what was observed there)."""
+
+    @property
+    def grave(self) -> bool:
+        """Whether it puts the evidence itself in doubt, so that it is shown whole wherever the run is."""
+        return self.id in _GRAVE
 
 
 def grouped_warnings(analysis: Analysis) -> list[WarningGroup]:
@@ -204,60 +198,35 @@ def grouped_warnings(analysis: Analysis) -> list[WarningGroup]:
 
 
 def fidelity(analysis: Analysis) -> str:
-    """One sentence: is the output identical to the target's alone; of a sweep also under which conditions."""
-    unjudged = analysis.sweep.unjudged if analysis.sweep else None
+    """The verdicts on the output counted, violations that the headline lacks by name; of a sweep what was judged."""
     synthetic = synthetic_arms(analysis.verdicts)
-    if unjudged is None:
-        statement = _fidelity([verdict for verdict in analysis.verdicts if verdict.arm not in synthetic])
-        count = f"{len(synthetic)} {'arm uses' if len(synthetic) == 1 else 'arms use'}"
-        return (
-            f"{statement} {count} synthetic acceptance: their text is not a model's output.".strip()
-            if synthetic
-            else statement
-        )
-    elsewhere = {row.arm for row in analysis.sweep.levels if not row.judged} if analysis.sweep else set()
-    assessed = [verdict for verdict in analysis.verdicts if verdict.arm not in elsewhere]
+    verdicts = [verdict for verdict in analysis.verdicts if verdict.arm not in synthetic]
+    unjudged = analysis.sweep.unjudged if analysis.sweep else None
+    if analysis.sweep is None or unjudged is None:
+        uses = f"{len(synthetic)} {'arm uses' if len(synthetic) == 1 else 'arms use'} synthetic acceptance"
+        told = f"{uses}: their text is not a model's output." if synthetic else ""
+        return f"{_counted(analysis, verdicts)} {told}".strip()
+    elsewhere = {row.arm for row in analysis.sweep.levels if not row.judged}
+    where = "One request at a time" if any(row.overlapping for row in analysis.sweep.levels) else "At temperature 0"
+    assessed = _counted(analysis, [verdict for verdict in verdicts if verdict.arm not in elsewhere])
     there = {
-        word: [judged.arm for judged in analysis.verdicts if judged.arm in elsewhere and judged.lossless == word]
+        word: [verdict.arm for verdict in verdicts if verdict.arm in elsewhere and verdict.lossless == word]
         for word in ("consistent with the target", "violation", "undetermined")
     }
-    overlap = any(row.overlapping for row in analysis.sweep.levels) if analysis.sweep else False
-    where = "One request at a time" if overlap else "At temperature 0"
-    statement = _fidelity(assessed).replace("Every answer", f"{where}, every answer")
     scored = "; ".join(f"{', '.join(arms)}: {word}" for word, arms in there.items() if arms)
+    statement = assessed.replace("Every answer", f"{where}, every answer")
     return f"{statement} {unjudged}{f' So {scored}.' if assessed and scored else ''}".strip()
 
 
-def outputs(analysis: Analysis) -> str:
-    """The verdicts on the output counted, in a short sentence; every violation by its name."""
-    verdicts = [verdict for verdict in analysis.verdicts if verdict.arm not in synthetic_arms(analysis.verdicts)]
-    kinds = {word: [verdict.arm for verdict in verdicts if verdict.lossless == word]
-             for word in dict.fromkeys(verdict.lossless for verdict in verdicts)}  # fmt: skip
-    if not kinds or len(kinds.get("identical", ())) == len(verdicts):
-        return fidelity(analysis)
-    counts = [f"{word} ({listed(arms)})" if word == "violation" else f"{len(arms)} {word}"
-              for word, arms in kinds.items()]  # fmt: skip
-    return f"Output: {', '.join(counts)}."
-
-
-def _fidelity(verdicts: list[Verdict]) -> str:
-    by_verdict = {
-        word: [verdict.arm for verdict in verdicts if verdict.lossless == word]
-        for word in ("identical", "consistent with the target", "violation", "undetermined")
-    }
-    if not verdicts:
-        return ""
-    if len(by_verdict["identical"]) == len(verdicts):
+def _counted(analysis: Analysis, verdicts: list[Verdict]) -> str:
+    kinds: dict[str, list[str]] = {}
+    for verdict in verdicts:
+        kinds.setdefault(verdict.lossless, []).append(verdict.arm)
+    if kinds.keys() == {"identical"}:
         return "Every answer of every arm is identical to the baseline's."
-    tested = {verdict.arm: verdict.unviolated for verdict in verdicts if verdict.unviolated is not None}
-    by_verdict["undetermined"] = [arm for arm in by_verdict["undetermined"] if arm not in tested]
-    parts = [f"{', '.join(arms)}: {word}" for word, arms in by_verdict.items() if arms and word != "identical"]
-    if tested:
-        each = ", ".join(f"{arm} (power {100 * power:.0f} %)" for arm, power in tested.items())
-        parts.append(f"{each}: undetermined, no violation found")
-    same = len(by_verdict["identical"])
-    who = f"{same} of {len(verdicts)} arms are" if same else "No arm is shown to be"
-    return f"{who} identical to the baseline. " + "; ".join(parts) + "."
+    counts = [f"{word} ({listed(arms)})" if word == "violation" else f"{len(arms)} {word}"
+              for word, arms in kinds.items() if not damaged_arms(analysis).keys() >= set(arms)]  # fmt: skip
+    return f"Output: {', '.join(counts)}." if counts else ""
 
 
 def notices(run: RunData, analysis: Analysis) -> list[str]:
@@ -271,7 +240,30 @@ def notices(run: RunData, analysis: Analysis) -> list[str]:
     elif run.manifest.status in _UNFINISHED:
         found.append(_UNFINISHED[run.manifest.status].format(run=run.manifest.run))
     found += [f"A cell failed: {cell}" for cell in analysis.failed_cells]
-    return [*found, *run.integrity.findings, *run.damaged]
+    found += [*run.integrity.findings, *run.damaged]
+    for group in filter(lambda group: group.grave, grouped_warnings(analysis)):
+        found += [f"{observed} ({where})" for where, observed in group.observations] + [f"{group.why} {group.todo}"]
+    return found
+
+
+def never_folded(analysis: Analysis) -> set[str]:
+    """The arms of which all must be seen: their output is damaged, or they did not run as the recipe requests."""
+    wrong = {verdict.arm for verdict in analysis.verdicts if verdict.lossless == "violation"}
+    drafted = (wrong | damaged_arms(analysis).keys()) - synthetic_arms(analysis.verdicts)
+    return drafted | {verdict.arm for verdict in analysis.verdicts if verdict.attestation in ("failed", "off")}
+
+
+def faults(analysis: Analysis) -> list[tuple[str, str]]:
+    """Where the answers of a real draft are a violation or degenerate: (arm, class and prompts)."""
+    synthetic = synthetic_arms(analysis.verdicts)
+    classes: tuple[PromptClass, ...] = ("violation", "degenerate")
+    named = [
+        (arm.arm, kind, [f"{row.task}/{row.prompt_idx}" for row in arm.comparisons if row.outcome == kind])
+        for arm in analysis.losslessness
+        for kind in classes
+        if arm.arm not in synthetic
+    ]
+    return [(arm, f"{kind} in {', '.join(prompts)}") for arm, kind, prompts in named if prompts]
 
 
 def _lead(analysis: Analysis) -> str | None:

@@ -1,7 +1,7 @@
 """The table that a run is decided by, for a screen of 80 columns: a row an arm, the baseline and its second cell first.
 
-Of more arms than fit, those are kept that somebody must see: what is recommended, and every violation and failed
-attestation.
+Terminal, page and Markdown begin with it. Of more arms than fit, those are kept that somebody must see: what is
+recommended, and every violation and failed attestation.
 """
 
 from __future__ import annotations
@@ -9,16 +9,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from operator import attrgetter
 from statistics import median
+from typing import Any
 
 from benchctl.analysis.advice import inactive_arms
+from benchctl.analysis.conditions.split import closed_levels, open_levels
 from benchctl.analysis.results import ALL_TASKS, Analysis, Interval, SpeedUp, Verdict
 from benchctl.reports import numbers
 from benchctl.reports.columns import Column, Table, Tone, arm_column, interval, numeric
+from benchctl.reports.conclusion import never_folded
 from benchctl.reports.tables.output import OUTPUT_TONE
 from benchctl.reports.tables.speed import SPEED_TONE
+from benchctl.reports.tables.sweep import summary
+from benchctl.text import listed
 
 MOST_ARMS = 6
 """Arms with a row of their own, unless another number is asked for."""
+CONSISTENT = "consistent: differs only where the model itself is undecided"
 
 
 @dataclass(frozen=True)
@@ -80,6 +86,12 @@ def screen_rows(analysis: Analysis) -> list[ScreenRow]:
     ]
 
 
+def decisive(analysis: Analysis, most: int | None = MOST_ARMS) -> tuple[Table[Any], int]:
+    """Return the first table of a run, and how many arms it leaves out: where requests overlap that of the levels."""
+    levels = closed_levels(analysis) + open_levels(analysis)
+    return (summary(analysis, levels), 0) if levels else first_screen(analysis, most)
+
+
 def first_screen(analysis: Analysis, most: int | None = MOST_ARMS) -> tuple[Table[ScreenRow], int]:
     """Return the table with `most` arms (`None`: all) and those that must be seen, and how many it leaves out."""
     rows = screen_rows(analysis)
@@ -98,9 +110,28 @@ def first_screen(analysis: Analysis, most: int | None = MOST_ARMS) -> tuple[Tabl
                 numeric("Power", "power", _power, optional=True),
             ),
             shown,
+            note=_note(analysis, shown),
         ),
         len(rows) - len(shown),
     )
+
+
+def _note(analysis: Analysis, rows: list[ScreenRow]) -> str:
+    """What words and numbers of these rows mean, as far as they stand there."""
+    found = ["Arm: one setting of speculation; the baseline has none."]
+    again = [row.arm for row in analysis.second_cells if row.task == ALL_TASKS]
+    if again:
+        found.append(f"{listed(again)}: the baseline once more, so its distance from 1.00× is noise.")
+    if any(row.ends for row in rows):
+        found.append("Intervals hold for all arms together.")
+    elif any(row.verdict for row in rows):
+        needed = " (three are needed)" if any(row.pairs for row in analysis.speedups) else ""
+        found.append(f"{numbers.no_interval(analysis)}{needed}.".capitalize())
+    if any(row.power is not None for row in rows):
+        found.append("Power: the chance to find a faulty engine.")
+    if any(row.verdict and row.verdict.lossless.startswith("consistent") for row in rows):
+        found.append(f"{CONSISTENT}.".capitalize())
+    return " ".join(found)
 
 
 def _kept(rows: list[ScreenRow], seen: set[str], most: int) -> list[ScreenRow]:
@@ -116,9 +147,7 @@ def _kept(rows: list[ScreenRow], seen: set[str], most: int) -> list[ScreenRow]:
 def _must_be_seen(analysis: Analysis) -> set[str]:
     groups = analysis.decision.groups if analysis.decision else []
     advised = {row.arm for group in groups for row in (group.overall, *group.tasks) if row.arm}
-    bad = {verdict.arm for verdict in analysis.verdicts
-           if verdict.lossless == "violation" or verdict.attestation == "failed"}  # fmt: skip
-    return advised | bad
+    return advised | never_folded(analysis)
 
 
 def _power(value: float | None) -> str:
@@ -130,7 +159,7 @@ def _speed(row: ScreenRow) -> str:
 
 
 def _output(row: ScreenRow) -> str:
-    """A word: `consistent with the target` is explained below the table."""
+    """A word: `consistent with the target` is explained in the note."""
     return row.verdict.lossless.removesuffix(" with the target") if row.verdict else numbers.ABSENT
 
 

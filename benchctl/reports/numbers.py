@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from benchctl import text
-from benchctl.analysis.results import Analysis, Interval, SpeedUp
+from benchctl.analysis.results import Analysis, Interval
 
 if TYPE_CHECKING:
     from benchctl.analysis.conditions.results import Quantiles
@@ -109,13 +109,6 @@ def size(value: int | None) -> str:
 def interval(value: Interval | None) -> str:
     """A 95 % interval of a ratio (`0.55 to 0.59×`)."""
     return ABSENT if value is None else f"{ratio(value.low).removesuffix('×')} to {ratio(value.high)}"
-
-
-def between_blocks(row: SpeedUp | None) -> str:
-    """From the slowest to the fastest block of an arm (`0.49 to 0.54×`): how far fresh processes differ."""
-    if row is None or row.lowest_block is None or row.highest_block is None:
-        return ABSENT
-    return f"{ratio(row.lowest_block).removesuffix('×')} to {ratio(row.highest_block)}"
 
 
 def no_interval(analysis: Analysis) -> str:

@@ -13,20 +13,19 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup, escape
 
-from benchctl.analysis.advice import inactive_arms
 from benchctl.analysis.conditions.results import Level, Quantiles
-from benchctl.analysis.conditions.split import closed_levels, open_levels
-from benchctl.analysis.results import ALL_TASKS, Analysis, Interval, SpeedUp, Verdict
-from benchctl.reports import numbers
-from benchctl.reports.columns import Cell, Code, Column, Folded, Row, Table, Tone
+from benchctl.analysis.conditions.split import closed_levels, open_levels, parts_of
+from benchctl.analysis.results import ALL_TASKS, Analysis, Interval, SpeedUp
+from benchctl.reports.columns import Cell, Code, Column, Folded, Row, Table
 from benchctl.reports.figures import style
 from benchctl.reports.figures.arms import MOST_POINTS, drawn_positions
-from benchctl.reports.tables.output import OUTPUT_SIGNS, OUTPUT_TONE
-from benchctl.reports.tables.speed import PAYS, SPEED_TONE, conclusions
+from benchctl.reports.figures.draw import addition_to
+from benchctl.reports.tables import acceptance, output, rounds, speed, sweep
 from benchctl.text import visible
 
 if TYPE_CHECKING:
-    from benchctl.reports.figures.draw import Drawing
+    from benchctl.data.store import RunData
+    from benchctl.reports.figures.draw import Drawing, Section
     from benchctl.reports.tables.provenance import Fact
 
 
@@ -159,54 +158,77 @@ def _class(names: str) -> Markup:
 
 
 @dataclass(frozen=True)
-class Card:
-    """An arm at the head of the page: the row of `conclusions`, larger."""
+class Fold:
+    """Evidence below a line that opens it: figures, tables, sentences."""
 
-    verdict: Verdict
-    speed: str
-    """The speed-up, or that the arm is inactive."""
-    pays: str
-    speed_tone: Tone
-    speed_sign: str
-    output_tone: Tone
-    output_sign: str
-    between_blocks: str
-    """Empty where fewer than two blocks can be compared."""
-    drafting: str
-    inactive: bool
+    title: str
+    drawings: Sequence[Drawing]
+    tables: Sequence[Table[Any]]
+    sentences: Sequence[str] = ()
 
 
-def cards(analysis: Analysis) -> list[Card]:
-    """A card an arm, in the order of `conclusions`."""
-    table = conclusions(analysis)
-    spread = next(column for column in table.columns if column.header == "Between blocks")
-    inactive = inactive_arms(analysis)
-    return [_card(verdict, str(spread.text(verdict)), inactive=verdict.arm in inactive) for verdict in table.rows]
+SWEPT: dict[Section, str] = {
+    "axes": "By axis",
+    "context_length": "By context length",
+    "concurrency": "By concurrency",
+    "rate": "By rate",
+    "temperature": "By temperature",
+}
+"""What a run varies, and its heading."""
 
 
-def _card(verdict: Verdict, spread: str, *, inactive: bool) -> Card:
-    return Card(
-        verdict=verdict,
-        speed="inactive" if inactive else numbers.ratio(verdict.speedup),
-        pays="never drafted" if inactive else PAYS[verdict.speed],
-        speed_tone="quiet" if inactive else SPEED_TONE.get(verdict.speed, "open"),
-        speed_sign="–" if inactive else {"faster": "▲", "slower": "▼", "within": "≈"}.get(verdict.speed, "?"),
-        output_tone=OUTPUT_TONE.get(verdict.lossless, "open"),
-        output_sign=OUTPUT_SIGNS.get(verdict.lossless, "?"),
-        between_blocks=spread.removeprefix(numbers.ABSENT),
-        drafting=_drafting(verdict),
-        inactive=inactive,
-    )
+def speed_figure(analysis: Analysis) -> str:
+    """The name of the figure that is not folded below the speed: of what an experiment adds, else of no sweep."""
+    more = addition_to(analysis)
+    return more.figure[1].name if more else "speedup" * (analysis.sweep is None)
 
 
-def _drafting(verdict: Verdict) -> str:
-    if verdict.acceptance is not None:
-        return f"{numbers.percent(verdict.acceptance)} of drafts accepted"
+def folds(run: RunData, analysis: Analysis, drawings: Sequence[Drawing]) -> dict[str, list[Fold]]:
+    """The evidence by the heading that it is below: those of `SWEPT`, `speed`, `output`; nothing that is empty."""
+    named = {drawing.name: drawing for drawing in drawings if drawing.name != speed_figure(analysis)}
+
+    def fold(title: str, figures: str, *tables: Table[Any], sentences: Sequence[str] = ()) -> Fold:
+        """`figures`: their names."""
+        drawn = [named[name] for name in figures.split() if name in named]
+        return Fold(title, drawn, [table for table in tables if table.rows], sentences)
+
+    def by_level(levels: Sequence[Level]) -> list[Fold]:
+        return [fold("In numbers", "", *(make(analysis, levels) for make in (sweep.all_requests, sweep.one_request)))]
+
+    by_axis = [fold("In numbers", "pareto", sweep.by_axis(analysis))]
+    over_axes = analysis.sweep is not None and analysis.sweep.over_axes
+    more = addition_to(analysis)
+    added = fold(more.figure[1].title, more.figure[1].name, *more.tables, sentences=more.statements) if more else None
+    found = {
+        "axes": by_axis if over_axes else [],
+        "context_length": [] if over_axes else by_axis,
+        "concurrency": by_level(closed_levels(analysis)),
+        "rate": by_level(open_levels(analysis)),
+        "temperature": [fold("In numbers", "", sweep.by_temperature(analysis))],
+        "speed": [
+            fold("Speed-up by task", "speedup", speed.speedups(analysis)),
+            fold("Tokens per second by task", "throughput", speed.throughput(analysis)),
+            fold("Acceptance", "acceptance", acceptance.acceptance(analysis), acceptance.by_position(analysis)),
+            fold("Cost of a round", "payoff", speed.costs(analysis)),
+            fold("Where a round's time goes", "rounds", rounds.round_splits(analysis), rounds.forecasts(analysis),
+                 sentences=rounds.round_statements(analysis)),
+            *([added] if added else []),
+            fold("Energy and memory", "", speed.resources(analysis)),
+        ],
+        "output": [
+            fold("Divergences and the target's own noise", "", output.forks(analysis), output.noise_floors(analysis),
+                 sentences=[
+                     f"Decoding token by token, the target alone gives the token of {found.baseline} at "
+                     f"{found.places_alike} of {found.places_decoded} positions."
+                     for found in (part.replays for part in parts_of(run)) if found is not None
+                 ]),
+            fold("Which answers repeat in every block", "", output.consistency(analysis)),
+        ],
+    }  # fmt: skip
     return {
-        "idle": "on, but never drafted",
-        "unverified": "speculation not verified",
-        "failed": "did not run as requested",
-    }.get(verdict.attestation, "acceptance not reported")
+        name: [each for each in below if each.drawings or each.tables or each.sentences]
+        for name, below in found.items()
+    }
 
 
 def scripts() -> list[str]:

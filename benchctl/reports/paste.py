@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from benchctl.reports import conclusion
@@ -24,16 +25,17 @@ def paste(run: RunData, analysis: Analysis) -> str:
     """
     baselines = sum(row.verdict is None for row in screen_rows(analysis))
     table, left_out = first_screen(analysis, max(1, _ROWS - baselines))
-    return "\n".join([concluded(analysis), "", markdown_table(table), "", measured(run, analysis, left_out)])
+    rows = markdown_table(replace(table, note=""))
+    return "\n".join([concluded(analysis), "", rows, "", measured(run, analysis, table.note, left_out)])
 
 
 def concluded(analysis: Analysis) -> str:
     """Return what was concluded, in bold."""
-    return f"**{markdown_text(f'{conclusion.headline(analysis)} {conclusion.outputs(analysis)}')}**"
+    return f"**{markdown_text(f'{conclusion.headline(analysis)} {conclusion.fidelity(analysis)}'.strip())}**"
 
 
-def measured(run: RunData, analysis: Analysis, left_out: int) -> str:
-    """Return models, engine, machine, extent and the run's name, in a line."""
+def measured(run: RunData, analysis: Analysis, note: str, left_out: int = 0) -> str:
+    """Return models, engine, machine, extent and the run's name, and the table's note, in a line."""
     manifest = run.manifest
     facts = [f"{name}: {markdown_text(str(value))}" for name, value in provenance.glance(manifest)] if manifest else []
     blocks = "1 block" if analysis.blocks == 1 else f"{analysis.blocks} blocks"
@@ -42,6 +44,4 @@ def measured(run: RunData, analysis: Analysis, left_out: int) -> str:
     warnings = len(conclusion.grouped_warnings(analysis))
     facts += [f"{warnings} warning{'s' * (warnings > 1)}"] if warnings else []
     version = f"benchctl {manifest.benchctl_version}, " if manifest else ""
-    return (
-        f"{'; '.join(facts)}; {version}run {markdown_code(analysis.run)}. Intervals (95 %) hold for all arms together."
-    )
+    return f"{'; '.join(facts)}; {version}run {markdown_code(analysis.run)}. {markdown_text(note)}"

@@ -7,27 +7,25 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from benchctl.analysis.advice import launch_command
-from benchctl.analysis.conditions.split import closed_levels, open_levels, parts_of
-from benchctl.analysis.results import ALL_TASKS, Analysis
+from benchctl.analysis.results import Analysis
 from benchctl.data.prompt_texts import prompt_texts
 from benchctl.data.store import RunData
 from benchctl.lossless.whole_answers import PromptAnswers, find_whole_answers
 from benchctl.reports import conclusion, numbers, page
 from benchctl.reports.columns import Cell, Code, Folded, Name, Table, lossy_labels
 from benchctl.reports.figures.draw import addition_to
-from benchctl.reports.page import cards
-from benchctl.reports.tables import acceptance, output, provenance, rounds, speed, sweep
+from benchctl.reports.first_screen import decisive
+from benchctl.reports.tables import output, provenance
 from benchctl.text import one_line, visible
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-    from benchctl.data.manifest import Manifest
-    from benchctl.reports.figures.draw import Drawing, Section
+    from benchctl.reports.figures.draw import Drawing
 
 
-MOST_FORKS = 12
-"""Limit of differing answers of an arm in the Markdown report; `analysis.json` has all."""
+MOST_ARMS = 12
+"""Arms on the page whose reasons are not folded together."""
 ANSWER_CHARACTERS = 400_000
 """Limit of the text of prompts and answers on a page."""
 
@@ -40,17 +38,32 @@ def render_html(run: RunData, analysis: Analysis, drawings: Sequence[Drawing]) -
     environment.filters |= {"table": page.html_table, "facts": page.html_facts, "prose": page.prose}
     environment.filters |= {"first_word": _first_word, "probabilities": output.probabilities}
     texts = page.scripts()
-    answers = whole_answers(run, analysis)
+    answers, manifest = whole_answers(run, analysis), run.manifest
     included = _within_budget(answers)
+    methods = {row.interval.method for row in analysis.speedups if row.interval}
+    view, folds = _view(run, analysis, drawings), page.folds(run, analysis, drawings)
+    first = view["first_drawing"]
     return environment.get_template("page.html.j2").render(
-        _view(run, analysis, drawings),
+        view,
+        folds=folds,
+        swept={
+            name: heading for name, heading in page.SWEPT.items() if folds[name] or (name in first and first[name].svg)
+        },
         svgs=page.inline_svgs(drawings),
+        most_arms=MOST_ARMS,
+        overlapping=any(row.overlapping for row in analysis.sweep.levels) if analysis.sweep else False,
+        methods=sorted(methods),
         answers=included,
         answers_left_out=len(answers) - len(included),
+        diverging=sum(bool(answer.diverging) for answer in answers),
+        how=provenance.sections(manifest, analysis, run.integrity) if manifest else {},
+        models=provenance.models(manifest) if manifest else [],
+        cells=provenance.cells(manifest, analysis) if manifest else None,
+        recipe_yaml=provenance.recipe_yaml(manifest) if manifest else "",
+        commands=conclusion.production_commands(analysis.decision.rows) if analysis.decision else [],
         scripts=[Markup(text) for text in texts],  # noqa: S704 - files of this package
         script_hashes=Markup(page.hashes(texts)),  # noqa: S704 - base64
         data=Markup(page.plot_data(analysis)),  # noqa: S704 - JSON without `<`
-        glance=provenance.glance(run.manifest) if run.manifest else [],
     )
 
 
@@ -121,14 +134,13 @@ def _environment(escape: Callable[[str], str], *, autoescape: bool) -> Environme
 
 
 def _view(run: RunData, analysis: Analysis, drawings: Sequence[Drawing]) -> dict[str, Any]:
-    """The values of the templates, by name."""
+    """The values of both templates, by name."""
     manifest = run.manifest
-    differing = {
-        arm.arm: [comparison for comparison in arm.comparisons if comparison.outcome != "identical"]
-        for arm in analysis.losslessness
-    }
-    to_run, decided = conclusion.what_to_run(analysis), conclusion.only_group(analysis)
-    methods = {row.interval.method for row in analysis.speedups if row.interval}
+    to_run, warnings = conclusion.what_to_run(analysis), conclusion.grouped_warnings(analysis)
+    first: dict[str, Drawing] = {}
+    for drawing in drawings:
+        if drawing.varies is not None or drawing.name == page.speed_figure(analysis):
+            first.setdefault(drawing.varies or "speed", drawing)
     return {
         "analysis": analysis,
         "manifest": manifest,
@@ -136,84 +148,22 @@ def _view(run: RunData, analysis: Analysis, drawings: Sequence[Drawing]) -> dict
         "fidelity": conclusion.fidelity(analysis),
         "notices": conclusion.notices(run, analysis),
         "findings": conclusion.findings(analysis),
-        "verdicts": analysis.verdicts,
-        "cards": cards(analysis),
-        "tables": _tables(analysis),
-        "sweep_sections": _sweep_sections(analysis, manifest),
-        "lossy": lossy_labels(analysis),
-        "addition": addition_to(analysis),
-        "round_statements": rounds.round_statements(analysis),
-        "overlapping": any(row.overlapping for row in analysis.sweep.levels) if analysis.sweep else False,
-        "no_interval": numbers.no_interval(analysis),
-        "methods": sorted(methods),
-        "arm_ids": {arm: f"arm-{number}" for number, arm in enumerate(analysis.arms)},
-        "drawings": [drawing for drawing in drawings if drawing.varies is None],
-        "sweep_drawings": [drawing for drawing in drawings if drawing.varies is not None],
-        "differing": [comparison for found in differing.values() for comparison in found[:MOST_FORKS]],
-        "differing_left_out": sum(max(0, len(found) - MOST_FORKS) for found in differing.values()),
-        "replays": [part.replays for part in parts_of(run) if part.replays is not None],
-        "warning_groups": conclusion.grouped_warnings(analysis),
-        "advice_command": decided.overall.command if decided else None,
-        "what_to_run": to_run,
-        "production_commands": conclusion.production_commands(to_run.rows),
-        "experiment": analysis.decision.next if analysis.decision else None,
-        "advice_lines": conclusion.advice_lines(analysis),
+        "first_table": decisive(analysis, None)[0],
         "null_control": conclusion.null_control(analysis),
+        "decided": conclusion.only_group(analysis),
+        "what_to_run": to_run if len(to_run.rows) > 1 and any(row.arm for row in to_run.rows) else None,
+        "additions": {row.arm: row.added for row in reversed(to_run.rows) if row.added},
+        "experiment": analysis.decision.next if analysis.decision else None,
+        "verdicts": analysis.verdicts,
+        "lossy": lossy_labels(analysis),
+        "faults": conclusion.faults(analysis),
+        "never_folded": conclusion.never_folded(analysis),
+        "addition": addition_to(analysis),
+        "first_drawing": first,
+        "drawings": drawings,
+        "warnings": [group for group in warnings if not group.grave],
         "run_warnings": manifest.warnings if manifest else [],
-        "how": provenance.sections(manifest, analysis, run.integrity) if manifest else {},
-        "models": provenance.models(manifest) if manifest else [],
-        "cells": provenance.cells(manifest, analysis) if manifest else None,
-        "recipe_yaml": provenance.recipe_yaml(manifest) if manifest else "",
-    }
-
-
-def _tables(analysis: Analysis) -> dict[str, Any]:
-    """Every table by name; the templates handle those without rows."""
-    tables: dict[str, Any] = {
-        "conclusions": speed.conclusions(analysis),
-        "costs": speed.costs(analysis),
-        "units": rounds.unit_costs(analysis),
-        "round_splits": rounds.round_splits(analysis),
-        "forecasts": rounds.forecasts(analysis),
-        "throughput": speed.throughput(analysis),
-        "resources": speed.resources(analysis),
-        "positions": acceptance.acceptance_by_position(analysis),
-        "positions_conditional": acceptance.acceptance_by_position(analysis, conditional=True),
-        "rounds_by_count": acceptance.rounds(analysis),
-        "losslessness": output.losslessness(analysis),
-        "forks": output.forks(analysis),
-        "noise": output.noise_floors(analysis),
-        "consistency": output.consistency(analysis),
-    }
-    for name, table in (("speedup", speed.speedups(analysis)), ("acceptance", acceptance.acceptance(analysis))):
-        tables |= _by_task(name, table)
-    return tables
-
-
-def _sweep_sections(analysis: Analysis, manifest: Manifest | None) -> list[tuple[Section, str, list[Table[Any]]]]:
-    """What varies, its heading, its tables; only of what was swept."""
-    of_levels = (sweep.all_requests, sweep.one_request)
-    over_axes = analysis.sweep is not None and analysis.sweep.over_axes
-    by_axis: list[Table[Any]] = [sweep.groups(analysis), sweep.by_axis(analysis)]
-    found: list[tuple[Section, str, list[Table[Any]]]] = []
-    if over_axes:
-        found.append(("axes", "By axis", by_axis))
-    if analysis.sweep is not None and "context_length" in analysis.sweep.dimensions:
-        found.append(("context_length", "By context length", [] if over_axes else by_axis))
-    found += [
-        ("concurrency", "By concurrency", [make(analysis, closed_levels(analysis)) for make in of_levels]),
-        ("rate", "By rate", [make(analysis, open_levels(analysis)) for make in of_levels]),
-        ("temperature", "By temperature", [sweep.by_temperature(analysis)]),
-    ]
-    return [section for section in found if not section[2] or section[2][0].rows]
-
-
-def _by_task(name: str, table: Table[Any]) -> dict[str, Table[Any]]:
-    """A table whole, of all tasks together, and task by task."""
-    return {
-        name: table,
-        f"{name}_overall": table.where(lambda row: row.task == ALL_TASKS),
-        f"{name}_by_task": table.where(lambda row: row.task != ALL_TASKS, f"{table.title} by task"),
+        "glance": provenance.glance(manifest) if manifest else [],
     }
 
 

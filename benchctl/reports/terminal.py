@@ -14,17 +14,13 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from benchctl.analysis.conditions.split import closed_levels, open_levels
 from benchctl.analysis.results import Analysis
-from benchctl.reports import conclusion, numbers
+from benchctl.reports import conclusion
 from benchctl.reports.columns import Cell, Column, Folded, Row, Table, Tone
-from benchctl.reports.first_screen import MOST_ARMS, first_screen
-from benchctl.reports.tables.sweep import summary
+from benchctl.reports.first_screen import MOST_ARMS, decisive
 from benchctl.text import one_line
 
 STYLES: dict[Tone, str] = {"": "", "good": "green", "fair": "cyan", "open": "yellow", "bad": "red", "quiet": "dim"}
-_NEVER_FOLDED = {"changed-evidence", "changed-scores", "damaged-records", "baseline-speculates", "preflight-failed"}
-"""Warnings that put the evidence itself in doubt."""
 PIPE_WIDTH = 160
 """Columns where there is no terminal: lines stay whole for grep."""
 MOST_PLACES = 3
@@ -105,16 +101,21 @@ def print_summary(console: Console, analysis: Analysis, run: str, *, verbose: bo
     `run`: its folder, for the command that shows the rest; `verbose`: every arm's sentence and every warning.
     """
     rest = f"benchctl report {shlex.quote(run)} -v"
-    output = conclusion.fidelity(analysis) if verbose or analysis.sweep else conclusion.outputs(analysis)
-    console.print(Text(f"\n{one_line(conclusion.headline(analysis))} {one_line(output)}\n", "bold"))
+    said = f"{conclusion.headline(analysis)} {conclusion.fidelity(analysis)}".strip()
+    console.print(Text(f"\n{one_line(said, 2000)}\n", "bold"))
     for finding in conclusion.findings(analysis):
         console.print(Text(f"- {one_line(finding, 400)}"))
-    levels = closed_levels(analysis) + open_levels(analysis)
-    if levels:
-        print_table(console, summary(analysis, levels))
-        console.print(Text(summary(analysis, levels).note, "dim"))
-    else:
-        _print_arms(console, analysis, rest, verbose=verbose)
+    table, folded = decisive(analysis, None if verbose else MOST_ARMS)
+    if analysis.verdicts:
+        print_table(console, table)
+        if folded:
+            console.print(Text(f"{folded} more: {one_line(rest)}", "dim"), soft_wrap=True)
+        console.print(Text(one_line(table.note, 1000), "dim"))
+    for verdict in analysis.verdicts:
+        if verbose or verdict.attestation in ("failed", "off"):
+            console.print(Text(f"{one_line(verdict.arm)}: {one_line(f'{verdict.sentence} {verdict.why}')}"))
+    if control := conclusion.null_control(analysis):
+        console.print(Text(one_line(control)))
     for cell in analysis.failed_cells:
         console.print(Text(f"Failed: {one_line(cell)}", "red"))
     if analysis.stopping:
@@ -123,35 +124,11 @@ def print_summary(console: Console, analysis: Analysis, run: str, *, verbose: bo
         )
         console.print(Text(one_line(told), "dim"))
     groups = _warnings(analysis)
-    shown = groups if verbose else [group for group in groups if group.id in _NEVER_FOLDED]
+    shown = groups if verbose else [group for group in groups if group.grave]
     _print_warnings(console, shown)
     if count := len(groups) - len(shown):
         said = "1 warning" if count == 1 else f"{count} warnings"
         console.print(Text(f"{said}: {one_line(rest)}", "yellow"), soft_wrap=True)
-
-
-def _print_arms(console: Console, analysis: Analysis, rest: str, *, verbose: bool) -> None:
-    table, folded = first_screen(analysis, None if verbose else MOST_ARMS)
-    if not any(row.verdict for row in table.rows):
-        return
-    print_table(console, table)
-    if folded:
-        console.print(Text(f"{folded} more: {one_line(rest)}", "dim"), soft_wrap=True)
-    if any(row.ends for row in table.rows):
-        power = "; power: of finding a faulty engine" if any(row.power is not None for row in table.rows) else ""
-        console.print(Text(f"Intervals hold for all arms together{power}.", "dim"))
-    if any(row.verdict and row.verdict.lossless.startswith("consistent") for row in table.rows):
-        console.print(Text("consistent: differs only where the target itself is undecided.", "dim"))
-    if not any(row.ends for row in table.rows):
-        timed = any(row.pairs for row in analysis.speedups)
-        needed = " (three are needed)" if timed else ""
-        console.print(Text(f"{numbers.no_interval(analysis)}{needed}.".capitalize(), "dim"))
-    for verdict in (row.verdict for row in table.rows if row.verdict):
-        if verbose or verdict.attestation in ("failed", "off"):
-            console.print(Text(f"{one_line(verdict.arm)}: {one_line(f'{verdict.sentence} {verdict.why}')}"))
-    control = conclusion.null_control(analysis)
-    if control:
-        console.print(Text(one_line(control)))
 
 
 def _print_warnings(console: Console, groups: Sequence[conclusion.WarningGroup]) -> None:

@@ -59,7 +59,7 @@ def write_report(run: RunData, analysis: Analysis, folder: Path, *, figures: boo
         raise StorageError(
             "Another file or folder is where the report belongs.",
             where=str(folder),
-            fix="Move it away, or choose another folder with --out.",
+            fix="Move it away, or choose another folder with --output.",
         )
     try:
         _replace(folder, contents)
@@ -67,7 +67,7 @@ def write_report(run: RunData, analysis: Analysis, folder: Path, *, figures: boo
         raise StorageError(
             f"The report could not be written: {error.strerror or error}.",
             where=str(error.filename or folder),
-            fix="Free some space or choose another folder with --out; nothing was changed.",
+            fix="Free some space or choose another folder with --output; nothing was changed.",
         ) from None
     paths = [folder / name for name in contents]
     return ReportFiles(

@@ -3,17 +3,65 @@
 from __future__ import annotations
 
 import re
+import shlex
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 import benchctl
 from benchctl.cli.app import app
 from benchctl.cli.docs import page_names
+from benchctl.cli.options import MOVED
 from benchctl.errors import UsageError
 
 PACKAGE = Path(benchctl.__file__).parent
+ROOT = PACKAGE.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def commands_in(text: str) -> Iterator[str]:
+    """The commands of a page: lines of code, and code within the text; without brackets, and to where it is cut off."""
+    lines = re.findall(r"^(?:    |\$ )+(benchctl .*)$", text, re.MULTILINE)
+    spans = re.findall(r"(?<!`)`(benchctl [^`]+)`", text)
+    for command in [*(part for line in lines for part in re.split(r" && |  +#| # ", line)), *spans]:
+        if command.startswith("benchctl "):
+            yield re.sub(r"[\[\]]", "", re.split(r" …", " ".join(command.split()))[0])
+
+
+def parse(words: list[str]) -> None:
+    """Parse a command as the program does, without running it."""
+    command = typer.main.get_command(app)
+    context = command.make_context("benchctl", words)
+    while hasattr(command, "resolve_command"):
+        name, command, rest = command.resolve_command(context, [*context._protected_args, *context.args])
+        context = command.make_context(name, rest, parent=context)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_command_of_a_page_exists_and_parses(page: Path) -> None:
+    for command in commands_in(page.read_text("utf-8")):
+        if "--install-completion" in command:  # acts while it is parsed
+            continue
+        words = ["1" if word == "N" else word for word in shlex.split(command)[1:]]
+        assert words[0] not in MOVED, command
+        try:
+            parse(words)
+        except Exception as error:
+            known = ("MissingParameter", "NoArgsIsHelpError", "Exit")  # a command is named without its arguments
+            assert type(error).__name__ in known, f"{command}: {error}"
+
+
+def test_no_message_names_an_older_word() -> None:
+    files = [
+        file
+        for ending in ("py", "j2", "yaml")
+        for file in [*PACKAGE.rglob(f"*.{ending}"), *(ROOT / "recipes").glob("*")]
+    ]
+    old = re.compile(rf"benchctl ({'|'.join(MOVED)})\b")
+    assert [file for file in files if old.search(file.read_text("utf-8"))] == []
 
 
 def test_every_page_that_a_message_names_exists() -> None:

@@ -1,4 +1,4 @@
-"""`benchctl doctor`: what it says, and that only failures make it fail."""
+"""`benchctl engines doctor`: what it says, and that only failures make it fail."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`benchctl inspect` and `benchctl quantize` as a user meets them."""
+"""`benchctl models inspect` and `quantize` as a user meets them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("empty_folder")
 
 
 def test_inspect_shows_what_decides_how_a_model_runs() -> None:
-    lines = answer(app, "inspect", "bundled:tiny-hybrid").splitlines()
+    lines = answer(app, "models", "inspect", "bundled:tiny-hybrid").splitlines()
     told = {line[:15].strip(): line[15:].strip() for line in lines[1:]}
     assert told["model"] == "tiny-hybrid (falcon-h1)"
     assert told["recurrent state"].startswith("0.52 MiB per sequence (0.02 MiB convolution, 0.50 MiB state; 4 layers")
@@ -29,24 +29,24 @@ def test_inspect_shows_what_decides_how_a_model_runs() -> None:
 
 
 def test_inspect_lists_every_tensor_when_asked() -> None:
-    assert "blk.3.ssm_out.weight" in answer(app, "inspect", "bundled:tiny-hybrid", "--tensors")
+    assert "blk.3.ssm_out.weight" in answer(app, "models", "inspect", "bundled:tiny-hybrid", "--tensors")
 
 
 def test_inspect_as_json() -> None:
-    found = json.loads(answer(app, "inspect", "bundled:tiny-hybrid", "--json"))
+    found = json.loads(answer(app, "models", "inspect", "bundled:tiny-hybrid", "--json"))
     assert (found["architecture"], found["memory"], found["vocab_size"]) == ("falcon-h1", "hybrid", 4096)
 
 
 def test_a_file_that_is_no_model_is_one_message(empty_folder: Path) -> None:
     (empty_folder / "m.gguf").write_bytes(b"\x1b[31mno model")
-    result = call(app, "inspect", "m.gguf")
+    result = call(app, "models", "inspect", "m.gguf")
     assert isinstance(result.exception, UsageError)
     assert "this is no GGUF file" in str(result.exception)
 
 
 @pytest.mark.engine
 def test_quantize_then_see_what_differs(llama_server: Path, empty_folder: Path) -> None:
-    words = ["quantize", "bundled:tiny-hybrid-draft", "-t", "q8_0", "--tensor", "ssm_out=bf16"]
+    words = ["models", "quantize", "bundled:tiny-hybrid-draft", "-t", "q8_0", "--tensor", "ssm_out=bf16"]
     words += ["--engine-binary", str(llama_server)]
     told = answer(app, *words)
     assert told.splitlines()[0] == "tiny-hybrid-draft-q8_0.gguf"
@@ -58,11 +58,13 @@ def test_quantize_then_see_what_differs(llama_server: Path, empty_folder: Path) 
     document = json.loads(answer(app, *words, "--force", "--json", "-o", "other.gguf"))
     assert document["file_type"] == "q8_0"
 
-    shown = answer(app, "inspect", "bundled:tiny-hybrid-draft", "--diff", "other.gguf")
+    shown = answer(app, "models", "inspect", "bundled:tiny-hybrid-draft", "--diff", "other.gguf")
     assert "The vocabularies and special tokens are the same." in shown
     assert "ssm_in (2 tensors)" in shown
     assert "ssm_out" not in shown
-    changes = json.loads(answer(app, "inspect", "bundled:tiny-hybrid-draft", "--diff", "other.gguf", "--json"))
+    changes = json.loads(
+        answer(app, "models", "inspect", "bundled:tiny-hybrid-draft", "--diff", "other.gguf", "--json")
+    )
     assert changes["same_vocabulary"]
     assert {change["name"] for change in changes["metadata"]} == {"general.file_type"}
 
@@ -84,7 +86,15 @@ def test_quantize_then_see_what_differs(llama_server: Path, empty_folder: Path) 
 @pytest.mark.engine
 def test_what_cannot_be_meant_is_refused(words: list[str], message: str, llama_server: Path) -> None:
     result = call(
-        app, "quantize", "bundled:tiny-hybrid-draft", "-t", "q8_0", "--engine-binary", str(llama_server), *words
+        app,
+        "models",
+        "quantize",
+        "bundled:tiny-hybrid-draft",
+        "-t",
+        "q8_0",
+        "--engine-binary",
+        str(llama_server),
+        *words,
     )
     assert isinstance(result.exception, UsageError)
     assert message in str(result.exception)

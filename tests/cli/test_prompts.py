@@ -1,4 +1,4 @@
-"""`benchctl prompts` as a user meets it."""
+"""`benchctl models prompts` as a user meets it."""
 
 from __future__ import annotations
 

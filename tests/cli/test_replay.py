@@ -253,8 +253,8 @@ def test_a_report_launches_nothing_and_shows_every_fork(forge: Forge, tmp_path: 
     stamp = (run / REPLAYS).stat().st_mtime_ns
     result = call(app, "report", str(run), "--out", str(tmp_path / "reports"), "--no-figures")
     assert result.exit_code == 0, result.output
-    (markdown,) = (tmp_path / "reports").glob("*/*/report.md")
-    text = markdown.read_text("utf-8")
+    (page,) = (tmp_path / "reports").glob("*/*/index.html")
+    text = page.read_text("utf-8")
     assert "Every first divergence, scored on the target alone" in text
     assert "violation" in text and "Null control" in text
     assert (run / REPLAYS).stat().st_mtime_ns == stamp

@@ -33,7 +33,7 @@ OPTIONS = {
     "--depth",
     "--models-dir",
     "--engine-binary",
-    "--out",
+    "--output",
     "--on",
 }
 

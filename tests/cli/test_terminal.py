@@ -87,6 +87,27 @@ def test_a_new_recipe_asks(tmp_path: Path) -> None:
     assert [arm.name for arm in recipe.arms] == ["baseline", "draft_simple_d3", "draft_simple_d5"]
 
 
+def test_a_new_recipe_asks_again_for_what_does_not_fit(tmp_path: Path) -> None:
+    answers = {
+        "Target model": "http://somewhere/t",
+        "models.target.source": "t.gguf",
+        "Draft model": "none",
+        "Engine": "lama",
+        "no engine 'lama'": "",
+        "Speculation types": "draft-simple",
+        "needs a draft model": "ngram-mod",
+        "Prompts": "nothing.txt",
+        "no prompts file": "default",
+        "Name of the recipe": "taken",
+        "exists already": "free",
+    }
+    (tmp_path / "taken.yaml").write_text("")
+    status, seen, _ = at_a_terminal(tmp_path, "recipes", "new", answers=answers)
+    assert status == 0, seen
+    recipe = load_recipe(tmp_path / "free.yaml")
+    assert (recipe.models.target.source, [arm.name for arm in recipe.arms]) == ("t.gguf", ["baseline", "ngram_mod"])
+
+
 MANY = """\
 name: many
 engine: {kind: llama.cpp, device: cpu, context: 1024}

@@ -62,8 +62,8 @@ def test_llama_server(tmp_path: Path, llama_server: Path, monkeypatch: pytest.Mo
     assert manifest.idle is not None
     assert bool(manifest.idle.watts) or bool(manifest.idle.untold), "told, or why not"
     answer(app, "report", str(run), "--out", "out")
-    report = next((tmp_path / "out").rglob("report.md")).read_text()
-    table = report.split("### Table: energy and memory")[1].split("###")[0]
+    report = next((tmp_path / "out").rglob("index.html")).read_text()
+    table = report.split("<caption>Energy and memory")[1].split("</details>")[0]
     assert "672" in table or "KiB" in table
     assert "MiB" in table
     assert "Energy is not reported" in table or "J/token" in table

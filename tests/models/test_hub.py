@@ -73,7 +73,7 @@ def test_all_shards_are_downloaded(hub: ThreadingHTTPServer) -> None:
             "org/plain",
             None,
             "hf:org/plain: the repository has safetensors and no GGUF file\n"
-            "Make it one first: benchctl quantize hf:org/plain --type bf16 (or another type).",
+            "Make it one first: benchctl models quantize hf:org/plain --type bf16 (or another type).",
         ),
         ("org/nothing", None, "hf:org/nothing: the repository has no GGUF file\nName another repository."),
         (

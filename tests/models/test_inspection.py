@@ -1,4 +1,4 @@
-"""What `benchctl inspect` tells, held against the engine's own log and gguf-py."""
+"""What `benchctl models inspect` tells, held against the engine's own log and gguf-py."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ HEADERS = {  # of a table that has an arm in every row: what the column is, by i
     "tokens per step": "tokens_per_step", "mean of requests": "rate_by_request", "mean of tasks": "rate_by_task",
     "α measured": "alpha", "break-even α": "break_even_alpha", "overhead of a round": "overhead",
     "speed-up predicted": "predicted", "cost of a round": "cost", "round": "seconds",
-    "tok/s": "throughput", "tok/s alone": "throughput",
+    "tok/s": "throughput",
     "decode, median (tok/s)": "median_rate", "median tok/s": "median_rate",
     "prefill, median (tok/s)": "prompt_tok_per_sec_median",
     "ttft, median": "ttft_median_s", "records": "records", "depth k": "depth",
@@ -148,8 +148,6 @@ class Report:
         for table in [*self.shown, *self.csv]:
             for row in table.dicts():
                 arm = self.arm_of(row)
-                if "fastest" in row:
-                    yield from self._best_of_group(table, row)
                 if arm is None:
                     continue
                 task = row.get("task", ALL)
@@ -166,27 +164,13 @@ class Report:
                     if not shows(text, value):
                         yield f"{table.where}, {arm}, {task}, {header!r}: {text}, its own {name} is {value}"
 
-    def _best_of_group(self, table: Shown, row: dict[str, str]) -> Iterator[str]:
-        baseline, fastest = row["baseline"], row["fastest"]
-        group = [arm for arm in self.reading.speculating if self.reading.arms[arm].baseline == baseline]
-        where = f"{table.where}, {baseline}"
-        throughput = self.value("throughput", baseline, ALL)
-        if throughput is not ... and not agrees(row["tok/s alone"], throughput):
-            yield f"{where}: {row['tok/s alone']} tok/s, its own is {throughput}"
-        if not agrees(row["arms"], len(group)):
-            yield f"{where}: {row['arms']} arms, by its conditions {group}"
-        if fastest in self.reading.arms:
-            own = self._headline(fastest)
-            if fastest not in group or not shows(row["speed-up"], own):
-                yield f"{where}: fastest {fastest} {row['speed-up']}, its own is {own}"
-
     def _quantity(self, table: Shown, header: str, row: dict[str, str]) -> str | None:
         if table.where.startswith(OTHER_FILES):
             return None
         if "redicted and measured" in table.where:  # a forecast's tokens and speed-up are not the arm's own
             return {"measured": "pooled"}.get(header)
         text = row[header]
-        if header == "speed-up" and table.where.endswith("Conclusions"):
+        if header == "speed-up" and "median tok/s" in row:
             return "headline"
         if header == "accepted":  # a share in one table, a count in another
             return "rate" if "%" in text else "accepted"
@@ -252,7 +236,6 @@ class Report:
                         yield f"index.html, {prompt.names[0]}: {arm} 'identical to {found[1]}', its baseline is {own}"
                     if beside and not beside & texts:
                         yield f"index.html, {prompt.names[0]}: {arm} is called identical to a text that it is not"
-        yield from self._in_markdown()
 
     @property
     def texts(self) -> dict[str, str]:
@@ -263,21 +246,6 @@ class Report:
     def baselines(self) -> set[str]:
         """The baselines of the run."""
         return {arm.baseline for arm in self.reading.arms.values()}
-
-    def _in_markdown(self) -> Iterator[str]:
-        sections = re.split(r"^### ", self.markdown, flags=re.MULTILINE)[1:]
-        for section in sections:
-            found = re.match(r"`?(\S+?)`?, (\S+)/(\d+): ", section)
-            if not found or found[1] not in self.reading.arms:
-                continue
-            arm, place = found[1], (found[2], int(found[3]))
-            own = self.reading.arms[arm].baseline
-            for name, text in re.findall(r"`(\S+)` continues.*?```text\n(.*?)\n```", section, re.DOTALL):
-                if name not in (arm, own):
-                    yield f"report.md, {arm}, {place}: shows {name}, its own baseline is {own}"
-                texts = self.reading.texts(name, *place) if name in self.reading.arms else []
-                if not any(_normal(text) in _normal(given) for given in texts):
-                    yield f"report.md, {arm}, {place}: the text shown for {name} is not its answer"
 
     def _probabilities(self, arm: str, place: tuple[str, int], tables: list[Shown], where: str) -> Iterator[str]:
         fork = self._fork(arm, *place)

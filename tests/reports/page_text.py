@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from html.parser import HTMLParser
 
+from tests.oracle.pages import Page
+
 VOID = frozenset({"meta", "br", "link", "img", "hr", "input"})
 
 
 class PageText(HTMLParser):
-    """`elements` are (tag, attributes) in order, `text` is what a reader sees; malformed nesting raises ValueError."""
+    """`elements` are (tag, attributes) in order, `text` is what a reader sees, `unfolded` without opening it.
+
+    Malformed nesting raises ValueError.
+    """
 
     def __init__(self, page: str) -> None:
         super().__init__(convert_charrefs=True)
         self.elements: list[tuple[str, dict[str, str]]] = []
         self.text = ""
+        self.unfolded = ""
         self._scripts: list[tuple[dict[str, str], str]] = []
         self._open: list[str] = []
         self.feed(page)
@@ -44,6 +50,8 @@ class PageText(HTMLParser):
             self._scripts.append((attributes, text + data))
         if self._open and self._open[-1] not in {"style", "title", "script"}:
             self.text += data
+            if self._open.count("details") == self._open.count("summary"):
+                self.unfolded += data
 
     def scripts(self) -> list[tuple[dict[str, str], str]]:
         """The attributes and the text of every script element."""
@@ -52,3 +60,8 @@ class PageText(HTMLParser):
     def all(self, tag: str) -> list[dict[str, str]]:
         """The attributes of every element called `tag`."""
         return [attributes for name, attributes in self.elements if name == tag]
+
+
+def page_tables(page: str) -> dict[str, list[list[str]]]:
+    """Caption to the rows of every table of a page."""
+    return {table.where.partition(", ")[2]: table.rows for table in Page(page).tables}

@@ -12,7 +12,7 @@ from rich.console import Console
 from benchctl.analysis.advice import added_options, inactive_arms, launch_command, resolution
 from benchctl.analysis.results import Analysis, GroupDecision, Interval
 from benchctl.data.store import RunData
-from benchctl.reports.conclusion import advice_lines, grouped_warnings, headline, null_control
+from benchctl.reports.conclusion import grouped_warnings, headline, null_control
 from benchctl.reports.render import render_html, render_markdown
 from benchctl.reports.terminal import print_decision
 from tests.reports.handmade import build_analysis, build_manifest, decided
@@ -31,9 +31,6 @@ def test_the_fastest_arm_and_its_own_command() -> None:
     assert group.overall.arm == "ngram_simple"
     assert group.sentence.startswith("Run with ngram_simple (ngram-simple)")
     assert shlex.split(group.overall.command or "")[-4:] == ["--port", "8080", "-np", "1"]
-    first, second = advice_lines(analysis)
-    assert first.startswith("Fastest: ngram_simple, 1.12× (95 % interval ")
-    assert second == group.sentence
     others = Interval(low=0.98, high=1.25, method="")
     verdicts = [
         one.model_copy(update={"like_these": others}) if one.arm == "ngram_simple" else one for one in analysis.verdicts
@@ -96,16 +93,21 @@ def test_the_headline_says_what_is_known() -> None:
     assert headline(every) == "Speculative decoding does not pay here: the one arm is slower, 0.57×."
 
 
-def test_a_report_ends_with_what_to_run_per_task(run_data: RunData, analysis: Analysis) -> None:
-    text = render_markdown(run_data, analysis, [])
-    end = text[text.index("## What to run on this machine") :]
-    assert text.index("### To reproduce") < text.index("## What to run on this machine")
-    for task in analysis.tasks:
-        assert f"| {task.replace('_', chr(92) + '_')} |" in end or f"| {task} |" in end
-    assert "**Most likely to change this:**" in end
-    assert "--port 8080" in end
-    page = render_html(run_data, analysis, [])
-    assert page.index("<h2>How it was measured</h2>") < page.index("<h2>What to run on this machine</h2>")
+def test_what_to_do_stands_on_the_first_screen(run_data: RunData, analysis: Analysis) -> None:
+    assert analysis.decision is not None
+    (group,) = analysis.decision.groups
+    added = "--spec-type ngram-simple"
+    rows = group.overall.model_copy(update={"added": added})
+    told = analysis.model_copy(
+        update={"decision": analysis.decision.model_copy(
+            update={"groups": [group.model_copy(update={"overall": rows})]})}
+    )  # fmt: skip
+    page, text = render_html(run_data, told, []), render_markdown(run_data, told, [])
+    for shown, end in ((page, '<section id="arms">'), (text, "## Why")):
+        first = shown.partition(end)[0]
+        assert "Add to your command" in first and added in first
+    assert all(f'<th scope="row">{task}</th>' in page for task in analysis.tasks)
+    assert "--port 8080" in page
 
 
 def test_the_terminal_ends_with_it_too(run_data: RunData, analysis: Analysis) -> None:

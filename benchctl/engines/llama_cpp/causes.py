@@ -22,7 +22,7 @@ _HOW_IT_ENDED = (
     Cause(
         r"^signal SIG(SEGV|BUS|FPE)$",
         "llama-server crashed.",
-        "Run `benchctl doctor`: it tries this llama-server with small quantized models.",
+        "Run `benchctl engines doctor`: it tries this llama-server with small quantized models.",
     ),
 )
 """From `describe_exit`: the last line that `launch_cause` gets."""

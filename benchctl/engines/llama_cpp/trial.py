@@ -271,7 +271,7 @@ def try_quantized(binary: Path, on_case: Callable[[str], None] | None = None) ->
 
 
 def check_quantized(binary: Path) -> Check:
-    """Try `binary` now, for `benchctl doctor`."""
+    """Try `binary` now, for `benchctl engines doctor`."""
     name, why = "engine.llama.cpp.quantized", "Most models that people serve are quantized."
     try:
         trial = Trial.of(try_quantized(binary))
@@ -281,7 +281,7 @@ def check_quantized(binary: Path) -> Check:
         summary = f"It crashes with {len(trial.crashed)} of {len(_cases())} small models: {' '.join(trial.crashed)}"
         return Check(name, "fail", summary, why, BROKEN_BUILD)
     if trial.unclear:
-        todo = "Run `benchctl doctor` again when the machine is less busy."
+        todo = "Run `benchctl engines doctor` again when the machine is less busy."
         return Check(name, "warn", f"Not all small models gave an answer: {' '.join(trial.unclear)}", why, todo)
     return Check(name, "ok", f"It answers with {', '.join(QUANTIZATIONS)}, alone and with a draft.", why)
 

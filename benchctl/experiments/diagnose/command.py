@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from benchctl.cli import options
 from benchctl.cli.json_output import print_json
-from benchctl.cli.options import JsonForTables, Quiet
 
 if TYPE_CHECKING:
     from benchctl.experiments.diagnose.judge import DraftDiagnosis
@@ -18,37 +18,34 @@ if TYPE_CHECKING:
 
 
 def diagnose(
-    recipe: Annotated[str, typer.Argument(help="A recipe file, or the name of a shipped one (benchctl recipes list).")],
-    prompts: Annotated[int, typer.Option(min=1, help="How many prompts, taken from the tasks in turn.")] = 24,
-    tokens: Annotated[int, typer.Option(min=10, help="Longest answer, in tokens.")] = 64,
+    subject: options.Words = None,
+    count: options.Count = 24,
+    tokens: Annotated[int, typer.Option(min=10, metavar="N", help="Longest answer, in tokens.")] = 64,
     stride: Annotated[
-        int, typer.Option(min=1, help="A draft that is a part of the target starts at every STRIDE-th token.")
+        int, typer.Option(min=1, metavar="N", help="Parts of the target draft from every Nth token.")
     ] = 4,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Where results are saved.")] = Path("results"),
-    engine_binary: Annotated[
-        str | None, typer.Option(metavar="PATH", help="The engine's binary, instead of the recipe's.")
-    ] = None,
-    models_dir: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Look for model files here first.", file_okay=False)
-    ] = None,
+    target: options.Target = None,
+    draft: options.Draft = None,
+    kind: options.Kind = None,
+    types: options.Types = None,
+    depth: options.Depth = None,
+    prompts: options.Prompts = None,
+    settings: options.Settings = None,
+    out: options.Out = Path("results"),
     offline: Annotated[
-        bool, typer.Option("--offline", help="RECIPE is the folder of a diagnosis: assess it again without an engine.")
+        bool, typer.Option("--offline", help="Judge a diagnosis (its folder) again; start no engine.")
     ] = False,
-    trust_recipe: Annotated[
-        bool, typer.Option("--trust-recipe", help="Accept a recipe that opens the machine; see `run`.")
-    ] = False,
-    quiet: Quiet = False,
-    as_json: JsonForTables = False,
+    engine_binary: options.EngineBinary = None,
+    models_dir: options.ModelsDir = None,
+    trust_recipe: options.TrustRecipe = False,
+    quiet: options.Quiet = False,
+    as_json: options.JsonForTables = False,
 ) -> None:
-    """Estimate the acceptance and speed-up of every draft of a recipe from its token probabilities.
+    """What is a draft worth? From its token probabilities.
 
-    The target answers some prompts, greedily and at temperature 0.6. Then draft and target score these answers, token
-    by token. The result: the divergence of their distributions; the probability that one draft token is accepted, and
-    that 2, 4 or 8 in a row are, with 95 % intervals over prompts; for a part of the target, the perplexity without it;
-    the cost of a draft step; and the predicted speed-up. Depths in the recipe do not matter. All scores are saved in
-    diagnosis.json.
-
-    Exits with 0 whatever is found, with 3 where no draft could be scored.
+    The target answers prompts, greedily and at temperature 0.6; draft and target score the answers token by token.
+    Told are the acceptance of one draft token and of 2, 4 or 8 in a row, the cost of a draft step, and the predicted
+    speed-up; depths do not matter. Scores are saved in diagnosis.json. Exits with 3 where no draft could be scored.
     """
     import sys
 
@@ -61,34 +58,32 @@ def diagnose(
     from benchctl.experiments.diagnose.stored import read_diagnosis
     from benchctl.measure.display import Display
     from benchctl.measure.prepare import prepare
+    from benchctl.measure.requested import named
     from benchctl.measure.run import signals_interrupt
-    from benchctl.permissions import settle
-    from benchctl.recipes.load import find_recipe, load_recipe
 
     if offline:
-        folder = Path(recipe)
+        folder = Path((subject or [""])[0])
         try:
             found = read_diagnosis(folder)
         except (FileNotFoundError, NotADirectoryError):
             raise UsageError(
-                "There is no diagnosis here.", where=recipe, fix="Name the folder that holds diagnosis.json."
+                "There is no diagnosis here.", where=str(folder), fix="Name the folder that holds diagnosis.json."
             ) from None
     else:
-        file = find_recipe(recipe)
-        loaded = load_recipe(file)
+        standing = named(subject, out, target, draft, kind, types, depth, prompts, settings, trust=trust_recipe)
         display = Display(Console(stderr=True, highlight=False, quiet=quiet or as_json))
         display.start()
         try:
             with signals_interrupt():
                 prepared = prepare(
-                    loaded,
-                    recipe_folder=file.parent,
+                    standing.recipe,
+                    recipe_folder=standing.folder,
                     binary=engine_binary,
                     models_dir=models_dir,
                     notice=display.note,
-                    trusted=settle(loaded, file.parent, file, trusted=trust_recipe),
+                    trusted=standing.trusted,
                 )
-            plan = DiagnosisPlan(prompts=prompts, tokens=tokens, stride=stride)
+            plan = DiagnosisPlan(prompts=count, tokens=tokens, stride=stride)
             folder, found = run_diagnosis(prepared, plan, out, ["benchctl", *sys.argv[1:]], _progress(display))
         finally:
             display.stop()

@@ -9,8 +9,8 @@ _HERE = "benchctl.experiments.explain"
 EXPERIMENT = Experiment(
     commands={
         "explain": f"{_HERE}.command:explain",
-        "breakeven": f"{_HERE}.breakeven:breakeven",
-        "predict": f"{_HERE}.predict:predict",
+        "explain --measure": f"{_HERE}.breakeven:breakeven",
+        "explain --predict": f"{_HERE}.predict:predict",
     },
     breakeven=f"{_HERE}.curve:of_run",
     section=f"{_HERE}.section:addition",

@@ -1,4 +1,4 @@
-"""`benchctl breakeven`: the acceptance that each draft depth needs on this machine."""
+"""`benchctl explain --measure`: the acceptance that each draft depth needs on this machine."""
 
 from __future__ import annotations
 
@@ -7,85 +7,82 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from benchctl.cli import options
 from benchctl.cli.json_output import print_json
-from benchctl.cli.options import Blocks, EngineBinary, Limit, ModelsDir, Quiet, Settings, TrustRecipe
 from benchctl.errors import StorageError, UsageError
-from benchctl.experiments.explain.predict import read_depths
 
 if TYPE_CHECKING:
     from benchctl.analysis.results import Analysis
     from benchctl.data.store import RunData
     from benchctl.experiments.explain.curve import BreakEven, Reference
+    from benchctl.measure.run import Standing
 
 REFERENCE_COLUMNS = ("model", "mode", "depth", "acceptance_length")
 _MOST_REFERENCES = 10_000
 
 
 def breakeven(
-    what: Annotated[
-        str,
-        typer.Argument(metavar="RECIPE|RUN", help="A recipe to measure, or an earlier run of this command to print."),
-    ],
-    depth: Annotated[
-        str | None,
-        typer.Option(metavar="K1,K2", help="Draft depths: 2,4,8 or 1:8.", show_default="those of the recipe's arms"),
-    ] = None,
+    subject: options.Words = None,
+    depth: options.Depth = None,
     acceptance: Annotated[
-        str, typer.Option(metavar="A1,A2", help="Acceptance probabilities of one draft token, 0 to 1.")
+        str, typer.Option(metavar="A1,A2", help="Acceptance of one draft token, 0 to 1.")
     ] = "0,0.5,0.8,1",
     reference: Annotated[
         Path | None,
-        typer.Option(metavar="CSV", help="Acceptance lengths to show as points: model,mode,depth,acceptance_length."),
+        typer.Option(metavar="CSV", help="Acceptance lengths to show as points."),
     ] = None,
-    write_reference: Annotated[
-        Path | None, typer.Option(metavar="CSV", help="Write the real drafts' acceptance lengths here, in that form.")
-    ] = None,
-    blocks: Blocks = None,
-    limit: Limit = None,
-    settings: Settings = None,
-    out: Annotated[
-        Path, typer.Option("--out", metavar="DIR", help="Where results/ and reports/ are written, and runs are found.")
-    ] = Path(),
-    engine_binary: EngineBinary = None,
-    models_dir: ModelsDir = None,
-    trust_recipe: TrustRecipe = False,
-    quiet: Quiet = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document at the end.")] = False,
+    write_reference: Annotated[Path | None, typer.Option(metavar="CSV", help="Write the real drafts' there.")] = None,
+    blocks: options.Blocks = None,
+    limit: options.Limit = None,
+    settings: options.Settings = None,
+    target: options.Target = None,
+    draft: options.Draft = None,
+    kind: options.Kind = None,
+    types: options.Types = None,
+    prompts: options.Prompts = None,
+    out: options.Out = Path(),
+    engine_binary: options.EngineBinary = None,
+    models_dir: options.ModelsDir = None,
+    trust_recipe: options.TrustRecipe = False,
+    quiet: options.Quiet = False,
+    as_json: options.JsonAtEnd = False,
 ) -> None:
-    """Measure the speed-up on this engine, model pair and machine as a function of acceptance and draft depth.
+    """Measure the acceptance that each depth needs here; starts engines.
 
-    Beside the recipe's own arms, synthetic arms are measured: the engine accepts their draft tokens at random with a
-    given probability (llama-server, vLLM). Their text is not a model's output and is marked so everywhere. The real
-    drafts are points on the curve; where it crosses 1, a depth breaks even.
+    Beside a recipe's own arms, synthetic ones are measured: the engine accepts their draft tokens at random with a
+    given probability (llama-server, vLLM). Their text is not a model's output and is marked so everywhere. Where the
+    curve crosses 1, a depth breaks even. Of a run of this command it is printed again, without an engine.
     """
     from benchctl.data.store import MANIFEST, open_run, resolve_run
+    from benchctl.measure.requested import named
     from benchctl.recipes.speculation import MAX_DEPTH
 
     results, reports = out / "results", out / "reports"
     levels = _numbers(acceptance, "--acceptance")
-    depths = [] if depth is None else read_depths(depth, MAX_DEPTH)
+    depths = [] if depth is None else options.read_depths(depth, MAX_DEPTH)
     references = [] if reference is None else read_references(reference)
-    if (Path(what) / MANIFEST).is_file() or (results / what).is_dir():
-        folder = resolve_run(what, results)
+    words = subject or []
+    if len(words) == 1 and ((Path(words[0]) / MANIFEST).is_file() or (results / words[0]).is_dir()):
+        folder = resolve_run(words[0], results)
     else:
-        folder = _measure(what, depths, levels, blocks, limit, settings or [], results, engine_binary, models_dir,
-                          trusted=trust_recipe, quiet=quiet or as_json)  # fmt: skip
+        made = depth if target or len(words) > 1 else None
+        standing = named(
+            words, results, target, draft, kind, types, made, prompts, settings, trust=trust_recipe, limit=limit
+        )
+        folder = _measure(standing, depths, levels, blocks, results, engine_binary, models_dir, quiet=quiet or as_json)
     run = open_run(folder)
     _show(run, references, write_reference, reports, as_json=as_json, quiet=quiet)
 
 
 def _measure(
-    recipe: str,
+    standing: Standing,
     depths: list[int],
     levels: list[float],
     blocks: str | None,
-    limit: int | None,
-    settings: list[str],
     results: Path,
     binary: str | None,
     models_dir: Path | None,
     *,
-    trusted: bool,
     quiet: bool,
 ) -> Path:
     import sys
@@ -97,33 +94,26 @@ def _measure(
     from benchctl.measure.prepare import prepare, probed_engine
     from benchctl.measure.progress import progress_for
     from benchctl.measure.run import signals_interrupt, start_run
-    from benchctl.permissions import settle
-    from benchctl.recipes.from_options import parse_settings, prompt_settings
-    from benchctl.recipes.load import find_recipe, load_recipe
 
-    file = find_recipe(recipe)
-    overrides = parse_settings(settings) | prompt_settings(None, limit)
-    loaded = load_recipe(file, overrides=overrides)
-    trusted = settle(loaded, file.parent, file, typed=overrides, trusted=trusted)
-    extended = with_synthetic_arms(loaded, depths, levels)
+    extended = with_synthetic_arms(standing.recipe, depths, levels)
     if blocks:
         extended = with_blocks(extended, blocks)
     progress = progress_for(Console(stderr=True), quiet=quiet)
     with signals_interrupt():
-        _, found, _ = probed_engine(loaded, file.parent, binary, trusted=trusted)
+        _, found, _ = probed_engine(standing.recipe, standing.folder, binary, trusted=standing.trusted)
         if found.details.get("has_synthetic") is False:
             raise UsageError(
                 f"This {found.kind} has no synthetic acceptance, so the curve cannot be measured.",
                 where=str(found.binary),
-                fix="Use a newer build; or predict it from numbers: benchctl predict --alpha 0.8 --cost 0.1",
+                fix="Use a newer build; or predict it from numbers: benchctl explain --predict --alpha 0.8 --cost 0.1",
             )
         prepared = prepare(
             extended,
-            recipe_folder=file.parent,
+            recipe_folder=standing.folder,
             binary=binary,
             models_dir=models_dir,
             notice=progress.note,
-            trusted=trusted,
+            trusted=standing.trusted,
         )
     return start_run(prepared, results, progress, ["benchctl", *sys.argv[1:]])
 
@@ -141,7 +131,7 @@ def _show(
         raise UsageError(
             "This run has no synthetic arms.",
             where=str(run.folder),
-            fix="Measure it from a recipe: benchctl breakeven recipe.yaml",
+            fix="Measure it from a recipe: benchctl explain --measure recipe.yaml",
         )
     analysis = analysis.model_copy(update={"breakeven": found.model_dump()})
     if write_to is not None:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from benchctl.cli import complete, options
 from benchctl.cli.json_output import print_json
-from benchctl.cli.options import JsonForTables, Quiet, Results
 
 if TYPE_CHECKING:
     from benchctl.analysis.results import Analysis
@@ -18,32 +18,29 @@ if TYPE_CHECKING:
 def explain(
     run: Annotated[
         str | None,
-        typer.Argument(help="A run folder, a recipe's name, or a run's id.", show_default="the latest run"),
+        typer.Argument(
+            metavar="RUN",
+            help="A run, or a recipe's name.",
+            show_default="the latest run",
+            autocompletion=complete.runs,
+        ),
     ] = None,
-    results: Results = Path("results"),
-    baseline: Annotated[
-        str | None, typer.Option(help="Compare with this arm instead of the recipe's baseline.")
-    ] = None,
+    results: options.Results = Path("results"),
+    baseline: options.Baseline = None,
     offline: Annotated[bool, typer.Option("--offline", help="Start no engine: use what is stored.")] = False,
-    prompts: Annotated[int, typer.Option(min=1, help="Prompts that are answered to time the passes.")] = 3,
-    tokens: Annotated[int, typer.Option(min=8, help="Longest of these answers, in tokens.")] = 48,
-    engine_binary: Annotated[
-        str | None, typer.Option(metavar="PATH", help="The engine's binary, where it is not at the run's own path.")
-    ] = None,
-    models_dir: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Look for the models' files here first.", file_okay=False)
-    ] = None,
-    trust_recipe: Annotated[
-        bool, typer.Option("--trust-recipe", help="Accept a run whose recipe opens the machine; see `run`.")
-    ] = False,
-    as_json: JsonForTables = False,
-    quiet: Quiet = False,
+    count: options.Count = 3,
+    tokens: Annotated[int, typer.Option(min=8, metavar="N", help="Longest answer, in tokens.")] = 48,
+    engine_binary: options.EngineBinary = None,
+    models_dir: options.ModelsDir = None,
+    trust_recipe: options.TrustRecipe = False,
+    as_json: options.JsonForTables = False,
+    quiet: options.Quiet = False,
 ) -> None:
-    """Explain a run's speed: the cost of a draft step, of verification and of state checkpoints, and the rest.
+    """Why (not) faster? Where a round's time goes.
 
-    Uses the times that the engine reported in the run. Missing times are measured once, separately: every arm's engine
-    answers a few prompts with a log that times each pass (llama-server), and the draft model answers alone. They are
-    saved in the run's costs.json, and the report uses them, too. Inferred values are marked.
+    Starts engines once, if the run's own did not report the times: every arm's answers a few prompts with a log that
+    times each pass (llama-server), and the draft model answers alone. The times are saved in the run's costs.json; the
+    report uses them, too. Inferred values are marked.
     """
     from rich.console import Console
     from rich.text import Text
@@ -67,7 +64,7 @@ def explain(
         with signals_interrupt():
             _, reason = trace_costs(
                 data,
-                TracePlan(prompts, tokens),
+                TracePlan(count, tokens),
                 notice,
                 binary=engine_binary,
                 models_dir=models_dir,

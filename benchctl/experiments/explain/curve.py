@@ -56,7 +56,7 @@ def with_synthetic_arms(recipe: Recipe, depths: Sequence[int] = (), levels: Sequ
         raise UsageError(
             f"The engine {recipe.engine.kind} has no synthetic acceptance, so the curve cannot be measured with it.",
             where="engine.kind",
-            fix="Use llama.cpp or vllm; or work it out from numbers: benchctl predict --alpha 0.8 --cost 0.1",
+            fix="Use llama.cpp or vllm; or predict it: benchctl explain --predict --alpha 0.8 --cost 0.1",
         )
     if not levels or not all(0 <= level <= 1 for level in levels):
         raise UsageError("An acceptance is a share from 0 to 1.", where="--acceptance", fix="Write 0,0.5,0.8,1.")

@@ -1,14 +1,17 @@
-"""`benchctl predict`: the speed-up predicted from given numbers, and whether the pair fits in memory."""
+"""`benchctl explain --predict`: the speed-up predicted from given numbers, and whether the pair fits in memory."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from benchctl.cli import complete
 from benchctl.cli.json_output import print_json
-from benchctl.cli.options import JsonForText
+from benchctl.cli.options import JsonForText, read_depths
 from benchctl.errors import StorageError, UsageError
 
 if TYPE_CHECKING:
@@ -19,73 +22,103 @@ if TYPE_CHECKING:
     from benchctl.experiments.explain.prediction import Variation
     from benchctl.models.footprint import Footprint
 
-MOST_DEPTH = 256
+    Bounds = Mapping[str, list[Prediction]]
+    """The predictions for each price of `VERIFY`, in its order."""
+
+VERIFY = {"free": 0.0, "GPU": 0.25, "CPU": 1.0}
+"""What each token after the first adds to the target's pass, in target steps: free where reading the weights takes
+longer than computing with them, and the most that was seen of llama.cpp on GPUs and on CPUs. Its pull requests have,
+for 2 to 8 tokens, 0.05 to 0.06 of an RTX 3090 with F32 (14262) and 0.10 to 0.16 with Q2_K (5434), 0.13 to 0.24 of an
+RX 6800 with Q4_K_S (5351); its issue 25250 has 0.8 of Metal with Q4_0. Two CPU cores with Q4_K_M: 0.6 to 1.0
+(docs/findings.md)."""
 _GIB = 1 << 30
 _ALPHAS = tuple(step / 10 for step in range(1, 11))
-_MODEL_HELP = "GGUF file, Hugging Face folder or config.json, bundled:NAME, or a size: 8B, 8B@4.5 (bits a weight)."
+_MODEL_HELP = "A model, or its size: 8B@4.5 (bits)."
 
 
 def predict(
-    alpha: Annotated[float, typer.Option("--alpha", "-a", help="Acceptance of one draft token, 0 to 1.")],
-    depth: Annotated[str, typer.Option("--depth", "-k", help="Draft depths: 1:16, or 2,4,8.")] = "1:16",
+    alpha: Annotated[float, typer.Option("--alpha", "-a", metavar="A", help="Acceptance of one draft token.")],
+    depth: Annotated[str, typer.Option("--depth", "-k", metavar="K1,K2", help="Draft depths: 2,4,8 or 1:8.")] = "1:16",
     cost: Annotated[
         float | None,
-        typer.Option(
-            "--cost", "-c", help="Cost of a draft step in target steps. Default: from the bytes each model reads."
-        ),
+        typer.Option("--cost", "-c", metavar="C", help="Of a draft step, in target steps.", show_default="by bytes"),
     ] = None,
-    overhead: Annotated[float, typer.Option(help="Further cost of a round, in target steps.")] = 0.0,
-    verify_cost: Annotated[float, typer.Option(help="Cost of each further verified token, in target steps.")] = 0.0,
-    target: Annotated[str | None, typer.Option("--target", "-t", metavar="MODEL", help=_MODEL_HELP)] = None,
-    draft: Annotated[str | None, typer.Option("--draft", "-d", metavar="MODEL", help=_MODEL_HELP)] = None,
-    context: Annotated[int, typer.Option(min=1, help="Tokens in the caches of both models.")] = 4096,
+    verify_cost: Annotated[
+        float | None,
+        typer.Option(min=0, metavar="W", help="Of each further verified token.", show_default="a range"),
+    ] = None,
+    overhead: Annotated[float, typer.Option(metavar="O", help="Further cost of a round.")] = 0.0,
+    costs_of: Annotated[
+        str | None,
+        typer.Option(metavar="RUN", help="C and W as explain timed them.", autocompletion=complete.runs),
+    ] = None,
+    target: Annotated[str | None, typer.Option("--target", "-t", "-m", metavar="MODEL", help=_MODEL_HELP)] = None,
+    draft: Annotated[str | None, typer.Option("--draft", "-d", "-md", metavar="MODEL", help="As --target.")] = None,
+    context: Annotated[int, typer.Option(min=1, metavar="N", help="Tokens in the models' caches.")] = 4096,
     memory: Annotated[
-        float | None, typer.Option(min=0, help="Available memory in GiB. Default: this machine's.")
+        float | None, typer.Option(min=0, metavar="GIB", help="Memory.", show_default="this machine's")
     ] = None,
     bandwidth: Annotated[
-        float | None, typer.Option(min=0, help="Memory bandwidth in GB/s, for the time of a step.")
+        float | None, typer.Option(min=0, metavar="GB/S", help="Of the memory: a step's time.")
     ] = None,
-    figure: Annotated[Path | None, typer.Option(help="Write the heat map here: .png or .svg.", dir_okay=False)] = None,
+    figure: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw it: .png or .svg.", dir_okay=False)] = None,
     as_json: JsonForText = False,
 ) -> None:
-    """Predict the speed-up from acceptance, draft depth and costs, before anything is downloaded or measured.
+    """Predict the speed-up from numbers alone; starts no engine.
 
-    The model is simple: every token has the same acceptance probability, every draft step the same cost. Measure with
-    `benchctl run` before you deploy.
+    The model is simple: every token has the same acceptance probability, every draft step and every verified token the
+    same cost. Costs are in steps of the target alone. Measure with `benchctl run` before you deploy.
     """
     from benchctl.analysis import cost as model
     from benchctl.experiments.explain.prediction import sensitivity
 
     depths = read_depths(depth)
+    if costs_of is not None:
+        timed = measured_costs(costs_of)
+        cost = timed[0] if cost is None else cost
+        verify_cost = timed[1] if verify_cost is None else verify_cost
     pair = [
         None if name is None else _footprint(name, role) for name, role in ((target, "--target"), (draft, "--draft"))
     ]
     step_cost, from_models = _draft_cost(cost, pair[0], pair[1], context)
     try:
-        costs = model.RoundCosts(step_cost, overhead, verify_cost)
+        costs = model.RoundCosts(step_cost, overhead, verify_cost or 0.0)
         rows = model.predict(alpha, depths, costs)
+        at = {on: model.predict(alpha, depths, replace(costs, verify_token=each)) for on, each in VERIFY.items()}
         changes = sensitivity(alpha, depths, costs)
     except ValueError as error:
-        raise UsageError(f"{error}.", fix="See: benchctl predict --help") from None
+        raise UsageError(f"{error}.", fix="See: benchctl explain --predict --help") from None
     if figure is not None:
         _write_figure(figure, alpha, depths, costs)
     fit = _fit([model for model in pair if model is not None], context, memory, bandwidth)
+    bounds = at if verify_cost is None else None
     if as_json:
-        _print_json(alpha, costs, from_models, rows, changes, fit)
+        _print_json(alpha, costs, from_models, rows, changes, fit, bounds)
     else:
-        _print(alpha, costs, from_models, rows, changes, fit, context)
+        _print(alpha, costs, from_models, rows, changes, fit, context, bounds)
 
 
-def read_depths(text: str, most: int = MOST_DEPTH) -> list[int]:
-    """Return the draft depths of `1:16` or `2,4,8`, in their order. Raises UsageError."""
-    first, colon, last = text.partition(":")
-    parts = [first, last] if colon else text.split(",")
-    if not all(part.isascii() and part.isdigit() and 1 <= int(part[:6]) <= most for part in parts):
-        raise UsageError(f"Expected draft depths from 1 to {most} as 1:16 or 2,4,8.", where="--depth")
-    numbers = [int(part) for part in parts]
-    if colon and numbers[0] > numbers[1]:
-        raise UsageError(f"The range {numbers[0]}:{numbers[1]} is empty.", where="--depth", fix="Write 1:16.")
-    return list(range(numbers[0], numbers[1] + 1)) if colon else sorted(set(numbers))
+def measured_costs(run: str) -> tuple[float | None, float]:
+    """Return (c, w) of a run as `explain` has timed it, in target steps; c is `None` where no model drafted.
+
+    w: of each token after the first, over all timed passes of the target; its pass over one token as it was timed with
+    them, where it was. Raises UsageError where no longer pass was timed.
+    """
+    from statistics import median
+
+    from benchctl.data.store import open_run, resolve_run
+    from benchctl.lossless.analysed import analyse_run
+
+    units = analyse_run(open_run(resolve_run(run, Path("results")))).rounds.units
+    verified = [unit for unit in units if unit.what == "verify"]
+    of_one = {unit.arm: unit.steps for unit in verified if unit.width == 1}
+    longer = [unit for unit in verified if unit.width > 1 and (unit.arm in of_one or not of_one)]
+    if not longer:
+        raise UsageError("No verify pass of this run was timed.", where="--costs-of", fix=f"benchctl explain {run}")
+    tokens = sum(unit.count * (unit.width - 1) for unit in longer)
+    more = sum(unit.count * (unit.steps - of_one.get(unit.arm, 1.0)) for unit in longer)
+    drafted = [unit.steps for unit in units if unit.what == "draft step"]
+    return median(drafted) if drafted else None, max(0.0, more / tokens)
 
 
 def _footprint(name: str, option: str) -> Footprint:
@@ -160,7 +193,7 @@ def _write_figure(file: Path, alpha: float, depths: list[int], costs: RoundCosts
         raise UsageError("A figure is written as .png or .svg.", where="--figure")
     alphas = [step / 50 for step in range(51)]
     with style.styled():
-        drawn = draw(alphas, depths, speedup_grid(alphas, depths, costs), alpha)
+        drawn = draw(alphas, depths, speedup_grid(alphas, depths, costs), alpha, costs.verify_token)
         content = style.to_svg(drawn).encode() if file.suffix == ".svg" else style.to_png(drawn)
     try:
         file.write_bytes(content)
@@ -175,6 +208,7 @@ def _print_json(
     rows: list[Prediction],
     changes: list[Variation],
     fit: dict[str, Any] | None,
+    bounds: Bounds | None,
 ) -> None:
     from dataclasses import asdict
 
@@ -184,6 +218,8 @@ def _print_json(
         "depths": [asdict(row) for row in rows],
         "sensitivity": [asdict(row) for row in changes],
         "memory": fit,
+        "verify_bounds": bounds
+        and {on: {"verify_token": VERIFY[on], "depths": [asdict(row) for row in at]} for on, at in bounds.items()},
     }
     print_json("predict", document)
 
@@ -196,6 +232,7 @@ def _print(
     changes: list[Variation],
     fit: dict[str, Any] | None,
     context: int,
+    bounds: Bounds | None,
 ) -> None:
     from rich.console import Console
     from rich.text import Text
@@ -204,30 +241,65 @@ def _print(
 
     console = Console(highlight=False)
     best = best_of(rows)
-    if best.speedup > 1:
+    if bounds:
+        ends = {on: best_of(at) for on, at in bounds.items()}
+        told = {on: f"{end.speedup:.2f}× (depth {end.depth})" for on, end in ends.items()}
+        head = f"Predicted: {told['GPU']} to {told['free']} on a GPU, {told['CPU']} to {told['free']} on a CPU."
+    elif best.speedup > 1:
         head = f"Best predicted: depth {best.depth}, {best.speedup:.2f}× the speed of no speculation."
     else:
         head = f"Not predicted to pay at any of these depths: {best.speedup:.2f}× at most (depth {best.depth})."
     console.print(Text(head, style="bold"))
     how = " (draft bytes over target bytes: bandwidth-bound)" if from_models else ""
     console.print(f"α = {alpha:g}; a draft step costs {costs.draft_step:.3g} target steps{how}.", soft_wrap=True)
+    if bounds:
+        console.print(
+            "What verifying costs is not given (--verify-cost), so it is a range. Each token after the first takes the "
+            "target 0 steps where reading the weights takes longer than computing; seen of llama.cpp are up to "
+            f"{VERIFY['GPU']:g} on NVIDIA and AMD GPUs (2 to 8 tokens), up to {VERIFY['CPU']:g} on a CPU or Metal with "
+            "quantized weights. To measure it: benchctl explain RUN, then --costs-of RUN."
+        )
+    else:
+        console.print(f"Each further verified token costs {costs.verify_token:.3g} target steps.")
     console.print()
-    _print_depths(console, rows)
-    console.print()
-    console.print("Speed-up by acceptance α (rows) and depth k (columns):")
-    console.print(_heat_map([row.depth for row in rows], costs))
-    console.print()
-    console.print("Sensitivity:")
-    for change in changes:
-        console.print(Text(f"  {change.changed}: {change.speedup:.2f}× at depth {change.depth}"))
+    _print_depths(console, rows, bounds)
+    if not bounds:
+        _print_variations(console, rows, costs, changes)
     if fit is not None:
         console.print()
         _print_fit(console, fit, context)
 
 
-def _print_depths(console: Console, rows: list[Prediction]) -> None:
+def _print_variations(console: Console, rows: list[Prediction], costs: RoundCosts, changes: list[Variation]) -> None:
+    console.print("\nSpeed-up by acceptance α (rows) and depth k (columns):")
+    console.print(_heat_map([row.depth for row in rows], costs))
+    console.print("\nSensitivity:")
+    for change in changes:
+        console.print(f"  {change.changed}: {change.speedup:.2f}× at depth {change.depth}")
+
+
+def _print_depths(console: Console, rows: list[Prediction], bounds: Bounds | None) -> None:
     from benchctl.reports.terminal import print_rows
 
+    def alpha(row: Prediction) -> str:
+        return "never" if row.break_even_alpha is None else f"{row.break_even_alpha:.2f}"
+
+    if bounds:
+        headings = ("depth k", "tokens", "on a GPU", "break-even α", "on a CPU", "break-even α")
+        ranges = [
+            (
+                f"{free.depth}",
+                f"{free.tokens_per_round:.2f}",
+                *(
+                    text
+                    for most in worst
+                    for text in (f"{most.speedup:.2f} to {free.speedup:.2f}×", f"{alpha(free)} to {alpha(most)}")
+                ),
+            )
+            for free, *worst in zip(*bounds.values(), strict=True)
+        ]
+        print_rows(console, headings, ranges, right=headings)
+        return
     headings = ("depth k", "tokens per round", "cost of a round", "speed-up", "break-even α")
     cells = [
         (
@@ -235,7 +307,7 @@ def _print_depths(console: Console, rows: list[Prediction]) -> None:
             f"{row.tokens_per_round:.2f}",
             f"{row.round_cost:.2f}",
             f"{row.speedup:.2f}×",
-            "never" if row.break_even_alpha is None else f"{row.break_even_alpha:.2f}",
+            alpha(row),
         )
         for row in rows
     ]

@@ -70,8 +70,11 @@ def sensitivity(alpha: float, depths: Sequence[int], costs: RoundCosts) -> list[
     return found
 
 
-def draw(alphas: Sequence[float], depths: Sequence[int], grid: np.ndarray, alpha: float) -> Figure:
-    """Draw `grid` (a row an α, a column a depth), blue where speculation pays; `alpha` is marked."""
+def draw(alphas: Sequence[float], depths: Sequence[int], grid: np.ndarray, alpha: float, verify: float) -> Figure:
+    """Draw `grid` (a row an α, a column a depth), blue where speculation pays; `alpha` is marked.
+
+    `verify`: what each further verified token costs, for the title.
+    """
     from matplotlib.colors import TwoSlopeNorm
 
     figure = style.new_figure(4.2)
@@ -91,6 +94,6 @@ def draw(alphas: Sequence[float], depths: Sequence[int], grid: np.ndarray, alpha
     axes.set_xticks(range(len(depths)), [str(depth) for depth in depths])
     axes.set_xlabel("draft depth k")
     axes.set_ylabel("acceptance α of one draft token")
-    axes.set_title("Predicted speed-up; solid line: break-even, dotted: the given α")
+    axes.set_title(f"Predicted at w = {verify:g} (verifying); solid line: break-even, dotted: the given α")
     figure.colorbar(picture, ax=axes, label="speed-up (×)")
     return figure

@@ -5,6 +5,6 @@ from __future__ import annotations
 from benchctl.offers import Experiment
 
 EXPERIMENT = Experiment(
-    commands={"isolate": "benchctl.experiments.isolate.command:isolate"},
+    commands={"diagnose isolate": "benchctl.experiments.isolate.command:isolate"},
     study="benchctl.experiments.isolate.table:tensors_beside",
 )

@@ -1,4 +1,4 @@
-"""`benchctl isolate`: find the tensors that must not be quantized."""
+"""`benchctl diagnose isolate`: find the tensors that must not be quantized."""
 
 from __future__ import annotations
 
@@ -9,50 +9,39 @@ import typer
 
 from benchctl.cli import complete
 from benchctl.cli.json_output import print_json
-from benchctl.cli.options import JsonAtEnd, Quiet, TrustRecipe
+from benchctl.cli.options import EngineBinary, JsonAtEnd, ModelsDir, Out, Quiet, TrustRecipe
 
 
 def isolate(
     recipe: Annotated[
         str,
         typer.Argument(
-            help="A recipe file, or the name of a shipped one (benchctl recipes list).", autocompletion=complete.recipes
+            metavar="RECIPE", help="A recipe, or the name of a shipped one.", autocompletion=complete.recipes
         ),
     ],
     base: Annotated[
         str | None,
-        typer.Option("--type", "-t", metavar="TYPE", help="The quantization; default: the recipe's, else q8_0."),
+        typer.Option("--type", "-t", metavar="TYPE", help="Default: the recipe's, else q8_0."),
     ] = None,
-    layers: Annotated[bool, typer.Option("--layers", help="Also find the layers within the family.")] = False,
-    every: Annotated[
-        bool, typer.Option("--all", help="Also measure every family quantized alone and kept alone.")
-    ] = False,
+    layers: Annotated[bool, typer.Option("--layers", help="Also the layers within the family.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Also every family quantized alone, kept alone.")] = False,
     text: Annotated[
         Path | None,
-        typer.Option(
-            help="The text to read; default: the prompts with the unquantized model's answers.", dir_okay=False
-        ),
+        typer.Option(metavar="FILE", help="Default: the prompts with the unquantized model's answers.", dir_okay=False),
     ] = None,
-    tokens: Annotated[int, typer.Option(help="Length of the text; half of it is scored.", min=1024)] = 4096,
-    allow_requantize: Annotated[
-        bool, typer.Option("--allow-requantize", help="Accept a source that is already quantized.")
-    ] = False,
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where the search is saved.")] = Path("results"),
-    engine_binary: Annotated[
-        str | None, typer.Option(help="The llama-server to use, with its programs: a path, or a name on PATH.")
-    ] = None,
-    models_dir: Annotated[
-        Path | None, typer.Option(help="Look for the model's files here before anywhere else.", file_okay=False)
-    ] = None,
+    tokens: Annotated[int, typer.Option(metavar="N", help="Length of the text; half is scored.", min=1024)] = 4096,
+    allow_requantize: Annotated[bool, typer.Option("--allow-requantize", help="Accept a quantized source.")] = False,
+    out: Out = Path("results"),
+    engine_binary: EngineBinary = None,
+    models_dir: ModelsDir = None,
     trust_recipe: TrustRecipe = False,
     quiet: Quiet = False,
     as_json: JsonAtEnd = False,
 ) -> None:
-    """Find the tensors whose quantization breaks the target of a recipe, and the command that keeps them.
+    """Find the tensors that break a recipe's target when they are quantized.
 
-    Quantizes the source in different ways, runs the health probes on each file and compares it with the source over a
-    text. Results are saved as they come: a second call with the same inputs continues where the first stopped.
-    Exits with 1 when the source is broken before it is quantized, with 0 otherwise.
+    Quantizes the source in several ways, probes each file and compares it with the source over a text. A second call
+    continues where the first stopped. Exits with 1 when the source is broken before it is quantized.
     """
     from rich.console import Console
 

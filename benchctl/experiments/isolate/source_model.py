@@ -96,7 +96,7 @@ def find_source_model(
     Raises UsageError for an engine that quantizes nothing, a source that is quantized already, a type that is no
     quantization; EngineError (`launch`) when a program is missing.
     """
-    recipe = recipe.alone("benchctl isolate")
+    recipe = recipe.alone("benchctl diagnose isolate")
     if not adapter_of(recipe.engine.kind).quantizes:
         able = kinds_with(lambda adapter: adapter.quantizes)
         raise UsageError(

@@ -124,7 +124,7 @@ def tensors_beside(run: Path, named: Path | None) -> Tensors | None:
     found = read_isolation(named)
     if found is None:
         raise UsageError(
-            "There is no search of `benchctl isolate` here.",
+            "There is no search of `benchctl diagnose isolate` here.",
             where=str(named),
             fix=f"Name the folder that holds {ISOLATION}.",
         )

@@ -4,4 +4,4 @@ from __future__ import annotations
 
 from benchctl.offers import Experiment
 
-EXPERIMENT = Experiment(commands={"race": "benchctl.experiments.race.command:race"})
+EXPERIMENT = Experiment(commands={"report race": "benchctl.experiments.race.command:race"})

@@ -1,4 +1,4 @@
-"""`benchctl race`: one prompt with and without speculation, played back side by side at true speed."""
+"""`benchctl report race`: one prompt with and without speculation, played back side by side at true speed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from benchctl.cli.options import EngineBinary, ModelsDir, Settings, TrustRecipe
+from benchctl.cli import complete, options
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -16,21 +16,31 @@ if TYPE_CHECKING:
 
 
 def race(
-    recipe: Annotated[str, typer.Argument(help="A recipe file, or the name of a shipped one (benchctl recipes list).")],
-    arm: Annotated[str | None, typer.Option(help="The arm; default: the first one that speculates.")] = None,
-    prompt: Annotated[
-        str | None, typer.Option(metavar="TASK/N|TEXT", help="A prompt of the suite, or a text of your own.")
+    subject: options.Words = None,
+    arm: Annotated[
+        str | None,
+        typer.Option(metavar="ARM", help="Default: the first that speculates.", autocompletion=complete.arms),
     ] = None,
-    speed: Annotated[
-        float, typer.Option(min=0.05, max=100, help="Playback speed; 2 is twice as fast as measured.")
-    ] = 1.0,
-    record: Annotated[Path | None, typer.Option(help="Save it as an animated SVG.", metavar="FILE.svg")] = None,
-    settings: Settings = None,
-    engine_binary: EngineBinary = None,
-    models_dir: ModelsDir = None,
-    trust_recipe: TrustRecipe = False,
+    prompt: Annotated[
+        str | None, typer.Option(metavar="TASK/N|TEXT", help="One of the suite, or your own text.")
+    ] = None,
+    speed: Annotated[float, typer.Option(min=0.05, max=100, metavar="X", help="2 is twice as fast as measured.")] = 1.0,
+    record: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", "--record", metavar="FILE.svg", help="Save it as an animated SVG."),
+    ] = None,
+    target: options.Target = None,
+    draft: options.Draft = None,
+    kind: options.Kind = None,
+    types: options.Types = None,
+    depth: options.Depth = None,
+    prompts: options.Prompts = None,
+    settings: options.Settings = None,
+    engine_binary: options.EngineBinary = None,
+    models_dir: options.ModelsDir = None,
+    trust_recipe: options.TrustRecipe = False,
 ) -> None:
-    """Show a prompt without speculation and with an arm, side by side at true speed.
+    """Play one prompt with and without speculation, side by side at true speed.
 
     The two are measured in turn, each alone on the machine, then played back together. One prompt gives no
     verdict: use `benchctl run`. Without a terminal only the outcome is printed.
@@ -44,27 +54,22 @@ def race(
     from benchctl.experiments.race.playback import race as measure
     from benchctl.measure.prepare import prepare
     from benchctl.measure.progress import progress_for
+    from benchctl.measure.requested import named
     from benchctl.measure.run import signals_interrupt
-    from benchctl.permissions import settle
-    from benchctl.recipes.from_options import parse_settings
-    from benchctl.recipes.load import find_recipe, load_recipe
 
     if record is not None and record.suffix != ".svg":
-        raise UsageError("A recording is an SVG.", where=str(record), fix="For example: --record race.svg")
-    file = find_recipe(recipe)
-    overrides = parse_settings(settings or [])
-    loaded = load_recipe(file, overrides=overrides)
-    pair = pair_of(loaded, arm)
-    trusted = settle(loaded, file.parent, file, typed=overrides, trusted=trust_recipe)
+        raise UsageError("A recording is an SVG.", where=str(record), fix="For example: -o race.svg")
+    standing = named(subject, Path("results"), target, draft, kind, types, depth, prompts, settings, trust=trust_recipe)
+    pair = pair_of(standing.recipe, arm)
     progress = progress_for(Console(stderr=True), quiet=False)
     with signals_interrupt(), tempfile.TemporaryDirectory(prefix="benchctl-") as logs:
         prepared = prepare(
             pair,
-            recipe_folder=file.parent,
+            recipe_folder=standing.folder,
             binary=engine_binary,
             models_dir=models_dir,
             notice=progress.note,
-            trusted=trusted,
+            trusted=standing.trusted,
         )
         item = find_prompt(prepared.prompts, prompt, chat=prepared.suite.kind == "chat")
         playbacks = measure(prepared, item, Path(logs), progress)

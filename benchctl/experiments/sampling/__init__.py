@@ -5,6 +5,6 @@ from __future__ import annotations
 from benchctl.offers import Experiment
 
 EXPERIMENT = Experiment(
-    commands={"verify-sampling": "benchctl.experiments.sampling.command:verify_sampling"},
+    commands={"verify-lossless sampling": "benchctl.experiments.sampling.command:verify_sampling"},
     folders=("sampling",),
 )

@@ -1,4 +1,4 @@
-"""`benchctl verify-sampling`: does an arm sample from the target's distribution?
+"""`benchctl verify-lossless sampling`: does an arm sample from the target's distribution?
 
 Names come from recipes and are untrusted text.
 """
@@ -31,8 +31,8 @@ def verify_sampling(
     target: Annotated[
         str | None,
         typer.Argument(
-            metavar="[RUN]",
-            help="A recipe, a run, a recipe's name, or the folder of a check.",
+            metavar="RUN",
+            help="A recipe, a run, or the folder of a check.",
             show_default="the latest run",
             autocompletion=complete.runs,
         ),
@@ -41,36 +41,36 @@ def verify_sampling(
     baseline: Baseline = None,
     arm: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="Check only this arm; may be repeated.", autocompletion=complete.arms),
+        typer.Option(metavar="NAME", help="Only this arm; repeatable.", autocompletion=complete.arms),
     ] = None,
-    seeds: Annotated[int | None, typer.Option(min=2, help="Answers per prompt and arm.", show_default="200")] = None,
+    seeds: Annotated[
+        int | None, typer.Option(min=2, metavar="N", help="Answers per prompt and arm.", show_default="200")
+    ] = None,
     prompts: Annotated[
-        int | None, typer.Option(min=1, help="Prompts, taken from the tasks in turn.", show_default="6")
+        int | None,
+        typer.Option("--count", min=1, metavar="N", help="Prompts, from the tasks in turn.", show_default="6"),
     ] = None,
-    tokens: Annotated[int | None, typer.Option(min=2, help="Longest answer in tokens.", show_default="32")] = None,
+    tokens: Annotated[int | None, typer.Option(min=2, metavar="N", help="Longest answer.", show_default="32")] = None,
     temperature: Annotated[
-        float | None, typer.Option(min=0.01, max=10, show_default="the recipe's; 0.8 where that is greedy")
+        float | None, typer.Option(min=0.01, max=10, metavar="T", show_default="the recipe's, or 0.8")
     ] = None,
     level: Annotated[
         float | None,
-        typer.Option(min=0.0001, max=0.05, help="Family-wise significance level.", show_default="0.01"),
+        typer.Option(min=0.0001, max=0.05, metavar="P", help="Family-wise.", show_default="0.01"),
     ] = None,
-    score: Annotated[bool, typer.Option(help="Also score tokens on the target alone.")] = True,
-    offline: Annotated[bool, typer.Option("--offline", help="Assess the latest stored check again.")] = False,
+    score: Annotated[bool, typer.Option(help="Score tokens on the target.")] = True,
+    offline: Annotated[bool, typer.Option("--offline", help="Judge the stored check again.")] = False,
     engine_binary: EngineBinary = None,
     models_dir: ModelsDir = None,
     as_json: JsonForTables = False,
     trust_recipe: TrustRecipe = False,
     quiet: Quiet = False,
 ) -> None:
-    """Test on new answers whether the arms sample from the target's distribution.
+    """Test on new answers whether arms sample from the target's distribution.
 
-    Hashes cannot verify sampled answers. Every arm and the baseline answer some prompts with many seeds, and
-    permutation tests compare the distributions; tokens are also compared with the target's own distribution. The
-    smallest difference that would have been detected is reported, too.
-
-    Exits with 0 when no difference was found, with 1 when there was, or an arm is lossy by design or undetermined,
-    with 3 when an engine failed.
+    Every arm and the baseline answer prompts with many seeds; permutation tests compare the distributions, and tokens
+    are compared with the target's own. The smallest difference that would have been detected is told. Exits with 1
+    where a difference was found, or an arm is lossy by design or undetermined.
     """
     from benchctl.errors import EngineError, UsageError
     from benchctl.experiments.sampling.conclude import sampling_verdict

@@ -6,6 +6,5 @@ from benchctl.offers import Experiment
 
 EXPERIMENT = Experiment(
     commands={"tune": "benchctl.experiments.tune.command:tune"},
-    sweeps=("tune",),
     search="benchctl.experiments.tune.halving:Halving",
 )

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from benchctl.cli import complete, options
 from benchctl.cli.json_output import print_json
-from benchctl.cli.options import EngineBinary, JsonAtEnd, Limit, ModelsDir, Quiet, Settings, TrustRecipe
 
 if TYPE_CHECKING:
     from benchctl.analysis.results import Analysis
@@ -23,51 +23,43 @@ MAX_TOKENS = 64
 def tune(
     subject: Annotated[
         list[str] | None,
-        typer.Argument(metavar="RECIPE | TARGET [DRAFT]...", help="A recipe, or the target's source and its drafts'."),
-    ] = None,
-    target: Annotated[
-        str | None,
-        typer.Option("--target", "-t", "-m", metavar="MODEL", help="Without a recipe: the target's source."),
-    ] = None,
-    draft: Annotated[
-        list[str] | None,
-        typer.Option("--draft", "-d", "-md", metavar="MODEL", help="Without a recipe: a draft; may be repeated."),
-    ] = None,
-    budget: Annotated[str, typer.Option(metavar="TIME", help="Total time: 15m, 900s, 1h.")] = "15m",
-    kind: Annotated[str | None, typer.Option("--engine", metavar="KIND", help="Without a recipe: the engine.")] = None,
-    types: Annotated[
-        list[str] | None,
-        typer.Option("--type", metavar="TYPE", help="Search this speculation type; may be repeated."),
-    ] = None,
-    depth: Annotated[str | None, typer.Option(metavar="K1,K2", help="Search these draft depths.")] = None,
-    sweep: Annotated[
-        list[str] | None,
-        typer.Option(
-            "-L", metavar="KEY V1,V2", help="Search these values of a speculation key, such as -L p_min 0,0.75."
+        typer.Argument(
+            metavar="RECIPE | TARGET [DRAFT]...",
+            help="A recipe, or the models (as with -t and -d).",
+            autocompletion=complete.recipes,
         ),
     ] = None,
-    only_arms: Annotated[
-        bool, typer.Option("--only-arms", help="Search only the recipe's own arms, no other settings of the engine.")
-    ] = False,
-    prompts: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Prompts, instead of the recipe's: a suite, .txt or .jsonl.")
+    target: options.Target = None,
+    draft: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--draft", "-d", "-md", metavar="MODEL", help="A draft; repeatable.", rich_help_panel=options.MODELS
+        ),
     ] = None,
-    limit: Limit = None,
-    settings: Settings = None,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Where runs are saved.")] = Path("results"),
-    resume: Annotated[str | None, typer.Option(help="Continue this search instead of starting a new one.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the settings to search; start no engine.")] = False,
-    engine_binary: EngineBinary = None,
-    models_dir: ModelsDir = None,
-    trust_recipe: TrustRecipe = False,
-    quiet: Quiet = False,
-    as_json: JsonAtEnd = False,
+    budget: Annotated[str, typer.Option(metavar="TIME", help="Total time: 15m, 900s, 1h.")] = "15m",
+    kind: options.Kind = None,
+    types: options.Types = None,
+    depth: options.Depth = None,
+    sweep: options.Sweep = None,
+    only_arms: Annotated[bool, typer.Option("--only-arms", help="Only the recipe's own arms.")] = False,
+    prompts: options.Prompts = None,
+    limit: options.Limit = None,
+    settings: options.Settings = None,
+    out: options.Out = Path("results"),
+    resume: Annotated[
+        str | None, typer.Option(metavar="RUN", help="Continue this search.", autocompletion=complete.runs)
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the settings; start no engine.")] = False,
+    engine_binary: options.EngineBinary = None,
+    models_dir: options.ModelsDir = None,
+    trust_recipe: options.TrustRecipe = False,
+    quiet: options.Quiet = False,
+    as_json: options.JsonAtEnd = False,
 ) -> None:
-    """Find the fastest speculation setting for a model, or that none pays, within a budget of minutes.
+    """Search for the fastest setting within a time budget.
 
-    Successive halving: short blocks measure no speculation and every remaining setting, and the slower half is dropped.
-    The last setting is then measured again, on new data, against no speculation; that run decides. Ctrl-C keeps what
-    was measured; `--resume RUN` continues.
+    Successive halving: blocks measure no speculation and every remaining setting; the slower half is dropped. The last
+    one is measured again, on new data; that run decides. Ctrl-C keeps everything; --resume RUN continues.
     """
     import sys
     from functools import partial

@@ -78,10 +78,9 @@ _FIGURES: tuple[tuple[Callable[[Analysis], Figure | None], Drawing], ...] = (
         Drawing(
             name="speedup",
             title="Speed-up by task and arm",
-            caption="Pooled decode speed-up over the baseline. Whiskers: 95 % interval, with enough blocks; cut off "
-            "where very wide. Ticks above: each block. Left of the line at 1 an arm is slower than no speculation.",
-            alt="The decode speed-up of every arm in every task against a line at 1. "
-            "The table “Speed-up” has the same numbers.",
+            caption="Pooled decode speed-up over the baseline. Whiskers: 95 % interval of this value alone, with "
+            "enough blocks; cut off where very wide. Ticks: each block. Left of the line at 1: slower than without.",
+            alt="The decode speed-up of every arm in every task against a line at 1. speedup.csv has the same numbers.",
             absent="No speed-up can be drawn: no arm and the baseline finished the same prompt.",
         ),
     ),
@@ -94,7 +93,7 @@ _FIGURES: tuple[tuple[Callable[[Analysis], Figure | None], Drawing], ...] = (
             "reports it, the share of verify rounds that accepted the draft token at each of the first 16 positions. "
             "Arms with fewer than 20 rounds are not drawn.",
             alt="Acceptance rate by arm and draft depth, and acceptance by draft position. "
-            "The table “Acceptance” has the same numbers.",
+            "acceptance.csv has the same numbers.",
             absent="Acceptance is not reported by this engine, is contradictory, or too few rounds drafted.",
         ),
     ),
@@ -107,7 +106,7 @@ _FIGURES: tuple[tuple[Callable[[Analysis], Figure | None], Drawing], ...] = (
             "engine's where the client did not time the answer. Boxes: quartiles; line: median; whiskers: up to 1.5 "
             "times the interquartile range.",
             alt="Boxes and points of the decode throughput of every record, by task and arm. "
-            "The table “Throughput” has the medians.",
+            "throughput.csv has the same numbers.",
             absent="No record has a decode rate.",
         ),
     ),
@@ -120,8 +119,7 @@ _FIGURES: tuple[tuple[Callable[[Analysis], Figure | None], Drawing], ...] = (
             "marks of the printed figure: the acceptance at which the arm would break even at its measured overhead; "
             "“over 100 %”: by this estimate not even a draft that is always accepted would.",
             alt="Points of acceptance and speed-up, one for each arm, against the break-even line at 1; beside it the "
-            "measured and the break-even acceptance. The tables “Acceptance” and “Cost of a round” have the same "
-            "numbers.",
+            "measured and the break-even acceptance. acceptance.csv and costs.csv have the same numbers.",
             absent="Acceptance and speed-up are not both known for any arm.",
         ),
     ),
@@ -134,7 +132,7 @@ _FIGURES: tuple[tuple[Callable[[Analysis], Figure | None], Drawing], ...] = (
             "than no speculation. Hatched: inferred, not timed in this run; where inferred parts exceed the round, the "
             "bar is too long.",
             alt="Stacked bars of the time of a round, over its tokens, by arm and task. "
-            "The table “Where a round's time goes” has the same numbers.",
+            "rounds.csv has the same numbers.",
             absent="This engine does not report its rounds.",
         ),
     ),
@@ -151,8 +149,7 @@ _OF_SWEEPS: tuple[tuple[Callable[[Analysis], Figure | None], Drawing], ...] = (
             caption="Left: share of drafted tokens that the target accepted. Right: pooled decode speed-up over the "
             "baseline of the same group, with its 95 % interval with enough blocks; cut off where very wide. A line "
             "joins arms that differ in this axis alone; at most 12 are drawn.",
-            alt="Acceptance rate and speed-up of every arm along every axis. "
-            "The table “Every arm by axis” has the same numbers.",
+            alt="Acceptance rate and speed-up of every arm along every axis. axes.csv has the same numbers.",
             absent="No arm and its baseline finished the same prompt.",
         ),
     ),
@@ -164,8 +161,7 @@ _OF_SWEEPS: tuple[tuple[Callable[[Analysis], Figure | None], Drawing], ...] = (
             title="Speed against memory",
             caption="Left: tokens per second of every arm and baseline; the grey line is the Pareto front. Right: "
             "speed-up over the baseline of the same group. Memory is estimated before the run, not measured.",
-            alt="Points of tokens per second, and of speed-up, against memory. "
-            "The table “Every arm by axis” has the same numbers.",
+            alt="Points of tokens per second, and of speed-up, against memory. axes.csv has the same numbers.",
             absent="Memory is not known for two arms that differ in it, and energy per token for none.",
             adapt=_with_energy,
         ),
@@ -193,7 +189,7 @@ _OF_SWEEPS: tuple[tuple[Callable[[Analysis], Figure | None], Drawing], ...] = (
             "interpolated between measured levels. Whiskers: 95 % interval of its ratio to the baseline, with enough "
             "blocks; cut off where very wide. Both scales are logarithmic.",
             alt="Total throughput and median latency of every arm and of the baseline against concurrency. "
-            "The table “By concurrency” has the same numbers.",
+            "conditions.csv has the same numbers.",
             absent="Fewer than two levels of concurrency have a total throughput.",
         ),
     ),
@@ -207,7 +203,7 @@ _OF_SWEEPS: tuple[tuple[Callable[[Analysis], Figure | None], Drawing], ...] = (
             "median latency from the intended send time; where the server does not keep up, it depends on the number "
             "of requests. Both scales are logarithmic.",
             alt="Requests finished per second and median latency of every arm and of the baseline against the "
-            "requested rate. The table “By rate” has the same numbers.",
+            "requested rate. conditions.csv has the same numbers.",
             absent="Only one rate was measured.",
         ),
     ),
@@ -220,7 +216,7 @@ _OF_SWEEPS: tuple[tuple[Callable[[Analysis], Figure | None], Drawing], ...] = (
             caption="Left: share of drafted tokens that the target accepted. Right: pooled decode speed-up over the "
             "baseline at the same temperature, with its 95 % interval with enough blocks.",
             alt="Acceptance rate and speed-up of every arm against temperature. "
-            "The table “By temperature” has the same numbers.",
+            "speedup.csv and acceptance.csv have the same numbers.",
             absent="No arm and the baseline finished the same prompt at any temperature.",
         ),
     ),

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
-
 from benchctl.analysis.results import ALL_TASKS, Acceptance, Analysis
 from benchctl.reports import numbers
 from benchctl.reports.columns import Column, Table, arm_column, for_programs, numeric, task_column
 
 POSITIONS = 16
-"""Draft positions of one table; later ones are in further tables."""
+"""Draft positions of a table."""
 
 
 def acceptance(analysis: Analysis) -> Table[Acceptance]:
@@ -86,79 +83,22 @@ def acceptance(analysis: Analysis) -> Table[Acceptance]:
     )
 
 
-def acceptance_by_position(analysis: Analysis, *, conditional: bool = False) -> list[Table[Acceptance]]:
-    """A row per arm and a column per draft position, at most `POSITIONS` in a table."""
-    among = (
-        ", among the rounds that accepted the previous position and drafted this one" if conditional else ", all tasks"
-    )
-    return _by_number(
-        analysis,
-        f"acceptance-{'conditional' if conditional else 'position'}",
-        "Acceptance by position, given the previous one" if conditional else "Acceptance by position",
-        lambda row: row.position_conditional if conditional else row.position_unconditional,
-        numbers.percent,
-        f"Share of verify rounds that accepted the first, second, … draft token{among}.",
-    )
-
-
-def rounds(analysis: Analysis) -> list[Table[Acceptance]]:
-    """Rounds by the number of accepted, and of drafted, tokens: a row per arm, a column per number."""
-    accepted = _by_number(
-        analysis,
-        "rounds-accepted",
-        "Rounds by accepted tokens",
-        lambda row: row.accepted_in_round,
-        numbers.count,
-        "Rounds that accepted exactly this number of draft tokens, all tasks.",
-        first=0,
-    )
-    drafted = _by_number(
-        analysis,
-        "rounds-drafted",
-        "Rounds by draft length",
-        lambda row: row.draft_lengths,
-        numbers.count,
-        "Rounds that drafted exactly this number of tokens, all tasks.",
-    )
-    reached = _by_number(
-        analysis,
-        "rounds-position",
-        "Accepted of the drafted, by position",
-        lambda row: row.position_rate,
-        numbers.percent,
-        "Share of the tokens drafted at that position that were accepted; shorter drafts do not count.",
-    )
-    return [*accepted, *drafted, *reached]
-
-
-def _by_number(
-    analysis: Analysis,
-    name: str,
-    title: str,
-    values: Callable[[Acceptance], Sequence[float] | None],
-    write: Callable[[Any], str],
-    note: str,
-    *,
-    first: int = 1,
-) -> list[Table[Acceptance]]:
-    """A row an arm, a column a number from `first` on, at most `POSITIONS` in a table."""
+def by_position(analysis: Analysis) -> Table[Acceptance]:
+    """A row per arm and a column per draft position, at most `POSITIONS`."""
 
     def place(position: int) -> Column[Acceptance]:
-        def value(row: Acceptance) -> float | None:
-            reported = values(row) or []
-            return reported[position] if position < len(reported) else None
+        def share(row: Acceptance) -> float | None:
+            return next(iter((row.position_unconditional or [])[position:]), None)
 
-        return numeric(str(position + first), value, cell=lambda row: "" if value(row) is None else write(value(row)))
+        return numeric(str(position + 1), share, lambda value: "" if value is None else numbers.percent(value))
 
-    rows = [row for row in analysis.acceptance if row.task == ALL_TASKS and values(row)]
-    depth = max((len(values(row) or []) for row in rows), default=0)
-    return [
-        Table(
-            f"{name}-{start + first}",
-            title if not start else f"{title}, from {start + first} on",
-            (arm_column(analysis, lambda row: row.arm), *map(place, range(start, min(depth, start + POSITIONS)))),
-            [row for row in rows if len(values(row) or []) > start],
-            note=note,
-        )
-        for start in range(0, depth, POSITIONS)
-    ]
+    rows = [row for row in analysis.acceptance if row.task == ALL_TASKS and row.position_unconditional]
+    depth = max((len(row.position_unconditional or ()) for row in rows), default=0)
+    return Table(
+        "acceptance-position",
+        "Acceptance by position",
+        (arm_column(analysis, lambda row: row.arm), *map(place, range(min(depth, POSITIONS)))),
+        rows,
+        note="Share of verify rounds that accepted the first, second, … draft token, all tasks."
+        + (" Later positions are in acceptance.csv." if depth > POSITIONS else ""),
+    )

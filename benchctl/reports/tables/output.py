@@ -24,27 +24,11 @@ OUTPUT_TONE: dict[str, Tone] = {
     "not judged": "quiet",
 }
 """The colour of each verdict on an arm's output."""
-OUTPUT_SIGNS = {"identical": "✓", "consistent with the target": "≈", "violation": "✗", "not judged": "–"}
 CLASSES: tuple[PromptClass, ...] = ("identical", "near-tie", "violation", "degenerate", "differs", "undetermined")
 FORK_CHARACTERS = 12
 """Characters of an answer after its divergence."""
 DIVERGENCE_CELLS = 40
 """Columns of a terminal that the beginning of an answer after its divergence takes at most."""
-
-
-def losslessness(analysis: Analysis) -> Table[Losslessness]:
-    """A row an arm: the verdict on its output."""
-    return Table(
-        "losslessness-verdicts",
-        "Answers against the baseline’s",
-        (
-            arm_column(analysis, lambda row: row.arm),
-            Column("Verdict", lambda row: row.verdict, tone=lambda row: OUTPUT_TONE.get(row.verdict, "open")),
-            Column("Prompts", lambda row: row.counts, _counts),
-            _power(),
-        ),
-        [row for row in analysis.losslessness if row.arm not in analysis.baselines],
-    )
 
 
 def _power() -> Column[Losslessness]:
@@ -311,7 +295,3 @@ def divergence_start(text: str) -> Code:
 
 def _margin(fork: FirstDivergence | None, shape: str) -> float | None:
     return next((scored.margin for scored in fork.shapes if scored.shape == shape), None) if fork else None
-
-
-def _counts(counts: dict[str, int]) -> str:
-    return ", ".join(f"{number} {outcome}" for outcome, number in counts.items() if number) or numbers.ABSENT

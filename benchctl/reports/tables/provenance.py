@@ -120,10 +120,10 @@ def engine_facts(manifest: Manifest) -> list[Fact]:
 def sections(manifest: Manifest, analysis: Analysis, integrity: Integrity) -> dict[str, list[Fact]]:
     """Heading to what is known: machine, engine, prompts."""
     return {
-        "run": run_facts(manifest, analysis, integrity),
-        "machine": list(flatten(manifest.machine)),
-        "engine": engine_facts(manifest),
-        "prompts": list(flatten(manifest.suite or {})),
+        "Run": run_facts(manifest, analysis, integrity),
+        "Machine": list(flatten(manifest.machine)),
+        "Engine": engine_facts(manifest),
+        "Prompts": list(flatten(manifest.suite or {})),
     }
 
 

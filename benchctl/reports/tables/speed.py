@@ -1,98 +1,15 @@
-"""Speed with speculation: conclusions, speed-up, the cost of a round, throughput, energy and memory."""
+"""Speed with speculation: speed-up, the cost of a round, throughput, energy and memory."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from benchctl.analysis.advice import inactive_arms
 from benchctl.analysis.resources import NOT_RECORDED, Resources
-from benchctl.analysis.results import ALL_TASKS, Analysis, Cost, SpeedUp, Throughput, Verdict
+from benchctl.analysis.results import ALL_TASKS, Analysis, Cost, SpeedUp, Throughput
 from benchctl.reports import numbers
 from benchctl.reports.columns import Cell, Column, Table, Tone, arm_column, for_programs, interval, numeric, task_column
-from benchctl.reports.tables.output import OUTPUT_TONE
-from benchctl.text import at_most_percent
 
-PAYS = {
-    "faster": "pays",
-    "slower": "does not pay",
-    "within": "within ±5 %",
-    "undecided": "undecided",
-    "unknown": "unknown",
-}
-"""The answer to “does it pay?” for each `Verdict.speed`."""
-_INTERVALS = (
-    "These prompts, prompts like these: 95 % intervals for exactly these prompts, and with the prompts as a sample. "
-    "Resolution: within ±x %: a larger change is ruled out; n more for ±10 %: about so many further "
-    "blocks would separate such a change from none; fastest: selected as the best, so on average overestimated."
-)
 SPEED_TONE: dict[str, Tone] = {"faster": "good", "slower": "bad"}
-
-
-def conclusions(analysis: Analysis) -> Table[Verdict]:
-    """A row for each arm: does it pay, is its output unchanged."""
-    overlapping = {row.arm for row in analysis.sweep.levels if row.overlapping} if analysis.sweep else set()
-    inactive = set(inactive_arms(analysis))
-
-    def unless_inactive(write: Callable[[Verdict], str]) -> Callable[[Verdict], str]:
-        """Nothing was drafted, so there is no speed-up."""
-        return lambda row: numbers.ABSENT if row.arm in inactive else write(row)
-
-    def pays(row: Verdict) -> str:
-        return "inactive" if row.arm in inactive else PAYS[row.speed]
-
-    def tone(row: Verdict) -> Tone:
-        return "quiet" if row.arm in inactive else SPEED_TONE.get(row.speed, "open")
-
-    overall = {row.arm: row for row in analysis.speedups if row.task == ALL_TASKS and row.arm not in overlapping}
-    return Table(
-        "conclusions",
-        "Conclusions",
-        (
-            arm_column(analysis, lambda row: row.arm),
-            Column("Setting", lambda row: row.setting, least_width=180),
-            Column("Pays?", pays, tone=tone, least_width=140),
-            numeric(
-                "Speed-up",
-                lambda row: row.speedup,
-                cell=lambda row: "inactive" if row.arm in inactive else numbers.ratio(row.speedup),
-                tone=tone,
-            ),
-            interval(
-                "These prompts",
-                lambda row: row.interval,
-                cell=unless_inactive(
-                    lambda row: numbers.interval(row.interval) if row.interval else numbers.no_interval(analysis)
-                ),
-                optional=True,
-            ),
-            numeric(
-                "Between blocks",
-                lambda row: overall.get(row.arm),
-                cell=unless_inactive(lambda row: numbers.between_blocks(overall.get(row.arm))),
-                least_width=100,
-            ),
-            interval(
-                "Prompts like these",
-                lambda row: overall[row.arm].like_these if row.arm in overall else None,
-                cell=unless_inactive(
-                    lambda row: numbers.interval(overall[row.arm].like_these if row.arm in overall else None)
-                ),
-                optional=True,
-                least_width=160,
-            ),
-            Column(
-                "Resolution",
-                lambda row: row.within or row.more_blocks or (row.selected or None),
-                cell=unless_inactive(_resolution),
-                optional=True,
-                least_width=120,
-            ),
-            numeric("Accepted", lambda row: row.acceptance, numbers.percent),
-            Column("Output", lambda row: row.lossless, tone=lambda row: OUTPUT_TONE.get(row.lossless, "")),
-        ),
-        analysis.verdicts,
-        note=_INTERVALS if any(verdict.interval for verdict in analysis.verdicts) else "",
-    )
 
 
 def speedups(analysis: Analysis) -> Table[SpeedUp]:
@@ -222,13 +139,6 @@ def decode_rates(analysis: Analysis) -> Table[tuple[str, str, int, float]]:
         ),
         [(row.arm, row.task, place, rate) for row in analysis.throughput for place, rate in enumerate(row.tok_per_sec)],
     )
-
-
-def _resolution(row: Verdict) -> str:
-    """The bound on an arm that is neither faster nor slower, and whether it was selected as the fastest."""
-    found = [] if row.within is None else [f"within ±{at_most_percent(row.within)}"]
-    found += [f"{row.more_blocks} more for ±10 %"] if row.more_blocks else []
-    return ", ".join([*found, *(["fastest"] if row.selected else [])]) or numbers.ABSENT
 
 
 def _ratios(values: Sequence[float]) -> str:

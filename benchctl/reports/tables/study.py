@@ -146,4 +146,4 @@ def sentences(analysis: Analysis, costs: CostTraces | None, tensors: Tensors | N
     else:
         yield "The draft's own rate was not measured: benchctl explain RUN times it."
     if tensors is None:
-        yield "There is no search for breaking tensors beside this run: benchctl isolate RECIPE makes one."
+        yield "There is no search for breaking tensors beside this run: benchctl diagnose isolate RECIPE makes one."

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from benchctl.analysis.conditions.axes import AxisRow, GroupRow, axis_rows, energy_of, group_rows, varied_axes
+from benchctl.analysis.conditions.axes import AxisRow, axis_rows, energy_of, varied_axes
 from benchctl.analysis.conditions.results import Dimension, Level, Quantiles
 from benchctl.analysis.conditions.split import TemperatureRow, temperature_rows
 from benchctl.analysis.results import Analysis, Interval
 from benchctl.reports import numbers
-from benchctl.reports.columns import Cell, Column, Name, Table, arm_column, for_programs, interval, numeric
+from benchctl.reports.columns import Cell, Column, Table, arm_column, for_programs, interval, numeric
 from benchctl.reports.tables.output import OUTPUT_TONE
 
 _QUANTILES = ("median", "p95", "p99", "p95_upper", "p99_upper")
@@ -284,37 +284,6 @@ def by_axis(analysis: Analysis) -> Table[AxisRow]:
         Column("", lambda row: row.level.is_baseline, key="is_baseline"),
     ]
     return Table("axes", "Every arm by axis", columns, rows)
-
-
-def groups(analysis: Analysis) -> Table[GroupRow]:
-    """What to run of each group."""
-    rows = group_rows(analysis)
-    axes = list(dict.fromkeys(axis for row in rows for axis in row.labels))
-
-    def label(axis: str) -> Column[Any]:
-        return Column(axis, lambda row: row.labels.get(axis), cell=lambda row: Name(row.labels.get(axis, "")))
-
-    columns: list[Column[Any]] = [
-        Column("Baseline", lambda row: row.baseline.arm, cell=lambda row: Name(row.baseline.arm), heads=True),
-        *(label(axis) for axis in axes),
-        numeric("tok/s alone", lambda row: row.baseline.throughput, numbers.rate),
-        numeric("Arms", lambda row: row.arms),
-        Column(
-            "Fastest",
-            lambda row: row.fastest.arm if row.fastest else None,
-            cell=lambda row: Name(row.fastest.arm) if row.fastest else numbers.ABSENT,
-        ),
-        numeric("Speed-up", lambda row: row.fastest.speedup if row.fastest else None, numbers.ratio),
-        interval("95 % interval", lambda row: row.fastest.interval if row.fastest else None),
-        Column(
-            "What to run",
-            lambda row: row.sentence,
-            tone=lambda row: "good" if row.use else "",
-            wrap=True,
-        ),
-    ]
-    note = "Each group is compared with its own baseline: the same target, KV type and engine without speculation."
-    return Table("groups", "The best arm of each group", columns, rows, note=note)
 
 
 def _speedup(row: AxisRow) -> str:

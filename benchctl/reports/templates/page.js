@@ -15,9 +15,9 @@
   document.documentElement.classList.add("live");
 
   function apply() {
-    for (const one of document.querySelectorAll("[data-arm], [data-task]")) {
-      const { arm, task } = one.dataset;
-      one.hidden = !visible(arm, task) || one.dataset.filtered === "out";
+    for (const shown of document.querySelectorAll("[data-arm], [data-task]")) {
+      const { arm, task } = shown.dataset;
+      shown.hidden = !visible(arm, task) || shown.dataset.filtered === "out";
     }
     drawAll();
   }
@@ -40,10 +40,10 @@
     panel.append(element("summary", { textContent: "Select arms and tasks" }));
     if (data.settings.length > 1) panel.append(chooser("arm", "Arms", data.settings));
     if (data.tasks.length > 1) panel.append(chooser("task", "Tasks", data.tasks));
-    document.querySelector("main").prepend(panel);
+    document.querySelector("nav").append(panel);
   }
 
-  // Tables: sort by a header, filter rows by text.
+  // Tables: sort by a click anywhere on a header (its button is for the keyboard), filter the rows of long ones by text.
   const compare = (a, b) =>
     typeof a === "number" && typeof b === "number"
       ? a - b
@@ -55,9 +55,9 @@
     heads.forEach((head, place) => {
       const button = element("button", { type: "button", className: "sort" }, ...head.childNodes);
       head.append(button);
-      button.addEventListener("click", () => {
+      head.addEventListener("click", () => {
         const up = head.getAttribute("aria-sort") !== "ascending";
-        heads.forEach((one) => one.removeAttribute("aria-sort"));
+        heads.forEach((other) => other.removeAttribute("aria-sort"));
         head.setAttribute("aria-sort", up ? "ascending" : "descending");
         const value = (row) => {
           const known = JSON.parse(row.dataset.v)[place];
@@ -68,6 +68,7 @@
         body.append(...rows.map(([, row]) => row));
       });
     });
+    if (body.rows.length < 15) return;
     const caption = table.caption.textContent;
     const input = element("input", { type: "search", className: "filter", placeholder: "Filter rows" });
     input.setAttribute("aria-label", "Filter the rows of: " + caption);
@@ -196,10 +197,9 @@
   function drawAll() {
     for (const figure of document.querySelectorAll("figure[data-plot]")) {
       const plot = draw[figure.dataset.plot];
-      if (!plot || typeof Plot === "undefined") continue;
+      if (!plot || typeof Plot === "undefined" || !figure.clientWidth) continue; // folded: drawn when it is opened
       figure.querySelector(".plot")?.remove();
-      const width = Math.max(300, Math.min(864, figure.clientWidth));
-      const drawn = plot(width);
+      const drawn = plot(Math.max(300, Math.min(864, figure.clientWidth)));
       figure.classList.toggle("drawn", Boolean(drawn));
       if (!drawn) continue;
       const box = element("div", { className: "plot" }, drawn);
@@ -208,10 +208,10 @@
     }
   }
   drawAll();
+  document.addEventListener("toggle", (event) => event.target.querySelector("figure[data-plot]") && drawAll(), true);
   let waiting;
   addEventListener("resize", () => {
     clearTimeout(waiting);
     waiting = setTimeout(drawAll, 150);
   });
-  addEventListener("beforeprint", () => document.querySelectorAll("#answers details").forEach((one) => (one.open = true)));
 })();

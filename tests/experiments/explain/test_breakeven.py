@@ -1,4 +1,4 @@
-"""`benchctl breakeven` as a user runs it, on the real engine's synthetic acceptance, and what may be wrong."""
+"""`benchctl explain --measure` as a user runs it, on the real engine's synthetic acceptance, and what may be wrong."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ def recipe(tmp_path: Path) -> Path:
 def test_the_curve_is_measured_and_shown_again(recipe: Path) -> None:
     (recipe / "ref.csv").write_text("model,mode,depth,acceptance_length\nSomebody,eagle3,3,2.5\n")
     done = benchctl(
-        "breakeven", "tiny.yaml", "--acceptance", "0,1", "--reference", "ref.csv", "--write-reference", "own.csv",
+        "explain", "--measure", "tiny.yaml", "--acceptance", "0,1", "--reference", "ref.csv",
+        "--write-reference", "own.csv",
         cwd=recipe,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -59,7 +60,7 @@ def test_the_curve_is_measured_and_shown_again(recipe: Path) -> None:
     assert own[0] == "model,mode,depth,acceptance_length"
     assert len(own) == 2, "the real draft alone"
 
-    again = json.loads(benchctl("breakeven", "tiny-breakeven", "--json", cwd=recipe).stdout)
+    again = json.loads(benchctl("explain", "--measure", "tiny-breakeven", "--json", cwd=recipe).stdout)
     kinds = [point["kind"] for point in again["points"]]
     assert kinds == ["synthetic", "synthetic", "draft"]
     judged = benchctl("verify-lossless", "tiny-breakeven", "--offline", "--json", cwd=recipe)
@@ -81,7 +82,7 @@ def test_the_curve_is_measured_and_shown_again(recipe: Path) -> None:
     ],
 )
 def test_what_cannot_be_measured_is_one_message(recipe: Path, options: list[str], said: str) -> None:
-    done = benchctl("breakeven", "tiny.yaml", *options, cwd=recipe)
+    done = benchctl("explain", "--measure", "tiny.yaml", *options, cwd=recipe)
     assert done.returncode == 2, done.stdout
     assert said in done.stderr
     assert "Traceback" not in done.stderr
@@ -97,7 +98,7 @@ def test_a_binary_without_synthetic_acceptance_is_one_message(recipe: Path) -> N
         "elif sys.argv[1] == '--version': print('version: 4820 (1a24c462)', file=sys.stderr)\n"
     )
     server.chmod(0o755)
-    done = benchctl("breakeven", "tiny.yaml", "--engine-binary", str(server), cwd=recipe)
+    done = benchctl("explain", "--measure", "tiny.yaml", "--engine-binary", str(server), cwd=recipe)
     assert done.returncode == 2, done.stdout
     assert "This llama.cpp has no synthetic acceptance" in done.stderr
     assert done.stderr.count("synthetic acceptance") == 1
@@ -114,7 +115,7 @@ def test_a_binary_without_synthetic_acceptance_is_one_message(recipe: Path) -> N
 )
 def test_a_reference_that_cannot_be_read_is_one_message(recipe: Path, text: str | bytes, said: str) -> None:
     (recipe / "ref.csv").write_bytes(text if isinstance(text, bytes) else text.encode())
-    done = benchctl("breakeven", "tiny.yaml", "--reference", "ref.csv", cwd=recipe)
+    done = benchctl("explain", "--measure", "tiny.yaml", "--reference", "ref.csv", cwd=recipe)
     assert done.returncode == 2, done.stdout
     assert said in done.stderr
 
@@ -123,6 +124,6 @@ def test_a_run_without_synthetic_arms_is_told_apart(recipe: Path) -> None:
     from tests.reports.recount import write_run
 
     write_run(recipe / "results" / "tiny" / "20261121-110500-3fa9")
-    done = benchctl("breakeven", "results/tiny/20261121-110500-3fa9", cwd=recipe)
+    done = benchctl("explain", "--measure", "results/tiny/20261121-110500-3fa9", cwd=recipe)
     assert done.returncode == 2
     assert "This run has no synthetic arms." in done.stderr

@@ -59,7 +59,7 @@ def test_a_run_is_explained_once_and_the_report_uses_it(tmp_path: Path) -> None:
     written = benchctl("report", cwd=tmp_path)
     assert written.returncode == 0, written.stderr
     report = next((tmp_path / "reports" / "tiny").glob("2*"))
-    assert "where a round's time goes" in (report / "report.md").read_text()
+    assert "<caption>Where a round&#39;s time goes" in (report / "index.html").read_text()
     assert (report / "figures" / "rounds.png").is_file()
     assert (report / "rounds.csv").read_text().startswith("arm,task,rounds,round_s,draft_s,verify_s,")
 

@@ -1,4 +1,4 @@
-"""`benchctl predict`: numbers by hand in, a table and a recommendation out; nothing is downloaded or measured."""
+"""`benchctl explain --predict`: numbers by hand in, a table and a recommendation out; nothing is measured."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ import pytest
 
 from tests.benchctl_process import benchctl
 
+KEPT = Path(__file__).parents[2] / "data" / "kept" / "version_4"
+
 
 def predicted(*words: object) -> Any:
-    done = benchctl("predict", *words, "--json")
+    done = benchctl("explain", "--predict", *words, "--json")
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -25,15 +27,37 @@ def test_numbers_by_hand() -> None:
 
 
 def test_the_terminal_shows_the_best_depth_and_every_alpha() -> None:
-    done = benchctl("predict", "--alpha", 0.8, "--depth", "2,5,9", "--cost", 0.1)
+    done = benchctl("explain", "--predict", "--alpha", 0.8, "--depth", "2,5,9", "-c", 0.1, "--verify-cost", 0)
     assert done.returncode == 0
     assert done.stdout.startswith("Best predicted: depth 5, 2.46× the speed of no speculation.")
     assert all(f"\n {alpha / 10:.1f} " in done.stdout or f"{alpha / 10:.1f}  " in done.stdout for alpha in range(1, 11))
 
 
 def test_what_cannot_pay_is_said_first() -> None:
-    done = benchctl("predict", "--alpha", 0.2, "--depth", "4", "--cost", 0.5)
+    done = benchctl("explain", "--predict", "-a", 0.2, "--depth", "4", "-c", 0.5, "--verify-cost", 0)
     assert done.stdout.startswith("Not predicted to pay at any of these depths: 0.42× at most (depth 4).")
+
+
+def test_verification_that_is_not_priced_is_a_range() -> None:
+    """On two CPU cores a draft of α 0.75 at c 0.65 was measured at 0.54×, where free verification says 1.0."""
+    found = predicted("-a", 0.75, "--depth", 2, "-c", 0.65)
+    bounds = {on: bound["depths"][0]["speedup"] for on, bound in found["verify_bounds"].items()}
+    assert bounds["free"] == found["depths"][0]["speedup"] > bounds["GPU"] > bounds["CPU"]
+    assert bounds["CPU"] == pytest.approx(2.3125 / (1 + 2 * 1.65))
+    said = benchctl("explain", "--predict", "-a", 0.75, "--depth", 2, "-c", 0.65).stdout
+    assert "0.54× (depth 2) to 1.01× (depth 2) on a CPU" in " ".join(said.split())
+    assert "--verify-cost" in said and "--costs-of" in said
+    priced = predicted("-a", 0.75, "--depth", 2, "-c", 0.65, "--verify-cost", 1)
+    assert priced["verify_bounds"] is None
+    assert priced["depths"][0]["speedup"] == pytest.approx(bounds["CPU"])
+
+
+def test_costs_are_those_that_a_run_was_timed_with() -> None:
+    """The kept run's passes over 3 and 5 tokens took 0.88 and 1.11 steps where one token took 0.72."""
+    found = predicted("-a", 0.8, "--costs-of", KEPT)
+    assert found["verify_bounds"] is None
+    assert found["costs"]["draft_step"] == pytest.approx(0.245, abs=0.001)
+    assert found["costs"]["verify_token"] == pytest.approx((3 * 0.16 + 12 * 0.39) / (3 * 2 + 12 * 4), abs=0.005)
 
 
 def test_the_cost_comes_from_what_both_models_read(tiny_target: Path, tiny_draft: Path) -> None:
@@ -77,9 +101,10 @@ def test_the_heat_map_is_written(tmp_path: Path, suffix: str) -> None:
         (("--alpha", 0.8, "-t", "missing.gguf", "-d", "1B"), "missing.gguf"),
         (("--alpha", 0.8, "--cost", 0.1, "--figure", "map.bmp"), ".png or .svg"),
         (("--alpha", 0.8, "-t", "0B", "-d", "1B"), "The target has no weights"),
+        (("--alpha", 0.8, "--costs-of", KEPT.with_name("version_1")), "No verify pass"),
     ],
 )
 def test_bad_input_is_one_message(words: tuple[object, ...], said: str, tmp_path: Path) -> None:
-    done = benchctl("predict", *words, cwd=tmp_path)
+    done = benchctl("explain", "--predict", *words, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
     assert said in done.stderr and "Traceback" not in done.stderr

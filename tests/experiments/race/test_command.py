@@ -1,4 +1,4 @@
-"""`benchctl race` on the real engine."""
+"""`benchctl report race` on the real engine."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 @pytest.mark.engine
 def test_a_race_is_measured_recorded_and_draws_no_verdict(tmp_path: Path) -> None:
     words = ("--prompt", "code/1", "--set", "sampling.max_tokens=24")
-    done = benchctl("race", "quickstart", *words, "--record", "out/race.svg", cwd=tmp_path)
+    done = benchctl("report", "race", "quickstart", *words, "-o", "out/race.svg", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "baseline (no speculation): 24 tokens in" in done.stdout
     assert "accepted" in done.stdout and "no verdict" in done.stdout
@@ -25,7 +25,9 @@ def test_a_race_is_measured_recorded_and_draws_no_verdict(tmp_path: Path) -> Non
     assert any(span.get("class") == "g" for span in spans), "what arrived in a group is coloured"
     texts = ["".join(span.text or "" for span in spans)]
     assert len(texts[0]) > 40
-    own = benchctl("race", "quickstart", "--prompt", "What helps against hiccups?", "--record", "own.svg", cwd=tmp_path)
+    own = benchctl(
+        "report", "race", "quickstart", "--prompt", "What helps against hiccups?", "-o", "own.svg", cwd=tmp_path
+    )
     assert own.returncode == 0, own.stderr
     assert (tmp_path / "own.svg").is_file()
 
@@ -33,7 +35,7 @@ def test_a_race_is_measured_recorded_and_draws_no_verdict(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("quickstart", "--record", "race.gif"), "is an SVG"),
+        (("quickstart", "-o", "race.gif"), "is an SVG"),
         (("quickstart", "--arm", "spec_d99"), "spec_d99"),
         (("quickstart", "--arm", "baseline"), "one arm"),
         (("nowhere",), "there is no recipe"),
@@ -42,6 +44,6 @@ def test_a_race_is_measured_recorded_and_draws_no_verdict(tmp_path: Path) -> Non
     ],
 )
 def test_bad_options_are_one_message(tmp_path: Path, words: tuple[str, ...], said: str) -> None:
-    done = benchctl("race", *words, cwd=tmp_path)
+    done = benchctl("report", "race", *words, cwd=tmp_path)
     assert done.returncode == 2, done.stderr
     assert said in done.stderr and "Traceback" not in done.stderr
