@@ -90,6 +90,29 @@ def _of_arm(frame: Frame, manifest: Manifest, arm: str, cells: Sequence[Cell]) -
     )
 
 
+def by_block(frame: Frame, arm: str) -> tuple[list[float], list[float]]:
+    """Return an arm's joules a token and its peak bytes (of host and device) in each block; empty: not known in all."""
+    manifest = frame.manifest
+    cells = [cell for cell in latest_cells(manifest) if cell.arm == arm and cell.status == "finished"]
+    if manifest is None or not cells:
+        return [], []
+    energy = []
+    for cell in cells:
+        tokens = _tokens(frame, arm, {(cell.block, cell.attempt)})
+        if (
+            cell.watch is not None
+            and cell.watch.energy_j
+            and tokens
+            and _why(manifest, cells) not in (TOGETHER, ELSEWHERE)
+        ):
+            energy.append(sum(cell.watch.energy_j.values()) / tokens)
+    memory = [(cell.memory.resident or 0) + (cell.memory.device or 0) for cell in cells if cell.memory is not None]
+    whole = [
+        values if len(values) == len(cells) and min(values) > 0 else [] for values in (energy, [*map(float, memory)])
+    ]
+    return whole[0], whole[1]
+
+
 def _tokens(frame: Frame, arm: str, processes: set[tuple[int, int]]) -> int:
     """Return the tokens that these processes of an arm generated while they were watched."""
     rows = frame.rows(frame.arms.index(arm))

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import exp, log
+from math import exp, isnan, log
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -230,13 +230,47 @@ def change_interval(
     some were repeated: then the wider of the two intervals is returned. The prompts are the same in all runs and count
     as fixed.
     """
-    parts = [Variance(run.value / len(runs) ** 2, run.freedom) for runs in (before, after) for run in runs]
-    of_blocks = ratio_interval(ratio, _sum(*parts), level, WELCH)
+    found = zip(change_variances(before, after, repeated), (WELCH, REPEATED), strict=False)
+    return max(
+        (ratio_interval(ratio, *pair) for pair in ((mean, level, method) for mean, method in found)),
+        key=lambda interval: interval.high,
+    )
+
+
+def change_variances(
+    before: Sequence[Variance], after: Sequence[Variance], repeated: Variance | None
+) -> list[Variance]:
+    """Return the variances of the logarithm of a change that count, each by itself; arguments as `change_interval`."""
+    of_blocks = _sum(*(Variance(run.value / len(runs) ** 2, run.freedom) for runs in (before, after) for run in runs))
     if repeated is None:
-        return of_blocks
-    of_means = Variance(repeated.value * (1 / len(before) + 1 / len(after)), repeated.freedom)
-    of_runs = ratio_interval(ratio, of_means, level, REPEATED)
-    return max(of_blocks, of_runs, key=lambda interval: interval.high)
+        return [of_blocks]
+    return [of_blocks, Variance(repeated.value * (1 / len(before) + 1 / len(after)), repeated.freedom)]
+
+
+def beyond_p(distance: float, mean: Variance) -> float:
+    """Return the one-sided probability of a mean so far beyond a limit where the truth lies at the limit (Student)."""
+    from scipy.special import stdtr
+
+    if not mean.value:
+        return 0.0 if distance > 0 else 1.0
+    return float(stdtr(mean.freedom, -distance / mean.value**0.5))
+
+
+def chance_beyond(distance: float, mean: Variance, error: float) -> float:
+    """Return the power of `beyond_p` < `error` where the truth lies so far beyond the limit (noncentral t)."""
+    from scipy.special import nctdtr, stdtrit
+
+    if not mean.value:
+        return 1.0 if distance > 0 else 0.0
+    chance = float(nctdtr(mean.freedom, -distance / mean.value**0.5, stdtrit(mean.freedom, error)))
+    return 0.0 if isnan(chance) else chance  # too small to be computed
+
+
+def found_beyond(mean: Variance, error: float, power: float) -> float:
+    """Return how far beyond the limit the truth has to lie for this power of `beyond_p` < `error` (noncentral t)."""
+    from scipy.special import nctdtrinc, stdtrit
+
+    return float(-nctdtrinc(mean.freedom, power, stdtrit(mean.freedom, error)) * mean.value**0.5)
 
 
 def repeated_variance(runs: Sequence[Sequence[float]]) -> Variance | None:

@@ -1,10 +1,10 @@
-"""`benchctl compare`: runs side by side, two of one workload with gates for CI."""
+"""`benchctl compare`: runs side by side, two of one workload, or one and a kept baseline, with gates for CI."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,16 +12,21 @@ from benchctl.cli import complete
 from benchctl.cli.json_output import json_text, print_json
 from benchctl.cli.options import Accept, JsonForTables, Results
 
+if TYPE_CHECKING:
+    from benchctl.analysis.comparison.gates import Gate
+    from benchctl.analysis.comparison.results import RunComparison
+    from benchctl.analysis.results import Accepted
+
 
 def compare(
     runs: Annotated[
-        list[str],
+        list[str] | None,
         typer.Argument(
             metavar="A B …",
-            help="Runs, recipes' names, or JSONL files.",
+            help="Runs, recipes' names, or JSONL files; with --write and --against the latest by default.",
             autocompletion=complete.runs,
         ),
-    ],
+    ] = None,
     results: Results = Path("results"),
     baseline: Annotated[
         str | None, typer.Option(metavar="NAME", help="Of both runs.", show_default="each run's own")
@@ -33,7 +38,7 @@ def compare(
         list[str] | None,
         typer.Option(
             metavar="GATE",
-            help="slower:3%, slower-absolute:3%, lossy; repeatable.",
+            help="slower:3%, slower-absolute:3%, acceptance:3%, ttft:20%, memory:5%, energy:10%, lossy; repeatable.",
         ),
     ] = None,
     accept: Accept = "identical",
@@ -41,6 +46,15 @@ def compare(
         Path | None,
         typer.Option("--output", "-o", "--out", metavar="DIR", help="Write all of it there: .md, .csv, .json."),
     ] = None,
+    write: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Keep a run, or several of one setting, as a baseline.", dir_okay=False),
+    ] = None,
+    against: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Compare with a kept baseline.", dir_okay=False),
+    ] = None,
+    junit: Annotated[Path | None, typer.Option(metavar="FILE", help="The gates as JUnit XML.", dir_okay=False)] = None,
     as_json: JsonForTables = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only gates that failed.")] = False,
 ) -> None:
@@ -48,20 +62,39 @@ def compare(
 
     Two runs of the same prompts, sampling and models are compared in full; --fail-if sets gates, which exit with 1 if
     they hold or are undetermined. A B A, with a second run of the first setting, counts what changes from run to run.
-    Other or more runs are compared where they are comparable; the report lists what is not.
+    `RUN --write FILE` keeps a small baseline, `RUN --against FILE` compares with it (benchctl docs gates). Other or
+    more runs are compared where they are comparable; the report lists what is not.
     """
     from benchctl.analysis.comparison.compare import compare_runs
-    from benchctl.analysis.comparison.gates import check_gate, gate_error, parse_gate
+    from benchctl.analysis.comparison.gates import parse_gate
+    from benchctl.analysis.comparison.kept import against_kept, keep, read_kept, write_kept
     from benchctl.analysis.comparison.workload import OtherModelsError
     from benchctl.data.store import open_run, resolve_run
     from benchctl.errors import UsageError
     from benchctl.lossless.analysed import judge
-    from benchctl.reports.comparison import print_comparison
 
     gates = [parse_gate(text) for text in fail_if or ()]
     if accept != "identical" and not any(gate.word == "lossy" for gate in gates):
         raise UsageError("--accept is for the gate `lossy`.", where="--accept", fix="Add --fail-if lossy.")
-    if len(runs) < 2:
+    if (write or against) and (baseline or out or (write and (gates or arm or against or junit))):
+        raise UsageError(
+            "--write keeps whole runs and checks nothing; --against takes each run's own baseline, and no --out.",
+            where="--write, --against",
+            fix="First --write FILE, then --against FILE with gates.",
+        )
+    if junit and not gates:
+        raise UsageError("There are no gates to write.", where="--junit", fix="Add --fail-if GATE.")
+    if write or against:
+        opened = [open_run(resolve_run(run, results)) for run in (runs or (None,))]
+        if write:
+            write_kept(keep(opened, judge), write)
+            typer.echo(f"Baseline: {write}")
+            return
+        assert against is not None
+        found = against_kept(read_kept(against), opened, judge=judge, arms=arm, where=str(against))
+        _conclude(found, gates, accept, junit=junit, as_json=as_json, quiet=quiet)
+        return
+    if runs is None or len(runs) < 2:
         raise UsageError("Missing argument: name at least two runs, the earliest first.", where="benchctl compare")
     paths = [resolve_run(run, results) for run in runs]
     sides = _sides(paths) if out is None else None
@@ -84,7 +117,19 @@ def compare(
             raise
         _compare_several(paths, arms=arm, out=None, as_json=as_json, quiet=quiet)
         return
-    checked = [check_gate(gate, found, accept) for gate in gates]
+    _conclude(found, gates, accept, junit=junit, as_json=as_json, quiet=quiet)
+
+
+def _conclude(
+    found: RunComparison, gates: Sequence[Gate], accept: Accepted, *, junit: Path | None, as_json: bool, quiet: bool
+) -> None:
+    """Check the gates and print. Raises GateError where one failed."""
+    from benchctl.analysis.comparison.gates import check_gates, gate_error
+    from benchctl.reports.comparison import print_comparison, write_junit
+
+    checked = check_gates(gates, found, accept)
+    if junit is not None:
+        write_junit(junit, found, checked)
     if as_json:
         print_json("compare", {**found.model_dump(), "gates": [result.as_dict() for result in checked]}, schema=2)
     elif not quiet:

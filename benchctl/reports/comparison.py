@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from xml.etree import ElementTree
 
 from rich.console import Console
 from rich.text import Text
@@ -54,7 +55,7 @@ def compared_arms(found: RunComparison) -> Table[ArmComparison]:
                 "answers",
                 lambda arm: arm.outputs.same,
                 cell=_answers,
-                tone=lambda arm: "open" if arm.outputs.differing or arm.outputs.undetermined else "good",
+                tone=lambda arm: "good" if arm.outputs.alike else "open",
             ),
         ),
         found.arms,
@@ -181,7 +182,9 @@ def _accepted(arm: ArmComparison) -> str:
 
 def _answers(arm: ArmComparison) -> str:
     found = arm.outputs
-    if not found.differing and not found.undetermined:
+    if not found.kept:
+        return numbers.ABSENT
+    if found.alike:
         return "the same"
     parts = [f"{found.same} same"]
     if found.differing:
@@ -210,9 +213,31 @@ def print_comparison(found: RunComparison, checked: Sequence[GateResult]) -> Non
             console.print(Text(f"Only in {where}, so not compared: {one_line(', '.join(names))}.", style="yellow"))
     for result in checked:
         sign, style, outcome = ("✓", "green", "passed") if result.passed else ("✗", "red", "failed")
+        if result.skipped:
+            sign, style, outcome = "–", "yellow", "not gated"
         line = Text(f"{sign} {result.gate}: {outcome}.", style=style)
         line.append(f" {one_line(result.note)}" if result.note else "", style="default")
         console.print(line)
+
+
+def write_junit(file: Path, found: RunComparison, checked: Sequence[GateResult]) -> None:
+    """Write the gates as a JUnit file, which CI servers show: a test case a gate. Raises StorageError."""
+    suite = ElementTree.Element("testsuite", name=f"benchctl compare {one_line(found.a.run)} {one_line(found.b.run)}")
+    for result in checked:
+        case = ElementTree.SubElement(suite, "testcase", classname="benchctl", name=str(result.gate))
+        if result.skipped:
+            ElementTree.SubElement(case, "skipped", message=one_line(result.note or "", 400))
+        for failure in result.failures:
+            ElementTree.SubElement(case, "failure", message=one_line(failure, 400))
+    suite.attrib |= {
+        "tests": str(len(checked)),
+        "failures": str(sum(not result.passed for result in checked)),
+        "skipped": str(sum(result.skipped for result in checked)),
+    }
+    try:
+        ElementTree.ElementTree(suite).write(file, encoding="utf-8", xml_declaration=True)
+    except OSError as error:
+        raise StorageError(f"The gates cannot be written: {error.strerror}.", where=str(file)) from None
 
 
 def said(found: RunComparison) -> list[str]:
@@ -226,10 +251,9 @@ def said(found: RunComparison) -> list[str]:
             )
     runs = 2 + len(found.more_a) + len(found.more_b)
     if runs == 2:
-        return [
-            *sentences,
-            "One run each: what changes from run to run is not in these intervals. Measure A again and compare A B A.",
-        ]
+        is_kept = any(not arm.outputs.kept for arm in found.arms)
+        more = "Keep several runs as the baseline." if is_kept else "Measure A again and compare A B A."
+        return [*sentences, f"One run each: what changes from run to run is not in these intervals. {more}"]
     apart = {arm.arm: _apart(arm.judged) for arm in found.arms}
     widest = max(apart, key=lambda name: apart[name], default=None)
     if widest is not None:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
@@ -236,6 +237,7 @@ def test_the_document_has_stable_keys(before: Path, tmp_path: Path, compare: Com
         "more_a",
         "more_b",
         "claims",
+        "level",
         "on_trust",
         "changed",
         "arms",
@@ -250,6 +252,39 @@ def test_the_document_has_stable_keys(before: Path, tmp_path: Path, compare: Com
         ("spec", "slower"),
     ]
     assert document["gates"][0]["passed"] is False
+
+
+def test_a_kept_baseline_is_written_and_gated_against(before: Path, tmp_path: Path, compare: Compare) -> None:
+    written = compare("before", "--write", "baseline.json")
+    assert (written.returncode, written.stdout) == (0, "Baseline: baseline.json\n")
+    assert compare("before", "--against", "baseline.json", "--fail-if", "slower:3%").returncode == 0
+    write_run(before.with_name("next"), slower)  # the latest run of the results, which is taken where none is named
+    failed = compare("--against", "baseline.json", "--fail-if", "slower:3%", "--fail-if", "lossy", "--junit", "g.xml")
+    assert failed.returncode == 1
+    assert failed.stderr.startswith("error: before and next: 1 of 2 gates failed.\n  slower:3%: spec: 0.900× A's")
+    suite = ElementTree.parse(tmp_path / "g.xml").getroot()
+    assert (suite.attrib["tests"], suite.attrib["failures"]) == ("2", "1")
+    assert [case.find("failure") is None for case in suite] == [False, True]
+    document = json.loads(compare("next", "--against", "baseline.json", "--json", "--fail-if", "slower:3%").stdout)
+    assert (document["document"], document["gates"][0]["passed"]) == ("compare", False)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("before", "--against", "none.json"), 2, "There is no such baseline."),
+        (("before", "--against", "results/by-hand/before/records.jsonl"), 4, "kept baseline"),
+        (("before", "--write", "x.json", "--fail-if", "lossy"), 2, "--write"),
+        (("before", "--against", "x.json", "--baseline", "spec"), 2, "own baseline"),
+        (("before", "before", "--junit", "x.xml"), 2, "no gates"),
+        (("before", "--write", "nowhere/x.json"), 4, "cannot be written"),
+    ],
+)
+def test_a_kept_baseline_that_cannot_be_used(
+    before: Path, compare: Compare, arguments: tuple[str, ...], code: int, said: str
+) -> None:
+    shown = compare(*arguments)
+    assert shown.returncode == code and said in shown.stderr
 
 
 def test_records_without_a_manifest(before: Path, tmp_path: Path, compare: Compare) -> None:

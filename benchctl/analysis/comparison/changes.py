@@ -15,6 +15,7 @@ from benchctl.analysis.statistics import (
     Variance,
     block_variance,
     change_interval,
+    change_variances,
     pooled_variance,
     repeated_variance,
     shared_variances,
@@ -72,11 +73,13 @@ def _change(
     values = [run.value for run in measured.runs]
     ratio = _mean_ratio(values, of_a)
     blocks = [len(run.by_block) for run in measured.runs]
+    means = _of_means(variances, blocks)
     return Ratio(
         a=_mean(values[:of_a]),
         b=_mean(values[of_a:]),
         ratio=ratio,
         interval=interval_of(ratio, variances, blocks, of_a, level, repeated),
+        variances=change_variances(means[:of_a], means[of_a:], repeated) if ratio and means else [],
         values_a=[value for value in values[:of_a] if value],
         values_b=[value for value in values[of_a:] if value],
     )
@@ -94,10 +97,14 @@ def interval_of(
 
     `variances`: of one block of each run, of which it has so many `blocks`.
     """
+    means = _of_means(variances, blocks)
+    return change_interval(ratio, means[:of_a], means[of_a:], level, repeated) if ratio and means else None
+
+
+def _of_means(variances: Sequence[Variance | None], blocks: Sequence[int]) -> list[Variance]:
+    """Return the variance of each run's mean; none where a run shows none."""
     means = [variance.of_mean(count) for variance, count in zip(variances, blocks, strict=True) if variance is not None]
-    if not ratio or len(means) < len(blocks):
-        return None
-    return change_interval(ratio, means[:of_a], means[of_a:], level, repeated)
+    return means if len(means) == len(blocks) else []
 
 
 def _mean_ratio(values: Sequence[float | None], of_a: int) -> float | None:

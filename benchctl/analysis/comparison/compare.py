@@ -15,14 +15,17 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from benchctl.analysis.analyse import Judge, analyse
 from benchctl.analysis.answers import Answers, find_answers
 from benchctl.analysis.comparison.changes import Quantity, doubt_of, find_quantities, speed_change
 from benchctl.analysis.comparison.rates import InAllRuns, Times, in_all_runs, rate_times, speedup_times
 from benchctl.analysis.comparison.results import ArmComparison, OwnVerdict, Ratio, RunComparison, RunFacts
+from benchctl.analysis.comparison.watched import watch, watched_changes
 from benchctl.analysis.comparison.workload import Outputs, compare_answers, find_changes, require_same_workload
 from benchctl.analysis.frame import Frame, PromptKey, make_frame
-from benchctl.analysis.results import ALL_TASKS, Analysis, Losslessness
+from benchctl.analysis.results import ALL_TASKS, Analysis
 from benchctl.analysis.statistics import level_for
 from benchctl.data.store import RunData
 from benchctl.errors import UsageError
@@ -32,7 +35,9 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class _Side:
+class Side:
+    """A run and what was found in it."""
+
     data: RunData
     analysis: Analysis
     frame: Frame
@@ -43,6 +48,42 @@ class _Side:
         """Arms whose requests shared the engine."""
         sweep = self.analysis.sweep
         return {row.arm for row in sweep.levels if row.overlapping} if sweep else set()
+
+    @property
+    def arms(self) -> list[str]:
+        """All arms but the second cells of baselines, whose times count as the baseline's."""
+        compared = self.analysis.compared
+        return [name for name in self.frame.arms if name not in compared or not compared[name].is_again]
+
+    def is_compared(self, name: str) -> bool:
+        """Whether an arm has a baseline beside it."""
+        return name in self.analysis.compared and not self.analysis.compared[name].is_baseline
+
+    def speedup_times(self, name: str, prompts: Sequence[PromptKey]) -> Times:
+        """Return the times of an arm and its baseline."""
+        arm: ComparedArm = self.analysis.compared[name]
+        return speedup_times(self.frame, arm, prompts, whole=name in self.overlapping)
+
+    def own(self, name: str) -> OwnFacts:
+        """Return what the run says of an arm by itself."""
+        rows = self.analysis.acceptance
+        rate = next((row.rate for row in rows if row.arm == name and row.task == ALL_TASKS), None)
+        lossless = next((row for row in self.analysis.losslessness if row.arm == name), None)
+        if lossless is None:
+            return OwnFacts(rate, None, [])
+        stated = lossless.audit.stated if lossless.audit is not None else None
+        return OwnFacts(rate, lossless.verdict, lossless.lossy, None if stated is None else stated.chance)
+
+
+@dataclass(frozen=True)
+class OwnFacts:
+    """What one run says of an arm by itself."""
+
+    acceptance: float | None
+    verdict: str | None
+    lossy: list[str]
+    power: float | None = None
+    """With which a faulty engine would have been detected, where whole answers were scored."""
 
 
 def compare_runs(
@@ -63,9 +104,9 @@ def compare_runs(
     if a.folder.resolve() == b.folder.resolve() and a.records == b.records:
         raise UsageError("Both are the same run.", where=str(a.folder), fix="Name two runs, the earlier one first.")
     on_trust = require_same_workload(a, b)
-    before, after = ([_side(run, judge, baseline) for run in runs] for runs in ((a, *more_a), (b, *more_b)))
+    before, after = ([side_of(run, judge, baseline) for run in runs] for runs in ((a, *more_a), (b, *more_b)))
     runs = [*before, *after]
-    known = dict.fromkeys(name for side in runs for name in side.frame.arms if not _is_again(side, name))
+    known = dict.fromkeys(name for side in runs for name in side.arms)
     for name in arms or ():
         if name not in known:
             fix = f"The arms are: {', '.join(known)}."
@@ -73,32 +114,40 @@ def compare_runs(
     chosen = [name for name in known if not arms or name in arms]
     both = [name for name in chosen if all(name in side.frame.arms for side in runs)]
     return RunComparison(
-        a=_facts(before[0], names[0]),
-        b=_facts(after[0], names[1]),
-        more_a=[_facts(side, names[0]) for side in before[1:]],
-        more_b=[_facts(side, names[1]) for side in after[1:]],
+        a=run_facts(before[0], names[0]),
+        b=run_facts(after[0], names[1]),
+        more_a=[run_facts(side, names[0]) for side in before[1:]],
+        more_b=[run_facts(side, names[1]) for side in after[1:]],
         claims=max(1, len(both)),
         on_trust=on_trust,
         changed=find_changes(a, b),
         arms=_compare_arms(before, after, both),
         only_in_a=[name for name in chosen if not all(name in side.frame.arms for side in after)],
         only_in_b=[name for name in chosen if not all(name in side.frame.arms for side in before)],
-        lossless_b=[
-            OwnVerdict(arm=row.arm, verdict=row.verdict, reason=row.reason)
-            for side in after
-            for row in side.analysis.losslessness
-            if row.arm in chosen
-        ],
+        level=level_for(*(side.data.manifest for side in runs)),
+        lossless_b=own_verdicts(after, chosen),
     )
 
 
-def _side(data: RunData, judge: Judge, baseline: str | None) -> _Side:
+def own_verdicts(sides: Sequence[Side], arms: Collection[str]) -> list[OwnVerdict]:
+    """Return what runs conclude of these arms by themselves."""
+    return [
+        OwnVerdict(arm=row.arm, verdict=row.verdict, reason=row.reason)
+        for side in sides
+        for row in side.analysis.losslessness
+        if row.arm in arms
+    ]
+
+
+def side_of(data: RunData, judge: Judge, baseline: str | None) -> Side:
+    """Analyse a run. Raises UsageError where no arm is called `baseline`."""
     analysis = analyse(data, judge, baseline=baseline)  # every condition for itself
     frame = make_frame(data.records, data.manifest, min(analysis.baselines))  # all arms, each with a name of its own
-    return _Side(data, analysis, frame, find_answers(frame))
+    return Side(data, analysis, frame, find_answers(frame))
 
 
-def _facts(side: _Side, name: str) -> RunFacts:
+def run_facts(side: Side, name: str) -> RunFacts:
+    """Return what is said of a run; `name`: what one without a manifest is called."""
     manifest, found = side.data.manifest, side.analysis
     return RunFacts(
         run=found.run if manifest else name,
@@ -114,20 +163,15 @@ def _facts(side: _Side, name: str) -> RunFacts:
     )
 
 
-def _is_again(side: _Side, name: str) -> bool:
-    """Whether an arm is the second cell of a baseline, whose times count as the baseline's."""
-    return name in side.analysis.compared and side.analysis.compared[name].is_again
-
-
-def _compare_arms(before: Sequence[_Side], after: Sequence[_Side], names: Sequence[str]) -> list[ArmComparison]:
+def _compare_arms(before: Sequence[Side], after: Sequence[Side], names: Sequence[str]) -> list[ArmComparison]:
     runs = [*before, *after]
     common = set[PromptKey].intersection(*(set(side.frame.prompts) for side in runs))
     prompts = [key for key in runs[0].frame.prompts if key in common]
     rates = {name: [rate_times(side.frame, name, prompts) for side in runs] for name in names}
     speedups = {
-        name: [_speedup_times(side, name, prompts) for side in runs]
+        name: [side.speedup_times(name, prompts) for side in runs]
         for name in names
-        if all(_is_compared(side, name) for side in runs)
+        if all(side.is_compared(name) for side in runs)
     }
     compared = runs[-1].analysis.compared
     baselines = {name: compared[name].baseline for name in names}
@@ -135,10 +179,30 @@ def _compare_arms(before: Sequence[_Side], after: Sequence[_Side], names: Sequen
     # the machine's state of a run moves all decode rates together, so that arms are no repetitions of one another
     rate = find_quantities(_measured(rates), len(before), baselines, level, arms_repeat=False)
     speedup = find_quantities(_measured(speedups), len(before), baselines, level, arms_repeat=True)
+    timed = {name: timed_prompts(prompts, of_arm) for name, of_arm in rates.items()}
+    by_run = [watch(side.frame, timed) for side in runs]
+    watched = watched_changes({name: [run[name] for run in by_run] for name in names}, len(before), baselines, level)
     distrust = next((reason for side in runs if (reason := side.data.integrity.reason)), None)
     return [
-        _compare_arm(before[0], after[0], name, rate[name], speedup.get(name), len(prompts), distrust) for name in names
+        compare_arm(
+            name,
+            rate[name],
+            speedup.get(name),
+            watched[name],
+            is_baseline=name in after[0].analysis.baselines,
+            own=(before[0].own(name), after[0].own(name)),
+            outputs=_outputs(before[0], after[0], name),
+            prompts=len(prompts),
+            doubt=distrust,
+        )
+        for name in names
     ]
+
+
+def timed_prompts(prompts: Sequence[PromptKey], runs: Sequence[Times]) -> list[PromptKey]:
+    """Return the prompts that every block of all runs timed."""
+    timed = np.logical_and.reduce([run.timed for run in runs])
+    return [key for key, is_timed in zip(prompts, timed, strict=True) if is_timed]
 
 
 _ONE_BASELINE = "It is the baseline of one run, so there it has no speed-up."
@@ -148,33 +212,28 @@ def _measured(times: Mapping[str, Sequence[Times]]) -> dict[str, InAllRuns]:
     return {name: in_all_runs(of_arm) for name, of_arm in times.items()}
 
 
-def _is_compared(side: _Side, name: str) -> bool:
-    return name in side.analysis.compared and not side.analysis.compared[name].is_baseline
-
-
-def _speedup_times(side: _Side, name: str, prompts: Sequence[PromptKey]) -> Times:
-    arm: ComparedArm = side.analysis.compared[name]
-    return speedup_times(side.frame, arm, prompts, whole=name in side.overlapping)
-
-
-def _compare_arm(
-    before: _Side,
-    after: _Side,
+def compare_arm(
     name: str,
     rate: Quantity,
     speedup: Quantity | None,
+    watched: Mapping[str, Ratio],
+    *,
+    is_baseline: bool,
+    own: tuple[OwnFacts, OwnFacts],
+    outputs: Outputs,
     prompts: int,
-    distrust: str | None,
+    doubt: str | None,
 ) -> ArmComparison:
-    """`prompts`: how many all runs have; `distrust`: why nothing is concluded of one of them."""
-    rate_doubt = distrust or doubt_of(rate)
-    is_baseline = name in after.analysis.baselines
+    """Put together what changed of an arm.
+
+    `is_baseline`: of B; `prompts`: how many all runs have; `doubt`: why nothing is concluded, whatever was measured.
+    """
+    bare: dict[str, object] = {"interval": None, "variances": []} if doubt else {}
+    rate_doubt = doubt or doubt_of(rate)
     judged = rate if is_baseline else speedup
-    doubt = distrust or (_ONE_BASELINE if judged is None else doubt_of(judged))
+    doubt = doubt or (_ONE_BASELINE if judged is None else doubt_of(judged))
     measured = (judged or rate).measured
-    own_a, own_b = _lossless(before, name), _lossless(after, name)
     counts = [len(run.by_block) for run in measured.runs]
-    bare = {"interval": None} if distrust else {}
     nothing = Ratio(a=None, b=None, ratio=None, interval=None)
     return ArmComparison(
         arm=name,
@@ -189,26 +248,19 @@ def _compare_arm(
         prompts=measured.prompts,
         prompts_left_out=prompts - measured.prompts,
         speedup=speedup.change.model_copy(update=bare) if speedup else nothing,
-        acceptance_a=_acceptance(before, name),
-        acceptance_b=_acceptance(after, name),
-        lossy=list(dict.fromkeys([*(own_a.lossy if own_a else []), *(own_b.lossy if own_b else [])])),
-        lossless_a=own_a.verdict if own_a else None,
-        lossless_b=own_b.verdict if own_b else None,
-        outputs=_outputs(before, after, name),
+        watched={quantity: change.model_copy(update=bare) for quantity, change in watched.items()},
+        acceptance_a=own[0].acceptance,
+        acceptance_b=own[1].acceptance,
+        lossy=list(dict.fromkeys([*own[0].lossy, *own[1].lossy])),
+        lossless_a=own[0].verdict,
+        lossless_b=own[1].verdict,
+        outputs=outputs,
     )
 
 
-def _outputs(before: _Side, after: _Side, name: str) -> Outputs:
+def _outputs(before: Side, after: Side, name: str) -> Outputs:
     found = compare_answers(before.frame, before.answers, after.frame, after.answers, name)
     if name not in after.overlapping:
         return found
     chance = [*found.differing, *found.undetermined]  # answers of overlapping requests do not repeat
     return found.model_copy(update={"differing": [], "undetermined": chance})
-
-
-def _acceptance(side: _Side, name: str) -> float | None:
-    return next((row.rate for row in side.analysis.acceptance if row.arm == name and row.task == ALL_TASKS), None)
-
-
-def _lossless(side: _Side, name: str) -> Losslessness | None:
-    return next((row for row in side.analysis.losslessness if row.arm == name), None)

@@ -1,31 +1,73 @@
-"""Gates: changes between two runs that fail a CI job. What cannot be determined fails a gate, with the reason."""
+"""Gates: changes between two runs that fail a CI job. What cannot be determined fails a gate, with the reason.
+
+Every arm (of `acceptance` every task) is one test of the hypothesis that it got no worse than the gate's tolerance:
+Student's t on the logarithm of B over A, one-sided, by the variances of the comparison (`changes.py`). Holm's step-down
+over all tests of all gates that noise can fail holds the error rate of the whole command at `ERROR`
+(`benchmarks/gates.py`).
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from math import exp, log
 from typing import TYPE_CHECKING
 
+from benchctl.analysis.comparison.results import RunComparison
 from benchctl.analysis.results import ACCEPTED, Accepted
+from benchctl.analysis.statistics import LEVEL, MIN_BLOCKS, beyond_p, chance_beyond, found_beyond, holm
 from benchctl.errors import GateError, UsageError
 from benchctl.recipes.problems import did_you_mean
 from benchctl.text import one_line
 
 if TYPE_CHECKING:
-    from benchctl.analysis.comparison.results import Ratio, RunComparison
+    from benchctl.analysis.comparison.results import ArmComparison, Ratio
 
-GATES = ("slower", "slower-absolute", "lossy")
+ERROR = 0.01
+"""Of 100 commands in which nothing is worse than its tolerance, at most so many have a failed gate."""
+POWER = 0.9
+"""A passed gate names the change that it finds with this power."""
+
+FALSE_ALARMS = 0.001
+"""Where more unchanged runs than this share fail at a gate's tolerance, it is said."""
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """What a gate watches. `absolute`: nothing that an unlike machine can be held to."""
+
+    what: str
+    worse: str
+    """The word for a change to the worse, beyond the tolerance."""
+    absolute: bool = False
+
+    @property
+    def falls(self) -> bool:
+        """Whether less is worse."""
+        return self.worse != "higher"
+
+
+KINDS = {
+    "slower": _Kind("speed-up over the own run's baseline", "slower"),
+    "slower-absolute": _Kind("decode rate", "slower", absolute=True),
+    "acceptance": _Kind("acceptance length", "lower"),
+    "ttft": _Kind("median time to the first token", "higher", absolute=True),
+    "memory": _Kind("peak memory", "higher", absolute=True),
+    "energy": _Kind("energy a token", "higher", absolute=True),
+}
+GATES = (*KINDS, "lossy")
 _AMOUNT = re.compile(r"(\d+(?:\.\d+)?)\s*%")
 _FIX = (
     "The gates are: slower:N% (the speed-up over the own run's baseline), slower-absolute:N% (tok/s, the baseline's, "
-    "too), such as slower:3%, and lossy."
+    "too), acceptance:N%, ttft:N%, memory:N%, energy:N%, such as slower:3%, and lossy."
 )
 
 
 @dataclass(frozen=True)
 class Gate:
-    """`slower`, `slower-absolute`: by more than a share of A's speed-up, or decode rate; or `lossy`."""
+    """A word of `GATES`, and by which share of A's value an arm may be worse; `lossy` has none."""
 
     word: str
     share: float = 0.0
@@ -33,6 +75,15 @@ class Gate:
     def __str__(self) -> str:
         """Return the gate as it is written."""
         return self.word if self.word == "lossy" else f"{self.word}:{100 * self.share:g}%"
+
+    @property
+    def tolerance(self) -> float:
+        """On the logarithm, positive."""
+        return -log(1 - self.share) if KINDS[self.word].falls else log(1 + self.share)
+
+    def share_at(self, distance: float) -> float:
+        """Return the change to the worse, as a share, that lies so far from none on the logarithm."""
+        return 1 - exp(-distance) if KINDS[self.word].falls else exp(distance) - 1
 
 
 @dataclass(frozen=True)
@@ -43,6 +94,8 @@ class GateResult:
     failures: tuple[str, ...]
     note: str | None = None
     """What a gate that passed could not have detected."""
+    skipped: bool = False
+    """Whether it was not checked, as `note` says: it holds for one class of machine alone."""
 
     @property
     def passed(self) -> bool:
@@ -51,11 +104,17 @@ class GateResult:
 
     def as_dict(self) -> dict[str, object]:
         """For JSON."""
-        return {"gate": str(self.gate), "passed": self.passed, "failures": self.failures, "note": self.note}
+        return {
+            "gate": str(self.gate),
+            "passed": self.passed,
+            "skipped": self.skipped,
+            "failures": self.failures,
+            "note": self.note,
+        }
 
 
 def parse_gate(text: str) -> Gate:
-    """Read `slower:3%`, `slower-absolute:3%` or `lossy`. Raises UsageError, with the nearest valid word."""
+    """Read `slower:3%`, another gate with a tolerance, or `lossy`. Raises UsageError, with the nearest valid word."""
     word, colon, amount = (part.strip() for part in text.partition(":"))
     wrong = None
     if word not in GATES:
@@ -73,59 +132,137 @@ def parse_gate(text: str) -> Gate:
 
 
 @dataclass(frozen=True)
-class _Judged:
-    """The change of one arm that a gate judges."""
+class ArmTest:
+    """Whether one arm is worse than a gate's tolerance."""
 
+    gate: Gate
     arm: str
     change: Ratio
     doubt: str | None
 
+    @cached_property
+    def p(self) -> float | None:
+        """By the variance that shows least; `None`: undetermined."""
+        ratio, variances = self.change.ratio, self.change.variances
+        if self.doubt or ratio is None or not variances:
+            return None
+        distance = (-log(ratio) if KINDS[self.gate.word].falls else log(ratio)) - self.gate.tolerance
+        return max(beyond_p(distance, variance) for variance in variances)
+
+    @property
+    def is_noisy(self) -> bool:
+        """Whether it can fail by chance: blocks that are all equal, as most acceptance lengths are, cannot."""
+        return any(variance.value for variance in self.change.variances)
+
+    def chance(self, share: float, error: float) -> float:
+        """Return the power to find that an arm is worse by a share, at this error rate of one test."""
+        truth = Gate(self.gate.word, share).tolerance - self.gate.tolerance
+        return min(chance_beyond(truth, variance, error) for variance in self.change.variances)
+
+    def found(self, error: float) -> float:
+        """Return the share that is found with `POWER`."""
+        widest = max(found_beyond(variance, error, POWER) for variance in self.change.variances)
+        return self.gate.share_at(self.gate.tolerance + widest)
+
+    def failure(self) -> str:
+        """Return what is said where it is worse."""
+        kind, interval, ratio = KINDS[self.gate.word], self.change.interval, self.change.ratio
+        known = f" (95 % interval {interval.low:.3f} to {interval.high:.3f})" if interval else ""
+        percent = f"{100 * self.gate.share:g} % beyond noise."
+        return f"{self.arm}: {ratio:.3f}× A's {kind.what}{known}, {kind.worse} by more than {percent}"
+
 
 def check_gate(gate: Gate, found: RunComparison, accept: Accepted = "identical") -> GateResult:
-    """Check a comparison against a gate; `accept`: which verdicts `lossy` lets pass."""
-    if gate.word == "lossy":
-        return GateResult(gate, tuple(_lossy(found, accept)))
-    judged = _judged(gate, found)
-    failures = [failure for arm in judged if (failure := _slower(arm, gate))]
-    failures += [f"{name}: undetermined, because B has no such arm." for name in found.only_in_a]
-    if not judged and not failures:
-        failures.append(
-            "undetermined, because no arm beside a baseline was compared; slower-absolute judges the baseline, too."
-            if found.arms
-            else "undetermined, because the runs have no arm in common."
-        )
-    return GateResult(gate, tuple(failures), None if failures else _unseen(judged, gate.share))
+    """Check a comparison against one gate."""
+    return check_gates([gate], found, accept)[0]
 
 
-def _judged(gate: Gate, found: RunComparison) -> list[_Judged]:
-    if gate.word == "slower":
-        return [_Judged(arm.arm, arm.speedup, arm.doubt) for arm in found.arms if not arm.is_baseline]
-    return [_Judged(arm.arm, arm.rate, arm.rate_doubt) for arm in found.arms]
+def check_gates(gates: Sequence[Gate], found: RunComparison, accept: Accepted = "identical") -> list[GateResult]:
+    """Check a comparison against all gates of a command; `accept`: which verdicts `lossy` lets pass."""
+    tests = {gate: list(tests_of(gate, found)) for gate in gates if gate.word != "lossy" and not _skipped(gate, found)}
+    error = ERROR * (1 - found.level) / (1 - LEVEL)
+    worse = find_worse([test for of_gate in tests.values() for test in of_gate], error)
+    noisy = sum(test.p is not None and test.is_noisy for of_gate in tests.values() for test in of_gate)
+    results = []
+    for gate in gates:
+        if gate.word == "lossy":
+            results.append(GateResult(gate, tuple(_lossy(found, accept))))
+        elif (why := _skipped(gate, found)) is not None:
+            results.append(GateResult(gate, (), why, skipped=True))
+        else:
+            failures = tuple(_failures(gate, tests[gate], worse, found))
+            note = None if failures else _unseen(gate, tests[gate], error / max(1, noisy))
+            results.append(GateResult(gate, failures, note))
+    return results
 
 
-def _slower(arm: _Judged, gate: Gate) -> str | None:
-    ratio, interval = arm.change.ratio, arm.change.interval
-    if arm.doubt or ratio is None or interval is None:
-        return f"{arm.arm}: undetermined. {arm.doubt or ''}".rstrip()
-    if interval.high < 1 - gate.share:
-        what = "speed-up over the own run's baseline" if gate.word == "slower" else "decode rate"
-        return (
-            f"{arm.arm}: {ratio:.3f}× A's {what} (95 % interval {interval.low:.3f} to {interval.high:.3f}), "
-            f"slower by more than {100 * gate.share:g} % beyond noise."
-        )
+def find_worse(tests: Sequence[ArmTest], error: float) -> set[int]:
+    """Return the `id` of the tests of which it is shown, at this error rate of all together."""
+    known = [(test, p) for test in tests if (p := test.p) is not None]
+    noisy = [(test, p) for test, p in known if test.is_noisy]
+    adjusted = holm([p for _, p in noisy])
+    worse = {id(test) for (test, _), p in zip(noisy, adjusted, strict=True) if p < error}
+    return worse | {id(test) for test, p in known if not test.is_noisy and p < error}
+
+
+def _skipped(gate: Gate, found: RunComparison) -> str | None:
+    if found.other_machine is None or not KINDS[gate.word].absolute:
+        return None
+    return f"Not gated, because A was measured on another machine; only ratios within a run are. {found.other_machine}."
+
+
+def tests_of(gate: Gate, found: RunComparison) -> Iterator[ArmTest]:
+    """Yield what a gate tests, arm by arm; `lossy` tests nothing."""
+    for arm in found.arms:
+        if gate.word == "slower":
+            if not arm.is_baseline:
+                yield ArmTest(gate, arm.arm, arm.speedup, arm.doubt)
+        elif gate.word == "slower-absolute":
+            yield ArmTest(gate, arm.arm, arm.rate, arm.rate_doubt)
+        else:
+            for quantity, change in arm.watched.items():
+                word, _, task = quantity.partition(" ")
+                if word == gate.word:
+                    yield ArmTest(gate, f"{arm.arm}, {task}" if task else arm.arm, change, _doubt(arm, change))
+
+
+def _doubt(arm: ArmComparison, change: Ratio) -> str | None:
+    if change.ratio is None:
+        return "B does not report it in every block."
+    if not change.variances:
+        return arm.rate_doubt or f"Below {MIN_BLOCKS} blocks in each run nothing is concluded."
     return None
 
 
-def _unseen(judged: Sequence[_Judged], share: float) -> str:
-    """Return the smallest slow-down that is detected in every arm, and the arm that sets it."""
-    limits = [
-        ((1 - share) * arm.change.ratio / arm.change.interval.high, arm.arm)
-        for arm in judged
-        if arm.change.ratio and arm.change.interval
-    ]
-    limit, name = min(limits)
-    percent = 100 * (1 - limit)
-    return f"At this noise a slow-down is detected from {percent:.1f} % on in every arm ({name} is the noisiest)."
+def _failures(gate: Gate, tests: Sequence[ArmTest], worse: set[int], found: RunComparison) -> Iterator[str]:
+    for test in tests:
+        if id(test) in worse:
+            yield test.failure()
+        elif test.p is None:
+            yield f"{test.arm}: undetermined. {test.doubt or ''}".rstrip()
+    yield from (f"{name}: undetermined, because B has no such arm." for name in found.only_in_a)
+    if tests or found.only_in_a:
+        return
+    if gate.word not in ("slower", "slower-absolute"):
+        yield f"undetermined, because A reports no {KINDS[gate.word].what} in every block of an arm."
+    elif found.arms:
+        yield "undetermined, because no arm beside a baseline was compared; slower-absolute judges the baseline, too."
+    else:
+        yield "undetermined, because the runs have no arm in common."
+
+
+def _unseen(gate: Gate, tests: Sequence[ArmTest], error: float) -> str:
+    """Return which change would have been found, and how often an unchanged run fails; `error`: of one test."""
+    share, name = max((test.found(error), test.arm) for test in tests)
+    false = sum(test.chance(0.0, error) for test in tests)
+    change = {"slower": "a slow-down", "lower": "a fall", "higher": "a rise"}[KINDS[gate.word].worse]
+    note = (
+        f"At this noise {change} is detected from {100 * share:.1f} % on in every arm, in 9 of 10 runs ({name} is the "
+        "noisiest)."
+    )
+    if false <= FALSE_ALARMS:
+        return note
+    return f"{note} Of 1,000 unchanged runs {1000 * false:.1f} fail: a wider tolerance, or more blocks, would be safer."
 
 
 def _lossy(found: RunComparison, accept: Accepted) -> list[str]:

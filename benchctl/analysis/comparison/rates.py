@@ -63,10 +63,22 @@ class Times:
         by_block: list[float] = (sums[0] / sums[1] / (sums[2] / sums[3])).tolist()
         return Measured(float(totals[0] / totals[1] / (totals[2] / totals[3])), by_block)
 
+    def by_prompt(self) -> Floats:
+        """Return the value of every prompt, pooled over blocks, (prompts,); NaN where some block did not time it."""
+        tokens, seconds, base_tokens, base_seconds = (
+            part.sum(axis=0) for part in (self.tokens, self.seconds, self.base_tokens, self.base_seconds)
+        )
+        return np.where(self.timed, tokens / seconds / (base_tokens / base_seconds), np.nan)
+
+    def lengths(self) -> Floats:
+        """Return length and ending of every prompt's answers, (answers of arm and baseline, prompts); NaN: not equal
+        in all blocks."""
+        return np.stack([np.where((work == work[:1]).all(axis=0), work[0], np.nan) for work in self.work])
+
 
 def rate_times(frame: Frame, arm: str, prompts: Sequence[PromptKey]) -> Times:
     """Return the times of an arm alone: its value is the decode rate, tokens per second."""
-    rows = _rows(frame, frame.arms.index(arm), prompts)
+    rows = arm_rows(frame, frame.arms.index(arm), prompts)
     rows = rows[full_blocks(_taken(frame.decode_s, rows))]
     ones = np.ones(rows.shape)
     return Times(_taken(frame.decoded, rows), _taken(frame.decode_s, rows), ones, ones, (_taken(frame.work, rows),))
@@ -76,7 +88,7 @@ def speedup_times(frame: Frame, compared: ComparedArm, prompts: Sequence[PromptK
     """Return the times of an arm and of its baseline; `whole`: from request to last byte, where requests overlap."""
     again = frame.arms.index(compared.again) if compared.again in frame.arms else None
     own = replace(frame, baseline=frame.arms.index(compared.baseline), again=again)
-    ours, theirs = (_rows(own, number, prompts) for number in (own.arms.index(compared.name), own.baseline))
+    ours, theirs = (arm_rows(own, number, prompts) for number in (own.arms.index(compared.name), own.baseline))
     both = full_blocks(_taken(own.decode_s, ours)) & full_blocks(_taken(own.decode_s, theirs))
     ours, theirs = ours[both], theirs[both]
     tokens, seconds = (own.predicted, own.column("e2e_s")) if whole else (own.decoded, own.decode_s)
@@ -103,7 +115,7 @@ def in_all_runs(runs: Sequence[Times]) -> InAllRuns:
     )
 
 
-def _rows(frame: Frame, arm: int, prompts: Sequence[PromptKey]) -> Integers:
+def arm_rows(frame: Frame, arm: int, prompts: Sequence[PromptKey]) -> Integers:
     """Return the rows of an arm, (blocks, prompts); -1 where there is none."""
     place = {key: number for number, key in enumerate(frame.prompts)}
     rows: Integers = frame.row_at[arm][:, [place[key] for key in prompts]]

@@ -8,8 +8,12 @@ from pydantic import Field
 
 from benchctl.analysis.comparison.workload import Change, Outputs
 from benchctl.analysis.results import Interval, Result
+from benchctl.analysis.statistics import LEVEL, Variance
 
 SpeedChange = Literal["faster", "slower", "no clear difference", "unknown"]
+
+MACHINE_CLASS = ("machine cpu", "machine usable cores", "machine accelerators")
+"""What makes speeds, times, memory and energy of two machines comparable where it is equal."""
 
 
 class RunFacts(Result):
@@ -39,6 +43,8 @@ class Ratio(Result):
     """b / a."""
     interval: Interval | None
     """Wide enough that those of all arms and runs hold together; `None` below three blocks in a run."""
+    variances: list[Variance] = Field(default_factory=list)
+    """Of the logarithm of the ratio: by blocks, and where runs were repeated by runs. Conclusions hold by both."""
     values_a: list[float] = Field(default_factory=list)
     values_b: list[float] = Field(default_factory=list)
 
@@ -68,6 +74,9 @@ class ArmComparison(Result):
     speedup: Ratio
     """Over each run's own baseline, over the prompts that every block of arm and baseline timed in all runs: what
     changed of the speculation, the machine's change left out. Where requests overlap, of whole answers."""
+    watched: dict[str, Ratio] = Field(default_factory=dict)
+    """What gates can watch beside speed, as far as A reports it, over the prompts of `rate`: `ttft`, `memory`,
+    `energy`, `acceptance TASK` (`watched.py`)."""
     acceptance_a: float | None
     acceptance_b: float | None
     lossy: list[str]
@@ -102,6 +111,8 @@ class RunComparison(Result):
     more_b: list[RunFacts] = Field(default_factory=list)
     claims: int = 1
     """How many intervals of one kind hold together: one an arm."""
+    level: float = LEVEL
+    """Of an interval by itself: above 95 % where a run ended by what it showed."""
     on_trust: list[str]
     """Which parts of the workload could not be checked to be the same."""
     changed: list[Change]
@@ -110,3 +121,9 @@ class RunComparison(Result):
     only_in_b: list[str]
     lossless_b: list[OwnVerdict]
     """Of every arm of B but its baseline, those that only B has included."""
+
+    @property
+    def other_machine(self) -> str | None:
+        """How the machines differ, where they are of another class: then only ratios within a run can be compared."""
+        differing = [change for change in self.changed if change.what in MACHINE_CLASS]
+        return "; ".join(f"{change.what}: {change.a} and {change.b}" for change in differing) or None

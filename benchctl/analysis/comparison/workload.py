@@ -113,6 +113,11 @@ def setting_changes(a: Manifest, b: Manifest) -> list[Change]:
     return [Change(what=what, a=_rendered(x), b=_rendered(y)) for what, x, y in pairs if x != y]
 
 
+def rendered_settings(manifest: Manifest) -> dict[str, str]:
+    """Return what a manifest records beside the workload, as changes show it."""
+    return {what: _rendered(value) for what, value in _settings(manifest) if value is not None}
+
+
 def is_repeat(a: Manifest, b: Manifest) -> bool:
     """Whether two runs measured the same work with nothing changed but the time, and how many blocks there are."""
     return a.workload_sha256 == b.workload_sha256 and not [
@@ -251,6 +256,13 @@ class Outputs(Result):
     undetermined: list[str]
     """A run does not reproduce its own answer, has no sound one, or had another rendered prompt; or several requests
     were in flight, and the answers differ."""
+    kept: bool = True
+    """Whether both runs' answers are there: a baseline's in a file are not."""
+
+    @property
+    def alike(self) -> bool:
+        """Whether all answers are the same."""
+        return self.kept and not self.differing and not self.undetermined
 
 
 def compare_answers(a: Frame, answers_a: Answers, b: Frame, answers_b: Answers, arm: str) -> Outputs:

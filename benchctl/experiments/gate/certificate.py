@@ -1,0 +1,194 @@
+"""The certificate of a run: an in-toto Statement of its verdict, made of the run's files alone; made again to check it.
+
+Statement v1 (https://github.com/in-toto/attestation/blob/main/spec/v1/statement.md) with the predicate test-result v0.1
+(spec/predicates/test-result.md). Keys that begin with `benchctl_` are additions, which other readers ignore.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchctl.analysis.results import Losslessness
+from benchctl.data.chain import canonical_sha256
+from benchctl.data.manifest import Manifest, SetupIdentity
+from benchctl.data.store import RECORDS, open_run
+from benchctl.errors import GateError, StorageError, UsageError
+from benchctl.lossless.analysed import analyse_run
+
+Statement = dict[str, Any]
+TYPE = "https://in-toto.io/Statement/v1"
+PREDICATE = "https://in-toto.io/attestation/test-result/v0.1"
+NAMESPACE = "benchctl"
+"""Of signatures: one that was made for something else does not count."""
+EVIDENCE = ("manifest.json", "audit*.json", "replays*.json")
+"""Of a run's files those that a verdict rests on, beside the records."""
+RESULTS = {"identical": "PASSED", "consistent with the target": "WARNED"}
+"""By verdict; every other one, and a run that has none, is FAILED."""
+
+
+def make_certificate(folder: Path) -> Statement:
+    """Return the statement on a run. Raises UsageError for records without a manifest."""
+    run = open_run(folder)
+    manifest = run.manifest
+    if manifest is None:
+        raise UsageError("Records without a manifest do not say what ran.", where=str(folder), fix="Name a run folder.")
+    rows = analyse_run(run).losslessness
+    by_result: dict[str, list[str]] = {"PASSED": [], "WARNED": [], "FAILED": []}
+    for row in rows:
+        by_result[RESULTS.get(row.verdict, "FAILED")].append(row.arm)
+    worst = [result for result, arms in by_result.items() if arms]
+    return {
+        "_type": TYPE,
+        "subject": [*_artefacts(manifest), _file(run.folder / RECORDS)],
+        "predicateType": PREDICATE,
+        "predicate": {
+            "result": worst[-1] if worst else "FAILED",
+            "configuration": [
+                _named(f"recipe {manifest.recipe_name}", manifest.recipe_sha256),
+                _named("prompts", canonical_sha256([prompt.model_dump() for prompt in manifest.prompts])),
+                _named("workload", manifest.workload_sha256),
+                *(_file(file) for pattern in EVIDENCE for file in sorted(run.folder.glob(pattern))),
+            ],
+            "passedTests": by_result["PASSED"],
+            "warnedTests": by_result["WARNED"],
+            "failedTests": by_result["FAILED"],
+            "benchctl_run": {
+                "run": manifest.run,
+                "created_at": manifest.created_at,
+                "benchctl": manifest.benchctl_version,
+                "files": run.integrity.state,
+            },
+            "benchctl_verdicts": {row.arm: _verdict(row, manifest) for row in rows},
+        },
+    }
+
+
+def _verdict(row: Losslessness, manifest: Manifest) -> dict[str, Any]:
+    audit = row.audit
+    stated = audit.stated if audit is not None else None
+    return {
+        "verdict": row.verdict,
+        "reason": row.reason,
+        "scope": f"{len(manifest.prompts)} prompts, {manifest.blocks} blocks, sampling as in the recipe",
+        "prompts": dict(row.counts),
+        "lossy_by_design": list(row.lossy),
+        "limit": {
+            "share_of_prompts_that_differ_at_most": row.differing_limit,
+            "divergences_in_1000_tokens_beyond_noise_at_most": audit.excess_limit if audit is not None else None,
+        },
+        "power": None if stated is None else {"fault_nats": stated.nats, "chance": stated.chance},
+    }
+
+
+def _artefacts(manifest: Manifest) -> Iterator[dict[str, Any]]:
+    """Yield engine and models of every setup, once each, as far as their hashes are known."""
+    setups: Sequence[Manifest | SetupIdentity] = manifest.setups or [manifest]
+    found: dict[str, str] = {}
+    for setup in setups:
+        details = setup.engine.details
+        label = " ".join(filter(None, ("engine", setup.engine.kind, setup.engine.version)))
+        if isinstance(details.get("sha256"), str):
+            found[label] = details["sha256"]
+        siblings = details.get("siblings")
+        if isinstance(siblings, Mapping) and siblings:
+            found[f"{label}, libraries"] = canonical_sha256(dict(siblings))
+        for role, model in (("target", setup.target), ("draft", setup.draft)):
+            found |= {f"{role} {file.name}": file.sha256 for file in (model.files if model else ())}
+    yield from (_named(name, sha256) for name, sha256 in found.items())
+
+
+def _named(name: str, sha256: str) -> dict[str, Any]:
+    return {"name": name, "digest": {"sha256": sha256}}
+
+
+def _file(path: Path) -> dict[str, Any]:
+    try:
+        return _named(path.name, hashlib.sha256(path.read_bytes()).hexdigest())
+    except OSError as error:
+        raise StorageError(f"It cannot be read: {error.strerror}.", where=str(path)) from None
+
+
+def text_of(statement: Statement) -> str:
+    """Return the file's text."""
+    return json.dumps(statement, indent=1, sort_keys=True) + "\n"
+
+
+def read_certificate(file: Path) -> Statement:
+    """Read a certificate. Raises StorageError for anything else."""
+    fix = "Name a file that benchctl runs certify wrote."
+    try:
+        found = json.loads(file.read_bytes())
+        if (found["_type"], found["predicateType"]) != (TYPE, PREDICATE):
+            raise ValueError("it is no statement of a test result")
+        if found["predicate"]["result"] not in ("PASSED", "WARNED", "FAILED"):
+            raise ValueError("it has no result")
+    except OSError as error:
+        raise StorageError(f"The certificate cannot be read: {error.strerror}.", where=str(file), fix=fix) from None
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise StorageError(f"This is no certificate: {error}.", where=str(file), fix=fix) from None
+    return dict(found)
+
+
+def check_against_run(statement: Statement, file: Path, folder: Path) -> None:
+    """Make the statement again from a run's files. Raises GateError naming every field that is another."""
+    differing = list(_differences(statement, make_certificate(folder), ""))
+    if differing:
+        named = ", ".join(differing[:6]) + (f" and {len(differing) - 6} more" if len(differing) > 6 else "")
+        raise GateError(
+            f"The certificate does not say what {folder}'s files show: {named}.",
+            where=str(file),
+            fix="One of the two was changed, or they do not belong together.",
+        )
+
+
+def _differences(stated: object, found: object, where: str) -> Iterator[str]:
+    if isinstance(stated, dict) and isinstance(found, dict):
+        for key in dict.fromkeys([*found, *stated]):
+            if key in stated and key in found:
+                yield from _differences(stated[key], found[key], f"{where}.{key}".lstrip("."))
+            else:
+                yield f"{where}.{key}".lstrip(".")
+    elif json.dumps(stated, sort_keys=True) != json.dumps(found, sort_keys=True):
+        yield where
+
+
+def check_signature(file: Path, signers: Path) -> str:
+    """Return who signed a file: `FILE.sig`, made with `ssh-keygen -Y sign`. Raises GateError for anybody else.
+
+    `signers`: an allowed signers file, see ssh-keygen(1).
+    """
+    program = shutil.which("ssh-keygen")
+    if program is None:
+        raise UsageError(
+            "ssh-keygen, which checks signatures, is not installed.",
+            where="--signers",
+            fix="Install OpenSSH: apt install openssh-client.",
+        )
+    signature = file.with_name(f"{file.name}.sig")
+    for path, fix in (
+        (signature, f"Sign it: ssh-keygen -Y sign -f KEY -n {NAMESPACE} {file}"),
+        (signers, "Name an allowed signers file: a line such as `name@example.org ssh-ed25519 AAAA…` a signer."),
+    ):
+        if not path.is_file():
+            raise UsageError("There is no such file.", where=str(path), fix=fix)
+    files = ["-s", str(signature), "-f", str(signers)]
+    found = _ssh([program, "-Y", "find-principals", *files], b"")
+    for name in found.stdout.decode("utf-8", "replace").splitlines():
+        checked = _ssh([program, "-Y", "verify", *files, "-I", name, "-n", NAMESPACE], file.read_bytes())
+        if found.returncode == 0 and checked.returncode == 0:
+            return name
+    raise GateError(
+        "The signature is not one of a known signer on this file.",
+        where=str(signature),
+        fix=f"Its signer must be listed in {signers}, and must have signed exactly this file, with -n {NAMESPACE}.",
+    )
+
+
+def _ssh(command: Sequence[str], content: bytes) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(command, input=content, capture_output=True, check=False)

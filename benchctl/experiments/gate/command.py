@@ -1,0 +1,102 @@
+"""`benchctl runs certify`: write the certificate of a run, or check one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from benchctl.cli import complete
+from benchctl.cli.json_output import print_json
+from benchctl.cli.options import JsonForText, Results
+
+if TYPE_CHECKING:
+    from benchctl.experiments.gate.certificate import Statement
+
+
+def certify(
+    run: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[RUN]", help="The run to certify, the latest by default.", autocompletion=complete.runs
+        ),
+    ] = None,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE", help="The certificate.", dir_okay=False)
+    ] = Path("certificate.json"),
+    check: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Check this certificate instead.", dir_okay=False)
+    ] = None,
+    against: Annotated[
+        str | None,
+        typer.Option(
+            "--run", metavar="RUN", help="With --check: make it again from this run.", autocompletion=complete.runs
+        ),
+    ] = None,
+    signers: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="With --check: verify FILE.sig by this allowed signers file.", dir_okay=False
+        ),
+    ] = None,
+    results: Results = Path("results"),
+    as_json: JsonForText = False,
+) -> None:
+    """Write one small file that says what a run showed: an in-toto statement of its verdict, with hashes; or check one.
+
+    --check exits with 0 only where every check that was asked for holds, at least one was, and the result is not
+    FAILED.
+    """
+    from benchctl.data.store import resolve_run
+    from benchctl.errors import GateError, StorageError, UsageError
+    from benchctl.experiments.gate import certificate
+
+    if check is None:
+        if against is not None or signers is not None:
+            raise UsageError("These options check a certificate.", where="--run, --signers", fix="Add --check FILE.")
+        statement = certificate.make_certificate(resolve_run(run, results))
+        try:
+            output.write_text(certificate.text_of(statement), encoding="ascii")
+        except OSError as error:
+            raise StorageError(f"It cannot be written: {error.strerror}.", where=str(output)) from None
+        _show(statement, [f"Certificate: {output}"], as_json=as_json)
+        return
+    if run is not None:
+        raise UsageError(
+            "--check takes its run with --run.", where=run, fix=f"benchctl runs certify --check FILE --run {run}"
+        )
+    statement = certificate.read_certificate(check)
+    verified = []
+    if against is not None:
+        certificate.check_against_run(statement, check, resolve_run(against, results))
+        verified.append(f"It says what the files of {against} show.")
+    if signers is not None:
+        verified.append(f"{certificate.check_signature(check, signers)} signed it, who vouches for the records.")
+    _show(statement, verified or ["Not verified."], as_json=as_json)
+    if not verified:
+        raise GateError(
+            "not verified: anybody can have written it.",
+            where=str(check),
+            fix="Add --run RUN, to make it again from the records, or --signers FILE, to verify who signed it.",
+        )
+    if statement["predicate"]["result"] == "FAILED":
+        raise GateError(
+            "The certificate is sound, and says that the output is not shown to be lossless.", where=str(check)
+        )
+
+
+def _show(statement: Statement, said: list[str], *, as_json: bool) -> None:
+    from benchctl.text import one_line
+
+    if as_json:
+        print_json("runs certify", {"statement": statement, "said": said})
+        return
+    predicate = statement["predicate"]
+    typer.echo(f"Result: {predicate['result']}")
+    for arm, own in dict(predicate.get("benchctl_verdicts") or {}).items():
+        typer.echo(
+            one_line(f"  {arm}: {own.get('verdict')} ({own.get('scope')})" if isinstance(own, dict) else arm, 200)
+        )
+    for sentence in said:
+        typer.echo(one_line(sentence, 400))
