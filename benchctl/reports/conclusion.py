@@ -37,6 +37,8 @@ _UNFINISHED = {
 
 
 _GRAVE = {"changed-evidence", "changed-scores", "damaged-records", "baseline-speculates", "preflight-failed"}
+_MOST_NAMED = 3
+"""Arms that the first sentence names."""
 _NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 
 _OTHERWISE = {
@@ -130,13 +132,14 @@ def _does_not_pay(drafted: list[Verdict], verdicts: list[Verdict]) -> str:
         parts.append(f"{listed([arm_verdict.arm for arm_verdict in within])} within ±5 % of no speculation")
     if rest:
         named = listed([f"{arm_verdict.arm} ({numbers.ratio(arm_verdict.speedup)})" for arm_verdict in rest])
-        parts.append(f"{named} {'is' if len(rest) == 1 else 'are'} undecided")
+        few = f"{named} {'is' if len(rest) == 1 else 'are'} undecided"
+        parts.append(few if len(rest) <= _MOST_NAMED else f"{_who(rest, verdicts)} are undecided, {_range(rest)}")
     verdict = "does not clearly pay" if rest else "does not pay"
     return f"Speculative decoding {verdict} here: {'; '.join(parts)}."
 
 
 def _who(chosen: list[Verdict], verdicts: list[Verdict]) -> str:
-    """`the one arm`, `all 3 arms`, `all four draft-simple arms`, or their names."""
+    """`the one arm`, `all 3 arms`, `all four draft-simple arms`, the names of few, or `5 of 12 arms`."""
     if len(chosen) == len(verdicts):
         return f"all {len(verdicts)} arms" if len(verdicts) > 1 else "the one arm"
     kinds = {arm_verdict.setting.partition(",")[0] for arm_verdict in chosen}
@@ -144,7 +147,8 @@ def _who(chosen: list[Verdict], verdicts: list[Verdict]) -> str:
     if len(whole) == len(chosen) > 1 and len(kinds) == 1:
         number = _NUMBERS[len(chosen)] if len(chosen) < len(_NUMBERS) else str(len(chosen))
         return f"{'both' if len(chosen) == 2 else f'all {number}'} {kinds.pop()} arms"
-    return listed([arm_verdict.arm for arm_verdict in chosen])
+    many = len(chosen) > _MOST_NAMED
+    return f"{len(chosen)} of {len(verdicts)} arms" if many else listed([arm_verdict.arm for arm_verdict in chosen])
 
 
 def _range(verdicts: list[Verdict]) -> str:
@@ -166,6 +170,11 @@ def null_control(analysis: Analysis) -> str | None:
         return f"{who}, so {'it is' if len(inactive) == 1 else 'they are'} inactive and no speed-up is reported."
     control = "a null control" if len(inactive) == 1 else "null controls"
     return f"{who}: {control}; this run cannot resolve differences below ±{100 * smallest:.0f} %."
+
+
+def stopped(analysis: Analysis) -> str:
+    """After how many blocks and why a run of `blocks: auto` ended, in a sentence; empty for every other run."""
+    return f"{analysis.stopping.sentence.partition('. ')[0].rstrip('.')}." if analysis.stopping else ""
 
 
 def only_group(analysis: Analysis) -> GroupDecision | None:

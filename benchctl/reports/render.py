@@ -147,6 +147,7 @@ def _view(run: RunData, analysis: Analysis, drawings: Sequence[Drawing]) -> dict
         "notices": conclusion.notices(run, analysis),
         "findings": conclusion.findings(analysis),
         "first_table": decisive(analysis, None)[0],
+        "stopped": conclusion.stopped(analysis),
         "null_control": conclusion.null_control(analysis),
         "decided": conclusion.only_group(analysis),
         "what_to_run": to_run if len(to_run.rows) > 1 and any(row.arm for row in to_run.rows) else None,

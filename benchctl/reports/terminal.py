@@ -119,10 +119,7 @@ def print_summary(console: Console, analysis: Analysis, run: str, *, verbose: bo
     for cell in analysis.failed_cells:
         console.print(Text(f"Failed: {one_line(cell)}", "red"))
     if analysis.stopping:
-        told = (
-            analysis.stopping.sentence if verbose else f"{analysis.stopping.sentence.partition('. ')[0].rstrip('.')}."
-        )
-        console.print(Text(one_line(told), "dim"))
+        console.print(Text(one_line(analysis.stopping.sentence if verbose else conclusion.stopped(analysis)), "dim"))
     groups = _warnings(analysis)
     shown = groups if verbose else [group for group in groups if group.grave]
     _print_warnings(console, shown)

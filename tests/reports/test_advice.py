@@ -89,6 +89,8 @@ def test_the_headline_says_what_is_known() -> None:
         "Speculative decoding does not clearly pay here: all four draft-simple arms are slower, 0.29 to 0.71×; "
         "ngram_simple (1.12×) is undecided."
     )
+    many = slower(build_analysis(["baseline", *drafts, "ngram_simple", "ngram_mod"]), "spec_d2")
+    assert headline(many).endswith("spec_d2 is slower, 0.71×; 4 of 6 arms are undecided, 0.29 to 1.12×.")
     every = slower(build_analysis(["baseline", "spec_d4"]), "spec_d4")
     assert headline(every) == "Speculative decoding does not pay here: the one arm is slower, 0.57×."
 

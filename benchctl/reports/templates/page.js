@@ -68,7 +68,7 @@
         body.append(...rows.map(([, row]) => row));
       });
     });
-    if (body.rows.length < 15) return;
+    if (body.rows.length < 20) return;
     const caption = table.caption.textContent;
     const input = element("input", { type: "search", className: "filter", placeholder: "Filter rows" });
     input.setAttribute("aria-label", "Filter the rows of: " + caption);
