@@ -180,8 +180,8 @@ def _arm(
         acceptance=accepted.rate if accepted else None,
         acceptance_length=accepted.acceptance_length if accepted else None,
         lossless=lossless.verdict if lossless else None,
-        tokens=np.where(rows >= 0, frame.decoded[rows], np.nan).astype(np.float32).tobytes(),
-        seconds=np.where(rows >= 0, frame.decode_s[rows], np.nan).astype(np.float32).tobytes(),
+        tokens=np.append(frame.decoded, np.nan)[rows].astype(np.float32).tobytes(),  # what -1 points at: no record
+        seconds=np.append(frame.decode_s, np.nan)[rows].astype(np.float32).tobytes(),
         answers=answers[number].tobytes(),
     )
 

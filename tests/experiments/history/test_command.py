@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -15,9 +16,11 @@ pytestmark = pytest.mark.integration
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Eight builds of three runs each, the sixth 10 % slower in one arm, and a folder that is no run."""
+    """Eight builds of three runs each, the sixth 10 % slower in one arm, a run without records, a folder that is none."""
     folder = tmp_path_factory.mktemp("history") / "results"
     write_runs(folder, 24, repeats=3, slower=5)
+    (folder / "empty").mkdir()
+    shutil.copy(sorted(folder.rglob("manifest.json"))[0], folder / "empty")
     broken = folder / "part0" / "broken"
     broken.mkdir()
     (broken / "manifest.json").write_text("{}")
@@ -27,7 +30,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_step_is_told_with_its_build(results: Path) -> None:
     done = benchctl("runs", "history", "--results", results, COLUMNS="200")
     assert done.returncode == 0, done.stderr
-    assert "24 runs of 8 builds" in done.stdout
+    assert "25 runs of 8 builds" in done.stdout
     lines = done.stdout.splitlines()
     (told,) = [line for line in lines if "slower" in line]
     assert told.startswith("spec_d4") and "with build llama.cpp b7005" in told
@@ -38,7 +41,7 @@ def test_a_step_is_told_with_its_build(results: Path) -> None:
 
 def test_the_json_has_every_row_and_the_evidence(results: Path) -> None:
     found = json.loads(benchctl("runs", "history", "--results", results, "--json", "--arm", "spec_d4").stdout)
-    assert len(found["rows"]) == 24
+    assert len(found["rows"]) == 25
     assert {row["arm"] for row in found["rows"]} == {"spec_d4"}
     (series,) = found["series"]
     (step,) = series["steps"]
