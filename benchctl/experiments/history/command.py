@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 MOST_ROWS = 40
 """Rows of the table in a terminal, the latest ones; --json has all."""
 MOST_CHANGES = 4
-"""Of runs that were left out, and of other workloads."""
+"""Of runs that were left out, of changes of the output, and of other workloads."""
 
 
 def history(
@@ -107,8 +107,10 @@ def _sentences(series: Series) -> list[tuple[str, str]]:
     said = [(step_sentence(step), "green" if step.ratio > 1 else "red") for step in series.steps]
     said += [
         (f"output {turn.after} from run {turn.run} on ({turn.engine}), {turn.before} before.", "yellow")
-        for turn in series.turns
+        for turn in series.turns[-MOST_CHANGES:]
     ]
+    if len(series.turns) > MOST_CHANGES:
+        said.append((f"the output changed {len(series.turns) - MOST_CHANGES} times before that.", "dim"))
     if series.untested is not None:
         said.append((f"no step can be found. {series.untested}", "dim"))
         return said

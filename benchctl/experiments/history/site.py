@@ -25,7 +25,7 @@ from benchctl.analysis.comparison.summary import RunSummary
 from benchctl.data.summaries import fingerprint
 from benchctl.data.writer import cannot_write, write_whole
 from benchctl.errors import BenchctlError, StorageError
-from benchctl.experiments.history.series import Row, Series, history_of, step_sentence, workloads
+from benchctl.experiments.history.series import MOST_LISTED, Row, Series, history_of, step_sentence, workloads
 from benchctl.experiments.history.stored import read_summaries
 from benchctl.reports import numbers, page
 from benchctl.reports.tables.output import OUTPUT_TONE
@@ -180,7 +180,8 @@ def _cells(row: Row) -> list[tuple[str, str]]:
 
 def _sentences(series: Series) -> list[str]:
     steps = [f"{series.arm}: {step_sentence(step)}" for step in series.steps]
-    return steps + [f"{series.arm}: output {turn.after} from run {turn.run} on." for turn in series.turns]
+    turns = series.turns[-MOST_LISTED:]
+    return steps + [f"{series.arm}: output {turn.after} from run {turn.run} on." for turn in turns]
 
 
 def _plot(rows: Sequence[Row], series: Sequence[Series]) -> dict[str, Any]:
