@@ -13,7 +13,9 @@ planted in the last arm; stated is the power that `ArmTest.chance` says beforeha
 from __future__ import annotations
 
 import argparse
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +39,8 @@ Floats = NDArray[np.float64]
 PROCESS = 0.02
 """Standard deviation of the logarithm of one block's decode rate."""
 PLANTED = (0.0, 0.01, 0.02, 0.05, 0.1, 0.3)
+ARMS = 2
+"""Beside the baseline."""
 TOLERANCES = (0.01, 0.05, 0.1)
 STORED = Path(__file__).parents[1] / "results" / "qwen2.5-coder" / "20261122-191218-f263"
 
@@ -45,24 +49,27 @@ def main() -> None:
     """Simulate and keep what was found."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=2000, help="gate runs of each case")
+    parser.add_argument("--workers", type=int, default=2, help="cases at a time")
     options = parser.parse_args()
-    rng = np.random.default_rng(20261125)
     stored = _stored_noise()
+    cases = [
+        {"noise": noise, "state_sd": state, "kept_runs": kept, "blocks": blocks}
+        for noise in ("normal", "stored")
+        for state, kept in ((0.0, 1), (0.01, 1), (0.01, 3))
+        for blocks in (3, 5, 8)
+    ]
+    with ProcessPoolExecutor(options.workers) as pool:
+        found = pool.map(partial(_case, stored, options.runs), range(len(cases)), cases)
+        results = [case | by_gate for case, by_gate in zip(cases, found, strict=True)]
     keep(
         "gates",
         {
             "gate_runs_a_case": options.runs,
             "error": ERROR,
+            "arms": ARMS,
             "process_sd": PROCESS,
             "stored_sd": float(stored.std()),
-            "cases": [
-                {"noise": noise, "state_sd": state, "kept_runs": kept, "blocks": blocks, "arms": arms}
-                | _case(rng, stored if noise == "stored" else None, state, kept, blocks, arms, options.runs)
-                for noise, counts in (("normal", (1, 4)), ("stored", (4,)))
-                for state, kept in ((0.0, 1), (0.01, 1), (0.01, 3))
-                for blocks in (3, 5, 8)
-                for arms in counts
-            ],
+            "cases": results,
         },
     )
 
@@ -75,15 +82,15 @@ def _stored_noise() -> Floats:
     return pool / 2**0.5  # a speed-up has the noise of two arms
 
 
-def _case(
-    rng: np.random.Generator, stored: Floats | None, state: float, kept: int, blocks: int, arms: int, runs: int
-) -> dict[str, Any]:
+def _case(stored: Floats, runs: int, number: int, case: dict[str, Any]) -> dict[str, Any]:
     """Return, by tolerance and by what was planted, in which share of gate runs a gate failed, and the stated power."""
+    rng = np.random.default_rng((20261125, number))
+    state, kept = case["state_sd"], case["kept_runs"]
     failed = np.zeros((len(TOLERANCES), len(PLANTED)))
     stated = np.zeros_like(failed)
     for _ in range(runs):
-        shape = (kept + 1, arms + 1, blocks)
-        noise = PROCESS * rng.standard_normal(shape) if stored is None else rng.choice(stored, shape)
+        shape = (kept + 1, ARMS + 1, case["blocks"])
+        noise = PROCESS * rng.standard_normal(shape) if case["noise"] == "normal" else rng.choice(stored, shape)
         logs = noise + state * rng.standard_normal((*shape[:2], 1))
         others = {
             "ttft": 2 * PROCESS * rng.standard_normal(shape) + state * rng.standard_normal((*shape[:2], 1)),
