@@ -32,7 +32,7 @@ from benchctl.engines.common.drafts import verified_ledger as sglang_ledger
 from benchctl.engines.common.http import HttpClient
 from benchctl.engines.common.log import read_log
 from benchctl.engines.common.metrics import read_counters, read_total
-from benchctl.engines.common.stream import AnswerReader
+from benchctl.engines.common.stream import OVERRUN, AnswerReader
 from benchctl.engines.common.values import decode
 from benchctl.engines.llama_cpp import causes as llama_causes
 from benchctl.engines.llama_cpp import probe
@@ -299,12 +299,13 @@ def test_a_count_is_exactly_a_whole_number(count: str) -> None:
 def test_more_tokens_than_requested_are_named() -> None:
     floods: list[tuple[AnswerReader[Any], list[bytes]]] = [
         (CompletionReader(16), [event(COMPLETION % list(range(16))), event(LAST % 150)]),
-        (CompletionReader(16), [event(COMPLETION % [number]) for number in range(17)]),
+        (CompletionReader(16), [event(COMPLETION % [number]) for number in range(16 + OVERRUN + 1)]),
+        (CompletionReader(16), [event(COMPLETION % [number]) for number in range(16)] + [event(LAST % 17)]),
         (CompletionReader(16), [event(COMPLETION % list(range(150)))]),
         (CompletionReader(16), [event(COMPLETION % [])] * 300),
-        (GenerateReader(16), [event(GENERATE % list(range(number))) for number in range(18)]),
+        (GenerateReader(16), [event(GENERATE % list(range(number))) for number in range(16 + OVERRUN + 2)]),
         (GenerateReader(16), [event(GENERATE % list(range(150)))]),
-        (LlamaReader(16), [event(LLAMA % ([1], number)) for number in range(1, 18)]),
+        (LlamaReader(16), [event(LLAMA % ([1], number)) for number in range(1, 16 + OVERRUN + 2)]),
     ]
     for reader, chunks in floods:
         with pytest.raises(EngineError, match=r"counts \d+ tokens; 16 were requested") as caught:
@@ -312,6 +313,20 @@ def test_more_tokens_than_requested_are_named() -> None:
         assert caught.value.kind == "protocol"
     with pytest.raises(EngineError, match="3 token ids were received, and the engine counts 2"):
         read(CompletionReader(16), [event(COMPLETION % [1, 2, 3]), event(LAST % 2)])
+
+
+@pytest.mark.parametrize(
+    ("reader", "chunks"),
+    [
+        (CompletionReader(16), [event(COMPLETION % list(range(19))), event(LAST % 19)]),
+        (GenerateReader(16), [event(GENERATE % list(range(19)))]),
+        (LlamaReader(16), [event(LLAMA % ([1], number)) for number in range(1, 20)]),
+    ],
+)
+def test_a_round_beyond_the_limit_is_taken_with_its_ids(reader: AnswerReader[Any], chunks: list[bytes]) -> None:
+    for chunk in chunks:
+        reader.feed(chunk, 1.0)
+    assert reader.count == 19
 
 
 def test_a_flood_of_pieces_or_lines_stays_small(listen: Listen) -> None:

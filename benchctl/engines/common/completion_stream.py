@@ -156,7 +156,7 @@ class CompletionReader(AnswerReader[StreamedAnswer]):
         self._ids += ids
         self.tokens(len(ids) or 1)
         self._first_pieces += self.clock == self._first
-        if self.count > self._most_pieces or len(self._ids) > self.most_tokens:
+        if self.count > self._most_pieces or len(self._ids) > self.most_ids:
             raise self.too_many(self.count)
 
     def answer(self) -> StreamedAnswer | None:
@@ -167,7 +167,7 @@ class CompletionReader(AnswerReader[StreamedAnswer]):
         if reason is None:
             raise protocol_error(f"The answer ended for an unusable reason: {clean(str(self._finish))[:80]}")
         counted = count_in(self._usage.get("completion_tokens"))
-        if counted is not None and counted > self.most_tokens:
+        if counted is not None and counted > max(self.most_tokens, len(self._ids)):
             raise self.too_many(counted)
         if counted is not None and len(self._ids) > counted:
             raise protocol_error(f"{len(self._ids)} token ids were received, and the engine counts {counted} tokens.")

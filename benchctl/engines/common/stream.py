@@ -25,6 +25,10 @@ _LINE_BYTES = 64
 _OTHER_BYTES = 16 * 2**20
 """Of a stream: what is no token's, such as the prompt in a last event, and pings."""
 
+OVERRUN = 64
+"""Tokens beyond what was requested that are still taken where their ids come with them: a round of speculation that is
+not cut at the limit. Such an answer is the engine's fault, which the comparison with the baseline names."""
+
 Answer = TypeVar("Answer")
 
 
@@ -83,8 +87,9 @@ class AnswerReader(ABC, Generic[Answer]):
     """Nor is one that is longer than so many bytes for each token that was requested, beside `_OTHER_BYTES`."""
 
     def __init__(self, most_tokens: float = math.inf) -> None:
-        """`most_tokens`: what was requested; an answer of more is refused."""
+        """`most_tokens`: what was requested; an answer of more, or of `most_ids`, is refused."""
         self.most_tokens = max(1, most_tokens)  # one token comes even where none was requested
+        self.most_ids = self.most_tokens + OVERRUN
         self._most_bytes = min(self.most_bytes, _OTHER_BYTES + self.bytes_a_token * self.most_tokens)
         self.clock = self.started = 0.0
         self.over = False

@@ -103,7 +103,7 @@ class LlamaReader(AnswerReader[LlamaAnswer]):
         except (ValueError, RecursionError):
             super().payload(payload)
             return
-        if token.tokens_predicted == self.count + len(token.tokens) <= self.most_tokens:
+        if token.tokens_predicted == self.count + len(token.tokens) <= self.most_ids:
             self._known.extend(enumerate(token.tokens, self.count))
             self._pieces.append(token.content)
             self.tokens(len(token.tokens))
@@ -115,7 +115,7 @@ class LlamaReader(AnswerReader[LlamaAnswer]):
         content, count = event["content"], count_in(event["tokens_predicted"])
         if count is None or not isinstance(content, str) or not isinstance(event["stop"], bool):
             raise TypeError("content is text, tokens_predicted a count, and stop true or false")
-        if count > self.most_tokens:
+        if count > self.most_ids:
             raise self.too_many(count)
         before = self.count
         if count < before:

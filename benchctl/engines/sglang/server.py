@@ -210,7 +210,7 @@ class GenerateReader(AnswerReader[GeneratedAnswer]):
         elif added:
             self.tokens(len(added))
             self._ids += added
-            if self.count > self.most_tokens:
+            if self.count > self.most_ids:
                 raise self.too_many(self.count)
 
     def _added(self, written: bytes) -> list[int] | None:
@@ -249,7 +249,7 @@ class GenerateReader(AnswerReader[GeneratedAnswer]):
             self.tokens(len(received) - before)
             self._ids = received
             self._known = b"-"  # from here on every event is read as a whole
-        if self.count > self.most_tokens:
+        if self.count > self.most_ids:
             raise self.too_many(self.count)
 
     def answer(self) -> GeneratedAnswer | None:
