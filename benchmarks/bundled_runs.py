@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import itertools
 import json
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from benchctl.data.store import RunData, open_run
 from benchctl.engines.llama_cpp.adapter import LlamaCppSpec
@@ -81,5 +84,15 @@ def numbered_prompts(folder: Path, count: int, suite: str = "tiny.json") -> Path
 
 def measure(recipe: Recipe, folder: Path) -> RunData:
     """Run a recipe into a new folder below `folder`; raises what `benchctl run` shows as errors."""
-    prepared = prepare(recipe, recipe_folder=folder)
+    prepared = prepare(recipe, recipe_folder=folder, trusted=True)
     return open_run(start_run(prepared, folder / "results", RunProgress(), ["benchmarks.validity"]))
+
+
+def verified(run: Path, *options: str) -> tuple[int, dict[str, Any]]:
+    """Return what `benchctl verify-lossless --json` says of a run, and its exit code."""
+    command = [sys.executable, "-m", "benchctl", "verify-lossless", str(run.absolute()), "--json", *options]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if not done.stdout:
+        raise RuntimeError(done.stderr)
+    document: dict[str, Any] = json.loads(done.stdout)
+    return done.returncode, document

@@ -40,19 +40,27 @@ class Audited:
 
 
 def found_in_draws(audited: Audited, arm: str, *, prompts: int, draws: int, seed: int = 1) -> dict[str, Any]:
-    """Return in how many drawn runs of an arm something is found, in percent; an arm never audited is identical."""
+    """Return in how many drawn runs of an arm something is found, and the power that they state, in percent; an arm
+    never audited is identical."""
     own = next((one for one in audited.selection.arms if one.arm == arm), None)
     if own is None:
         return {"identical": True}
     rng = np.random.default_rng(seed)
     drawn = _drawn(audited, own, prompts, draws, rng)
     found = [audit_arms(one.audit, one.selection)[arm] for one in drawn]
+    stated: dict[float, list[float]] = {}
+    for power in itertools.chain.from_iterable(audit.seen for audit in found):
+        stated.setdefault(power.nats, []).append(100 * power.chance)
     return {
         "draws": draws,
         "violation_percent": 100 * sum(one.violates for one in found) / draws,
         "by_the_test_percent": 100 * sum(one.violates and not one.beyond for one in found) / draws,
         "lacking_percent": 100 * sum(one.lacking is not None for one in found) / draws,
         "no_divergence_percent": 100 * sum(not one.diverged for one in found) / draws,
+        "stated_power_percent": {
+            f"{nats:g}": {"mean": float(np.mean(chances)), "tenths": np.quantile(chances, [0.1, 0.9]).tolist()}
+            for nats, chances in stated.items()
+        },
     }
 
 

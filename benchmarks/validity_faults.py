@@ -11,8 +11,6 @@ import argparse
 import json
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
@@ -23,6 +21,7 @@ from benchctl.analysis.results import ALL_TASKS
 from benchctl.data.manifest import ArmIdentity
 from benchctl.data.store import RunData, open_run
 from benchctl.lossless.analysed import analyse_run
+from benchmarks.bundled_runs import verified
 from benchmarks.resampled_audits import Audited, found_in_draws
 
 _FIRST = (12, 48)
@@ -88,13 +87,9 @@ def _drawn_again(folder: Path, arms: Iterable[ArmIdentity], options: argparse.Na
 
 def _verdicts(folder: Path) -> dict[str, Any]:
     """Return what `benchctl verify-lossless --json` says of every arm."""
-    command = [sys.executable, "-m", "benchctl", "verify-lossless", str(folder.absolute()), "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if not done.stdout:
-        raise RuntimeError(done.stderr)
-    document: dict[str, Any] = json.loads(done.stdout)
+    code, document = verified(folder)
     return {
-        "exit_code": done.returncode,
+        "exit_code": code,
         **{arm["arm"]: _summary(arm) for arm in document["arms"]},
     }
 

@@ -6,8 +6,6 @@ import argparse
 import json
 import math
 import re
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -24,6 +22,7 @@ from benchmarks.bundled_runs import (
     measure,
     numbered_prompts,
     plain,
+    verified,
 )
 
 _FAULTS = {
@@ -59,27 +58,17 @@ def spoilt_answers(scratch: Path, options: argparse.Namespace) -> dict[str, Any]
     for line in truth.read_text(encoding="utf-8").splitlines():
         fault = json.loads(line)
         spoilt[fault["alias"]].add(fault["number"])
-    code, document = _verified(run.folder)
+    code, document = verified(run.folder)
     found = {arm["arm"]: _against_truth(arm, spoilt.get(arm["arm"], set())) for arm in document["arms"]}
     real = {}
     if options.real_run:
-        real_code, real_document = _verified(options.real_run, "--offline")
+        real_code, real_document = verified(options.real_run, "--offline")
         real = {
             "run": home_relative(options.real_run),
             "exit_code": real_code,
             "classes": {arm["arm"]: arm["counts"] for arm in real_document["arms"]},
         }
     return {"prompts": options.prompts, "exit_code": code, "arms": found, "real_pair": real}
-
-
-def _verified(run: Path, *options: str) -> tuple[int, dict[str, Any]]:
-    """Return what `benchctl verify-lossless --json` says of a run, and its exit code."""
-    command = [sys.executable, "-m", "benchctl", "verify-lossless", str(run.absolute()), "--json", *options]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if not done.stdout:
-        raise RuntimeError(done.stderr)
-    document: dict[str, Any] = json.loads(done.stdout)
-    return done.returncode, document
 
 
 def _against_truth(arm: dict[str, Any], spoilt: set[int]) -> dict[str, Any]:
