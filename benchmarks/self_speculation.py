@@ -9,9 +9,9 @@ medians. c is a draft's pass (of every set of parts that drafted), v the check o
 plain step. "realised" is their sum over the answer's time, so that whatever our loop adds lowers it; "overhead" is what
 is left of the time without the search. Of a draft that is the target itself ("oracle") every token is accepted.
 
-Then what choosing tokens takes in a round, greedily and at temperature 0.8; and plain decoding and prompt-lookup here
-beside `generate`: in turns, the fastest of `--repeats` counts. On a machine that others use, `--processor-time` counts
-what this process computed, on one thread, and not how long it waited for a core.
+Then plain decoding and prompt-lookup here beside `generate`: in turns, the fastest of `--repeats` counts. On a machine
+that others use, `--processor-time` counts what this process computed, on one thread, and not how long it waited for a
+core.
 """
 
 from __future__ import annotations
@@ -41,12 +41,6 @@ from benchmarks.keep import keep
 
 PROMPT = "Write a Python function that counts how often each value occurs in a list of integers.\n"
 REPEATING = "alpha = 1\nbeta = 2\ngamma = 3\ndelta = 4\n" * 6
-SAMPLERS = {
-    "greedy": Sampler(),
-    "temperature": Sampler(0.8),
-    "top_k_20": Sampler(0.8, top_k=20),
-    "top_p_0.95": Sampler(0.8, top_p=0.95),
-}
 WHOLE: Parts = frozenset()
 Pass = tuple[Parts, int]
 """What is left out, and how many tokens are read at once."""
@@ -184,22 +178,6 @@ def _decoding(answer: Answer) -> float:
     return sum(answer.clock.seconds.values()) - answer.clock.seconds["prompt"]
 
 
-def choosing(loaded: Loaded, prompt: list[int], depth: int, repeats: int) -> dict[str, float]:
-    """Return the median milliseconds that choosing tokens takes in a round whose draft is the target's own."""
-    with torch.inference_mode():
-        logits = loaded.model(input_ids=torch.tensor([prompt])).logits[0, -depth - 1 :]
-        found = {}
-        for name, sampler in SAMPLERS.items():
-            chooser, seconds = sampler.chooser(loaded.ends), []
-            for _ in range(repeats):
-                began = time.perf_counter()
-                drafted = [chooser.draft(logits[place : place + 1]) for place in range(depth)]
-                chooser.verify([token for token, _ in drafted], [q for _, q in drafted], logits)
-                seconds.append(time.perf_counter() - began)
-            found[name] = round(1e3 * median(seconds), 3)
-    return found
-
-
 def generated(loaded: Loaded, prompt: list[int], tokens: int, **more: int) -> tuple[float, list[int]]:
     """Have transformers decode; return the seconds of the whole answer, and its tokens."""
     ids = torch.tensor([prompt])
@@ -250,7 +228,7 @@ def main() -> None:
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--repeats", type=int, default=2, help="of whole answers")
-    parser.add_argument("--passes", type=int, default=10, help="repeats of bare passes and of choosing")
+    parser.add_argument("--passes", type=int, default=10, help="repeats of bare passes")
     parser.add_argument("--keep", help="name of the file below benchmarks/results")
     parser.add_argument("--processor-time", action="store_true", help="on one thread, whatever --threads is")
     options = parser.parse_args()
@@ -274,7 +252,6 @@ def main() -> None:
         alone = answered(loaded, prompt, options.tokens, None)
         found["types"][name] = beside_bare(loaded, prompt, alone, way, options.passes)
         print(name, found["types"][name], flush=True)
-    found["choosing_ms"] = choosing(loaded, prompt, options.depth, options.passes)
     found["plain"] = _beside_generate(loaded, prompt, options, None)
     repeating = loaded.tokenizer(REPEATING)["input_ids"]
     found["prompt_lookup"] = _beside_generate(loaded, repeating, options, "prompt-lookup")
