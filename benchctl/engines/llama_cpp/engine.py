@@ -217,6 +217,11 @@ class LlamaCppEngine(LaunchedEngine[LlamaCppSpec]):
                     deepest = deepest_draft(arm.speculation, flags)
                 here += wrong
                 warnings += [f"Arm {arm.name}: {text}" for text in speculation_warnings(arm.speculation, flags)]
+            if flags.dialect == "ik" and arm.speculation is not None:
+                warnings.append(
+                    f"Arm {arm.name}: ik_llama.cpp ends answers up to a draft short of max_tokens when it speculates, "
+                    "so that answers which reach the limit are not the baseline's."
+                )
             if flags.dialect == "ik" and arm.overlapping:
                 here.append("ik_llama.cpp is measured with one request at a time; leave concurrency and rate out.")
             batch = batch_problem([*self._spec.args, *arm.args], arm.concurrency, deepest, flags)

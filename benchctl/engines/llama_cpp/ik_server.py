@@ -23,6 +23,7 @@ from benchctl.engines.common.wire import protocol_error
 from benchctl.engines.llama_cpp.probe import Flags
 from benchctl.engines.llama_cpp.server import LlamaServer
 from benchctl.engines.llama_cpp.stream import check_echo, completion_body
+from benchctl.errors import EngineError
 from benchctl.models.gguf_header import read_header
 from benchctl.models.vocabulary import end_tokens
 from benchctl.recipes.schema import Sampling
@@ -45,18 +46,22 @@ class IkServer(LlamaServer):
                 raise protocol_error("The engine does not report how many tokens it read and generated.")
             if not self._overlapping:
                 self._check_settings(body)
+        ledger = self._ledger(answer.extra, answer.usage)
         ids: tuple[int, ...] | None = None
         finish = _LIMIT
         if counted != answer.first_tokens + answer.later_tokens:
             ids = self._ids_again(prompt, sampling, answer.text)
-            if ids is None:
+            if ids is not None:
+                finish = "stop" if ids[-1] in end_tokens(read_header(Path(self.model))) else _LIMIT
+            elif ledger.drafted:
                 raise protocol_error(
                     f"The engine counts {counted} tokens, those of a draft past the end of the answer among them, and "
-                    "answered otherwise when it was asked again."
+                    "does not list them: it answered otherwise when it was asked again, or cannot list a token that "
+                    "is a part of a character."
                 )
-            finish = "stop" if ids[-1] in end_tokens(read_header(Path(self.model))) else _LIMIT
+            elif counted < sampling.max_tokens:
+                finish = "stop"
         n_predicted = counted if ids is None else len(ids)
-        ledger = self._ledger(answer.extra, answer.usage)
         self._tally.add(n_predicted, ledger)
         draft_s = self._draft_seconds(ledger)
         first = replace(answer, finish_reason=finish).first_of(n_predicted)
@@ -121,13 +126,13 @@ class IkServer(LlamaServer):
     def _ids_again(self, prompt: Rendered, sampling: Sampling, text: str) -> tuple[int, ...] | None:
         """Return the ids of an answer of that text to the same request; `None` where another one comes."""
         body = completion_body(prompt.token_ids, sampling, stream=False) | prompt.settings | {"logprobs": 1}
-        answer = self.http.post(_PATH, body, timeout_s=self._spec.request_timeout_s)
         try:
+            answer = self.http.post(_PATH, body, timeout_s=self._spec.request_timeout_s)
             (choice,) = answer["choices"]
             ids = ids_in([token["id"] for token in choice["logprobs"]["content"]])
             same = choice["text"].rstrip("\ufffd") == text.rstrip("\ufffd")
-        except (KeyError, TypeError, ValueError, AttributeError):
-            return None
+        except (EngineError, KeyError, TypeError, ValueError, AttributeError):
+            return None  # it fails (HTTP 500) where a token is a part of a character
         return tuple(ids) if ids and same else None
 
 

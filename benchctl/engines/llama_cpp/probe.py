@@ -249,7 +249,8 @@ def _run(binary: Path, question: str, environment: Mapping[str, str]) -> str:
     except OSError as error:
         raise EngineError(f"It cannot be run: {error.strerror}.", kind="launch", where=str(binary), fix=fix) from error
     text = clean(answer.output.decode("utf-8", "replace"))
-    if answer.status != 0:
+    helped = answer.status == 1 and question == "--help" and all(name in parse_help(text) for name in SERVER_FLAGS)
+    if answer.status != 0 and not helped:  # ik_llama.cpp's ends with 1 after its help
         last = tuple(line[:_LINE_CHARACTERS] for line in text.splitlines() if line.strip())[-5:]
         raise EngineError(
             f"It ended with status {answer.status} on {question}.",

@@ -61,6 +61,15 @@ def test_builds_of_early_2026_have_lookups_and_draft_with_a_draft_model_alone() 
     assert flags.speculation_names()["ngram-map-k"] == "ngram-map-k"
 
 
+def test_ik_llama_cpp_s_own_help_is_read() -> None:
+    """Printed by the llama-server of ik-llama-cpp-python 0.1.5, which then ends with status 1."""
+    flags = help_of("ik")
+    assert (flags.dialect, flags.types_take_keys, flags.takes_several_types) == ("ik", False, False)
+    names = flags.speculation_names()
+    assert (names["draft-simple"], names["draft-mtp"]) == ("", "")
+    assert {"ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache"} <= set(names)
+
+
 def test_ik_llama_cpp_indents_its_options_and_takes_settings_with_the_type() -> None:
     flags = help_of("ik_new")
     assert (flags.dialect, flags.types_take_keys) == ("ik", True)

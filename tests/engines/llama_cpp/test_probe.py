@@ -74,6 +74,19 @@ def test_a_failing_program_is_reported_with_its_output(tmp_path: Path) -> None:
     assert caught.value.log_tail == ("libggml.so: cannot open shared object",)
 
 
+def test_a_help_that_ends_with_status_1_is_a_help(tmp_path: Path) -> None:
+    """ik_llama.cpp's does."""
+    text = str(HERE / "data" / "help_ik.txt")
+    body = (
+        "import sys, pathlib\n"
+        f"if sys.argv[1] == '--help': print(pathlib.Path({text!r}).read_text()); sys.exit(1)\n"
+        "print('version: 1 (unknown)', file=sys.stderr)\n"
+    )
+    found = probe_server(script(tmp_path / "llama-server", body), "PATH").capabilities
+    assert found.details["dialect"] == "ik"
+    assert "draft-mtp" in found.speculation_types
+
+
 def test_a_program_that_never_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(probe, "PROBE_TIMEOUT_S", 0.3)
     with pytest.raises(EngineError, match="did not answer --help"):
