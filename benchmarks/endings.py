@@ -127,7 +127,7 @@ def _stop_string(scratch: Path, options: argparse.Namespace) -> dict[str, Any]:
     quantize = QuantizeSpec(type="q4_0", allow_requantize=True)
     names = ("bundled:tiny-hybrid", "bundled:tiny-hybrid-draft")
     target, draft = (ModelSpec(source=name, quantize=quantize) for name in names)
-    pair = {"models": ModelPair(target=target, draft=draft)}
+    pair: dict[str, Any] = {"models": ModelPair(target=target, draft=draft)}
     free = _run(arms, scratch, prompts, 64, **pair)
     theirs = "\n".join(record.content or "" for record in free.records if record.label == "baseline")
     texts = [record.content or "" for record in free.records if record.label == _DIVERGING]

@@ -39,6 +39,10 @@ class Audited:
         return None if audit is None else cls(select_answers(OutputComparison(open_run(folder)).parts), audit)
 
 
+STATED = (0.1, 0.3)
+"""Nats within which the engines of the stated power accept the runner-up."""
+
+
 def found_in_draws(audited: Audited, arm: str, *, prompts: int, draws: int, seed: int = 1) -> dict[str, Any]:
     """Return in how many drawn runs of an arm something is found, and the power that they state, in percent; an arm
     never audited is identical."""
@@ -46,11 +50,11 @@ def found_in_draws(audited: Audited, arm: str, *, prompts: int, draws: int, seed
     if own is None:
         return {"identical": True}
     rng = np.random.default_rng(seed)
-    drawn = _drawn(audited, own, prompts, draws, rng)
-    found = [audit_arms(one.audit, one.selection)[arm] for one in drawn]
+    drawn = list(_drawn(audited, own, prompts, draws, rng))
     stated: dict[float, list[float]] = {}
-    for power in itertools.chain.from_iterable(audit.seen for audit in found):
-        stated.setdefault(power.nats, []).append(100 * power.chance)
+    for nats in STATED:
+        found = [audit_arms(one.audit, one.selection, nats=nats)[arm] for one in drawn]
+        stated[nats] = [100 * audit.stated.chance for audit in found if audit.stated is not None]
     return {
         "draws": draws,
         "violation_percent": 100 * sum(one.violates for one in found) / draws,
@@ -60,6 +64,7 @@ def found_in_draws(audited: Audited, arm: str, *, prompts: int, draws: int, seed
         "stated_power_percent": {
             f"{nats:g}": {"mean": float(np.mean(chances)), "tenths": np.quantile(chances, [0.1, 0.9]).tolist()}
             for nats, chances in stated.items()
+            if chances
         },
     }
 

@@ -87,7 +87,8 @@ def test_every_suggestion_of_a_kept_run_is_planned(kept: Path, monkeypatch: pyte
     suite = load_suite(recipe.prompts.suite, recipe_folder=tmp_path)
     assert make_plan(recipe, suite.select(recipe.prompts.tasks, recipe.prompts.limit))
     must_fit(recipe, run.manifest)
-    assert (recipe.engine, recipe.models) == (stored.engine, stored.models)
+    if not stored.setups:  # else they are those of the first setup, which need not be among the suggested ones
+        assert (recipe.engine, recipe.models) == (stored.engine, stored.models)
     assert recipe.sampling == stored.sampling
     assert all(setup in stored.setups for setup in recipe.setups)
 

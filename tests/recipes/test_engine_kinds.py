@@ -62,10 +62,6 @@ WRONG = {
         + ARMS,
         "quantize makes GGUF files for llama.cpp",
     ),
-    "options for llama.cpp": (
-        BUNDLED + PROMPTS + ARMS.replace("max: 4", "max: 4, options: {x: 1}"),
-        "options are for sglang, transformers, vllm; llama.cpp takes args",
-    ),
     "a method that no transformers has": (
         "engine: {kind: transformers}\n" + BUNDLED + PROMPTS + ARMS.replace("ngram-simple", "draft-mtp"),
         "recipe.yaml:8: arms[1].speculation: draft-mtp: transformers drafts with a multi-token head where",
@@ -88,10 +84,6 @@ WRONG = {
     "a type that no SGLang has": (
         "engine: {kind: sglang}\n" + BUNDLED + PROMPTS + ARMS.replace("ngram-simple, max: 4", "ngram-cache"),
         "SGLang has nothing like `ngram-cache`. Of benchctl's types it has draft-simple",
-    ),
-    "a word that only another engine knows": (
-        BUNDLED + PROMPTS + ARMS.replace("ngram-simple, max: 4", "suffix, max: 4"),
-        "expected one of draft-simple",
     ),
 }
 

@@ -208,7 +208,7 @@ def test_no_kept_run_contradicts_itself(folder: Path) -> None:
     """Nor would it if it had digests: what only those runs are asked is asked of its records, too."""
     data = open_run(folder, as_stored=True)
     assert data.integrity.findings == ()
-    assert data.integrity.state == "no digests"
+    assert data.integrity.state in ("no digests", "intact")
     assert data.manifest is not None and not data.integrity.recipe_changed
     check = RecordCheck(RECORDS, data.manifest.model_copy(update={"digests": True}))
     for record in data.records:

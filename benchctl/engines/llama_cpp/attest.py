@@ -307,7 +307,7 @@ def _not_speculating(observed: LlamaObserved) -> Reason | None:
     if added and strange:
         return (
             f"The log shows that {', '.join(sorted(added))} was initialised, and not {', '.join(strange)}.",
-            "Read the engine's log: this llama-server may need more to be set for that type (options).",
+            "Read the engine's log, and see whether this llama-server needs more to be set for that type (options).",
         )
     drafting = [name for name in observed.requested.types if name.startswith("draft-")]
     if drafting and observed.drafted == 0 and not observed.requested.may_hold_back:

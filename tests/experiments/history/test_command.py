@@ -16,7 +16,7 @@ pytestmark = pytest.mark.integration
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Eight builds of three runs each, the sixth 10 % slower in one arm, a run without records, a folder that is none."""
+    """Eight builds of three runs each, the sixth 10 % slower in one arm, a run without records, a folder of none."""
     folder = tmp_path_factory.mktemp("history") / "results"
     write_runs(folder, 24, repeats=3, slower=5)
     (folder / "empty").mkdir()
