@@ -2,25 +2,23 @@
 
     python -m benchmarks.gates
 
-A gate run is simulated with the gates `slower`, `ttft`, `memory` and `acceptance`. A run is the logarithms of its
+A gate run is simulated with the gates `slower`, `ttft` and `memory`, of two arms. A run is the logarithms of its
 blocks' decode rates (`PROCESS`: of a process; `state`: of one arm in one run, which blocks do not show), of its times
-to the first token (twice as noisy) and of its peak memory (0.1 %); acceptance lengths repeat exactly. A is one run, or
-three that were kept together. `stored`: the noise between blocks is drawn from the blocks of a stored run instead (of
-every arm, around its mean). False are gate runs that fail with nothing planted, found those that fail with a slow-down
+to the first token (twice as noisy) and of its peak memory (0.1 %). A is one run, or three that were kept together.
+`stored`: the noise between blocks is drawn from the blocks of a stored run instead (of every arm, around its mean). False are gate runs that fail with nothing planted, found those that fail with a slow-down
 planted in the last arm; stated is the power that `ArmTest.chance` says beforehand, on average.
 """
 
 from __future__ import annotations
 
 import argparse
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import fdtrc, nctdtr, stdtr, stdtrit
 
 from benchctl.analysis.comparison.changes import Quantity, find_quantities
 from benchctl.analysis.comparison.compare import OwnFacts, compare_arm
@@ -30,7 +28,7 @@ from benchctl.analysis.comparison.results import ArmComparison, RunComparison, R
 from benchctl.analysis.comparison.watched import watched_changes
 from benchctl.analysis.comparison.workload import Outputs
 from benchctl.analysis.results import ALL_TASKS
-from benchctl.analysis.statistics import LEVEL
+from benchctl.analysis.statistics import COMMON, LEVEL, MOST_SHARED, PLAINLY_NOISIER
 from benchctl.data.store import open_run
 from benchctl.lossless.analysed import analyse_run
 from benchmarks.keep import keep
@@ -39,6 +37,8 @@ Floats = NDArray[np.float64]
 PROCESS = 0.02
 """Standard deviation of the logarithm of one block's decode rate."""
 PLANTED = (0.0, 0.01, 0.02, 0.05, 0.1, 0.3)
+CHECKED = 3
+"""Gate runs of every case and tolerance for which the program itself is asked."""
 ARMS = 2
 """Beside the baseline."""
 TOLERANCES = (0.01, 0.05, 0.1)
@@ -48,8 +48,7 @@ STORED = Path(__file__).parents[1] / "results" / "qwen2.5-coder" / "20261122-191
 def main() -> None:
     """Simulate and keep what was found."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=int, default=2000, help="gate runs of each case")
-    parser.add_argument("--workers", type=int, default=2, help="cases at a time")
+    parser.add_argument("--runs", type=int, default=10_000, help="gate runs of each case")
     options = parser.parse_args()
     stored = _stored_noise()
     cases = [
@@ -58,9 +57,7 @@ def main() -> None:
         for state, kept in ((0.0, 1), (0.01, 1), (0.01, 3))
         for blocks in (3, 5, 8)
     ]
-    with ProcessPoolExecutor(options.workers) as pool:
-        found = pool.map(partial(_case, stored, options.runs), range(len(cases)), cases)
-        results = [case | by_gate for case, by_gate in zip(cases, found, strict=True)]
+    results = [case | _case(stored, options.runs, number, case) for number, case in enumerate(cases)]
     keep(
         "gates",
         {
@@ -86,38 +83,75 @@ def _case(stored: Floats, runs: int, number: int, case: dict[str, Any]) -> dict[
     """Return, by tolerance and by what was planted, in which share of gate runs a gate failed, and the stated power."""
     rng = np.random.default_rng((20261125, number))
     state, kept = case["state_sd"], case["kept_runs"]
-    failed = np.zeros((len(TOLERANCES), len(PLANTED)))
-    stated = np.zeros_like(failed)
-    for _ in range(runs):
-        shape = (kept + 1, ARMS + 1, case["blocks"])
-        noise = PROCESS * rng.standard_normal(shape) if case["noise"] == "normal" else rng.choice(stored, shape)
-        logs = noise + state * rng.standard_normal((*shape[:2], 1))
-        others = {
-            "ttft": 2 * PROCESS * rng.standard_normal(shape) + state * rng.standard_normal((*shape[:2], 1)),
-            "memory": 0.001 * rng.standard_normal(shape),
-            "acceptance code": np.full(shape, np.log(2.5)),
-        }
-        unchanged = _compared(logs, others, kept)
-        for row, tolerance in enumerate(TOLERANCES):
-            words = ("slower", "ttft", "memory", "acceptance")
-            gates = [Gate(word, 2 * tolerance if word == "ttft" else tolerance) for word in words]
-            tests = [test for gate in gates for test in tests_of(gate, unchanged)]
-            noisy = sum(test.is_noisy for test in tests)
-            last = max(place for place, test in enumerate(tests) if test.gate.word == "slower")
-            for place, share in enumerate(PLANTED):
-                slowed = _slowed(tests[last], share)
-                failed[row, place] += bool(find_worse([*tests[:last], slowed, *tests[last + 1 :]], ERROR))
-                stated[row, place] += slowed.chance(share, ERROR / noisy)
-    return {
-        f"slower:{100 * tolerance:g}%": {
-            "false": failed[row, 0] / runs,
-            "found": {f"{share:g}": failed[row, place] / runs for place, share in enumerate(PLANTED) if share},
-            "stated": {
-                f"{share:g}": round(stated[row, place] / runs, 4) for place, share in enumerate(PLANTED) if share
-            },
-        }
-        for row, tolerance in enumerate(TOLERANCES)
+    shape = (runs, kept + 1, ARMS + 1, case["blocks"])
+    noise = PROCESS * rng.standard_normal(shape) if case["noise"] == "normal" else rng.choice(stored, shape)
+    logs = noise + state * rng.standard_normal((*shape[:3], 1))
+    ttft = 2 * PROCESS * rng.standard_normal(shape) + state * rng.standard_normal((*shape[:3], 1))
+    memory = 0.001 * rng.standard_normal(shape)
+    changes = {
+        "slower": _change(logs[:, :, 1:] - logs[:, :, :1], kept, arms_repeat=True),
+        "ttft": _change(ttft, kept, arms_repeat=False),
+        "memory": _change(memory, kept, arms_repeat=False),
     }
+    tests = sum(change.shape[-1] for change, _ in changes.values())
+    found: dict[str, Any] = {}
+    for tolerance in TOLERANCES:
+        gates = [Gate(word, 2 * tolerance if word == "ttft" else tolerance) for word in changes]
+        own = found[f"slower:{100 * tolerance:g}%"] = {"found": {}, "stated": {}}
+        for share in PLANTED:
+            least = np.full(runs, np.inf)
+            for gate in gates:
+                change, variances = changes[gate.word]
+                distance = (-change if gate.word == "slower" else change) - gate.tolerance
+                if gate.word == "slower":
+                    distance[:, -1] -= np.log1p(-share)
+                p = np.max([stdtr(freedom, -distance / value**0.5) for value, freedom in variances], axis=0)
+                least = np.minimum(least, p.min(axis=1))
+            failed = tests * least < ERROR  # Holm's first step: some gate fails
+            own["found" if share else "false"] = (
+                own["found"] | {f"{share:g}": float(failed.mean())} if share else float(failed.mean())
+            )
+            truth = -np.log1p(-share) - gates[0].tolerance
+            some = [(value[:1000, -1], freedom[:1000, -1]) for value, freedom in changes["slower"][1]]
+            power = [nctdtr(free, -truth / value**0.5, stdtrit(free, ERROR / tests)) for value, free in some]
+            if share:
+                own["stated"][f"{share:g}"] = round(float(np.nanmean(np.min(power, axis=0))), 4)
+            for gate_run in range(CHECKED if share in (0.0, 0.1) else 0):
+                others = {"ttft": ttft[gate_run], "memory": memory[gate_run]}
+                compared = _compared(logs[gate_run], others, kept)
+                program = [test for gate in gates for test in tests_of(gate, compared)]
+                program[ARMS - 1] = _slowed(program[ARMS - 1], share)
+                assert bool(find_worse(program, ERROR)) == failed[gate_run]
+                stated = program[ARMS - 1].chance(share, ERROR / tests)
+                assert np.isclose(stated, np.nan_to_num(np.min(power, axis=0)[gate_run]), atol=1e-6)
+    return found
+
+
+def _change(logs: Floats, kept: int, *, arms_repeat: bool) -> tuple[Floats, list[tuple[Floats, Floats]]]:
+    """Return the changes, (gate runs, arms), and their variances with degrees of freedom, as `find_quantities` does.
+
+    `logs` is (gate runs, runs, arms, blocks). That it is the same is checked on `CHECKED` gate runs of each case.
+    """
+    arms, blocks = logs.shape[2:]
+    own, freedom = logs.var(axis=-1, ddof=1), float(blocks - 1)
+    others = (own.sum(axis=-1, keepdims=True) - own) / (arms - 1)
+    prior = min(MOST_SHARED, (arms - 1) * freedom / (1 + COMMON * (arms - 2)))
+    with np.errstate(divide="ignore", invalid="ignore"):  # drawn blocks may all be equal
+        noisier = fdtrc(freedom, prior, own / others) < PLAINLY_NOISIER
+    value = np.where(noisier, own, (freedom * own + prior * others) / (freedom + prior)) / blocks
+    free = np.where(noisier, freedom, freedom + prior)
+    parts = value / np.array([kept**2] * kept + [1])[:, np.newaxis]
+    total = parts.sum(axis=1)
+    variances = [(total, total**2 / (parts**2 / free).sum(axis=1))]
+    means = logs.mean(axis=-1)
+    if kept > 1:
+        repeated = means[:, :kept].var(axis=1, ddof=1)
+        runs = np.full_like(repeated, kept - 1)
+        if arms_repeat:
+            repeated = np.broadcast_to(repeated.mean(axis=1, keepdims=True), repeated.shape)
+            runs = runs * arms / (1 + COMMON * (arms - 1))
+        variances.append((repeated * (1 / kept + 1), runs))
+    return means[:, -1] - means[:, :kept].mean(axis=1), variances
 
 
 def _compared(logs: Floats, others: dict[str, Floats], kept: int) -> RunComparison:
