@@ -5,8 +5,9 @@
 A gate run is simulated with the gates `slower`, `ttft` and `memory`, of two arms. A run is the logarithms of its
 blocks' decode rates (`PROCESS`: of a process; `state`: of one arm in one run, which blocks do not show), of its times
 to the first token (twice as noisy) and of its peak memory (0.1 %). A is one run, or three that were kept together.
-`stored`: the noise between blocks is drawn from the blocks of a stored run instead (of every arm, around its mean). False are gate runs that fail with nothing planted, found those that fail with a slow-down
-planted in the last arm; stated is the power that `ArmTest.chance` says beforehand, on average.
+`stored`: the noise between blocks is drawn from the blocks of a stored run instead (of every arm, around its mean).
+False are gate runs that fail with nothing planted, found those that fail with a slow-down planted in the last arm;
+stated is the power that `ArmTest.chance` says beforehand, on average.
 """
 
 from __future__ import annotations
