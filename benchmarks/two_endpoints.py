@@ -10,6 +10,7 @@ judged without more, with the control measured beside it, and where `engine.only
 from __future__ import annotations
 
 import argparse
+import json
 import subprocess
 import tempfile
 import time
@@ -27,10 +28,10 @@ from benchctl.lossless.two_servers import CONTROL
 from benchctl.recipes.schema import Arm, ModelPair, ModelSpec, PromptsSpec, Recipe, Sampling
 from benchctl.recipes.speculation import Speculation
 from benchmarks.bundled_runs import measure, numbered_prompts, verified
-from benchmarks.keep import keep
+from benchmarks.keep import RESULTS, command, keep
 from benchmarks.lossy_engines.build import build
 
-DIFFERENCES = {
+DIFFERENCES: dict[str, list[str]] = {
     "nothing": [],
     "-ctk q8_0": ["-ctk", "q8_0"],
     "-fa off": ["-fa", "off"],
@@ -43,25 +44,32 @@ _START_S = 60.0
 
 
 def main() -> None:
-    """Judge every difference in every way."""
+    """Judge every difference, or those that are named, in every way; what was kept of the others stays."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--difference", action="append", choices=DIFFERENCES)
     parser.add_argument("--prompts", type=int, default=100)
     parser.add_argument("--max-tokens", type=int, default=48)
     options = parser.parse_args()
-    found: dict[str, dict[str, Any]] = {}
-    with tempfile.TemporaryDirectory(prefix="endpoints-") as folder, ExitStack() as servers:
-        scratch = Path(folder)
-        plain = servers.enter_context(_server(scratch, []))
-        for difference, args in DIFFERENCES.items():
-            with _server(scratch, [*_DRAFTS, *args]) as drafting, _server(scratch, args) as control:
-                arms = [Arm(name="baseline"), Arm(name=ARM, url=drafting, speculation=_drafts_of())]
-                beside = [*arms, Arm(name=ARM + CONTROL, url=control)]
-                found[difference] = {
-                    "alone": _judged(_recipe(arms, plain, scratch, options), scratch),
-                    "with a control": _judged(_recipe(beside, plain, scratch, options), scratch),
-                    "vouched for": _judged(_recipe(arms, plain, scratch, options, vouched=True), scratch),
-                }
-    keep("two_endpoints", found)
+    file = RESULTS / "two_endpoints.json"
+    for difference in options.difference or DIFFERENCES:
+        with tempfile.TemporaryDirectory(prefix="endpoints-") as folder:
+            found = _every_way(DIFFERENCES[difference], Path(folder), options)
+        before = json.loads(file.read_text(encoding="utf-8"))["found"] if file.exists() else {}
+        keep("two_endpoints", before | {difference: found | {"command": command()}})
+
+
+def _every_way(args: Sequence[str], scratch: Path, options: argparse.Namespace) -> dict[str, Any]:
+    with ExitStack() as servers:
+        plain, drafting, control = (
+            servers.enter_context(_server(scratch, own)) for own in ([], [*_DRAFTS, *args], args)
+        )
+        arms = [Arm(name="baseline"), Arm(name=ARM, url=drafting, speculation=_drafts_of())]
+        beside = [*arms, Arm(name=ARM + CONTROL, url=control)]
+        return {
+            "alone": _judged(_recipe(arms, plain, scratch, options), scratch),
+            "with a control": _judged(_recipe(beside, plain, scratch, options), scratch),
+            "vouched for": _judged(_recipe(arms, plain, scratch, options, vouched=True), scratch),
+        }
 
 
 def _drafts_of() -> Speculation:
@@ -72,10 +80,10 @@ def _drafts_of() -> Speculation:
 def _server(scratch: Path, args: Sequence[str]) -> Iterator[str]:
     """Run a llama-server on the bundled target; the URL that it answers at."""
     port = free_port()
-    command = [str(build()), "-m", str(_MODELS / "tiny-hybrid.gguf"), "-c", "2048", "-np", "1", "-t", "1"]
-    command += ["--metrics", "--alias", "tiny"]
+    words = [str(build()), "-m", str(_MODELS / "tiny-hybrid.gguf"), "-c", "2048", "-np", "1", "-t", "1"]
+    words += ["--metrics", "--alias", "tiny"]
     with (scratch / f"{port}.log").open("wb") as log:
-        server = subprocess.Popen([*command, "--port", str(port), *args], stderr=log, stdout=log)
+        server = subprocess.Popen([*words, "--port", str(port), *args], stderr=log, stdout=log)
     try:
         deadline = time.monotonic() + _START_S
         while not _healthy(port):
