@@ -91,7 +91,7 @@ def test_counters_are_those_of_a_loop_without_a_cache(name: str) -> None:
             assert counts["accepted_by_position"][place] == sum(accepted > place for _, accepted in rounds)
 
 
-VOCABULARY, LENGTH, ANSWERS = 5, 6, 500
+VOCABULARY, LENGTH, ANSWERS = 5, 6, 250
 SHORT = [1, 2, 3, 4, 0, 3, 2, 1]
 ARCHITECTURES = {"self-ssm": "falcon_h1", "self-linear": "qwen3_5"}
 OPTIONS: dict[str, dict[str, Any]] = {
