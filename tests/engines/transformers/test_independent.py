@@ -122,13 +122,13 @@ def pair_chances(target: Any, sampler: Sampler) -> Any:
     return found
 
 
-def chi_square(target: Any, method: str, sampler: Sampler) -> float:
+def chi_square(target: Any, method: str, sampler: Sampler, answers: int = ANSWERS) -> float:
     """How far the pairs that were sampled are from those chances. By the fourth token every type drafts."""
     draft = loaded("qwen2", seed=1, vocab_size=VOCABULARY)
     way = make_drafter(Decoder(target.model), Speculation(method, 3, OPTIONS.get(method, {})), target, draft)
     counts: Counter[tuple[int, int]] = Counter()
     drafted = rejected = 0
-    for seed in range(ANSWERS):
+    for seed in range(answers):
         chooser = Sampler(sampler.temperature, sampler.top_k, sampler.top_p, seed=seed).chooser()
         made, steps = Answer(Decoder(target.model), Task(SHORT, LENGTH, chooser), way), list[Step]()
         made.run(steps.append)
@@ -136,9 +136,9 @@ def chi_square(target: Any, method: str, sampler: Sampler) -> float:
         counts[answer[3], answer[4]] += 1
         drafted += made.tally.drafted.total()
         rejected += made.tally.drafted.total() - made.tally.accepted.total()
-    assert drafted > ANSWERS and rejected > 0.1 * drafted, (drafted, rejected)
-    expected = ANSWERS * pair_chances(target, sampler)
-    assert float(expected.sum()) == pytest.approx(ANSWERS)
+    assert drafted > answers and rejected > 0.1 * drafted, (drafted, rejected)
+    expected = answers * pair_chances(target, sampler)
+    assert float(expected.sum()) == pytest.approx(answers)
     rare = expected < 1
     assert all(expected[pair] > 0 for pair in counts)
     observed = torch.zeros_like(expected)
@@ -158,6 +158,10 @@ def test_pairs_of_sampled_tokens_are_as_likely_as_enumeration_says(method: str) 
     assert chi_square(target_of(method), method, Sampler(0.9)) < LIMIT
 
 
+def test_pairs_of_tokens_are_as_likely_over_as_many_answers_as_show_a_wrong_rule() -> None:
+    assert chi_square(target_of("self-layerskip"), "self-layerskip", Sampler(0.9), 4 * ANSWERS) < LIMIT
+
+
 def test_pairs_of_tokens_are_as_likely_with_top_k() -> None:
     assert chi_square(target_of("self-layerskip"), "self-layerskip", Sampler(1.1, top_k=3)) < LIMIT
 
@@ -173,4 +177,4 @@ def test_a_wrong_rule_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
         return accepted, following
 
     monkeypatch.setattr(Chooser, "verify", wrong)
-    assert chi_square(target_of("self-layerskip"), "self-layerskip", Sampler(0.9)) > LIMIT
+    assert chi_square(target_of("self-layerskip"), "self-layerskip", Sampler(0.9), 4 * ANSWERS) > LIMIT
