@@ -9,15 +9,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from benchctl.analysis.answers import same_characters
 from benchctl.analysis.cells import verify_width
 from benchctl.data.record import Record
 
 if TYPE_CHECKING:
     from benchctl.analysis.frame import Frame
     from benchctl.data.manifest import Manifest
-
-INCOMPLETE = "\ufffd"
-"""What stands for a character of which not all bytes are there."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +116,5 @@ def another_text(theirs: Record, ours: Record) -> str | None:
 
     Texts that differ only in an incomplete last character are equal.
     """
-    if theirs.token_ids is None or theirs.token_ids != ours.token_ids:
-        return None
-    ends = [(record.content or "").rstrip(INCOMPLETE) for record in (theirs, ours)]
-    return None if ends[0] == ends[1] else "The tokens are the target's own, and the text is another."
+    other = theirs.token_ids is not None and theirs.token_ids == ours.token_ids and not same_characters(theirs, ours)
+    return "The tokens are the target's own, and the text is another." if other else None

@@ -86,6 +86,8 @@ def test_what_the_target_does_itself_is_none(
 
 def test_an_equal_ending_is_identical(judged: Any) -> None:
     assert judged({}).verdict == "identical"
+    cut = judged(answer(4, "length", text="abc\ufffd"), answer(4, "length", text="abc"))
+    assert cut.verdict == "identical", "the same tokens, the last of which are a part of a character"
 
 
 END = 9
