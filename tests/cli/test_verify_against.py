@@ -81,7 +81,6 @@ def test_sixteen_bits_say_what_float32_says_and_two_bits_do_not(there: None) -> 
         (("verify-lossless", "against", "coarse", "nowhere"), "no such run"),
         (("verify-lossless", "against", "coarse", "coarse"), "cannot be its own reference"),
         (("verify-lossless", "against", "coarse", "whole", "--arm", "sepc"), "There is no arm"),
-        (("verify-lossless", "coarse", "--against", "whole"), "command of its own"),
     ],
 )
 def test_a_wrong_command_line_is_one_message(there: None, words: tuple[str, ...], message: str) -> None:

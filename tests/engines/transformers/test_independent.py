@@ -153,7 +153,18 @@ def target_of(method: str) -> Any:
     return loaded(model_type, **{**changed, "vocab_size": VOCABULARY})
 
 
-@pytest.mark.parametrize("method", [name for name in METHODS if name != "assisted-universal"])
+BY_GENERATE = ("assisted", "prompt-lookup", "early-exit")
+NOT_SHOWN = pytest.mark.xfail(strict=True, reason="transformers' own generate: its pairs are not those of enumeration")
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        pytest.param(name, marks=[NOT_SHOWN] if name in BY_GENERATE else [])
+        for name in METHODS
+        if name != "assisted-universal"
+    ],
+)
 def test_pairs_of_sampled_tokens_are_as_likely_as_enumeration_says(method: str) -> None:
     assert chi_square(target_of(method), method, Sampler(0.9)) < LIMIT
 
