@@ -46,9 +46,11 @@ class Assistance:
     def run(self, decoder: Decoder, task: Task, clock: PhaseClock, on_step: OnStep) -> None:
         """Decode an answer."""
         listener = _Listener(clock, task.ends, on_step)
+        prompt = torch.tensor([task.prompt], device=decoder.device)
         with torch.inference_mode(), _listened_to(decoder.model, listener):
             decoder.model.generate(
-                torch.tensor([task.prompt], device=decoder.device),
+                prompt,
+                attention_mask=torch.ones_like(prompt),  # else tokens of the padding's id are taken for padding
                 generation_config=_settings(task),
                 streamer=listener,
                 **self.keywords(),
