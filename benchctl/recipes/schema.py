@@ -144,6 +144,12 @@ class Sampling(Strict):
         """Whether tokens that were there before are penalised."""
         return bool({*PENALTIES} & self.constraints.keys())
 
+    @property
+    def chain(self) -> list[str]:
+        """Which samplers are applied, by llama.cpp's names in order; biases and grammars stand before any."""
+        cut = ["top_k"] if self.temperature == 0 else ["top_k", "top_p"]
+        return [*(["penalties"] if self.penalised else []), *cut, "temperature"]
+
 
 GREEDY = Sampling()
 PENALTIES = ("repeat_penalty", "presence_penalty", "frequency_penalty")

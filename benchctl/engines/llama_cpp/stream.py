@@ -176,7 +176,7 @@ def completion_body(token_ids: Sequence[int], sampling: Sampling, *, stream: boo
         "top_k": sampling.top_k,
         "top_p": sampling.top_p,
         "seed": sampling.seed,
-        "samplers": samplers(sampling),
+        "samplers": sampling.chain,
         "ignore_eos": sampling.ignore_eos,
         **constraints(sampling),
         "cache_prompt": False,
@@ -187,12 +187,6 @@ def completion_body(token_ids: Sequence[int], sampling: Sampling, *, stream: boo
 
 LAST_TOKENS = 64
 """Of prompt and answer together, which penalties look back on."""
-
-
-def samplers(sampling: Sampling) -> list[str]:
-    """Return the chain of samplers; biases and grammars stand before any."""
-    chain = ["top_k", "temperature"] if sampling.temperature == 0 else ["top_k", "top_p", "temperature"]
-    return ["penalties", *chain] if sampling.penalised else chain
 
 
 def constraints(sampling: Sampling) -> dict[str, Any]:

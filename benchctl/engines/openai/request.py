@@ -80,9 +80,8 @@ def request_body(
     if family is not None:
         body |= {"top_k": sampling.top_k or (0 if family == "llama.cpp" else -1), "ignore_eos": sampling.ignore_eos}
     if family == "llama.cpp":
-        chain = ["top_k", "temperature"] if sampling.temperature == 0 else ["top_k", "top_p", "temperature"]
         body |= {
-            "samplers": ["penalties", *chain] if sampling.penalised else chain,
+            "samplers": sampling.chain,
             "repeat_penalty": sampling.repeat_penalty,
             "cache_prompt": False,
             "return_tokens": True,
