@@ -17,6 +17,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from benchctl.analysis.cells import identity_of
 from benchctl.analysis.results import (
     ALL_TASKS,
     Advice,
@@ -326,7 +327,7 @@ def quoted(word: str) -> str:
 
 def production_command(manifest: Manifest | None, arm: str) -> str | None:
     """An arm's exact command line on `EXAMPLE_PORT`; `None` where it is not known."""
-    found = next((identity for identity in manifest.arms if identity.name == arm), None) if manifest else None
+    found = identity_of(manifest, arm)
     if found is None or not (found.argv or found.url):
         return None
     return launch_command(found).replace("'{port}'", str(EXAMPLE_PORT))

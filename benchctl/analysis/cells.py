@@ -6,11 +6,16 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from benchctl.data.cell import AttestationRecord, Cell
-from benchctl.data.manifest import Manifest
+from benchctl.data.manifest import ArmIdentity, Manifest
 
 if TYPE_CHECKING:
     from benchctl.analysis.frame import Frame
     from benchctl.data.record import Record
+
+
+def identity_of(manifest: Manifest | None, arm: str) -> ArmIdentity | None:
+    """Return what a manifest says of an arm; `None` where it names no such arm, or there is none."""
+    return next((identity for identity in manifest.arms if identity.name == arm), None) if manifest else None
 
 
 def latest_cells(manifest: Manifest | None) -> list[Cell]:
@@ -32,15 +37,13 @@ def failed_cells(frame: Frame) -> list[tuple[str, str, str]]:
 
 def speculates(frame: Frame, arm: int) -> bool:
     """Whether an arm is set to speculate by the recipe, or has drafted: then it is not the target alone."""
-    name = frame.arms[arm]
-    configured = any(arm.name == name and arm.speculation for arm in frame.manifest.arms) if frame.manifest else False
-    return configured or any(frame.records[row].draft_n for row in frame.rows(arm))
+    return bool(speculation_of(frame, frame.arms[arm])) or any(frame.records[row].draft_n for row in frame.rows(arm))
 
 
 def speculation_of(frame: Frame, arm: str) -> dict[str, Any]:
     """Return an arm's speculation as its recipe has it; empty for the target alone, and where nothing is recorded."""
-    arms = frame.manifest.arms if frame.manifest else []
-    return next((planned.speculation or {} for planned in arms if planned.name == arm), {})
+    identity = identity_of(frame.manifest, arm)
+    return (identity.speculation if identity else None) or {}
 
 
 def attestations(frame: Frame, arm: str) -> list[AttestationRecord]:
@@ -69,8 +72,8 @@ def verify_width(manifest: Manifest | None, record: Record) -> int | None:
     """
     if record.draft_n == 0:
         return 1
-    arms = manifest.arms if manifest else []
-    depth = next((arm.speculation.get("max") for arm in arms if arm.name == record.label and arm.speculation), None)
+    identity = identity_of(manifest, record.label)
+    depth = (identity.speculation or {}).get("max") if identity else None
     if isinstance(depth, int):
         return depth + 1
     if record.draft_n and record.rounds:

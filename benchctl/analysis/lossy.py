@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from benchctl.analysis.cells import identity_of
 from benchctl.analysis.results import Losslessness, Verdict
 from benchctl.recipes.adapters import SYNTHETIC
 
@@ -14,8 +15,8 @@ if TYPE_CHECKING:
 
 def label_lossy(found: Losslessness, frame: Frame) -> Losslessness:
     """Return the verdict with the arm's settings that are lossy by design; with any, it is a violation."""
-    arms = frame.manifest.arms if frame.manifest else []
-    settings = next((arm.lossy for arm in arms if arm.name == found.arm and arm.lossy), [])
+    identity = identity_of(frame.manifest, found.arm)
+    settings = identity.lossy if identity else []
     if not settings:
         return found
     equal = " Equal answers are coincidence." if found.verdict == "identical" else ""
@@ -26,8 +27,8 @@ def label_lossy(found: Losslessness, frame: Frame) -> Losslessness:
 
 def is_synthetic(frame: Frame, arm: int) -> bool:
     """Whether an arm's draft tokens were accepted at random, as its manifest says."""
-    arms = frame.manifest.arms if frame.manifest else []
-    return any(planned.name == frame.arms[arm] and SYNTHETIC in planned.lossy for planned in arms)
+    identity = identity_of(frame.manifest, frame.arms[arm])
+    return identity is not None and SYNTHETIC in identity.lossy
 
 
 def synthetic_arms(verdicts: Iterable[Verdict]) -> set[str]:

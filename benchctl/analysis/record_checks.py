@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from benchctl.analysis.cells import attestations, failed_cells, speculates
+from benchctl.analysis.cells import attestations, failed_cells, identity_of, speculates, speculation_of
 from benchctl.analysis.degenerate import repeated_share
 from benchctl.analysis.results import ALL_TASKS, SelfConsistency, SpeedUp
 from benchctl.analysis.statistics import MIN_BLOCKS
@@ -145,12 +145,7 @@ def check_speculation(frame: Frame, counters: CounterColumns) -> Iterator[Observ
         )
         if replayed is not None:
             yield "unchecked-acceptance", arm, f"{replayed}."
-        settings = (
-            next((identity.speculation for identity in frame.manifest.arms if identity.name == arm), None)
-            if frame.manifest
-            else None
-        )
-        limit = (settings or {}).get("max")
+        limit = speculation_of(frame, arm).get("max")
         if isinstance(limit, int):
             deep = _deeper(frame, counters, frame.rows(number), limit)
             if len(deep):
@@ -177,8 +172,7 @@ def check_depths(frame: Frame, counters: CounterColumns) -> Iterator[Observation
 
 def _depth(frame: Frame, arm: int) -> Iterator[tuple[int, dict[str, object]]]:
     """Yield the depth that the recipe gives an arm, and all other settings of its speculation, if any."""
-    identities = frame.manifest.arms if frame.manifest else []
-    settings = next((identity.speculation for identity in identities if identity.name == frame.arms[arm]), None) or {}
+    settings = speculation_of(frame, frame.arms[arm])
     if isinstance(depth := settings.get("max"), int):
         yield depth, {key: value for key, value in settings.items() if key != "max"}
 
@@ -221,12 +215,9 @@ def check_repeats(frame: Frame, counters: CounterColumns, warm_ups: Sequence[Rec
 
 
 def _remembers(frame: Frame, arm: str) -> bool:
-    remembers = (
-        next((identity.remembers for identity in frame.manifest.arms if identity.name == arm), None)
-        if frame.manifest
-        else None
-    )
-    return not _REMEMBERED.isdisjoint(_speculation_types(frame, arm)) if remembers is None else remembers
+    if (identity := identity_of(frame.manifest, arm)) is None:
+        return False
+    return not _REMEMBERED.isdisjoint(identity.types) if identity.remembers is None else identity.remembers
 
 
 def _acceptance_when_repeated(frame: Frame, counters: CounterColumns, arm: int, repeated: list[int]) -> str:
@@ -241,16 +232,6 @@ def _acceptance_when_repeated(frame: Frame, counters: CounterColumns, arm: int, 
     if len(rates) < 2:
         return ""
     return f" Accepted: {percent(rates[0])} where a prompt was new, {percent(rates[1])} where it was repeated."
-
-
-def _speculation_types(frame: Frame, arm: str) -> list[str]:
-    settings = (
-        next((identity.speculation for identity in frame.manifest.arms if identity.name == arm), None)
-        if frame.manifest
-        else None
-    )
-    kind = (settings or {}).get("type")
-    return [kind] if isinstance(kind, str) else list(kind or ())
 
 
 def _deeper(frame: Frame, counters: CounterColumns, rows: Integers, limit: int) -> Integers:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from benchctl.analysis.cells import speculation_of
+from benchctl.analysis.cells import identity_of
 from benchctl.analysis.results import ALL_TASKS, Interval, NoDraft, SpeedUp, Throughput
 from benchctl.analysis.statistics import Variance, level_for, own_variance, pooled_interval, pooled_spread
 from benchctl.recipes.speculation import copies
@@ -80,13 +80,10 @@ def _counted_pairs(frame: Frame, arm: int) -> tuple[Floats, Integers, Integers, 
 def _never_drafted(frame: Frame, arm: int) -> Booleans:
     """Return for which prompts an arm without a draft model drafted nothing in any block, (prompts,)."""
     nothing: Booleans = np.zeros(len(frame.prompts), dtype=np.bool_)
-    types = speculation_of(frame, frame.arms[arm]).get("type") or ()
-    planned = [
-        identity for identity in (frame.manifest.arms if frame.manifest else []) if identity.name == frame.arms[arm]
-    ]
-    if not types or not all(map(copies, [types] if isinstance(types, str) else types)):
+    identity = identity_of(frame.manifest, frame.arms[arm])
+    if identity is None or not identity.types or not all(map(copies, identity.types)):
         return nothing
-    if any(identity.concurrency > 1 or identity.rate is not None for identity in planned):
+    if identity.overlapping:
         return nothing  # they share the engine with requests that did draft
     rows = frame.rows(arm)
     drafted = frame.column("draft_n")[rows]

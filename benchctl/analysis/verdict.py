@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from benchctl.analysis.cells import attestations, states
+from benchctl.analysis.cells import attestations, identity_of, states
 from benchctl.analysis.results import (
     ALL_TASKS,
     Acceptance,
@@ -113,9 +113,7 @@ def speed_word(overall: SpeedUp, claimed: bool) -> Speed:
 
 def setting(frame: Frame, arm: str) -> str:
     """Return how an arm speculates, as `draft-simple, depth 4`."""
-    identity = (
-        next((planned for planned in frame.manifest.arms if planned.name == arm), None) if frame.manifest else None
-    )
+    identity = identity_of(frame.manifest, arm)
     return "not recorded" if identity is None else describe_speculation(identity.speculation)
 
 
@@ -188,7 +186,7 @@ def _scope(frame: Frame, arm: str) -> str:
     if frame.manifest is None:
         return ""
     sampling = frame.manifest.recipe.get("sampling") or {}
-    identity = next((identity for identity in frame.manifest.arms if identity.name == arm), None)
+    identity = identity_of(frame.manifest, arm)
     requests = identity.concurrency if identity else 1
     at_once = "one request at a time" if requests == 1 else f"{requests} requests at a time"
     if identity is not None and identity.rate is not None:

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from benchctl import __version__
 from benchctl.analysis.analyse import Judge, analyse
 from benchctl.analysis.answers import find_answers
+from benchctl.analysis.cells import identity_of
 from benchctl.analysis.conditions.sweep import axes_of
 from benchctl.analysis.frame import Frame, make_frame
 from benchctl.analysis.results import ALL_TASKS, Analysis
@@ -151,6 +152,7 @@ def _arm(
     name = frame.arms[number]
     rows = frame.row_at[number]
     arm = found.compared[name]
+    identity = identity_of(manifest, name)
     setup = next((setup for setup in manifest.setups if setup.name == arm.setup), None) if manifest else None
     speedup = next((speedup for speedup in found.speedups if speedup.arm == name and speedup.task == ALL_TASKS), None)
     accepted = next((row for row in found.acceptance if row.arm == name and row.task == ALL_TASKS), None)
@@ -168,7 +170,7 @@ def _arm(
         draft=_draft(arm),
         engine=_engine(of),
         build=_build(of),
-        types=next((list(row.types) for row in manifest.arms if row.name == name), []) if manifest else [],
+        types=list(identity.types) if identity else [],
         setting=_setting(manifest, arm),
         cache_type=arm.target_cache,
         condition=[arm.group.context_length, arm.group.concurrency, arm.group.rate, arm.group.temperature],

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from benchctl.analysis.cells import identity_of
 from benchctl.analysis.conditions.results import Arrival, Level, Quantiles
 from benchctl.analysis.speedup import find_latency_speedup, median, pooled
 from benchctl.analysis.statistics import Variance, half_width, level_for, pooled_interval
@@ -86,7 +87,7 @@ def _level(
     compared: int,
 ) -> Level:
     name = frame.arms[arm]
-    identity = next((arm for arm in frame.manifest.arms if arm.name == name), None) if frame.manifest else None
+    identity = identity_of(frame.manifest, name)
     is_baseline = arm == frame.baseline
     sent = frame.rows(arm)
     rows = sent[frame.answered[sent]]

@@ -13,7 +13,7 @@ from itertools import pairwise
 from math import exp, log
 from typing import TYPE_CHECKING, NamedTuple
 
-from benchctl.analysis.cells import states
+from benchctl.analysis.cells import identity_of, states
 from benchctl.analysis.conditions.load import find_levels
 from benchctl.analysis.conditions.results import Crossing, Level, Outcome, Sweep
 from benchctl.analysis.conditions.split import Group, dimensions
@@ -105,7 +105,7 @@ def where_not_judged(groups: Sequence[Group]) -> str | None:
 
 def axes_of(manifest: Manifest, name: str) -> dict[str, str]:
     """Return the labels of the axes that an arm was measured at; a draft's only where its setup alone has the arm."""
-    arm = next((own for own in manifest.arms if own.name == name), None)
+    arm = identity_of(manifest, name)
     setup = next((own for own in manifest.setups if arm is not None and own.name == arm.setup), None)
     if arm is None or setup is None:
         return {}
