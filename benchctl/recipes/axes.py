@@ -110,12 +110,18 @@ def _wrong_name(axis: str) -> str | None:
 def _labels(axis: str, values: Sequence[Plain]) -> list[str]:
     if axis in CONDITIONS:
         return ["none" if value is None else _safe(str(value).removesuffix(".0")) for value in values]
-    if axis == BINARY and len(values) > 1:  # builds of one name differ in their folders
-        paths = [str(value).split("/") for value in values]
-        while len({path[-1] for path in paths}) == 1 and all(len(path) > 1 for path in paths):
-            paths = [path[:-1] for path in paths]
-        values = ["/".join(path) for path in paths]
+    if axis == BINARY and len(values) > 1:
+        values = _last_parts([str(value).split("/") for value in values])
     return _shortened([_label(axis, value) for value in values])
+
+
+def _last_parts(paths: list[list[str]]) -> list[str]:
+    """Return as few parts of each path as tell them apart, without the end that all share: a build's folder."""
+    while len({path[-1] for path in paths}) == 1 and all(len(path) > 1 for path in paths):
+        paths = [path[:-1] for path in paths]
+    most = max(map(len, paths))
+    names = (["/".join(path[-count:]) for path in paths] for count in range(1, most + 1))
+    return next((found for found in names if len(set(found)) == len(found)), ["/".join(path) for path in paths])
 
 
 def _label(axis: str, value: Plain) -> str:

@@ -244,7 +244,8 @@ def test_cache_type_is_refused_where_the_engine_has_none(refusal: Refusal) -> No
     [
         ("[/opt/b1/bin/server, /opt/b2/bin/server]", ["b1", "b2"]),
         ("[server-old, server-new]", ["old", "new"]),
-        ("[server, /opt/b2/server]", ["server", "opt_b2_server"]),
+        ("[server, /opt/b2/server]", ["server", "b2_server"]),
+        ("[/opt/b1/bin/server, /home/me/b2/bin/server]", ["b1", "b2"]),
     ],
 )
 def test_builds_are_listed_where_a_build_is_named(load: Load, builds: str, labels: list[str]) -> None:
