@@ -147,15 +147,21 @@ class LlamaServer(LaunchedServer):
         )
 
     def _listed(self, answer: LlamaAnswer, prompt: Rendered, sampling: Sampling) -> LlamaAnswer:
-        """Return an answer with the tokens that the engine lists when it is asked again. Raises EngineError.
+        """Return an answer whose end lies within a round with its own tokens alone. Raises EngineError.
 
-        An answer that ended within a round is counted too long, and its end alone does not tell by how much.
+        They are those that the engine lists of the same answer when it is asked again; it may end within another
+        round then, and the tokens that came are all where they spell the text.
         """
         again = self.ask(completion_body(prompt.token_ids, sampling, stream=False) | prompt.settings)
         ids = ids_in(again.get("tokens"))
         if ids is None or str(again.get("content")).rstrip("\ufffd") != answer.text.rstrip("\ufffd"):
+            came, vocabulary = [token for _, token in answer.known_ids], token_bytes(Path(self.model))
+            spelled = answer.text.encode("utf-8", "surrogatepass")
+            ids = came if vocabulary and spelled in map(vocabulary.spelling, (came, came[:-1])) else None
+        if ids is None:
             raise protocol_error(
-                "The engine counts tokens past the end of its answer, and answered otherwise when it was asked again."
+                "The engine counts tokens past the end of its answer, and neither the ids that came nor a second "
+                "answer tell how many."
             )
         return replace(answer, known_ids=tuple(enumerate(ids)), n_predicted=len(ids), counted=True)
 

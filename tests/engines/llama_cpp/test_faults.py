@@ -63,9 +63,9 @@ def test_builds_that_count_past_the_end_are_counted_by_what_they_list(
     server.stop()
 
 
-def test_an_answer_that_cannot_be_counted_fails(start_faulty: StartServer, any_pair: ResolvedPair) -> None:
+def test_an_answer_that_cannot_be_counted_fails(start_faulty: StartServer, tiny_pair: ResolvedPair) -> None:
     env = dict(fault("counts-by-round-otherwise", FAKE_HELP=str(HERE / "data" / "help_early_2026.txt")))
-    server = start_faulty(arm_of("draft-simple", max=4), any_pair, env=env)
+    server = start_faulty(arm_of("draft-simple", max=4), tiny_pair, env=env)
     with pytest.raises(EngineError, match="past the end") as caught:
         ask(server)
     assert caught.value.kind == "protocol"
