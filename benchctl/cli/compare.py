@@ -10,7 +10,16 @@ import typer
 
 from benchctl.cli import complete
 from benchctl.cli.json_output import json_text, print_json
-from benchctl.cli.options import Accept, JsonForTables, Results
+from benchctl.cli.options import (
+    Accept,
+    Draft,
+    EngineBinary,
+    JsonForTables,
+    ModelsDir,
+    Results,
+    Target,
+    TrustRecipe,
+)
 
 if TYPE_CHECKING:
     from benchctl.analysis.comparison.gates import Gate
@@ -54,6 +63,19 @@ def compare(
         Path | None,
         typer.Option(metavar="FILE", help="Compare with a kept baseline.", dir_okay=False),
     ] = None,
+    replicate: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RUN",
+            help="Measure this run's work here, and compare; [A]: a recipe or run of it.",
+            autocompletion=complete.runs,
+        ),
+    ] = None,
+    target: Target = None,
+    draft: Draft = None,
+    engine_binary: EngineBinary = None,
+    models_dir: ModelsDir = None,
+    trust_recipe: TrustRecipe = False,
     junit: Annotated[Path | None, typer.Option(metavar="FILE", help="The gates as JUnit XML.", dir_okay=False)] = None,
     bisect: Annotated[
         bool,
@@ -70,7 +92,8 @@ def compare(
 
     Two runs of the same prompts, sampling and models are compared in full; --fail-if sets gates, which exit with 1 if
     they hold or are undetermined. A B A, with a second run of the first setting, counts what changes from run to run.
-    `RUN --write FILE` keeps a small baseline, `RUN --against FILE` compares with it (benchctl docs gates). Other or
+    `RUN --write FILE` keeps a small baseline, `RUN --against FILE` compares with it (benchctl docs gates).
+    `--replicate RUN` measures another's work here and says which of its claims agree (benchctl docs claims). Other or
     more runs are compared where they are comparable; the report lists what is not.
     """
     from benchctl.analysis.comparison.compare import compare_runs
@@ -82,10 +105,26 @@ def compare(
     from benchctl.lossless.analysed import judge
 
     if bisect:
-        if fail_if or baseline or out or write or against or junit:
+        if any((fail_if, baseline, out, write, against, junit, replicate)):
             raise UsageError("It takes runs and --arm alone.", where="--bisect", fix="Leave the other options out.")
         _bisect([resolve_run(run, results) for run in runs or (None,)], arms=arm, as_json=as_json, quiet=quiet)
         return
+    if replicate is not None:
+        from benchctl.cli import replicate as replication
+
+        if len(runs or ()) > 1 or any((baseline, fail_if, out, write, against, junit)):
+            raise UsageError(
+                "--replicate takes at most one run or recipe beside it, and no gates.",
+                where="--replicate",
+                fix=f"benchctl compare --replicate {replicate} [RUN or RECIPE]",
+            )
+        here = replication.Here(
+            results, target, draft, models_dir, engine_binary, trusted=trust_recipe, quiet=quiet or as_json
+        )
+        replication.replicate(replicate, runs[0] if runs else None, arm or (), here, as_json=as_json)
+        return
+    if target or draft or engine_binary or models_dir or trust_recipe:
+        raise UsageError("These options say how a run is measured here.", where="-t, -d", fix="Add --replicate RUN.")
     gates = [parse_gate(text) for text in fail_if or ()]
     if accept != "identical" and not any(gate.word == "lossy" for gate in gates):
         raise UsageError("--accept is for the gate `lossy`.", where="--accept", fix="Add --fail-if lossy.")

@@ -321,7 +321,7 @@ def test_two_real_runs_of_one_recipe(tmp_path: Path, compare: Compare) -> None:
         "arms: [{name: baseline}, {name: spec, speculation: {type: draft-simple, max: 2}}]\n"
     )
     for out, blocks in (("one", 1), ("two", 2)):
-        assert benchctl("run", recipe, "--out", out, "--blocks", blocks, "-q", cwd=tmp_path).returncode == 0
+        assert benchctl("run", recipe, "-o", out, "--blocks", blocks, "-q", cwd=tmp_path).returncode == 0
     shown = compare("one", "two", "--json", "--fail-if", "slower:3%", "--fail-if", "lossy")
     document = json.loads(shown.stdout)
     assert [one["what"] for one in document["changed"]] == ["blocks"]
@@ -341,7 +341,7 @@ def test_three_runs_of_which_one_has_another_target(before: Path, tmp_path: Path
     after = write_run(tmp_path / "after", slower)
     model = {"source": "u", "path": "u.gguf", "files": [{"name": "u.gguf", "size": 1, "sha256": "b" * 64}]}
     other = write_run(tmp_path / "other", target=model, workload_sha256="1")
-    shown = compare(before, after, other, "--out", "compared")
+    shown = compare(before, after, other, "-o", "compared")
     assert shown.returncode == 0
     assert "target: t (run 1, 2); u (run 3)" in shown.stdout
     assert "its target differs (t and u)" in shown.stdout
