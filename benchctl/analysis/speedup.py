@@ -92,6 +92,12 @@ def _never_drafted(frame: Frame, arm: int) -> Booleans:
     return nothing
 
 
+def counts_as_baseline(frame: Frame, arm: int) -> Booleans:
+    """Return the prompts at which an arm counts as having run at the baseline's own pace, (prompts,)."""
+    overall = _counted_pairs(frame, arm)[-1].get(ALL_TASKS)
+    return _never_drafted(frame, arm) & (overall is not None and overall.counted)
+
+
 def find_speedups(frame: Frame, arm: int, arms: int = 1, variances: Variances = MappingProxyType({})) -> list[SpeedUp]:
     """Return the speed-up of an arm over all tasks, then of each task.
 
