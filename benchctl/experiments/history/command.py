@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from benchctl.cli.options import JsonForTables, OnlyArms, Results
+from benchctl.cli.options import JsonForTables, JsonForText, OnlyArms, Results
 
 if TYPE_CHECKING:
     from benchctl.analysis.imported import ImportedArm, Range
@@ -128,15 +128,20 @@ def site(
         Path, typer.Option("--output", "-o", metavar="DIR", help="Where the site is written.", file_okay=False)
     ] = Path("public"),
     figures: Annotated[bool, typer.Option(help="Draw the figures of every run's page: seconds a run.")] = False,
+    as_json: JsonForText = False,
 ) -> None:
     """Write a static site of all runs: an index to sort and search, curves over time, every run's report.
 
     It needs no server and no network. Called again, it makes the pages of new and changed runs alone.
     """
+    from benchctl.cli.json_output import print_json
     from benchctl.experiments.history.site import write_site
     from benchctl.text import one_line, plural
 
     index, made, failed = write_site(results, out, figures=figures)
+    if as_json:
+        print_json("runs site", {"index": str(index), "made": made, "failed": failed})
+        return
     for run, why in list(failed.items())[:MOST_CHANGES]:
         typer.echo(one_line(f"Left out, {run}: {why}", 300), err=True)
     typer.echo(one_line(f"{made} {plural(made, 'page')} made. Site: {index}"))
