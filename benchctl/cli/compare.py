@@ -77,6 +77,14 @@ def compare(
     models_dir: ModelsDir = None,
     trust_recipe: TrustRecipe = False,
     junit: Annotated[Path | None, typer.Option(metavar="FILE", help="The gates as JUnit XML.", dir_okay=False)] = None,
+    bisect: Annotated[
+        bool,
+        typer.Option(
+            "--bisect",
+            help="Name the first of several builds that is slower or diverges: a run with builds as an axis, "
+            "or a run for each, the oldest first.",
+        ),
+    ] = False,
     as_json: JsonForTables = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only gates that failed.")] = False,
 ) -> None:
@@ -96,6 +104,11 @@ def compare(
     from benchctl.errors import UsageError
     from benchctl.lossless.analysed import judge
 
+    if bisect:
+        if any((fail_if, baseline, out, write, against, junit, replicate)):
+            raise UsageError("It takes runs and --arm alone.", where="--bisect", fix="Leave the other options out.")
+        _bisect([resolve_run(run, results) for run in runs or (None,)], arms=arm, as_json=as_json, quiet=quiet)
+        return
     if replicate is not None:
         from benchctl.cli import replicate as replication
 
@@ -214,3 +227,24 @@ def _compare_several(
         print_several(found)
         if out is not None:
             typer.echo(f"Report: {one_line(str(out / 'compare.md'))}")
+
+
+def _bisect(paths: Sequence[Path], *, arms: Sequence[str] | None, as_json: bool, quiet: bool) -> None:
+    """Print which build is the first that changed."""
+    from benchctl.analysis.comparison.bisect import by_build, first_changes, sentences
+    from benchctl.analysis.comparison.several import compare_several
+    from benchctl.analysis.comparison.summary import summaries_of
+    from benchctl.lossless.analysed import judge
+    from benchctl.reports.comparison import print_several
+    from benchctl.text import one_line
+
+    runs = summaries_of(paths, judge)
+    found = compare_several(by_build(runs[0]) if len(runs) == 1 else runs, arms)
+    changes = first_changes(found)
+    if as_json:
+        print_json("compare", {**found.model_dump(), "bisect": [change.model_dump() for change in changes]}, schema=2)
+        return
+    if not quiet:
+        print_several(found)
+    for sentence in sentences(found, changes):
+        typer.echo(one_line(sentence, 400))

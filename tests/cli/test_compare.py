@@ -378,3 +378,15 @@ def test_a_changed_run_is_summarised_anew(before: Path, tmp_path: Path, compare:
     again = json.loads(compare(before, after, third, "--json").stdout)
     assert [one["change"] for one in first["rows"] if one["arm"] == "spec"][1] == "no clear difference"
     assert [one["change"] for one in again["rows"] if one["arm"] == "spec"][1] == "slower"
+
+
+def test_the_first_slower_build_is_named_and_a_run_without_builds_is_refused(compare: Compare, tmp_path: Path) -> None:
+    def slow(line: Line) -> None:
+        line["tok_per_sec"] /= 3
+
+    builds = [write_run(tmp_path / name, change) for name, change in (("a", None), ("b", None), ("c", slow))]
+    found = json.loads(compare(*builds, "--bisect", "--json").stdout)
+    assert [change["slower"] for change in found["bisect"] if change["arm"] == "baseline"] == [2]
+    alone = compare(builds[0], "--bisect")
+    assert alone.returncode == 2 and "engine.binary" in alone.stderr
+    assert compare(*builds, "--bisect", "--fail-if", "lossy").returncode == 2
