@@ -139,7 +139,7 @@ _TIMED = 5
 
 
 def cliffs(widths: Sequence[UnitCost]) -> list[str]:
-    """Return a sentence for every width of a curve at which a verify costs more by a jump, above the width's own."""
+    """Return a sentence for every width at which the cost of a verify jumps, by more than the width grows."""
     timed = [unit for unit in widths if unit.count >= _TIMED]
     return [
         f"Verify width {high.width:g} is a cliff: {high.steps:.2f} target steps, and {low.steps:.2f} at {low.width:g}; "

@@ -30,6 +30,14 @@ def speedups(analysis: Analysis) -> Table[SpeedUp]:
             ),
             numeric("End to end", "end_to_end", numbers.ratio, explain="with prefill and queueing."),
             numeric(
+                "TTFT",
+                "ttft_ratio",
+                numbers.ratio,
+                optional=True,
+                explain="time to the first token over the baseline's.",
+            ),
+            interval("TTFT, 95 %", "ttft_interval", optional=True),
+            numeric(
                 "Equal length",
                 "length_matched",
                 numbers.ratio,
