@@ -28,7 +28,8 @@ from benchctl.engines.common.log import Reason
 from benchctl.engines.common.metrics import Counters, Tally, read_counters, since
 from benchctl.engines.common.values import count_in
 from benchctl.engines.llama_cpp.causes import silence_cause
-from benchctl.engines.llama_cpp.command import DEVICES, RequestedSpeculation
+from benchctl.engines.llama_cpp.command import DEVICES
+from benchctl.engines.llama_cpp.spec_flags import RequestedSpeculation
 from benchctl.recipes.speculation import SPECULATION_TYPES
 
 _STATISTICS = re.compile(

@@ -29,8 +29,9 @@ from benchctl.engines.llama_cpp.attest import (
     uses_checkpoints,
 )
 from benchctl.engines.llama_cpp.causes import launch_cause
-from benchctl.engines.llama_cpp.command import RequestedSpeculation, requested_of, slots_of
+from benchctl.engines.llama_cpp.command import slots_of
 from benchctl.engines.llama_cpp.probe import Flags
+from benchctl.engines.llama_cpp.spec_flags import RequestedSpeculation, requested_of
 from benchctl.engines.llama_cpp.stream import LlamaAnswer, LlamaReader, answer_schema, check_echo, completion_body
 from benchctl.errors import EngineError
 from benchctl.models.vocabulary import token_bytes
