@@ -159,7 +159,6 @@ class Renders(Protocol):
 
     def render(self, prompt: Prompt) -> Rendered:
         """Apply the model's chat template (or nothing, for raw prompts) and tokenize."""
-        ...
 
 
 class Server(Protocol):
@@ -173,38 +172,30 @@ class Server(Protocol):
     @property
     def log_path(self) -> Path:
         """Where the process writes its log."""
-        ...
 
     def render(self, prompt: Prompt) -> Rendered:
         """Apply the model's chat template (or nothing, for raw prompts) and tokenize."""
-        ...
 
     async def complete(self, prompt: Rendered, sampling: Sampling, on_tokens: Progress | None = None) -> Completion:
         """Stream one answer.
 
         Raises EngineError (`crash`, `timeout`, `http`, `protocol`) and leaves no request behind.
         """
-        ...
 
     def recover_token_ids(self, prompt: Rendered, sampling: Sampling, completion: Completion) -> tuple[int, ...] | None:
         """Fetch the ids that are missing from the stream, after measuring; `None` unless text and known ids agree."""
-        ...
 
     def attest(self, drafted: int | None) -> Attestation:
         """Assess the cell from logs, endpoints and counters. `drafted`: all tokens drafted so far; None before any."""
-        ...
 
     def alive(self) -> bool:
         """Whether the process still runs."""
-        ...
 
     def log_tail(self, lines: int = 20) -> tuple[str, ...]:
         """The engine's last log lines, oldest first: untrusted text, cleaned of control characters."""
-        ...
 
     def stop(self) -> int | None:
         """End the process and its group (SIGTERM, wait, SIGKILL); return its exit status. Safe to call twice."""
-        ...
 
 
 class Engine(Protocol):
@@ -213,7 +204,6 @@ class Engine(Protocol):
     @property
     def model_format(self) -> ModelFormat:
         """What its models are: GGUF files, Hugging Face folders, or names that an endpoint serves."""
-        ...
 
     def locate(self) -> FoundBinary | None:
         """Find the program that is run, without running it; None for an endpoint. Raises EngineError (`launch`),
@@ -221,23 +211,18 @@ class Engine(Protocol):
 
     def probe(self) -> Capabilities:
         """Find the binary and probe what it can do. Raises EngineError (`launch`) when it is no such engine."""
-        ...
 
     def check(self, recipe: Recipe, models: ResolvedPair) -> Sequence[str]:
         """Refuse before launch what the binary cannot do: raises UsageError; returns warnings in sentences."""
-        ...
 
     def launch(self, arm: Arm, models: ResolvedPair) -> Launch:
         """The command line and environment of one cell of `arm`."""
-        ...
 
     def tool(self, name: str) -> Path:
         """The engine's companion program of that name, such as `llama-quantize`. Raises EngineError (`launch`)."""
-        ...
 
     def start(self, launch: Launch, log_path: Path) -> Server:
         """Start a process, wait until it is healthy. Raises EngineError (`launch`, `health`); leaves nothing behind."""
-        ...
 
 
 @runtime_checkable
@@ -246,7 +231,6 @@ class TunableEngine(Protocol):
 
     def search_space(self, models: ResolvedPair) -> Sequence[Speculation]:
         """Settings that this binary can run with these models, the likeliest to pay first."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -266,11 +250,9 @@ class LaunchedProcess(Protocol):
     @property
     def pid(self) -> int:
         """Its process id; what it starts descends from it."""
-        ...
 
     def memory_report(self) -> MemoryReport:
         """Read the log for what it reports of memory."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -298,36 +280,28 @@ class Scorer(Protocol):
     @property
     def in_batches(self) -> bool:
         """Whether several tokens can be read on in one batch, as a round of speculation verifies them."""
-        ...
 
     @property
     def command(self) -> tuple[str, ...]:
         """The command line that runs."""
-        ...
 
     def render(self, prompt: Prompt) -> Rendered:
         """As `Server.render`."""
-        ...
 
     def read_prompt(self, prompt: Sequence[int], top: int) -> Scores:
         """Forget everything and read a prompt, in the batches in which a measured request would be."""
-        ...
 
     def read_on(self, prefix: Sequence[int], top: int) -> Scores:
         """Read what `prefix` has more than the prefix that was read last, in one batch."""
-        ...
 
     def read_whole(self, prefix: Sequence[int], top: int) -> Scores:
         """Forget everything and read `prefix` at once."""
-        ...
 
     def log_tail(self, lines: int = 20) -> tuple[str, ...]:
         """As `Server.log_tail`."""
-        ...
 
     def stop(self) -> int | None:
         """As `Server.stop`."""
-        ...
 
 
 @runtime_checkable
@@ -336,7 +310,6 @@ class PrefillScorer(Protocol):
 
     def score_answer(self, prompt: Sequence[int], answer: Sequence[int], top: int) -> list[Scores]:
         """Return the scores before every token of `answer`, given those before it. Raises EngineError."""
-        ...
 
 
 class SlotScorer(Protocol):
@@ -347,18 +320,15 @@ class SlotScorer(Protocol):
 
     def render(self, prompt: Prompt) -> Rendered:
         """As `Server.render`."""
-        ...
 
     def read_together(self, prefixes: Sequence[Sequence[int]], top: int) -> list[Scores]:
         """Read what each prefix has more than its slot holds, all in one batch.
 
         A prefix is read into the slot that holds most of it; those of which none holds anything stand last.
         """
-        ...
 
     def stop(self) -> int | None:
         """As `Server.stop`."""
-        ...
 
 
 @runtime_checkable
@@ -367,7 +337,6 @@ class SlotScoringEngine(Protocol):
 
     def start_slot_scorer(self, launch: Launch, log_path: Path, sampling: Sampling = GREEDY) -> SlotScorer:
         """Start the target alone; `launch` is that of a baseline of several requests. Else as `start_scorer`."""
-        ...
 
 
 @runtime_checkable
@@ -380,7 +349,6 @@ class ScoringEngine(Protocol):
         `sampling`: the recipe's; with `ignore_eos` tokens that end an answer are left out, and what of
         `Sampling.constraints` the adapter lists as `scored` is in the logits.
         """
-        ...
 
 
 class Comparer(Protocol):
@@ -391,21 +359,17 @@ class Comparer(Protocol):
 
     def describe(self) -> Mapping[str, object]:
         """Return what the engine reports of the draft, such as the parts that are left out."""
-        ...
 
     def compare(
         self, prompt: Sequence[int], answer: Sequence[int], temperature: float, settings: DiagnosisSettings
     ) -> Expectations:
         """Return the distributions of the draft and of the target along the target's own `answer`."""
-        ...
 
     def flops(self, prompt: Sequence[int]) -> tuple[float, float]:
         """Return the floating-point operations of one step after a prompt, of (target, draft)."""
-        ...
 
     def stop(self) -> int | None:
         """As `Server.stop`."""
-        ...
 
 
 @runtime_checkable
@@ -414,11 +378,9 @@ class ComparingEngine(Protocol):
 
     def incomparable(self, arm: Arm) -> str | None:
         """Return why an arm's draft cannot be read beside the target, as a sentence; `None` where it can."""
-        ...
 
     def start_comparer(self, launch: Launch, log_path: Path) -> Comparer:
         """Start an arm for comparing; `launch` is the arm's. Raises EngineError (`launch`, `health`)."""
-        ...
 
 
 PassKind = Literal["plain", "draft", "verify", "draft-read", "checkpoint", "restore", "re-evaluate"]
@@ -447,8 +409,6 @@ class TracingEngine(Protocol):
 
     def traced(self, launch: Launch) -> Launch | None:
         """Return the launch with such a log; `None` where this binary has none."""
-        ...
 
     def read_trace(self, log: str) -> list[Pass]:
         """Return what the passes in that log, or in a part of it, took."""
-        ...

@@ -91,4 +91,3 @@ class Installer(Protocol):
 
     def install(self, options: InstallOptions, report: Report) -> Installed:
         """Install, or find what was installed before. Raises BenchctlError; UsageError for options it cannot take."""
-        ...

@@ -157,7 +157,6 @@ class Probed(Protocol):
     @property
     def capabilities(self) -> Capabilities:
         """The neutral part of it."""
-        ...
 
 
 Package = TypeVar("Package")
