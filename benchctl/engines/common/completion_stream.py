@@ -16,6 +16,8 @@ from typing import Any
 import msgspec
 
 from benchctl.data.record import FinishReason
+from benchctl.engines.base import Completion, Ledger
+from benchctl.engines.common.http import Streamed
 from benchctl.engines.common.log import clean
 from benchctl.engines.common.stream import AnswerReader
 from benchctl.engines.common.values import TokenId, count_in, ids_in
@@ -69,6 +71,26 @@ class StreamedAnswer:
         """
         unseen = tokens - self.first_tokens - self.later_tokens
         return self.first_tokens if unseen == 0 or (unseen == 1 and self.finish_reason == "stop") else None
+
+
+def completed(streamed: Streamed[StreamedAnswer], ledger: Ledger) -> Completion:
+    """Return a finished answer, of whose tokens all ids came; the engine's own times are not known."""
+    answer = streamed.answer
+    return Completion(
+        text=answer.text,
+        token_ids=answer.ids,
+        n_predicted=len(answer.ids),
+        finish_reason=answer.finish_reason,
+        prompt_tokens=answer.prompt_tokens or 0,
+        ttft_s=answer.ttft_s,
+        decode_s=answer.decode_s,
+        first_tokens=answer.first_tokens,
+        e2e_s=streamed.e2e_s,
+        sent_at=streamed.sent_at,
+        engine_prompt_s=None,
+        engine_decode_s=None,
+        ledger=ledger,
+    )
 
 
 class _Delta(msgspec.Struct):

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from benchctl.engines.base import Attestation, Completion, Ledger, Progress, Rendered
-from benchctl.engines.common.completion_stream import CompletionReader, StreamedAnswer
+from benchctl.engines.common.completion_stream import CompletionReader, StreamedAnswer, completed
 from benchctl.engines.common.drafts import step_ledger
 from benchctl.engines.common.launched_server import LaunchedServer, check_tools
 from benchctl.engines.common.log import READ_THE_LOG, Cause, Reason, first_reason, read_log
@@ -114,20 +114,10 @@ class VllmServer(LaunchedServer):
         ledger = replace(ledger, plain_steps=plain_steps(ledger, tokens, steps if at_once else None))
         self._tally.add(tokens, ledger)
         self._contradictions += contradictions(ledger, tokens, counted, steps)
-        return Completion(
-            text=answer.text,
-            token_ids=answer.ids,
-            n_predicted=tokens,
-            finish_reason=answer.finish_reason,
-            prompt_tokens=prompt_tokens,
-            ttft_s=answer.ttft_s,
-            decode_s=answer.decode_s,
-            first_tokens=answer.first_tokens,
-            e2e_s=streamed.e2e_s,
-            sent_at=streamed.sent_at,
+        return replace(
+            completed(streamed, ledger),
             engine_prompt_s=seconds_in(metrics.get("time_to_first_token_ms")),
             engine_decode_s=seconds_in(metrics.get("generation_time_ms")) if tokens > 1 else None,
-            ledger=ledger,
         )
 
     def attest(self, drafted: int | None) -> Attestation:
