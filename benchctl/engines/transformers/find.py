@@ -137,14 +137,7 @@ def install(report: Report, *, force: bool = False) -> Path:
 
     `force`: make the environment anew.
     """
-    environment = _environment()
-    python = environment.program_path
-    with environment.made(report, force=force) as making:
-        if making is not None:
-            printed = making.run("trying the result", str(python), "-c", _TRIAL)
-            versions = next((line for line in reversed(printed) if line.strip()), "")
-            making.finish({"version": VERSION, "version_output": versions})
-    return python
+    return _environment().install(report, force=force)
 
 
 def _environment() -> PythonEnvironment:
@@ -156,6 +149,7 @@ def _environment() -> PythonEnvironment:
         torch=TORCH,
         free_bytes=_FREE_BYTES,
         cuda_bytes=_CUDA_BYTES,
+        trial=("-c", _TRIAL),
         fix="Install torch and transformers yourself and name their Python: engine.binary, BENCHCTL_TRANSFORMERS.",
     )
 

@@ -113,14 +113,7 @@ def install_cpu(report: Report, *, force: bool = False) -> Path:
     `force`: make the environment anew.
     """
     environment = _environment()
-    program = environment.program_path
-    with environment.made(report, force=force) as making:
-        if making is not None:
-            _name_it(environment.folder)
-            printed = making.run("trying the result", str(program), "--version")
-            version = next((line for line in reversed(printed) if line.strip()), "")
-            making.finish({"version": VERSION, "package": PACKAGE, "version_output": version})
-    return program
+    return environment.install(report, force=force, prepare=lambda: _name_it(environment.folder))
 
 
 def _environment() -> PythonEnvironment:
