@@ -12,7 +12,6 @@ import socket
 import ssl
 import threading
 import time
-import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -217,10 +216,12 @@ class HttpClient:
         try:
             with self._client.stream(method, path, content=content, headers=headers, timeout=timeout_s) as response:
                 whole = bytearray()
-                inflate = _Inflate(response.headers.get("Content-Encoding", ""), path)
                 most = wire.MOST_BYTES if body is not None else wire.MOST_PAGE_BYTES
+                encoding = response.headers.get("Content-Encoding", "identity").strip().lower()
+                if encoding not in ("", "identity") and response.status_code == 200:
+                    raise compressed(encoding)
                 for block in response.iter_raw():
-                    whole += inflate.feed(block, most + 1 - len(whole))
+                    whole += block
                     if len(whole) > most:
                         if response.status_code != 200:
                             break
@@ -332,29 +333,6 @@ class HttpClient:
             kind="http",
             fix=None if fix is None else self.redact(fix),
         )
-
-
-class _Inflate:
-    """Decompresses an answer whose compression was not requested, up to a limit of bytes."""
-
-    def __init__(self, encoding: str, path: str) -> None:
-        self._path = path
-        self._packed: Any = None
-        encoding = encoding.strip().lower()
-        if encoding in ("gzip", "x-gzip", "deflate"):
-            self._packed = zlib.decompressobj(zlib.MAX_WBITS if encoding == "deflate" else zlib.MAX_WBITS | 16)
-        elif encoding not in ("", "identity"):
-            raise compressed(encoding)
-
-    def feed(self, block: bytes, most: int) -> bytes:
-        """Return what `block` holds, at most `most` bytes of it. Raises EngineError."""
-        if self._packed is None:
-            return block
-        try:
-            plain: bytes = self._packed.decompress(block, max(1, most))
-        except zlib.error as error:
-            raise protocol_error(f"The engine's answer to {self._path} cannot be decompressed.") from error
-        return plain
 
 
 async def _in_thread(broken: Broken, what: str) -> EngineError:

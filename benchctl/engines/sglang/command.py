@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchctl.engines.common.process import engine_environment, refused_variables
+from benchctl.engines.common.process import refused_variables
 from benchctl.engines.common.python_environment import argument_problems as package_argument_problems
 from benchctl.engines.common.python_environment import named_types
 from benchctl.engines.sglang.adapter import SglangSpec
@@ -268,11 +268,6 @@ def environment_problems(added: Mapping[str, str]) -> list[str]:
         elif name == "SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION":
             problems.append(f"{name} may not be set: a health check that generates disturbs what is measured.")
     return problems
-
-
-def sglang_environment(caller: Mapping[str, str], added: Mapping[str, str], *, cpu: bool) -> dict[str, str]:
-    """Return the whole environment: what is kept of the caller's, benchctl's settings, then the recipe's."""
-    return engine_environment(caller, {**own_settings(cpu=cpu), **added})
 
 
 def own_settings(*, cpu: bool) -> dict[str, str]:

@@ -35,7 +35,7 @@ from benchctl.engines.common.endpoint import (
 from benchctl.engines.common.launched_server import LaunchedEngine, PackageProbe
 from benchctl.engines.common.log import make_private
 from benchctl.engines.common.metrics import Counters
-from benchctl.engines.common.process import EngineProcess, free_port, make_access
+from benchctl.engines.common.process import EngineProcess, engine_environment, free_port, make_access
 from benchctl.engines.common.programs import FoundBinary, named_python
 from benchctl.engines.common.python_environment import Question
 from benchctl.engines.common.score import RequestScorer, Target, usable_scores
@@ -50,7 +50,6 @@ from benchctl.engines.sglang.command import (
     command_line,
     environment_problems,
     own_settings,
-    sglang_environment,
     speculation_problems,
     speculation_warnings,
     types_of,
@@ -110,9 +109,9 @@ class SglangEngine(LaunchedEngine[SglangSpec]):
         """Return the command line and the whole environment of one cell."""
         probe, cpu = self._probe, self._spec.device == "cpu"
         argv = command_line(probe.program, probe.package, self._spec, arm, models)
-        env = sglang_environment(os.environ, self._spec.env, cpu=cpu)
-        names = (*own_settings(cpu=cpu), *self._spec.env)
-        return Launch(argv, env, set_by_us=names, overlapping=arm.overlapping)
+        own = own_settings(cpu=cpu) | self._spec.env
+        env = engine_environment(os.environ, own)
+        return Launch(argv, env, set_by_us=tuple(own), overlapping=arm.overlapping)
 
     def start(self, launch: Launch, log_path: Path) -> SglangServer:
         """Start SGLang and wait until it is healthy. Raises EngineError (`launch`, `health`)."""
@@ -159,7 +158,8 @@ def find_python(recipe: str | None, option: str | None) -> FoundBinary:
 
 def probe_sglang(python: Path, found_in: str, added: Mapping[str, str] = MappingProxyType({})) -> PackageProbe[Package]:
     """Probe what an installed SGLang can do; `added` is the recipe's `engine.env`. Raises EngineError (`launch`)."""
-    question = Question("sglang", python, python, _SCRIPT, sglang_environment(os.environ, added, cpu=False), added)
+    env = engine_environment(os.environ, {**own_settings(cpu=False), **added})
+    question = Question("sglang", python, python, _SCRIPT, env, added)
     facts = question.known() or question.ask(lambda what, tail: _no_sglang(python, what, tail))
     try:
         package = Package(

@@ -133,8 +133,6 @@ _PROBABILITY = Option(float, 0, 1)
 _COUNT = Option(int, 1, 10_000)
 _LISTS = dict.fromkeys(("layers", "attention", "recurrent", "mlp"), Option(list, 0, 9_999))
 """What is left out, by layer numbers."""
-_ENSEMBLE = {"assistant_ensemble_weight": Option(float, 0, 1)}
-"""Lossy: the draft's distribution is then mixed in."""
 METHODS: Mapping[str, Method] = {
     "self-ssm": Method(f"{_DRAFTERS}.fixed:SelfSsm", frozenset({"parallel"}), "has no recurrence beside its attention"),
     "self-linear": Method(
@@ -187,7 +185,7 @@ METHODS: Mapping[str, Method] = {
         },
         searches=True,
     ),
-    "assisted": _assisted("Assisted", draft=True, options=_ENSEMBLE),
+    "assisted": _assisted("Assisted", draft=True),
     "assisted-universal": _assisted("AssistedUniversal", draft=True),
     "prompt-lookup": _assisted("PromptLookup", "size_n", "size_m"),
     "early-exit": _assisted("EarlyExit", parts=True, options={"exit_layer": Option(int, 1, 10_000)}),

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchctl.engines.common.process import engine_environment, refused_variables
+from benchctl.engines.common.process import refused_variables
 from benchctl.engines.common.python_environment import argument_problems as package_argument_problems
 from benchctl.engines.common.python_environment import named_types
 from benchctl.engines.vllm.adapter import VllmSpec
@@ -375,10 +375,3 @@ def own_settings(*, cpu: bool, prefix: Path, threads: int | None) -> dict[str, s
     settings = _ALWAYS | {"VLLM_CPU_KVCACHE_SPACE": str(KV_CACHE_GIB), "VLLM_CPU_OMP_THREADS_BIND": bind}
     openmp = prefix / "lib" / "libiomp5.so"
     return settings | ({"LD_PRELOAD": str(openmp)} if openmp.is_file() else {})
-
-
-def vllm_environment(
-    caller: Mapping[str, str], settings: Mapping[str, str], added: Mapping[str, str]
-) -> dict[str, str]:
-    """Return the whole environment: what is kept of the caller's, benchctl's settings, then the recipe's."""
-    return engine_environment(caller, {**settings, **added})

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from benchctl.engines.base import Launch
 from benchctl.engines.common.launched_server import LaunchedEngine, PackageProbe
-from benchctl.engines.common.process import EngineProcess, free_port, make_access
+from benchctl.engines.common.process import EngineProcess, engine_environment, free_port, make_access
 from benchctl.engines.common.programs import FoundBinary
 from benchctl.engines.vllm.adapter import ADAPTER, VllmSpec
 from benchctl.engines.vllm.command import (
@@ -22,7 +22,6 @@ from benchctl.engines.vllm.command import (
     requested_method,
     speculation_problems,
     speculation_warnings,
-    vllm_environment,
     worth_trying,
 )
 from benchctl.engines.vllm.installation import find_vllm, probe_vllm
@@ -96,7 +95,7 @@ class VllmEngine(LaunchedEngine[VllmSpec]):
         probe = self._probe
         settings = own_settings(cpu=probe.package.cpu, prefix=probe.package.prefix, threads=self._spec.threads)
         argv = command_line(probe.program, probe.package, self._spec, arm, models)
-        env = vllm_environment(os.environ, settings, self._spec.env)
+        env = engine_environment(os.environ, {**settings, **self._spec.env})
         return Launch(argv, env, set_by_us=(*settings, *self._spec.env), overlapping=arm.overlapping)
 
     def start(self, launch: Launch, log_path: Path) -> VllmServer:

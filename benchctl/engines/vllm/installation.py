@@ -18,10 +18,11 @@ from types import MappingProxyType
 
 from benchctl.engines.base import Capabilities
 from benchctl.engines.common.launched_server import PackageProbe
+from benchctl.engines.common.process import engine_environment
 from benchctl.engines.common.programs import FoundBinary, named_program
 from benchctl.engines.common.python_environment import PythonEnvironment, Question
 from benchctl.engines.registry import FoundEngine, Installed, InstallOptions, Report
-from benchctl.engines.vllm.command import Package, own_settings, types_of, vllm_environment
+from benchctl.engines.vllm.command import Package, own_settings, types_of
 from benchctl.errors import BenchctlError, EngineError, UsageError
 from benchctl.paths import cache_folder, on_path
 
@@ -271,7 +272,7 @@ def installed_version(program: Path) -> str | None:
 def _question(program: Path, added: Mapping[str, str]) -> Question:
     python = python_of(program)
     settings = own_settings(cpu=False, prefix=python.parent.parent, threads=None)
-    env = vllm_environment(os.environ, settings, added)
+    env = engine_environment(os.environ, {**settings, **added})
     return Question("vllm", program, python, _SCRIPT, env, added)
 
 

@@ -278,16 +278,6 @@ _KNOWN = (
     ),
     Cause(r"Address already in use", "The port is taken by another program.", "Run it again; another port is chosen."),
     Cause(
-        r"User-specified max_model_len \((\d+)\) is greater than the derived max_model_len(.*?)(?: or |\.|$)",
-        "engine.context is {0}, more than the model was made for{1}.",
-        "Lower engine.context.",
-    ),
-    Cause(
-        r"(?:Repo id must be in the form .*|Invalid repository ID or local directory specified): '(.*?)'",
-        "vLLM found no model in {0}.",
-        "The folder must hold config.json and the weights.",
-    ),
-    Cause(
         r"LocalEntryNotFoundError|outgoing traffic has been disabled",
         "The model is not on this machine, and benchctl runs engines offline.",
         "Name a folder, or hf:ORG/REPO, which benchctl fetches itself.",
@@ -303,26 +293,6 @@ _KNOWN = (
         "Write `dtype: bfloat16` in engine.",
     ),
     Cause(
-        r"Target and draft model should have the same vocabulary size\. (.*vocab_size=\d+)",
-        "The draft's vocabulary is not the target's: {0}.",
-        "Use a draft of the same tokenizer family, or an n-gram method.",
-    ),
-    Cause(
-        r"All drafting layers should belong to the same kv cache group",
-        "vLLM cannot draft with this model: its layers do not share one kind of cache.",
-        "Take a draft of attention layers alone, or an n-gram method.",
-    ),
-    Cause(
-        r"Arctic Inference is required for suffix decoding",
-        "suffix decoding needs the package arctic-inference, and it is not installed.",
-        "Install it in vLLM's own environment.",
-    ),
-    Cause(
-        r"Unsupported speculative method: '(\w+)'",
-        "vLLM has nothing that drafts with {0} for this target.",
-        "Use a target that carries the head, or another method.",
-    ),
-    Cause(
         r"Following weights were not initialized from checkpoint: (.*)",
         "The draft is not a head of the requested kind: it lacks {0}",
         "Name the head that was made for this target as models.draft.",
@@ -331,11 +301,6 @@ _KNOWN = (
         r"Model architectures \[(.*?)\] are not supported for now",
         "This vLLM cannot run a model of the class {0}.",
         "For a draft: name a head of the method's own kind; otherwise a newer vLLM may know it.",
-    ),
-    Cause(
-        r"Model architecture (\S+) was supported in vLLM until (\S+),",
-        "vLLM dropped {0} after {1}.",
-        "Use that version.",
     ),
     Cause(
         r"Worker proc \S+ died unexpectedly \(exit code: (-?\d+)\)",

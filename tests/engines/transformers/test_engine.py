@@ -20,7 +20,6 @@ from benchctl.engines.transformers.server import attest, contradiction, launch_c
 from benchctl.engines.transformers.speculation import worth_trying
 from benchctl.errors import EngineError, UsageError
 from benchctl.models.resolved import ResolvedModel, ResolvedPair
-from benchctl.recipes.adapters import lossy_settings
 from benchctl.recipes.schema import Arm
 from tests.engines.cells import arm_of, recipe_of
 
@@ -164,15 +163,6 @@ def test_the_command_line_is_explicit(folder_of: Callable[[str], Path]) -> None:
     assert requested_speculation(engine.launch(arm_of(), pair(folder)).argv) is None
     drafted = engine.launch(arm_of("assisted", max=2), pair(folder, folder)).argv
     assert drafted[-2:] == ("--draft", str(folder))
-
-
-def test_a_mixture_of_draft_and_target_is_lossy(folder_of: Callable[[str], Path]) -> None:
-    folder = folder_of("tiny-transformer")
-    mixed = arm_of("assisted", max=2, options={"assistant_ensemble_weight": 0.5})
-    argv = engine_of().launch(mixed, pair(folder, folder)).argv
-    assert lossy_settings("transformers", argv, {}) == ["draft and target mixed"]
-    exact = engine_of().launch(arm_of("assisted", max=2), pair(folder, folder)).argv
-    assert lossy_settings("transformers", exact, {}) == []
 
 
 def test_why_the_server_ended() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from benchctl.engines.common.process import engine_environment
 from benchctl.engines.vllm.adapter import VllmSpec
 from benchctl.engines.vllm.command import (
     argument_problems,
@@ -16,7 +17,6 @@ from benchctl.engines.vllm.command import (
     environment_problems,
     missing_options,
     own_settings,
-    vllm_environment,
 )
 from benchctl.models.resolved import ResolvedPair
 from benchctl.recipes.schema import Arm
@@ -90,7 +90,7 @@ def test_the_environment_is_scrubbed_offline_and_silent(tmp_path: Path) -> None:
     (tmp_path / "lib" / "libiomp5.so").touch()
     settings = own_settings(cpu=True, prefix=tmp_path, threads=None)
     caller = {"PATH": "/bin", "HF_TOKEN": "secret", "VLLM_USE_V1": "0", "PYTHONPATH": "/mine"}
-    env = vllm_environment(caller, settings, {"VLLM_CPU_KVCACHE_SPACE": "1"})
+    env = engine_environment(caller, settings | {"VLLM_CPU_KVCACHE_SPACE": "1"})
     assert not {"HF_TOKEN", "VLLM_USE_V1", "PYTHONPATH"} & env.keys()
     assert (env["HF_HUB_OFFLINE"], env["DO_NOT_TRACK"], env["VLLM_CPU_OMP_THREADS_BIND"]) == ("1", "1", "auto")
     assert env["LD_PRELOAD"] == str(tmp_path / "lib" / "libiomp5.so")
