@@ -35,7 +35,7 @@ from benchctl.engines.transformers import server as transformers_server
 from benchctl.engines.transformers.server import _ledger as transformers_ledger
 from benchctl.engines.vllm import server as vllm_server
 from benchctl.engines.vllm.attest import contradictions, tokens_a_step
-from benchctl.engines.vllm.score import _scores as vllm_scores
+from benchctl.engines.vllm.engine import _scores as vllm_scores
 from tests.engines.cells import read
 from tests.fuzz import SEEN, VALUES, changed, fuzzed, mistaken, outcome, places, spoilt, told
 

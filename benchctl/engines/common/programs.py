@@ -15,9 +15,8 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
-from tempfile import TemporaryFile
+from tempfile import TemporaryDirectory, TemporaryFile
 from typing import TextIO
 
 from benchctl.engines.common.process import EngineProcess, engine_environment
@@ -73,9 +72,14 @@ def converting_python() -> Path:
     raise UsageError(what, fix="Install them beside benchctl: pip install 'benchctl[convert]'. Or name a GGUF file.")
 
 
-def run_to_end(argv: Sequence[str], log: Path, on_line: OnLine | None = None) -> int:
-    """Run `argv` to its end; see `benchctl.models.quantize.Run`. An interrupt stops it before it is passed on."""
-    environment = engine_environment(os.environ, {"HF_HUB_OFFLINE": "1"})
+def run_to_end(
+    argv: Sequence[str], log: Path, on_line: OnLine | None = None, *, env: Mapping[str, str] | None = None
+) -> int:
+    """Run `argv` to its end; see `benchctl.models.quantize.Run`. An interrupt stops it before it is passed on.
+
+    `env`: its whole environment; `None`: the scrubbed environment of an engine.
+    """
+    environment = engine_environment(os.environ, {"HF_HUB_OFFLINE": "1"}) if env is None else env
     process = EngineProcess(argv, environment, log)
     reader = _Lines(log, on_line)
     try:
@@ -235,7 +239,6 @@ def short_run(
 _KEPT_LINES = 4000
 _LONGEST_LINE = 8192
 _TAIL_LINES = 20
-_GRACE_S = 3.0
 _TROUBLE = re.compile(r"\berror\b|^FAILED:|CMake Error|undefined reference|\*\*\*|No space left|Killed", re.IGNORECASE)
 
 
@@ -264,54 +267,21 @@ def run_logged(
 ) -> tuple[str, ...]:
     """Run `argv`; return the end of its output (stdout and stderr together). Raises CommandFailedError.
 
-    When we are interrupted, the command ends with all its children: a compiler that goes on would write into a folder
-    that is being removed.
+    An interrupt ends the command with all its children: a compiler that goes on would write into a folder that is being
+    removed.
     """
     log.write(f"$ {' '.join(argv)}\n")
     lines: deque[str] = deque(maxlen=_KEPT_LINES)
-    process = subprocess.Popen(
-        argv,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        env=env,
-        text=True,
-        errors="replace",
-        start_new_session=True,
-    )
-    try:
-        assert process.stdout is not None
-        for line in iter(partial(process.stdout.readline, _LONGEST_LINE), ""):
-            log.write(line)
-            lines.append(line.rstrip("\n"))
-            if on_line:
-                on_line(lines[-1])
-        status = process.wait()
-    except BaseException:
-        _end(process)
-        raise
-    finally:
-        if process.stdout:
-            process.stdout.close()
-        log.flush()
+
+    def keep(line: str) -> None:
+        log.write(f"{line}\n")
+        lines.append(line[:_LONGEST_LINE])
+        if on_line:
+            on_line(lines[-1])
+
+    with TemporaryDirectory() as folder:
+        status = run_to_end(argv, Path(folder) / "output", keep, env=env or os.environ)
+    log.flush()
     if status:
         raise CommandFailedError(argv, status, lines)
     return tuple(lines)
-
-
-def _end(process: subprocess.Popen[str]) -> None:
-    """End the process and its descendants. Ninja gives each of its children a group, so killing ours is not enough."""
-    import psutil
-
-    family: list[psutil.Process] = []
-    with suppress(psutil.Error):
-        family = psutil.Process(process.pid).children(recursive=True)
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGTERM)
-    with suppress(subprocess.TimeoutExpired):
-        process.wait(_GRACE_S)
-    for member in psutil.wait_procs(family, timeout=_GRACE_S)[1]:
-        with suppress(psutil.Error):
-            member.kill()
-    process.kill()
-    process.wait()

@@ -144,7 +144,7 @@ METHODS: Mapping[str, Method] = {
     "self-layerskip": Method(f"{_DRAFTERS}.fixed:SelfLayerSkip", options={"skip": _SHARE}),
     "self-skip": Method(f"{_DRAFTERS}.fixed:SelfSkip", options=_LISTS),
     "self-draft-verify": Method(
-        f"{_DRAFTERS}.draft_verify:SelfDraftVerify",
+        f"{_DRAFTERS}.fixed:SelfDraftVerify",
         options={**_LISTS, "confidence": _PROBABILITY, "acceptance": _PROBABILITY, "step": _PROBABILITY},
     ),
     "self-early-exit": Method(f"{_DRAFTERS}.fixed:SelfEarlyExit", options={"exit_layer": Option(int, 1, 10_000)}),
