@@ -161,7 +161,7 @@ class Renders(Protocol):
         """Apply the model's chat template (or nothing, for raw prompts) and tokenize."""
 
 
-class Server(Protocol):
+class Server(Renders, Protocol):
     """One engine of one cell, healthy and ready.
 
     `complete` runs on an event loop, several at a time where the arm is `overlapping`; the ledger of an answer then
@@ -172,9 +172,6 @@ class Server(Protocol):
     @property
     def log_path(self) -> Path:
         """Where the process writes its log."""
-
-    def render(self, prompt: Prompt) -> Rendered:
-        """Apply the model's chat template (or nothing, for raw prompts) and tokenize."""
 
     async def complete(self, prompt: Rendered, sampling: Sampling, on_tokens: Progress | None = None) -> Completion:
         """Stream one answer.
@@ -270,7 +267,7 @@ class Scores:
         return next(iter(self.logprobs))
 
 
-class Scorer(Protocol):
+class Scorer(Renders, Protocol):
     """A target that scores prefixes and generates nothing: for explaining answers, never while measuring.
 
     What it has read last stays in its memory, so that a prefix can be read in pieces, each a batch of its own.
@@ -284,9 +281,6 @@ class Scorer(Protocol):
     @property
     def command(self) -> tuple[str, ...]:
         """The command line that runs."""
-
-    def render(self, prompt: Prompt) -> Rendered:
-        """As `Server.render`."""
 
     def read_prompt(self, prompt: Sequence[int], top: int) -> Scores:
         """Forget everything and read a prompt, in the batches in which a measured request would be."""
@@ -312,14 +306,11 @@ class PrefillScorer(Protocol):
         """Return the scores before every token of `answer`, given those before it. Raises EngineError."""
 
 
-class SlotScorer(Protocol):
+class SlotScorer(Renders, Protocol):
     """A target with several slots, each of which keeps what was read into it, and reads on together with the others.
 
     Every method raises EngineError.
     """
-
-    def render(self, prompt: Prompt) -> Rendered:
-        """As `Server.render`."""
 
     def read_together(self, prefixes: Sequence[Sequence[int]], top: int) -> list[Scores]:
         """Read what each prefix has more than its slot holds, all in one batch.

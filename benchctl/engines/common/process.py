@@ -25,6 +25,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from benchctl.errors import EngineError, StorageError
 
@@ -205,11 +206,17 @@ class EngineProcess:
         return self._status
 
 
-def refused_variables(added: Mapping[str, str]) -> list[str]:
-    """Return a sentence for every variable of a recipe's `engine.env` that may not be set there."""
+def refused_variables(added: Mapping[str, str], own: Mapping[str, str] = MappingProxyType({})) -> list[str]:
+    """Return a sentence for every variable of a recipe's `engine.env` that may not be set there.
+
+    `own`: an engine's, by the beginning of their names, with the reason.
+    """
     problems = []
     for name in added:
-        if name.startswith("LLAMA_ARG_"):
+        reason = next((own[start] for start in own if name.startswith(start)), None)
+        if reason is not None:
+            problems.append(f"{name} may not be set: {reason}.")
+        elif name.startswith("LLAMA_ARG_"):
             problems.append(f"{name} sets a flag that the recipe does not show; write the flag in engine.args.")
         elif _SECRET.search(name):
             problems.append(f"{name} looks like a secret; a recipe is recorded as it is, and must not hold one.")

@@ -63,6 +63,8 @@ class PythonEnvironment:
 
     trial: tuple[str, ...] = ("--version",)
     """Arguments with which the program shows that it runs."""
+    prepare: Callable[[Path], None] | None = None
+    """Called with the folder before the trial."""
 
     @property
     def program_path(self) -> Path:
@@ -73,11 +75,10 @@ class PythonEnvironment:
         """Return the program of a whole installation; `None` when there is none."""
         return self.program_path if self._is_whole() and self.program_path.is_file() else None
 
-    def install(self, report: Report, *, force: bool = False, prepare: Callable[[], None] | None = None) -> Path:
+    def install(self, report: Report, *, force: bool = False) -> Path:
         """Install what the lock names, then torch, and try the program; return it. Nothing where it is whole already.
 
-        `force` makes it anew, as does a whole environment that lost its program; `prepare` is called before the trial.
-        Raises BenchctlError.
+        `force` makes it anew, as does a whole environment that lost its program. Raises BenchctlError.
         """
         force = force or (self._is_whole() and not self.program_path.is_file())
         if not force and self._is_whole():
@@ -91,7 +92,7 @@ class PythonEnvironment:
                 self.check_free(self.free_bytes, f"{self.name} takes {self.free_bytes / 1e9:.0f} GB of disk")
                 log_path = self.folder.with_name(f"{self.folder.name}.log")
                 with log_path.open("w", buffering=1) as log:
-                    _Making(self, log, log_path, report).make(prepare)
+                    _Making(self, log, log_path, report).make()
         except OSError as error:
             raise self.disk_error(error.strerror or str(error)) from error
         return self.program_path
@@ -120,7 +121,7 @@ class _Making:
     log_path: Path
     report: Report
 
-    def make(self, prepare: Callable[[], None] | None) -> None:
+    def make(self) -> None:
         environment = self.environment
         python, lock, torch = environment.folder / "bin" / "python", environment.lock, f"torch=={environment.torch}"
         if not python.is_file():
@@ -133,8 +134,8 @@ class _Making:
         if environment.cuda_bytes is not None:
             self._check_build(torch, environment.cuda_bytes)
         self._pip(f"installing {torch.replace('==', ' ')}", 0, torch)
-        if prepare is not None:
-            prepare()
+        if environment.prepare is not None:
+            environment.prepare(environment.folder)
         self.report("trying the result", 0, 0)
         printed = self._run("trying the result", (str(environment.program_path), *environment.trial))
         self._finish(next((line for line in reversed(printed) if line.strip()), ""))

@@ -35,7 +35,7 @@ from benchctl.engines.common.endpoint import (
 from benchctl.engines.common.launched_server import LaunchedEngine, PackageProbe
 from benchctl.engines.common.log import make_private
 from benchctl.engines.common.metrics import Counters
-from benchctl.engines.common.process import EngineProcess, engine_environment, free_port, make_access
+from benchctl.engines.common.process import EngineProcess, engine_environment, free_port, make_access, refused_variables
 from benchctl.engines.common.programs import FoundBinary, named_python
 from benchctl.engines.common.python_environment import Question
 from benchctl.engines.common.score import RequestScorer, Target, usable_scores
@@ -44,23 +44,20 @@ from benchctl.engines.registry import FoundEngine
 from benchctl.engines.sglang.adapter import ADAPTER, SglangSpec
 from benchctl.engines.sglang.command import (
     DEVICES,
-    Option,
+    REFUSED_VARIABLES,
     Package,
     argument_problems,
     command_line,
-    environment_problems,
     own_settings,
     speculation_problems,
     speculation_warnings,
     types_of,
-    worth_trying,
 )
 from benchctl.engines.sglang.server import SglangServer, drafts_are_counted
 from benchctl.errors import BenchctlError, EngineError
 from benchctl.models.resolved import ResolvedPair
 from benchctl.recipes.flags import read_flags
 from benchctl.recipes.schema import GREEDY, Arm, Recipe, Sampling
-from benchctl.recipes.speculation import Speculation
 
 _CONFIG = "--config"
 
@@ -83,7 +80,7 @@ class SglangEngine(LaunchedEngine[SglangSpec]):
     def check(self, recipe: Recipe, models: ResolvedPair) -> Sequence[str]:
         """Refuse what this SGLang cannot do, all of it at once. Raises UsageError; returns warnings."""
         package = self._probe.package
-        problems = [f"engine.env: {text}" for text in environment_problems(self._spec.env)]
+        problems = [f"engine.env: {text}" for text in refused_variables(self._spec.env, REFUSED_VARIABLES)]
         problems += [f"engine.args: {text}" for text in argument_problems(self._spec.args, package.options)]
         if self._spec.device not in ("auto", *DEVICES):
             problems.append(f"engine.device: SGLang is started on {', '.join(DEVICES)}, not on {self._spec.device}.")
@@ -100,10 +97,6 @@ class SglangEngine(LaunchedEngine[SglangSpec]):
         if _CONFIG not in package.options:
             warnings.append("This SGLang takes no settings from a file, so it listens on loopback without a key.")
         return warnings
-
-    def search_space(self, models: ResolvedPair) -> Sequence[Speculation]:
-        """Return the settings worth trying; see `benchctl.engines.base.TunableEngine`."""
-        return worth_trying(self._probe.package, models)
 
     def launch(self, arm: Arm, models: ResolvedPair) -> Launch:
         """Return the command line and the whole environment of one cell."""
@@ -165,10 +158,7 @@ def probe_sglang(python: Path, found_in: str, added: Mapping[str, str] = Mapping
         package = Package(
             version=str(facts["version"]),
             algorithms=tuple(facts["algorithms"]),
-            options={
-                name: Option(option["takes"] == 0, _choices(option["choices"]))
-                for name, option in facts["options"].items()
-            },
+            options={name: option["takes"] == 0 for name, option in facts["options"].items()},
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise _no_sglang(python, f"it does not report {error}", ()) from None
@@ -191,10 +181,6 @@ def probe_sglang(python: Path, found_in: str, added: Mapping[str, str] = Mapping
         },
     )
     return PackageProbe(capabilities, package)
-
-
-def _choices(value: object) -> tuple[str, ...] | None:
-    return tuple(map(str, value)) if isinstance(value, list) else None
 
 
 def _no_sglang(python: Path, what: str, tail: tuple[str, ...]) -> EngineError:

@@ -28,6 +28,7 @@ from benchctl.engines.common.launched_server import (
     unrequested,
 )
 from benchctl.engines.common.log import READ_THE_LOG, Cause, Reason, clean, first_reason, hide
+from benchctl.engines.common.metrics import Tally
 from benchctl.engines.common.process import Access, EngineProcess
 from benchctl.engines.common.stream import AnswerReader
 from benchctl.engines.common.values import count_in, ids_in
@@ -103,16 +104,12 @@ class SglangServer(LaunchedServer):
         reported = self.http.get_json("/server_info")
         info = reported if isinstance(reported, dict) else {}
         self._counted = drafts_are_counted(info)
-        tally = self._tally
         return attest(
             SglangObserved(
                 requested=self._requested,
                 info=info,
-                drafted=tally.most_drafted(drafted),
-                rounds=tally.rounds or 0,
-                accepted=tally.accepted or 0,
-                tokens=tally.tokens,
-                longest=tally.longest,
+                tally=self._tally,
+                drafted=self._tally.most_drafted(drafted),
                 cached=self._cached,
             )
         )
@@ -236,7 +233,7 @@ def launch_cause(log: Sequence[str]) -> Reason | None:
     return first_reason(log, _KNOWN)
 
 
-_SETTINGS = (
+_SETTINGS = [
     "version",
     "speculative_algorithm",
     "speculative_num_steps",
@@ -249,7 +246,7 @@ _SETTINGS = (
     "dtype",
     "device",
     "attention_backend",
-)
+]
 _DEPTH = ("speculative_num_steps", "speculative_eagle_topk", "speculative_num_draft_tokens")
 _SAME = {"NEXTN": {"EAGLE", "FROZEN_KV_MTP"}, "EAGLE": {"FROZEN_KV_MTP"}}
 """SGLang's name of an algorithm after resolving it, where that differs."""
@@ -264,12 +261,9 @@ class SglangObserved:
     """The options of the command line by name without dashes, underscores for them."""
     info: Mapping[str, Any]
     """`/server_info`; empty where it is not available."""
+    tally: Tally
     drafted: int | None
-    rounds: int
-    accepted: int
-    tokens: int
     """Of all answers."""
-    longest: int
     cached: int
     """Prompt tokens that were taken from a cache."""
 
@@ -281,22 +275,21 @@ def attest(observed: SglangObserved) -> Attestation:
         for key in _SETTINGS
         if key in observed.info
     ]
+    rounds, accepted = observed.tally.rounds or 0, observed.tally.accepted or 0
     counted = "not reported" if observed.drafted is None else observed.drafted
-    evidence.append(f"answers: {observed.rounds} rounds, {counted} drafted, {observed.accepted} accepted")
-    if observed.rounds:
+    evidence.append(f"answers: {rounds} rounds, {counted} drafted, {accepted} accepted")
+    if rounds:
         evidence.append(
-            f"SGLang's own acceptance length (its bonus token included): {observed.tokens / observed.rounds:.3f}"
+            f"SGLang's own acceptance length (its bonus token included): {observed.tally.tokens / rounds:.3f}"
         )
         if not drafts_are_counted(observed.info):
             evidence.append("SGLang reports only the maximum number of draft tokens: drafted tokens are not reported")
     failure = _wrong_server(observed) or (
         _not_as_requested(observed) if _requested_algorithm(observed) else _speculating(observed)
     )
-    drafted, requested = observed.drafted or observed.accepted, bool(_requested_algorithm(observed))
-    if requested and not failure and not drafted and observed.rounds:
-        reason = (
-            f"SGLang verified {observed.rounds} rounds and accepted nothing; it does not report whether it drafted."
-        )
+    drafted, requested = observed.drafted or accepted, bool(_requested_algorithm(observed))
+    if requested and not failure and not drafted and rounds:
+        reason = f"SGLang verified {rounds} rounds and accepted nothing; it does not report whether it drafted."
         return Attestation("unverified", tuple(evidence), reason)
     return concluded(evidence, failure, requested=requested, drafted=drafted)
 
@@ -321,7 +314,7 @@ def _wrong_server(observed: SglangObserved) -> Reason | None:
 
 def _speculating(observed: SglangObserved) -> Reason | None:
     algorithm = observed.info.get("speculative_algorithm")
-    if algorithm or observed.rounds or observed.drafted:
+    if algorithm or observed.tally.rounds or observed.drafted:
         return unrequested(f"SGLang has it on ({one_line(str(algorithm), 40)})")
     return None
 
@@ -337,8 +330,8 @@ def _not_as_requested(observed: SglangObserved) -> Reason | None:
                 f"SGLang took {name} = {runs_with}; {observed.requested[name]} was requested.",
                 "Write what it takes, or give its own keys in options.",
             )
-    if algorithm != "NGRAM" and not observed.rounds:
-        return drafted_nothing(algorithm, observed.longest, did="verified")
+    if algorithm != "NGRAM" and not observed.tally.rounds:
+        return drafted_nothing(algorithm, observed.tally.longest, did="verified")
     return None
 
 

@@ -18,6 +18,7 @@ every layer has attention alone; whole: keys and values are all that it remember
 
 _ALL: frozenset[Kind] = frozenset({"parallel", "sequential", "attention"})
 _DRAFTERS = "benchctl.engines.transformers.serving.drafters"
+_FIXED = f"{_DRAFTERS}.self_drafter"
 
 
 @dataclass(frozen=True)
@@ -134,20 +135,20 @@ _COUNT = Option(int, 1, 10_000)
 _LISTS = dict.fromkeys(("layers", "attention", "recurrent", "mlp"), Option(list, 0, 9_999))
 """What is left out, by layer numbers."""
 METHODS: Mapping[str, Method] = {
-    "self-ssm": Method(f"{_DRAFTERS}.fixed:SelfSsm", frozenset({"parallel"}), "has no recurrence beside its attention"),
+    "self-ssm": Method(f"{_FIXED}:SelfSsm", frozenset({"parallel"}), "has no recurrence beside its attention"),
     "self-linear": Method(
-        f"{_DRAFTERS}.fixed:SelfLinear",
+        f"{_FIXED}:SelfLinear",
         frozenset({"sequential"}),
         "has no recurrent layers between attention layers",
         {"mlp": Option(bool)},
     ),
-    "self-layerskip": Method(f"{_DRAFTERS}.fixed:SelfLayerSkip", options={"skip": _SHARE}),
-    "self-skip": Method(f"{_DRAFTERS}.fixed:SelfSkip", options=_LISTS),
+    "self-layerskip": Method(f"{_FIXED}:SelfLayerSkip", options={"skip": _SHARE}),
+    "self-skip": Method(f"{_FIXED}:SelfSkip", options=_LISTS),
     "self-draft-verify": Method(
-        f"{_DRAFTERS}.fixed:SelfDraftVerify",
+        f"{_FIXED}:SelfDraftVerify",
         options={**_LISTS, "confidence": _PROBABILITY, "acceptance": _PROBABILITY, "step": _PROBABILITY},
     ),
-    "self-early-exit": Method(f"{_DRAFTERS}.fixed:SelfEarlyExit", options={"exit_layer": Option(int, 1, 10_000)}),
+    "self-early-exit": Method(f"{_FIXED}:SelfEarlyExit", options={"exit_layer": Option(int, 1, 10_000)}),
     "self-swift": Method(
         f"{_DRAFTERS}.swift:SelfSwift",
         options={

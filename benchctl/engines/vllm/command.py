@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchctl.engines.common.process import refused_variables
 from benchctl.engines.common.python_environment import argument_problems as package_argument_problems
 from benchctl.engines.common.python_environment import named_types
 from benchctl.engines.vllm.adapter import VllmSpec
@@ -328,7 +327,10 @@ _ALWAYS = {
     # vLLM's own colours would only fill the log.
     "NO_COLOR": "1",
 }
-_REFUSED = {"VLLM_API_KEY": "benchctl talks to its own server on loopback", "VLLM_PLUGINS": "plugins change what runs"}
+REFUSED_VARIABLES = {
+    "VLLM_API_KEY": "benchctl talks to its own server on loopback",
+    "VLLM_PLUGINS": "plugins change what runs",
+}
 
 
 @dataclass(frozen=True)
@@ -353,12 +355,6 @@ class Package:
     def cpu(self) -> bool:
         """Whether it runs on the CPU."""
         return self.platform == "cpu"
-
-
-def environment_problems(added: Mapping[str, str]) -> list[str]:
-    """Return a sentence for every variable of a recipe's `engine.env` that may not be set there."""
-    problems = refused_variables({name: value for name, value in added.items() if name not in _REFUSED})
-    return problems + [f"{name} may not be set: {_REFUSED[name]}." for name in added if name in _REFUSED]
 
 
 def own_settings(*, cpu: bool, prefix: Path, threads: int | None) -> dict[str, str]:

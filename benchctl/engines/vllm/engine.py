@@ -24,17 +24,17 @@ from benchctl.engines.common.endpoint import (
 )
 from benchctl.engines.common.launched_server import LaunchedEngine, PackageProbe
 from benchctl.engines.common.metrics import Counters, since
-from benchctl.engines.common.process import EngineProcess, engine_environment, free_port, make_access
+from benchctl.engines.common.process import EngineProcess, engine_environment, free_port, make_access, refused_variables
 from benchctl.engines.common.programs import FoundBinary
 from benchctl.engines.common.score import RequestScorer, Target, usable_scores
 from benchctl.engines.common.values import id_named, id_of, logprob_of
 from benchctl.engines.vllm.adapter import ADAPTER, VllmSpec
 from benchctl.engines.vllm.command import (
     MODEL_NAME,
+    REFUSED_VARIABLES,
     Package,
     argument_problems,
     command_line,
-    environment_problems,
     missing_options,
     own_settings,
     requested_method,
@@ -71,7 +71,7 @@ class VllmEngine(LaunchedEngine[VllmSpec]):
     def check(self, recipe: Recipe, models: ResolvedPair) -> Sequence[str]:
         """Refuse what this vLLM cannot do, all of it at once. Raises UsageError; returns warnings."""
         package = self._probe.package
-        problems = [f"engine.env: {text}" for text in environment_problems(self._spec.env)]
+        problems = [f"engine.env: {text}" for text in refused_variables(self._spec.env, REFUSED_VARIABLES)]
         problems += [f"engine.args: {text}" for text in argument_problems(self._spec.args, package.options)]
         problems += [*self._device_problems(), *self._context_problems(models)]
         speculates = any(arm.speculation is not None for arm in recipe.arms)

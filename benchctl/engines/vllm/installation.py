@@ -62,7 +62,7 @@ def candidates() -> list[FoundBinary]:
         found.append(FoundBinary(path, "environment"))
     if there := on_path(PROGRAM):
         found.append(FoundBinary(there, "PATH"))
-    if (program := installed_program()) is not None:
+    if (program := environment().installed()) is not None:
         found.append(FoundBinary(program, "bundled"))
     return found
 
@@ -98,34 +98,17 @@ _FREE_BYTES = 6 * 10**9
 """Measured: 3.5 GB stay; unpacking needs some more for a while."""
 
 
-def environment_folder() -> Path:
-    """Return where the environment lies or will lie."""
-    return cache_folder() / "engines" / "vllm" / f"{VERSION}-cpu"
-
-
-def installed_program() -> Path | None:
-    """Return the program `vllm` of a whole installation; `None` when there is none."""
-    return _environment().installed()
-
-
-def install_cpu(report: Report, *, force: bool = False) -> Path:
-    """Return the program `vllm` of benchctl's own environment, made where it is not there. Raises BenchctlError.
-
-    `force`: make the environment anew.
-    """
-    environment = _environment()
-    return environment.install(report, force=force, prepare=lambda: _name_it(environment.folder))
-
-
-def _environment() -> PythonEnvironment:
+def environment() -> PythonEnvironment:
+    """Return benchctl's own environment, made or not."""
     return PythonEnvironment(
         engine="vllm",
         name="vLLM",
-        folder=environment_folder(),
+        folder=cache_folder() / "engines" / "vllm" / f"{VERSION}-cpu",
         lock=_LOCK,
         torch=TORCH,
         program="vllm",
         free_bytes=_FREE_BYTES,
+        prepare=_name_it,
         fix="Install vLLM from its source and name it: engine.binary, BENCHCTL_VLLM, or PATH.",
     )
 
@@ -158,7 +141,7 @@ class VllmInstaller:
             )
         if useless := options.named("version", "sdist", "jobs"):
             raise UsageError("vLLM supports none of these", where=" ".join(useless), fix=f"It is {VERSION}, as tested.")
-        program = install_cpu(report, force=options.force)
+        program = environment().install(report, force=options.force)
         return Installed(
             heading=f"vLLM {VERSION} for the CPU ({PACKAGE}, a community build), with torch {TORCH}",
             lines=(str(program),),

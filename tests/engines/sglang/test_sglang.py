@@ -134,8 +134,6 @@ def test_benchctls_words_and_sglangs_own(python: Path, pair: ResolvedPair, keys:
         (arm_of(["draft-simple", "ngram-simple"]), "one algorithm at a time"),
         (arm_of("draft-simple", p_min=0.5), "p_min has no meaning for SGLang"),
         (arm_of("NGRAM", options={"speculative_ngram_max_tri_depth": 3}), "Did you mean"),
-        (arm_of("NGRAM", options={"speculative_ngram_match_type": "DFS"}), "expected one of BFS, PROB"),
-        (arm_of("NGRAM", options={"speculative_adaptive": "yes"}), "expected true or false"),
         (arm_of("NGRAM", options={"speculative_draft_model_path": "x"}), "use models.draft"),
         (arm_of("NGRAM", options={"mem_fraction_static": 0.3}), "no option --mem-fraction-static of speculation"),
         (arm_of(args=["--port", "1"]), "--port may not be among a recipe's arguments"),

@@ -216,11 +216,11 @@ def test_which_python_runs_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(EngineError, match="no transformers was found"):
         find.find_python()
     assert find.inventory()[0].hint is not None
-    python = find.environment_folder() / "bin" / "python"
+    python = find.environment().folder / "bin" / "python"
     python.parent.mkdir(parents=True)
     python.touch()
-    assert find.installed_python() is None  # an installation that was interrupted
-    (find.environment_folder() / "benchctl.json").write_text("{}")
+    assert find.environment().installed() is None  # an installation that was interrupted
+    (find.environment().folder / "benchctl.json").write_text("{}")
     assert find.find_python().found_in == "bundled"
     monkeypatch.setenv(find.VARIABLE, "sh")
     assert find.find_python().found_in == "environment"
