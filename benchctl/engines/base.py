@@ -33,7 +33,7 @@ class Capabilities:
     found_in: str
     """Where it was found: `recipe`, `option`, `environment`, `PATH`, `bundled`, or the URL of an endpoint."""
     version: str | None
-    """As the binary prints it, one line."""
+    """As the binary prints it, on a single line."""
     build: str | None
     commit: str | None
     speculation_types: tuple[str, ...]
@@ -49,7 +49,7 @@ class Capabilities:
 
 @dataclass(frozen=True)
 class Launch:
-    """The command of one cell but for its address: at the start a port is chosen for `{port}`, or a Unix socket."""
+    """The command of a cell but for its address: at the start a port is chosen for `{port}`, or a Unix socket."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str]
@@ -81,7 +81,7 @@ class Rendered:
 
 @dataclass(frozen=True)
 class Ledger:
-    """What was drafted and accepted in one answer. Every field is `None` when the engine does not report it."""
+    """What was drafted and accepted in an answer. Every field is `None` when the engine does not report it."""
 
     drafted: int | None = None
     accepted: int | None = None
@@ -113,7 +113,7 @@ class Completion:
     """Seconds after the first token by phase, as far as the engine reports them:
     `benchctl.data.record.Record.phase_s`."""
     first_tokens: int | None = 1
-    """How many tokens came at `ttft_s`: more than one where the client got the first steps' tokens together; `None`
+    """How many tokens came at `ttft_s`: several where the client got the first steps' tokens together; `None`
     where that is not known, so that there is no decode rate."""
     least_after_first: int | None = None
     """How many tokens came after `ttft_s` at least, where `first_tokens` is not known."""
@@ -145,7 +145,7 @@ class Attestation:
 
     state: AttestationState
     evidence: tuple[str, ...]
-    """What was observed, one observation a line: log lines, endpoint fields, counters."""
+    """What was observed, an observation a line: log lines, endpoint fields, counters."""
     reason: str | None = None
     remedy: str | None = None
 
@@ -162,11 +162,11 @@ class Renders(Protocol):
 
 
 class Server(Renders, Protocol):
-    """One engine of one cell, healthy and ready.
+    """An engine of a cell, healthy and ready.
 
     `complete` runs on an event loop, several at a time where the arm is `overlapping`; the ledger of an answer then
-    comes from that answer alone, never from counters that all requests share. Cancelling one closes its connection,
-    and `stop` ends what is in flight: every `complete` raises soon after. All else is called between answers.
+    comes from that answer alone, never from counters that all requests share. Cancelling a `complete` closes its
+    connection, and `stop` ends what is in flight: every `complete` raises soon after. All else is called between answers.
     """
 
     @property
@@ -174,7 +174,7 @@ class Server(Renders, Protocol):
         """Where the process writes its log."""
 
     async def complete(self, prompt: Rendered, sampling: Sampling, on_tokens: Progress | None = None) -> Completion:
-        """Stream one answer.
+        """Stream an answer.
 
         Raises EngineError (`crash`, `timeout`, `http`, `protocol`) and leaves no request behind.
         """
@@ -196,7 +196,7 @@ class Server(Renders, Protocol):
 
 
 class Engine(Protocol):
-    """An adapter, made for one recipe."""
+    """An adapter, made for a recipe."""
 
     @property
     def model_format(self) -> ModelFormat:
@@ -213,7 +213,7 @@ class Engine(Protocol):
         """Refuse before launch what the binary cannot do: raises UsageError; returns warnings in sentences."""
 
     def launch(self, arm: Arm, models: ResolvedPair) -> Launch:
-        """The command line and environment of one cell of `arm`."""
+        """The command line and environment of a cell of `arm`."""
 
     def tool(self, name: str) -> Path:
         """The engine's companion program of that name, such as `llama-quantize`. Raises EngineError (`launch`)."""
@@ -235,7 +235,7 @@ class MemoryReport:
     """What an engine's own log reports of its memory."""
 
     checkpoint: int | None = None
-    """Bytes of one sequence's recurrent state, as it is saved to go back to: target and draft together."""
+    """Bytes of a sequence's recurrent state, as it is saved to go back to: target and draft together."""
     spilled: str | None = None
     """Which part of the model is not on the device, as a sentence."""
 
@@ -276,7 +276,7 @@ class Scorer(Renders, Protocol):
 
     @property
     def in_batches(self) -> bool:
-        """Whether several tokens can be read on in one batch, as a round of speculation verifies them."""
+        """Whether several tokens can be read on in a single batch, as a round of speculation verifies them."""
 
     @property
     def command(self) -> tuple[str, ...]:
@@ -286,7 +286,7 @@ class Scorer(Renders, Protocol):
         """Forget everything and read a prompt, in the batches in which a measured request would be."""
 
     def read_on(self, prefix: Sequence[int], top: int) -> Scores:
-        """Read what `prefix` has more than the prefix that was read last, in one batch."""
+        """Read what `prefix` has more than the prefix that was read last, in a single batch."""
 
     def read_whole(self, prefix: Sequence[int], top: int) -> Scores:
         """Forget everything and read `prefix` at once."""
@@ -300,7 +300,7 @@ class Scorer(Renders, Protocol):
 
 @runtime_checkable
 class PrefillScorer(Protocol):
-    """A scorer that returns the target's distribution at every position of an answer, read in one request."""
+    """A scorer that returns the target's distribution at every position of an answer, read in a single request."""
 
     def score_answer(self, prompt: Sequence[int], answer: Sequence[int], top: int) -> list[Scores]:
         """Return the scores before every token of `answer`, given those before it. Raises EngineError."""
@@ -313,7 +313,7 @@ class SlotScorer(Renders, Protocol):
     """
 
     def read_together(self, prefixes: Sequence[Sequence[int]], top: int) -> list[Scores]:
-        """Read what each prefix has more than its slot holds, all in one batch.
+        """Read what each prefix has more than its slot holds, all in a single batch.
 
         A prefix is read into the slot that holds most of it; those of which none holds anything stand last.
         """
@@ -343,7 +343,7 @@ class ScoringEngine(Protocol):
 
 
 class Comparer(Protocol):
-    """An arm's draft and its target in one process, read from all their logits: for diagnosing, never while measuring.
+    """An arm's draft and its target in the same process, read from all their logits: for diagnosing alone.
 
     Every method raises EngineError.
     """
@@ -357,7 +357,7 @@ class Comparer(Protocol):
         """Return the distributions of the draft and of the target along the target's own `answer`."""
 
     def flops(self, prompt: Sequence[int]) -> tuple[float, float]:
-        """Return the floating-point operations of one step after a prompt, of (target, draft)."""
+        """Return the floating-point operations of a step after a prompt, of (target, draft)."""
 
     def stop(self) -> int | None:
         """As `Server.stop`."""
@@ -365,7 +365,7 @@ class Comparer(Protocol):
 
 @runtime_checkable
 class ComparingEngine(Protocol):
-    """An engine that reads an answer with an arm's draft and with its target in one process."""
+    """An engine that reads an answer with an arm's draft and with its target in the same process."""
 
     def incomparable(self, arm: Arm) -> str | None:
         """Return why an arm's draft cannot be read beside the target, as a sentence; `None` where it can."""
@@ -382,7 +382,7 @@ rolled back; restore: going back to it; re-evaluate: the target then reads the a
 
 @dataclass(frozen=True)
 class Pass:
-    """What an engine spent on work of one kind and width, all of it together."""
+    """What an engine spent on work of a kind and width, all of it."""
 
     kind: PassKind
     width: int

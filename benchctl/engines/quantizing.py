@@ -55,7 +55,7 @@ class DivergenceMeter(Protocol):
 
 @runtime_checkable
 class QuantizingEngine(Protocol):
-    """An engine that brings programs that quantize, and one that measures what quantizing did."""
+    """An engine that brings programs that quantize, and a program that measures what quantizing did."""
 
     def quantizer(self) -> Path:
         """The program that quantizes. Raises EngineError (`launch`)."""

@@ -243,7 +243,7 @@ LEFT_FOR_S = 300.0
 
 @dataclass(frozen=True)
 class Access:
-    """Of one process. Neither the socket nor the key is written down anywhere."""
+    """Of a process. Neither the socket nor the key is written down anywhere."""
 
     folder: Path
     """Made for this process, and for this user alone; it goes with the process."""
@@ -288,7 +288,7 @@ def _folder() -> Path:
 
 
 def _remove_leftovers() -> None:
-    """Delete this user's folders that no supervisor holds any more, as one leaves it that was killed."""
+    """Delete this user's folders that no supervisor holds any more, as a killed supervisor leaves them."""
     for parent in {tempfile.gettempdir(), "/tmp"}:  # noqa: S108
         for folder in Path(parent).glob(f"{_PREFIX}*"):
             with suppress(OSError):

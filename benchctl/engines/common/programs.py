@@ -51,7 +51,7 @@ def _run_script(argv: Sequence[str], log: Path, on_line: OnLine | None = None) -
 
 
 def converting_python() -> Path:
-    """Return a Python with the packages of the extra `convert`: this one, else that of an installed engine.
+    """Return a Python with the packages of the extra `convert`: this Python, else that of an installed engine.
 
     Raises UsageError when there is none.
     """
@@ -128,7 +128,7 @@ def named_program(value: str, where: str, *, within: str, install: str, optional
     """Return the program that `value` names, a path or a name on PATH; `None` only if `optional`.
 
     `where` is the setting that named it, `within` the program's place in a folder that was named instead, `install`
-    what to do to have one. Raises UsageError.
+    what to do to have it. Raises UsageError.
     """
     if os.sep not in value and not value.startswith("~"):
         if found := on_path(value):
@@ -197,7 +197,7 @@ class Ended:
     status: int
     output: bytes
     errors: bytes
-    """Empty where both streams are one."""
+    """Empty where both are a single stream."""
 
 
 def short_run(

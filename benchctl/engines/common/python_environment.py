@@ -329,7 +329,7 @@ def argument_problems(
 
 
 def named_types(own_names: Mapping[str, str], supported: Sequence[str]) -> tuple[str, ...]:
-    """Return the speculation types that recipes may name, benchctl's name first where there is one.
+    """Return the speculation types that recipes may name, benchctl's name first where it has a name.
 
     `own_names`: benchctl's names, and the package's; `supported`: of the package's.
     """

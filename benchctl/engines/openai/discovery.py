@@ -118,7 +118,7 @@ def _name(name: object) -> str:
 
 
 def shown(names: Sequence[str]) -> str:
-    """Return the first names of what is served as one line."""
+    """Return the first names of what is served as a line."""
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return ", ".join(one_line(name, 80) for name in names[:_SHOWN]) + more
 
@@ -131,7 +131,7 @@ def endpoint_ledger(
     n_predicted: int,
     drafts: Drafts | None,
 ) -> Ledger:
-    """Return the ledger of one answer: of a server that is not recognised, the drafts that its shape shows, else those
+    """Return the ledger of an answer: of a server that is not recognised, the drafts that its shape shows, else those
     that its counters show.
 
     `before` and `after` are readings of the shared counters, `None` where there are none or several requests are in
@@ -228,7 +228,7 @@ class ApiKey:
 
     @property
     def is_no_secret(self) -> bool:
-        """Whether there is one that is too short to be taken out of texts: allowed on loopback alone."""
+        """Whether it is a key that is too short to be taken out of texts: allowed on loopback alone."""
         return 0 < len(self.value) < _TELLING
 
     @property

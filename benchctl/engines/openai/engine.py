@@ -194,7 +194,7 @@ class OpenAiEngine:
         return self._inspected[address.api]
 
     def _model(self, models: ResolvedPair, endpoint: Endpoint, arm: Arm) -> str:
-        """Return the name that the recipe gives, or the only one that the endpoint serves."""
+        """Return the name that the recipe gives, or the only name that the endpoint serves."""
         name = models.target.source.removeprefix("served:")
         served = endpoint.models
         if served is not None and name and name not in served:

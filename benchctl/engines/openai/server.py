@@ -112,7 +112,7 @@ class EndpointServer:
         return render(prompt, only_chat=not self._raw)
 
     async def complete(self, prompt: Rendered, sampling: Sampling, on_tokens: Progress | None = None) -> Completion:
-        """Stream one answer. Raises EngineError."""
+        """Stream an answer. Raises EngineError."""
         body = request_body(prompt, self._launch.model, sampling, self._first.family, stream=True)
         before = self._reading()
         try:

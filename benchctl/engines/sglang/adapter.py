@@ -140,6 +140,6 @@ ADAPTER = Adapter(
     changes_target=CHANGES_TARGET,
     sampling=frozenset({"repeat_penalty", "presence_penalty", "frequency_penalty"}),
     cache_types=CACHE_TYPES,
-    remembers=frozenset({"ngram", "ngram-simple"}),  # its n-gram store is one for all requests of a process
+    remembers=frozenset({"ngram", "ngram-simple"}),  # its n-gram store is shared by all requests of a process
     example=("# dtype: bfloat16        # precision of the weights; left out: the model's own",),
 )

@@ -43,7 +43,7 @@ _RESERVED = {
 
 
 def command_line(python: Path, package: Package, engine: SglangSpec, arm: Arm, models: ResolvedPair) -> tuple[str, ...]:
-    """Return the whole command of one cell; `{port}` stands for the port."""
+    """Return the whole command of a cell; `{port}` stands for the port."""
     own = [
         *("--model-path", str(models.target.path)),
         *("--served-model-name", MODEL_NAME),
@@ -107,7 +107,7 @@ def types_of(algorithms: Sequence[str]) -> tuple[str, ...]:
 
 
 def speculation_flags(speculation: Speculation, models: ResolvedPair, package: Package) -> list[str]:
-    """Return the options of one arm, the recipe's own last."""
+    """Return the options of an arm, the recipe's own last."""
     (algorithm,) = map(algorithm_of, speculation.types)
     flags = {"speculative-algorithm": algorithm}
     if models.draft is not None and algorithm in _TAKES_MODEL:

@@ -99,7 +99,7 @@ class SglangEngine(LaunchedEngine[SglangSpec]):
         return warnings
 
     def launch(self, arm: Arm, models: ResolvedPair) -> Launch:
-        """Return the command line and the whole environment of one cell."""
+        """Return the command line and the whole environment of a cell."""
         probe, cpu = self._probe, self._spec.device == "cpu"
         argv = command_line(probe.program, probe.package, self._spec, arm, models)
         own = own_settings(cpu=cpu) | self._spec.env

@@ -1,7 +1,7 @@
-"""An SGLang of one cell: rendering, answering, counting, attesting, stopping, and why it ended.
+"""An SGLang of a cell: rendering, answering, counting, attesting, stopping, and why it ended.
 
-Every event of `/generate` carries all of the answer, several tokens longer: a verify step's tokens come in one event,
-and a slow client gets several steps in one, so that tokens are counted by their ids. (SGLang 0.5.23,
+Every event of `/generate` carries all of the answer, several tokens longer: a verify step's tokens come together,
+and a slow client gets those of several steps at once, so that tokens are counted by their ids. (SGLang 0.5.23,
 `tokenizer_manager.py`: `text` and `output_ids` are cumulative unless the server was started with
 `--incremental-streaming-output`; figures of speculation stand in the last event's `meta_info`.) A process of SGLang's
 that fails has its launcher kill all of them with SIGKILL: status 137 is not memory.
@@ -89,7 +89,7 @@ class SglangServer(LaunchedServer):
         return self._prompt_ids(self.http.post("/tokenize", {"model": MODEL_NAME, **what}))
 
     async def complete(self, prompt: Rendered, sampling: Sampling, on_tokens: Progress | None = None) -> Completion:
-        """Stream one answer and its ledger. Raises EngineError; leaves no request behind."""
+        """Stream an answer and its ledger. Raises EngineError; leaves no request behind."""
         with self._tally.request():
             body = generate_body(prompt.token_ids, sampling)
             streamed = await self._stream("/generate", body, GenerateReader(sampling.max_tokens), on_tokens)
@@ -116,7 +116,7 @@ class SglangServer(LaunchedServer):
 
 
 def generate_body(token_ids: tuple[int, ...], sampling: Sampling) -> dict[str, Any]:
-    """Return the JSON of one streamed `/generate` request; what the model's own settings would fill in is written."""
+    """Return the JSON of a streamed `/generate` request; what the model's own settings would fill in is written."""
     return {
         "input_ids": list(token_ids),
         "sampling_params": {
@@ -150,7 +150,7 @@ class GenerateReader(AnswerReader[StreamedAnswer]):
         self._answer: StreamedAnswer | None = None
 
     def event(self, event: dict[str, Any]) -> None:
-        """Take one event."""
+        """Take an event."""
         text, received, meta = event["text"], ids_in(event["output_ids"]), event["meta_info"]
         if not isinstance(text, str) or received is None or not isinstance(meta, dict):
             raise TypeError("text, output_ids and meta_info")

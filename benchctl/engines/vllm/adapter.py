@@ -197,6 +197,6 @@ ADAPTER = Adapter(
     changes_target=CHANGES_TARGET,
     sampling=frozenset({"repeat_penalty", "presence_penalty", "frequency_penalty", "logit_bias"}),
     cache_types=CACHE_TYPES,
-    remembers=frozenset({"suffix"}),  # its tree is one for all requests, where the recipe lets it keep any
+    remembers=frozenset({"suffix"}),  # its tree is shared by all requests, where the recipe lets it keep any
     example=("# dtype: bfloat16        # precision of the weights; left out: the model's own",),
 )

