@@ -166,7 +166,7 @@ class Server(Renders, Protocol):
 
     `complete` runs on an event loop, several at a time where the arm is `overlapping`; the ledger of an answer then
     comes from that answer alone, never from counters that all requests share. Cancelling a `complete` closes its
-    connection, and `stop` ends what is in flight: every `complete` raises soon after. All else is called between answers.
+    connection; `stop` ends what is in flight: every `complete` raises soon after. All else is called between answers.
     """
 
     @property

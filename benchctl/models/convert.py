@@ -8,13 +8,15 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import struct
 import tempfile
 from pathlib import Path
 
 from benchctl.errors import EngineError, StorageError, UsageError
 from benchctl.models.files import Notice, file_sha256, made_once
 from benchctl.models.folder_facts import weights_of
-from benchctl.models.gguf_header import read_header
+from benchctl.models.gguf_facts import ROTARY_HEADS, rotates_nothing
+from benchctl.models.gguf_header import ArrayPlace, read_header
 from benchctl.models.quantize import Program
 from benchctl.paths import cache_folder
 from benchctl.text import one_line
@@ -51,7 +53,7 @@ def converted(folder: Path, converter: Program, *, notice: Notice | None = None,
     """
     precision = _precision(folder)
     hashes = [_hashes(folder, notice)] + ([] if target is None else [_hashes(target, notice)])
-    key = hashlib.sha256(json.dumps([*hashes, converter.build, precision]).encode()).hexdigest()
+    key = hashlib.sha256(json.dumps([*hashes, converter.build, precision, ROTARY_HEADS]).encode()).hexdigest()
     kept = cache_folder() / "converted" / f"{key}.gguf"
 
     def make(part: Path) -> None:
@@ -99,7 +101,7 @@ def _convert(folder: Path, part: Path, converter: Program, precision: str, targe
             log_tail=tuple(lines[-_LOG_LINES:]),
         )
     try:
-        read_header(part)
+        _rotate(part)
     except UsageError as error:
         raise EngineError(
             f"llama.cpp's converter wrote no whole model: {error.what}",
@@ -107,3 +109,17 @@ def _convert(folder: Path, part: Path, converter: Program, precision: str, targe
             where=one_line(str(folder)),
             fix="Convert it by hand with convert_hf_to_gguf.py, and name the GGUF file.",
         ) from None
+
+
+def _rotate(model: Path) -> None:
+    """Give layer 0 the heads of the attention layers, where it has none. Raises UsageError for what is no whole model.
+
+    Nothing else reads a Mamba layer's own number of heads: llama.cpp knows it by its key and value heads, which stay 0.
+    """
+    header = read_header(model)
+    place = header.metadata.get(ROTARY_HEADS)
+    if not rotates_nothing(header) or not isinstance(place, ArrayPlace):
+        return
+    with model.open("r+b") as stream:
+        stream.seek(place.offset)
+        stream.write(struct.pack("<I", max(header.integers(ROTARY_HEADS) or ())))

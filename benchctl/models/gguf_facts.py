@@ -63,6 +63,18 @@ _BOTH_AT_ONCE = frozenset({"falcon-h1"})
 in all others such a layer's `attn_qkv` or `attn_q` is the projection of a delta net (Qwen3.5, Kimi Linear)."""
 
 
+ROTARY_HEADS = "plamo2.attention.head_count"
+"""The heads of every layer. llama.cpp (`load_hparams` in `src/llama-model.cpp`) takes all layers' rotary dimensions
+from layer 0, which is a Mamba layer in PLaMo 2: 0 heads, nothing is rotated, and on a CPU the first evaluation never
+ends."""
+
+
+def rotates_nothing(header: GgufHeader) -> bool:
+    """Whether llama.cpp would rotate no key, though the model has attention: PLaMo 2 as its converter writes it."""
+    heads = header.integers(ROTARY_HEADS) or [1]
+    return heads[0] == 0 and any(heads)
+
+
 @dataclass(frozen=True)
 class TensorGroup:
     """All tensors of a type."""

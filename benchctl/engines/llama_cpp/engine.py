@@ -44,14 +44,15 @@ from benchctl.engines.llama_cpp.source import PINNED_VERSION, extract_llama_cpp,
 from benchctl.engines.llama_cpp.trial import refuse_crashing
 from benchctl.errors import StorageError
 from benchctl.models.files import file_sha256
-from benchctl.models.gguf_facts import read_facts
+from benchctl.models.gguf_facts import read_facts, rotates_nothing
 from benchctl.models.gguf_header import read_header
 from benchctl.models.resolved import ResolvedPair
 from benchctl.models.vocabulary import compare, end_tokens
 from benchctl.paths import cache_folder
-from benchctl.recipes.flags import read_flags
+from benchctl.recipes.options import read_flags
 from benchctl.recipes.schema import GREEDY, Arm, Recipe, Sampling
 from benchctl.recipes.speculation import NEEDS_DRAFT_MODEL, Speculation
+from benchctl.text import one_line
 
 _LEVEL = "5"
 _TIMED = re.compile(r"^(\d{1,9})\.(\d\d)\.(\d{3})\.(\d{3}) [A-Z] (.*)$")
@@ -205,6 +206,14 @@ class LlamaCppEngine(LaunchedEngine[LlamaCppSpec]):
         warnings = []
         if self._spec.device == "rpc":
             warnings.append("What the RPC servers are, and the memory that they take, is not known to benchctl.")
+        drafts = () if models.draft is None else (models.draft.path,)
+        warnings += [
+            f"{one_line(path.name)} has no attention heads in layer 0, from which llama.cpp takes the rotary "
+            "dimensions: on a CPU its first evaluation may never end, elsewhere positions may be lost. A folder of "
+            "safetensors or hf:ORG/REPO is converted without this fault."
+            for path in (models.target.path, *drafts)
+            if rotates_nothing(read_header(path))
+        ]
         for arm in recipe.arms:
             here = argument_problems(arm.args, flags)
             deepest = 0

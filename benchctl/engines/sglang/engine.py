@@ -49,6 +49,7 @@ from benchctl.engines.sglang.command import (
     argument_problems,
     command_line,
     own_settings,
+    simulated_acceptance,
     speculation_problems,
     speculation_warnings,
     types_of,
@@ -56,7 +57,7 @@ from benchctl.engines.sglang.command import (
 from benchctl.engines.sglang.server import SglangServer, drafts_are_counted
 from benchctl.errors import BenchctlError, EngineError
 from benchctl.models.resolved import ResolvedPair
-from benchctl.recipes.flags import read_flags
+from benchctl.recipes.options import read_flags
 from benchctl.recipes.schema import GREEDY, Arm, Recipe, Sampling
 
 _CONFIG = "--config"
@@ -102,7 +103,7 @@ class SglangEngine(LaunchedEngine[SglangSpec]):
         """Return the command line and the whole environment of a cell."""
         probe, cpu = self._probe, self._spec.device == "cpu"
         argv = command_line(probe.program, probe.package, self._spec, arm, models)
-        own = own_settings(cpu=cpu) | self._spec.env
+        own = own_settings(cpu=cpu) | self._spec.env | simulated_acceptance(arm.speculation)
         env = engine_environment(os.environ, own)
         return Launch(argv, env, set_by_us=tuple(own), overlapping=arm.overlapping)
 

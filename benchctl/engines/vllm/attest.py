@@ -2,7 +2,7 @@
 
 The evidence is the configuration that its engine logs at the start, and three counts that must agree: an answer's
 `metrics` count its own steps; `/metrics` counts those of the server's whole life, and does not exist without
-speculation; and the tokens that came are a token for every step, the reading of the prompt among them, and the accepted.
+speculation; and the tokens that came are a token for every step, the reading of the prompt included, and the accepted.
 `rounds` are the steps that had a draft: vLLM counts no other, so its acceptance length (1 + accepted / rounds) leaves
 steps without a draft out.
 """

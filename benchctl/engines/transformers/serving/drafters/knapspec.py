@@ -11,7 +11,7 @@ with a the share of the window's tokens at which the set's token is the whole mo
 token below `confidence`. Where the paper does not specify it, or where this differs:
 
 - c and v are measured seconds (`latencies`): at a short context when the model is loaded, at a longer context as soon
-  as a search finds the answer there. v is the pass over k + 1 tokens; the paper takes a single token's, on a CPU several
+  as a search finds the answer there. v is the pass over k + 1 tokens; the paper takes that of 1 token, on a CPU several
   times too cheap. c holds the output layer, too.
 - weights are whole numbers of the cheapest item's time, at least 1, and so coarse that there are at most `budgets`; the
   tokens per time are those of the exact latencies. Budgets end at half of the time that all items take.
