@@ -19,13 +19,10 @@ from benchctl import __version__
 from benchctl.cli.compare import compare
 from benchctl.cli.demo import demo
 from benchctl.cli.docs import docs
-from benchctl.cli.doctor import doctor
 from benchctl.cli.engines import app as engines
-from benchctl.cli.inspect import inspect
 from benchctl.cli.models import app as models
 from benchctl.cli.options import Command, Group, Program
 from benchctl.cli.prompts import app as prompts
-from benchctl.cli.quantize import quantize
 from benchctl.cli.recipes import app as recipes
 from benchctl.cli.report import report
 from benchctl.cli.run import run
@@ -79,10 +76,7 @@ for word, function in (
 ):
     group, name = (runs, word.removeprefix("runs ")) if word.startswith("runs ") else (app, word)
     group.command(name)(function)
-models.command("inspect")(inspect)
-models.command("quantize")(quantize)
 models.add_typer(prompts, name="prompts")
-engines.command("doctor")(doctor)
 for name, group in (("models", models), ("recipes", recipes), ("runs", runs), ("engines", engines)):
     app.add_typer(group, name=name)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from benchctl.cli import complete
+from benchctl.cli import complete, options
 from benchctl.cli.json_output import print_json
 from benchctl.errors import UsageError
 
@@ -113,7 +113,7 @@ def import_suite(
     kind: Annotated[
         KindOption | None, typer.Option(help="Default: that of the format, or of the file's first line.")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
+    force: options.Force = False,
 ) -> None:
     """Convert a public question file to a prompt suite."""
     from benchctl.prompts.importers.convert import locate, refuse_overwriting, write_suite

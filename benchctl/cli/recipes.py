@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from benchctl.cli import complete
+from benchctl.cli import complete, options
 from benchctl.cli.json_output import print_json
 from benchctl.cli.options import read_depths
 from benchctl.errors import BenchctlError, StorageError, UsageError
@@ -42,16 +42,13 @@ def list_recipes(json_output: Json = False) -> None:
     if json_output:
         print_json("recipes list", [{"name": name, **_summary(recipe)} for name, recipe in recipes.items()])
         return
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
+    from benchctl.reports.terminal import print_rows, table_console
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for title in ("recipe", "engine", "arms", "question"):
-        table.add_column(title, justify="right" if title == "arms" else "left", no_wrap=title == "recipe")
-    for name, recipe in recipes.items():
-        table.add_row(name, recipe.engine.kind, str(len(recipe.arms)), Text(recipe.description or ""))
-    Console(highlight=False).print(table)
+    rows = [
+        (name, recipe.engine.kind, str(len(recipe.arms)), recipe.description or "") for name, recipe in recipes.items()
+    ]
+    headings = ("recipe", "engine", "arms", "question")
+    print_rows(table_console(), headings, rows, right=("arms",), wrap="question")
 
 
 @app.command("show")
@@ -140,7 +137,7 @@ def new(
         typer.Option(metavar="T1,T2", help="Speculation types.", autocompletion=complete.types_of_speculation),
     ] = None,
     output: Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE", help="Where to write it.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
+    force: options.Force = False,
 ) -> None:
     """Write a commented recipe to start from; without a name, it asks."""
     from benchctl.recipes.from_options import new_recipe
@@ -284,23 +281,18 @@ def _summary(recipe: Recipe) -> dict[str, object]:
 
 
 def _print_arms(recipe: Recipe) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
+    from benchctl.reports.terminal import print_rows, table_console
     from benchctl.text import visible
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for title in ("arm", "type", "settings", "args"):
-        table.add_column(title, no_wrap=title == "arm")
+    rows = []
     compared = recipe.compared
     for arm in recipe.arms:
         settings = arm.speculation.model_dump(exclude={"type"}, exclude_none=True) if arm.speculation else {}
         types = "+".join(arm.speculation.types) if arm.speculation else "—"
         keys = " ".join(f"{key}={value}" for key, value in settings.items())
         role = " (baseline)" if compared[arm.name].is_baseline else ""
-        table.add_row(arm.name + role, types, keys, Text(visible(" ".join(arm.args))))
-    Console(highlight=False).print(table)
+        rows.append((arm.name + role, types, keys, visible(" ".join(arm.args))))
+    print_rows(table_console(), ("arm", "type", "settings", "args"), rows, wrap="args")
 
 
 def _key(problem: Problem) -> str | None:

@@ -7,19 +7,11 @@ from typing import Annotated, Literal
 
 import typer
 
-from benchctl.cli import complete, options
+from benchctl.cli import options
 
 
 def verify_lossless(
-    run: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="RUN",
-            help="A run, a recipe's name, or a JSONL file.",
-            show_default="the latest run",
-            autocompletion=complete.runs,
-        ),
-    ] = None,
+    run: options.LatestRun = None,
     results: options.Results = Path("results"),
     baseline: options.Baseline = None,
     arm: options.OnlyArms = None,

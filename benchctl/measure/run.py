@@ -106,6 +106,23 @@ class Standing:
     """What relative paths of the recipe start from."""
     trusted: bool
 
+    def prepare(
+        self,
+        binary: str | None = None,
+        models_dir: Path | None = None,
+        notice: Notice | None = None,
+        recipe: Recipe | None = None,
+    ) -> Prepared:
+        """Prepare its recipe, or `recipe` in its place; raises as `prepare`."""
+        return prepare(
+            recipe or self.recipe,
+            recipe_folder=self.folder,
+            binary=binary,
+            models_dir=models_dir,
+            notice=notice,
+            trusted=self.trusted,
+        )
+
 
 def standing_of(run: RunData, *, trusted: bool = False) -> Standing:
     """Return a run's recipe and what it was given. `trusted`: by the command line, which is remembered.

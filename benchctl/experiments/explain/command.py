@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from benchctl.cli import complete, options
+from benchctl.cli import options
 from benchctl.cli.json_output import print_json
 
 if TYPE_CHECKING:
@@ -16,15 +16,7 @@ if TYPE_CHECKING:
 
 
 def explain(
-    run: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="RUN",
-            help="A run, or a recipe's name.",
-            show_default="the latest run",
-            autocompletion=complete.runs,
-        ),
-    ] = None,
+    run: options.LatestRun = None,
     results: options.Results = Path("results"),
     baseline: options.Baseline = None,
     offline: Annotated[bool, typer.Option("--offline", help="Start no engine: use what is stored.")] = False,

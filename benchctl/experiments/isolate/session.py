@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from rich.text import Text
+
 from benchctl import __version__
 from benchctl.data.chain import canonical_sha256
 from benchctl.data.identity import model_identity
@@ -30,6 +32,7 @@ from benchctl.experiments.isolate.stored import (
     write_isolation,
 )
 from benchctl.measure.cell import scoring
+from benchctl.measure.display import Display
 from benchctl.measure.preflight.probes import SUITE, answers, expected, probe_items
 from benchctl.measure.preflight.session import check_answers, check_reading
 from benchctl.measure.recording import now
@@ -37,6 +40,7 @@ from benchctl.models.files import Notice, file_sha256, made_once
 from benchctl.models.gguf_facts import all_shards
 from benchctl.models.quantize import quantize_to
 from benchctl.paths import cache_folder, shipped_folder
+from benchctl.text import one_line, spoken
 
 Finding = TypeVar("Finding")
 Search = Generator[NextMeasurement, Measurement, Finding]
@@ -46,24 +50,24 @@ TOKENS = 4096
 """Length of the text; half of it is scored."""
 
 
-class IsolateProgress:
-    """What a session reports. This class shows nothing, and is the base of those that do."""
+class IsolateDisplay:
+    """A line a measurement, and on a terminal the current step."""
 
-    def __enter__(self) -> IsolateProgress:
-        """Begin to show."""
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        """The session is over, however it ended."""
-
-    def note(self, text: str) -> None:
-        """Something the user should read."""
-
-    def doing(self, text: str) -> None:
-        """What is being done, in a few words."""
+    def __init__(self, display: Display) -> None:
+        self.display = display
+        self.count = 0
 
     def measured(self, found: Measurement, *, stored: bool, more: int, seconds_left: float | None) -> None:
-        """A configuration is measured, or was (`stored`); about `more` are left."""
+        """Print a line for a configuration that is measured, or was (`stored`); about `more` are left."""
+        self.count += 1
+        self.display.update(done=1, total=self.count + more)
+        kept = found.kept
+        what = "unquantized" if kept is None else f"{len(kept)} kept" if kept else "all quantized"
+        what += f" ({one_line(kept[0], 60)})" if kept is not None and len(kept) == 1 else ""
+        how = ", ".join(dict.fromkeys(finding.id for finding in found.findings)) or "probes sound"
+        rest = f", about {spoken(seconds_left)} left" if seconds_left and more else ""
+        line = f"{what}: {how}, divergence {found.spoken_divergence}{' (from before)' if stored else ''}{rest}"
+        self.display.line(Text(f"[{self.count}] {line}"))
 
 
 @dataclass(frozen=True)
@@ -79,7 +83,7 @@ def isolate(
     search: Callable[[], Search[Finding]],
     wish: TextSource,
     out: Path,
-    progress: IsolateProgress,
+    progress: IsolateDisplay,
 ) -> tuple[Path, Isolation, Finding]:
     """Measure until the search has its answer; return the folder, all measurements and that answer.
 
@@ -93,8 +97,8 @@ def isolate(
     with folder_lock(folder, "measuring here"):
         isolation = read_isolation(folder) or _new(source, inputs, key)
         if isolation.measurements:
-            progress.note(f"{len(isolation.measurements)} measurements are there already: {folder}")
-        session = _Session(source, isolation, folder, Measurer(source, folder, work, progress.doing), progress)
+            progress.display.note(f"{len(isolation.measurements)} measurements are there already: {folder}")
+        session = _Session(source, isolation, folder, Measurer(source, folder, work, progress.display.update), progress)
         try:
             finding = session.run(search(), wish)
         except KeyboardInterrupt as stop:
@@ -232,7 +236,7 @@ class _Session:
         isolation: Isolation,
         folder: Path,
         measurer: Measurer,
-        progress: IsolateProgress,
+        progress: IsolateDisplay,
     ) -> None:
         self._source, self._isolation, self._folder = source, isolation, folder
         self._measurer, self._progress = measurer, progress
@@ -283,7 +287,7 @@ class _Session:
             content, origin = text_of(wish.file), wish.file.name
         else:
             log = self._folder / LOGS / "text.log"
-            content = own_answers(self._source, wish.tokens, log, self._progress.doing)
+            content = own_answers(self._source, wish.tokens, log, self._progress.display.update)
             origin = f"{self._source.suite.name}, with the source's own answers"
         try:
             text.write_text(content, encoding="utf-8")

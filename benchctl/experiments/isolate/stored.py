@@ -69,6 +69,20 @@ class Measurement(Part):
     """Size of the model's files."""
     wall_s: float
 
+    @property
+    def spoken_divergence(self) -> str:
+        """The divergence in nats with its error; a dash where nothing was compared."""
+        severity = self.severity
+        return "–" if severity is None else with_error(severity.divergence, severity.divergence_error, 1, 5)
+
+
+def with_error(value: float | None, error: float | None, scale: float, digits: int) -> str:
+    """Return a value with its standard error, both times `scale`; logits that are not numbers give none."""
+    if value is None:
+        return "no number"
+    spread = "" if error is None else f" ± {scale * error:.{digits}f}"
+    return f"{round(scale * value, digits) + 0.0:.{digits}f}{spread}"  # + 0.0: no minus before a zero
+
 
 @dataclass(frozen=True)
 class NextMeasurement:

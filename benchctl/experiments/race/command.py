@@ -49,7 +49,6 @@ def race(
     from rich.console import Console
     from rich.text import Text
 
-    from benchctl.measure.prepare import prepare
     from benchctl.measure.progress import progress_for
     from benchctl.measure.requested import named
     from benchctl.measure.run import signals_interrupt
@@ -60,14 +59,7 @@ def race(
     progress = progress_for(Console(stderr=True), quiet=False)
     console, texts = Console(highlight=False), set()
     with signals_interrupt(), tempfile.TemporaryDirectory(prefix="benchctl-") as logs:
-        prepared = prepare(
-            pair,
-            recipe_folder=standing.folder,
-            binary=engine_binary,
-            models_dir=models_dir,
-            notice=progress.note,
-            trusted=standing.trusted,
-        )
+        prepared = standing.prepare(engine_binary, models_dir, progress.note, pair)
         item = find_prompt(prepared.prompts, prompt, chat=prepared.suite.kind == "chat")
         for contestant in sorted(pair.arms, key=lambda each: each.name != pair.baseline):
             progress.note(f"{contestant.name} answers {item.task}/{item.prompt_idx}, alone on the machine.")
