@@ -94,7 +94,7 @@ _use_own_classes(app)
 
 
 def main() -> None:
-    """Run the command line; every error that a user can act on is one message and a documented exit code."""
+    """Run the command line; every error that a user can act on is a message and a documented exit code."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a terminal that cannot show a character still gets the rest
@@ -148,7 +148,7 @@ _WITHOUT_MEMORY = re.compile("failed to map segment|annot allocate memory|can't 
 
 
 def _interrupted(interrupt: KeyboardInterrupt) -> NoReturn:
-    """Exit as a program does that Ctrl-C ended, with one line: what the command says of it, such as how to go on."""
+    """Exit as a program does that Ctrl-C ended, with a line: what the command says of it, such as how to go on."""
     from benchctl.text import one_line
 
     sys.stderr.write(f"{one_line(str(interrupt)) or 'Interrupted.'}\n")

@@ -40,7 +40,7 @@ def install_engine(
     version: Annotated[
         str | None,
         typer.Option(
-            metavar="VERSION", help="Version of llama-cpp-python whose llama.cpp is built; default: the tested one."
+            metavar="VERSION", help="Version of llama-cpp-python whose llama.cpp is built; default: the tested version."
         ),
     ] = None,
     sdist: Annotated[
@@ -68,7 +68,7 @@ def install_engine(
     flags["cpu"] = cpu
     backends = [backend for backend, typed in flags.items() if typed]
     if len(backends) > 1:
-        raise UsageError("choose one", where=" ".join(f"--{name}" for name in backends))
+        raise UsageError("choose a single backend", where=" ".join(f"--{name}" for name in backends))
     adapter = registered().adapters.get(engine)
     if adapter is None or adapter.installer is None:
         raise UsageError(

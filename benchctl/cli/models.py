@@ -76,7 +76,7 @@ def export(
 def inspect(
     model: Model,
     diff: Annotated[
-        str | None, typer.Option(metavar="MODEL", help="Show what differs from MODEL to this one instead.")
+        str | None, typer.Option(metavar="MODEL", help="Show what differs from MODEL to this model instead.")
     ] = None,
     tensors: Annotated[bool, typer.Option("--tensors", help="Also list every tensor.")] = False,
     models_dir: ModelsDir = None,

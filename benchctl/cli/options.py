@@ -1,4 +1,4 @@
-"""The grammar of the command line: its words, and the options that commands share, each with one meaning."""
+"""The grammar of the command line: its words, and the options that commands share, each with a single meaning."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def check(
     trust_recipe: Annotated[bool, typer.Option("--trust-recipe", help="Accept recipes that open the machine.")] = False,
     json_output: Json = False,
 ) -> None:
-    """Check recipes and list every problem; exits with 2 when there is one."""
+    """Check recipes and list every problem; exits with 2 when there is any."""
     results = [(file, *_checked(file)) for file in files]
     openings = {file: _openings(file, recipe) for file, recipe, _, _ in results}
     barred = {file: not trust_recipe and any(opening.opens for opening in found) for file, found in openings.items()}
@@ -302,7 +302,7 @@ def _key(problem: Problem) -> str | None:
 
 
 def _write(path: Path, text: str, force: bool) -> None:
-    """Create a file; an existing one is overwritten only with `force`."""
+    """Create a file; an existing file is overwritten only with `force`."""
     try:
         with path.open("w" if force else "x", encoding="utf-8") as stream:
             stream.write(text)

@@ -109,7 +109,7 @@ def report(
 
 
 def _tensors(run: Path, named: Path | None) -> Tensors | None:
-    """Return the tensor table that an experiment has for a run, from the folder that was named if one was."""
+    """Return the tensor table that an experiment has for a run, from the folder that was named, if any."""
     from benchctl.offers import experiments, load
 
     found = (load(experiment.study)(run, named) for experiment in experiments().values() if experiment.study)

@@ -1,4 +1,4 @@
-"""Prints losslessness: tables for people, one JSON document for programs. Answers are untrusted text."""
+"""Prints losslessness: tables for people, a JSON document for programs. Answers are untrusted text."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ class Prepared:
     launches: dict[str, Launch]
     warnings: list[str]
     setups: dict[str | None, PreparedSetup]
-    """By name; of a recipe without axes the only one, under `None`."""
+    """By name; of a recipe without axes the only setup, under `None`."""
     trusted: bool = False
 
     def setup_of(self, arm: str) -> PreparedSetup:
@@ -273,7 +273,7 @@ def require_permitted(
     named_by: str = "recipe",
 ) -> None:
     """Find the engine's program and print it where the user did not name it. Raises UsageError where it may not be run,
-    or is not the one of the hashes in `recorded`, before it is run."""
+    or is not that of the hashes in `recorded`, before it is run."""
     found = engine.locate()
     if found is None:
         return

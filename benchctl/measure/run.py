@@ -56,7 +56,7 @@ def start_run(
 ) -> Path:
     """Run a recipe into a new folder below `out` and return that folder; `stop_at_failure`: of a cell or a request.
 
-    `tuning`: search for the fastest arm instead of measuring all alike. `tuned_in`: the run that chose what this one
+    `tuning`: search for the fastest arm instead of measuring all alike. `tuned_in`: the run that chose what this run
     measures afresh, whose preflight holds. `on`: the cluster whose nodes measure it. Raises GateError where the recipe
     is strict and the preflight finds something, KeyboardInterrupt when interrupted, StorageError when the folder cannot
     be written; what was measured until then is kept and can be resumed.
@@ -150,7 +150,7 @@ def prepare_again(
 ) -> Prepared:
     """Prepare a run's recipe as it was; its engines are compared with those that ran before they are run again.
 
-    Raises as `prepare` does, and UsageError where the manifest's recipe is not the one that was started.
+    Raises as `prepare` does, and UsageError where the manifest's recipe is not what was started.
     """
     manifest = run.manifest
     again = standing_of(run, trusted=trusted)
@@ -168,7 +168,7 @@ def prepare_again(
 
 
 def recorded_engines(run: RunData) -> Recorded | None:
-    """Return what a run recorded of its engines, by setup; None for one without a manifest."""
+    """Return what a run recorded of its engines, by setup; None without a manifest."""
     if run.manifest is None:
         return None
     details: dict[str | None, Mapping[str, object]] = {
@@ -178,7 +178,7 @@ def recorded_engines(run: RunData) -> Recorded | None:
 
 
 def recipe_must_be_unchanged(manifest: Manifest, folder: Path) -> None:
-    """Raise UsageError where the stored recipe is not the one that a run was started with."""
+    """Raise UsageError where the stored recipe is not what a run was started with."""
     if canonical_sha256(manifest.recipe) != manifest.recipe_sha256:
         raise UsageError(
             "The recipe in this run's manifest was changed since the run was started (its hash differs).",
@@ -203,7 +203,7 @@ def resume_run(
 ) -> Path:
     """Measure what a run lacks, and nothing twice. Raises UsageError when engine, models or prompts have changed.
 
-    On a cluster a group of which something is left is measured anew, whole, since it belongs on one machine.
+    On a cluster a group of which something is left is measured anew, whole, since it belongs on a single machine.
     """
     manifest = run.manifest
     if manifest is None:
@@ -229,7 +229,7 @@ def resume_run(
 
 
 def _must_be_there(manifest: Manifest, on: Nodes | None, folder: Path) -> None:
-    """A run that began on a cluster is resumed there, and one that began here is resumed here."""
+    """A run that began on a cluster is resumed there, and a run that began here is resumed here."""
     if manifest.cells and (on is None) != (not manifest.machines):
         begun, fix = (
             ("a cluster", "Add --on and the cluster.") if manifest.machines else ("this machine", "Leave out --on.")
@@ -397,7 +397,7 @@ def signals_interrupt() -> Iterator[None]:
 def blocks_as_needed(
     rule: AutoBlocks, prepared: Prepared, writer: RunWriter, plan: list[CellPlan], progress: RunProgress
 ) -> Iterator[list[CellPlan]]:
-    """Yield the cells of one block after the other: those of `plan`, which leaves out what is measured, and then more.
+    """Yield the cells block by block: those of `plan`, which leaves out what is measured, and then more.
 
     `plan` is for the blocks that are sure to come: the first ones, and all that have begun.
 

@@ -42,7 +42,7 @@ def diagnose(
     """What is a draft worth? From its token probabilities.
 
     The target answers prompts, greedily and at temperature 0.6; draft and target score the answers token by token.
-    Told are the acceptance of one draft token and of 2, 4 or 8 in a row, the cost of a draft step, and the predicted
+    Told are the acceptance of a draft token and of 2, 4 or 8 in a row, the cost of a draft step, and the predicted
     speed-up; depths do not matter. Scores are saved in diagnosis.json. Exits with 3 where no draft could be scored.
     """
     import sys
@@ -128,12 +128,10 @@ def _show(folder: Path, found: Diagnosis, drafts: list[DraftDiagnosis]) -> None:
 
 
 def _document(folder: Path, found: Diagnosis, drafts: list[DraftDiagnosis]) -> dict[str, object]:
-    from benchctl.experiments.diagnose.judge import calibration_of
-
     return {
         "folder": str(folder),
         "status": found.status,
         "settings": found.settings.model_dump(),
-        "drafts": [draft.model_dump() | {"calibration": calibration_of(draft)} for draft in drafts],
+        "drafts": [draft.model_dump() for draft in drafts],
         "not_reached": found.not_reached,
     }

@@ -21,7 +21,7 @@ def breakeven(
     subject: options.Words = None,
     depth: options.Depth = None,
     acceptance: Annotated[
-        str, typer.Option(metavar="A1,A2", help="Acceptance of one draft token, 0 to 1.")
+        str, typer.Option(metavar="A1,A2", help="Acceptance of a draft token, 0 to 1.")
     ] = "0,0.5,0.8,1",
     reference: Annotated[
         Path | None,

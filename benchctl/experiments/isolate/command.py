@@ -16,7 +16,7 @@ def isolate(
     recipe: Annotated[
         str,
         typer.Argument(
-            metavar="RECIPE", help="A recipe, or the name of a shipped one.", autocompletion=complete.recipes
+            metavar="RECIPE", help="A recipe, or the name of a shipped recipe.", autocompletion=complete.recipes
         ),
     ],
     base: Annotated[

@@ -114,7 +114,7 @@ def pair_of(recipe: Recipe, name: str | None) -> Recipe:
     recipe = recipe.alone("A race")
     chosen = name or next((arm.name for arm in recipe.arms if arm.speculation is not None), None)
     if chosen is None:
-        raise UsageError("No arm of this recipe speculates.", where=recipe.name, fix="Add one, then race it.")
+        raise UsageError("No arm of this recipe speculates.", where=recipe.name, fix="Add an arm, then race it.")
     pair = keep_only(recipe, [chosen])
     if len(pair.arms) != 2 or any(arm.overlapping for arm in pair.arms):
         raise UsageError(
@@ -142,5 +142,5 @@ def find_prompt(prompts: Sequence[PromptItem], requested: str | None, *, chat: b
     raise UsageError(
         f"There is no prompt {quoted(requested)}.",
         where="--prompt",
-        fix=did_you_mean(requested, list(names)).strip() or f"Write a text, or one of {', '.join(list(names)[:8])}, …",
+        fix=did_you_mean(requested, list(names)).strip() or f"Write a text, or {', '.join(list(names)[:8])}, …",
     )

@@ -21,7 +21,7 @@ from benchctl.text import one_line
 if TYPE_CHECKING:
     from benchctl.data.integrity import Integrity
     from benchctl.data.store import RunData
-    from benchctl.experiments.sampling.results import ArmSampling, SamplingResult
+    from benchctl.experiments.sampling.conclude import ArmSampling, SamplingResult
     from benchctl.recipes.schema import Recipe
 
 COLOUR = {"no difference found": "green", "difference found": "red", "lossy by design": "red", "undetermined": "yellow"}

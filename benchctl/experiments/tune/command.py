@@ -138,7 +138,7 @@ def _what_to_search(
     limit: int | None,
     settings: list[str],
 ) -> tuple[Recipe, Path, Path | None, tuple[str, ...], bool]:
-    """Return the recipe of the command line, the folder of its paths, its file where it has one, the keys that were
+    """Return the recipe of the command line, the folder of its paths, its file if any, the keys that were
     typed, and whether only its own arms are searched."""
     from benchctl.errors import UsageError
     from benchctl.permissions import ALL_KEYS
@@ -239,8 +239,8 @@ def _show(found: RunData, fresh: RunData | None, *, as_json: bool, quiet: bool) 
     from rich.console import Console
     from rich.text import Text
 
+    from benchctl.experiments.tune.halving import find_standings
     from benchctl.experiments.tune.session import recipe_file_of
-    from benchctl.experiments.tune.standings import find_standings
     from benchctl.lossless.analysed import analyse_run
     from benchctl.reports.terminal import print_decision, print_summary
 
