@@ -49,6 +49,10 @@ class PreparedSetup:
     capabilities: Capabilities
     models: ResolvedPair
 
+    def launches(self, name: str | None) -> dict[str, Launch]:
+        """Return how each arm of the setup `name` is started."""
+        return {arm.name: self.engine.launch(arm, self.models) for arm in self.recipe.arms if arm.setup == name}
+
 
 @dataclass(frozen=True)
 class Prepared:
@@ -139,9 +143,8 @@ def prepare(
         if engine.model_format == "gguf":
             warnings += tight_slots(part, models, device_names(capabilities))
         setups[name] = PreparedSetup(part, engine, capabilities, models)
-        own = {arm.name: engine.launch(arm, models) for arm in part.arms if arm.setup == name}
-        launches |= own
-        warnings += _lossy_arms(part, own)
+        launches |= setups[name].launches(name)
+        warnings += _lossy_arms(part, launches)
     warnings += idle_slots(recipe, len(prompts))
     return Prepared(
         recipe=recipe,
@@ -202,9 +205,8 @@ def with_arms(prepared: Prepared, arms: Sequence[Arm]) -> Prepared:
         with _in_setup(name):
             warnings += setup.engine.check(part, setup.models)
         setups[name] = setup
-        own = {arm.name: setup.engine.launch(arm, setup.models) for arm in part.arms if arm.setup == name}
-        launches |= own
-        warnings += _lossy_arms(part, own)
+        launches |= setup.launches(name)
+        warnings += _lossy_arms(part, launches)
     return replace(
         prepared,
         recipe=recipe,

@@ -12,7 +12,6 @@ from itertools import count, groupby
 from math import ceil
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 from pydantic import ValidationError
 
@@ -163,18 +162,14 @@ def prepare_again(
         models_dir=models_dir,
         notice=notice,
         trusted=again.trusted,
-        recorded=recorded_engines(run),
+        recorded=recorded_engines(manifest),
     )
 
 
-def recorded_engines(run: RunData) -> Recorded | None:
-    """Return what a run recorded of its engines, by setup; None without a manifest."""
-    if run.manifest is None:
-        return None
-    details: dict[str | None, Mapping[str, object]] = {
-        setup.name: setup.engine.details for setup in run.manifest.setups
-    }
-    return details or {None: run.manifest.engine.details}
+def recorded_engines(manifest: Manifest) -> Recorded:
+    """Return what a run recorded of its engines, by setup."""
+    details: dict[str | None, Mapping[str, object]] = {setup.name: setup.engine.details for setup in manifest.setups}
+    return details or {None: manifest.engine.details}
 
 
 def recipe_must_be_unchanged(manifest: Manifest, folder: Path) -> None:
@@ -242,8 +237,7 @@ def must_be_unchanged(prepared: Prepared, manifest: Manifest, folder: Path) -> N
     pairs = [setup.models for setup in prepared.setups.values()]
     workload = workload_sha256(prepared.recipe, manifest.prompts, *pairs)
     suite = prepared.suite.sha256 == manifest.suite.get("sha256")
-    recorded: dict[str | None, dict[str, Any]] = {setup.name: setup.engine.details for setup in manifest.setups}
-    recorded = recorded or {None: manifest.engine.details}
+    recorded = recorded_engines(manifest)
     engine = all(
         setup.capabilities.details.get(part) == recorded.get(name, {}).get(part)
         for name, setup in prepared.setups.items()

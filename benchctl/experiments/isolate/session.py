@@ -25,7 +25,6 @@ from benchctl.experiments.isolate.stored import (
     Isolation,
     Kept,
     Measurement,
-    NextMeasurement,
     Severity,
     TextRead,
     read_isolation,
@@ -40,10 +39,10 @@ from benchctl.models.files import Notice, file_sha256, made_once
 from benchctl.models.gguf_facts import all_shards
 from benchctl.models.quantize import quantize_to
 from benchctl.paths import cache_folder, shipped_folder
-from benchctl.text import one_line, spoken
+from benchctl.text import one_line
 
 Finding = TypeVar("Finding")
-Search = Generator[NextMeasurement, Measurement, Finding]
+Search = Generator[Kept, Measurement, Finding]
 """Yields what to measure, is sent the measurement, and returns what it concludes."""
 
 TOKENS = 4096
@@ -57,16 +56,14 @@ class IsolateDisplay:
         self.display = display
         self.count = 0
 
-    def measured(self, found: Measurement, *, stored: bool, more: int, seconds_left: float | None) -> None:
-        """Print a line for a configuration that is measured, or was (`stored`); about `more` are left."""
+    def measured(self, found: Measurement, *, stored: bool) -> None:
+        """Print a line for a configuration that is measured, or was (`stored`)."""
         self.count += 1
-        self.display.update(done=1, total=self.count + more)
         kept = found.kept
         what = "unquantized" if kept is None else f"{len(kept)} kept" if kept else "all quantized"
         what += f" ({one_line(kept[0], 60)})" if kept is not None and len(kept) == 1 else ""
         how = ", ".join(dict.fromkeys(finding.id for finding in found.findings)) or "probes sound"
-        rest = f", about {spoken(seconds_left)} left" if seconds_left and more else ""
-        line = f"{what}: {how}, divergence {found.spoken_divergence}{' (from before)' if stored else ''}{rest}"
+        line = f"{what}: {how}, divergence {found.spoken_divergence}{' (from before)' if stored else ''}"
         self.display.line(Text(f"[{self.count}] {line}"))
 
 
@@ -241,23 +238,19 @@ class _Session:
         self._source, self._isolation, self._folder = source, isolation, folder
         self._measurer, self._progress = measurer, progress
         self._has_reference = False
-        self._seconds: list[float] = []
 
     def run(self, search: Search[Finding], wish: TextSource) -> Finding:
         try:
             request = next(search)
             while True:
-                found = self._isolation.measured(request.kept)
+                found = self._isolation.measured(request)
                 stored = found is not None
                 if found is None:
-                    found = self._measure(request.kept, wish)
+                    found = self._measure(request, wish)
                     self._isolation.measurements.append(found)
                     self._isolation.wall_s += found.wall_s
-                    self._seconds.append(found.wall_s)
                     write_isolation(self._folder, self._isolation)
-                mean = sum(self._seconds) / len(self._seconds) if self._seconds else None
-                left = None if mean is None else mean * request.more
-                self._progress.measured(found, stored=stored, more=request.more, seconds_left=left)
+                self._progress.measured(found, stored=stored)
                 request = search.send(found)
         except StopIteration as end:
             answer: Finding = end.value

@@ -9,7 +9,6 @@ The key is a hash of everything that a measurement depends on, so a repeated req
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -82,15 +81,6 @@ def with_error(value: float | None, error: float | None, scale: float, digits: i
         return "no number"
     spread = "" if error is None else f" ± {scale * error:.{digits}f}"
     return f"{round(scale * value, digits) + 0.0:.{digits}f}{spread}"  # + 0.0: no minus before a zero
-
-
-@dataclass(frozen=True)
-class NextMeasurement:
-    """The configuration that a search needs next."""
-
-    kept: Kept
-    more: int
-    """About how many measurements follow it."""
 
 
 class TextRead(Part):

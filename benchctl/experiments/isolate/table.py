@@ -87,7 +87,9 @@ OUTPUT: tuple[Column[Row], ...] = (
         wrap=True,
     ),
 )
-NUMBERS: tuple[Column[Row], ...] = (
+MEASURED: tuple[Column[Row], ...] = (
+    *OUTPUT[:2],
+    Column("Output", lambda row: "BROKEN" if row.damage else "sound", tone=lambda row: "bad" if row.damage else "good"),
     numeric("KL", lambda row: row.measurement.spoken_divergence),
     numeric("Top-1 %", lambda row: _severity(row, "same_top", 100, 2)),
     numeric("Perplexity", lambda row: _severity(row, "perplexity", 1, 3)),
@@ -192,7 +194,7 @@ def show_isolation(
 ) -> None:
     """Print the table, the finding, the rule and the repair."""
     console = table_console()
-    print_table(console, Table("isolation", "Tensors", [*OUTPUT, *NUMBERS], table))
+    print_table(console, Table("isolation", "Tensors", MEASURED, table))
     console.print()
     for sentence in _sentences(isolation, finding):
         console.print(Text(sentence))

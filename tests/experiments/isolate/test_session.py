@@ -22,7 +22,6 @@ from benchctl.experiments.isolate.stored import (
     Isolation,
     Kept,
     Measurement,
-    NextMeasurement,
     read_isolation,
 )
 from benchctl.measure.display import Display
@@ -41,7 +40,7 @@ class Watched(IsolateDisplay):
         self.stop_after = stop_after
         self.new = self.old = 0
 
-    def measured(self, found: Measurement, *, stored: bool, more: int, seconds_left: float | None) -> None:
+    def measured(self, found: Measurement, *, stored: bool) -> None:
         self.old += stored
         self.new += not stored
         if self.new == self.stop_after:
@@ -84,7 +83,7 @@ def stored(folder: Path) -> Isolation:
 def one(*wanted: Kept) -> Search[list[Measurement]]:
     found = []
     for kept in wanted:
-        found.append((yield NextMeasurement(kept, 0)))
+        found.append((yield kept))
     return found
 
 
@@ -186,7 +185,7 @@ def test_a_disk_that_fills_up_costs_nothing_that_was_measured(
 def test_two_at_once_are_refused(source: SourceModel, tmp_path: Path) -> None:
     import fcntl
 
-    def measuring() -> Generator[NextMeasurement, Measurement, None]:
+    def measuring() -> Generator[Kept, Measurement, None]:
         (folder,) = (tmp_path / "hunt").iterdir()
         with (folder / LOCK).open() as lock, pytest.raises(BlockingIOError):
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -199,7 +198,7 @@ def test_two_at_once_are_refused(source: SourceModel, tmp_path: Path) -> None:
 
 
 def test_a_damaged_file_of_results_is_not_overwritten(source: SourceModel, tmp_path: Path) -> None:
-    def nothing() -> Generator[NextMeasurement, Measurement, None]:
+    def nothing() -> Generator[Kept, Measurement, None]:
         return
         yield
 
