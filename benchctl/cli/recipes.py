@@ -27,14 +27,13 @@ app = typer.Typer(
 )
 
 BUNDLED_TARGET, BUNDLED_DRAFT = "bundled:tiny-hybrid", "bundled:tiny-hybrid-draft"
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
 Named = Annotated[
     str, typer.Argument(metavar="NAME", help="A shipped recipe, or a file.", autocompletion=complete.recipes)
 ]
 
 
 @app.command("list")
-def list_recipes(json_output: Json = False) -> None:
+def list_recipes(json_output: options.JsonForText = False) -> None:
     """List the recipes that benchctl ships."""
     from benchctl.recipes.load import load_recipe, shipped_recipes
 
@@ -55,7 +54,7 @@ def list_recipes(json_output: Json = False) -> None:
 def show(
     recipe: Named,
     expanded: Annotated[bool, typer.Option("--expanded", help="Show the arms that the matrices expand to.")] = False,
-    json_output: Json = False,
+    json_output: options.JsonForText = False,
 ) -> None:
     """Show a recipe: its file, or with --expanded (or --json) what it expands to, with defaults."""
     from benchctl.recipes.load import find_recipe, load_recipe
@@ -80,7 +79,7 @@ def check(
         ),
     ],
     trust_recipe: Annotated[bool, typer.Option("--trust-recipe", help="Accept recipes that open the machine.")] = False,
-    json_output: Json = False,
+    json_output: options.JsonForText = False,
 ) -> None:
     """Check recipes and list every problem; exits with 2 when there is any."""
     results = [(file, *_checked(file)) for file in files]

@@ -25,7 +25,7 @@ from benchctl.errors import GateError, StorageError, UsageError
 from benchctl.machine.energy import mean_power
 from benchctl.measure.estimate import estimate_run, size_of
 from benchctl.measure.plan import CellPlan, earlier_processes, make_plan, measured, unclosed
-from benchctl.measure.preflight.session import preflight, stop_if_strict, why_not_probed
+from benchctl.measure.preflight import preflight, stop_if_strict, why_not_probed
 from benchctl.measure.prepare import Notice, Prepared, Recorded, files_of, new_manifest, prepare
 from benchctl.measure.progress import RunProgress
 from benchctl.measure.recording import now

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from benchctl.experiments.isolate.stored import Family, Isolation, Kept, Measurement
-from benchctl.measure.preflight.session import DAMAGED
+from benchctl.measure.preflight import DAMAGED
 
 BEYOND_USUAL = 10.0
 """So many times the usual divergence is no rounding any more. The full quantization of sound models (the bundled

@@ -32,8 +32,8 @@ from benchctl.experiments.isolate.stored import (
 )
 from benchctl.measure.cell import scoring
 from benchctl.measure.display import Display
-from benchctl.measure.preflight.probes import SUITE, answers, expected, probe_items
-from benchctl.measure.preflight.session import check_answers, check_reading
+from benchctl.measure.preflight import check_answers, check_reading
+from benchctl.measure.probes import SUITE, answers, expected, probe_items
 from benchctl.measure.recording import now
 from benchctl.models.files import Notice, file_sha256, made_once
 from benchctl.models.gguf_facts import all_shards

@@ -25,7 +25,7 @@ from benchctl.experiments.isolate.stored import (
     read_isolation,
 )
 from benchctl.measure.display import Display
-from benchctl.measure.preflight.probes import probe_items
+from benchctl.measure.probes import probe_items
 from benchctl.recipes.schema import Recipe
 from benchmarks.outliers import FAMILIES, Outliers, write_model
 

@@ -19,7 +19,8 @@ from benchctl.engines.base import Engine, Launch, Scorer, ScoringEngine
 from benchctl.errors import EngineError, GateError
 from benchctl.measure.cell import scoring
 from benchctl.measure.memory import SHARE, free_bytes
-from benchctl.measure.preflight.probes import (
+from benchctl.measure.prepare import Prepared, PreparedSetup, device_names
+from benchctl.measure.probes import (
     ENOUGH,
     MIN_PROBES,
     TOP,
@@ -32,7 +33,6 @@ from benchctl.measure.preflight.probes import (
     is_blank,
     probe_items,
 )
-from benchctl.measure.prepare import Prepared, PreparedSetup, device_names
 from benchctl.models.gguf_facts import all_shards, tensors_of
 from benchctl.models.gguf_header import read_header
 from benchctl.models.resolved import ResolvedModel, ResolvedPair
