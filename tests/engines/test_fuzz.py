@@ -23,9 +23,9 @@ from benchctl.engines.common.values import decode
 from benchctl.engines.llama_cpp import causes as llama_causes
 from benchctl.engines.llama_cpp.attest import LlamaObserved, attest, contradiction, read_counts
 from benchctl.engines.llama_cpp.attest import make_ledger as llama_ledger
-from benchctl.engines.llama_cpp.command import RequestedSpeculation
 from benchctl.engines.llama_cpp.probe import parse_help
 from benchctl.engines.llama_cpp.score import likeliest
+from benchctl.engines.llama_cpp.spec_flags import RequestedSpeculation
 from benchctl.engines.llama_cpp.stream import LlamaReader
 from benchctl.engines.openai.discovery import discover, engine_times, parse_address
 from benchctl.engines.openai.score import _places as echo_places
