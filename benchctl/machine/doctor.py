@@ -21,7 +21,6 @@ from benchctl.machine.describe import (
     usable_cores,
     virtualised,
 )
-from benchctl.machine.energy import processor_energy_problem
 from benchctl.text import one_line
 
 if TYPE_CHECKING:
@@ -60,13 +59,12 @@ def check_machine(root: Path = ROOT) -> list[Check]:
     return [
         _low_power_mode() if mac else _governor(root),
         _boost(root),
-        _mac_heat() if mac else _heat(root),
+        _heat(root),
         _battery(),
         _clock(root),
         _sharing(root),
         *check_load(),
         _accelerator(),
-        _energy(root),
     ]
 
 
@@ -132,19 +130,6 @@ def _heat(root: Path) -> Check:
     return Check("heat", "ok", f"No throttling was reported.{hottest}", why)
 
 
-def _mac_heat() -> Check:
-    why = "A processor that gets too hot slows itself down in the middle of a run."
-    output = answer("pmset", "-g", "therm")
-    if output is None:
-        return Check("heat", "unknown", "macOS does not report heat.", why)
-    limit = re.search(r"CPU_Speed_Limit\s*=\s*(\d+)", output)
-    if limit and int(limit[1]) < 100:
-        return Check(
-            "heat", "warn", f"The clock is limited to {limit[1]} % because of heat.", why, "Let the machine cool."
-        )
-    return Check("heat", "ok", "No throttling was reported.", why)
-
-
 def _battery() -> Check:
     import psutil
 
@@ -203,14 +188,6 @@ def _accelerator() -> Check:
     if problems:
         return Check("accelerator", "warn", " ".join(problems), why, "See `nvidia-smi`: end what runs there, or wait.")
     return Check("accelerator", "ok", f"Idle: {', '.join(row[0] for row in rows)}.", why)
-
-
-def _energy(root: Path) -> Check:
-    why = "Reports show the energy of a token where the machine reports its own."
-    problem = processor_energy_problem(root)
-    if problem is None:
-        return Check("energy", "ok", "The processor's energy counters can be read.", why)
-    return Check("energy", "unknown", f"Energy is not reported: {problem}.", why)
 
 
 def _slowed(reasons: str) -> bool:

@@ -15,15 +15,12 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from benchctl.errors import StorageError, UsageError
-from benchctl.models.files import Notice
-from benchctl.models.hub import OfflineError, fetch_dataset
 from benchctl.paths import prompts_file, shipped_folder
 from benchctl.prompts.formats import FORMATS
-from benchctl.prompts.questions import ENDINGS, Questions, plain, read_questions
+from benchctl.prompts.questions import Questions, plain, read_questions
 from benchctl.prompts.suite import REQUEST_FIELDS, Prompt, PromptItem
 from benchctl.recipes.problems import KeyPath, Plain, did_you_mean, path_text
 from benchctl.recipes.schema import Name
-from benchctl.recipes.source import HubSource, PathSource, parse_source
 from benchctl.recipes.translate import translate
 from benchctl.text import one_line
 
@@ -235,27 +232,3 @@ def refuse_overwriting(path: Path, force: bool) -> None:
     """Raise UsageError where a file is in the way."""
     if path.exists() and not force:
         raise UsageError("this file exists already", where=str(path), fix="Overwrite it with --force.")
-
-
-def locate(source: str, notice: Notice | None = None) -> tuple[Path, str]:
-    """Return the file that `source` means (a path, or hf:ORG/REPO[/FILE]) and what it is called in the suite.
-
-    Raises UsageError for a file that is not there, and for what the hub refuses or cannot give without a network.
-    """
-    try:
-        parsed = parse_source(source)
-    except ValueError:
-        parsed = None
-    if isinstance(parsed, PathSource):
-        path = Path(parsed.path).expanduser()
-        if not path.is_file():
-            raise UsageError("there is no such file", where=one_line(source, 200))
-        return path, path.name
-    if not isinstance(parsed, HubSource):
-        raise UsageError("expected a path or hf:ORG/REPO[/FILE]", where=one_line(source, 200))
-    try:
-        path, name = fetch_dataset(parsed, ENDINGS, notice)
-    except OfflineError as error:
-        fix = "Go online, or download the file elsewhere and import it from there."
-        raise UsageError(str(error), where=one_line(source, 200), fix=fix) from None
-    return path, f"hf:{parsed.repo}/{name}"

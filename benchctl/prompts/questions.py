@@ -164,7 +164,6 @@ def _source(path: Path, label: str, form: Format, notes: Sequence[str]) -> str:
 
 
 SEPARATOR = "---"
-ENDINGS = (".jsonl", ".json", ".jsonl.gz", ".json.gz", ".parquet")
 _MAX_LINE = 16 << 20
 _MAX_BYTES = 1 << 30
 """Of JSON lines, unpacked: a gzip file of a few kilobytes can hold any number of them."""
