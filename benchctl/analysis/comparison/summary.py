@@ -33,7 +33,7 @@ from benchctl.data.summaries import keep_summary, kept_summary
 from benchctl.errors import BenchctlError, UsageError
 from benchctl.recipes.groups import ComparedArm
 
-SUMMARY_VERSION = f"3 {__version__}"
+SUMMARY_VERSION = f"4 {__version__}"
 """A summary of another version is made again."""
 FEW = 4
 """Up to this number, runs without a summary are read one after the other; more of them on several cores."""
@@ -45,6 +45,8 @@ class ArmSummary(msgspec.Struct, kw_only=True):
     """An arm of a run."""
 
     name: str
+    of: str
+    """The recipe's arm that it is in one setup and under one condition."""
     is_baseline: bool
     is_again: bool
     """Whether it is the second cell of its baseline."""
@@ -161,6 +163,7 @@ def _arm(
     of: SetupIdentity | Manifest | None = setup or manifest
     return ArmSummary(
         name=name,
+        of=arm.of,
         is_baseline=arm.is_baseline,
         is_again=arm.is_again,
         baseline=arm.baseline,

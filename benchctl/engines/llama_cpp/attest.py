@@ -99,7 +99,15 @@ def read_counts(log: Sequence[str]) -> LoggedCounts | None:
     drafted, accepted = (sum(int(found[column]) for found in last.values()) for column in (2, 3))
     times = [found[4] for found in last.values()]
     draft_s = None if None in times else sum(float(time) for time in times) / 1000
-    return LoggedCounts(drafted, accepted, any(_CHECKPOINTS in line for line in log), draft_s)
+    return LoggedCounts(drafted, accepted, uses_checkpoints(log), draft_s)
+
+
+def uses_checkpoints(log: Sequence[str]) -> bool:
+    """Whether the target evaluates what it accepted of a draft again, as those with a recurrent state do.
+
+    Builds whose `/metrics` have no drafts count the second evaluation alone, with the target's own token as a draft's.
+    """
+    return any(_CHECKPOINTS in line for line in log)
 
 
 def contradiction(logged: LoggedCounts | None, counters: Counters, answers: int | None) -> str | None:

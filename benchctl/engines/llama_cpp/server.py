@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from benchctl.engines.llama_cpp.attest import (
     read_counts,
     read_memory,
     speculating,
+    uses_checkpoints,
 )
 from benchctl.engines.llama_cpp.causes import launch_cause
 from benchctl.engines.llama_cpp.command import RequestedSpeculation, requested_of, slots_of
@@ -56,6 +57,9 @@ class StreamedCompletion(Completion):
 class LlamaServer(LaunchedServer):
     """A healthy llama-server; see `benchctl.engines.base.Server`."""
 
+    counts_by_round = False
+    """Whether it counts a round's tokens with the first of them: see `benchctl.engines.llama_cpp.stream`."""
+
     def __init__(
         self,
         process: EngineProcess,
@@ -76,6 +80,8 @@ class LlamaServer(LaunchedServer):
         self._slots = slots
         self._overlapping = overlapping
         self._has_metrics = True
+        self._counts_replays = False
+        """Whether what it counts as drafted and accepted is of rounds that it repeated after a partial acceptance."""
         self._at_start: Counters | None = None
         self._before_recovery: Counters | None = None
         self._logged: LoggedCounts | None = LoggedCounts(0, 0, replays=False, draft_s=0.0)
@@ -102,8 +108,10 @@ class LlamaServer(LaunchedServer):
         body = completion_body(prompt.token_ids, sampling, stream=True) | prompt.settings
         with self._tally.request():
             before = self._before_answer()
+            by_round = self.counts_by_round and bool(self._requested.types)
+            reader = LlamaReader(sampling.max_tokens, by_round=by_round)
             try:
-                streamed = await self._stream("/completion", body, LlamaReader(sampling.max_tokens), on_tokens)
+                streamed = await self._stream("/completion", body, reader, on_tokens)
             except EngineError as error:
                 if "exceeds the available context size" in error.what:
                     error.fix = f"Raise engine.context (now {self._spec.context}) or leave the prompt out."
@@ -111,7 +119,11 @@ class LlamaServer(LaunchedServer):
             answer = streamed.answer
             after = before if self._overlapping else self._counters()
             check_echo(body, answer.settings)
+        self.counts_by_round |= reader.by_round
         ledger = make_ledger(before, after, answer.timings, speculating=bool(self._requested.types))
+        ledger = Ledger() if self._counts_replays else ledger
+        if not answer.counted:
+            answer = self._listed(answer, prompt, sampling)
         self._tally.add(answer.n_predicted, ledger)
         draft_s = self._draft_seconds(ledger)
         ids = answer.token_ids or filled_ids(answer, Path(self.model))
@@ -133,6 +145,25 @@ class LlamaServer(LaunchedServer):
             token_gap=answer.token_gap if ids is None else None,
             known_ids=answer.known_ids,
         )
+
+    def _listed(self, answer: LlamaAnswer, prompt: Rendered, sampling: Sampling) -> LlamaAnswer:
+        """Return an answer whose end lies within a round with its own tokens alone. Raises EngineError.
+
+        They are those that the engine lists of the same answer when it is asked again; it may end within another
+        round then, and the tokens that came are all where they spell the text.
+        """
+        again = self.ask(completion_body(prompt.token_ids, sampling, stream=False) | prompt.settings)
+        ids = ids_in(again.get("tokens"))
+        if ids is None or str(again.get("content")).rstrip("\ufffd") != answer.text.rstrip("\ufffd"):
+            came, vocabulary = [token for _, token in answer.known_ids], token_bytes(Path(self.model))
+            spelled = answer.text.encode("utf-8", "surrogatepass")
+            ids = came if vocabulary and spelled in map(vocabulary.spelling, (came, came[:-1])) else None
+        if ids is None:
+            raise protocol_error(
+                "The engine counts tokens past the end of its answer, and neither the ids that came nor a second "
+                "answer tell how many."
+            )
+        return replace(answer, known_ids=tuple(enumerate(ids)), n_predicted=len(ids), counted=True)
 
     def _draft_seconds(self, ledger: Ledger) -> float | None:
         """Return what the drafts of the answer that has just ended took, by the log's own clock.
@@ -201,6 +232,8 @@ class LlamaServer(LaunchedServer):
         if self._at_start is None and self._overlapping:
             token_bytes(Path(self.model))  # kept: to read it while others are timed would hold them up
         self._at_start = self._at_start or counters
+        log = self._log() if self._overlapping else self._settled_log(counters, self._tally.drafted)
+        self._counts_replays = counters.drafted is None and uses_checkpoints(log)
         return attest(
             LlamaObserved(
                 requested=self._requested,
@@ -210,7 +243,7 @@ class LlamaServer(LaunchedServer):
                 requested_model=self.model,
                 drafted=self._tally.most_drafted(drafted, counters.drafted),
                 longest_answer=self._tally.longest,
-                log=self._log() if self._overlapping else self._settled_log(counters, self._tally.drafted),
+                log=log,
                 counters=Counters() if self._overlapping else counters,
                 answers=self._tally.drafted,
                 requested_slots=self._slots,

@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from benchctl.recipes.adapters import Adapter
+from benchctl.recipes.adapters import SYNTHETIC, Adapter
 from benchctl.recipes.engine_spec import Dtype, LaunchedEngineSpec
 from benchctl.recipes.options import CODE, FILES, NETWORK, TORCH, OptionList, read_flags
 
@@ -188,6 +188,8 @@ OPTIONS = OptionList(
     variables=TORCH | frozenset(_VARIABLES.split()),
 )
 
+SIMULATED = "simulate-acc-len"
+"""Key of a speculation's options that `SGLANG_SIMULATE_ACC_LEN` is set from; only break-even may write it."""
 _THRESHOLDS = ("speculative-accept-threshold-single", "speculative-accept-threshold-acc")
 
 
@@ -204,8 +206,13 @@ def lossy(argv: Sequence[str], env: Mapping[str, str]) -> list[str]:
     if any(name in _THRESHOLDS and not _is_one(value) for name, value in read_flags(argv)):
         found.append("acceptance threshold")
     if any(name.startswith("SGLANG_SIMULATE_ACC") or name == "SIMULATE_ACC_LEN" for name in env):
-        found.append("simulated acceptance")
+        found.append(SYNTHETIC)
     return found
+
+
+def synthetic(rates: Sequence[float]) -> tuple[list[str], dict[str, object]]:
+    """The mean acceptance length alone: SGLang takes no rates by position."""
+    return [], {SIMULATED: round(1 + sum(rates), 6)}
 
 
 def _is_one(value: str | None) -> bool:
@@ -226,6 +233,7 @@ ADAPTER = Adapter(
     speculation_arguments="benchctl.engines.sglang.command:option_arguments",
     options=OPTIONS,
     lossy=lossy,
+    synthetic=synthetic,
     changes_target=CHANGES_TARGET,
     sampling=frozenset({"repeat_penalty", "presence_penalty", "frequency_penalty"}),
     cache_types=CACHE_TYPES,

@@ -15,7 +15,7 @@ from pathlib import Path
 from benchctl.engines.common.process import engine_environment, refused_variables
 from benchctl.engines.common.python_environment import argument_problems as package_argument_problems
 from benchctl.engines.common.python_environment import named_types
-from benchctl.engines.sglang.adapter import SglangSpec
+from benchctl.engines.sglang.adapter import SIMULATED, SglangSpec
 from benchctl.models.folder_facts import vocabulary_differences
 from benchctl.models.resolved import ResolvedPair
 from benchctl.recipes.problems import did_you_mean
@@ -134,7 +134,7 @@ def speculation_flags(speculation: Speculation, models: ResolvedPair, package: P
         flags["speculative-draft-model-path"] = str(models.draft.path)
     if speculation.max is not None:
         flags |= _depth(algorithm, speculation.max)
-    for key, value in (speculation.options or {}).items():
+    for key, value in _own_options(speculation).items():
         flags |= _written(key, value, package)
     return [
         argument for name, value in flags.items() for argument in ([f"--{name}", value] if value else [f"--{name}"])
@@ -156,7 +156,26 @@ def _depth(algorithm: str, depth: int) -> dict[str, str]:
 
 def option_arguments(speculation: Speculation) -> list[str]:
     """Return the recipe's own options as arguments, switches with their value as well: only the package tells those."""
-    return [f"--{_name(key)}={value}" for key, value in (speculation.options or {}).items()]
+    return [f"--{_name(key)}={value}" for key, value in _own_options(speculation).items()]
+
+
+def _own_options(speculation: Speculation) -> dict[str, OptionValue]:
+    return {key: value for key, value in (speculation.options or {}).items() if key != SIMULATED}
+
+
+def simulated_acceptance(speculation: Speculation | None) -> dict[str, str]:
+    """Return the variables that make SGLang accept draft tokens at random; none of an arm that does not ask for it.
+
+    By the names and the meaning (target's token included) that InferenceX's golden_al_distribution/README.md gives.
+    """
+    options = speculation.options or {} if speculation else {}
+    if SIMULATED not in options:
+        return {}
+    return {
+        "SGLANG_SIMULATE_ACC_LEN": str(options[SIMULATED]),
+        "SGLANG_SIMULATE_ACC_METHOD": "match-expected",
+        "SGLANG_SIMULATE_ACC_TOKEN_MODE": "real-draft-token",
+    }
 
 
 def _name(key: str) -> str:
@@ -171,7 +190,13 @@ def _written(key: str, value: OptionValue, package: Package) -> dict[str, str]:
 
 
 def recipe_problems(speculation: Speculation) -> list[str]:
-    """Return a sentence for everything in `speculation` that no SGLang can do."""
+    """Return a sentence for everything in a recipe's `speculation` that no SGLang can do, or may not do there."""
+    if simulated_acceptance(speculation):
+        return [f"options.{SIMULATED} simulates acceptance, which is for `benchctl explain --measure` alone."]
+    return _impossible(speculation)
+
+
+def _impossible(speculation: Speculation) -> list[str]:
     if len(speculation.types) > 1:
         return [f"SGLang takes one algorithm at a time, not {' and '.join(speculation.types)}."]
     (name,) = speculation.types
@@ -186,7 +211,7 @@ def recipe_problems(speculation: Speculation) -> list[str]:
 
 def speculation_problems(speculation: Speculation, package: Package, models: ResolvedPair) -> list[str]:
     """Return a sentence for everything in `speculation` that this SGLang cannot do with these models."""
-    if problems := recipe_problems(speculation):
+    if problems := _impossible(speculation):
         return problems
     (name,) = speculation.types
     algorithm = algorithm_of(name)
@@ -194,7 +219,7 @@ def speculation_problems(speculation: Speculation, package: Package, models: Res
         known = types_of(package.algorithms)
         near = did_you_mean(name, known)
         return [f"this SGLang {package.version} has no algorithm `{name}`.{near} It has {', '.join(known)}."]
-    problems = [text for key, value in (speculation.options or {}).items() for text in _option(key, value, package)]
+    problems = [text for key, value in _own_options(speculation).items() for text in _option(key, value, package)]
     if algorithm in _NEEDS_MODEL and models.draft is None:
         problems.append(f"{name} needs a draft model; name one in models.draft.")
     elif algorithm == "STANDALONE" and models.draft is not None and models.draft.folder and models.target.folder:

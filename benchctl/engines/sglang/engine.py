@@ -34,6 +34,7 @@ from benchctl.engines.sglang.command import (
     environment_problems,
     own_settings,
     sglang_environment,
+    simulated_acceptance,
     speculation_problems,
     speculation_warnings,
     types_of,
@@ -93,8 +94,9 @@ class SglangEngine(LaunchedEngine[SglangSpec]):
         """Return the command line and the whole environment of one cell."""
         probe, cpu = self._probe, self._spec.device == "cpu"
         argv = command_line(probe.program, probe.package, self._spec, arm, models)
-        env = sglang_environment(os.environ, self._spec.env, cpu=cpu)
-        names = (*own_settings(cpu=cpu), *self._spec.env)
+        added = {**self._spec.env, **simulated_acceptance(arm.speculation)}
+        env = sglang_environment(os.environ, added, cpu=cpu)
+        names = (*own_settings(cpu=cpu), *added)
         return Launch(argv, env, set_by_us=names, overlapping=arm.overlapping)
 
     def start(self, launch: Launch, log_path: Path) -> SglangServer:

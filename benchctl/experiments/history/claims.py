@@ -8,32 +8,16 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from benchctl.analysis.imported import Claim
 from benchctl.data.record import Record, RecordError, sha256_text
 from benchctl.errors import StorageError, UsageError
 
 Fields = Mapping[str, Any]
 MOST_BYTES = 1 << 30
-
-
-@dataclass(frozen=True)
-class Claim:
-    """What a file tells."""
-
-    program: str
-    requests: list[tuple[str, Record]]
-    """What identifies the prompt in files of the same program, and the request; arm and `prompt_idx` are not set."""
-    overlapping: bool | None
-    """Whether several requests were in flight; `None`: not told."""
-    drafted: int | None = None
-    accepted: int | None = None
-    rounds: int | None = None
-    """Of all requests together, where they are told of none alone."""
-    notes: list[str] = field(default_factory=list)
 
 
 def read_claim(path: Path) -> Claim:

@@ -10,7 +10,8 @@ import typer
 from benchctl.cli.options import JsonForTables, OnlyArms, Results
 
 if TYPE_CHECKING:
-    from benchctl.experiments.history.imported import Imported, ImportedArm, Range
+    from benchctl.analysis.imported import ImportedArm, Range
+    from benchctl.experiments.history.imported import Imported
     from benchctl.experiments.history.series import History, Row, Series
 
 MOST_ROWS = 40
@@ -124,7 +125,7 @@ def _sentences(series: Series) -> list[tuple[str, str]]:
 def site(
     results: Annotated[Path, typer.Argument(help="The folder of runs.", metavar="[RESULTS]")] = Path("results"),
     out: Annotated[
-        Path, typer.Option("--out", "-o", metavar="DIR", help="Where the site is written.", file_okay=False)
+        Path, typer.Option("--output", "-o", metavar="DIR", help="Where the site is written.", file_okay=False)
     ] = Path("public"),
     figures: Annotated[bool, typer.Option(help="Draw the figures of every run's page: seconds a run.")] = False,
 ) -> None:
@@ -146,7 +147,7 @@ def import_claims(
         list[str], typer.Argument(metavar="[ARM=]FILE…", help="Files of one program; the baseline as baseline=FILE.")
     ],
     out: Annotated[
-        Path, typer.Option("--out", "-o", metavar="DIR", help="Where the records are written.", file_okay=False)
+        Path, typer.Option("--output", "-o", metavar="DIR", help="Where the records are written.", file_okay=False)
     ] = Path("imported"),
     as_json: JsonForTables = False,
 ) -> None:

@@ -17,13 +17,14 @@ from benchctl.engines.common.process import Access, EngineProcess
 from benchctl.engines.registry import make_engine
 from benchctl.engines.sglang.adapter import OPTIONS, SglangSpec
 from benchctl.engines.sglang.attest import drafts_are_counted
-from benchctl.engines.sglang.command import _RESERVED
+from benchctl.engines.sglang.command import _RESERVED, recipe_problems
 from benchctl.engines.sglang.engine import SglangEngine
 from benchctl.engines.sglang.server import GenerateReader, SglangServer, launch_cause
 from benchctl.errors import EngineError, UsageError
+from benchctl.experiments.explain.curve import with_synthetic_arms
 from benchctl.models.resolved import ResolvedPair
 from benchctl.prompts.suite import Message, Prompt
-from benchctl.recipes.adapters import lossy_settings
+from benchctl.recipes.adapters import SYNTHETIC, lossy_settings
 from benchctl.recipes.schema import Arm, Sampling
 from benchctl.recipes.speculation import Speculation
 from benchctl.recipes.trust import find_openings
@@ -175,6 +176,20 @@ def test_nothing_fakes_a_measurement(
     recipe = recipe_of(arm_of(), engine=spec_of(python, env={name: "3"}))
     with pytest.raises(UsageError, match=name):
         make_engine(recipe.engine).check(recipe, pair)
+
+
+def test_only_break_even_simulates_acceptance(python: Path, pair: ResolvedPair) -> None:
+    real = recipe_of(arm_of(), arm_of("draft-simple", max=2), engine=spec_of(python))
+    recipe = with_synthetic_arms(real, (), [0.5])
+    arm = next(arm for arm in recipe.arms if arm.name == "synth_d2_a50")
+    launch = SglangEngine(spec_of(python)).launch(arm, pair)
+    named = {name: launch.env[name] for name in launch.set_by_us}
+    assert named["SGLANG_SIMULATE_ACC_LEN"] == "1.75"
+    assert not any(argument.startswith("--simulate") for argument in launch.argv)
+    assert lossy_settings("sglang", launch.argv, named) == [SYNTHETIC]
+    make_engine(recipe.engine).check(recipe, pair)
+    assert arm.speculation is not None
+    assert any("explain --measure" in problem for problem in recipe_problems(arm.speculation))
 
 
 def test_a_lower_threshold_is_lossy_by_design(python: Path, pair: ResolvedPair) -> None:
