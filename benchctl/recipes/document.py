@@ -40,8 +40,6 @@ class Document:
     data: dict[str, Plain]
     lines: dict[KeyPath, int] = field(default_factory=dict)
     """Line of every value, and of every key under its path."""
-    written: dict[KeyPath, str] = field(default_factory=dict)
-    """Plain scalars as they are spelled in the file: `1e3` rather than 1000.0."""
 
     def line(self, path: KeyPath) -> int:
         """Return the line of the value at `path`, or of the nearest part around it that the file has."""
@@ -177,18 +175,17 @@ class _Builder:
             raise self.unknown_tag(node, path)
         if node.style is not None:
             return text
-        value = _plain(text)
+        value = plain_scalar(text)
         if node.tag == _TEXT_TAG and not isinstance(value, float):  # written as `!!str 5`
             return text
-        if isinstance(value, (int, float)):
-            self.document.written[path] = text
         return value
 
     def unknown_tag(self, node: yaml.Node, path: KeyPath) -> RecipeError:
         return self.fail(node, path, f"the tag {quoted(node.tag)} is not allowed; a recipe contains plain data only.")
 
 
-def _plain(text: str) -> str | int | float | bool | None:
+def plain_scalar(text: str) -> str | int | float | bool | None:
+    """Return what an unquoted scalar means."""
     if _NULL.match(text):
         return None
     if _BOOL.match(text):

@@ -13,6 +13,7 @@ import yaml
 
 from benchctl.errors import UsageError
 from benchctl.recipes.adapters import Adapter, kinds, registered
+from benchctl.recipes.document import plain_scalar
 from benchctl.recipes.problems import did_you_mean, quoted
 from benchctl.recipes.schema import MAX_NAME, NAME_PATTERN
 from benchctl.recipes.speculation import NEEDS_DRAFT_MODEL, SPECULATION_TYPES, TAKEN_BY
@@ -46,13 +47,9 @@ def recipe_from_options(
     `folder`: what relative paths on the command line start from. Raises UsageError for what cannot be a recipe.
     """
     kind = engine or kinds()[0]
-    if kind not in kinds():
-        fix = did_you_mean(kind, kinds()).strip() or f"Known: {', '.join(kinds())}."
-        raise UsageError(f"There is no engine {quoted(kind)}.", where="--engine", fix=fix)
+    _check_name(kind, kinds(), "engine")
     chosen = list(types) or [LOOKUP_TYPE if draft is None else DRAFT_TYPE]
-    needy = [word for word in chosen if word in NEEDS_DRAFT_MODEL]
-    if needy and draft is None:
-        raise UsageError(f"{needy[0]} needs a draft model.", where="--type", fix="Name it: -d DRAFT")
+    _check_draft(chosen, draft)
     served = registered().adapters[kind].model_format == "served"
     return _recipe(
         name_of(target, draft),
@@ -283,17 +280,10 @@ def _model_lines(adapter: Adapter, target: str, draft: str | None) -> str:
 
 
 def _arm(kind: str, depths: Sequence[int]) -> str:
-    short = kind.replace("-", "_")
-    if kind in TAKEN_BY["p_min"]:  # the types that draft token by token: depth is the question
-        return f"""\
-  - name: {short}_d{{depth}}
-    speculation: {{type: {kind}, max: "{{depth}}"}}
-    matrix: {{depth: {list(depths)}}}
-"""
-    return f"""\
-  - name: {short}
-    speculation: {{type: {kind}}}
-"""
+    arm = arm_of_type(kind, {"depth": depths})
+    lines = [f"  - name: {arm['name']}", f"    speculation: {json.dumps(arm['speculation'])}"]
+    lines += [f"    matrix: {json.dumps(arm['matrix'])}"] if "matrix" in arm else []
+    return "".join(f"{line}\n" for line in lines)
 
 
 def _check(name: str, engine: str, draft: str | None, types: Sequence[str]) -> None:
@@ -304,9 +294,13 @@ def _check(name: str, engine: str, draft: str | None, types: Sequence[str]) -> N
     _check_name(engine, kinds(), "engine")
     for kind in types:
         _check_name(kind, SPECULATION_TYPES, "speculation type")
+    _check_draft(types, draft)
+
+
+def _check_draft(types: Sequence[str], draft: str | None) -> None:
     needy = [kind for kind in types if kind in NEEDS_DRAFT_MODEL]
     if needy and draft is None:
-        raise UsageError(f"{needy[0]} needs a draft model.", fix="Name it: --draft SOURCE")
+        raise UsageError(f"{needy[0]} needs a draft model.", fix="Name it: --draft DRAFT")
 
 
 def _check_name(name: str, known: Sequence[str], what: str) -> None:
@@ -316,7 +310,9 @@ def _check_name(name: str, known: Sequence[str], what: str) -> None:
 
 
 def _text(value: str) -> str:
-    """Return text as YAML: plain where that is safe, else in double quotes (JSON's are YAML's)."""
-    plain = value.replace("/", "").replace(":", "").replace("-", "").replace(".", "").replace("_", "")
-    safe = plain.isascii() and plain.isalnum() and not value[0].isdigit() and value[0] not in "-:." and value[-1] != ":"
-    return value if safe and value.lower() not in {"true", "false", "null"} else json.dumps(value)
+    """Return text as YAML: plain where that is read as this text, else in double quotes (JSON's are YAML's)."""
+    try:
+        plain = value == yaml.safe_load(value) == plain_scalar(value) and "\n" not in value
+    except yaml.YAMLError:
+        plain = False
+    return value if plain else json.dumps(value)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -68,31 +67,29 @@ def _recipe_of(document: Document, overrides: Mapping[str, object]) -> Recipe:
     for key, value in overrides.items():
         data = replaced(data, key.split("."), value)
     if data.get(EXPANDED) is True:
-        recipe, wrong = _saved(document, {key: value for key, value in data.items() if key != EXPANDED})
+        recipe, wrong = _saved({key: value for key, value in data.items() if key != EXPANDED})
     else:
         data, elsewhere = lists_as_axes(data)
         if data.get("matrix") is None:
-            recipe, wrong = _loaded(document, data, Combination())
+            recipe, wrong = _loaded(data, Combination())
         else:
-            recipe, wrong = _with_axes(document, data, elsewhere)
+            recipe, wrong = _with_axes(data, elsewhere)
     if wrong or recipe is None:
         raise _recipe_error(document, wrong)
     return recipe
 
 
-def _saved(document: Document, data: dict[str, Plain]) -> tuple[Recipe | None, Found]:
+def _saved(data: dict[str, Plain]) -> tuple[Recipe | None, Found]:
     """Return the recipe of a file that benchctl saved with a run, whose arms are written out with their conditions."""
     try:
         recipe = stored_recipe(data)
     except ValidationError as error:
         errors = error.errors(include_url=False, include_input=False)
-        return None, translate(errors, data, Recipe, document.written.get)
+        return None, translate(errors, data, Recipe)
     return recipe, [problem for part in recipe.parts.values() for problem in relation_problems(part)]
 
 
-def _with_axes(
-    document: Document, data: dict[str, Plain], elsewhere: Mapping[str, KeyPath]
-) -> tuple[Recipe | None, Found]:
+def _with_axes(data: dict[str, Plain], elsewhere: Mapping[str, KeyPath]) -> tuple[Recipe | None, Found]:
     """Return the recipe of a file with axes, each combination loaded as a recipe of its own."""
     combinations, wrong = axes_of(data["matrix"], elsewhere)
     wrong += too_many_arms(combinations, len(_expanded_arms(data)[0]))
@@ -102,7 +99,7 @@ def _with_axes(
     only_with_draft = any(drafts) and not all(drafts)
     parts: list[tuple[Combination, Recipe]] = []
     for combination in combinations:
-        recipe, problems = _loaded(document, data, combination, only_with_draft=only_with_draft)
+        recipe, problems = _loaded(data, combination, only_with_draft=only_with_draft)
         wrong += problems
         if recipe is not None:
             parts.append((combination, recipe))
@@ -112,7 +109,7 @@ def _with_axes(
 
 
 def _loaded(
-    document: Document, whole: dict[str, Plain], combination: Combination, *, only_with_draft: bool = False
+    whole: dict[str, Plain], combination: Combination, *, only_with_draft: bool = False
 ) -> tuple[Recipe | None, Found]:
     """Return the recipe of a file's data under a combination of its axes, or what is wrong with it in the file.
 
@@ -125,11 +122,11 @@ def _loaded(
         written = WrittenRecipe.model_validate(data)
     except ValidationError as error:
         errors = error.errors(include_url=False, include_input=False)
-        wrong += translate(errors, data, WrittenRecipe, lambda path: document.written.get(combination.in_file(path)))
+        wrong += translate(errors, data, WrittenRecipe)
     if data.get("models") is None and not _serves(data.get("engine")):
         wrong.append((("models",), f"this key is missing; expected {ABOUT_MODELS[0].lower()}{ABOUT_MODELS[1:]}"))
     expanded, wrong_matrices = _expanded_arms(data)
-    arms, wrong_arms = _concrete(expanded, document)
+    arms, wrong_arms = _concrete(expanded)
     reported = {path for path, _ in wrong}
     wrong += wrong_matrices + [found for found in _in_file(wrong_arms, expanded) if found[0] not in reported]
     if written is not None and not wrong:
@@ -166,11 +163,7 @@ def _filled_in(written: WrittenRecipe, arms: list[Arm]) -> Recipe:
     return Recipe(**{key: getattr(written, key) for key in RecipeBase.model_fields} | own)
 
 
-def _spelled(document: Document, arm: int, path: KeyPath) -> str | None:
-    return document.written.get(("arms", arm, *path))
-
-
-def _concrete(expanded: list[ExpandedArm], document: Document) -> tuple[list[Arm], Found]:
+def _concrete(expanded: list[ExpandedArm]) -> tuple[list[Arm], Found]:
     """Return the arms whose placeholders are filled in, and what is wrong with their values."""
     arms, wrong = [], []
     for index, arm in enumerate(expanded):
@@ -178,8 +171,7 @@ def _concrete(expanded: list[ExpandedArm], document: Document) -> tuple[list[Arm
             arms.append(Arm.model_validate(arm.data))
         except ValidationError as error:
             errors = error.errors(include_url=False, include_input=False)
-            found = translate(errors, arm.data, Arm, partial(_spelled, document, arm.index))
-            wrong += [(("arms", index, *path), message) for path, message in found]
+            wrong += [(("arms", index, *path), message) for path, message in translate(errors, arm.data, Arm)]
     return arms, wrong
 
 
