@@ -175,7 +175,7 @@ class _Builder:
             raise self.unknown_tag(node, path)
         if node.style is not None:
             return text
-        value = plain_scalar(text)
+        value = _plain(text)
         if node.tag == _TEXT_TAG and not isinstance(value, float):  # written as `!!str 5`
             return text
         return value
@@ -184,8 +184,7 @@ class _Builder:
         return self.fail(node, path, f"the tag {quoted(node.tag)} is not allowed; a recipe contains plain data only.")
 
 
-def plain_scalar(text: str) -> str | int | float | bool | None:
-    """Return what an unquoted scalar means."""
+def _plain(text: str) -> str | int | float | bool | None:
     if _NULL.match(text):
         return None
     if _BOOL.match(text):
@@ -197,3 +196,19 @@ def plain_scalar(text: str) -> str | int | float | bool | None:
     if _NOT_FINITE.match(text):
         return float(text.lower().replace(".", ""))
     return text
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes text that would be read as something else by the rules of this module: `1e3`."""
+
+
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar(_TEXT_TAG, text, style=None if _plain(text) == text else '"')
+
+
+_Dumper.add_representer(str, _text)
+
+
+def dump_document(data: dict[str, Plain]) -> str:
+    """Return plain data as YAML that `read_document` reads as the same; short mappings and lists on a line."""
+    return yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110, default_flow_style=None)

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import ValidationError
 
 from benchctl.errors import UsageError
 from benchctl.recipes.adapters import adapter_of
+from benchctl.recipes.document import dump_document
 from benchctl.recipes.engine_spec import EngineSpec
 from benchctl.recipes.from_options import DRAFT_TYPE, LOOKUP_TYPE, absolute, arm_of_type
 from benchctl.recipes.load import EXPANDED, stored_recipe
@@ -46,7 +46,7 @@ def recipe_text(recipe: Recipe, folder: Path) -> str:
         data[EXPANDED] = True
     data = {key: data[key] for key in (EXPANDED, *Recipe.model_fields) if key in data}
     head = f"# {one_line(recipe.description or recipe.name)}\n# As it was run; again with: benchctl run THIS-FILE\n"
-    return head + yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=110)
+    return head + dump_document(data)
 
 
 def _portable(engine: EngineSpec, data: Mapping[str, Any]) -> dict[str, Any]:
