@@ -69,6 +69,8 @@ class WatchRecord(Part):
     """Joules of the whole machine by consumer, as far as reported: `benchctl.machine.energy`."""
     energy_untold: list[str] = Field(default_factory=list)
     """Why the rest is not reported."""
+    series: dict[str, list[float]] = Field(default_factory=dict)
+    """Power, clocks, temperatures and memory over the watch, evenly spread: `benchctl.machine.sensors`."""
 
 
 class MemoryRecord(Part):

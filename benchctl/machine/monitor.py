@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, TypeVar
 from benchctl.data.cell import WatchRecord
 from benchctl.machine.describe import ROOT, answer, cpu_quota, read
 from benchctl.machine.energy import Meter
+from benchctl.machine.sensors import Reading, Sensors, series_of
 
 if TYPE_CHECKING:
     import psutil
@@ -43,6 +44,9 @@ class Watch:
         self._thread = threading.Thread(target=self._sample, name="watch", daemon=True)
         self._offsets: list[float] = []
         self._mhz: list[float] = []
+        self._sensors = Sensors(root)
+        self._readings: list[Reading] = []
+        self._joules: tuple[float, dict[str, float]] | None = None
         self._cost_s = 0.0
 
     def __enter__(self) -> Watch:
@@ -67,6 +71,7 @@ class Watch:
                 "cost_s": self._cost_s,
                 "energy_j": dict(energy.joules),
                 "energy_untold": list(energy.not_reported),
+                "series": series_of(self._readings),
             }
         )
 
@@ -79,9 +84,20 @@ class Watch:
             mhz = fastest_core_mhz()
             if mhz is not None:
                 self._mhz.append(mhz)
+            self._read_sensors(mhz)
             cost = time.thread_time() - began
             self._cost_s += cost
             pause = max(INTERVAL_S, cost / LARGEST_SHARE)
+
+    def _read_sensors(self, mhz: float | None) -> None:
+        """Add a reading; power from counters is what they rose by since the one before."""
+        at, found = time.monotonic(), self._meter.sensors()
+        joules = {name: found.pop(name) for name in list(found) if name.endswith("_j")}
+        before, self._joules = self._joules, (at, joules)
+        if before is not None and at > before[0]:
+            found |= {f"{name[:-2]}_w": (value - before[1][name]) / (at - before[0]) for name, value in joules.items()}
+        found |= {} if mhz is None else {"processor_mhz": mhz}
+        self._readings.append(self._sensors.read(at) | found)
 
 
 def compare_counters(before: SystemCounters, after: SystemCounters) -> WatchRecord:
