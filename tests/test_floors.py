@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "benchctl"
 
 FLOORS = (
-    ("recipes", "collector", "errors", "text", "paths", "offers"),
+    ("recipes", "errors", "text", "paths", "offers"),
     ("models", "prompts"),
     ("data", "machine", "permissions"),
     ("analysis",),

@@ -1,4 +1,4 @@
-"""A cell of a run as the manifest holds it: one engine process, its attestation, and the machine while it ran."""
+"""A cell of a run as the manifest holds it: an engine process, its attestation, and the machine while it ran."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class AttestationRecord(Part):
 class WatchRecord(Part):
     """What else went on in the machine while a cell was measured; `None`: not reported by the system.
 
-    It covers the measured requests, without launch and warm-up. The cells of an interleaved block share one, in which
-    all their engines are benchctl's own.
+    It covers the measured requests, without launch and warm-up. The cells of an interleaved block share a record, in
+    which all their engines are benchctl's own.
     """
 
     wall_s: float
@@ -58,7 +58,7 @@ class WatchRecord(Part):
     throttled: int | None = None
     """How often heat slowed the core, or package, that was slowed most often."""
     cpu_mhz: float | None = None
-    """Clock of the fastest core, the median of one reading a second; `None` for a watch shorter than that."""
+    """Clock of the fastest core, the median of a reading a second; `None` for a watch shorter than that."""
     gpu_slowed_s: float | None = None
     """How long heat or the power brake slowed the GPU that was slowed longest."""
     clock_jump_s: float | None = None

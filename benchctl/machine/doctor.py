@@ -199,7 +199,7 @@ def _slowed(reasons: str) -> bool:
 
 
 def check_load(folder: Path | None = None) -> list[Check]:
-    """Watch the machine for a moment. `folder` is where results will be written (default: the current one)."""
+    """Watch the machine for a moment. `folder` is where results will be written (default: the current folder)."""
     import psutil
 
     others = _other_processes()
@@ -299,7 +299,7 @@ def _other_processes() -> list[psutil.Process]:
 
 
 def _percent(process: psutil.Process) -> float:
-    """Return the share of one core since the last call; 0 for a process that has ended or may not be read."""
+    """Return the share of one core since the last call; 0 where a process has ended or may not be read."""
     import psutil
 
     try:

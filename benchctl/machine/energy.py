@@ -116,7 +116,7 @@ class Rapl:
             self.problem = None if self._domains else NO_RAPL
 
     def poll(self) -> None:
-        """Add what each counter rose by; one that went down has wrapped around once."""
+        """Add what each counter rose by; a counter that went down has wrapped around once."""
         try:
             for domain in self._domains:
                 domain.poll()

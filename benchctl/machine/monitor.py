@@ -34,7 +34,7 @@ LARGEST_SHARE = 0.001
 
 
 class Watch:
-    """`with Watch() as watch: measure()`, then `watch.disturbance`; one use each."""
+    """`with Watch() as watch: measure()`, then `watch.disturbance`; for a single use each."""
 
     def __init__(self, root: Path = ROOT) -> None:
         self.disturbance: WatchRecord | None = None
@@ -134,12 +134,12 @@ def clock_offset() -> float:
 
 
 def largest_jump(offsets: list[float]) -> float:
-    """Return the largest change, by size, from one offset to the next; slow steering of the clock stays small."""
+    """Return the largest change, by size, from an offset to the next; slow steering of the clock stays small."""
     return max((late - early for early, late in pairwise(offsets)), key=abs)
 
 
 def fastest_core_mhz() -> float | None:
-    """Return the clock of the fastest core, which is a busy one where something computes."""
+    """Return the clock of the fastest core, which is busy where something computes."""
     import psutil
 
     try:
@@ -161,7 +161,7 @@ _GPU_SLOWED = ("sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slo
 
 @dataclass(frozen=True)
 class SystemCounters:
-    """Counters since the system's start, at one moment."""
+    """Counters since the system's start, at a moment."""
 
     at: float
     """When processor time was read, by the monotonic clock."""

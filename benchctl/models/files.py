@@ -94,9 +94,7 @@ def _same(part: Path, lock: int) -> bool:
 Notice = Callable[[str], None]
 """Called with a few words on what takes long."""
 
-_CHUNK = 1 << 22
 _REPORTED_FROM_BYTES = 1 << 28
-_STEP_PERCENT = 25
 
 
 def file_sha256(path: Path, notice: Notice | None = None) -> str:
@@ -106,25 +104,12 @@ def file_sha256(path: Path, notice: Notice | None = None) -> str:
     known = _load()
     if key in known:
         return known[key]
-    digest = _digest(path, state.st_size, notice)
+    if notice and state.st_size >= _REPORTED_FROM_BYTES:
+        notice(f"Hashing {path.name} ({state.st_size / 1e9:.1f} GB)")
+    with path.open("rb") as stream:
+        digest = hashlib.file_digest(stream, "sha256").hexdigest()
     _remember(key, digest)
     return digest
-
-
-def _digest(path: Path, size: int, notice: Notice | None) -> str:
-    digest = hashlib.sha256()
-    done = last_percent = 0
-    if notice and size >= _REPORTED_FROM_BYTES:
-        notice(f"Hashing {path.name} ({size / 1e9:.1f} GB)")
-    with path.open("rb") as stream:
-        while chunk := stream.read(_CHUNK):
-            digest.update(chunk)
-            done += len(chunk)
-            percent = 100 * done // max(size, 1)
-            if notice and size >= 8 * _REPORTED_FROM_BYTES and last_percent + _STEP_PERCENT <= percent < 100:
-                last_percent = percent
-                notice(f"Hashing {path.name}: {percent} %")
-    return digest.hexdigest()
 
 
 def _load() -> dict[str, str]:

@@ -55,11 +55,11 @@ class Suite:
     """Of the file's bytes."""
     tasks: dict[str, tuple[Prompt, ...]]
     own: bool = False
-    """Whether it was read from one's own file as it is; its prompts are rendered with the model's chat template."""
+    """Whether it is the user's own file as it is; its prompts are rendered with the model's chat template."""
     places: Mapping[tuple[str, int], str] = field(default_factory=dict)
-    """File and line of every prompt of one's own file, by its task and index."""
+    """File and line of every prompt of the user's own file, by its task and index."""
     notes: tuple[str, ...] = ()
-    """What of one's own file is not asked or sent, in sentences."""
+    """What of the user's own file is not asked or sent, in sentences."""
 
     def select(self, tasks: Sequence[str] | None, limit: int | None) -> tuple[PromptItem, ...]:
         """Return the prompts of `tasks` (None: all, in the file's order), at most `limit` of each.
@@ -86,7 +86,7 @@ class Suite:
         return self.places.get((task, index), f"{self.name}: tasks.{task}[{index}]")
 
     def _matching(self, names: Sequence[str]) -> list[str]:
-        """Return the names with every one that holds a `*` replaced by the tasks that it matches, if any."""
+        """Return the names with every name that holds a `*` replaced by the tasks that it matches, if any."""
         return list(
             dict.fromkeys(
                 task
@@ -105,7 +105,7 @@ def prompt_sha256(prompt: Prompt) -> str:
 
 
 def load_suite(name_or_path: str, *, recipe_folder: Path) -> Suite:
-    """Load a prompts file: relative to the recipe's folder, to the working directory, or one that benchctl ships.
+    """Load a prompts file: relative to the recipe's folder, to the working directory, or a shipped file.
 
     Raises UsageError that names the file and, within it, the task and the prompt.
     """
@@ -143,7 +143,7 @@ def load_suite(name_or_path: str, *, recipe_folder: Path) -> Suite:
 
 
 def _own_file(path: Path, raw: bytes, where: str) -> Suite:
-    """Return one's own prompts, read as an import reads them; the file's name is their task where they name none."""
+    """Return the user's own prompts, read as an import reads them; their task is the file's name where it is absent."""
     name = path.name.split(".")[0] or "prompts"
     found = read_questions(path, path.name, FORMATS["jsonl"], kind="chat", no_task=name)
     tasks = {task: tuple(prompts) for task, prompts in found.tasks.items()}

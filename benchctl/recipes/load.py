@@ -176,7 +176,7 @@ def _concrete(expanded: list[ExpandedArm]) -> tuple[list[Arm], Found]:
 
 
 def find_recipe(name_or_path: str) -> Path:
-    """Return the file of a recipe: a path, or the name of one that benchctl ships. Raises UsageError."""
+    """Return the file of a recipe: a path, or the name of a shipped recipe. Raises UsageError."""
     path = Path(name_or_path).expanduser()
     if path.exists():
         return path

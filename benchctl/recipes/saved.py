@@ -103,7 +103,7 @@ def with_types(recipe: Recipe, types: Sequence[str], sweeps: Mapping[str, Sequen
 
 
 def _arms(recipe: Recipe, baseline: Arm, new: Mapping[str, Any]) -> Iterator[Arm]:
-    """Yield a new arm beside a baseline: one, or where it takes a draft model one for every setup of the group."""
+    """Yield a new arm beside a baseline; where it takes a draft model, an arm for every setup of the group."""
     try:
         given = Speculation.model_validate(new["speculation"])
     except ValidationError as error:

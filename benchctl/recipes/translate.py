@@ -54,7 +54,7 @@ def translate(errors: Iterable[ErrorDetails], data: Plain, model: type[BaseModel
         if error["type"] == "too_short" and path is not None and value_at(data, path):
             continue  # pydantic counts the good items only; what is wrong with the others is reported already
         if path is not None and error["type"] == "union_tag_invalid":
-            path = (*path, "kind")  # the one union that is told apart by a key of its own
+            path = (*path, "kind")  # the only union that is told apart by a key of its own
         if path is not None:
             value = path[-1] if error["loc"][-1:] == ("[key]",) else value_at(data, path)
             found[(path, _message(error, path, value, data, model))] = None
