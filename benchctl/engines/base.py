@@ -3,6 +3,9 @@
 The runner knows nothing of flags, endpoints or log lines. It reads an `Engine`'s capabilities, has it check a
 recipe, and for every cell gets a `Server`, which renders prompts, answers requests and reports what it drafted. The
 adapter turns the engine's own numbers into these neutral types; what an engine does not report is `None`, never 0.
+
+Up to `Engine` stands what every adapter has; below it, what an engine may offer beside: `TunableEngine` and the like,
+which their users check for.
 """
 
 from __future__ import annotations

@@ -22,12 +22,6 @@ class Quantiles(Result):
     """From 40 requests on: so many that two lie beyond."""
     p99: float | None
     """From 200 requests on."""
-    p95_upper: float | None = None
-    """The largest that the 95 % quantile may be, at 95 % confidence, by the binomial distribution of how many requests
-    lie below it; `None` where so few requests set no limit (p95: fewer than 59, p99: fewer than 299), and where several
-    were in flight, or waited in the queue of an open loop: those are late together, and the formula takes them for
-    independent."""
-    p99_upper: float | None = None
 
 
 class Arrival(Result):

@@ -51,7 +51,6 @@ from benchctl.engines.sglang.command import (
     own_settings,
     simulated_acceptance,
     speculation_problems,
-    speculation_warnings,
     types_of,
 )
 from benchctl.engines.sglang.server import SglangServer, drafts_are_counted
@@ -90,7 +89,6 @@ class SglangEngine(LaunchedEngine[SglangSpec]):
             here = argument_problems(arm.args, package.options)
             if arm.speculation is not None:
                 here += speculation_problems(arm.speculation, package, models)
-                warnings += [f"Arm {arm.name}: {text}" for text in speculation_warnings(arm.speculation)]
             problems += [f"arm {arm.name}: {text}" for text in here]
         self._refuse(problems)
         if self._spec.threads is not None:

@@ -267,7 +267,7 @@ class _Session:
                 draft_step_s=typical([step for answer in draft.answers for step in answer.steps_draft]),
                 target_flops=target,
                 draft_flops=own,
-                flops_how="torch's own count of one step",
+                flops_how="torch's own count of a step",
             )
 
     def _score(self, way: Way, draft: DiagnosedDraft) -> None:

@@ -48,7 +48,7 @@ class _Forecast:
 
 
 def predict(
-    alpha: Annotated[float, typer.Option("--alpha", "-a", metavar="A", help="Acceptance of one draft token.")],
+    alpha: Annotated[float, typer.Option("--alpha", "-a", metavar="A", help="Acceptance of a draft token.")],
     depth: Annotated[str, typer.Option("--depth", "-k", metavar="K1,K2", help="Draft depths: 2,4,8 or 1:8.")] = "1:16",
     cost: Annotated[
         float | None,

@@ -13,7 +13,7 @@ from benchctl.reports import numbers
 from benchctl.reports.columns import WHAT_AN_ARM_IS, Cell, Column, Table, arm_column, for_programs, interval, numeric
 from benchctl.reports.tables.output import OUTPUT_TONE
 
-_QUANTILES = ("median", "p95", "p99", "p95_upper", "p99_upper")
+_QUANTILES = ("median", "p95", "p99")
 
 
 def conditions(analysis: Analysis) -> Table[Level]:

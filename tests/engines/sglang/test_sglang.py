@@ -124,8 +124,7 @@ def test_benchctls_words_and_sglangs_own(python: Path, pair: ResolvedPair, keys:
     arm = arm_of(**keys)
     assert command(python, pair, arm).endswith(flags)
     recipe = recipe_of(arm, engine=spec_of(python))
-    warnings = make_engine(recipe.engine).check(recipe, pair)
-    assert [("remembers" in text) for text in warnings] == ([True] if "NGRAM" in flags else [])
+    make_engine(recipe.engine).check(recipe, pair)
 
 
 @pytest.mark.parametrize(
