@@ -1,4 +1,4 @@
-"""Files of models and builds: hashed once, and written so that they appear only when they are whole."""
+"""Files of models and builds: hashed once, there only when they are whole, and what a source resolves to."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from benchctl.paths import cache_folder
@@ -135,3 +136,42 @@ def _remember(key: str, digest: str) -> None:
             Path(name).replace(folder / "hashes.json")
         except OSError:
             Path(name).unlink(missing_ok=True)
+
+
+@dataclass(frozen=True)
+class ModelFile:
+    """One file of a model and what identifies it."""
+
+    path: Path
+    size: int
+    """Bytes."""
+    sha256: str
+
+
+@dataclass(frozen=True)
+class ResolvedModel:
+    """A model that an engine can be given: its source as written, and its files (all shards in order).
+
+    A served model has no files here; its `source` is `served:NAME`.
+    """
+
+    source: str
+    files: tuple[ModelFile, ...]
+    unquantized: Path | None = None
+    """What it was quantized from for this run, the file or the first shard; None where it was taken as it is."""
+
+    folder: Path | None = None
+    """Of a Hugging Face model; `files` are then all files in it."""
+
+    @property
+    def path(self) -> Path:
+        """What the engine is pointed at: the folder, the file, or the first shard."""
+        return self.folder or self.files[0].path
+
+
+@dataclass(frozen=True)
+class ResolvedPair:
+    """The target, and the draft where the recipe names it."""
+
+    target: ResolvedModel
+    draft: ResolvedModel | None

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from benchctl.errors import UsageError
+from benchctl.models.files import ResolvedModel
 from benchctl.models.folder_facts import folder_facts, text_config
 from benchctl.models.gguf_facts import all_shards, experts_of, facts_of, is_routed
 from benchctl.models.gguf_header import GgufHeader, Tensor, read_header
-from benchctl.models.resolved import ResolvedModel
 from benchctl.text import one_line
 
 STATE_BYTES = 4

@@ -13,13 +13,12 @@ from benchctl.recipes.adapters import adapter_of
 from benchctl.recipes.document import dump_document
 from benchctl.recipes.engine_spec import EngineSpec
 from benchctl.recipes.from_options import DRAFT_TYPE, LOOKUP_TYPE, absolute, arm_of_type
-from benchctl.recipes.load import EXPANDED, stored_recipe
+from benchctl.recipes.load import EXPANDED, WrittenArm, stored_recipe
 from benchctl.recipes.matrix import expand, replaced
 from benchctl.recipes.problems import path_text
 from benchctl.recipes.relations import relation_problems
 from benchctl.recipes.schema import MAX_ARM_NAME, Arm, Recipe
 from benchctl.recipes.speculation import Speculation, takes_draft
-from benchctl.recipes.written import WrittenArm
 from benchctl.text import one_line
 
 RECIPE = "recipe.yaml"

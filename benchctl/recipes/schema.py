@@ -1,6 +1,6 @@
 """The recipe as it is run: every arm concrete and under a condition, every default filled in.
 
-`benchctl.recipes.written` is the form of a file; `benchctl.recipes.load` makes this one from it. These models check a
+`benchctl.recipes.load` is the form of a file; `benchctl.recipes.load` makes this one from it. These models check a
 value at a time; how the parts must fit together is `benchctl.recipes.relations`.
 """
 
