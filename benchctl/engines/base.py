@@ -19,7 +19,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 from benchctl.data.expectations import DiagnosisSettings, Expectations
 from benchctl.data.record import FinishReason, sha256_text
 from benchctl.engines.common.programs import FoundBinary
-from benchctl.models.resolved import ResolvedPair
+from benchctl.models.files import ResolvedPair
 from benchctl.prompts.suite import Prompt
 from benchctl.recipes.adapters import ModelFormat
 from benchctl.recipes.schema import GREEDY, Arm, Recipe, Sampling

@@ -14,8 +14,8 @@ from pathlib import Path
 from benchctl.engines.common.python_environment import argument_problems as package_argument_problems
 from benchctl.engines.common.python_environment import named_types
 from benchctl.engines.sglang.adapter import SIMULATED, SglangSpec
+from benchctl.models.files import ResolvedPair
 from benchctl.models.folder_facts import vocabulary_differences
-from benchctl.models.resolved import ResolvedPair
 from benchctl.recipes.problems import did_you_mean
 from benchctl.recipes.schema import Arm
 from benchctl.recipes.speculation import SPECULATION_TYPES, OptionValue, Speculation

@@ -55,7 +55,7 @@ from benchctl.engines.sglang.command import (
 )
 from benchctl.engines.sglang.server import SglangServer, drafts_are_counted
 from benchctl.errors import BenchctlError, EngineError
-from benchctl.models.resolved import ResolvedPair
+from benchctl.models.files import ResolvedPair
 from benchctl.recipes.options import read_flags
 from benchctl.recipes.schema import GREEDY, Arm, Recipe, Sampling
 

@@ -18,8 +18,8 @@ from typing import Any
 from benchctl.engines.common.python_environment import argument_problems as package_argument_problems
 from benchctl.engines.common.python_environment import named_types
 from benchctl.engines.vllm.adapter import VllmSpec
+from benchctl.models.files import ResolvedModel, ResolvedPair
 from benchctl.models.folder_facts import folder_facts, vocabulary_differences
-from benchctl.models.resolved import ResolvedModel, ResolvedPair
 from benchctl.recipes.options import IS_OPTION, read_flags
 from benchctl.recipes.problems import did_you_mean
 from benchctl.recipes.schema import Arm

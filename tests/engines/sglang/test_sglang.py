@@ -21,7 +21,7 @@ from benchctl.engines.sglang.engine import SglangEngine
 from benchctl.engines.sglang.server import GenerateReader, SglangServer, drafts_are_counted, launch_cause
 from benchctl.errors import EngineError, UsageError
 from benchctl.experiments.explain.curve import with_synthetic_arms
-from benchctl.models.resolved import ResolvedPair
+from benchctl.models.files import ResolvedPair
 from benchctl.prompts.suite import Message, Prompt
 from benchctl.recipes.adapters import SYNTHETIC, lossy_settings
 from benchctl.recipes.schema import Arm, Sampling

@@ -16,8 +16,7 @@ from benchctl.engines.common.process import EngineProcess, engine_environment, f
 from benchctl.engines.common.programs import FoundBinary, which
 from benchctl.engines.registry import FoundEngine
 from benchctl.errors import EngineError, UsageError
-from benchctl.models.files import file_sha256
-from benchctl.models.resolved import ResolvedPair
+from benchctl.models.files import ResolvedPair, file_sha256
 from benchctl.prompts.suite import Prompt
 from benchctl.recipes.schema import Arm, Recipe, Sampling
 from tests.engines.toy.toy_adapter import ADAPTER, ToySpec
