@@ -139,8 +139,12 @@ def compare(
     if write or against:
         opened = [open_run(resolve_run(run, results)) for run in (runs or (None,))]
         if write:
-            write_kept(keep(opened, judge), write)
-            typer.echo(f"Baseline: {write}")
+            kept = keep(opened, judge)
+            write_kept(kept, write)
+            if as_json:
+                print_json("compare --write", {"file": str(write), "baseline": kept.model_dump(mode="json")})
+            else:
+                typer.echo(f"Baseline: {write}")
             return
         assert against is not None
         found = against_kept(read_kept(against), opened, judge=judge, arms=arm, where=str(against))
