@@ -195,6 +195,13 @@ class LosslessSpec(Strict):
     )
 
 
+class GoodputSpec(Strict):
+    """What a request must keep to be counted as good, under every condition of the recipe."""
+
+    ttft_s: float | None = Field(default=None, gt=0, le=3600, description="Most seconds to the first token.")
+    tpot_s: float | None = Field(default=None, gt=0, le=60, description="Most seconds a token after the first.")
+
+
 class Arm(ArmBase):
     """One concrete setting to be measured; `speculation` is null for a run of the target alone.
 
@@ -296,6 +303,9 @@ class RecipeBase(Strict):
     prompts: PromptsSpec
     sampling: Sampling = Sampling()
     lossless: LosslessSpec = LosslessSpec()
+    goodput: GoodputSpec | None = Field(
+        default=None, description="Limits: the requests a second that keep them are shown for every condition."
+    )
     blocks: Any
     schedule: Schedule = Field(
         default="blocks",
