@@ -93,12 +93,7 @@ def show(
 
 @app.command("import")
 def import_suite(
-    source: Annotated[
-        str,
-        typer.Argument(
-            metavar="SOURCE", help="A file (JSON lines, also .gz; parquet), hf:ORG/REPO/FILE or hf:ORG/REPO."
-        ),
-    ],
+    source: Annotated[Path, typer.Argument(metavar="FILE", help="JSON lines, also .gz; a JSON list; parquet.")],
     form: Annotated[
         str, typer.Option("--format", metavar="FORMAT", help="spec-bench, mt-bench, humaneval, speed-bench or jsonl.")
     ],
@@ -116,7 +111,7 @@ def import_suite(
 ) -> None:
     """Convert a public question file to a prompt suite."""
     from benchctl.prompts.formats import find_format, safe_name
-    from benchctl.prompts.load import locate, refuse_overwriting, write_suite
+    from benchctl.prompts.load import refuse_overwriting, write_suite
     from benchctl.prompts.questions import read_questions
 
     chosen = find_format(form)
@@ -129,10 +124,9 @@ def import_suite(
         fix = f"For example: --name {safe_name(suite_name)}"
         raise UsageError("a suite's name has letters, digits and _ . + - only", where="--name", fix=fix)
     refuse_overwriting(output, force)
-    path, label = locate(source, lambda text: typer.echo(text, err=True))
     selected = [task.strip() for task in tasks.split(",") if task.strip()] if tasks else None
     questions = read_questions(
-        path, label, chosen, kind=None if kind is None else kind.value, tasks=selected, limit=limit
+        source, source.name, chosen, kind=None if kind is None else kind.value, tasks=selected, limit=limit
     )
     suite = write_suite(questions, output, name=suite_name, licence=licence, force=force)
     _print_import(questions, suite, output)

@@ -222,7 +222,7 @@ def schema(
     """Print the JSON Schema of recipe files, for editors."""
     import json
 
-    from benchctl.recipes.written import recipe_json_schema
+    from benchctl.recipes.load import recipe_json_schema
 
     text = json.dumps(recipe_json_schema(), indent=2, ensure_ascii=False) + "\n"
     if output is None:

@@ -33,7 +33,6 @@ from benchctl.measure.recording import (
     now,
     read_memory,
     require_attested,
-    watch_record,
 )
 from benchctl.recipes.schema import GREEDY, Recipe, Sampling
 
@@ -186,7 +185,7 @@ class EngineCell:
                 log=f"{LOGS}/{self._log.name}",
                 attestation=self._attestation,
                 error=None if error is None else cell_error(error, self._log),
-                watch=None if self.watch is None else watch_record(self.watch.disturbance),
+                watch=None if self.watch is None else self.watch.disturbance,
                 memory=memory,
             )
         )

@@ -14,10 +14,10 @@ from math import inf
 
 from benchctl.errors import UsageError
 from benchctl.machine.describe import answer
+from benchctl.models.files import ResolvedModel, ResolvedPair
 from benchctl.models.footprint import kv_cache_bytes, recurrent_state
 from benchctl.models.gguf_facts import read_facts
 from benchctl.models.gguf_header import read_header
-from benchctl.models.resolved import ResolvedModel, ResolvedPair
 from benchctl.recipes.schema import Arm, Recipe
 
 BUFFERS = 128 << 20

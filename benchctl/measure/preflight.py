@@ -33,9 +33,9 @@ from benchctl.measure.probes import (
     is_blank,
     probe_items,
 )
+from benchctl.models.files import ResolvedModel, ResolvedPair
 from benchctl.models.gguf_facts import all_shards, tensors_of
 from benchctl.models.gguf_header import read_header
-from benchctl.models.resolved import ResolvedModel, ResolvedPair
 from benchctl.models.tensor_types import fallback_sentence, requested_types
 from benchctl.models.vocabulary import differences
 from benchctl.prompts.suite import PromptItem

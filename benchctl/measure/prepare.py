@@ -22,8 +22,8 @@ from benchctl.machine.doctor import check_machine
 from benchctl.measure.memory import check_memory, engine_bytes, tight_slots
 from benchctl.measure.plan import idle_slots
 from benchctl.measure.recording import now
+from benchctl.models.files import ResolvedPair
 from benchctl.models.quantize import Program
-from benchctl.models.resolved import ResolvedPair
 from benchctl.models.sources import resolve_pair
 from benchctl.permissions import permit, permit_part, permit_program
 from benchctl.prompts.context import load_context

@@ -6,14 +6,13 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 
-from benchctl.data.cell import AttestationRecord, CellError, MemoryRecord, WatchRecord
+from benchctl.data.cell import AttestationRecord, CellError, MemoryRecord
 from benchctl.data.identity import home_relative
 from benchctl.data.record import sha256_text, sha256_tokens
 from benchctl.engines.base import Attestation, Completion, LaunchedProcess, Server
 from benchctl.engines.common.log import name_log
 from benchctl.errors import EngineError
 from benchctl.machine.engine_memory import EngineMemory, read_engine_memory
-from benchctl.machine.monitor import Disturbance
 
 
 def now() -> str:
@@ -71,11 +70,6 @@ def attestation_record(found: Attestation, log: Path) -> AttestationRecord:
         reason=found.reason,
         remedy=_advice(found.remedy, log),
     )
-
-
-def watch_record(disturbance: Disturbance | None) -> WatchRecord | None:
-    """Return the result of a watch as the manifest keeps it; `None` where nothing was watched."""
-    return None if disturbance is None else WatchRecord(**asdict(disturbance))
 
 
 def read_memory(server: Server) -> EngineMemory:

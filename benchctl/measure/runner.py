@@ -15,8 +15,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Protocol
 
-from benchctl.collector import collector_paused
-from benchctl.data.store import RunData
+from benchctl.data.store import RunData, collector_paused
 from benchctl.data.writer import FolderWriter, RunWriter
 from benchctl.engines.base import Engine, Launch, Server
 from benchctl.machine.monitor import Watch
