@@ -150,7 +150,7 @@ def _footprint(name: str, option: str) -> Footprint:
         return by_hand
     path = Path(name).expanduser()
     try:
-        if (path / "config.json").is_file():
+        if (path / "config.json").is_file() or path.name == "config.json":
             return footprint_of_folder(path)
         return footprint_of_gguf(locate_model(name, recipe_folder=Path.cwd())[0])
     except UsageError as error:
