@@ -70,7 +70,7 @@ class Column(Generic[Row]):
     unit: str = ""
     """Follows the header; empty where every cell has its own."""
     explain: str = ""
-    """What the number is, as the end of a sentence that begins with the header. Printed below the table."""
+    """See `means`; printed below the table."""
     align: Literal["left", "right"] = "left"
     tone: Callable[[Row], Tone] | None = None
     key: str = ""
@@ -87,6 +87,10 @@ class Column(Generic[Row]):
     """Whether a reader can select rows by its value."""
     least_width: int = 0
     """Least width of a terminal, in characters, that shows it."""
+
+    def means(self, sentence: str) -> Column[Row]:
+        """The column, with what its numbers are: the end of a sentence that begins with its header."""
+        return replace(self, explain=sentence)
 
     @property
     def heading(self) -> str:

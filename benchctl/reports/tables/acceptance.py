@@ -18,7 +18,7 @@ def acceptance(analysis: Analysis) -> Table[Acceptance]:
         (
             arm_column(analysis, lambda row: row.arm),
             task_column(lambda row: row.task, key="task"),
-            numeric("Rate", "rate", numbers.percent, explain="accepted over drafted tokens."),
+            numeric("Rate", "rate", numbers.percent).means("accepted over drafted tokens."),
             numeric("Accepted", "accepted", numbers.count),
             numeric("Drafted", "drafted", numbers.count),
             numeric(
@@ -27,49 +27,26 @@ def acceptance(analysis: Analysis) -> Table[Acceptance]:
                 numbers.count,
                 key="prompts_drafted",
                 optional=True,
-                explain="those for which anything was drafted, where not for all.",
-            ),
+            ).means("those for which anything was drafted, where not for all."),
             numeric("Rounds", "rounds", numbers.count),
-            numeric(
-                "Acceptance length",
-                "acceptance_length",
-                numbers.decimal,
-                explain="1 + accepted / rounds (as in vLLM): tokens per drafted round, its bonus token included.",
+            numeric("Acceptance length", "acceptance_length", numbers.decimal).means(
+                "1 + accepted / rounds (as in vLLM): tokens per drafted round, its bonus token included."
             ),
-            numeric(
-                "With plain steps",
-                "tokens_per_round",
-                numbers.decimal,
-                explain="all tokens after the first over the drafted rounds: also those of steps without a draft, and "
-                "of evaluations that a recurrent model repeats.",
+            numeric("With plain steps", "tokens_per_round", numbers.decimal).means(
+                "all tokens after the first over the drafted rounds: also those of steps without a draft, and "
+                "of evaluations that a recurrent model repeats."
             ),
-            numeric(
-                "Plain steps",
-                "plain_steps",
-                numbers.count,
-                optional=True,
-                explain="steps without a draft, not in the acceptance length.",
+            numeric("Plain steps", "plain_steps", numbers.count, optional=True).means(
+                "steps without a draft, not in the acceptance length."
             ),
-            numeric(
-                "Tokens per step",
-                "tokens_per_step",
-                numbers.decimal,
-                optional=True,
-                explain="tokens after the first over all steps of the target, with or without a draft.",
+            numeric("Tokens per step", "tokens_per_step", numbers.decimal, optional=True).means(
+                "tokens after the first over all steps of the target, with or without a draft."
             ),
-            numeric(
-                "Mean of requests",
-                "rate_by_request",
-                numbers.percent,
-                optional=True,
-                explain="mean of the rates of the answers.",
+            numeric("Mean of requests", "rate_by_request", numbers.percent, optional=True).means(
+                "mean of the rates of the answers."
             ),
-            numeric(
-                "Mean of tasks",
-                "rate_by_task",
-                numbers.percent,
-                optional=True,
-                explain="mean of the rates of the tasks.",
+            numeric("Mean of tasks", "rate_by_task", numbers.percent, optional=True).means(
+                "mean of the rates of the tasks."
             ),
             for_programs("position_unconditional"),
             for_programs("position_conditional"),

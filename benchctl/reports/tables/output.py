@@ -180,11 +180,8 @@ def forks(analysis: Analysis) -> Table[ScoredDivergence]:
             numeric(
                 "All at once", lambda row: _margin(row.fork, "prefill"), cell=lambda row: margin(row.fork, "prefill")
             ),
-            numeric(
-                "Noise",
-                lambda row: row.fork.noise_floor,
-                numbers.nats,
-                explain="the margin up to which the target’s own numeric noise may change a token at the arm’s width.",
+            numeric("Noise", lambda row: row.fork.noise_floor, numbers.nats).means(
+                "the margin up to which the target’s own numeric noise may change a token at the arm’s width."
             ),
             Column("Class", lambda row: row.answer.outcome),
         ),
@@ -243,8 +240,7 @@ def noise_floors(analysis: Analysis) -> Table[TargetNoise]:
                 lambda row: row.baseline if len(targets) > 1 else None,
                 cell=lambda row: Name(row.baseline),
                 optional=True,
-                explain="by the name of the baseline that runs it.",
-            ),
+            ).means("by the name of the baseline that runs it."),
             numeric("Tokens at once", lambda row: row.noise.width),
             numeric("Noise floor", lambda row: row.noise.floor, numbers.nats),
             Column("Method", lambda row: row.noise.method, wrap=True),

@@ -21,36 +21,25 @@ def speedups(analysis: Analysis) -> Table[SpeedUp]:
             arm_column(analysis, lambda row: row.arm),
             task_column(lambda row: row.task, key="task"),
             Column("", lambda row: analysis.compared[row.arm].baseline, key="baseline"),
-            numeric("Pooled", "pooled", numbers.ratio, explain="tokens over time."),
+            numeric("Pooled", "pooled", numbers.ratio).means("tokens over time."),
             interval("These prompts", "interval", without=numbers.no_interval(analysis)),
             interval("Prompts like these", "like_these", optional=True),
             interval("All claims", "simultaneous", optional=True),
-            numeric(
-                "Median pair", "median", numbers.ratio, explain="median over prompts and blocks of the paired ratio."
+            numeric("Median pair", "median", numbers.ratio).means(
+                "median over prompts and blocks of the paired ratio."
             ),
-            numeric("End to end", "end_to_end", numbers.ratio, explain="with prefill and queueing."),
-            numeric(
-                "Equal length",
-                "length_matched",
-                numbers.ratio,
-                explain="both answers of every pair cut to their common length.",
+            numeric("End to end", "end_to_end", numbers.ratio).means("with prefill and queueing."),
+            numeric("Equal length", "length_matched", numbers.ratio).means(
+                "both answers of every pair cut to their common length."
             ),
             numeric("By block", "by_block", _ratios),
             for_programs("lowest_block"),
             for_programs("highest_block"),
-            numeric(
-                "Within",
-                "within",
-                numbers.at_most,
-                optional=True,
-                explain="the smallest change in either direction that two one-sided tests do not rule out.",
+            numeric("Within", "within", numbers.at_most, optional=True).means(
+                "the smallest change in either direction that two one-sided tests do not rule out."
             ),
-            numeric(
-                "More blocks",
-                lambda row: row.more_blocks or None,
-                key="more_blocks",
-                optional=True,
-                explain="about so many would separate ±10 % from no difference.",
+            numeric("More blocks", lambda row: row.more_blocks or None, key="more_blocks", optional=True).means(
+                "about so many would separate ±10 % from no difference."
             ),
             numeric(
                 "Without a draft",
@@ -58,11 +47,10 @@ def speedups(analysis: Analysis) -> Table[SpeedUp]:
                 numbers.ratio,
                 key="no_draft",
                 optional=True,
-                explain="prompts for which nothing was drafted, as measured; 1.00× in all else if that is within ±2 %.",
-            ),
+            ).means("prompts for which nothing was drafted, as measured; 1.00× in all else if that is within ±2 %."),
             numeric("Pairs", "pairs"),
-            numeric("Unequal", "pairs_unequal", explain="pairs that differ in length or finish reason."),
-            numeric("Missing", "pairs_missing", explain="prompts that one of the two arms did not finish."),
+            numeric("Unequal", "pairs_unequal").means("pairs that differ in length or finish reason."),
+            numeric("Missing", "pairs_missing").means("prompts that one of the two arms did not finish."),
         ),
         [*analysis.speedups, *analysis.second_cells],
         note="These prompts: 95 % interval for exactly these prompts. Prompts like these: with the prompts as a "
@@ -85,22 +73,16 @@ def costs(analysis: Analysis) -> Table[Cost]:
             arm_column(analysis, lambda row: row.arm),
             Column("", lambda row: analysis.compared[row.arm].baseline, key="baseline"),
             numeric("Depth k", "depth"),
-            numeric(
-                "α measured", "alpha", numbers.percent, explain="probability that the target accepts one draft token."
+            numeric("α measured", "alpha", numbers.percent).means(
+                "probability that the target accepts one draft token."
             ),
             numeric("Break-even α", "break_even_alpha", cell=_break_even),
             numeric("Draft step / target step", "draft_cost", numbers.decimal, optional=True),
-            numeric(
-                "Overhead of a round",
-                "overhead",
-                numbers.decimal,
-                explain="time of a round over that of a baseline step, minus 1 (k·c + o).",
+            numeric("Overhead of a round", "overhead", numbers.decimal).means(
+                "time of a round over that of a baseline step, minus 1 (k·c + o)."
             ),
-            numeric(
-                "Speed-up predicted",
-                "predicted",
-                numbers.ratio,
-                explain="E / (1 + k·c + o) with E = (1 − α^(k+1)) / (1 − α) tokens per round.",
+            numeric("Speed-up predicted", "predicted", numbers.ratio).means(
+                "E / (1 + k·c + o) with E = (1 − α^(k+1)) / (1 − α) tokens per round."
             ),
             numeric("Measured", "measured", numbers.ratio),
         ),
@@ -156,43 +138,26 @@ def resources(analysis: Analysis) -> Table[Resources]:
     rows = [resource for resource in analysis.resources if _is_recorded(resource)]
     columns: list[Column[Resources]] = [
         arm_column(analysis, lambda row: row.arm),
-        numeric(
-            "Energy",
-            "joules_per_token",
-            _joules,
-            unit="J/token",
-            explain="of the whole machine while the arm was measured, per generated token, prefill included.",
+        numeric("Energy", "joules_per_token", _joules, unit="J/token").means(
+            "of the whole machine while the arm was measured, per generated token, prefill included."
         ),
-        numeric(
-            "above idle",
-            "above_idle_per_token",
-            _joules,
-            unit="J/token",
-            explain="minus the idle power measured before the run.",
-            optional=True,
+        numeric("above idle", "above_idle_per_token", _joules, unit="J/token", optional=True).means(
+            "minus the idle power measured before the run."
         ),
         numeric(
             "against baseline",
             lambda row: row.against_baseline,
             numbers.ratio,
-            explain="energy per token over the baseline's.",
             key="energy_against_baseline",
             optional=True,
-        ),
-        numeric(
-            "Peak memory",
-            "resident_bytes",
-            numbers.size,
-            explain="resident set of all engine processes; mapped model files included.",
+        ).means("energy per token over the baseline's."),
+        numeric("Peak memory", "resident_bytes", numbers.size).means(
+            "resident set of all engine processes; mapped model files included."
         ),
         numeric("on the GPU", "device_bytes", numbers.size, optional=True),
         numeric("in swap", lambda row: row.swapped_bytes or None, numbers.size, key="swapped_bytes", optional=True),
-        numeric(
-            "Checkpoint",
-            "checkpoint_bytes",
-            numbers.size,
-            explain="saved recurrent state of one sequence, target and draft, from the engine's log.",
-            optional=True,
+        numeric("Checkpoint", "checkpoint_bytes", numbers.size, optional=True).means(
+            "saved recurrent state of one sequence, target and draft, from the engine's log."
         ),
     ]
     return Table("resources", "Energy and memory", columns, rows, note=_note(rows))

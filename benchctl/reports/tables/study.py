@@ -108,26 +108,18 @@ def configuration_table(analysis: Analysis) -> Table[Configuration]:
     columns: list[Column[Configuration]] = [
         Column("Configuration", lambda row: row.configuration, cell=lambda row: Name(row.configuration), heads=True),
         Column("Task", lambda row: row.task),
-        numeric("tok/s, median", lambda row: row.tok_per_sec, numbers.rate, explain="over prompts and blocks."),
-        numeric(
-            "Speed-up, pooled",
-            lambda row: row.speedup,
-            numbers.ratio,
-            explain="tokens over time of all pairs, over the baseline's; not the ratio of the medians.",
+        numeric("tok/s, median", lambda row: row.tok_per_sec, numbers.rate).means("over prompts and blocks."),
+        numeric("Speed-up, pooled", lambda row: row.speedup, numbers.ratio).means(
+            "tokens over time of all pairs, over the baseline's; not the ratio of the medians."
         ),
-        numeric("Acceptance", lambda row: row.acceptance, numbers.percent, explain="accepted over drafted tokens."),
+        numeric("Acceptance", lambda row: row.acceptance, numbers.percent).means("accepted over drafted tokens."),
         numeric(
             "Identical outputs",
             lambda row: row.identical,
             cell=lambda row: numbers.ABSENT if row.identical is None else f"{row.identical}/{row.prompts}",
-            explain="prompts with the baseline's answer in every block.",
-        ),
-        numeric(
-            "Checkpoint",
-            lambda row: row.checkpoint_bytes,
-            _bytes,
-            unit="bytes per sequence",
-            explain="saved recurrent state of target and draft, from the engine's log.",
+        ).means("prompts with the baseline's answer in every block."),
+        numeric("Checkpoint", lambda row: row.checkpoint_bytes, _bytes, unit="bytes per sequence").means(
+            "saved recurrent state of target and draft, from the engine's log."
         ),
     ]
     return Table("study", "Configurations", columns, configurations(analysis))
