@@ -26,8 +26,10 @@ from benchctl.analysis.results import (
     Verdict,
 )
 from benchctl.analysis.rounds.model import find_rounds
-from benchctl.analysis.speeds import Speed, compared_arms, find_speeds
 from benchctl.analysis.speedup import (
+    Speed,
+    compared_arms,
+    find_speeds,
     find_speedups,
     find_throughput,
 )

@@ -1,4 +1,4 @@
-"""The cells of a run: which failed, the attestations of an arm, and its verify width."""
+"""What a manifest says of an arm: which cells failed, attestations and verify width."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchctl.data.cell import AttestationRecord, Cell
 from benchctl.data.manifest import ArmIdentity, Manifest
+from benchctl.recipes.adapters import SYNTHETIC
 
 if TYPE_CHECKING:
     from benchctl.analysis.frame import Frame
@@ -79,3 +80,9 @@ def verify_width(manifest: Manifest | None, record: Record) -> int | None:
     if record.draft_n and record.rounds:
         return 1 + math.ceil(record.draft_n / record.rounds)
     return None
+
+
+def is_synthetic(frame: Frame, arm: int) -> bool:
+    """Whether an arm's draft tokens were accepted at random, as its manifest says."""
+    identity = identity_of(frame.manifest, frame.arms[arm])
+    return identity is not None and SYNTHETIC in identity.lossy

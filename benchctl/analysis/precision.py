@@ -14,8 +14,7 @@ from benchctl.analysis.conditions.split import split
 from benchctl.analysis.frame import make_frame
 from benchctl.analysis.result import Interval
 from benchctl.analysis.results import ALL_TASKS, SpeedUp, Stopping
-from benchctl.analysis.speeds import compared_arms, find_speeds
-from benchctl.analysis.speedup import find_speedups
+from benchctl.analysis.speedup import compared_arms, find_speeds, find_speedups
 from benchctl.analysis.statistics import (
     LOOK_LEVEL,
     MIN_BLOCKS,

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any, Generic, Literal, TypeVar
 
-from benchctl.analysis.lossy import lossy_label
 from benchctl.analysis.results import Analysis, Interval
+from benchctl.analysis.verdict import lossy_label
 from benchctl.reports import numbers
 
 Row = TypeVar("Row")

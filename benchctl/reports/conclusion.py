@@ -17,8 +17,8 @@ from benchctl.analysis.advice import (
 )
 from benchctl.analysis.conditions.axes import context_sentences, group_rows
 from benchctl.analysis.conditions.split import temperature_rows
-from benchctl.analysis.lossy import synthetic_arms
 from benchctl.analysis.results import ALL_TASKS, Advice, Analysis, GroupDecision, PromptClass, Verdict
+from benchctl.analysis.verdict import synthetic_arms
 from benchctl.data.store import RunData
 from benchctl.reports import numbers
 from benchctl.reports.columns import Column, Name, Table, Tone, interval, numeric

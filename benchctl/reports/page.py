@@ -20,7 +20,7 @@ from benchctl.reports.columns import Cell, Code, Column, Folded, Row, Table
 from benchctl.reports.figures import style
 from benchctl.reports.figures.arms import MOST_POINTS, drawn_positions
 from benchctl.reports.figures.draw import addition_to
-from benchctl.reports.tables import acceptance, output, rounds, speed, sweep
+from benchctl.reports.tables import output, rounds, speed, sweep
 from benchctl.text import visible
 
 if TYPE_CHECKING:
@@ -208,7 +208,7 @@ def folds(run: RunData, analysis: Analysis, drawings: Sequence[Drawing]) -> dict
         "speed": [
             fold("Speed-up by task", "speedup", speed.speedups(analysis)),
             fold("Tokens per second by task", "throughput", speed.throughput(analysis)),
-            fold("Acceptance", "acceptance", acceptance.acceptance(analysis), acceptance.by_position(analysis)),
+            fold("Acceptance", "acceptance", speed.acceptance(analysis), speed.by_position(analysis)),
             fold("Cost of a round", "payoff", speed.costs(analysis)),
             fold("Where a round's time goes", "rounds", rounds.round_splits(analysis), rounds.forecasts(analysis),
                  sentences=rounds.round_statements(analysis)),

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from benchctl.analysis.cells import speculation_of
+from benchctl.analysis.cells import is_synthetic, speculation_of
 from benchctl.analysis.cost import expected_tokens, why_no_depth
-from benchctl.analysis.lossy import is_synthetic
 from benchctl.analysis.result import Interval
 from benchctl.analysis.results import ALL_TASKS, Acceptance, Cost, SpeedUp
 from benchctl.analysis.rounds.parts import split_rounds, sum_rounds, unit_costs, width_curve

@@ -9,13 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from benchctl.analysis.results import Analysis
 from benchctl.offers import offered
 from benchctl.reports.columns import Table
-from benchctl.reports.figures import (
-    arms,
-    axes,
-    concurrency,
-    rounds,
-    style,
-)
+from benchctl.reports.figures import arms, style, sweep
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -62,7 +56,7 @@ def addition_to(analysis: Analysis) -> Addition | None:
 
 
 def _with_energy(drawing: Drawing, analysis: Analysis) -> Drawing:
-    if not axes.has_energy(analysis):
+    if not sweep.has_energy(analysis):
         return replace(drawing, caption=f"{drawing.caption} Energy per token is not reported for any arm.")
     return replace(
         drawing,
@@ -124,7 +118,7 @@ _FIGURES: tuple[tuple[Callable[[Analysis], Figure | None], Drawing], ...] = (
         ),
     ),
     (
-        rounds.draw,
+        arms.draw_rounds,
         Drawing(
             name="rounds",
             title="Where a round's time goes",
@@ -141,7 +135,7 @@ _FIGURES: tuple[tuple[Callable[[Analysis], Figure | None], Drawing], ...] = (
 
 _OF_SWEEPS: tuple[tuple[Callable[[Analysis], Figure | None], Drawing], ...] = (
     (
-        axes.draw_axes,
+        sweep.draw_axes,
         Drawing(
             name="by-axis",
             varies="axes",
@@ -154,7 +148,7 @@ _OF_SWEEPS: tuple[tuple[Callable[[Analysis], Figure | None], Drawing], ...] = (
         ),
     ),
     (
-        axes.draw_pareto,
+        sweep.draw_pareto,
         Drawing(
             name="pareto",
             varies="axes",
@@ -167,7 +161,7 @@ _OF_SWEEPS: tuple[tuple[Callable[[Analysis], Figure | None], Drawing], ...] = (
         ),
     ),
     (
-        axes.draw_contexts,
+        sweep.draw_contexts,
         Drawing(
             name="by-context",
             varies="context_length",
@@ -179,7 +173,7 @@ _OF_SWEEPS: tuple[tuple[Callable[[Analysis], Figure | None], Drawing], ...] = (
         ),
     ),
     (
-        concurrency.draw_concurrency,
+        sweep.draw_concurrency,
         Drawing(
             name="by-concurrency",
             varies="concurrency",
@@ -194,7 +188,7 @@ _OF_SWEEPS: tuple[tuple[Callable[[Analysis], Figure | None], Drawing], ...] = (
         ),
     ),
     (
-        concurrency.draw_rate,
+        sweep.draw_rate,
         Drawing(
             name="by-rate",
             varies="rate",
@@ -208,7 +202,7 @@ _OF_SWEEPS: tuple[tuple[Callable[[Analysis], Figure | None], Drawing], ...] = (
         ),
     ),
     (
-        axes.draw_temperatures,
+        sweep.draw_temperatures,
         Drawing(
             name="by-temperature",
             varies="temperature",

@@ -9,8 +9,8 @@ from typing import Any
 from rich.cells import chop_cells
 
 from benchctl.analysis.losslessness import FirstDivergence, NoiseFloor
-from benchctl.analysis.lossy import lossy_label
 from benchctl.analysis.results import Analysis, Comparison, Losslessness, PromptClass, SelfConsistency
+from benchctl.analysis.verdict import lossy_label
 from benchctl.lossless.whole_answers import DivergingAnswer, Probability
 from benchctl.reports import numbers
 from benchctl.reports.columns import Cell, Code, Column, Name, Table, Tone, arm_column, numeric

@@ -1,11 +1,11 @@
-"""Speed with speculation: speed-up, the cost of a round, throughput, energy and memory."""
+"""Speed with speculation: speed-up, acceptance, the cost of a round, throughput, energy and memory."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from benchctl.analysis.resources import NOT_RECORDED, Resources
-from benchctl.analysis.results import ALL_TASKS, Analysis, Cost, SpeedUp, Throughput
+from benchctl.analysis.results import ALL_TASKS, Acceptance, Analysis, Cost, SpeedUp, Throughput
 from benchctl.reports import numbers
 from benchctl.reports.columns import Cell, Column, Table, Tone, arm_column, for_programs, interval, numeric, task_column
 
@@ -176,3 +176,78 @@ def _note(rows: list[Resources]) -> str:
 
 def _joules(value: float | None) -> str:
     return numbers.ABSENT if value is None else f"{value:.3g}"
+
+
+POSITIONS = 16
+"""Draft positions of a table."""
+
+
+def acceptance(analysis: Analysis) -> Table[Acceptance]:
+    """A row an arm and task."""
+    return Table(
+        "acceptance",
+        "Acceptance",
+        (
+            arm_column(analysis, lambda row: row.arm),
+            task_column(lambda row: row.task, key="task"),
+            numeric("Rate", "rate", numbers.percent).means("accepted over drafted tokens."),
+            numeric("Accepted", "accepted", numbers.count),
+            numeric("Drafted", "drafted", numbers.count),
+            numeric(
+                "Prompts",
+                lambda row: row.prompts_drafted if row.prompts_drafted < row.prompts else None,
+                numbers.count,
+                key="prompts_drafted",
+                optional=True,
+            ).means("those for which anything was drafted, where not for all."),
+            numeric("Rounds", "rounds", numbers.count),
+            numeric("Acceptance length", "acceptance_length", numbers.decimal).means(
+                "1 + accepted / rounds (as in vLLM): tokens per drafted round, its bonus token included."
+            ),
+            numeric("With plain steps", "tokens_per_round", numbers.decimal).means(
+                "all tokens after the first over the drafted rounds: also those of steps without a draft, and "
+                "of evaluations that a recurrent model repeats."
+            ),
+            numeric("Plain steps", "plain_steps", numbers.count, optional=True).means(
+                "steps without a draft, not in the acceptance length."
+            ),
+            numeric("Tokens per step", "tokens_per_step", numbers.decimal, optional=True).means(
+                "tokens after the first over all steps of the target, with or without a draft."
+            ),
+            numeric("Mean of requests", "rate_by_request", numbers.percent, optional=True).means(
+                "mean of the rates of the answers."
+            ),
+            numeric("Mean of tasks", "rate_by_task", numbers.percent, optional=True).means(
+                "mean of the rates of the tasks."
+            ),
+            for_programs("position_unconditional"),
+            for_programs("position_conditional"),
+            for_programs("position_drafted"),
+            for_programs("position_rate"),
+            for_programs("draft_lengths"),
+            for_programs("accepted_in_round"),
+        ),
+        [row for row in analysis.acceptance if row.arm not in analysis.baselines],
+        note="A dash: not reported by this engine, contradictory, or nothing drafted.",
+    )
+
+
+def by_position(analysis: Analysis) -> Table[Acceptance]:
+    """A row per arm and a column per draft position, at most `POSITIONS`."""
+
+    def place(position: int) -> Column[Acceptance]:
+        def share(row: Acceptance) -> float | None:
+            return next(iter((row.position_unconditional or [])[position:]), None)
+
+        return numeric(str(position + 1), share, lambda value: "" if value is None else numbers.percent(value))
+
+    rows = [row for row in analysis.acceptance if row.task == ALL_TASKS and row.position_unconditional]
+    depth = max((len(row.position_unconditional or ()) for row in rows), default=0)
+    return Table(
+        "acceptance-position",
+        "Acceptance by position",
+        (arm_column(analysis, lambda row: row.arm), *map(place, range(min(depth, POSITIONS)))),
+        rows,
+        note="Share of verify rounds that accepted the first, second, … draft token, all tasks."
+        + (" Later positions are in acceptance.csv." if depth > POSITIONS else ""),
+    )
