@@ -11,7 +11,6 @@ from benchctl.analysis.answers import repeated_share
 from benchctl.analysis.cells import attestations, failed_cells, identity_of, speculates, speculation_of
 from benchctl.analysis.results import ALL_TASKS, SelfConsistency, SpeedUp
 from benchctl.analysis.statistics import MIN_BLOCKS
-from benchctl.data.cell import UNCHECKED_ACCEPTANCE
 from benchctl.text import percent
 
 if TYPE_CHECKING:
@@ -140,11 +139,6 @@ def check_speculation(frame: Frame, counters: CounterColumns) -> Iterator[Observ
             yield "never-fired", arm, "Nothing was drafted in the whole run."
         if own and own[0].state == "unverified":
             yield "unverified", arm, own[0].reason or "The endpoint does not show whether it speculated."
-        replayed = next(
-            (line for attestation in own for line in attestation.evidence if UNCHECKED_ACCEPTANCE in line), None
-        )
-        if replayed is not None:
-            yield "unchecked-acceptance", arm, f"{replayed}."
         limit = speculation_of(frame, arm).get("max")
         if isinstance(limit, int):
             deep = _deeper(frame, counters, frame.rows(number), limit)

@@ -284,11 +284,6 @@ class Stopping(Result):
     half_widths: dict[str, float | None]
     """Of every arm that could be compared, by these records."""
     spent_s: float
-    fixed_blocks: int | None
-    """What a run of fixed length would have needed, had the observed spread been known beforehand."""
-    fixed_s: float | None
-    most_s: float | None
-    """What `max_blocks` would have taken."""
     sentence: str
     """All of it in sentences."""
 

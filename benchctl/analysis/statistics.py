@@ -167,17 +167,15 @@ def pooled_spread(
     )
 
 
-def enough_blocks(
-    spread: float, half: float, *, start: int, freedom: float, level: float = LEVEL, most: int = MOST_BLOCKS
-) -> int | None:
+def enough_blocks(spread: float, half: float, *, start: int, freedom: float, level: float) -> int | None:
     """Return how many blocks beyond `start` make half of the interval of a logarithm at most `half`.
 
     The smallest n ≥ 0 with t((1 + level) / 2, freedom + n) · spread / √(start + n) ≤ half; `spread` is the standard
-    deviation of one block, `freedom` what is known of it at `start` blocks. `None`: not with `most` blocks.
+    deviation of one block, `freedom` what is known of it at `start` blocks. `None`: not with `MOST_BLOCKS`.
     """
     from scipy.special import stdtrit
 
-    more = np.arange(max(0, most - start))
+    more = np.arange(max(0, MOST_BLOCKS - start))
     enough = stdtrit(freedom + more, (1 + level) / 2) * spread / np.sqrt(start + more) <= half
     return int(enough.argmax()) if enough.any() else None
 

@@ -23,7 +23,7 @@ import numpy as np
 
 from benchctl.analysis.cells import identity_of
 from benchctl.analysis.conditions.results import Arrival, Level, Quantiles
-from benchctl.analysis.speedup import find_latency_speedup, median, pooled
+from benchctl.analysis.speedup import find_latency_speedup, pooled
 from benchctl.analysis.statistics import Variance, half_width, level_for, pooled_interval
 
 if TYPE_CHECKING:
@@ -112,9 +112,9 @@ def _level(
         group=key.setups,
         requests=len(rows),
         planned=len(frame.prompts) * frame.blocks_of(arm),
-        ttft=quantiles(frame.column("ttft_s")[rows], beyond=given_up, independent=key.one_at_a_time),
-        e2e=quantiles(frame.column("e2e_s")[rows], beyond=given_up, independent=key.one_at_a_time),
-        tpot=quantiles(1 / frame.rate[rows], independent=not group.overlapping),
+        ttft=quantiles(frame.column("ttft_s")[rows], beyond=given_up),
+        e2e=quantiles(frame.column("e2e_s")[rows], beyond=given_up),
+        tpot=quantiles(1 / frame.rate[rows]),
         tokens=int(sum(cell.all_tokens for cell in cells.values())) if cells else None,
         makespan_s=makespan if cells else None,
         window_s=window if cells else None,
@@ -196,12 +196,9 @@ def _throughput_speedup(
     return pooled(sums), pooled_interval(sums, places, level), pooled_interval(sums, places, level, compared), each
 
 
-def quantiles(values: Floats, beyond: int = 0, *, independent: bool = True) -> Quantiles:
+def quantiles(values: Floats, beyond: int = 0) -> Quantiles:
     """Return the median, and the outer quantiles beyond which enough of the known values lie.
 
-    Upper limits are given for `independent` values alone: requests that share a queue or a batch are late together; a
-    limit that counts them one by one lay below the true quantile in up to 65 of 100 simulated runs. A time that begins
-    when a request is sent has the queue in it, one that begins with the first token has not.
     `beyond` more are known to be larger than all of them; a quantile that lies there is not known.
     """
     known = np.append(values[np.isfinite(values)], np.full(beyond, np.inf))
@@ -218,32 +215,12 @@ def quantiles(values: Floats, beyond: int = 0, *, independent: bool = True) -> Q
         median=at(0.5) if len(known) else None,
         p95=outer(0.95),
         p99=outer(0.99),
-        p95_upper=_upper_limit(known, 0.95) if independent else None,
-        p99_upper=_upper_limit(known, 0.99) if independent else None,
     )
-
-
-def _upper_limit(values: Floats, share: float) -> float | None:
-    """Return the smallest order statistic that is at least the quantile with 95 % confidence.
-
-    The number of values below the quantile is binomial (n, share), so the k-th smallest is above it with the chance
-    that fewer than k lie below (Conover 1999, section 3.2). `None` where not even the largest is, or that was given up.
-    """
-    from scipy.special import bdtr
-
-    ranks = np.arange(1, len(values) + 1)
-    enough = bdtr(ranks - 1, len(values), share) >= CONFIDENCE
-    if not enough.any():
-        return None
-    limit = float(np.sort(values)[int(ranks[enough][0]) - 1])
-    return limit if np.isfinite(limit) else None
 
 
 def find_arrival(frame: Frame, arm: int) -> Arrival:
     """Return how the open loop of an arm went, over all of its cells."""
     late: list[Floats] = []
-    first: list[Floats] = []
-    last: list[Floats] = []
     slopes: list[float] = []
     sends, sending, ends, ending = 0, 0.0, 0, 0.0
     for process in _processes(frame, arm):
@@ -261,9 +238,6 @@ def find_arrival(frame: Frame, arm: int) -> Arrival:
             ends += len(rows) - 1
             ending += float(over.max() - over.min())
         order = np.argsort(sent, kind="stable")
-        if len(rows) >= 3:
-            first.append(latency[order][: len(rows) // 3])
-            last.append(latency[order][-(len(rows) // 3) :])
         if len(rows) >= FEWEST and np.isfinite(over).all():
             settled = order[round(SETTLING * len(rows)) :]
             slopes.append(latency_growth(sent[settled], latency[settled], frame.predicted[rows][settled]))
@@ -274,9 +248,7 @@ def find_arrival(frame: Frame, arm: int) -> Arrival:
     return Arrival(
         sent_rate=sent_rate,
         finished_rate=finished_rate,
-        late_p95_s=_late(_joined(late)),
-        first_third_s=median(_joined(first)),
-        last_third_s=median(_joined(last)),
+        late_p95_s=_late(np.concatenate([np.empty(0), *late])),
         growth=growth,
         growth_low=low,
         growth_high=high,
@@ -338,7 +310,3 @@ def _late(values: Floats) -> float | None:
     if not len(known):
         return None
     return float(np.quantile(known, 0.95)) if len(known) >= 40 else float(known.max())
-
-
-def _joined(parts: list[Floats]) -> Floats:
-    return np.concatenate([np.empty(0), *parts])

@@ -22,12 +22,6 @@ class Quantiles(Result):
     """From 40 requests on: so many that two lie beyond."""
     p99: float | None
     """From 200 requests on."""
-    p95_upper: float | None = None
-    """The largest that the 95 % quantile may be, at 95 % confidence, by the binomial distribution of how many requests
-    lie below it; `None` where so few requests set no limit (p95: fewer than 59, p99: fewer than 299), and where several
-    were in flight, or waited in the queue of an open loop: those are late together, and the formula takes them for
-    independent."""
-    p99_upper: float | None = None
 
 
 class Arrival(Result):
@@ -39,9 +33,6 @@ class Arrival(Result):
     """Requests a second as they ended, between the first and the last end."""
     late_p95_s: float | None
     """How much later than intended the client sent; the largest where there are fewer than 40 requests."""
-    first_third_s: float | None
-    last_third_s: float | None
-    """Median latency, from the intended send time, of the first and of the last third of a cell's requests."""
     growth: float | None
     """Seconds by which the latency grows for each second of sending, the mean of the cells' own trends without their
     first third: 0 for a server that keeps up, load - 1 for one that does not. `None` below three cells."""

@@ -43,9 +43,9 @@ LATE_SHARE = 0.01
 """… if it is also later than this share of the median latency."""
 OF_THE_MACHINE = frozenset({"swapping", "throttling", "high-load", "clock-jump"})
 """Warnings about the cells of all conditions together."""
-EXPECTED_WHEN_OVERLAPPING = frozenset({"baseline-not-reproducible", "drift", "outlier"})
+EXPECTED_WHEN_OVERLAPPING = frozenset({"baseline-not-reproducible", "drift"})
 """Warnings of one request at a time that mean nothing where several share the engine: their answers do not repeat, and
-how fast each is depends on its company, of which there is less towards the end."""
+each is faster towards the end, where it has less company."""
 
 
 def find_sweep(

@@ -13,14 +13,14 @@ from benchctl.reports import numbers
 from benchctl.reports.columns import WHAT_AN_ARM_IS, Cell, Column, Table, arm_column, for_programs, interval, numeric
 from benchctl.reports.tables.output import OUTPUT_TONE
 
-_QUANTILES = ("median", "p95", "p99", "p95_upper", "p99_upper")
+_QUANTILES = ("median", "p95", "p99")
 
 
 def conditions(analysis: Analysis) -> Table[Level]:
     """Every level with all its values, for programs."""
     columns = _columns(analysis)
     rest = ("of", "is_baseline", "overlapping", "judged", "planned", "tokens", "makespan_s", "window_s", "drain_share")
-    of_arrival = ("sent_rate", "finished_rate", "late_p95_s", "first_third_s", "last_third_s")
+    of_arrival = ("sent_rate", "finished_rate", "late_p95_s")
     trend = ("growth", "growth_low", "growth_high", "given_up", "kept_up")
     return Table(
         "conditions",

@@ -6,10 +6,8 @@ import random
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
-from benchctl.analysis.conditions.load import quantiles
 from benchctl.analysis.precision import half_widths
 from benchctl.analysis.result import Interval
 from benchctl.analysis.results import Analysis
@@ -264,16 +262,6 @@ def test_claims_hold_together_where_requests_overlap(tmp_path: Path) -> None:
     assert any("corrected for the run's other claims" in one.sentence for one in alone)
 
 
-def test_a_slow_answer_is_an_outlier_one_at_a_time_alone(tmp_path: Path) -> None:
-    def slow(record: dict[str, Any]) -> None:
-        if (record["block"], record["prompt_idx"]) == (1, 5):
-            record["client_tok_per_sec"] /= 5
-
-    write_sweep(tmp_path / "run", Sweep(concurrency=(1, 4), blocks=5), edit=slow)
-    found = analyse_run(open_run(tmp_path / "run"))
-    assert {one.where for one in found.warnings if one.id == "outlier"} == {"baseline-c1", "spec_d4-c1"}
-
-
 def test_the_drain_is_no_part_of_the_throughput(tmp_path: Path) -> None:
     """Alone a request is answered four times as fast: over the makespan the drain would count as a gain."""
     records = write_sweep(tmp_path / "run", Sweep(concurrency=(8,), prompts=16))
@@ -295,34 +283,3 @@ def test_too_few_requests_never_fill_the_slots(tmp_path: Path) -> None:
         (None, None, 1.0),
         (None, None, 1.0),
     ]
-
-
-@pytest.mark.parametrize(("requests", "rank"), [(58, None), (59, 59), (100, 99), (400, 388)])
-def test_the_upper_limit_of_a_tail_is_an_order_statistic(requests: int, rank: int | None) -> None:
-    """Ranks as tables of distribution-free tolerance limits have them: 0.95 ** 59 < 0.05 <= 0.95 ** 58."""
-    values = np.arange(1.0, requests + 1)
-    assert quantiles(values).p95_upper == rank
-    assert quantiles(np.random.default_rng(1).permutation(values)).p95_upper == rank
-
-
-def test_the_upper_limit_holds_the_tail_as_often_as_it_says() -> None:
-    rng = np.random.default_rng(2)
-    limits = [quantiles(rng.exponential(size=100)).p95_upper for _ in range(400)]
-    covered = sum(limit is not None and limit >= -np.log(0.05) for limit in limits)
-    assert 0.93 * 400 <= covered < 400
-
-
-def test_requests_that_were_given_up_set_no_limit() -> None:
-    assert quantiles(np.arange(200.0), beyond=2).p95_upper is not None
-    assert quantiles(np.arange(200.0), beyond=20).p95_upper is None
-
-
-def test_a_queue_sets_no_limit_to_what_waits_in_it(tmp_path: Path) -> None:
-    """Requests of an open loop wait for each other, and are late together; what follows their first token is not."""
-    write_sweep(tmp_path / "run", Sweep(rate=(None, 0.5), prompts=24), Server(slots=1))
-    found = analyse_run(open_run(tmp_path / "run"))
-    assert found.sweep is not None
-    limits = {
-        row.rate: [one.p95_upper is not None for one in (row.ttft, row.e2e, row.tpot)] for row in found.sweep.levels
-    }
-    assert limits == {None: [True, True, True], 0.5: [False, False, True]}
