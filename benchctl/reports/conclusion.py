@@ -39,12 +39,13 @@ _UNFINISHED = {
 _GRAVE = {"changed-evidence", "changed-scores", "damaged-records", "baseline-speculates", "preflight-failed"}
 _MOST_NAMED = 3
 """Arms that the first sentence names."""
+
 _NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 
 _OTHERWISE = {
     "always helps": "helps at every concurrency with {}",
     "never helps": "costs throughput at every concurrency with {}",
-    "otherwise": "helps at some concurrencies and costs at others, without one crossing, with {}",
+    "otherwise": "helps at some concurrencies and costs at lower ones with {}",
     "cannot be said": "has an undetermined limit with {}",
 }
 
@@ -285,20 +286,8 @@ def _lead(analysis: Analysis) -> str | None:
         id(crossing): f"{crossing.arm} at temperature {crossing.temperature:g}" if several else crossing.arm
         for crossing in found
     }
-    if all(crossing.outcome == "cannot be said" for crossing in found):
-        arms = listed(list(names.values()))
-        return f"Up to which concurrency speculation raises total throughput is undetermined for {arms}."
-    crosses = [
-        (
-            f"about {crossing.at:.1f}"
-            if crossing.at
-            else f"between {max(crossing.helps_at)} and {min(crossing.loses_at)}"
-        )
-        + f" with {names[id(crossing)]}"
-        for crossing in found
-        if crossing.outcome == "crosses"
-    ]
-    parts = [f"stops helping at a concurrency of {listed(crosses)}"] if crosses else []
+    crosses = [f"{curve.where} with {names[id(curve)]}" for curve in found if curve.outcome == "crosses"]
+    parts = [f"stops helping as concurrency grows, {listed(crosses)}"] if crosses else []
     for outcome, phrase in _OTHERWISE.items():
         of_outcome = [names[id(crossing)] for crossing in found if crossing.outcome == outcome]
         parts += [phrase.format(listed(of_outcome))] if of_outcome else []

@@ -122,6 +122,11 @@ class Crossing(Result):
     undecided_at: list[int]
     sentence: str
 
+    @property
+    def where(self) -> str:
+        """Of `crosses`, for a sentence: `at about 5.3`, or between which levels."""
+        return f"at about {self.at:.1f}" if self.at else f"between {max(self.helps_at)} and {min(self.loses_at)}"
+
 
 class Sweep(Result):
     """Everything that depends on the condition."""
