@@ -15,8 +15,7 @@ from benchctl.analysis.advice import (
     shown_for_others,
     shown_to_draft,
 )
-from benchctl.analysis.conditions.axes import context_sentences, group_rows
-from benchctl.analysis.conditions.split import temperature_rows
+from benchctl.analysis.conditions.axes import condition_sentences, group_rows
 from benchctl.analysis.results import ALL_TASKS, Advice, Analysis, GroupDecision, PromptClass, Verdict
 from benchctl.analysis.verdict import synthetic_arms
 from benchctl.data.store import RunData
@@ -301,11 +300,9 @@ def findings(analysis: Analysis) -> list[str]:
     found = [curve.sentence for curve in _curves(analysis) if curve.sentence != _lead(analysis)]
     if "rate" in analysis.sweep.dimensions:
         found += _rates(analysis.sweep.levels)
-    if "temperature" in analysis.sweep.dimensions:
-        found += _temperatures(analysis)
     if analysis.sweep.over_axes:
         found += _groups(analysis)
-    return found + context_sentences(analysis)
+    return found + condition_sentences(analysis)
 
 
 def _groups(analysis: Analysis) -> Iterator[str]:
@@ -332,21 +329,6 @@ def _rates(levels: list[Level]) -> Iterator[str]:
         parts += [f"undetermined (too few requests) at {listed(unknown)}"] if unknown else []
         if parts:
             yield f"{of}, requests a second: {'; '.join(parts)}."
-
-
-def _temperatures(analysis: Analysis) -> Iterator[str]:
-    """Speed-up and acceptance of each arm by temperature."""
-    for of in dict.fromkeys(row.level.of for row in temperature_rows(analysis)):
-        rows = [row for row in temperature_rows(analysis) if row.level.of == of]
-        if len({row.level.temperature for row in rows}) < len(rows):
-            continue  # concurrency or rate vary, too: the table has them
-        values = [
-            f"{numbers.ratio(row.speedup.pooled)} at temperature {row.level.temperature:g}"
-            + (f" (95 % interval {numbers.interval(row.speedup.interval)})" if row.speedup.interval else "")
-            + (f" with {numbers.percent(row.acceptance.rate)} accepted" if row.acceptance.rate is not None else "")
-            for row in rows
-        ]
-        yield f"{of}: {', '.join(values)}."
 
 
 def _curves(analysis: Analysis) -> list[Crossing]:

@@ -142,13 +142,12 @@ def test_temperature_table_and_figure(tmp_path: Path) -> None:
     )
     records, files = reported(tmp_path, Sweep(temperature=(0.0, 0.8)), given, figures=True)
     assert {"by-temperature.svg", "by-temperature.png"} < {path.name for path in files.figures}
-    rows = page_tables(files.page.read_text())["By temperature"]
+    rows = [row for row in page_tables(files.page.read_text())["Every arm by axis"] if row[0] != "baseline"]
     assert [row[:2] for row in rows] == [["spec_d4", "0"], ["spec_d4", "0.8"]]
-    for _, temperature, accepted, length, speed, _, whole in rows:
+    for _, temperature, _, speed, _, accepted, length, *_ in rows:
         mine = [record for record in records if record["label"] == f"spec_d4-t{temperature}"]
         drafted, taken, rounds = (sum(r[key] for r in mine) for key in ("draft_n", "draft_n_accepted", "rounds"))
         assert (accepted, length) == (f"{100 * taken / drafted:.1f} %", f"{1 + taken / rounds:.2f}")
-        assert whole == f"{recount.latency_speedup(records, mine[0]['label'], f'baseline-t{temperature}')[0]:.2f}×"
         theirs = [record for record in records if record["label"] == f"baseline-t{temperature}"]
         rates = [
             sum(r["n_predicted"] - 1 for r in side)
@@ -156,8 +155,7 @@ def test_temperature_table_and_figure(tmp_path: Path) -> None:
             for side in (mine, theirs)
         ]
         assert speed == f"{rates[0] / rates[1]:.2f}×"
-    said = f"spec_d4: {rows[0][4]} at temperature 0 (95 % interval {rows[0][5]}) with {rows[0][2]} accepted"
-    assert said in files.markdown.read_text()
+    assert f"spec_d4: {rows[0][3]} at temperature 0, {rows[1][3]} at temperature 0.8" in files.markdown.read_text()
 
 
 def test_a_rate_that_is_not_kept_is_told_first(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from benchctl.analysis.results import Analysis
@@ -161,7 +162,7 @@ _OF_SWEEPS: tuple[tuple[Callable[[Analysis], Figure | None], Drawing], ...] = (
         ),
     ),
     (
-        sweep.draw_contexts,
+        partial(sweep.draw_labels, axes=["context_length"]),
         Drawing(
             name="by-context",
             varies="context_length",
@@ -202,15 +203,14 @@ _OF_SWEEPS: tuple[tuple[Callable[[Analysis], Figure | None], Drawing], ...] = (
         ),
     ),
     (
-        sweep.draw_temperatures,
+        partial(sweep.draw_labels, axes=["temperature"]),
         Drawing(
             name="by-temperature",
             varies="temperature",
             title="Acceptance and speed-up by temperature",
             caption="Left: share of drafted tokens that the target accepted. Right: pooled decode speed-up over the "
             "baseline at the same temperature, with its 95 % interval with enough blocks.",
-            alt="Acceptance rate and speed-up of every arm against temperature. "
-            "speedup.csv and acceptance.csv have the same numbers.",
+            alt="Acceptance rate and speed-up of every arm against temperature. axes.csv has the same numbers.",
             absent="No arm and the baseline finished the same prompt at any temperature.",
         ),
     ),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from benchctl.analysis.conditions.axes import (
-    CONTEXT,
+    CONDITIONS,
     AxisRow,
     axis_rows,
     energy_of,
@@ -15,7 +15,7 @@ from benchctl.analysis.conditions.axes import (
     pareto_front,
     varied_axes,
 )
-from benchctl.analysis.conditions.split import TemperatureRow, closed_levels, open_levels, temperature_rows
+from benchctl.analysis.conditions.split import closed_levels, open_levels
 from benchctl.analysis.results import Analysis, Interval
 from benchctl.reports.figures import style
 
@@ -34,17 +34,12 @@ _GIB = 1 << 30
 
 def draw_axes(analysis: Analysis) -> Figure | None:
     """A row of panels an axis: acceptance and speed-up by its labels; `None` where no arm has both."""
-    return _by_labels(
-        analysis, [axis for axis in varied_axes(row.level for row in axis_rows(analysis)) if axis != CONTEXT]
-    )
+    varied = varied_axes(row.level for row in axis_rows(analysis))
+    return draw_labels(analysis, [axis for axis in varied if axis not in CONDITIONS])
 
 
-def draw_contexts(analysis: Analysis) -> Figure | None:
-    """Acceptance and speed-up by prompt length."""
-    return _by_labels(analysis, [CONTEXT])
-
-
-def _by_labels(analysis: Analysis, axes: Sequence[str]) -> Figure | None:
+def draw_labels(analysis: Analysis, axes: Sequence[str]) -> Figure | None:
+    """The same by these axes or conditions."""
     every = [row for row in axis_rows(analysis) if not row.level.is_baseline and row.ratio is not None]
     drawn = [axis for axis in axes if any(axis in row.labels for row in every)]
     if not drawn:
@@ -63,8 +58,8 @@ def _by_labels(analysis: Analysis, axes: Sequence[str]) -> Figure | None:
 
 def _panels(left: Axes, right: Axes, axis: str, rows: Sequence[AxisRow]) -> None:
     labels = list(dict.fromkeys(row.labels[axis] for row in rows))
-    if axis == CONTEXT:
-        labels.sort(key=int)
+    if axis in CONDITIONS:
+        labels.sort(key=float)
     names = list(dict.fromkeys(row.other_labels(axis) for row in rows))[:MOST_LINES]
     lines = {}
     for number, name in enumerate(names):
@@ -84,42 +79,6 @@ def _panels(left: Axes, right: Axes, axis: str, rows: Sequence[AxisRow]) -> None
         panel.set_xticks(range(len(labels)), [style.shorten(label, 16) for label in labels])
         panel.set_xlim(-0.5, len(labels) - 0.5)
     right.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=7)
-
-
-def draw_temperatures(analysis: Analysis) -> Figure | None:
-    """Acceptance and speed-up by temperature; `None` where it does not vary."""
-    rows = [row for row in temperature_rows(analysis) if row.speedup.pooled is not None]
-    lines = sorted({_load(row) for row in rows})[:MOST_PANELS]
-    if not lines:
-        return None
-    figure = style.new_figure(0.4 + 2.7 * len(lines))
-    panels = figure.subplots(len(lines), 2, squeeze=False)
-    for (left, right), (rate, concurrency) in zip(panels, lines, strict=True):
-        here = sorted((row for row in rows if _load(row) == (rate, concurrency)), key=lambda row: row.level.temperature)
-        spots = {
-            of: [
-                _Spot(row.level.temperature, row.acceptance.rate, row.speedup.pooled or 0.0, row.speedup.interval)
-                for row in here
-                if row.level.of == of
-            ]
-            for of in analysis.settings
-            if any(row.level.of == of for row in here)
-        }
-        _pair(left, right, spots, style.marks(analysis.settings, analysis.baseline))
-        where = f", {f'{rate:g} per second' if rate else f'concurrency {concurrency}'}" if len(lines) > 1 else ""
-        left.set_title(f"Acceptance rate{where}")
-        left.set_ylabel("accepted / drafted tokens (%)")
-        right.set_title("Decode speed-up")
-        right.set_ylabel("over the baseline (×)")
-        for panel in (left, right):
-            panel.set_xlabel("temperature")
-            panel.set_xticks(sorted({row.level.temperature for row in here}))
-    style.legend_below(figure, panels[0][1])
-    return figure
-
-
-def _load(row: TemperatureRow) -> tuple[float, int]:
-    return row.level.rate or 0.0, row.level.concurrency
 
 
 class _Spot(NamedTuple):

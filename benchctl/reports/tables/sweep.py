@@ -7,7 +7,6 @@ from typing import Any
 
 from benchctl.analysis.conditions.axes import AxisRow, axis_rows, energy_of, varied_axes
 from benchctl.analysis.conditions.results import Dimension, Level, Quantiles
-from benchctl.analysis.conditions.split import TemperatureRow, temperature_rows
 from benchctl.analysis.results import Analysis, Interval
 from benchctl.reports import numbers
 from benchctl.reports.columns import WHAT_AN_ARM_IS, Cell, Column, Table, arm_column, for_programs, interval, numeric
@@ -88,30 +87,6 @@ def summary(analysis: Analysis, levels: Sequence[Level]) -> Table[Level]:
         levels,
         note=f"{WHAT_AN_ARM_IS} Latency: median of a request, tok/s: all requests together, ×: over the baseline.",
     )
-
-
-def by_temperature(analysis: Analysis) -> Table[TemperatureRow]:
-    """A row an arm and temperature."""
-    varied = set(analysis.sweep.dimensions if analysis.sweep else [])
-    place = [
-        numeric(header, value, write)
-        for dimension, header, value, write in (
-            ("concurrency", "Concurrency", lambda row: row.level.concurrency, str),
-            ("rate", "Requested per second", lambda row: row.level.rate, numbers.short),
-        )
-        if dimension in varied
-    ]
-    columns: list[Column[Any]] = [
-        arm_column(analysis, lambda row: row.level.arm, of=lambda row: row.level.of),
-        numeric("Temperature", lambda row: row.level.temperature, numbers.short),
-        *place,
-        numeric("Accepted", lambda row: row.acceptance.rate, numbers.percent),
-        numeric("Acceptance length", lambda row: row.acceptance.acceptance_length, numbers.decimal),
-        numeric("Speed-up", lambda row: row.speedup.pooled, numbers.ratio),
-        interval("95 % interval", lambda row: row.speedup.interval, without=numbers.no_interval(analysis)),
-        numeric("End to end", lambda row: row.speedup.end_to_end, numbers.ratio),
-    ]
-    return Table("by-temperature", "By temperature", columns, temperature_rows(analysis))
 
 
 def _columns(analysis: Analysis) -> dict[str, Column[Level]]:
