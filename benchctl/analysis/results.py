@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import ConfigDict, Field, model_serializer
 
+from benchctl.analysis.cells import Resources
 from benchctl.analysis.conditions.results import Sweep
 from benchctl.analysis.losslessness import ArmAudit, FirstDivergence, NoiseFloor
-from benchctl.analysis.resources import Resources
 from benchctl.analysis.result import Interval as Interval
 from benchctl.analysis.result import Result as Result
 from benchctl.analysis.result import open_for_others as open_for_others

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from benchctl.analysis.disturbances import check_disturbances
 from benchctl.analysis.record_checks import (
     Observation,
     check_cells,
     check_depths,
+    check_disturbances,
     check_integrity,
     check_preflight,
     check_records,

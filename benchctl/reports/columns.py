@@ -148,9 +148,9 @@ def interval(
     return numeric(header, read, write, cell=cell, key=in_csv, parts=ends, optional=optional, least_width=least_width)
 
 
-def for_programs(name: str) -> Column[Any]:
-    """A column of the CSV file alone: an attribute of the row."""
-    return Column("", attrgetter(name), key=name)
+def for_programs(*names: str) -> list[Column[Any]]:
+    """Columns of the CSV file alone: attributes of the row."""
+    return [Column("", attrgetter(name), key=name) for name in names]
 
 
 @dataclass(frozen=True)

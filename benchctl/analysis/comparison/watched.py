@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from benchctl.analysis.acceptance import CounterColumns, find_counters
+from benchctl.analysis.cells import by_block
 from benchctl.analysis.comparison.changes import find_quantities
 from benchctl.analysis.comparison.rates import InAllRuns, Measured, arm_rows, full_blocks
 from benchctl.analysis.comparison.results import Ratio
-from benchctl.analysis.resources import by_block
 
 if TYPE_CHECKING:
     from benchctl.analysis.frame import Floats, Frame, PromptKey

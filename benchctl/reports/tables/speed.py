@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from benchctl.analysis.resources import NOT_RECORDED, Resources
+from benchctl.analysis.cells import NOT_RECORDED, Resources
 from benchctl.analysis.results import ALL_TASKS, Acceptance, Analysis, Cost, SpeedUp, Throughput
 from benchctl.reports import numbers
 from benchctl.reports.columns import Cell, Column, Table, Tone, arm_column, for_programs, interval, numeric, task_column
@@ -33,8 +33,7 @@ def speedups(analysis: Analysis) -> Table[SpeedUp]:
                 "both answers of every pair cut to their common length."
             ),
             numeric("By block", "by_block", _ratios),
-            for_programs("lowest_block"),
-            for_programs("highest_block"),
+            *for_programs("lowest_block", "highest_block"),
             numeric("Within", "within", numbers.at_most, optional=True).means(
                 "the smallest change in either direction that two one-sided tests do not rule out."
             ),
@@ -220,12 +219,8 @@ def acceptance(analysis: Analysis) -> Table[Acceptance]:
             numeric("Mean of tasks", "rate_by_task", numbers.percent, optional=True).means(
                 "mean of the rates of the tasks."
             ),
-            for_programs("position_unconditional"),
-            for_programs("position_conditional"),
-            for_programs("position_drafted"),
-            for_programs("position_rate"),
-            for_programs("draft_lengths"),
-            for_programs("accepted_in_round"),
+            *for_programs("position_unconditional", "position_conditional", "position_drafted"),
+            *for_programs("position_rate", "draft_lengths", "accepted_in_round"),
         ),
         [row for row in analysis.acceptance if row.arm not in analysis.baselines],
         note="A dash: not reported by this engine, contradictory, or nothing drafted.",

@@ -26,9 +26,9 @@ def conditions(analysis: Analysis) -> Table[Level]:
         "Every condition",
         (
             columns["arm"],
-            *(for_programs(name) for name in rest[:4]),
+            *for_programs(*rest[:4]),
             *(columns[name] for name in ("concurrency", "rate", "temperature", "requests")),
-            *(for_programs(name) for name in (*rest[4:], "throughput_by_block")),
+            *for_programs(*rest[4:], "throughput_by_block"),
             *(columns[name] for name in ("ttft", "e2e", "tpot", "throughput", "in_flight")),
             *(columns[name] for name in ("throughput_x", "throughput_95", "latency_x", "latency_95")),
             *(_of_arrival(name) for name in (*of_arrival, *trend)),
