@@ -6,8 +6,9 @@ A gate run is simulated with the gates `slower`, `ttft` and `memory`, of two arm
 blocks' decode rates (`PROCESS`: of a process; `state`: of one arm in one run, which blocks do not show), of its times
 to the first token (twice as noisy) and of its peak memory (0.1 %). A is one run, or three that were kept together.
 `stored`: the noise between blocks is drawn from the blocks of a stored run instead (of every arm, around its mean).
-False are gate runs that fail with nothing planted, found those that fail with a slow-down planted in the last arm;
-stated is the power that `ArmTest.chance` says beforehand, on average.
+False are gate runs in which a gate finds something with nothing planted, found those with a slow-down planted in the
+last arm; stated is the power that `ArmTest.chance` says beforehand, on average. `passed`: gate runs in which every gate
+passes, which is neither found nor "cannot tell".
 """
 
 from __future__ import annotations
@@ -21,12 +22,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import fdtrc, nctdtr, stdtr, stdtrit
 
-from benchctl.analysis.comparison.changes import Quantity, find_quantities
+from benchctl.analysis.comparison.changes import Quantity, find_quantities, watched_changes
 from benchctl.analysis.comparison.compare import OwnFacts, compare_arm
-from benchctl.analysis.comparison.gates import ERROR, ArmTest, Gate, find_worse, tests_of
+from benchctl.analysis.comparison.gates import ERROR, MISSED, MISSED_BY_RUNS, ArmTest, Gate, find_worse, tests_of
 from benchctl.analysis.comparison.rates import InAllRuns, Measured
 from benchctl.analysis.comparison.results import ArmComparison, RunComparison, RunFacts
-from benchctl.analysis.comparison.watched import watched_changes
 from benchctl.analysis.comparison.workload import Outputs
 from benchctl.analysis.results import ALL_TASKS
 from benchctl.analysis.statistics import COMMON, LEVEL, MOST_SHARED, PLAINLY_NOISIER
@@ -56,7 +56,7 @@ def main() -> None:
         {"noise": noise, "state_sd": state, "kept_runs": kept, "blocks": blocks}
         for noise in ("normal", "stored")
         for state, kept in ((0.0, 1), (0.01, 1), (0.01, 3))
-        for blocks in (3, 5, 8)
+        for blocks in (3, 5, 6, 8)
     ]
     results = [case | _case(stored, options.runs, number, case) for number, case in enumerate(cases)]
     keep(
@@ -98,17 +98,22 @@ def _case(stored: Floats, runs: int, number: int, case: dict[str, Any]) -> dict[
     found: dict[str, Any] = {}
     for tolerance in TOLERANCES:
         gates = [Gate(word, 2 * tolerance if word == "ttft" else tolerance) for word in changes]
-        own = found[f"slower:{100 * tolerance:g}%"] = {"found": {}, "stated": {}}
+        own = found[f"slower:{100 * tolerance:g}%"] = {"found": {}, "stated": {}, "passed": {}}
         for share in PLANTED:
-            least = np.full(runs, np.inf)
+            least, tells = np.full(runs, np.inf), np.full(runs, True)
             for gate in gates:
                 change, variances = changes[gate.word]
-                distance = (-change if gate.word == "slower" else change) - gate.tolerance
+                distance = -change if gate.word == "slower" else change.copy()
                 if gate.word == "slower":
                     distance[:, -1] -= np.log1p(-share)
-                p = np.max([stdtr(freedom, -distance / value**0.5) for value, freedom in variances], axis=0)
+                beyond = distance - gate.tolerance
+                p = np.max([stdtr(freedom, -beyond / value**0.5) for value, freedom in variances], axis=0)
                 least = np.minimum(least, p.min(axis=1))
+                errors = zip(variances, (MISSED, MISSED_BY_RUNS), strict=False)
+                half = np.max([stdtrit(freedom, 1 - error) * value**0.5 for (value, freedom), error in errors], axis=0)
+                tells &= (distance + half < gate.excluded).all(axis=1)
             failed = tests * least < ERROR  # Holm's first step: some gate fails
+            own["passed"][f"{share:g}"] = float((tells & ~failed).mean())
             own["found" if share else "false"] = (
                 own["found"] | {f"{share:g}": float(failed.mean())} if share else float(failed.mean())
             )
@@ -123,6 +128,7 @@ def _case(stored: Floats, runs: int, number: int, case: dict[str, Any]) -> dict[
                 program = [test for gate in gates for test in tests_of(gate, compared)]
                 program[ARMS - 1] = _slowed(program[ARMS - 1], share)
                 assert bool(find_worse(program, ERROR)) == failed[gate_run]
+                assert all(test.at_worst < test.gate.excluded for test in program) == tells[gate_run]
                 stated = program[ARMS - 1].chance(share, ERROR / tests)
                 assert np.isclose(stated, np.nan_to_num(np.min(power, axis=0)[gate_run]), atol=1e-6)
     return found

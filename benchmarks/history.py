@@ -183,7 +183,7 @@ def scale(count: int) -> dict[str, Any]:
         if count > MOST_PAGES:
             return found
         for name in ("site, the first time", "site, again"):
-            found[name] = timed(["runs", "site", str(results), "--out", str(site)])
+            found[name] = timed(["runs", "site", str(results), "-o", str(site)])
         found["index_mb"] = round((site / "index.html").stat().st_size / 1e6, 2)
         found["site_mb"] = round(sum(file.stat().st_size for file in site.rglob("*") if file.is_file()) / 1e6, 1)
     return found

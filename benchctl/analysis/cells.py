@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
+
+from pydantic import Field
 
 from benchctl.analysis.result import Result
 from benchctl.data.cell import AttestationRecord, Cell
@@ -78,17 +81,17 @@ def states(frame: Frame, arm: str) -> list[str]:
 def verify_width(manifest: Manifest | None, record: Record) -> int | None:
     """Return how many tokens the rounds of an answer verified at once, the one before the draft included.
 
-    The recipe's depth, or the mean draft that the engine reports; 1 for an answer without any draft.
+    The recipe's depth, or the mean draft that the engine reports where that is more, as of a tree of drafts; 1 for an
+    answer without any draft.
     """
     if record.draft_n == 0:
         return 1
     identity = identity_of(manifest, record.label)
     depth = (identity.speculation or {}).get("max") if identity else None
-    if isinstance(depth, int):
-        return depth + 1
+    known = [depth + 1] if isinstance(depth, int) else []
     if record.draft_n and record.rounds:
-        return 1 + math.ceil(record.draft_n / record.rounds)
-    return None
+        known.append(1 + math.ceil(record.draft_n / record.rounds))
+    return max(known, default=None)
 
 
 def is_synthetic(frame: Frame, arm: int) -> bool:
@@ -120,6 +123,8 @@ class Resources(Result):
     swapped_bytes: int | None
     checkpoint_bytes: int | None
     """Of one sequence's recurrent state, as the engine saves it."""
+    means: dict[str, float] = Field(default_factory=dict)
+    """Of power (W), clocks (MHz), temperatures (°C) and memory (bytes) over the measured time of its cells."""
     untold: str | None
     """Why energy is not reported, as the end of a sentence."""
 
@@ -165,8 +170,19 @@ def _of_arm(frame: Frame, manifest: Manifest, arm: str, cells: Sequence[Cell]) -
         device_bytes=_most([memory.device for memory in memories]),
         swapped_bytes=_most([memory.swapped for memory in memories]),
         checkpoint_bytes=_most([memory.checkpoint for memory in memories]),
+        means={} if why in (TOGETHER, ELSEWHERE) else _means(cells),
         untold=None if tokens else why,
     )
+
+
+def _means(cells: Sequence[Cell]) -> dict[str, float]:
+    """Return each quantity's mean over the cells that have it, weighted by their time."""
+    watches = [cell.watch for cell in cells if cell.watch is not None and cell.watch.series]
+    found = {}
+    for name in dict.fromkeys(name for watch in watches for name in watch.series):
+        known = [(watch.wall_s, fmean(watch.series[name])) for watch in watches if watch.series.get(name)]
+        found[name] = sum(seconds * mean for seconds, mean in known) / sum(seconds for seconds, _ in known)
+    return found
 
 
 def by_block(frame: Frame, arm: str) -> tuple[list[float], list[float]]:

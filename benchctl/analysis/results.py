@@ -61,6 +61,10 @@ class SpeedUp(Result):
     """About how many more blocks would separate ±10 % from no difference, over the same claims; `None`: too many."""
     end_to_end: float | None
     """The same as `pooled`, with prefill and waiting included: what a user waits for."""
+    ttft_ratio: float | None = None
+    """Mean time to the first token over that of the baseline, over the same pairs: above 1 it comes later."""
+    ttft_interval: Interval | None = None
+    """Of `ttft_ratio`, as `interval` is."""
     length_matched: float | None
     """`pooled` with both answers of every pair cut to the length that both reached, each at its own mean rate."""
     by_block: list[float]
@@ -124,12 +128,18 @@ class Acceptance(Result):
 
 
 class Throughput(Result):
-    """Decode rates of one arm in one task: a distribution, one value per record in record order."""
+    """Decode rates of one arm in one task, or over all: a distribution, one value per record in record order."""
 
     arm: str
     task: str
     tok_per_sec: list[float]
+    """Of a task; empty over all tasks."""
+    records: int = 0
     median: float | None
+    pooled_rate: float | None = None
+    """Tokens after the first over their time."""
+    mean_rate: float | None = None
+    """Of the rates of the prompts, each pooled over blocks."""
     ttft_median_s: float | None
     prompt_tok_per_sec_median: float | None
 

@@ -105,6 +105,12 @@ def _never_drafted(frame: Frame, arm: int) -> Booleans:
     return nothing
 
 
+def counts_as_baseline(frame: Frame, arm: int) -> Booleans:
+    """Return the prompts at which an arm counts as having run at the baseline's own pace, (prompts,)."""
+    overall = _counted_pairs(frame, arm)[-1].get(ALL_TASKS)
+    return _never_drafted(frame, arm) & (overall is not None and overall.counted)
+
+
 def find_speedups(frame: Frame, arm: int, arms: int = 1, variances: Variances = MappingProxyType({})) -> list[SpeedUp]:
     """Return the speed-up of an arm over all tasks, then of each task.
 
@@ -117,6 +123,8 @@ def find_speedups(frame: Frame, arm: int, arms: int = 1, variances: Variances = 
     sums, ours, theirs, no_draft = _counted_pairs(frame, arm)
     equal = frame.work[ours] == frame.work[theirs]
     end_to_end, waits = _whole_answers(frame, ours, theirs)
+    first, told = _first_tokens(frame, ours, theirs)
+    level = level_for(frame.manifest)
     task = frame.task[ours]
     searching = frame.manifest is not None and frame.manifest.tuning is not None  # not every block has every prompt
 
@@ -135,6 +143,8 @@ def find_speedups(frame: Frame, arm: int, arms: int = 1, variances: Variances = 
                 **_spread_fields(frame, sums[here], ours[here], claims, variances.get(name)),
                 median=float(np.median(ratios)) if len(ratios) else None,
                 end_to_end=pooled(end_to_end[here & waits]),
+                ttft_ratio=pooled(first[here & told]),
+                ttft_interval=pooled_interval(first[here & told], frame.block[ours[here & told]], level),
                 length_matched=pooled(to_common_length(sums[here])),
                 no_draft=no_draft.get(name),
                 pairs_unequal=int((here & ~equal).sum()),
@@ -203,6 +213,15 @@ def _whole_answers(frame: Frame, ours: Integers, theirs: Integers) -> tuple[Floa
     return sums, waits
 
 
+def _first_tokens(frame: Frame, ours: Integers, theirs: Integers) -> tuple[Floats, Booleans]:
+    """Return the times to the first token of the pairs, (pairs, 4), and where both are known."""
+    ttft_s = frame.column("ttft_s")
+    requests = np.ones(len(ours))
+    sums = np.stack([ttft_s[ours], requests, ttft_s[theirs], requests], axis=1)
+    told: Booleans = np.all(np.isfinite(sums) & (sums > 0), axis=1)
+    return sums, told
+
+
 def to_common_length(sums: Floats) -> Floats:
     """Cut both answers of every pair to the length that both reached, each at its own mean rate; (pairs, 4)."""
     common = np.minimum(sums[:, 0], sums[:, 2])
@@ -216,21 +235,34 @@ def pooled(sums: Floats) -> float | None:
 
 
 def find_throughput(frame: Frame, arm: int) -> list[Throughput]:
-    """Return the decode rates of an arm, for each task."""
+    """Return the decode rates of an arm, over all tasks and for each."""
     rows = frame.rows(arm)
+    rows = rows[frame.answered[rows]]
+    by_task = [(name, rows[frame.task[rows] == number]) for number, name in enumerate(frame.tasks)]
     ttft_s, prefill_rate = frame.column("ttft_s"), frame.column("prompt_per_sec")
     return [
         Throughput(
             arm=frame.arms[arm],
             task=name,
-            tok_per_sec=frame.rate[here][np.isfinite(frame.rate[here])].tolist(),
+            tok_per_sec=[] if name == ALL_TASKS else frame.rate[here][np.isfinite(frame.rate[here])].tolist(),
+            records=int(np.isfinite(frame.rate[here]).sum()),
             median=median(frame.rate[here]),
+            **_rates(frame, here),
             ttft_median_s=median(ttft_s[here]),
             prompt_tok_per_sec_median=median(prefill_rate[here]),
         )
-        for number, name in enumerate(frame.tasks)
-        for here in [rows[(frame.task[rows] == number) & frame.answered[rows]]]
+        for name, here in [(ALL_TASKS, rows), *by_task]
     ]
+
+
+def _rates(frame: Frame, rows: Integers) -> dict[str, float]:
+    """Return the rate of all tokens over all time, and the mean of the prompts' own; empty where none was timed."""
+    rows = rows[np.isfinite(frame.decode_s[rows]) & (frame.decode_s[rows] > 0)]
+    if not len(rows):
+        return {}
+    sums = [np.bincount(frame.prompt[rows], column[rows]) for column in (frame.decoded, frame.decode_s)]
+    each = sums[0][sums[1] > 0] / sums[1][sums[1] > 0]
+    return {"pooled_rate": float(sums[0].sum() / sums[1].sum()), "mean_rate": float(each.mean())}
 
 
 def median(values: Floats) -> float | None:

@@ -254,13 +254,18 @@ def beyond_p(distance: float, mean: Variance) -> float:
     return float(stdtr(mean.freedom, -distance / mean.value**0.5))
 
 
-def chance_beyond(distance: float, mean: Variance, error: float) -> float:
-    """Return the power of `beyond_p` < `error` where the truth lies so far beyond the limit (noncentral t)."""
+def chance_beyond(distance: float, mean: Variance, error: float, unseen: float = 0.0) -> float:
+    """Return the power of `beyond_p` < `error` where the truth lies so far beyond the limit (noncentral t).
+
+    `unseen`: variance of the mean that `mean` does not count.
+    """
     from scipy.special import nctdtr, stdtrit
 
     if not mean.value:
         return 1.0 if distance > 0 else 0.0
-    chance = float(nctdtr(mean.freedom, -distance / mean.value**0.5, stdtrit(mean.freedom, error)))
+    wider = (1 + unseen / mean.value) ** 0.5
+    least = stdtrit(mean.freedom, error) / wider
+    chance = float(nctdtr(mean.freedom, -distance / (mean.value**0.5 * wider), least))
     return 0.0 if isnan(chance) else chance  # too small to be computed
 
 

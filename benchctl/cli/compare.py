@@ -10,7 +10,16 @@ import typer
 
 from benchctl.cli import complete
 from benchctl.cli.json_output import json_text, print_json
-from benchctl.cli.options import Accept, JsonForTables, Results
+from benchctl.cli.options import (
+    Accept,
+    Draft,
+    EngineBinary,
+    JsonForTables,
+    ModelsDir,
+    Results,
+    Target,
+    TrustRecipe,
+)
 
 if TYPE_CHECKING:
     from benchctl.analysis.comparison.gates import Gate
@@ -54,7 +63,28 @@ def compare(
         Path | None,
         typer.Option(metavar="FILE", help="Compare with a kept baseline.", dir_okay=False),
     ] = None,
+    replicate: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RUN",
+            help="Measure this run's work here, and compare; [A]: a recipe or run of it.",
+            autocompletion=complete.runs,
+        ),
+    ] = None,
+    target: Target = None,
+    draft: Draft = None,
+    engine_binary: EngineBinary = None,
+    models_dir: ModelsDir = None,
+    trust_recipe: TrustRecipe = False,
     junit: Annotated[Path | None, typer.Option(metavar="FILE", help="The gates as JUnit XML.", dir_okay=False)] = None,
+    bisect: Annotated[
+        bool,
+        typer.Option(
+            "--bisect",
+            help="Name the first of several builds that is slower or diverges: a run with builds as an axis, "
+            "or a run for each, the oldest first.",
+        ),
+    ] = False,
     as_json: JsonForTables = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only gates that failed.")] = False,
 ) -> None:
@@ -62,7 +92,8 @@ def compare(
 
     Two runs of the same prompts, sampling and models are compared in full; --fail-if sets gates, which exit with 1 if
     they hold or are undetermined. A B A, with a second run of the first setting, counts what changes from run to run.
-    `RUN --write FILE` keeps a small baseline, `RUN --against FILE` compares with it (benchctl docs gates). Other or
+    `RUN --write FILE` keeps a small baseline, `RUN --against FILE` compares with it (benchctl docs gates).
+    `--replicate RUN` measures another's work here and says which of its claims agree (benchctl docs claims). Other or
     more runs are compared where they are comparable; the report lists what is not.
     """
     from benchctl.analysis.comparison.compare import compare_runs
@@ -73,6 +104,27 @@ def compare(
     from benchctl.errors import UsageError
     from benchctl.lossless.analysed import judge
 
+    if bisect:
+        if any((fail_if, baseline, out, write, against, junit, replicate)):
+            raise UsageError("It takes runs and --arm alone.", where="--bisect", fix="Leave the other options out.")
+        _bisect([resolve_run(run, results) for run in runs or (None,)], arms=arm, as_json=as_json, quiet=quiet)
+        return
+    if replicate is not None:
+        from benchctl.cli import replicate as replication
+
+        if len(runs or ()) > 1 or any((baseline, fail_if, out, write, against, junit)):
+            raise UsageError(
+                "--replicate takes at most one run or recipe beside it, and no gates.",
+                where="--replicate",
+                fix=f"benchctl compare --replicate {replicate} [RUN or RECIPE]",
+            )
+        here = replication.Here(
+            results, target, draft, models_dir, engine_binary, trusted=trust_recipe, quiet=quiet or as_json
+        )
+        replication.replicate(replicate, runs[0] if runs else None, arm or (), here, as_json=as_json)
+        return
+    if target or draft or engine_binary or models_dir or trust_recipe:
+        raise UsageError("These options say how a run is measured here.", where="-t, -d", fix="Add --replicate RUN.")
     gates = [parse_gate(text) for text in fail_if or ()]
     if accept != "identical" and not any(gate.word == "lossy" for gate in gates):
         raise UsageError("--accept is for the gate `lossy`.", where="--accept", fix="Add --fail-if lossy.")
@@ -87,8 +139,12 @@ def compare(
     if write or against:
         opened = [open_run(resolve_run(run, results)) for run in (runs or (None,))]
         if write:
-            write_kept(keep(opened, judge), write)
-            typer.echo(f"Baseline: {write}")
+            kept = keep(opened, judge)
+            write_kept(kept, write)
+            if as_json:
+                print_json("compare --write", {"file": str(write), "baseline": kept.model_dump(mode="json")})
+            else:
+                typer.echo(f"Baseline: {write}")
             return
         assert against is not None
         found = against_kept(read_kept(against), opened, judge=judge, arms=arm, where=str(against))
@@ -171,3 +227,24 @@ def _compare_several(
         print_several(found)
         if out is not None:
             typer.echo(f"Report: {one_line(str(out / 'compare.md'))}")
+
+
+def _bisect(paths: Sequence[Path], *, arms: Sequence[str] | None, as_json: bool, quiet: bool) -> None:
+    """Print which build is the first that changed."""
+    from benchctl.analysis.comparison.bisect import by_build, first_changes, sentences
+    from benchctl.analysis.comparison.several import compare_several
+    from benchctl.analysis.comparison.summary import summaries_of
+    from benchctl.lossless.analysed import judge
+    from benchctl.reports.comparison import print_several
+    from benchctl.text import one_line
+
+    runs = summaries_of(paths, judge)
+    found = compare_several(by_build(runs[0]) if len(runs) == 1 else runs, arms)
+    changes = first_changes(found)
+    if as_json:
+        print_json("compare", {**found.model_dump(), "bisect": [change.model_dump() for change in changes]}, schema=2)
+        return
+    if not quiet:
+        print_several(found)
+    for sentence in sentences(found, changes):
+        typer.echo(one_line(sentence, 400))

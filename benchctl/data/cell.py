@@ -55,6 +55,7 @@ class WatchRecord(Part):
     cost_s: float | None = None
     energy_j: dict[str, float] = Field(default_factory=dict)
     energy_untold: list[str] = Field(default_factory=list)
+    series: dict[str, list[float]] = Field(default_factory=dict)
 
 
 class MemoryRecord(Part):

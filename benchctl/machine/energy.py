@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Protocol
 
 from benchctl.machine.describe import ROOT
+from benchctl.machine.sensors import of_gpus
 
 POWERCAP = "sys/class/powercap"
 _PACKAGE = re.compile(r"intel-rapl:\d+\Z")
@@ -32,9 +33,18 @@ NO_RIGHTS = (
 )
 ROOT_ALONE = "powermetrics reports power to root alone: run benchctl with sudo"
 NO_RAPL = "this system has no RAPL counters (/sys/class/powercap/intel-rapl), as most virtual machines"
-NVIDIA = ("nvidia-smi", "--query-gpu=index,power.draw", "--format=csv,noheader,nounits", "-lms", "500")
+NVIDIA = (
+    "nvidia-smi",
+    "--query-gpu=index,power.draw,clocks.sm,temperature.gpu,memory.used",
+    "--format=csv,noheader,nounits",
+    "-lms",
+    "500",
+)
 POWERMETRICS = ("powermetrics", "--samplers", "cpu_power,gpu_power", "-i", "500")
 _COMBINED = re.compile(r"^Combined Power \(CPU \+ GPU \+ ANE\): (\d+(?:\.\d+)?) mW")
+
+
+Parsed = tuple[str, Mapping[str, float]]
 
 
 @dataclass(frozen=True)
@@ -83,6 +93,16 @@ class Meter:
         """Read counters, which wrap around."""
         for source in self._sources:
             source.poll()
+
+    def sensors(self) -> dict[str, float]:
+        """Return what NVIDIA's GPUs last showed, and joules since the start by consumer, as `processor_j`."""
+        found: dict[str, float] = {}
+        for source in self._sources:
+            if isinstance(source, Rapl):
+                found |= {f"{kind}_j": joules for kind, joules in source.joules().items()}
+            elif isinstance(source, PowerStream) and source.kind == "gpu":
+                found |= of_gpus([*source.latest.values()])
+        return found
 
     def stop(self) -> Energy:
         """End, and return the energy since the start."""
@@ -135,6 +155,10 @@ class Rapl:
     def stop(self, seconds: float) -> Mapping[str, float]:
         """Return joules by kind."""
         self.poll()
+        return self.joules()
+
+    def joules(self) -> dict[str, float]:
+        """Return joules by kind up to the last poll."""
         joules: dict[str, float] = {}
         for domain in self._domains:
             joules[domain.kind] = joules.get(domain.kind, 0.0) + domain.microjoules / 1e6
@@ -171,11 +195,13 @@ def _domains(powercap: Path) -> list[tuple[str, Path]]:
 class PowerStream:
     """A program that prints power again and again, for as long as it runs."""
 
-    def __init__(self, command: Sequence[str], parse: Callable[[str], tuple[str, float] | None], kind: str) -> None:
-        """`parse`: from a line to (what of several, watts); `None` for a line without any."""
+    def __init__(self, command: Sequence[str], parse: Callable[[str], Parsed | None], kind: str) -> None:
+        """`parse`: from a line to (what of several, what it shows, by `w` for watts); `None` for a line without any."""
         self.problem: str | None = None
-        self._name, self._parse, self._kind = command[0], parse, kind
+        self._name, self._parse, self.kind = command[0], parse, kind
         self._watts: dict[str, list[float]] = {}
+        self.latest: dict[str, Mapping[str, float]] = {}
+        """What each of several showed last."""
         self._process: subprocess.Popen[str] | None = None
         try:
             self._process = subprocess.Popen(  # in a session of its own, so that what it starts ends with it
@@ -210,7 +236,7 @@ class PowerStream:
         if not means:
             self.problem = f"{self._name} reported no power"
             return {}
-        return {self._kind: sum(means) * seconds}
+        return {self.kind: sum(means) * seconds}
 
     def _read(self) -> None:
         assert self._process is not None
@@ -219,22 +245,29 @@ class PowerStream:
             for line in lines:
                 found = self._parse(line)
                 if found is not None:
-                    self._watts.setdefault(found[0], []).append(found[1])
+                    self.latest[found[0]] = found[1]
+                    if "w" in found[1]:
+                        self._watts.setdefault(found[0], []).append(found[1]["w"])
 
 
-def parse_nvidia(line: str) -> tuple[str, float] | None:
-    """Read `0, 71.23`; a GPU that does not report its power prints `[N/A]`."""
-    index, _, watts = line.partition(",")
-    try:
-        return index.strip(), float(watts)
-    except ValueError:
-        return None
+_MIB = 1 << 20
+_NVIDIA_UNITS = {"w": 1, "mhz": 1, "c": 1, "bytes": _MIB}
 
 
-def parse_powermetrics(line: str) -> tuple[str, float] | None:
+def parse_nvidia(line: str) -> Parsed | None:
+    """Read `0, 71.23, 1410, 54, 10240`; what a GPU does not report it prints as `[N/A]`."""
+    index, *cells = (cell.strip() for cell in line.split(","))
+    found = {}
+    for (what, unit), cell in zip(_NVIDIA_UNITS.items(), cells, strict=False):
+        with contextlib.suppress(ValueError):
+            found[what] = float(cell) * unit
+    return (index, found) if found else None
+
+
+def parse_powermetrics(line: str) -> Parsed | None:
     """Read `Combined Power (CPU + GPU + ANE): 4321 mW`."""
     found = _COMBINED.match(line)
-    return None if found is None else ("soc", float(found[1]) / 1000)
+    return None if found is None else ("soc", {"w": float(found[1]) / 1000})
 
 
 def powermetrics() -> PowerStream:

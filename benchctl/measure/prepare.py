@@ -99,6 +99,13 @@ def prepare(
     Raises UsageError for what the recipe needs and this binary or these files cannot give, EngineError when there is no
     engine.
     """
+    builds = list(dict.fromkeys(part.binary for part in recipe.parts.values() if part.binary))
+    if binary is not None and len(builds) > 1:
+        raise UsageError(
+            f"It names a single build, and the recipe compares {len(builds)}.",
+            where="--engine-binary",
+            fix=f"Name them all: --set 'engine.binary=[{', '.join(builds)}]'",
+        )
     for part in recipe.parts.values():  # before any file is read
         permit(part, recipe_folder, trusted=trusted)
     loaded = suite is not None

@@ -29,6 +29,8 @@ from benchctl.recipes.speculation import NEEDS_DRAFT_MODEL, takes_draft
 TEMPERATURE = "sampling.temperature"
 CONDITIONS = ("context_length", "concurrency", "rate", TEMPERATURE)
 """Axes that are conditions: a setup is the same under each."""
+BINARY = "engine.binary"
+"""The axis of builds."""
 PREFIXES: dict[str, str] = {
     "models.target": "t_",
     "models.target.quantize": "t_",
@@ -40,6 +42,7 @@ PREFIXES: dict[str, str] = {
     "rate": "r",
     TEMPERATURE: "t",
     "engine": "",
+    BINARY: "",
 }
 """The axes, and what a label of each begins with in the names of arms; beside them any single key of `engine`."""
 OF_THE_DRAFT = ("models.draft", "models.draft.quantize")
@@ -48,12 +51,10 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9_.+]+")
 
 
 def lists_as_axes(data: dict[str, Plain]) -> tuple[dict[str, Plain], dict[str, KeyPath]]:
-    """Return a file's data with the conditions that it lists in their own places as axes, and these places.
-
-    That is how files were written before conditions were axes.
-    """
+    """Return a file's data with the conditions and builds that it lists in their own places as axes, and these
+    places."""
     moved: dict[str, Plain] = {}
-    for axis in CONDITIONS:
+    for axis in (*CONDITIONS, BINARY):
         outer, _, inner = axis.rpartition(".")
         here = data.get(outer) if outer else data
         if isinstance(here, dict) and isinstance(here.get(inner), list):
@@ -109,7 +110,18 @@ def _wrong_name(axis: str) -> str | None:
 def _labels(axis: str, values: Sequence[Plain]) -> list[str]:
     if axis in CONDITIONS:
         return ["none" if value is None else _safe(str(value).removesuffix(".0")) for value in values]
+    if axis == BINARY and len(values) > 1:
+        values = _last_parts([str(value).split("/") for value in values])
     return _shortened([_label(axis, value) for value in values])
+
+
+def _last_parts(paths: list[list[str]]) -> list[str]:
+    """Return as few parts of each path as tell them apart, without the end that all share: a build's folder."""
+    while len({path[-1] for path in paths}) == 1 and all(len(path) > 1 for path in paths):
+        paths = [path[:-1] for path in paths]
+    most = max(map(len, paths))
+    names = (["/".join(path[-count:]) for path in paths] for count in range(1, most + 1))
+    return next((found for found in names if len(set(found)) == len(found)), ["/".join(path) for path in paths])
 
 
 def _label(axis: str, value: Plain) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
 Device = Literal["auto", "cpu", "cuda", "metal", "vulkan", "rocm", "sycl", "rpc"]
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
@@ -33,10 +33,16 @@ class EngineSpec(Strict):
     )
 
 
+_TEXT = {"type": "string"}
+_LISTED = WithJsonSchema({"anyOf": [_TEXT, {"type": "array", "items": _TEXT, "minItems": 1}, {"type": "null"}]})
+
+
 class LaunchedEngineSpec(EngineSpec):
     """Keys of an engine that benchctl starts."""
 
-    binary: str | None = Field(default=None, description="A path, or a name to be found on PATH.")
+    binary: Annotated[str | None, _LISTED] = Field(
+        default=None, description="A path, or a name to be found on PATH; a list: builds to compare, an axis."
+    )
     device: Device = Field(default="auto", description="Where the models run; auto: what the engine chooses.")
     threads: int | None = Field(default=None, ge=1, le=1024, description="CPU threads of the engine; null: its cores.")
     args: list[str] = Field(default_factory=list, description="Passed through as they are, after benchctl's own.")

@@ -257,6 +257,8 @@ def test_the_document_has_stable_keys(before: Path, tmp_path: Path, compare: Com
 def test_a_kept_baseline_is_written_and_gated_against(before: Path, tmp_path: Path, compare: Compare) -> None:
     written = compare("before", "--write", "baseline.json")
     assert (written.returncode, written.stdout) == (0, "Baseline: baseline.json\n")
+    told = json.loads(compare("before", "--write", "again.json", "--json").stdout)
+    assert told["file"] == "again.json" and told["baseline"]["arms"].keys() == {"baseline", "spec"}
     assert compare("before", "--against", "baseline.json", "--fail-if", "slower:3%").returncode == 0
     write_run(before.with_name("next"), slower)  # the latest run of the results, which is taken where none is named
     failed = compare("--against", "baseline.json", "--fail-if", "slower:3%", "--fail-if", "lossy", "--junit", "g.xml")
@@ -321,7 +323,7 @@ def test_two_real_runs_of_one_recipe(tmp_path: Path, compare: Compare) -> None:
         "arms: [{name: baseline}, {name: spec, speculation: {type: draft-simple, max: 2}}]\n"
     )
     for out, blocks in (("one", 1), ("two", 2)):
-        assert benchctl("run", recipe, "--out", out, "--blocks", blocks, "-q", cwd=tmp_path).returncode == 0
+        assert benchctl("run", recipe, "-o", out, "--blocks", blocks, "-q", cwd=tmp_path).returncode == 0
     shown = compare("one", "two", "--json", "--fail-if", "slower:3%", "--fail-if", "lossy")
     document = json.loads(shown.stdout)
     assert [one["what"] for one in document["changed"]] == ["blocks"]
@@ -341,7 +343,7 @@ def test_three_runs_of_which_one_has_another_target(before: Path, tmp_path: Path
     after = write_run(tmp_path / "after", slower)
     model = {"source": "u", "path": "u.gguf", "files": [{"name": "u.gguf", "size": 1, "sha256": "b" * 64}]}
     other = write_run(tmp_path / "other", target=model, workload_sha256="1")
-    shown = compare(before, after, other, "--out", "compared")
+    shown = compare(before, after, other, "-o", "compared")
     assert shown.returncode == 0
     assert "target: t (run 1, 2); u (run 3)" in shown.stdout
     assert "its target differs (t and u)" in shown.stdout
@@ -376,3 +378,15 @@ def test_a_changed_run_is_summarised_anew(before: Path, tmp_path: Path, compare:
     again = json.loads(compare(before, after, third, "--json").stdout)
     assert [one["change"] for one in first["rows"] if one["arm"] == "spec"][1] == "no clear difference"
     assert [one["change"] for one in again["rows"] if one["arm"] == "spec"][1] == "slower"
+
+
+def test_the_first_slower_build_is_named_and_a_run_without_builds_is_refused(compare: Compare, tmp_path: Path) -> None:
+    def slow(line: Line) -> None:
+        line["tok_per_sec"] /= 3
+
+    builds = [write_run(tmp_path / name, change) for name, change in (("a", None), ("b", None), ("c", slow))]
+    found = json.loads(compare(*builds, "--bisect", "--json").stdout)
+    assert [change["slower"] for change in found["bisect"] if change["arm"] == "baseline"] == [2]
+    alone = compare(builds[0], "--bisect")
+    assert alone.returncode == 2 and "engine.binary" in alone.stderr
+    assert compare(*builds, "--bisect", "--fail-if", "lossy").returncode == 2

@@ -70,14 +70,20 @@ class Handler(BaseHTTPRequestHandler):
         self.send(b"data: " + json.dumps(fields).encode() + b"\n\n")
 
     def complete(self, body: dict[str, object]) -> None:
+        if not body["stream"]:  # an answer that changed where it is asked for again
+            text = "another" if FAULT == "counts-by-round-otherwise" else "".join(WORDS)
+            self.reply(200, {"content": text, "tokens": [1, 2, 3, 4]})
+            return
         self.close_connection = True
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
         words = [HOSTILE, "\ud800", *WORDS] if FAULT == "hostile-text" else WORDS
-        for count, word in enumerate(words, 1):
-            self.event(index=0, content=word, tokens=[count], stop=False, tokens_predicted=count, tokens_evaluated=3)
+        # Two rounds, the second of which ends past the answer's end, as llama-cpp-python 0.3.21 counts them.
+        counts = [1, 3, 3, 6] if FAULT.startswith("counts-by-round") else [*range(1, len(words) + 1)]
+        for count, (word, counted) in enumerate(zip(words, counts, strict=True), 1):
+            self.event(index=0, content=word, tokens=[count], stop=False, tokens_predicted=counted, tokens_evaluated=3)
             if count == 2:
                 self.misbehave()
         settings = {name: body[name] for name in ("samplers", "temperature", "top_k", "top_p", "seed")}
@@ -89,10 +95,18 @@ class Handler(BaseHTTPRequestHandler):
             tokens=[],
             stop=True,
             stop_type="sulk" if FAULT == "unknown-stop" else "limit",
-            tokens_predicted=len(words),
+            tokens_predicted=counts[-1],
             tokens_evaluated=3,
             generation_settings=settings,
-            timings={"prompt_ms": 1.0, "predicted_ms": 3.0, "predicted_n": len(words)},
+            timings={
+                "prompt_ms": 1.0,
+                "predicted_ms": 3.0,
+                "predicted_n": counts[-1],
+                "draft_n": 4,
+                "draft_n_accepted": 4,
+            }
+            if FAULT.startswith("counts-by-round")
+            else {"prompt_ms": 1.0, "predicted_ms": 3.0, "predicted_n": len(words)},
         )
         self.send(b"")
 
@@ -114,7 +128,7 @@ class Handler(BaseHTTPRequestHandler):
                 time.sleep(0.05)
         elif FAULT == "endless":
             for _ in range(600):
-                self.event(content="x", tokens=[1], stop=False, tokens_predicted=2)
+                self.event(content="", tokens=[], stop=False, tokens_predicted=2)
                 time.sleep(0.05)
         elif FAULT == "malformed-json":
             self.send(b'data: {"content": "x", \n\n')
@@ -172,6 +186,8 @@ def main() -> None:
         sys.exit(1)
     else:
         server = listening()
+        if FAULT == "counts-by-round-checkpoints":
+            print("srv    load_model: speculative decoding will use checkpoints", file=sys.stderr)
         if FAULT == "config-file":
             print("0.00.001 I using config file: /etc/llama.cpp/config.ini", file=sys.stderr)
         print(

@@ -1,4 +1,4 @@
-"""docs/adapters.md documents every field of an adapter and of the contract, and no other."""
+"""docs/adapters.md documents every field and method of an adapter and of the contract, and no other."""
 
 from __future__ import annotations
 
@@ -26,3 +26,10 @@ def test_documents_every_field_and_no_other(kind: type) -> None:
     cells = [line.split("|")[1] for line in table[1].splitlines()]
     documented = [name for cell in cells for name in re.findall(r"`(\w+)`", cell)]
     assert sorted(documented) == sorted(fields)
+
+
+def test_documents_every_method_and_no_other() -> None:
+    """What a scorer and a comparer do stands in their docstrings; the page names what makes them."""
+    kinds = {name: kind for name, kind in vars(base).items() if re.fullmatch(r"\w*(Engine|Server|Process)", name)}
+    methods = {f"{name}.{method}" for name, kind in kinds.items() for method in dir(kind) if method[0] != "_"}
+    assert methods == set(re.findall(rf"`((?:{'|'.join(kinds)})\.\w+)`", PAGE))

@@ -172,7 +172,7 @@ GPU Power: 1200 mW
 ANE Power: 0 mW
 Combined Power (CPU + GPU + ANE): 4321 mW
 """
-    assert [found for line in said.splitlines() if (found := parse_powermetrics(line))] == [("soc", 4.321)]
+    assert [found for line in said.splitlines() if (found := parse_powermetrics(line))] == [("soc", {"w": 4.321})]
 
 
 def test_powermetrics_without_rights_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ from benchctl.data.identity import workload_sha256
 from benchctl.data.manifest import PromptIdentity
 from benchctl.errors import UsageError
 from benchctl.measure.prepare import new_manifest, prepare
+from benchctl.recipes.load import load_recipe
 from benchctl.recipes.schema import CONSTRAINTS, Recipe, Sampling
 
 
@@ -38,6 +39,18 @@ def test_a_lossy_arm_is_told_before_it_runs(llama_server: Path, tmp_path: Path) 
     )
     warnings = prepare(recipe, recipe_folder=tmp_path).warnings
     assert warnings == ["Arm faked is lossy by design (synthetic acceptance): its text is not the target's."]
+
+
+def test_a_single_build_is_not_put_in_place_of_several(tmp_path: Path) -> None:
+    file = tmp_path / "builds.yaml"
+    file.write_text(
+        "name: builds\nengine: {kind: llama.cpp, binary: [/opt/a/server, /opt/b/server]}\n"
+        'models: {target: {source: "bundled:tiny-hybrid"}}\nprompts: {suite: tiny.json}\narms: [{name: baseline}]\n'
+    )
+    with pytest.raises(UsageError) as refused:
+        prepare(load_recipe(file), recipe_folder=tmp_path, binary="/opt/a/server")
+    assert refused.value.where == "--engine-binary"
+    assert "/opt/b/server" in (refused.value.fix or "")
 
 
 WEATHER = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object", "properties": {}}}}

@@ -237,3 +237,23 @@ def test_cache_type_is_refused_where_the_engine_has_none(refusal: Refusal) -> No
     assert "vllm has one type for both models" in refusal(
         HEAD + "engine: {kind: vllm}\ncache_type: {target: fp8, draft: auto}\narms: [{name: baseline}]\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("builds", "labels"),
+    [
+        ("[/opt/b1/bin/server, /opt/b2/bin/server]", ["b1", "b2"]),
+        ("[server-old, server-new]", ["old", "new"]),
+        ("[server, /opt/b2/server]", ["server", "b2_server"]),
+        ("[/opt/b1/bin/server, /home/me/b2/bin/server]", ["b1", "b2"]),
+    ],
+)
+def test_builds_are_listed_where_a_build_is_named(load: Load, builds: str, labels: list[str]) -> None:
+    arms = "arms: [{name: baseline}, {name: ngram, speculation: {type: ngram-simple}}]\n"
+    engine = f"engine: {{kind: llama.cpp, device: cpu, binary: {builds}}}\n"
+    recipe = load(HEAD + engine + arms)
+    assert [setup.axes for setup in recipe.setups] == [{"engine.binary": label} for label in labels]
+    assert {arm.group for arm in recipe.arms} == set(labels)
+    assert recipe.compared[f"ngram-{labels[1]}"].baseline == f"baseline-{labels[1]}"
+    axes = "engine: {kind: llama.cpp, device: cpu}\n" + f"matrix: {{engine.binary: {builds}}}\n"
+    assert names(load(HEAD + axes + arms)) == names(recipe)

@@ -370,7 +370,7 @@ def test_report_runs_and_compare_warn(run: Path, tmp_path: Path) -> None:
         found = compare_runs(open_run(left), open_run(right), judge=judge)
         assert {arm.change for arm in found.arms} == {"unknown"}
         assert not check_gate(parse_gate("slower:3%"), found).passed
-    several = said_by("compare", str(sound), str(run), "--out", str(tmp_path / "side"))
+    several = said_by("compare", str(sound), str(run), "-o", str(tmp_path / "side"))
     assert "Damaged: records.jsonl:7, 8, 9" in several
     rows = json.loads((tmp_path / "side" / "compare.json").read_text())["rows"]
     assert all("not as they were written" in row["not_compared"]["rate"] for row in rows if row["run"] == 1)
@@ -381,7 +381,7 @@ def test_report_runs_and_compare_warn(run: Path, tmp_path: Path) -> None:
 
 def test_a_summary_that_was_edited_is_made_again(run: Path, tmp_path: Path) -> None:
     second = shutil.copytree(run, run.with_name("20261123-063549-bbbb"))
-    words = ("compare", str(run), str(second), "--out", str(tmp_path / "side"), "-q")
+    words = ("compare", str(run), str(second), "-o", str(tmp_path / "side"), "-q")
     call(app, *words)
     before = (tmp_path / "side" / "compare.json").read_text()
     content = bytearray((run / SUMMARY).read_bytes())

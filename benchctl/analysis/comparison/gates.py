@@ -1,9 +1,12 @@
 """Gates: changes between two runs that fail a CI job. What cannot be determined fails a gate, with the reason.
 
-Every arm (of `acceptance` every task) is one test of the hypothesis that it got no worse than the gate's tolerance:
+Every arm (of `acceptance` every task) is a test of the hypothesis that it got no worse than the gate's tolerance:
 Student's t on the logarithm of B over A, one-sided, by the variances of the comparison (`changes.py`). Holm's step-down
-over all tests of all gates that noise can fail holds the error rate of the whole command at `ERROR`
-(`benchmarks/gates.py`).
+over all tests of all gates that noise can fail holds the error rate of the whole command at `ERROR`.
+
+A gate passes only where, of every arm, a change that nobody would let pass (`Gate.excluded`) is excluded: what is
+there passes in `MISSED` of the runs, however noisy they are. Where noise hides it, the gate cannot tell, which is no
+pass (`benchmarks/gates.py`).
 """
 
 from __future__ import annotations
@@ -17,7 +20,15 @@ from typing import TYPE_CHECKING
 
 from benchctl.analysis.comparison.results import RunComparison
 from benchctl.analysis.results import ACCEPTED, Accepted
-from benchctl.analysis.statistics import LEVEL, MIN_BLOCKS, beyond_p, chance_beyond, found_beyond, holm
+from benchctl.analysis.statistics import (
+    LEVEL,
+    MIN_BLOCKS,
+    beyond_p,
+    chance_beyond,
+    found_beyond,
+    half_width,
+    holm,
+)
 from benchctl.errors import GateError, UsageError
 from benchctl.recipes.problems import did_you_mean
 from benchctl.text import one_line
@@ -30,8 +41,17 @@ ERROR = 0.01
 POWER = 0.9
 """A passed gate names the change that it finds with this power."""
 
+EXCLUDED = 0.3
+"""A slow-down that no gate of a smaller tolerance lets pass."""
+MISSED = 0.001
+"""Share of runs with a change of `Gate.excluded` that pass."""
+MISSED_BY_RUNS = 0.02
+"""The same by what repeated runs differ by, of which few show little: at `MISSED` no three of them would do."""
 FALSE_ALARMS = 0.001
 """Where more unchanged runs than this share fail at a gate's tolerance, it is said."""
+BETWEEN_RUNS = 0.01
+"""Standard deviation, from run to run, of the logarithm of a time, which blocks do not show: assumed for that share
+where no run was repeated."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +101,11 @@ class Gate:
         """On the logarithm, positive."""
         return -log(1 - self.share) if KINDS[self.word].falls else log(1 + self.share)
 
+    @property
+    def excluded(self) -> float:
+        """On the logarithm: the change that must be excluded before the gate passes."""
+        return max(-log(1 - EXCLUDED), 3 * self.tolerance)
+
     def share_at(self, distance: float) -> float:
         """Return the change to the worse, as a share, that lies so far from none on the logarithm."""
         return 1 - exp(-distance) if KINDS[self.word].falls else exp(distance) - 1
@@ -95,7 +120,7 @@ class GateResult:
     note: str | None = None
     """What a gate that passed could not have detected."""
     skipped: bool = False
-    """Whether it was not checked, as `note` says: it holds for one class of machine alone."""
+    """Whether it was not checked, as `note` says: it holds for a single class of machine."""
 
     @property
     def passed(self) -> bool:
@@ -133,7 +158,7 @@ def parse_gate(text: str) -> Gate:
 
 @dataclass(frozen=True)
 class ArmTest:
-    """Whether one arm is worse than a gate's tolerance."""
+    """Whether an arm is worse than a gate's tolerance."""
 
     gate: Gate
     arm: str
@@ -143,21 +168,45 @@ class ArmTest:
     @cached_property
     def p(self) -> float | None:
         """By the variance that shows least; `None`: undetermined."""
-        ratio, variances = self.change.ratio, self.change.variances
-        if self.doubt or ratio is None or not variances:
+        if self.doubt or self.change.ratio is None or not self.change.variances:
             return None
-        distance = (-log(ratio) if KINDS[self.gate.word].falls else log(ratio)) - self.gate.tolerance
-        return max(beyond_p(distance, variance) for variance in variances)
+        return max(beyond_p(self.distance - self.gate.tolerance, variance) for variance in self.change.variances)
+
+    @property
+    def distance(self) -> float:
+        """How far the change lies to the worse, on the logarithm."""
+        change = log(self.change.ratio or 1.0)
+        return -change if KINDS[self.gate.word].falls else change
+
+    @property
+    def at_worst(self) -> float:
+        """How far the change may lie to the worse: one-sided, by blocks, and where runs were repeated by those."""
+        return self.distance + max(
+            half_width(variance, 1 - 2 * error)
+            for variance, error in zip(self.change.variances, (MISSED, MISSED_BY_RUNS), strict=False)
+        )
 
     @property
     def is_noisy(self) -> bool:
         """Whether it can fail by chance: blocks that are all equal, as most acceptance lengths are, cannot."""
         return any(variance.value for variance in self.change.variances)
 
-    def chance(self, share: float, error: float) -> float:
-        """Return the power to find that an arm is worse by a share, at this error rate of one test."""
+    def chance(self, share: float, error: float, between: float = 0.0) -> float:
+        """Return the power to find that an arm is worse by a share, at this error rate of a single test.
+
+        `between`: variance of the change that the blocks do not show.
+        """
         truth = Gate(self.gate.word, share).tolerance - self.gate.tolerance
-        return min(chance_beyond(truth, variance, error) for variance in self.change.variances)
+        return min(chance_beyond(truth, variance, error, between) for variance in self.change.variances)
+
+    @property
+    def between(self) -> float:
+        """The variance between runs that is assumed of the change; 0 where repeated runs show it, or nothing is timed.
+
+        A speed-up is of two arms, and each of two runs has its own.
+        """
+        times = {"slower": 4, "slower-absolute": 2, "ttft": 2}.get(self.gate.word, 0)
+        return times * BETWEEN_RUNS**2 if len(self.change.variances) == 1 else 0.0
 
     def found(self, error: float) -> float:
         """Return the share that is found with `POWER`."""
@@ -173,7 +222,7 @@ class ArmTest:
 
 
 def check_gate(gate: Gate, found: RunComparison, accept: Accepted = "identical") -> GateResult:
-    """Check a comparison against one gate."""
+    """Check a comparison against a gate."""
     return check_gates([gate], found, accept)[0]
 
 
@@ -240,6 +289,12 @@ def _failures(gate: Gate, tests: Sequence[ArmTest], worse: set[int], found: RunC
             yield test.failure()
         elif test.p is None:
             yield f"{test.arm}: undetermined. {test.doubt or ''}".rstrip()
+        elif test.at_worst >= gate.excluded:
+            may, must = (100 * gate.share_at(distance) for distance in (test.at_worst, gate.excluded))
+            yield (
+                f"{test.arm}: cannot tell. At this noise it may be {may:.0f} % {KINDS[gate.word].worse}, and a gate "
+                f"passes only where {must:.0f} % is excluded: measure more blocks, of the baseline, too."
+            )
     yield from (f"{name}: undetermined, because B has no such arm." for name in found.only_in_a)
     if tests or found.only_in_a:
         return
@@ -252,9 +307,9 @@ def _failures(gate: Gate, tests: Sequence[ArmTest], worse: set[int], found: RunC
 
 
 def _unseen(gate: Gate, tests: Sequence[ArmTest], error: float) -> str:
-    """Return which change would have been found, and how often an unchanged run fails; `error`: of one test."""
+    """Return which change would have been found, and how often an unchanged run fails; `error`: of a single test."""
     share, name = max((test.found(error), test.arm) for test in tests)
-    false = sum(test.chance(0.0, error) for test in tests)
+    false = sum(test.chance(0.0, error, test.between) for test in tests)
     change = {"slower": "a slow-down", "lower": "a fall", "higher": "a rise"}[KINDS[gate.word].worse]
     note = (
         f"At this noise {change} is detected from {100 * share:.1f} % on in every arm, in 9 of 10 runs ({name} is the "

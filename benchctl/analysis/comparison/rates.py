@@ -1,4 +1,4 @@
-"""Decode rates and speed-ups of one arm in several runs of the same prompts, over what all of them timed."""
+"""Decode rates and speed-ups of an arm in several runs of the same prompts, over what all of them timed."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from benchctl.analysis.speedup import counts_as_baseline
+
 if TYPE_CHECKING:
     from benchctl.analysis.frame import Booleans, Floats, Frame, Integers, PromptKey
     from benchctl.recipes.groups import ComparedArm
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Measured:
-    """A quantity of one arm in one run; `None` and empty where no prompt was timed in all runs."""
+    """A quantity of an arm in a run; `None` and empty where no prompt was timed in all runs."""
 
     value: float | None
     """Pooled over blocks and prompts."""
@@ -24,7 +26,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class InAllRuns:
-    """A quantity of one arm in several runs, over the prompts that every block of all runs timed."""
+    """A quantity of an arm in several runs, over the prompts that every block of all runs timed."""
 
     runs: list[Measured]
     matched: list[float | None]
@@ -92,18 +94,20 @@ def speedup_times(frame: Frame, compared: ComparedArm, prompts: Sequence[PromptK
     both = full_blocks(_taken(own.decode_s, ours)) & full_blocks(_taken(own.decode_s, theirs))
     ours, theirs = ours[both], theirs[both]
     tokens, seconds = (own.predicted, own.column("e2e_s")) if whole else (own.decoded, own.decode_s)
-    base = own.baseline_e2e_s(theirs) if whole else own.baseline_s(theirs)
+    base = np.where(theirs >= 0, own.baseline_e2e_s(theirs) if whole else own.baseline_s(theirs), np.nan)
+    decoded, base_decoded = _taken(tokens, ours), _taken(tokens, theirs)
+    paced = counts_as_baseline(own, own.arms.index(compared.name))[[own.prompts.index(key) for key in prompts]]
     return Times(
-        _taken(tokens, ours),
-        _taken(seconds, ours),
-        _taken(tokens, theirs),
-        np.where(theirs >= 0, base, np.nan),
+        decoded,
+        np.where(paced, decoded * base / base_decoded, _taken(seconds, ours)),
+        base_decoded,
+        base,
         (_taken(own.work, ours), _taken(own.work, theirs)),
     )
 
 
 def in_all_runs(runs: Sequence[Times]) -> InAllRuns:
-    """Return what was measured of one arm in runs of the same prompts."""
+    """Return what was measured of an arm in runs of the same prompts."""
     timed = np.logical_and.reduce([run.timed for run in runs])
     works = [np.concatenate(of_arm) for of_arm in zip(*(run.work for run in runs), strict=True)]
     equal = np.logical_and.reduce([timed, *((work == work[:1]).all(axis=0) for work in works)])

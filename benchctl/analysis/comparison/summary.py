@@ -33,7 +33,7 @@ from benchctl.data.summaries import keep_summary, kept_summary
 from benchctl.errors import BenchctlError, UsageError
 from benchctl.recipes.groups import ComparedArm
 
-SUMMARY_VERSION = f"3 {__version__}"
+SUMMARY_VERSION = f"4 {__version__}"
 """A summary of another version is made again."""
 FEW = 4
 """Up to this number, runs without a summary are read one after the other; more of them on several cores."""
@@ -45,6 +45,8 @@ class ArmSummary(msgspec.Struct, kw_only=True):
     """An arm of a run."""
 
     name: str
+    of: str
+    """The recipe's arm that it is in one setup and under one condition."""
     is_baseline: bool
     is_again: bool
     """Whether it is the second cell of its baseline."""
@@ -65,7 +67,7 @@ class ArmSummary(msgspec.Struct, kw_only=True):
     setting: str
     """Digest of what was asked for, for this arm and its baseline, the workload and the engine's build left out."""
     cache_type: str | None
-    """Of the target's KV cache, where the recipe names one."""
+    """Of the target's KV cache, where the recipe names it."""
     condition: list[float | None]
     """Context length, concurrency, rate, temperature."""
     overlapping: bool
@@ -81,7 +83,7 @@ class ArmSummary(msgspec.Struct, kw_only=True):
     seconds: bytes
     """float32: what they took."""
     answers: bytes
-    """uint64, one per prompt: of the answer that all blocks gave; 0 where they differ, or one is not sound."""
+    """uint64 a prompt: of the answer that all blocks gave; 0 where they differ, or some is not sound."""
 
     def array(self, name: str, prompts: int) -> NDArray[np.float64]:
         """Return `tokens` or `seconds` as (blocks, prompts)."""
@@ -161,6 +163,7 @@ def _arm(
     of: SetupIdentity | Manifest | None = setup or manifest
     return ArmSummary(
         name=name,
+        of=arm.of,
         is_baseline=arm.is_baseline,
         is_again=arm.is_again,
         baseline=arm.baseline,
@@ -282,7 +285,7 @@ def summaries_of(
 
 
 def _made(path: Path, judge: Judge) -> bytes | BenchctlError:
-    """Summarise one run and store the summary beside it; a bare JSONL file has no folder for one."""
+    """Summarise a run and store the summary beside it; a bare JSONL file has no folder for it."""
 
     def make() -> bytes:
         return msgspec.msgpack.encode(summarise(open_run(path), judge))

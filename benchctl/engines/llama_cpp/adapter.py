@@ -9,8 +9,7 @@ from pydantic import Field
 
 from benchctl.recipes.adapters import SYNTHETIC, Adapter
 from benchctl.recipes.engine_spec import LaunchedEngineSpec
-from benchctl.recipes.flags import read_flags
-from benchctl.recipes.options import CODE, FILES, NETWORK, PROCESSORS, OptionList
+from benchctl.recipes.options import CODE, FILES, NETWORK, PROCESSORS, OptionList, read_flags
 
 _DEFAULTS = (
     *("embd-gemma-default", "fim-qwen-1.5b-default", "fim-qwen-3b-default", "fim-qwen-7b-default", "fim-qwen-7b-spec"),
@@ -47,6 +46,7 @@ spec-draft-cpu-mask-batch
 """
 
 _VARIABLES = """
+LLAMA_TRACE
 GGML_OP_OFFLOAD_MIN_BATCH GGML_SCHED_DEBUG GGML_NO_BACKTRACE GGML_CPU_DISABLE_FUSION GGML_CPU_TILED_MM
 GGML_CPU_TILED_MM_FORCE GGML_KLEIDIAI_SME GGML_KLEIDIAI_CHUNK_MULTIPLIER GGML_TOTAL_THREADS
 GGML_CUDA_DEVICES GGML_CUDA_ALLREDUCE GGML_CUDA_CUBLAS_COMPUTE_TYPE GGML_CUDA_DISABLE_FUSION GGML_CUDA_DISABLE_GRAPHS
@@ -177,7 +177,7 @@ ADAPTER = Adapter(
     model_format="gguf",
     own_methods=True,
     lists_types=True,
-    speculation_arguments="benchctl.engines.llama_cpp.command:option_arguments",
+    speculation_arguments="benchctl.engines.llama_cpp.spec_flags:option_arguments",
     interleaves=True,
     quantizes=True,
     options=OPTIONS,

@@ -136,6 +136,12 @@ class IkServer(LlamaServer):
         return tuple(ids) if ids and same else None
 
 
+class EarlyServer(LlamaServer):
+    """A healthy llama-server of before April 2026."""
+
+    counts_by_round = True
+
+
 def kind_of(flags: Flags) -> type[LlamaServer]:
     """Return what talks to the llama-server of these options."""
-    return IkServer if flags.dialect == "ik" else LlamaServer
+    return {"ik": IkServer, "legacy": EarlyServer, "current": LlamaServer}[flags.dialect]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +21,18 @@ from benchctl.engines.llama_cpp.attest import (
     against,
     attest,
     contradiction,
+    drafts_by_position,
     make_ledger,
     parse_metrics,
     read_counts,
     read_memory,
     speculating,
+    uses_checkpoints,
 )
 from benchctl.engines.llama_cpp.causes import launch_cause
-from benchctl.engines.llama_cpp.command import RequestedSpeculation, requested_of, slots_of
+from benchctl.engines.llama_cpp.command import slots_of
 from benchctl.engines.llama_cpp.probe import Flags
+from benchctl.engines.llama_cpp.spec_flags import RequestedSpeculation, requested_of
 from benchctl.engines.llama_cpp.stream import LlamaAnswer, LlamaReader, answer_schema, check_echo, completion_body
 from benchctl.errors import EngineError
 from benchctl.models.vocabulary import token_bytes
@@ -56,6 +59,9 @@ class StreamedCompletion(Completion):
 class LlamaServer(LaunchedServer):
     """A healthy llama-server; see `benchctl.engines.base.Server`."""
 
+    counts_by_round = False
+    """Whether it counts a round's tokens with the first of them: see `benchctl.engines.llama_cpp.stream`."""
+
     def __init__(
         self,
         process: EngineProcess,
@@ -76,6 +82,10 @@ class LlamaServer(LaunchedServer):
         self._slots = slots
         self._overlapping = overlapping
         self._has_metrics = True
+        self._traced = 0
+        """Bytes of the log up to the last answer."""
+        self._counts_replays = False
+        """Whether what it counts as drafted and accepted is of rounds that it repeated after a partial acceptance."""
         self._at_start: Counters | None = None
         self._before_recovery: Counters | None = None
         self._logged: LoggedCounts | None = LoggedCounts(0, 0, replays=False, draft_s=0.0)
@@ -102,8 +112,10 @@ class LlamaServer(LaunchedServer):
         body = completion_body(prompt.token_ids, sampling, stream=True) | prompt.settings
         with self._tally.request():
             before = self._before_answer()
+            by_round = self.counts_by_round and bool(self._requested.types)
+            reader = LlamaReader(sampling.max_tokens, by_round=by_round)
             try:
-                streamed = await self._stream("/completion", body, LlamaReader(sampling.max_tokens), on_tokens)
+                streamed = await self._stream("/completion", body, reader, on_tokens)
             except EngineError as error:
                 if "exceeds the available context size" in error.what:
                     error.fix = f"Raise engine.context (now {self._spec.context}) or leave the prompt out."
@@ -111,9 +123,14 @@ class LlamaServer(LaunchedServer):
             answer = streamed.answer
             after = before if self._overlapping else self._counters()
             check_echo(body, answer.settings)
+        self.counts_by_round |= reader.by_round
         ledger = make_ledger(before, after, answer.timings, speculating=bool(self._requested.types))
+        ledger = Ledger() if self._counts_replays else ledger
+        if not answer.counted:
+            answer = self._listed(answer, prompt, sampling)
         self._tally.add(answer.n_predicted, ledger)
         draft_s = self._draft_seconds(ledger)
+        ledger = replace(ledger, drafted_by_position=self._drafts_by_position(ledger))
         ids = answer.token_ids or filled_ids(answer, Path(self.model))
         return StreamedCompletion(
             text=answer.text,
@@ -134,6 +151,25 @@ class LlamaServer(LaunchedServer):
             known_ids=answer.known_ids,
         )
 
+    def _listed(self, answer: LlamaAnswer, prompt: Rendered, sampling: Sampling) -> LlamaAnswer:
+        """Return an answer whose end lies within a round with its own tokens alone. Raises EngineError.
+
+        They are those that the engine lists of the same answer when it is asked again; it may end within another
+        round then, and the tokens that came are all where they spell the text.
+        """
+        again = self.ask(completion_body(prompt.token_ids, sampling, stream=False) | prompt.settings)
+        ids = ids_in(again.get("tokens"))
+        if ids is None or str(again.get("content")).rstrip("\ufffd") != answer.text.rstrip("\ufffd"):
+            came, vocabulary = [token for _, token in answer.known_ids], token_bytes(Path(self.model))
+            spelled = answer.text.encode("utf-8", "surrogatepass")
+            ids = came if vocabulary and spelled in map(vocabulary.spelling, (came, came[:-1])) else None
+        if ids is None:
+            raise protocol_error(
+                "The engine counts tokens past the end of its answer, and neither the ids that came nor a second "
+                "answer tell how many."
+            )
+        return replace(answer, known_ids=tuple(enumerate(ids)), n_predicted=len(ids), counted=True)
+
     def _draft_seconds(self, ledger: Ledger) -> float | None:
         """Return what the drafts of the answer that has just ended took, by the log's own clock.
 
@@ -152,6 +188,22 @@ class LlamaServer(LaunchedServer):
             time.sleep(0.01)
         total_s, same = self._logged.draft_s, self._logged.drafted == before.drafted + ledger.drafted
         return total_s - before.draft_s if same and total_s is not None and before.draft_s is not None else None
+
+    def _drafts_by_position(self, ledger: Ledger) -> tuple[int, ...] | None:
+        """Return drafts by position where the recipe has the log tell every round: `LLAMA_TRACE` in `engine.env`."""
+        env = self._spec.env if isinstance(self._spec, LaunchedEngineSpec) else {}
+        if "LLAMA_TRACE" not in env or not ledger.drafted or self._overlapping:
+            return None
+        deadline = time.monotonic() + _TIMING_S
+        with self._log_path.open("rb") as log:
+            while True:
+                log.seek(self._traced)
+                text = log.read()
+                found = drafts_by_position(text.decode("utf-8", "replace"), ledger)
+                if found is not None or time.monotonic() > deadline:
+                    self._traced += len(text)
+                    return found
+                time.sleep(0.01)
 
     def _before_answer(self) -> Counters:
         """Return the counters before an answer; where answers overlap, zeros for a server that has counters.
@@ -201,6 +253,8 @@ class LlamaServer(LaunchedServer):
         if self._at_start is None and self._overlapping:
             token_bytes(Path(self.model))  # kept: to read it while others are timed would hold them up
         self._at_start = self._at_start or counters
+        log = self._log() if self._overlapping else self._settled_log(counters, self._tally.drafted)
+        self._counts_replays = counters.drafted is None and uses_checkpoints(log)
         return attest(
             LlamaObserved(
                 requested=self._requested,
@@ -210,7 +264,7 @@ class LlamaServer(LaunchedServer):
                 requested_model=self.model,
                 drafted=self._tally.most_drafted(drafted, counters.drafted),
                 longest_answer=self._tally.longest,
-                log=self._log() if self._overlapping else self._settled_log(counters, self._tally.drafted),
+                log=log,
                 counters=Counters() if self._overlapping else counters,
                 answers=self._tally.drafted,
                 requested_slots=self._slots,

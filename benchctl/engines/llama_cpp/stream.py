@@ -2,7 +2,9 @@
 
 Every event before the last carries a piece of text and the ids of the tokens in it; the last (`stop: true`)
 carries counts, timings and the settings that were in force. A piece is sent only once its text is whole UTF-8, and the
-tokens of a character that came in several are then missing from the stream; `tokens_predicted` counts them.
+tokens of a character that came in several are then missing from the stream; `tokens_predicted` counts them. Builds of
+early 2026 and before count a round's tokens with its first event, also those past the end of the answer, which never
+come (`n_decoded += ids.size()` in tools/server/server-context.cpp of llama-cpp-python 0.3.21).
 """
 
 from __future__ import annotations
@@ -55,6 +57,9 @@ class LlamaAnswer:
     """How many tokens came at `ttft_s`."""
     timings: Mapping[str, Any]
     settings: Mapping[str, Any]
+    counted: bool = True
+    """Whether `n_predicted` is the number of its tokens; else it is that of the ids that came, and may lack those of
+    characters of several tokens."""
     gaps: tuple[Gap, ...] = ()
     """Only those before the last text: tokens of a character that the answer's end cut off spell nothing."""
 
@@ -85,12 +90,16 @@ class _Token(msgspec.Struct):
 
 
 class LlamaReader(AnswerReader[LlamaAnswer]):
-    """Reads a whole answer of at most `most_tokens` tokens."""
+    """Reads a whole answer of at most `most_tokens` tokens.
+
+    `by_round`: whether the server counts a round's tokens with its first event; noticed where it shows.
+    """
 
     done = None
 
-    def __init__(self, most_tokens: float = math.inf) -> None:
+    def __init__(self, most_tokens: float = math.inf, *, by_round: bool = False) -> None:
         super().__init__(most_tokens)
+        self.by_round = by_round
         self._pieces: list[str] = []
         self._known: list[tuple[int, int]] = []
         self._gaps: list[Gap] = []
@@ -121,7 +130,7 @@ class LlamaReader(AnswerReader[LlamaAnswer]):
         if count < before:
             raise protocol_error(f"The engine retracted tokens: it counts {count} after {before}.")
         if event["stop"]:
-            if count != before or not before:
+            if not self.by_round and (count != before or not before):
                 self.tokens(count - before)  # only the end shows them
             self._answer = self._finished(event, count)
             self.over = True
@@ -129,6 +138,14 @@ class LlamaReader(AnswerReader[LlamaAnswer]):
         ids = ids_in(event["tokens"])
         if ids is None or len(ids) > count:
             raise TypeError("token ids are whole numbers, and counted")
+        if count == before and ids and not self.by_round:  # they were counted with an earlier event
+            self.by_round = True
+            self.count = len(self._known)
+            self._known = [(place, token) for place, (_, token) in enumerate(self._known)]
+            self._gaps.clear()
+        if self.by_round:
+            count = self.count + len(ids)
+            before = self.count
         start = count - len(ids)
         self._pieces.append(content)
         self._known.extend(enumerate(ids, start))
@@ -152,7 +169,8 @@ class LlamaReader(AnswerReader[LlamaAnswer]):
         return LlamaAnswer(
             text="".join(self._pieces) + event["content"],
             known_ids=tuple(self._known),
-            n_predicted=count,
+            n_predicted=self.count,
+            counted=self.count == count,
             prompt_tokens=prompt_tokens,
             finish_reason=finish,
             ttft_s=self.ttft_s,

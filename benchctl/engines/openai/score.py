@@ -29,7 +29,7 @@ class EchoTarget(EndpointTarget):
     """An endpoint that returns log-probabilities of prompt tokens."""
 
     def complete(self, prompt: str | Sequence[int], tokens: int, logprobs: int, *, echo: bool) -> dict[str, Any]:
-        """Return the answer to one greedy request. Raises EngineError."""
+        """Return the answer to a greedy request. Raises EngineError."""
         body = {
             "model": self.model,
             "prompt": prompt if isinstance(prompt, str) else list(prompt),

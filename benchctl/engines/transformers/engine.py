@@ -71,7 +71,7 @@ class TransformersEngine(LaunchedEngine[TransformersSpec]):
         return []
 
     def _lacking(self, speculation: Speculation) -> list[str]:
-        """Return what the server's Python lacks of what this one knows: another package's drafter."""
+        """Return what the server's Python lacks of what this Python knows: another package's drafter."""
         (name,) = speculation.types
         if method_of(name) in METHODS or name in self._probe.drafters:
             return []

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from benchctl.engines.base import Attestation, Completion, Ledger, Progress, Rendered
-from benchctl.engines.common.completion_stream import CompletionReader, StreamedAnswer
+from benchctl.engines.common.completion_stream import CompletionReader, StreamedAnswer, completed
 from benchctl.engines.common.launched_server import LaunchedServer, check_tools, concluded, drafted_nothing
 from benchctl.engines.common.log import Cause, Reason, first_reason
 from benchctl.engines.common.metrics import DEEPEST, Tally
@@ -211,21 +212,11 @@ class TransformersServer(LaunchedServer):
         loose = self._assisted or answer.finish_reason == "stop"
         self._contradiction = self._contradiction or contradiction(ledger, tokens, loose=loose)
         prompt_s = phases.get("prompt")
-        return Completion(
-            text=answer.text,
-            token_ids=answer.ids,
-            n_predicted=tokens,
-            finish_reason=answer.finish_reason,
-            prompt_tokens=answer.prompt_tokens or 0,
-            ttft_s=answer.ttft_s,
-            decode_s=answer.decode_s,
-            e2e_s=streamed.e2e_s,
-            sent_at=streamed.sent_at,
+        return replace(
+            completed(streamed, ledger),
             engine_prompt_s=prompt_s,
             engine_decode_s=sum(phases.values()) - prompt_s if prompt_s is not None and tokens > 1 else None,
-            ledger=ledger,
             phase_s=_decoding(phases),
-            first_tokens=answer.first_tokens,
         )
 
     def attest(self, drafted: int | None) -> Attestation:

@@ -16,13 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchctl.engines.common.process import engine_environment, refused_variables
 from benchctl.engines.common.python_environment import argument_problems as package_argument_problems
 from benchctl.engines.common.python_environment import named_types
 from benchctl.engines.vllm.adapter import VllmSpec
 from benchctl.models.folder_facts import folder_facts, vocabulary_differences
 from benchctl.models.resolved import ResolvedModel, ResolvedPair
-from benchctl.recipes.flags import IS_OPTION
+from benchctl.recipes.options import IS_OPTION
 from benchctl.recipes.problems import did_you_mean
 from benchctl.recipes.schema import Arm
 from benchctl.recipes.speculation import SPECULATION_TYPES, Speculation
@@ -54,7 +53,7 @@ _RESERVED = {
 
 
 def command_line(program: Path, package: Package, engine: VllmSpec, arm: Arm, models: ResolvedPair) -> tuple[str, ...]:
-    """Return the whole command of one cell; `{port}` stands for the port."""
+    """Return the whole command of a cell; `{port}` stands for the port."""
     own = [
         ["--host", "127.0.0.1"],
         ["--port", "{port}"],
@@ -132,7 +131,7 @@ _NOT_ON_CPU = {
     "mlp_speculator": "vLLM lists it, and on a CPU has nothing that drafts with it",
 }
 _FIXED: Mapping[str, Mapping[str, object]] = {
-    # The suffix tree is shared by all requests: the second block would be drafted from the first one's answers.
+    # The suffix tree is shared by all requests: the second block would be drafted from the first block's answers.
     "suffix": {"suffix_decoding_max_cached_requests": 0},
 }
 
@@ -168,7 +167,7 @@ def types_of(methods: Sequence[str]) -> tuple[str, ...]:
 
 
 def takes_draft(speculation: Speculation | None) -> bool:
-    """Whether an arm is given `models.draft`, where the recipe has one."""
+    """Whether an arm is given `models.draft`, where the recipe has it."""
     return speculation is not None and any(method_of(name) in _TAKES_MODEL for name in speculation.types)
 
 
@@ -272,7 +271,7 @@ def _options(speculation: Speculation, method: str, package: Package) -> list[st
             problems.append(f"options.{key}: this vLLM {package.version} has no such key of speculation.{near}")
     if speculation.size_n is not None:
         twice = [key for key in ("prompt_lookup_max", "prompt_lookup_min") if key in (speculation.options or {})]
-        problems += [f"options.{key}: `size_n` sets it already; give one of them." for key in twice]
+        problems += [f"options.{key}: `size_n` sets it already; give either." for key in twice]
     return problems
 
 
@@ -328,7 +327,10 @@ _ALWAYS = {
     # vLLM's own colours would only fill the log.
     "NO_COLOR": "1",
 }
-_REFUSED = {"VLLM_API_KEY": "benchctl talks to its own server on loopback", "VLLM_PLUGINS": "plugins change what runs"}
+REFUSED_VARIABLES = {
+    "VLLM_API_KEY": "benchctl talks to its own server on loopback",
+    "VLLM_PLUGINS": "plugins change what runs",
+}
 
 
 @dataclass(frozen=True)
@@ -355,12 +357,6 @@ class Package:
         return self.platform == "cpu"
 
 
-def environment_problems(added: Mapping[str, str]) -> list[str]:
-    """Return a sentence for every variable of a recipe's `engine.env` that may not be set there."""
-    problems = refused_variables({name: value for name, value in added.items() if name not in _REFUSED})
-    return problems + [f"{name} may not be set: {_REFUSED[name]}." for name in added if name in _REFUSED]
-
-
 def own_settings(*, cpu: bool, prefix: Path, threads: int | None) -> dict[str, str]:
     """Return what benchctl sets; `prefix` is vLLM's Python environment, `threads` the recipe's `engine.threads`.
 
@@ -375,10 +371,3 @@ def own_settings(*, cpu: bool, prefix: Path, threads: int | None) -> dict[str, s
     settings = _ALWAYS | {"VLLM_CPU_KVCACHE_SPACE": str(KV_CACHE_GIB), "VLLM_CPU_OMP_THREADS_BIND": bind}
     openmp = prefix / "lib" / "libiomp5.so"
     return settings | ({"LD_PRELOAD": str(openmp)} if openmp.is_file() else {})
-
-
-def vllm_environment(
-    caller: Mapping[str, str], settings: Mapping[str, str], added: Mapping[str, str]
-) -> dict[str, str]:
-    """Return the whole environment: what is kept of the caller's, benchctl's settings, then the recipe's."""
-    return engine_environment(caller, {**settings, **added})

@@ -9,16 +9,12 @@ import typer
 
 from benchctl.cli import options
 from benchctl.cli.json_output import print_json
-from benchctl.errors import StorageError, UsageError
+from benchctl.errors import UsageError
 
 if TYPE_CHECKING:
-    from benchctl.analysis.results import Analysis
     from benchctl.data.store import RunData
     from benchctl.experiments.explain.curve import BreakEven, Reference
     from benchctl.measure.run import Standing
-
-REFERENCE_COLUMNS = ("model", "mode", "depth", "acceptance_length")
-_MOST_REFERENCES = 10_000
 
 
 def breakeven(
@@ -29,9 +25,11 @@ def breakeven(
     ] = "0,0.5,0.8,1",
     reference: Annotated[
         Path | None,
-        typer.Option(metavar="CSV", help="Acceptance lengths to show as points."),
+        typer.Option(metavar="FILE", help="Acceptance lengths to show as points: CSV, or golden YAML."),
     ] = None,
-    write_reference: Annotated[Path | None, typer.Option(metavar="CSV", help="Write the real drafts' there.")] = None,
+    write_reference: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the real drafts' there: .csv or .yaml.")
+    ] = None,
     blocks: options.Blocks = None,
     limit: options.Limit = None,
     settings: options.Settings = None,
@@ -50,10 +48,12 @@ def breakeven(
     """Measure the acceptance that each depth needs here; starts engines.
 
     Beside a recipe's own arms, synthetic ones are measured: the engine accepts their draft tokens at random with a
-    given probability (llama-server, vLLM). Their text is not a model's output and is marked so everywhere. Where the
-    curve crosses 1, a depth breaks even. Of a run of this command it is printed again, without an engine.
+    given probability (llama-server, vLLM; SGLang to a given length, never run). Their text is not a model's output and
+    is marked so everywhere. Where the curve crosses 1, a depth breaks even. Of a run of this command it is printed
+    again, without an engine.
     """
     from benchctl.data.store import MANIFEST, open_run, resolve_run
+    from benchctl.experiments.explain.references import read_references
     from benchctl.measure.requested import named
     from benchctl.recipes.speculation import MAX_DEPTH
 
@@ -122,6 +122,8 @@ def _show(
     run: RunData, references: list[Reference], write_to: Path | None, reports: Path, *, as_json: bool, quiet: bool
 ) -> None:
     from benchctl.experiments.explain.curve import find_breakeven, is_recurrent, measured_arms
+    from benchctl.experiments.explain.references import write_references
+    from benchctl.experiments.explain.section import acceptance_lengths, measured_with
     from benchctl.lossless.analysed import analyse_run
     from benchctl.reports.write import report_folder, write_report
 
@@ -135,7 +137,7 @@ def _show(
         )
     analysis = analysis.model_copy(update={"breakeven": found.model_dump()})
     if write_to is not None:
-        _write_references(write_to, run, analysis)
+        write_references(write_to, acceptance_lengths(run, analysis), measured_with(run, analysis))
     files = write_report(run, analysis, report_folder(analysis, reports))
     if as_json:
         document = {"run": str(run.folder), "page": str(files.page), **found.model_dump()}
@@ -160,57 +162,6 @@ def _print(found: BreakEven, page: Path) -> None:
         console.print(Text(f"- {one_line(sentence, 400)}"))
     console.print(Text(NOT_AN_OUTPUT, "yellow"))
     console.print(Text(f"Report: {one_line(str(page))}"), soft_wrap=True)
-
-
-def read_references(file: Path) -> list[Reference]:
-    """Read acceptance lengths. Raises UsageError that names the line, StorageError for a file that cannot be read."""
-    import csv
-    import io
-
-    try:
-        text = file.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise StorageError(f"The reference cannot be read: {error.strerror}.", where=str(file)) from None
-    except UnicodeDecodeError:
-        raise UsageError("The reference is not UTF-8 text.", where=str(file)) from None
-    rows = csv.DictReader(io.StringIO(text))
-    lacking = [name for name in REFERENCE_COLUMNS if name not in (rows.fieldnames or [])]
-    if lacking:
-        raise UsageError(
-            f"The reference has no column {' and no column '.join(lacking)}.",
-            where=f"{file}:1",
-            fix=f"Its first line names the columns: {','.join(REFERENCE_COLUMNS)}",
-        )
-    found = [_reference({name: row[name] for name in REFERENCE_COLUMNS}, f"{file}:{rows.line_num}") for row in rows]
-    if len(found) > _MOST_REFERENCES:
-        raise UsageError(f"The reference has more than {_MOST_REFERENCES} rows.", where=str(file))
-    return found
-
-
-def _reference(row: dict[str, str | None], where: str) -> Reference:
-    from pydantic import ValidationError
-
-    from benchctl.experiments.explain.curve import Reference
-
-    try:
-        found = Reference.model_validate({name: text or "" for name, text in row.items()})
-    except ValidationError:
-        raise UsageError("depth is a whole number, acceptance_length a number.", where=where) from None
-    depth, length = found.depth, found.acceptance_length
-    if not (depth >= 1 and 1 <= length <= depth + 1):
-        raise UsageError(
-            f"An acceptance length at depth {depth} lies between 1 and {depth + 1}; this is {length:g}.", where=where
-        )
-    return found
-
-
-def _write_references(file: Path, run: RunData, analysis: Analysis) -> None:
-    from benchctl.experiments.explain.section import acceptance_lengths
-
-    try:
-        file.write_text(acceptance_lengths(run, analysis), encoding="utf-8")
-    except OSError as error:
-        raise StorageError(f"The reference cannot be written: {error.strerror}.", where=str(file)) from None
 
 
 def _numbers(text: str, option: str) -> list[float]:

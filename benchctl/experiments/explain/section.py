@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import csv
-import io
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchctl.analysis.results import Analysis
-from benchctl.experiments.explain.curve import BreakEven, Need, Point, curve_line, measured_arms
+from benchctl.experiments.explain.curve import BreakEven, Need, Point, Reference, curve_line, measured_arms
 from benchctl.reports import numbers
 from benchctl.reports.columns import Column, Name, Table, for_programs, interval, numeric
 from benchctl.reports.figures import style
 from benchctl.reports.figures.draw import Addition, Drawing
-from benchctl.reports.write import spreadsheet_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -166,17 +164,27 @@ def addition(analysis: Analysis) -> Addition | None:
     )
 
 
-def acceptance_lengths(run: RunData, analysis: Analysis) -> str:
-    """The acceptance lengths of a run's real drafts as CSV, a row an arm: model, mode, depth, acceptance_length."""
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(["model", "mode", "depth", "acceptance_length"])
-    for arm in measured_arms(analysis, run.manifest):
-        if not arm.synthetic and arm.tokens is not None:
-            mode = next(verdict.setting.partition(",")[0] for verdict in analysis.verdicts if verdict.arm == arm.name)
-            pair = _pair(analysis, arm.name)
-            writer.writerow([spreadsheet_text(pair), spreadsheet_text(mode), arm.depth, arm.tokens])
-    return stream.getvalue()
+def acceptance_lengths(run: RunData, analysis: Analysis) -> list[Reference]:
+    """The acceptance lengths of a run's real drafts; the mode is how they are drafted."""
+    settings = {verdict.arm: verdict.setting.partition(",")[0] for verdict in analysis.verdicts}
+    return [
+        Reference(
+            model=_pair(analysis, arm.name), mode=settings[arm.name], depth=arm.depth, acceptance_length=arm.tokens
+        )
+        for arm in measured_arms(analysis, run.manifest)
+        if not arm.synthetic and arm.tokens is not None
+    ]
+
+
+def measured_with(run: RunData, analysis: Analysis) -> list[str]:
+    """What acceptance lengths were measured with, a line each."""
+    recipe = run.manifest.recipe if run.manifest else {}
+    return [
+        "Acceptance lengths: tokens per verification step, the target's own included.",
+        f"run {analysis.run} of {analysis.recipe}, sampling {json.dumps(recipe.get('sampling'))}, "
+        f"prompts {json.dumps(recipe.get('prompts'))}",
+        "model: mode (how it drafts): draft depth: acceptance length",
+    ]
 
 
 def _pair(analysis: Analysis, name: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from benchctl.analysis.cells import NOT_RECORDED, Resources
 from benchctl.analysis.results import ALL_TASKS, Acceptance, Analysis, Cost, SpeedUp, Throughput
@@ -29,6 +29,10 @@ def speedups(analysis: Analysis) -> Table[SpeedUp]:
                 "median over prompts and blocks of the paired ratio."
             ),
             numeric("End to end", "end_to_end", numbers.ratio).means("with prefill and queueing."),
+            numeric("TTFT", "ttft_ratio", numbers.ratio, optional=True).means(
+                "time to the first token over the baseline's."
+            ),
+            interval("TTFT, 95 %", "ttft_interval", optional=True),
             numeric("Equal length", "length_matched", numbers.ratio).means(
                 "both answers of every pair cut to their common length."
             ),
@@ -99,9 +103,11 @@ def throughput(analysis: Analysis) -> Table[Throughput]:
             arm_column(analysis, lambda row: row.arm),
             task_column(lambda row: row.task),
             numeric("Decode, median", lambda row: row.median, numbers.rate, unit="tok/s"),
+            numeric("Decode, pooled", "pooled_rate", numbers.rate, unit="tok/s").means("tokens over time."),
+            numeric("Decode, mean", "mean_rate", numbers.rate, unit="tok/s").means("of the prompts, each alike."),
             numeric("Prefill, median", lambda row: row.prompt_tok_per_sec_median, numbers.rate, unit="tok/s"),
             numeric("TTFT, median", lambda row: row.ttft_median_s, numbers.seconds),
-            numeric("Records", lambda row: len(row.tok_per_sec)),
+            numeric("Records", "records"),
         ),
         analysis.throughput,
     )
@@ -159,7 +165,33 @@ def resources(analysis: Analysis) -> Table[Resources]:
             "saved recurrent state of one sequence, target and draft, from the engine's log."
         ),
     ]
+    columns += [
+        numeric(header, _mean(name), numbers.size if name.endswith("bytes") else _plain, unit=unit, key=f"mean_{name}")
+        for name, (header, unit) in _MEANS.items()
+        if any(name in row.means for row in rows)
+    ]
     return Table("resources", "Energy and memory", columns, rows, note=_note(rows))
+
+
+_MEANS = {
+    "processor_w": ("Processor, mean", "W"),
+    "processor_mhz": ("clock", "MHz"),
+    "processor_c": ("temperature", "°C"),
+    "memory_bytes": ("Machine's memory in use, mean", ""),
+    "gpu_w": ("GPU, mean", "W"),
+    "gpu_mhz": ("GPU clock", "MHz"),
+    "gpu_c": ("GPU temperature", "°C"),
+    "gpu_bytes": ("GPU memory in use, mean", ""),
+}
+"""Of what was read every second while an arm was measured; the series are in the manifest."""
+
+
+def _mean(name: str) -> Callable[[Resources], float | None]:
+    return lambda row: row.means.get(name)
+
+
+def _plain(value: float | None) -> str:
+    return numbers.ABSENT if value is None else f"{value:.0f}"
 
 
 def _is_recorded(row: Resources) -> bool:
@@ -220,7 +252,13 @@ def acceptance(analysis: Analysis) -> Table[Acceptance]:
                 "mean of the rates of the tasks."
             ),
             *for_programs("position_unconditional", "position_conditional", "position_drafted"),
-            *for_programs("position_rate", "draft_lengths", "accepted_in_round"),
+            numeric("By position, of those drafted", "position_rate", _by_position, optional=True).means(
+                "accepted over drafted at the first, second, … position: a draft that ended is no rejection."
+            ),
+            numeric("Drafts by length", "draft_lengths", _counts, optional=True).means(
+                "rounds that drafted exactly 1, 2, … tokens."
+            ),
+            *for_programs("accepted_in_round"),
         ),
         [row for row in analysis.acceptance if row.arm not in analysis.baselines],
         note="A dash: not reported by this engine, contradictory, or nothing drafted.",
@@ -246,3 +284,11 @@ def by_position(analysis: Analysis) -> Table[Acceptance]:
         note="Share of verify rounds that accepted the first, second, … draft token, all tasks."
         + (" Later positions are in acceptance.csv." if depth > POSITIONS else ""),
     )
+
+
+def _by_position(values: Sequence[float] | None) -> str:
+    return " ".join(map(numbers.percent, values or ())) or numbers.ABSENT
+
+
+def _counts(values: Sequence[int] | None) -> str:
+    return " ".join(map(str, values or ())) or numbers.ABSENT

@@ -169,7 +169,7 @@ def test_an_arm_that_is_a_baseline_in_one_run_alone_has_no_change_of_speed_up(ru
     own, spec = compare_runs(runs("a"), b).arms
     assert (spec.is_baseline, spec.change) == (True, "slower"), "judged by its decode rate"
     assert (own.is_baseline, own.change, own.speedup.ratio) == (False, "unknown", None)
-    assert own.doubt == "It is the baseline of one run, so there it has no speed-up."
+    assert own.doubt is not None and "no speed-up" in own.doubt
 
 
 def test_speed_ups_are_of_the_prompts_that_both_runs_timed(runs: Runs) -> None:

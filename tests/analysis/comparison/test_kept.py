@@ -17,7 +17,7 @@ from benchctl.data.cell import Cell, MemoryRecord, WatchRecord
 from benchctl.data.store import RunData
 from benchctl.errors import StorageError, UsageError
 from benchctl.lossless.analysed import judge
-from tests.analysis.comparison.test_compare import Runs, arm
+from tests.analysis.comparison.test_compare import WOBBLE, Runs, arm
 
 keep = partial(kept_baseline.keep, judge=judge)
 against_kept = partial(kept_baseline.against_kept, judge=judge, where="baseline.json")
@@ -111,6 +111,17 @@ def test_an_unchanged_run_passes_and_every_planted_change_fails_its_own_gate_alo
     )
 
 
+@pytest.mark.parametrize(
+    ("spread", "factor", "said"), [(0.01, 1.0, None), (0.1, 1.0, "cannot tell"), (0.1, 0.7, "cannot tell")]
+)
+def test_a_gate_that_cannot_see_a_large_change_does_not_pass(
+    runs: Runs, monkeypatch: pytest.MonkeyPatch, spread: float, factor: float, said: str | None
+) -> None:
+    monkeypatch.setitem(WOBBLE, "spec", (1.0, 1 + spread, 1 - spread, 1.0))
+    found = failed(keep([runs("a")]), runs("b", factor=factor, only="spec"), "slower:10%")
+    assert (found == {}) if said is None else (said in found["slower"])
+
+
 def test_what_is_not_reported_is_undetermined_and_fails(runs: Runs) -> None:
     kept = keep([whole(runs("a"))])
     found = failed(kept, runs("b"))
@@ -136,7 +147,8 @@ def test_kept_runs_show_what_changes_from_run_to_run(runs: Runs) -> None:
     b = whole(runs("b", factor=0.8, only="spec"))
     one = keep([whole(runs("a"))])
     apart = keep([whole(runs(name, factor=factor, only="spec")) for name, factor in (("a", 1.0), ("c", 0.75))])
-    assert failed(one, b, "slower:5%") and not failed(apart, b, "slower:5%")
+    assert "beyond noise" in failed(one, b, "slower:5%")["slower"]
+    assert "cannot tell" in failed(apart, b, "slower:5%")["slower"]
     with pytest.raises(UsageError, match="no repetition"):
         keep([runs("a"), runs("b", recipe={"engine": {"threads": 4}})])
 

@@ -51,6 +51,27 @@ def test_a_binary_of_the_old_dialect_is_driven(start_faulty: StartServer, any_pa
     assert server.attest(None).state == "idle"
 
 
+@pytest.mark.parametrize(("kind", "drafted"), [("counts-by-round", 4), ("counts-by-round-checkpoints", None)])
+def test_builds_that_count_past_the_end_are_counted_by_what_they_list(
+    start_faulty: StartServer, any_pair: ResolvedPair, kind: str, drafted: int | None
+) -> None:
+    env = dict(fault(kind, FAKE_HELP=str(HERE / "data" / "help_early_2026.txt")))
+    server = start_faulty(arm_of("draft-simple", max=4), any_pair, env=env)
+    server.attest(None)
+    answer = ask(server)
+    assert (answer.n_predicted, answer.token_ids, answer.ledger.drafted) == (4, (1, 2, 3, 4), drafted)
+    server.stop()
+
+
+def test_an_answer_that_cannot_be_counted_fails(start_faulty: StartServer, tiny_pair: ResolvedPair) -> None:
+    env = dict(fault("counts-by-round-otherwise", FAKE_HELP=str(HERE / "data" / "help_early_2026.txt")))
+    server = start_faulty(arm_of("draft-simple", max=4), tiny_pair, env=env)
+    with pytest.raises(EngineError, match="past the end") as caught:
+        ask(server)
+    assert caught.value.kind == "protocol"
+    server.stop()
+
+
 def test_it_exits_at_once(start_faulty: StartServer, any_pair: ResolvedPair) -> None:
     began = time.monotonic()
     with pytest.raises(EngineError, match="status 3 before it was healthy") as caught:

@@ -60,6 +60,24 @@ def test_missing_ids_are_reported_and_the_last_token_is_timed_by_the_end() -> No
     assert answer.decode_s == 2.0
 
 
+def test_a_server_that_counts_a_round_with_its_first_token() -> None:
+    rounds = [token(1, "a", 7), token(3, "b", 8) + token(3, "c", 9), token(6, "d", 1) + token(6, "e", 2)]
+    whole = read([*rounds, token(6, "f", 3), final(6)])
+    assert whole is not None
+    assert (whole.token_ids, whole.n_predicted, whole.counted, whole.gaps) == ((7, 8, 9, 1, 2, 3), 6, True, ())
+    cut = read([*rounds, final(6)])  # its last round ended past the limit
+    assert cut is not None
+    assert (cut.n_predicted, cut.counted) == (5, False)
+
+
+def test_a_last_round_that_is_cut_shows_only_where_the_server_is_known() -> None:
+    chunks = [token(1, "a", 7), token(3, "b", 8), final(3)]
+    reader = LlamaReader(3, by_round=True)
+    answer = read_stream(reader, chunks)
+    assert answer is not None
+    assert (answer.n_predicted, answer.counted, answer.known_ids) == (2, False, ((0, 7), (1, 8)))
+
+
 def test_an_answer_without_any_token_ids() -> None:
     answer = read([final(2)])
     assert answer is not None

@@ -18,8 +18,7 @@ from benchctl.engines.openai.adapter import OpenAiSpec
 from benchctl.engines.openai.engine import OpenAiEngine
 from benchctl.engines.openai.score import EchoScorer
 from benchctl.engines.vllm.adapter import VllmSpec
-from benchctl.engines.vllm.engine import VllmEngine
-from benchctl.engines.vllm.score import VllmScorer
+from benchctl.engines.vllm.engine import VllmEngine, VllmScorer
 from benchctl.errors import EngineError
 from benchctl.lossless.audit_session import read_by_decoding, score
 from benchctl.lossless.conclude import audit_arms

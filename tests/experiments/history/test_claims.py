@@ -14,8 +14,7 @@ import pytest
 
 from benchctl.data.store import open_run
 from benchctl.errors import UsageError
-from benchctl.experiments.history.claims import read_claim
-from benchctl.experiments.history.imported import conclude, write_records
+from benchctl.experiments.history.claims import conclude, read_claim, write_records
 from tests.benchctl_process import benchctl
 
 LOGS = {name: Path(__file__).with_name("claims") / f"llama-server-{name}.log" for name in ("baseline", "spec_d4")}
@@ -127,7 +126,7 @@ def test_a_log_of_llama_server_is_read_to_the_token() -> None:
 
 
 def test_two_logs_show_a_speed_up_without_interval_and_verdict(tmp_path: Path) -> None:
-    words = ("runs", "import", LOGS["spec_d4"], f"baseline={LOGS['baseline']}", "--out", tmp_path / "out")
+    words = ("runs", "import", LOGS["spec_d4"], f"baseline={LOGS['baseline']}", "-o", tmp_path / "out")
     done = benchctl(*words, "--json")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
@@ -136,7 +135,7 @@ def test_two_logs_show_a_speed_up_without_interval_and_verdict(tmp_path: Path) -
     assert arm["speedup"]["low"] == arm["speedup"]["high"] == pytest.approx(0.6, abs=0.15)
     lacking = " ".join(found["lacking"])
     assert "One process" in lacking and "No answers" in lacking and "No baseline" not in lacking
-    assert "Cannot be concluded" in benchctl(*words[:3], "--out", tmp_path / "other").stdout
+    assert "Cannot be concluded" in benchctl(*words[:3], "-o", tmp_path / "other").stdout
     run = open_run(tmp_path / "out")
     assert {record.label for record in run.records} == {"baseline", "llama-server-spec_d4"}
     assert all(record.tok_per_sec for record in run.records)

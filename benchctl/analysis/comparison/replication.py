@@ -1,0 +1,171 @@
+"""Does a run that somebody else made agree with the same work measured here? Claim by claim, within their intervals.
+
+A claim of a number agrees where the interval of here over theirs has 1 in it (`compare.py`, all arms together), and
+excludes a difference of 30 % (`EXCLUDED`): a wider interval tells nothing. Of what another program measured, only a
+single process is known: its speed-up agrees where it lies in the interval that holds here for prompts like these, since
+that the prompts are the same is not known either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+from benchctl.analysis.comparison.gates import EXCLUDED, KINDS
+from benchctl.analysis.comparison.results import ArmComparison, Ratio, RunComparison
+from benchctl.analysis.imported import BASELINE, Claim, Range, imported_arm
+from benchctl.analysis.result import Interval, Result
+from benchctl.analysis.results import ALL_TASKS, Analysis
+from benchctl.data.record import Record
+
+WIDE = f"A difference of {100 * EXCLUDED:g} % is not excluded: measure more blocks."
+Outcome = Literal["agrees", "differs", "cannot tell", "not compared"]
+
+
+class ReplicatedClaim(Result):
+    """What a run says of an arm, and what was found here."""
+
+    arm: str
+    what: str
+    """`speed-up`, `decode rate`, `output`, or what gates watch, such as `acceptance code`."""
+    theirs: float | str | None
+    here: float | str | None
+    ratio: float | None = None
+    """Here over theirs."""
+    interval: Interval | None = None
+    outcome: Outcome
+    why: str | None = None
+    """Why it is not compared, or why nothing can be told."""
+
+
+class Replication(Result):
+    """Everything that `benchctl compare --replicate` finds."""
+
+    theirs: str
+    here: str
+    claims: list[ReplicatedClaim]
+    notes: list[str]
+
+    def those(self, outcome: Outcome) -> list[ReplicatedClaim]:
+        """Return the claims of this outcome."""
+        return [claim for claim in self.claims if claim.outcome == outcome]
+
+
+def replication_of(found: RunComparison) -> Replication:
+    """Return which claims of run A agree with run B."""
+    claims = [claim for arm in found.arms for claim in _claims(arm, other_machine=found.other_machine is not None)]
+    missing = "It was not measured here."
+    claims += [
+        ReplicatedClaim(arm=name, what="arm", theirs=None, here=None, outcome="not compared", why=missing)
+        for name in found.only_in_a
+    ]
+    notes = list(found.on_trust)
+    if found.other_machine is not None:
+        notes.append(f"Other machines: {found.other_machine}. A speed-up that differs may be the machine's.")
+    engine = [change for change in found.changed if change.what in ("engine", "engine version", "engine build")]
+    notes += [f"Another {change.what}: theirs {change.a}, here {change.b}." for change in engine]
+    notes.append("One run each: the intervals lack what changes from run to run. Measure again what differs by little.")
+    return Replication(theirs=found.a.folder, here=found.b.folder, claims=claims, notes=notes)
+
+
+def _claims(arm: ArmComparison, *, other_machine: bool) -> Iterator[ReplicatedClaim]:
+    def claim(what: str, change: Ratio, doubt: str | None, *, absolute: bool) -> ReplicatedClaim:
+        if doubt is None and absolute and other_machine:
+            doubt = "Theirs was measured on another machine."
+        if doubt is None and (change.ratio is None or change.interval is None):
+            doubt = arm.rate_doubt or "It is not known in every block of both."
+        outcome = "not compared" if doubt or change.interval is None else _outcome(change.interval)
+        return ReplicatedClaim(
+            arm=arm.arm,
+            what=what,
+            theirs=change.a,
+            here=change.b,
+            ratio=change.ratio,
+            interval=change.interval,
+            outcome=outcome,
+            why=WIDE if outcome == "cannot tell" else doubt,
+        )
+
+    if not arm.is_baseline:
+        yield claim("speed-up", arm.speedup, arm.doubt, absolute=False)
+    yield claim("decode rate", arm.rate, arm.rate_doubt, absolute=True)
+    for quantity, change in arm.watched.items():
+        yield claim(quantity, change, None, absolute=KINDS[quantity.partition(" ")[0]].absolute)
+    if not arm.is_baseline:
+        known = {arm.lossless_a, arm.lossless_b}.isdisjoint({None, "undetermined", "not judged"})
+        yield ReplicatedClaim(
+            arm=arm.arm,
+            what="output",
+            theirs=arm.lossless_a,
+            here=arm.lossless_b,
+            outcome="not compared" if not known else "agrees" if arm.lossless_a == arm.lossless_b else "differs",
+            why=None if known else "One of the two is not determined.",
+        )
+
+
+def _outcome(interval: Interval) -> Outcome:
+    if interval.excludes_one:
+        return "differs"
+    return "agrees" if interval.low > 1 - EXCLUDED and interval.high < 1 / (1 - EXCLUDED) else "cannot tell"
+
+
+def replication_of_imported(records: Sequence[Record], here: Analysis, theirs: str, folder: str) -> Replication:
+    """Return which claims of another program's requests agree with a run that was made here."""
+    names = dict.fromkeys(record.label for record in records)
+    told = {
+        name: Claim("", [(str(record.prompt_idx), record) for record in records if record.label == name], None)
+        for name in names
+    }
+    base = told.get(BASELINE)
+    claims = [
+        claim for name, own in told.items() if name != BASELINE for claim in _imported_claims(name, own, base, here)
+    ]
+    notes = [
+        "Theirs is a single process without an interval: a speed-up that differs may be what processes differ by.",
+        "That models, prompts, sampling and engine are the same cannot be checked.",
+    ]
+    return Replication(theirs=theirs, here=folder, claims=claims, notes=notes)
+
+
+def _imported_claims(name: str, own: Claim, base: Claim | None, here: Analysis) -> Iterator[ReplicatedClaim]:
+    arm = imported_arm(name, own, base)
+    speedup = next((row for row in here.speedups if row.arm == name and row.task == ALL_TASKS), None)
+    accepted = next((row for row in here.acceptance if row.arm == name and row.task == ALL_TASKS), None)
+    interval = None if speedup is None else speedup.like_these or speedup.interval
+    why = None
+    if base is None:
+        why = f"Theirs has no baseline: import it, too, as {BASELINE}=FILE."
+    elif arm.speedup is None:
+        why = "They answered no request with as many tokens by baseline and arm, or timed none."
+    elif interval is None:
+        why = "No arm of this name was measured here in three blocks."
+    elif arm.speedup.low is None and arm.speedup.high >= interval.low:
+        why = "They timed chunks instead of tokens, so that only its upper limit is known."
+    outcome: Outcome = "not compared"
+    if why is None and arm.speedup is not None and interval is not None:
+        apart = (arm.speedup.low or 0.0) > interval.high or arm.speedup.high < interval.low
+        wide = interval.high / interval.low > (1 - EXCLUDED) ** -2
+        outcome = "differs" if apart else "cannot tell" if wide else "agrees"
+        why = WIDE if outcome == "cannot tell" else None
+    yield ReplicatedClaim(
+        arm=name, what="speed-up", theirs=_limits(arm.speedup), here=_limits(interval), outcome=outcome, why=why
+    )
+    machine, prompts = (
+        "Their machine and engine are not recorded.",
+        "Their prompts, on which it depends, are not there.",
+    )
+    length = accepted.acceptance_length if accepted else None
+    for what, theirs, found, reason in (
+        ("decode rate", _limits(arm.rate), None, machine),
+        ("acceptance length", arm.acceptance_length, length, prompts),
+        ("output", None, None, "They kept no token ids and no scores of the target."),
+    ):
+        yield ReplicatedClaim(arm=name, what=what, theirs=theirs, here=found, outcome="not compared", why=reason)
+
+
+def _limits(value: Range | Interval | None) -> str | float | None:
+    if value is None:
+        return None
+    if value.low == value.high:
+        return value.high
+    return f"at most {value.high:.2f}" if value.low is None else f"{value.low:.2f} to {value.high:.2f}"

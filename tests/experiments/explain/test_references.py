@@ -1,0 +1,68 @@
+"""Acceptance lengths from elsewhere: CSV, and the YAML of golden_al_distribution."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchctl.errors import UsageError
+from benchctl.experiments.explain.curve import Reference
+from benchctl.experiments.explain.references import read_references, write_references
+
+# the shape of SemiAnalysisAI/InferenceX golden_al_distribution/minimaxm3_eagle3.yaml
+GOLDEN = """\
+# key = num_speculative_tokens (EAGLE3 level); value = golden AL
+_metadata:
+  draft-model: org/draft
+some-model:
+  thinking_on:
+    1: 1.78
+    3: 2.83
+  thinking_off:
+    1: 1.84
+"""
+
+
+@pytest.mark.parametrize("ending", [".yaml", ".yml", ".csv"])
+def test_what_is_written_is_read_again(tmp_path: Path, ending: str) -> None:
+    golden = tmp_path / "golden.yaml"
+    golden.write_text(GOLDEN)
+    found = read_references(golden)
+    assert [(row.model, row.mode, row.depth, row.acceptance_length) for row in found] == [
+        ("some-model", "thinking_on", 1, 1.78),
+        ("some-model", "thinking_on", 3, 2.83),
+        ("some-model", "thinking_off", 1, 1.84),
+    ]
+    written = tmp_path / f"own{ending}"
+    write_references(written, found, ["two lines\nof a name"])
+    assert read_references(written) == found
+
+
+def test_a_name_cannot_become_another_key(tmp_path: Path) -> None:
+    written = tmp_path / "own.yaml"
+    named = Reference(model="a: {b", mode="# c\n", depth=2, acceptance_length=1.5)
+    write_references(written, [named], ["x\ny: 1"])
+    assert read_references(written) == [named]
+
+
+@pytest.mark.parametrize(
+    ("text", "where"),
+    [
+        ("m: {thinking_on: {3: 5.1}}", "m.thinking_on.3"),
+        ("m: {thinking_on: {few: 2}}", "m.thinking_on.few"),
+        ("m: {thinking_on: {3: null}}", "m.thinking_on.3"),
+        ("m: {thinking_on: {3: .nan}}", "m.thinking_on.3"),
+        ("m: {thinking_on: 3}", "m.thinking_on"),
+        ("m: 3", "m"),
+        ("- m", "golden.yaml"),
+        ("m: {", "golden.yaml"),
+        ("", "golden.yaml"),
+    ],
+)
+def test_a_bad_file_is_refused_with_its_place(tmp_path: Path, text: str, where: str) -> None:
+    golden = tmp_path / "golden.yaml"
+    golden.write_text(text)
+    with pytest.raises(UsageError) as refused:
+        read_references(golden)
+    assert str(refused.value.where).endswith(where)
