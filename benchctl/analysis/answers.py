@@ -36,7 +36,7 @@ CONTINUATION = 64
 
 @dataclass(frozen=True)
 class Answers:
-    """One entry per record of the frame, and a last one that stands for a missing record (row -1)."""
+    """One entry per record of the frame, and a last entry for a missing record (row -1)."""
 
     code: Integers
     """Equal for records that are equal in text, token ids, length, ending, prompt and error."""
@@ -54,7 +54,7 @@ def find_answers(frame: Frame) -> Answers:
     examples: list[Record] = []
     for record, fields in zip(frame.records, map(_FIELDS, frame.records), strict=True):
         number = codes.setdefault(fields, len(examples))
-        if number < len(examples) and not _same_ids(examples[number], record):  # the hash of one is wrong
+        if number < len(examples) and not _same_ids(examples[number], record):  # a hash is wrong
             number = codes.setdefault((*fields, *(record.token_ids or (None,))), len(examples))
         if number == len(examples):
             examples.append(record)

@@ -62,7 +62,7 @@ def speculation_of(frame: Frame, arm: str) -> dict[str, Any]:
 def attestations(frame: Frame, arm: str) -> list[AttestationRecord]:
     """Return the attestations of an arm's cells, failed ones first, then unverified, active, idle, off.
 
-    Only a finished cell can be called idle: one that crashed might still have drafted.
+    Only a finished cell can be called idle: a crashed cell might still have drafted.
     """
     order = ("failed", "unverified", "active", "idle", "off")
     found = [
@@ -79,7 +79,7 @@ def states(frame: Frame, arm: str) -> list[str]:
 
 
 def verify_width(manifest: Manifest | None, record: Record) -> int | None:
-    """Return how many tokens the rounds of an answer verified at once, the one before the draft included.
+    """Return how many tokens the rounds of an answer verified at once, that before the draft included.
 
     The recipe's depth, or the mean draft that the engine reports where that is more, as of a tree of drafts; 1 for an
     answer without any draft.
@@ -218,7 +218,7 @@ def _tokens(frame: Frame, arm: str, processes: set[tuple[int, int]]) -> int:
 
 
 def _idle_watts(manifest: Manifest, kinds: Sequence[str]) -> float | None:
-    """Return the idle power of the measured components; `None` where that of one of them was not measured."""
+    """Return the idle power of the measured components; `None` where that of any of them was not measured."""
     watts = manifest.idle.watts if manifest.idle is not None else {}
     return sum(watts[kind] for kind in kinds) if kinds and all(kind in watts for kind in kinds) else None
 

@@ -163,7 +163,7 @@ class Comparison(Result):
     blocks_compared: int
     blocks_differing: int
     fork: FirstDivergence | None = None
-    """The most serious one, where blocks diverge differently."""
+    """The most serious, where blocks diverge differently."""
     other_forks: tuple[FirstDivergence, ...] = ()
 
 

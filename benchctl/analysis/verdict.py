@@ -3,7 +3,7 @@
 An arm is called faster or slower only when its 95 % interval excludes 1, taken so wide that all such claims of the run
 hold together; `within` only when it is shown to differ by no more than a twentieth. Below three blocks there is no
 interval, and without a valid attestation no comparison; the speed is then `unknown`, with the reason in the sentence.
-So it is where the difference is not due to speculation: an arm that ran faster but never drafted, and one whose
+So it is where the difference is not due to speculation: an arm that ran faster but never drafted, and an arm whose
 speed-up is on the other side of 1 once every pair of answers is cut to the length that both reached.
 
 Arms that are lossy by design are labelled everywhere, and never identical, not even where every hash is equal.

@@ -58,7 +58,7 @@ ADVICE: dict[str, Advice] = {
         "tensors such as ssm_out in bf16.",
     ),
     "unsure-target": Advice(
-        "A sound model gives most of its own tokens a high probability; one that does not has broken weights, or was "
+        "A sound model gives most of its own tokens a high probability; else it has broken weights, or was "
         "not trained on the languages of the probes.",
         "Check the model's file and its quantization (`benchctl models inspect`); try the unquantized model.",
     ),

@@ -158,7 +158,7 @@ class Table(Generic[Row]):
     """Columns over rows."""
 
     name: str
-    """Of its CSV file, where it has one, and of its place on the page."""
+    """Of its CSV file, if any, and of its place on the page."""
     title: str
     columns: Sequence[Column[Row]]
     rows: Sequence[Row]

@@ -147,7 +147,8 @@ def condition_sentences(analysis: Analysis) -> list[str]:
     for axis, unit in ((CONTEXT, "{} tokens"), (TEMPERATURE, "temperature {}")):
         curves: dict[str, list[AxisRow]] = {}
         for row in axis_rows(analysis):
-            if axis in row.labels and not row.level.is_baseline and row.ratio is not None:
+            compared = axis in row.labels and not row.level.is_baseline and row.ratio is not None
+            if compared and not row.level.overlapping:  # else whole answers decide, not the decode rate
                 curves.setdefault(row.other_labels(axis), []).append(row)
         for name, own in curves.items():
             points = sorted(own, key=lambda row: float(row.labels[axis]))

@@ -132,7 +132,7 @@ def _level(
 
 
 def _cells(frame: Frame, arm: int, slots: int, waited: Floats, *, one_at_a_time: bool) -> dict[int, CellLoad]:
-    """Return an arm's cells by block; one of which a time is not known, or that was resumed, is left out.
+    """Return an arm's cells by block, but those that were resumed or of which a time is not known.
 
     `slots`: how many requests of a closed loop are in flight at a time; 1 for an open loop. `waited`: `e2e_s` of every
     record.

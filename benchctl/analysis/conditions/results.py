@@ -35,7 +35,7 @@ class Arrival(Result):
     """How much later than intended the client sent; the largest where there are fewer than 40 requests."""
     growth: float | None
     """Seconds by which the latency grows for each second of sending, the mean of the cells' own trends without their
-    first third: 0 for a server that keeps up, load - 1 for one that does not. `None` below three cells."""
+    first third: 0 for a server that keeps up, load - 1 for a server that does not. `None` below three cells."""
     growth_low: float | None
     growth_high: float | None
     """Its one-sided 95 % limits, by Student's t over the cells."""
@@ -76,7 +76,7 @@ class Level(Result):
     e2e: Quantiles
     """To the last byte. Of an open loop both count from the intended send time."""
     tpot: Quantiles
-    """Time of a token after the first, one value a request: 1 / decode rate."""
+    """Time of a token after the first, a value for each request: 1 / decode rate."""
     tokens: int | None
     """That came out, first ones included."""
     makespan_s: float | None
@@ -87,7 +87,7 @@ class Level(Result):
     drain_share: float | None
     """1 - window_s / makespan_s: how much of the cells some slots were empty, filling or draining."""
     throughput: float | None
-    """Tokens a second of all requests together, in the window; `None` where a cell has too few requests for one."""
+    """Tokens a second of all requests together, in the window; `None` where a cell has too few requests."""
     in_flight: float | None
     """Requests really in flight on average: sum of e2e_s / makespan_s; in an open loop with those that were late."""
     latency_speedup: float | None
@@ -113,7 +113,7 @@ class Crossing(Result):
     """The recipe's arm."""
     temperature: float
     outcome: Outcome
-    """`otherwise`: it helps at a higher level than one at which it loses."""
+    """`otherwise`: it helps above a level at which it loses."""
     at: float | None
     """Of `crosses`: interpolated between the two measured levels where the values pass 1; never beyond."""
     helps_at: list[int]

@@ -92,12 +92,12 @@ class Group:
     baseline: str | None
     """`None`: the run's own."""
     key: GroupKey | None = None
-    """`None` where there is only one, of one request at a time."""
+    """`None` where there is a single condition, of a request at a time."""
     overlapping: bool = False
-    """Whether the engine may have worked on several requests at once. At concurrency 1 it works on one, and lets those
-    that arrive meanwhile wait, unless it is an endpoint, whose limit is not known."""
+    """Whether the engine may have worked on several requests at once. At concurrency 1 it works on a request, and lets
+    those that arrive meanwhile wait, unless it is an endpoint, whose limit is not known."""
     sampled: bool = False
-    """Whether its answers are drawn at random, while another condition's are greedy and one at a time."""
+    """Whether its answers are drawn at random, while another condition's are greedy and come by themselves."""
 
     @property
     def judged(self) -> bool:

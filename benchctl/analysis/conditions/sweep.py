@@ -3,7 +3,7 @@
 Speculation fills idle compute: with more requests in flight there is less of it, so what helps one request can cost
 all of them together. The crossing is the concurrency at which `throughput_speedup` falls through 1, interpolated
 between two neighbouring measured levels: logarithm of the ratio against logarithm of the concurrency. It is given only
-between a level whose interval lies above 1 and a later one whose interval lies below, and never beyond the measured.
+between a level whose interval lies above 1 and a later level whose interval lies below, and never beyond the measured.
 """
 
 from __future__ import annotations

@@ -305,7 +305,7 @@ def _beside(depth: int, others: Sequence[DepthCost]) -> list[DepthCost]:
 
 
 def expected_by_position(depth: int, arms: Sequence[DepthCost]) -> float | None:
-    """Return the tokens of a round to `depth` from how often other arms accepted each position, given the one before.
+    """Return the tokens of a round to `depth` from how often other arms accepted each position, given that before.
 
     Beyond the positions that they report, the last one's share goes on; where they report none, one α serves for all.
     """

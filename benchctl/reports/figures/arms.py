@@ -62,9 +62,7 @@ def _draw_speedup(axes: Axes, y: int, row: SpeedUp, mark: style.Mark) -> None:
         axes.plot(
             row.by_block, [y - 0.34] * len(row.by_block), "|", color=style.SOFT, markersize=3, markeredgewidth=0.8
         )
-    axes.plot(
-        value, y, mark.marker, color=mark.colour, markersize=5, markeredgecolor=style.INK, markeredgewidth=0.5, zorder=5
-    )
+    axes.plot(value, y, **style.point(mark, 5), zorder=5)
     axes.annotate(
         numbers.ratio(value),
         (1, y),
@@ -144,8 +142,7 @@ def _draw_rates(
     shares = [100 * (rows[ALL_TASKS, arm].rate or 0.0) for arm in arms]
     for y, arm in enumerate(arms):
         mark = marks[arm]
-        axes.plot(shares[y], y, mark.marker, color=mark.colour, markersize=7, markeredgecolor=style.INK,
-                  markeredgewidth=0.6, zorder=4)  # fmt: skip
+        axes.plot(shares[y], y, **style.point(mark), zorder=4)
         before = arms[y - 1] if y else None
         if (
             before in depths
@@ -250,8 +247,7 @@ def draw_payoff(analysis: Analysis) -> Figure | None:
         y = row.pooled or 0.0
         if row.interval:
             axes.vlines(x, row.interval.low, row.interval.high, color=marks[arm].colour, linewidth=1.2)
-        axes.plot(x, y, marks[arm].marker, color=marks[arm].colour, markersize=7, markeredgecolor=style.INK,
-                  markeredgewidth=0.6, label=style.shorten(arm, 18))  # fmt: skip
+        axes.plot(x, y, **style.point(marks[arm]), label=style.shorten(arm, 18))
         highest = max(highest, y, min(row.interval.high, 2 * y) if row.interval else 0)  # a longer whisker is cut
     axes.set_ylim(0, 1.25 * highest)
     axes.set_xlim(-3, 103)
@@ -285,9 +281,7 @@ def _draw_need(axes: Axes, costs: list[Cost], marks: dict[str, style.Mark]) -> N
                 fontsize=7.5,
                 bbox={"facecolor": style.PAPER, "edgecolor": "none", "pad": 1},
             )
-        axes.plot(
-            alpha, y, mark.marker, color=mark.colour, markersize=7, markeredgecolor=style.INK, markeredgewidth=0.6
-        )
+        axes.plot(alpha, y, **style.point(mark))
     style.name_rows(axes, [style.shorten(cost.arm, 16) for cost in costs])
     axes.set_xlim(-3, 103)
     axes.set_title("Measured (filled), break-even (hollow)")
