@@ -5,7 +5,7 @@
 One server works on one request at a time (M/G/1). Requests arrive as benchctl sends them (`arrival_times`); how long
 each takes is log-normal, and so is its number of tokens. Below a load of 1 the queue is stable and the server keeps up;
 above it, every further request waits longer. A claim is wrong where a load above 1 is said to be kept up with, or one
-below 1 not to be.
+below 1 not to be. Of the stable loads the outer quantiles are known, too: they are taken from a long simulation.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from benchctl.analysis.conditions.load import quantiles
 from benchctl.analysis.conditions.results import Level
 from benchctl.lossless.analysed import analyse_run
 from benchctl.measure.load_generator import arrival_times
@@ -30,6 +31,7 @@ REQUESTS = (12, 48, 200)
 BLOCKS = (3, 5)
 SPREAD = 0.5
 """Of the logarithm of the service time, whose mean is 1 s."""
+LONG = 400_000
 TOKENS = 64
 """A second's worth."""
 
@@ -48,6 +50,7 @@ def main() -> None:
             "runs_a_case": options.runs,
             "wrong_percent": {"most": max(wrong), "mean": float(np.mean(wrong))},
             "kept_up": cases,
+            "quantiles": list(_quantiles(options.runs, rng)),
         },
     )
 
@@ -67,6 +70,30 @@ def _kept_up(runs: int, rng: np.random.Generator) -> Iterator[dict[str, Any]]:
                     "not_known_percent": shares["None"],
                     "wrong_percent": shares["True" if load > 1 else "False"],
                 }
+
+
+def _quantiles(runs: int, rng: np.random.Generator) -> Iterator[dict[str, Any]]:
+    """How often a quantile lies below the true one: in half of the runs.
+
+    A load of 0: one request at a time, none of which waits.
+    """
+    for load in (0.0, 0.5, 0.8):
+        long = _services(LONG, rng)
+        if load:
+            long = _latencies(arrival_times(LONG, load, 0, 0), long)[LONG // 10 :]
+        truth = np.quantile(long, [0.95, 0.99])
+        for requests in (48, 200, 400):
+            if load:
+                latencies = [level.e2e for level in _levels(runs, load, requests, 1, rng)]
+            else:
+                latencies = [quantiles(_services(requests, rng)) for _ in range(runs)]
+            row: dict[str, Any] = {"load": load, "requests": requests}
+            for name, true in zip(("p95", "p99"), truth.tolist(), strict=True):
+                row[f"{name}_true_s"] = true
+                values = [value for one in latencies if (value := getattr(one, name)) is not None]
+                row[f"{name}_told_percent"] = 100 * len(values) / runs
+                row[f"{name}_below_percent"] = 100 * sum(map(true.__gt__, values)) / len(values) if values else None
+            yield row
 
 
 def _levels(runs: int, load: float, requests: int, blocks: int, rng: np.random.Generator) -> Iterator[Level]:

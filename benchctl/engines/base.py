@@ -3,6 +3,9 @@
 The runner knows nothing of flags, endpoints or log lines. It reads an `Engine`'s capabilities, has it check a
 recipe, and for every cell gets a `Server`, which renders prompts, answers requests and reports what it drafted. The
 adapter turns the engine's own numbers into these neutral types; what an engine does not report is `None`, never 0.
+
+Up to `Engine` stands what every adapter has; below it, what an engine may offer beside: `TunableEngine` and the like,
+which their users check for.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 from benchctl.data.expectations import DiagnosisSettings, Expectations
 from benchctl.data.record import FinishReason, sha256_text
 from benchctl.engines.common.programs import FoundBinary
-from benchctl.models.resolved import ResolvedPair
+from benchctl.models.files import ResolvedPair
 from benchctl.prompts.suite import Prompt
 from benchctl.recipes.adapters import ModelFormat
 from benchctl.recipes.schema import GREEDY, Arm, Recipe, Sampling

@@ -1,8 +1,8 @@
-"""The energy that a machine takes while it is watched: RAPL on Linux, nvidia-smi, powermetrics on macOS.
+"""The energy that a machine takes while it is watched: RAPL on Linux, and nvidia-smi.
 
 RAPL counts microjoules of every processor package, and of its memory where there is a domain for it; the counter wraps
-around at a value of its own. nvidia-smi and powermetrics report power, whose mean times the duration is the energy. All
-of it is of the whole machine, whoever caused it. What cannot be read is named with its reason and what to do about it.
+around at a value of its own. nvidia-smi reports power, whose mean times the duration is the energy. All of it is of the
+whole machine, whoever caused it. What cannot be read is named with its reason and what to do about it.
 """
 
 from __future__ import annotations
@@ -13,13 +13,11 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from benchctl.machine.describe import ROOT
 from benchctl.machine.sensors import of_gpus
@@ -31,7 +29,6 @@ NO_RIGHTS = (
     "RAPL's counters cannot be read without rights: sudo chmod a+r /sys/class/powercap/intel-rapl*/energy_uj, "
     "or run benchctl as root"
 )
-ROOT_ALONE = "powermetrics reports power to root alone: run benchctl with sudo"
 NO_RAPL = "this system has no RAPL counters (/sys/class/powercap/intel-rapl), as most virtual machines"
 NVIDIA = (
     "nvidia-smi",
@@ -40,8 +37,6 @@ NVIDIA = (
     "-lms",
     "500",
 )
-POWERMETRICS = ("powermetrics", "--samplers", "cpu_power,gpu_power", "-i", "500")
-_COMBINED = re.compile(r"^Combined Power \(CPU \+ GPU \+ ANE\): (\d+(?:\.\d+)?) mW")
 
 
 Parsed = tuple[str, Mapping[str, float]]
@@ -53,7 +48,7 @@ class Energy:
 
     seconds: float
     joules: Mapping[str, float]
-    """By consumer: processor, memory, gpu, soc. Only what is reported."""
+    """By consumer: processor, memory, gpu. Only what is reported."""
     not_reported: tuple[str, ...]
     """Why the other consumers are not, as ends of sentences."""
 
@@ -63,29 +58,12 @@ class Energy:
         return {name: joules / self.seconds for name, joules in self.joules.items()} if self.seconds > 0 else {}
 
 
-class _Source(Protocol):
-    """A source of energy readings."""
-
-    problem: str | None
-
-    def poll(self) -> None:
-        """Read once more; called at least once a minute."""
-
-    def stop(self, seconds: float) -> Mapping[str, float]:
-        """End, and return joules by consumer; `seconds`: since the start."""
-        ...
-
-
 class Meter:
     """Every source of this machine, from when it is made until `stop`."""
 
     def __init__(self, root: Path = ROOT) -> None:
         self._since = time.monotonic()
-        self._sources: list[_Source] = []
-        if sys.platform == "darwin":
-            self._sources.append(powermetrics())
-        else:
-            self._sources.append(Rapl(root))
+        self._sources: list[Rapl | PowerStream] = [Rapl(root)]
         if shutil.which(NVIDIA[0]):
             self._sources.append(PowerStream(NVIDIA, parse_nvidia, "gpu"))
 
@@ -100,7 +78,7 @@ class Meter:
         for source in self._sources:
             if isinstance(source, Rapl):
                 found |= {f"{kind}_j": joules for kind, joules in source.joules().items()}
-            elif isinstance(source, PowerStream) and source.kind == "gpu":
+            else:
                 found |= of_gpus([*source.latest.values()])
         return found
 
@@ -122,13 +100,6 @@ def mean_power(seconds: float, root: Path = ROOT) -> Energy:
     return meter.stop()
 
 
-def processor_energy_problem(root: Path = ROOT) -> str | None:
-    """Return why the processor's energy cannot be read, as the end of a sentence; `None` where it can."""
-    if sys.platform == "darwin":
-        return None if os.geteuid() == 0 else ROOT_ALONE
-    return Rapl(root).problem
-
-
 class Rapl:
     """The energy counters of the processor packages below /sys/class/powercap."""
 
@@ -145,7 +116,7 @@ class Rapl:
             self.problem = None if self._domains else NO_RAPL
 
     def poll(self) -> None:
-        """Add what each counter rose by; one that went down has wrapped around once."""
+        """Add what each counter rose by; a counter that went down has wrapped around once."""
         try:
             for domain in self._domains:
                 domain.poll()
@@ -183,13 +154,11 @@ class _Domain:
 
 
 def _domains(powercap: Path) -> list[tuple[str, Path]]:
-    """Return what each domain measures and its folder: packages with their memory, or else the whole platform."""
+    """Return what each domain measures and its folder: packages, and their memory."""
     names = {folder: (folder / "name").read_text().strip() for folder in sorted(powercap.glob("intel-rapl:*"))}
     packages = [folder for folder, name in names.items() if _PACKAGE.match(folder.name) and name.startswith("package")]
     memory = [folder for folder, name in names.items() if _PART.match(folder.name) and name == "dram"]
-    if packages:
-        return [("processor", folder) for folder in packages] + [("memory", folder) for folder in memory]
-    return [("platform", folder) for folder, name in names.items() if name == "psys"]
+    return [("processor", folder) for folder in packages] + [("memory", folder) for folder in memory if packages]
 
 
 class PowerStream:
@@ -262,18 +231,3 @@ def parse_nvidia(line: str) -> Parsed | None:
         with contextlib.suppress(ValueError):
             found[what] = float(cell) * unit
     return (index, found) if found else None
-
-
-def parse_powermetrics(line: str) -> Parsed | None:
-    """Read `Combined Power (CPU + GPU + ANE): 4321 mW`."""
-    found = _COMBINED.match(line)
-    return None if found is None else ("soc", {"w": float(found[1]) / 1000})
-
-
-def powermetrics() -> PowerStream:
-    """Start powermetrics, which runs for root alone."""
-    if os.geteuid() == 0:
-        return PowerStream(POWERMETRICS, parse_powermetrics, "soc")
-    refused = PowerStream(("/nonexistent/powermetrics",), parse_powermetrics, "soc")
-    refused.problem = ROOT_ALONE
-    return refused

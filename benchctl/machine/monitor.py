@@ -12,12 +12,13 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
+from benchctl.data.cell import WatchRecord
 from benchctl.machine.describe import ROOT, answer, cpu_quota, read
 from benchctl.machine.energy import Meter
 from benchctl.machine.sensors import Reading, Sensors, series_of
@@ -32,47 +33,11 @@ LARGEST_SHARE = 0.001
 """Of the time that the thread may spend on sampling: slower samples are taken less often."""
 
 
-@dataclass(frozen=True)
-class Disturbance:
-    """What else went on in the machine during a watch; `None`: not reported by the system."""
-
-    wall_s: float
-    """How long the watch lasted."""
-    cores: int | None = None
-    """Logical cores that benchctl and the engine may run on; the times below are sums over them."""
-    own_cpu_s: float | None = None
-    """Processor time of benchctl, the engine and everything that they started."""
-    other_cpu_s: float | None = None
-    """Processor time of all other programs, the kernel's own work included."""
-    stolen_cpu_s: float | None = None
-    """Time that the host of a virtual machine gave to other guests (steal)."""
-    engine_major_faults: int | None = None
-    """How often the engine waited for a page of its memory to come from disk."""
-    swapped_bytes: int | None = None
-    """What the whole system swapped in and out; on macOS only out."""
-    throttled: int | None = None
-    """How often heat slowed the core, or package, that was slowed most often."""
-    cpu_mhz: float | None = None
-    """Clock of the fastest core, the median of one reading a second; `None` for a watch shorter than that."""
-    gpu_slowed_s: float | None = None
-    """How long heat or the power brake slowed the GPU that was slowed longest."""
-    clock_jump_s: float | None = None
-    """The largest step of the wall clock against the monotonic one, forward positive."""
-    cost_s: float | None = None
-    """Processor time that watching took meanwhile."""
-    energy_j: Mapping[str, float] = field(default_factory=dict)
-    """Joules of the whole machine by consumer, as far as reported: `benchctl.machine.energy`."""
-    energy_untold: tuple[str, ...] = ()
-    """Why the rest is not reported."""
-    series: Mapping[str, list[float]] = field(default_factory=dict)
-    """Power, clocks, temperatures and memory over the watch, evenly spread: `benchctl.machine.sensors`."""
-
-
 class Watch:
-    """`with Watch() as watch: measure()`, then `watch.disturbance`; one use each."""
+    """`with Watch() as watch: measure()`, then `watch.disturbance`; for a single use each."""
 
     def __init__(self, root: Path = ROOT) -> None:
-        self.disturbance: Disturbance | None = None
+        self.disturbance: WatchRecord | None = None
         """What was measured, once the block is left."""
         self._root = root
         self._over = threading.Event()
@@ -99,14 +64,15 @@ class Watch:
         energy = self._meter.stop()
         self._thread.join()
         self._offsets.append(clock_offset())
-        self.disturbance = replace(
-            compare_counters(self._before, after),
-            cpu_mhz=statistics.median(self._mhz) if self._mhz else None,
-            clock_jump_s=largest_jump(self._offsets),
-            cost_s=self._cost_s,
-            energy_j=energy.joules,
-            energy_untold=energy.not_reported,
-            series=series_of(self._readings),
+        self.disturbance = compare_counters(self._before, after).model_copy(
+            update={
+                "cpu_mhz": statistics.median(self._mhz) if self._mhz else None,
+                "clock_jump_s": largest_jump(self._offsets),
+                "cost_s": self._cost_s,
+                "energy_j": dict(energy.joules),
+                "energy_untold": list(energy.not_reported),
+                "series": series_of(self._readings),
+            }
         )
 
     def _sample(self) -> None:
@@ -134,7 +100,7 @@ class Watch:
         self._readings.append(self._sensors.read(at) | found)
 
 
-def compare_counters(before: SystemCounters, after: SystemCounters) -> Disturbance:
+def compare_counters(before: SystemCounters, after: SystemCounters) -> WatchRecord:
     """Return what happened between two readings.
 
     The work of an engine that benchctl did not start, or that has ended, cannot be separated from that of others.
@@ -145,7 +111,7 @@ def compare_counters(before: SystemCounters, after: SystemCounters) -> Disturban
     slowed: list[float] | None = None
     if before.gpu_slowed_s and after.gpu_slowed_s and len(before.gpu_slowed_s) == len(after.gpu_slowed_s):
         slowed = [max(0.0, late - early) for early, late in zip(before.gpu_slowed_s, after.gpu_slowed_s, strict=True)]
-    return Disturbance(
+    return WatchRecord(
         wall_s=after.at - before.at,
         cores=after.cores,
         own_cpu_s=ours,
@@ -168,12 +134,12 @@ def clock_offset() -> float:
 
 
 def largest_jump(offsets: list[float]) -> float:
-    """Return the largest change, by size, from one offset to the next; slow steering of the clock stays small."""
+    """Return the largest change, by size, from an offset to the next; slow steering of the clock stays small."""
     return max((late - early for early, late in pairwise(offsets)), key=abs)
 
 
 def fastest_core_mhz() -> float | None:
-    """Return the clock of the fastest core, which is a busy one where something computes."""
+    """Return the clock of the fastest core, which is busy where something computes."""
     import psutil
 
     try:
@@ -195,7 +161,7 @@ _GPU_SLOWED = ("sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slo
 
 @dataclass(frozen=True)
 class SystemCounters:
-    """Counters since the system's start, at one moment."""
+    """Counters since the system's start, at a moment."""
 
     at: float
     """When processor time was read, by the monotonic clock."""

@@ -221,11 +221,6 @@ class ArmTest:
         return f"{self.arm}: {ratio:.3f}× A's {kind.what}{known}, {kind.worse} by more than {percent}"
 
 
-def check_gate(gate: Gate, found: RunComparison, accept: Accepted = "identical") -> GateResult:
-    """Check a comparison against a gate."""
-    return check_gates([gate], found, accept)[0]
-
-
 def check_gates(gates: Sequence[Gate], found: RunComparison, accept: Accepted = "identical") -> list[GateResult]:
     """Check a comparison against all gates of a command; `accept`: which verdicts `lossy` lets pass."""
     tests = {gate: list(tests_of(gate, found)) for gate in gates if gate.word != "lossy" and not _skipped(gate, found)}

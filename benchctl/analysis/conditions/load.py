@@ -120,6 +120,7 @@ def _level(
         window_s=window if cells else None,
         drain_share=1 - window / makespan if cells else None,
         throughput=tokens / window if window else None,
+        goodput=_goodput(frame, rows[np.isin(frame.block[rows], [*cells])], makespan),
         in_flight=sum(cell.waited_s for cell in cells.values()) / makespan if cells else None,
         latency_speedup=latency,
         latency_interval=latency_interval,
@@ -129,6 +130,14 @@ def _level(
         throughput_by_block=by_block,
         arrival=find_arrival(frame, arm) if key.rate is not None else None,
     )
+
+
+def _goodput(frame: Frame, rows: Integers, makespan: float) -> float | None:
+    """Return the requests a second that kept the recipe's limits; a latency that is not known keeps none."""
+    limits = (frame.manifest.recipe.get("goodput") if frame.manifest else None) or {}
+    times = {"ttft_s": frame.column("ttft_s")[rows], "tpot_s": 1 / frame.rate[rows]}
+    kept = [times[name] <= most for name, most in limits.items() if most is not None]
+    return float(np.logical_and.reduce(kept).sum()) / makespan if kept and makespan else None
 
 
 def _cells(frame: Frame, arm: int, slots: int, waited: Floats, *, one_at_a_time: bool) -> dict[int, CellLoad]:
@@ -199,6 +208,7 @@ def _throughput_speedup(
 def quantiles(values: Floats, beyond: int = 0) -> Quantiles:
     """Return the median, and the outer quantiles beyond which enough of the known values lie.
 
+    They have no limits: requests of a queue are late together, and blocks repeat the prompts.
     `beyond` more are known to be larger than all of them; a quantile that lies there is not known.
     """
     known = np.append(values[np.isfinite(values)], np.full(beyond, np.inf))

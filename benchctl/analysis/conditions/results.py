@@ -88,6 +88,8 @@ class Level(Result):
     """1 - window_s / makespan_s: how much of the cells some slots were empty, filling or draining."""
     throughput: float | None
     """Tokens a second of all requests together, in the window; `None` where a cell has too few requests."""
+    goodput: float | None = None
+    """Requests a second that kept the recipe's `goodput` limits, over the makespan; `None` without limits."""
     in_flight: float | None
     """Requests really in flight on average: sum of e2e_s / makespan_s; in an open loop with those that were late."""
     latency_speedup: float | None

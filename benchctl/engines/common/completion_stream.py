@@ -225,6 +225,12 @@ def piece_of(message: Mapping[str, Any]) -> str:
     return _joined(parts)
 
 
+def first_choice(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the first choice of an answer that was not streamed; empty where it has none."""
+    choices = answer.get("choices")
+    return choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], dict) else {}
+
+
 def _joined(parts: list[Any]) -> str:
     if not all(isinstance(part, str | None) for part in parts):
         raise TypeError("text is text")

@@ -17,7 +17,7 @@ import psutil
 from benchctl.engines.llama_cpp.adapter import LlamaCppSpec
 from benchctl.engines.llama_cpp.probe import Flags
 from benchctl.engines.llama_cpp.spec_flags import SET_BY_KEYS, speculation_args
-from benchctl.models.resolved import ResolvedPair
+from benchctl.models.files import ResolvedPair
 from benchctl.recipes.options import IS_OPTION
 from benchctl.recipes.schema import Arm
 from benchctl.recipes.speculation import copies, takes_draft

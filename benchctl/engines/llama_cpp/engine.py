@@ -45,10 +45,9 @@ from benchctl.engines.llama_cpp.spec_flags import (
 )
 from benchctl.engines.llama_cpp.trial import refuse_crashing
 from benchctl.errors import StorageError
-from benchctl.models.files import file_sha256
+from benchctl.models.files import ResolvedPair, file_sha256
 from benchctl.models.gguf_facts import read_facts, rotates_nothing
 from benchctl.models.gguf_header import read_header
-from benchctl.models.resolved import ResolvedPair
 from benchctl.models.vocabulary import compare, end_tokens
 from benchctl.paths import cache_folder
 from benchctl.recipes.options import read_flags

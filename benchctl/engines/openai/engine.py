@@ -26,7 +26,7 @@ from benchctl.engines.openai.score import echo_scorer
 from benchctl.engines.openai.server import EndpointLaunch, EndpointServer
 from benchctl.engines.registry import FoundEngine
 from benchctl.errors import EngineError, StorageError, UsageError
-from benchctl.models.resolved import ResolvedPair
+from benchctl.models.files import ResolvedPair
 from benchctl.recipes.schema import GREEDY, Arm, Recipe, Sampling
 from benchctl.recipes.speculation import Speculation
 from benchctl.text import one_line

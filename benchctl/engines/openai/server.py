@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from benchctl.engines.base import Attestation, Completion, Launch, Progress, Rendered
-from benchctl.engines.common.completion_stream import CompletionReader, StreamedAnswer, piece_of
+from benchctl.engines.common.completion_stream import CompletionReader, StreamedAnswer, first_choice, piece_of
 from benchctl.engines.common.drafts import IN_TIMINGS, Drafts, contradictions, read_drafts
 from benchctl.engines.common.endpoint import MetricsReading
 from benchctl.engines.common.http import HttpClient
@@ -289,18 +289,13 @@ def _ids_of(answer: dict[str, Any]) -> list[int] | None:
     verbose = answer.get("__verbose")
     if isinstance(verbose, dict):
         return ids_in(verbose.get("tokens"))
-    choice = _choice(answer)
+    choice = first_choice(answer)
     return ids_in(choice.get("response_token_ids") or choice.get("token_ids"))
-
-
-def _choice(answer: dict[str, Any]) -> dict[str, Any]:
-    choices = answer.get("choices")
-    return choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], dict) else {}
 
 
 def _text_of(answer: dict[str, Any]) -> str:
     """Return the text of an answer that was not streamed."""
-    choice = _choice(answer)
+    choice = first_choice(answer)
     message = choice.get("message")
     if not isinstance(message, dict):
         return str(choice.get("text") or "")

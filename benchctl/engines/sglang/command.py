@@ -14,8 +14,8 @@ from pathlib import Path
 from benchctl.engines.common.python_environment import argument_problems as package_argument_problems
 from benchctl.engines.common.python_environment import named_types
 from benchctl.engines.sglang.adapter import SIMULATED, SglangSpec
+from benchctl.models.files import ResolvedPair
 from benchctl.models.folder_facts import vocabulary_differences
-from benchctl.models.resolved import ResolvedPair
 from benchctl.recipes.problems import did_you_mean
 from benchctl.recipes.schema import Arm
 from benchctl.recipes.speculation import SPECULATION_TYPES, OptionValue, Speculation
@@ -90,10 +90,6 @@ _RECIPE_KEYS = {
     "speculative-draft-model-path": "models.draft",
     "speculative-draft-model": "models.draft",
 }
-REMEMBERS = (
-    "SGLang's n-gram lookup remembers every request of its process: later prompts are drafted from earlier answers, "
-    "and a repeated prompt from its own."
-)
 
 
 def algorithm_of(type_name: str) -> str:
@@ -206,11 +202,6 @@ def speculation_problems(speculation: Speculation, package: Package, models: Res
         unlike = vocabulary_differences(models.target.folder, models.draft.folder)
         problems += [f"the draft does not fit the target: {text}." for text in unlike]
     return problems
-
-
-def speculation_warnings(speculation: Speculation) -> list[str]:
-    """Return warnings about how this setting drafts."""
-    return [REMEMBERS] if algorithm_of(speculation.types[0]) == "NGRAM" else []
 
 
 def _option(key: str, package: Package) -> list[str]:

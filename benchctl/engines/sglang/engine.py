@@ -51,12 +51,11 @@ from benchctl.engines.sglang.command import (
     own_settings,
     simulated_acceptance,
     speculation_problems,
-    speculation_warnings,
     types_of,
 )
 from benchctl.engines.sglang.server import SglangServer, drafts_are_counted
 from benchctl.errors import BenchctlError, EngineError
-from benchctl.models.resolved import ResolvedPair
+from benchctl.models.files import ResolvedPair
 from benchctl.recipes.options import read_flags
 from benchctl.recipes.schema import GREEDY, Arm, Recipe, Sampling
 
@@ -90,7 +89,6 @@ class SglangEngine(LaunchedEngine[SglangSpec]):
             here = argument_problems(arm.args, package.options)
             if arm.speculation is not None:
                 here += speculation_problems(arm.speculation, package, models)
-                warnings += [f"Arm {arm.name}: {text}" for text in speculation_warnings(arm.speculation)]
             problems += [f"arm {arm.name}: {text}" for text in here]
         self._refuse(problems)
         if self._spec.threads is not None:

@@ -24,7 +24,7 @@ from benchctl.engines.transformers.methods import METHODS, method_of, registered
 from benchctl.engines.transformers.server import TransformersServer, command_line
 from benchctl.engines.transformers.serving import KEY_VARIABLE
 from benchctl.engines.transformers.speculation import model_problems, speculation_problems, worth_trying
-from benchctl.models.resolved import ResolvedPair
+from benchctl.models.files import ResolvedPair
 from benchctl.recipes.schema import GREEDY, Arm, Recipe, Sampling
 from benchctl.recipes.speculation import Speculation
 

@@ -21,8 +21,9 @@ from benchctl.engines.transformers.adapter import TransformersSpec
 from benchctl.engines.transformers.find import SERVER
 from benchctl.engines.transformers.methods import method_of, registered
 from benchctl.engines.transformers.speculation import depth_of
-from benchctl.models.resolved import ResolvedPair
+from benchctl.models.files import ResolvedPair
 from benchctl.prompts.suite import Prompt
+from benchctl.recipes.options import read_flags
 from benchctl.recipes.schema import Arm, Sampling
 from benchctl.recipes.speculation import Speculation
 from benchctl.text import one_line
@@ -143,15 +144,8 @@ def requested(speculation: Speculation) -> dict[str, Any]:
 
 def requested_speculation(argv: Sequence[str]) -> dict[str, Any] | None:
     """Read it back from a command line; `None` for the target alone."""
-    if "--speculation" not in argv:
-        return None
-    settings: dict[str, Any] = json.loads(argv[list(argv).index("--speculation") + 1])
+    settings: dict[str, Any] | None = json.loads(dict(read_flags(argv)).get("speculation") or "null")
     return settings
-
-
-def value_of(argv: Sequence[str], flag: str) -> str:
-    """Return the value of an option that every command line has."""
-    return argv[list(argv).index(flag) + 1]
 
 
 _DYING_S = 5.0
@@ -171,8 +165,8 @@ class TransformersServer(LaunchedServer):
     ) -> None:
         """`argv`: the command line that runs."""
         super().__init__(process, log_path, access.url(port), spec, launch_cause, dying_s=_DYING_S, access=access)
-        self._model = value_of(argv, "--model")
-        self._dtype = value_of(argv, "--dtype")
+        flags = dict(read_flags(argv))
+        self._model, self._dtype = str(flags["model"]), str(flags["dtype"])
         self._speculation = requested_speculation(argv)
         self._assisted = self._speculation is not None and registered()[self._speculation["type"]].assisted
         self._contradiction: str | None = None

@@ -8,7 +8,6 @@ fewest draft tokens worth verifying, does not exist in vLLM: its `prompt_lookup_
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -19,9 +18,9 @@ from typing import Any
 from benchctl.engines.common.python_environment import argument_problems as package_argument_problems
 from benchctl.engines.common.python_environment import named_types
 from benchctl.engines.vllm.adapter import VllmSpec
+from benchctl.models.files import ResolvedModel, ResolvedPair
 from benchctl.models.folder_facts import folder_facts, vocabulary_differences
-from benchctl.models.resolved import ResolvedModel, ResolvedPair
-from benchctl.recipes.options import IS_OPTION
+from benchctl.recipes.options import IS_OPTION, read_flags
 from benchctl.recipes.problems import did_you_mean
 from benchctl.recipes.schema import Arm
 from benchctl.recipes.speculation import SPECULATION_TYPES, Speculation
@@ -304,16 +303,8 @@ def speculation_warnings(speculation: Speculation, package: Package, target: Res
 
 def requested_method(argv: Sequence[str]) -> str | None:
     """Read from a command line which method it requests; `None` for the target alone."""
-    return method if isinstance(method := requested_config(argv).get("method"), str) else None
-
-
-def requested_config(argv: Sequence[str]) -> dict[str, Any]:
-    """Read the speculative configuration of a command line; empty for the target alone."""
-    for argument, value in itertools.pairwise(argv):
-        if argument == "--speculative-config":
-            config: dict[str, Any] = json.loads(value)
-            return config
-    return {}
+    method = json.loads(dict(read_flags(argv)).get("speculative-config") or "{}").get("method")
+    return method if isinstance(method, str) else None
 
 
 KV_CACHE_GIB = 2

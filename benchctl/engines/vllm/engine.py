@@ -45,8 +45,8 @@ from benchctl.engines.vllm.command import (
 from benchctl.engines.vllm.installation import find_vllm, probe_vllm
 from benchctl.engines.vllm.server import VllmServer, scoring_body
 from benchctl.errors import EngineError
+from benchctl.models.files import ResolvedPair
 from benchctl.models.folder_facts import folder_facts
-from benchctl.models.resolved import ResolvedPair
 from benchctl.recipes.schema import GREEDY, Arm, Recipe, Sampling
 from benchctl.recipes.speculation import Speculation
 

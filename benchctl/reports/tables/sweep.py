@@ -29,7 +29,7 @@ def conditions(analysis: Analysis) -> Table[Level]:
             *for_programs(*rest[:4]),
             *(columns[name] for name in ("concurrency", "rate", "temperature", "requests")),
             *for_programs(*rest[4:], "throughput_by_block"),
-            *(columns[name] for name in ("ttft", "e2e", "tpot", "throughput", "in_flight")),
+            *(columns[name] for name in ("ttft", "e2e", "tpot", "throughput", "goodput", "in_flight")),
             *(columns[name] for name in ("throughput_x", "throughput_95", "latency_x", "latency_95")),
             *(_of_arrival(name) for name in (*of_arrival, *trend)),
         ),
@@ -45,7 +45,7 @@ def all_requests(analysis: Analysis, levels: Sequence[Level]) -> Table[Level]:
         f"{_title(arrival).lower().replace(' ', '-')}-all",
         f"{_title(arrival)}: all requests together",
         [columns[name] for name in (*_place(analysis, arrival), *sent)]
-        + [columns[name] for name in ("throughput", "throughput_x", "throughput_95", "in_flight")],
+        + [columns[name] for name in ("throughput", "goodput", "throughput_x", "throughput_95", "in_flight")],
         levels,
     )
 
@@ -116,6 +116,9 @@ def _columns(analysis: Analysis) -> dict[str, Column[Level]]:
         "tpot": numeric("Time per token", lambda row: row.tpot, _token_time, key="tpot_{}_s", parts=_QUANTILES),
         "throughput": numeric("Throughput", "throughput", numbers.rate, unit="tok/s").means(
             "tokens per second of all requests together; in a closed loop while all slots were full."
+        ),
+        "goodput": numeric("Goodput", "goodput", numbers.decimal, unit="requests/s", optional=True).means(
+            "requests a second that kept the recipe's limits."
         ),
         "throughput_x": numeric(
             "Throughput ×",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -283,3 +284,19 @@ def test_too_few_requests_never_fill_the_slots(tmp_path: Path) -> None:
         (None, None, 1.0),
         (None, None, 1.0),
     ]
+
+
+def test_goodput_counts_the_requests_that_keep_the_limits(tmp_path: Path) -> None:
+    records = write_sweep(tmp_path / "run", Sweep(concurrency=(1, 2)), SERVER)
+    run = open_run(tmp_path / "run")
+    assert run.manifest is not None
+    middle = sorted(record["ttft_s"] for record in records)[len(records) // 2]
+    limits = {"ttft_s": middle, "tpot_s": None}
+    recipe = {**run.manifest.recipe, "goodput": limits}
+    limited = replace(run, manifest=run.manifest.model_copy(update={"recipe": recipe}))
+    plain, found = analyse_run(run).sweep, analyse_run(limited).sweep
+    assert plain is not None and found is not None
+    assert all(row.goodput is None for row in plain.levels)
+    for row in found.levels:
+        kept = sum(record["label"] == row.arm and record["ttft_s"] <= middle for record in records)
+        assert row.goodput == pytest.approx(kept / (row.makespan_s or 0))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchctl.engines.base import Server
-from benchctl.models.resolved import ResolvedPair
+from benchctl.models.files import ResolvedPair
 from benchctl.models.sources import bundled_models
 from tests.engines.cells import arm_of, resolved
 from tests.engines.conftest import StartServer

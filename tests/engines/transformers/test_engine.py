@@ -19,7 +19,7 @@ from benchctl.engines.transformers.find import SERVER, Probe
 from benchctl.engines.transformers.server import attest, contradiction, launch_cause, requested_speculation
 from benchctl.engines.transformers.speculation import worth_trying
 from benchctl.errors import EngineError, UsageError
-from benchctl.models.resolved import ResolvedModel, ResolvedPair
+from benchctl.models.files import ResolvedModel, ResolvedPair
 from benchctl.recipes.schema import Arm
 from tests.engines.cells import arm_of, recipe_of
 

@@ -18,7 +18,7 @@ from benchctl.engines.vllm.command import (
     missing_options,
     own_settings,
 )
-from benchctl.models.resolved import ResolvedPair
+from benchctl.models.files import ResolvedPair
 from benchctl.recipes.schema import Arm
 from benchctl.recipes.speculation import Speculation
 

@@ -23,7 +23,7 @@ from benchctl.errors import EngineError
 from benchctl.lossless.audit_session import read_by_decoding, score
 from benchctl.lossless.conclude import audit_arms
 from benchctl.lossless.selection import Answer, ArmAnswers, Selection
-from benchctl.models.resolved import ResolvedModel, ResolvedPair
+from benchctl.models.files import ResolvedModel, ResolvedPair
 from benchctl.prompts.suite import Message, Prompt
 from benchctl.recipes.schema import Arm
 
