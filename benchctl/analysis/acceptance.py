@@ -169,7 +169,7 @@ def _positions(by_position: Floats, counters: CounterColumns, rows: Booleans) ->
 
 
 def _conditional(accepted: list[float], drafted: list[float] | None) -> list[float]:
-    """Return each count over the one before it, or over the drafts that reached it where these are fewer.
+    """Return each count over that before it, or over the drafts that reached it where these are fewer.
 
     The list ends where no round got that far.
     """

@@ -320,7 +320,7 @@ def launch_command(arm: ArmIdentity) -> str:
 
 
 def quoted(word: str) -> str:
-    """A word for the shell, which still finds the home folder in one that begins with it."""
+    """A word for the shell, which still finds a home folder at its start."""
     at_home = re.fullmatch(r"((?:\w+=)?~/)(.+)", word, re.DOTALL)
     return at_home[1] + shlex.quote(at_home[2]) if at_home else shlex.quote(word)
 

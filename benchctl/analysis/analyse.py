@@ -8,15 +8,14 @@ from typing import Protocol
 
 from benchctl.analysis.acceptance import find_acceptance, find_counters
 from benchctl.analysis.answers import Answers, find_answers, find_consistency
-from benchctl.analysis.cells import failed_cells
+from benchctl.analysis.cells import failed_cells, find_resources
 from benchctl.analysis.conditions.split import Group, split
 from benchctl.analysis.conditions.sweep import find_sweep, join
 from benchctl.analysis.cost import find_cost
-from benchctl.analysis.disturbances import check_disturbances
 from benchctl.analysis.frame import Frame, make_frame
 from benchctl.analysis.next_experiment import find_decision
 from benchctl.analysis.precision import find_stopping
-from benchctl.analysis.resources import find_resources
+from benchctl.analysis.record_checks import check_disturbances
 from benchctl.analysis.results import (
     Acceptance,
     Analysis,
@@ -26,8 +25,10 @@ from benchctl.analysis.results import (
     Verdict,
 )
 from benchctl.analysis.rounds.model import find_rounds
-from benchctl.analysis.speeds import Speed, compared_arms, find_speeds
 from benchctl.analysis.speedup import (
+    Speed,
+    compared_arms,
+    find_speeds,
     find_speedups,
     find_throughput,
 )

@@ -1,4 +1,4 @@
-"""The decision of a run, and the one experiment that would most likely change it, as a command that works.
+"""The decision of a run, and the experiment that would most likely change it, as a command that works.
 
 A command names the run, whose recipe it takes with everything in it (engine, quantization, arguments, axes, prompts),
 and beside it only what is to be different: `benchctl run RUN --only ARM --blocks auto`.

@@ -1,4 +1,4 @@
-"""How precise a run is, and `blocks: auto`: when it ends, why it ended, and what a fixed number would have cost."""
+"""How precise a run is, and `blocks: auto`: when it ends, and why it ended."""
 
 from __future__ import annotations
 
@@ -14,13 +14,10 @@ from benchctl.analysis.conditions.split import split
 from benchctl.analysis.frame import make_frame
 from benchctl.analysis.result import Interval
 from benchctl.analysis.results import ALL_TASKS, SpeedUp, Stopping
-from benchctl.analysis.speeds import compared_arms, find_speeds
-from benchctl.analysis.speedup import find_speedups
+from benchctl.analysis.speedup import compared_arms, find_speeds, find_speedups
 from benchctl.analysis.statistics import (
     LOOK_LEVEL,
-    MIN_BLOCKS,
     Variance,
-    enough_blocks,
     ratio_interval,
     shared_variances,
 )
@@ -95,10 +92,6 @@ def _not_separated(arms: Mapping[str, Ratio], best: str, rivals: Sequence[str], 
         if ends.high >= 1 and not (abs(log(ends.low)) < NEAR and abs(log(ends.high)) < NEAR):
             near.add(rival)
     return near
-
-
-MOST_BLOCKS = 100_000
-"""Where the search for the number of blocks of a fixed design ends."""
 
 
 def half_widths(run: RunData) -> dict[str, float | None]:
@@ -214,10 +207,6 @@ def find_stopping(
     overall = that_decide(speedups, levels)
     known = _half_widths(overall)
     widest = max((width for width in known.values() if width is not None), default=None)
-    fixed_for = [fixed_blocks(row.by_block, rule.half_width) for row in overall] if rule.half_width else []
-    needed = [blocks for blocks in fixed_for if blocks is not None]
-    fixed = max(needed, default=None)
-    each_s = manifest.spent_s / manifest.blocks if manifest.blocks and manifest.spent_s else None
     found = Stopping(
         half_width=rule.half_width,
         max_blocks=rule.max,
@@ -227,9 +216,6 @@ def find_stopping(
         reason=manifest.stopped.reason if manifest.stopped else None,
         half_widths=known,
         spent_s=manifest.spent_s,
-        fixed_blocks=fixed,
-        fixed_s=each_s * fixed if each_s and fixed else None,
-        most_s=each_s * rule.max if each_s else None,
         sentence="",
     )
     why = describe_stop(rule, manifest.stopped) if manifest.stopped else "the run is not finished"
@@ -237,20 +223,6 @@ def find_stopping(
         row.arm for row in overall if row.arm not in found.decided and row.simultaneous and row.simultaneous.low > 1
     ]
     return found.model_copy(update={"sentence": _sentence(found, why, widest, rivals)})
-
-
-def fixed_blocks(by_block: Sequence[float], half_width: float) -> int | None:
-    """Return how many blocks a run of fixed length would have needed for this half-width, by the observed spread.
-
-    The smallest n with t(0.975, n - 1) · s / √n ≤ asinh(half_width), s the standard deviation of log `by_block`;
-    `None` below three blocks, and where no number would do.
-    """
-    if len(by_block) < MIN_BLOCKS:
-        return None
-    spread = float(np.log(by_block).std(ddof=1))
-    half = float(np.arcsinh(half_width))
-    more = enough_blocks(spread, half, start=MIN_BLOCKS, freedom=MIN_BLOCKS - 1, most=MOST_BLOCKS)
-    return None if more is None else MIN_BLOCKS + more
 
 
 def _half_widths(speedups: Iterable[SpeedUp]) -> dict[str, float | None]:
@@ -264,7 +236,7 @@ def _half_width(row: SpeedUp) -> float | None:
 def _sentence(found: Stopping, why: str, widest: float | None, rivals: Sequence[str]) -> str:
     """Return it in words. `rivals`: faster arms of which it is open whether they are the fastest."""
     blocks = "1 block" if found.blocks == 1 else f"{found.blocks} blocks"
-    sentence = f"Blocks: auto measured {blocks} ({_time(found.spent_s)}): {why}."
+    sentence = f"Blocks: auto measured {blocks} ({spoken(found.spent_s)}): {why}."
     if found.half_width is None:
         parts = [f"{arm} is {what}" for arm, what in found.decided.items()]
         left = [arm for arm in found.half_widths if arm not in found.decided and arm not in rivals]
@@ -274,13 +246,4 @@ def _sentence(found: Stopping, why: str, widest: float | None, rivals: Sequence[
         return f"{sentence} {'; '.join(parts)}." if parts else sentence
     if widest is not None:
         sentence += f" The widest interval is ±{100 * widest:.1f} %, ±{100 * found.half_width:g} % was requested."
-    if found.fixed_blocks is not None:
-        sentence += (
-            f" Had the spread between blocks been known beforehand, a fixed {found.fixed_blocks} would have been enough"
-            f" ({_time(found.fixed_s)}); the {found.max_blocks} allowed would have taken {_time(found.most_s)}."
-        )
     return sentence
-
-
-def _time(seconds: float | None) -> str:
-    return "time not known" if seconds is None else spoken(seconds)

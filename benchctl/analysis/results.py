@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import ConfigDict, Field, model_serializer
 
+from benchctl.analysis.cells import Resources
 from benchctl.analysis.conditions.results import Sweep
 from benchctl.analysis.losslessness import ArmAudit, FirstDivergence, NoiseFloor
-from benchctl.analysis.resources import Resources
 from benchctl.analysis.result import Interval as Interval
 from benchctl.analysis.result import Result as Result
 from benchctl.analysis.result import open_for_others as open_for_others
@@ -163,7 +163,7 @@ class Comparison(Result):
     blocks_compared: int
     blocks_differing: int
     fork: FirstDivergence | None = None
-    """The most serious one, where blocks diverge differently."""
+    """The most serious, where blocks diverge differently."""
     other_forks: tuple[FirstDivergence, ...] = ()
 
 
@@ -294,11 +294,6 @@ class Stopping(Result):
     half_widths: dict[str, float | None]
     """Of every arm that could be compared, by these records."""
     spent_s: float
-    fixed_blocks: int | None
-    """What a run of fixed length would have needed, had the observed spread been known beforehand."""
-    fixed_s: float | None
-    most_s: float | None
-    """What `max_blocks` would have taken."""
     sentence: str
     """All of it in sentences."""
 

@@ -35,7 +35,7 @@ SEQUENTIAL_LEVEL = 0.97
 """The level in place of `LEVEL` where measuring went on until the interval was narrow enough.
 
 Such a run ends by preference when its blocks happen to agree: of plain 95 % intervals 92 in 100 hold the truth in the
-worst case. At this level, with the first look after five blocks (`FIRST_LOOK`) and one after every further block,
+worst case. At this level, with looks after five blocks (`FIRST_LOOK`) and after every further block,
 94.6 to 97 in 100 do, whatever the ratio of the blocks' spread to the requested width (`benchmarks/coverage.py`). A
 constant level at every look is Pocock's (1977) way of paying for looks.
 """
@@ -46,7 +46,7 @@ LOOK_LEVEL = 0.992
 MOST_SHARED = 6.0
 """The other arms' variances count at most so many degrees of freedom."""
 PLAINLY_NOISIER = 0.2
-"""An arm keeps its own variance where one as large beside the others' has at most this probability (F test).
+"""An arm keeps its own variance where a variance as large beside the others' has at most this probability (F test).
 
 Much smaller, and an arm that is six times as noisy and looks quiet by chance makes false claims; much larger, and
 sharing decides nothing (`benchmarks/shared_variance.py`).
@@ -107,8 +107,8 @@ def shared_variances(own: Sequence[Variance | None]) -> list[Variance | None]:
 
     (d·s² + D·S²) / (d + D) with d + D degrees of freedom: S² the mean of the others' variances weighted by their
     degrees of freedom, D what these count together, less what they have in common through the baseline (`COMMON`), at
-    most `MOST_SHARED` (Smyth, Stat. Appl. Genet. Mol. Biol. 3, 2004, with D fixed in advance). An arm alone, and one
-    that is `PLAINLY_NOISIER`, keeps its own: its noise must not be judged by that of quiet arms.
+    most `MOST_SHARED` (Smyth, Stat. Appl. Genet. Mol. Biol. 3, 2004, with D fixed in advance). An arm alone, or
+    `PLAINLY_NOISIER`, keeps its own: its noise must not be judged by that of quiet arms.
     """
     from scipy.special import fdtrc
 
@@ -167,17 +167,15 @@ def pooled_spread(
     )
 
 
-def enough_blocks(
-    spread: float, half: float, *, start: int, freedom: float, level: float = LEVEL, most: int = MOST_BLOCKS
-) -> int | None:
+def enough_blocks(spread: float, half: float, *, start: int, freedom: float, level: float) -> int | None:
     """Return how many blocks beyond `start` make half of the interval of a logarithm at most `half`.
 
     The smallest n ≥ 0 with t((1 + level) / 2, freedom + n) · spread / √(start + n) ≤ half; `spread` is the standard
-    deviation of one block, `freedom` what is known of it at `start` blocks. `None`: not with `most` blocks.
+    deviation of one block, `freedom` what is known of it at `start` blocks. `None`: not with `MOST_BLOCKS`.
     """
     from scipy.special import stdtrit
 
-    more = np.arange(max(0, most - start))
+    more = np.arange(max(0, MOST_BLOCKS - start))
     enough = stdtrit(freedom + more, (1 + level) / 2) * spread / np.sqrt(start + more) <= half
     return int(enough.argmax()) if enough.any() else None
 

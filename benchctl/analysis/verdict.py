@@ -3,13 +3,15 @@
 An arm is called faster or slower only when its 95 % interval excludes 1, taken so wide that all such claims of the run
 hold together; `within` only when it is shown to differ by no more than a twentieth. Below three blocks there is no
 interval, and without a valid attestation no comparison; the speed is then `unknown`, with the reason in the sentence.
-So it is where the difference is not due to speculation: an arm that ran faster but never drafted, and one whose
+So it is where the difference is not due to speculation: an arm that ran faster but never drafted, and an arm whose
 speed-up is on the other side of 1 once every pair of answers is cut to the length that both reached.
+
+Arms that are lossy by design are labelled everywhere, and never identical, not even where every hash is equal.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from benchctl.analysis.cells import attestations, identity_of, states
@@ -23,6 +25,7 @@ from benchctl.analysis.results import (
     Verdict,
     open_for_others,
 )
+from benchctl.recipes.adapters import SYNTHETIC
 from benchctl.text import at_most_percent, percent
 
 if TYPE_CHECKING:
@@ -277,3 +280,25 @@ def select(verdicts: Sequence[Verdict]) -> list[Verdict]:
     note = f"It is the fastest of {len(known)} arms, so its value is selected: expect somewhat less of a new run."
     marked = best.model_copy(update={"selected": True, "sentence": f"{best.sentence} {note}"})
     return [marked if verdict is best else verdict for verdict in verdicts]
+
+
+def label_lossy(found: Losslessness, frame: Frame) -> Losslessness:
+    """Return the verdict with the arm's settings that are lossy by design; with any, it is a violation."""
+    identity = identity_of(frame.manifest, found.arm)
+    settings = identity.lossy if identity else []
+    if not settings:
+        return found
+    equal = " Equal answers are coincidence." if found.verdict == "identical" else ""
+    whose = "its text is not a model's output" if SYNTHETIC in settings else "its output is not the target's own"
+    reason = f"Lossy by design: {', '.join(settings)}; {whose}.{equal} {found.reason}"
+    return found.model_copy(update={"verdict": "violation", "reason": reason, "lossy": settings})
+
+
+def synthetic_arms(verdicts: Iterable[Verdict]) -> set[str]:
+    """Return the arms of synthetic acceptance: their speed is measured, and nothing of any draft."""
+    return {verdict.arm for verdict in verdicts if SYNTHETIC in verdict.lossy}
+
+
+def lossy_label(settings: list[str]) -> str:
+    """Return the suffix of an arm's name in tables: empty, or ` (lossy by design: …)`."""
+    return f" (lossy by design: {', '.join(settings)})" if settings else ""

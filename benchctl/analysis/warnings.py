@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from benchctl.analysis.disturbances import check_disturbances
 from benchctl.analysis.record_checks import (
     Observation,
     check_cells,
     check_depths,
+    check_disturbances,
     check_integrity,
     check_preflight,
     check_records,
@@ -24,7 +24,6 @@ from benchctl.analysis.record_checks import (
     check_replication,
     check_speculation,
     check_work,
-    first_cases,
 )
 from benchctl.analysis.results import Caution, SelfConsistency, SpeedUp
 from benchctl.data.integrity import Integrity
@@ -59,7 +58,7 @@ ADVICE: dict[str, Advice] = {
         "tensors such as ssm_out in bf16.",
     ),
     "unsure-target": Advice(
-        "A sound model gives most of its own tokens a high probability; one that does not has broken weights, or was "
+        "A sound model gives most of its own tokens a high probability; else it has broken weights, or was "
         "not trained on the languages of the probes.",
         "Check the model's file and its quantization (`benchctl models inspect`); try the unquantized model.",
     ),
@@ -158,10 +157,6 @@ ADVICE: dict[str, Advice] = {
         "Counters that contradict each other cannot be averaged; these records are left out of the acceptance.",
         "Report it to the engine's project, with the records named here.",
     ),
-    "unchecked-acceptance": Advice(
-        "Nothing confirms the engine's counters: its log counts re-evaluated tokens as accepted.",
-        "Nothing to do; the number of drafted tokens is confirmed.",
-    ),
     "token-ids-withheld": Advice(
         "Without token ids two answers can be compared by their text only.",
         "Nothing to do where the text is complete; otherwise configure the engine to return token ids.",
@@ -217,10 +212,6 @@ ADVICE: dict[str, Advice] = {
         "Latencies count from the intended send time, so they include benchctl's own delay.",
         "Stop other work on the machine, set a lower rate, or send from another machine than the engine's.",
     ),
-    "outlier": Advice(
-        "One answer took much longer or shorter than the same answer in other blocks, and moves the pooled speed-up.",
-        "Compare with the median of prompts; if it repeats, look at that prompt.",
-    ),
 }
 
 
@@ -255,7 +246,6 @@ def find_warnings(
         *check_clocks(frame),
         *check_disturbances(frame),
         *check_drift(frame),
-        *check_outliers(frame),
     ]
     return in_order(cautions(observations))
 
@@ -278,10 +268,6 @@ CLOCKS_AGREE = 0.01
 WAKING_S = 0.002
 """The time that a client may need to wake up when a token arrives; over 1 % of a short answer."""
 DRIFT = 0.10
-OUTLIER_SCORE = 3.5
-"""Modified z-score (Iglewicz & Hoaglin 1993) of a rate's logarithm among the arm's."""
-OUTLIER_SHARE = 0.20
-"""… and at least so far from the same prompt's median."""
 
 
 def check_clocks(frame: Frame) -> Iterator[Observation]:
@@ -320,28 +306,3 @@ def check_drift(frame: Frame) -> Iterator[Observation]:
             found = (frame.cell_name(block, frame.baseline), sentence)
     if found:
         yield ("drift", *found)
-
-
-def check_outliers(frame: Frame) -> Iterator[Observation]:
-    """Find rates far from the same arm's and prompt's in the other blocks."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        logs = np.log(frame.rate)
-    for number, arm in enumerate(frame.arms):
-        rows = frame.rows(number)
-        rows = rows[np.isfinite(logs[rows])]
-        table = np.full((len(frame.blocks), len(frame.prompts)), np.nan)
-        table[frame.block[rows], frame.prompt[rows]] = logs[rows]
-        prompts = np.flatnonzero((~np.isnan(table)).sum(axis=0) >= 3)
-        if not len(prompts):
-            continue
-        usual = np.nanmedian(table[:, prompts], axis=0)
-        off = np.abs(table[:, prompts] - usual)
-        limit = max(OUTLIER_SCORE * float(np.nanmedian(off)) / 0.6745, float(np.log1p(OUTLIER_SHARE)))
-        cases = sorted(np.argwhere(off > limit).tolist(), key=lambda case: -off[case[0], case[1]])
-        named = []
-        for block, place in cases:
-            task, index = frame.prompts[prompts[place]]
-            rate, typical = np.exp(table[block, prompts[place]]), np.exp(usual[place])
-            named.append(f"block {block + 1}, {task}/{index}: {rate:.1f} against {typical:.1f} tok/s")
-        if cases:
-            yield "outlier", arm, first_cases(named) + "."

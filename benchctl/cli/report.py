@@ -67,8 +67,7 @@ def report(
     if data.manifest is None:  # a bare file of records is named by its file
         analysis = analysis.model_copy(update={"recipe": path.stem, "run": path.name})
     if form is not None:
-        from benchctl.reports.card import card
-        from benchctl.reports.paste import paste
+        from benchctl.reports.paste import card, paste
         from benchctl.reports.profile import profile
 
         if as_json or open_page or layout is not None:

@@ -14,8 +14,8 @@ from benchctl.analysis.cells import failed_cells
 from benchctl.analysis.conditions.split import Group
 from benchctl.analysis.conditions.sweep import where_not_judged
 from benchctl.analysis.frame import Frame
-from benchctl.analysis.lossy import label_lossy
 from benchctl.analysis.results import Analysis, Losslessness, SelfConsistency
+from benchctl.analysis.verdict import label_lossy
 from benchctl.data.audits import Audit
 from benchctl.data.manifest import Manifest
 from benchctl.data.store import RunData

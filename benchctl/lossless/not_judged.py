@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from benchctl.analysis.answers import degeneration
 from benchctl.analysis.conditions.sweep import SAMPLED, WHY
-from benchctl.analysis.degenerate import degeneration
 from benchctl.analysis.losslessness import ArmAudit
 from benchctl.analysis.results import Losslessness, LosslessVerdict
 from benchctl.lossless.conclude import audit_summary, power_sentence

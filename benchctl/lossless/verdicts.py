@@ -24,10 +24,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from benchctl.analysis.answers import find_divergence, same_answer, same_text, same_tokens
+from benchctl.analysis.answers import degeneration, find_divergence, runs_on, same_answer, same_text, same_tokens
 from benchctl.analysis.cells import speculates, verify_width
 from benchctl.analysis.conditions.split import is_greedy
-from benchctl.analysis.degenerate import degeneration, runs_on
 from benchctl.analysis.losslessness import ArmAudit, FirstDivergence
 from benchctl.analysis.results import Comparison, Losslessness, LosslessVerdict, PromptClass
 from benchctl.data.record import Record

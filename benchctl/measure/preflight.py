@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchctl.analysis.degenerate import degeneration
+from benchctl.analysis.answers import degeneration
 from benchctl.data.manifest import PreflightProbe, PreflightRecord
 from benchctl.data.record import Record
 from benchctl.engines.base import Engine, Launch, Scorer, ScoringEngine

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any, Generic, Literal, TypeVar
 
-from benchctl.analysis.lossy import lossy_label
 from benchctl.analysis.results import Analysis, Interval
+from benchctl.analysis.verdict import lossy_label
 from benchctl.reports import numbers
 
 Row = TypeVar("Row")
@@ -70,7 +70,7 @@ class Column(Generic[Row]):
     unit: str = ""
     """Follows the header; empty where every cell has its own."""
     explain: str = ""
-    """What the number is, as the end of a sentence that begins with the header. Printed below the table."""
+    """See `means`; printed below the table."""
     align: Literal["left", "right"] = "left"
     tone: Callable[[Row], Tone] | None = None
     key: str = ""
@@ -87,6 +87,10 @@ class Column(Generic[Row]):
     """Whether a reader can select rows by its value."""
     least_width: int = 0
     """Least width of a terminal, in characters, that shows it."""
+
+    def means(self, sentence: str) -> Column[Row]:
+        """The column, with what its numbers are: the end of a sentence that begins with its header."""
+        return replace(self, explain=sentence)
 
     @property
     def heading(self) -> str:
@@ -144,9 +148,9 @@ def interval(
     return numeric(header, read, write, cell=cell, key=in_csv, parts=ends, optional=optional, least_width=least_width)
 
 
-def for_programs(name: str) -> Column[Any]:
-    """A column of the CSV file alone: an attribute of the row."""
-    return Column("", attrgetter(name), key=name)
+def for_programs(*names: str) -> list[Column[Any]]:
+    """Columns of the CSV file alone: attributes of the row."""
+    return [Column("", attrgetter(name), key=name) for name in names]
 
 
 @dataclass(frozen=True)
@@ -154,7 +158,7 @@ class Table(Generic[Row]):
     """Columns over rows."""
 
     name: str
-    """Of its CSV file, where it has one, and of its place on the page."""
+    """Of its CSV file, if any, and of its place on the page."""
     title: str
     columns: Sequence[Column[Row]]
     rows: Sequence[Row]

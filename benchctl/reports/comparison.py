@@ -13,7 +13,7 @@ from benchctl.analysis.comparison.gates import GateResult
 from benchctl.analysis.comparison.results import ArmComparison, Ratio, RunComparison, RunFacts
 from benchctl.analysis.comparison.several import ArmRow, SeveralRuns
 from benchctl.analysis.comparison.workload import Change
-from benchctl.analysis.lossy import lossy_label
+from benchctl.analysis.verdict import lossy_label
 from benchctl.errors import StorageError
 from benchctl.reports import numbers
 from benchctl.reports.columns import Column, Name, Table, interval, numeric

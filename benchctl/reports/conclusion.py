@@ -15,10 +15,9 @@ from benchctl.analysis.advice import (
     shown_for_others,
     shown_to_draft,
 )
-from benchctl.analysis.conditions.axes import context_sentences, group_rows
-from benchctl.analysis.conditions.split import temperature_rows
-from benchctl.analysis.lossy import synthetic_arms
+from benchctl.analysis.conditions.axes import condition_sentences, group_rows
 from benchctl.analysis.results import ALL_TASKS, Advice, Analysis, GroupDecision, PromptClass, Verdict
+from benchctl.analysis.verdict import synthetic_arms
 from benchctl.data.store import RunData
 from benchctl.reports import numbers
 from benchctl.reports.columns import Column, Name, Table, Tone, interval, numeric
@@ -39,12 +38,13 @@ _UNFINISHED = {
 _GRAVE = {"changed-evidence", "changed-scores", "damaged-records", "baseline-speculates", "preflight-failed"}
 _MOST_NAMED = 3
 """Arms that the first sentence names."""
+
 _NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 
 _OTHERWISE = {
     "always helps": "helps at every concurrency with {}",
     "never helps": "costs throughput at every concurrency with {}",
-    "otherwise": "helps at some concurrencies and costs at others, without one crossing, with {}",
+    "otherwise": "helps at some concurrencies and costs at lower ones with {}",
     "cannot be said": "has an undetermined limit with {}",
 }
 
@@ -285,20 +285,8 @@ def _lead(analysis: Analysis) -> str | None:
         id(crossing): f"{crossing.arm} at temperature {crossing.temperature:g}" if several else crossing.arm
         for crossing in found
     }
-    if all(crossing.outcome == "cannot be said" for crossing in found):
-        arms = listed(list(names.values()))
-        return f"Up to which concurrency speculation raises total throughput is undetermined for {arms}."
-    crosses = [
-        (
-            f"about {crossing.at:.1f}"
-            if crossing.at
-            else f"between {max(crossing.helps_at)} and {min(crossing.loses_at)}"
-        )
-        + f" with {names[id(crossing)]}"
-        for crossing in found
-        if crossing.outcome == "crosses"
-    ]
-    parts = [f"stops helping at a concurrency of {listed(crosses)}"] if crosses else []
+    crosses = [f"{curve.where} with {names[id(curve)]}" for curve in found if curve.outcome == "crosses"]
+    parts = [f"stops helping as concurrency grows, {listed(crosses)}"] if crosses else []
     for outcome, phrase in _OTHERWISE.items():
         of_outcome = [names[id(crossing)] for crossing in found if crossing.outcome == outcome]
         parts += [phrase.format(listed(of_outcome))] if of_outcome else []
@@ -312,11 +300,9 @@ def findings(analysis: Analysis) -> list[str]:
     found = [curve.sentence for curve in _curves(analysis) if curve.sentence != _lead(analysis)]
     if "rate" in analysis.sweep.dimensions:
         found += _rates(analysis.sweep.levels)
-    if "temperature" in analysis.sweep.dimensions:
-        found += _temperatures(analysis)
     if analysis.sweep.over_axes:
         found += _groups(analysis)
-    return found + context_sentences(analysis)
+    return found + condition_sentences(analysis)
 
 
 def _groups(analysis: Analysis) -> Iterator[str]:
@@ -343,21 +329,6 @@ def _rates(levels: list[Level]) -> Iterator[str]:
         parts += [f"undetermined (too few requests) at {listed(unknown)}"] if unknown else []
         if parts:
             yield f"{of}, requests a second: {'; '.join(parts)}."
-
-
-def _temperatures(analysis: Analysis) -> Iterator[str]:
-    """Speed-up and acceptance of each arm by temperature."""
-    for of in dict.fromkeys(row.level.of for row in temperature_rows(analysis)):
-        rows = [row for row in temperature_rows(analysis) if row.level.of == of]
-        if len({row.level.temperature for row in rows}) < len(rows):
-            continue  # concurrency or rate vary, too: the table has them
-        values = [
-            f"{numbers.ratio(row.speedup.pooled)} at temperature {row.level.temperature:g}"
-            + (f" (95 % interval {numbers.interval(row.speedup.interval)})" if row.speedup.interval else "")
-            + (f" with {numbers.percent(row.acceptance.rate)} accepted" if row.acceptance.rate is not None else "")
-            for row in rows
-        ]
-        yield f"{of}: {', '.join(values)}."
 
 
 def _curves(analysis: Analysis) -> list[Crossing]:

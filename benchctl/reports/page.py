@@ -20,7 +20,7 @@ from benchctl.reports.columns import Cell, Code, Column, Folded, Row, Table
 from benchctl.reports.figures import style
 from benchctl.reports.figures.arms import MOST_POINTS, drawn_positions
 from benchctl.reports.figures.draw import addition_to
-from benchctl.reports.tables import acceptance, output, rounds, speed, sweep
+from benchctl.reports.tables import output, rounds, speed, sweep
 from benchctl.text import visible
 
 if TYPE_CHECKING:
@@ -197,6 +197,7 @@ def folds(run: RunData, analysis: Analysis, drawings: Sequence[Drawing]) -> dict
 
     by_axis = [fold("In numbers", "pareto", sweep.by_axis(analysis))]
     over_axes = analysis.sweep is not None and analysis.sweep.over_axes
+    dimensions = analysis.sweep.dimensions if analysis.sweep else []
     more = addition_to(analysis)
     added = fold(more.figure[1].title, more.figure[1].name, *more.tables, sentences=more.statements) if more else None
     found = {
@@ -204,11 +205,11 @@ def folds(run: RunData, analysis: Analysis, drawings: Sequence[Drawing]) -> dict
         "context_length": [] if over_axes else by_axis,
         "concurrency": by_level(closed_levels(analysis)),
         "rate": by_level(open_levels(analysis)),
-        "temperature": [fold("In numbers", "", sweep.by_temperature(analysis))],
+        "temperature": [] if over_axes or "context_length" in dimensions else by_axis,
         "speed": [
             fold("Speed-up by task", "speedup", speed.speedups(analysis)),
             fold("Tokens per second by task", "throughput", speed.throughput(analysis)),
-            fold("Acceptance", "acceptance", acceptance.acceptance(analysis), acceptance.by_position(analysis)),
+            fold("Acceptance", "acceptance", speed.acceptance(analysis), speed.by_position(analysis)),
             fold("Cost of a round", "payoff", speed.costs(analysis)),
             fold("Where a round's time goes", "rounds", rounds.round_splits(analysis), rounds.forecasts(analysis),
                  sentences=rounds.round_statements(analysis)),

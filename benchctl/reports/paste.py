@@ -1,14 +1,21 @@
-"""A run in at most twelve lines of Markdown, readable as plain text, for the thread of an issue."""
+"""A run as Markdown: in at most twelve lines for the thread of an issue, or for a model's page.
+
+`model-index` has the form of Hugging Face's model cards (`huggingface_hub.repocard_data`); a page that does not read it
+shows the table alone.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import yaml
 
 from benchctl.reports import conclusion
-from benchctl.reports.first_screen import first_screen, screen_rows
+from benchctl.reports.first_screen import ScreenRow, first_screen, screen_rows
 from benchctl.reports.render import markdown_code, markdown_table, markdown_text
 from benchctl.reports.tables import provenance
+from benchctl.text import one_line
 
 if TYPE_CHECKING:
     from benchctl.analysis.results import Analysis
@@ -45,3 +52,42 @@ def measured(run: RunData, analysis: Analysis, note: str, left_out: int = 0) -> 
     facts += [f"{warnings} warning{'s' * (warnings > 1)}"] if warnings else []
     version = f"benchctl {manifest.benchctl_version}, " if manifest else ""
     return f"{'; '.join(facts)}; {version}run {markdown_code(analysis.run)}. {markdown_text(note)}"
+
+
+def card(run: RunData, analysis: Analysis) -> str:
+    """Return the card: results as YAML between lines of dashes, the conclusion, the table of all arms."""
+    table, _ = first_screen(analysis, None)
+    data = yaml.safe_dump({"model-index": [_model(run, analysis)]}, sort_keys=False, allow_unicode=False, width=1000)
+    lines = ["---", data.rstrip(), "---", "", "## Speculative decoding", "", concluded(analysis), ""]
+    rows = markdown_table(replace(table, note=""))
+    return "\n".join([*lines, rows, "", measured(run, analysis, table.note)])
+
+
+def _model(run: RunData, analysis: Analysis) -> dict[str, Any]:
+    manifest = run.manifest
+    prompts = len(manifest.prompts) if manifest else len({(record.task, record.prompt_idx) for record in run.records})
+    suite = ((manifest.recipe.get("prompts") or {}).get("suite") if manifest else None) or analysis.recipe
+    dataset = {"type": one_line(str(suite).rpartition("/")[2], 80), "name": f"{prompts} prompts"}
+    metrics = [metric for row in screen_rows(analysis) for metric in _metrics(row)]
+    source = (manifest.target.source if manifest else None) or analysis.recipe
+    name = one_line(source.removeprefix("hf:").rpartition("/")[2], 120)
+    return {"name": name, "results": [{"task": {"type": "text-generation"}, "dataset": dataset, "metrics": metrics}]}
+
+
+def _metrics(row: ScreenRow) -> list[dict[str, Any]]:
+    """Return speed-up and acceptance of an arm, with what a reader must know of them; none of a baseline."""
+    verdict = row.verdict
+    if verdict is None or row.inactive:
+        return []
+    said: dict[str, Any] = {"arm": one_line(row.arm, 160), "output": verdict.lossless}
+    found = []
+    if row.speedup is not None:
+        ends = {"interval_95": [round(row.ends.low, 3), round(row.ends.high, 3)]} if row.ends else {}
+        found.append(_metric("speedup", "speed-up over no speculation", row.speedup, {**said, **ends}))
+    if verdict.acceptance is not None:
+        found.append(_metric("acceptance", "draft tokens accepted", verdict.acceptance, said))
+    return found
+
+
+def _metric(kind: str, name: str, value: float, args: dict[str, Any]) -> dict[str, Any]:
+    return {"type": kind, "name": f"{name} ({args['arm']})", "value": round(value, 3), "args": args}

@@ -13,8 +13,8 @@ from itertools import pairwise
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
-from benchctl.analysis.lossy import synthetic_arms
 from benchctl.analysis.results import ALL_TASKS, Acceptance
+from benchctl.analysis.verdict import synthetic_arms
 from benchctl.errors import UsageError
 from benchctl.recipes.speculation import drafts_by_model
 

@@ -19,10 +19,9 @@ from benchctl.data.store import RunData
 from benchctl.errors import StorageError
 from benchctl.reports.columns import Column, Table
 from benchctl.reports.figures.draw import addition_to, draw_all
-from benchctl.reports.tables.acceptance import acceptance
 from benchctl.reports.tables.output import answers
 from benchctl.reports.tables.rounds import forecasts, round_splits, unit_costs
-from benchctl.reports.tables.speed import costs, decode_rates, resources, speedups
+from benchctl.reports.tables.speed import acceptance, costs, decode_rates, resources, speedups
 from benchctl.reports.tables.sweep import by_axis, conditions
 from benchctl.text import one_line
 

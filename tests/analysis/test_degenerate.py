@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from benchctl.analysis.degenerate import degeneration, find_loop, repeated_share, runs_on
+from benchctl.analysis.answers import degeneration, find_loop, repeated_share, runs_on
 from benchctl.analysis.frame import make_frame
 from benchctl.analysis.record_checks import check_repetitions
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from benchctl.analysis.disturbances import check_disturbances
+from benchctl.analysis.cells import ELSEWHERE, NOT_RECORDED, TOGETHER, Resources, find_resources
 from benchctl.analysis.frame import make_frame
-from benchctl.analysis.resources import ELSEWHERE, NOT_RECORDED, TOGETHER, Resources, find_resources
+from benchctl.analysis.record_checks import check_disturbances
 from benchctl.data.cell import Cell, MemoryRecord, WatchRecord
 from benchctl.data.manifest import EngineIdentity, IdlePower
 from tests.analysis.conftest import build_manifest, build_record

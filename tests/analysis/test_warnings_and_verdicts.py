@@ -45,16 +45,6 @@ def test_a_sound_run_warns_of_nothing(make_record: Any, make_run: Any, make_mani
     assert verdict.sentence.startswith("Faster: 1.20× the baseline (95 % interval 1.20 to 1.20).")
 
 
-def test_an_outlier_is_named(make_record: Any, make_run: Any, make_manifest: Any) -> None:
-    records = steady_records(make_record)
-    slow = next(i for i, one in enumerate(records) if (one.label, one.block, one.prompt_idx) == ("spec", 1, 3))
-    records[slow] = make_record("spec", 3, block=1, rate=4.0)
-    analysis = analyse_run(make_run(records, make_manifest(ARMS, 6, 3)))
-    assert [(one.id, one.where, one.seen) for one in analysis.warnings] == [
-        ("outlier", "spec", "block 2, code/3: 4.0 against 12.0 tok/s.")
-    ]
-
-
 def test_a_baseline_that_slows_down_within_a_block_is_drift(
     make_record: Any, make_run: Any, make_manifest: Any
 ) -> None:

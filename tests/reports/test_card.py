@@ -10,7 +10,7 @@ from markdown_it import MarkdownIt
 
 from benchctl.analysis.results import Analysis
 from benchctl.data.store import RunData
-from benchctl.reports.card import card
+from benchctl.reports.paste import card
 from tests.reports.handmade import build_analysis, decided
 
 

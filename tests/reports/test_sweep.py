@@ -102,9 +102,7 @@ def test_the_crossing_comes_first(concurrency: tuple[list[dict[str, Any]], Repor
     assert 2 < places["ngram"] < 4
     first = files.markdown.read_text().splitlines()[2]
     told = [f"about {places[arm]:.1f} with {arm}" for arm in ("spec_d4", "ngram")]
-    assert first.startswith(
-        f"**Total throughput: speculation stops helping at a concurrency of {' and '.join(told)}.**"
-    )
+    assert all(place in first for place in told)
     assert "compared one request at a time, not at concurrency 2, 4, 8" in first
     page = files.page.read_text()
     assert page.index("the curves cross at about") < page.index("<table>")
@@ -144,13 +142,12 @@ def test_temperature_table_and_figure(tmp_path: Path) -> None:
     )
     records, files = reported(tmp_path, Sweep(temperature=(0.0, 0.8)), given, figures=True)
     assert {"by-temperature.svg", "by-temperature.png"} < {path.name for path in files.figures}
-    rows = page_tables(files.page.read_text())["By temperature"]
+    rows = [row for row in page_tables(files.page.read_text())["Every arm by axis"] if row[0] != "baseline"]
     assert [row[:2] for row in rows] == [["spec_d4", "0"], ["spec_d4", "0.8"]]
-    for _, temperature, accepted, length, speed, _, whole in rows:
+    for _, temperature, _, speed, _, accepted, length, *_ in rows:
         mine = [record for record in records if record["label"] == f"spec_d4-t{temperature}"]
         drafted, taken, rounds = (sum(r[key] for r in mine) for key in ("draft_n", "draft_n_accepted", "rounds"))
         assert (accepted, length) == (f"{100 * taken / drafted:.1f} %", f"{1 + taken / rounds:.2f}")
-        assert whole == f"{recount.latency_speedup(records, mine[0]['label'], f'baseline-t{temperature}')[0]:.2f}×"
         theirs = [record for record in records if record["label"] == f"baseline-t{temperature}"]
         rates = [
             sum(r["n_predicted"] - 1 for r in side)
@@ -158,8 +155,7 @@ def test_temperature_table_and_figure(tmp_path: Path) -> None:
             for side in (mine, theirs)
         ]
         assert speed == f"{rates[0] / rates[1]:.2f}×"
-    said = f"spec_d4: {rows[0][4]} at temperature 0 (95 % interval {rows[0][5]}) with {rows[0][2]} accepted"
-    assert said in files.markdown.read_text()
+    assert f"spec_d4: {rows[0][3]} at temperature 0, {rows[1][3]} at temperature 0.8" in files.markdown.read_text()
 
 
 def test_a_rate_that_is_not_kept_is_told_first(tmp_path: Path) -> None:
@@ -181,8 +177,7 @@ def test_a_rate_that_is_not_kept_is_told_first(tmp_path: Path) -> None:
 def test_too_few_blocks_say_so_in_place_of_a_crossing(tmp_path: Path) -> None:
     _, files = reported(tmp_path, Sweep(concurrency=(1, 8), blocks=2, prompts=40), server())
     text = files.markdown.read_text()
-    assert "spec_d4 helps total throughput is undetermined" in text.splitlines()[2].replace("\\", "")
-    assert "The point estimates fall through 1 between 1 and 8." in text
+    assert "undetermined at 1 and 8" in text.splitlines()[2]
     assert {row[4] for row in page_tables(files.page.read_text())["By concurrency: all requests together"]} == {
         "",
         "2 blocks: no interval",
@@ -223,8 +218,8 @@ def test_names_are_untrusted_text(tmp_path: Path) -> None:
     _, files = reported(tmp_path, sweep, server(), figures=True)
     page, text = files.page.read_text(), files.markdown.read_text()
     assert "<b>x" not in page
-    assert "&lt;b&gt;x|y`z helps total throughput up to concurrency 1" in page
-    assert "&lt;b&gt;x\\|y\\`z helps total throughput up to concurrency 1" in text
+    assert "&lt;b&gt;x|y`z, total throughput: helps at concurrency 1" in page
+    assert "&lt;b&gt;x\\|y\\`z, total throughput: helps at concurrency 1" in text
     assert {len(row) for row in page_tables(files.page.read_text())["By concurrency: all requests together"]} == {6}
 
 
@@ -235,7 +230,7 @@ def test_a_run_that_has_only_begun_is_reported(tmp_path: Path) -> None:
     run = open_run(tmp_path / "run")
     files = write_report(run, analyse_run(run), tmp_path / "report")
     text = files.markdown.read_text()
-    assert "at level 8 no cell can be compared with the baseline's" in text
+    assert "no cell can be compared with the baseline's" in text
     assert "by-concurrency.png" not in {path.name for path in files.figures}
     assert "So spec_d4-c8: undetermined." in text
     rows = page_tables(files.page.read_text())["By concurrency: all requests together"]

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from benchctl.analysis.acceptance import CounterColumns, find_counters
+from benchctl.analysis.cells import by_block
 from benchctl.analysis.comparison.rates import InAllRuns, Measured, arm_rows, full_blocks
 from benchctl.analysis.comparison.results import Ratio, SpeedChange
-from benchctl.analysis.resources import by_block
 from benchctl.analysis.result import Interval
 from benchctl.analysis.statistics import (
     MIN_BLOCKS,

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from benchctl.analysis.advice import inactive_arms
 from benchctl.analysis.conditions.results import Level
 from benchctl.analysis.results import ALL_TASKS, Acceptance, Analysis, SpeedUp, Verdict
 
-CONTEXT = "context_length"
+CONTEXT, TEMPERATURE = "context_length", "temperature"
+CONDITIONS = (CONTEXT, TEMPERATURE, "concurrency", "rate")
+"""What varies beside the recipe's axes."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,8 @@ class AxisRow:
 
     def other_labels(self, axis: str) -> str:
         """Return its recipe's arm and labels but that of `axis`: what a line over the axis has in common."""
-        rest = [label for name, label in self.labels.items() if name != axis]
+        labels = {name: label for name, label in self.labels.items() if name != axis}
+        rest = [f"{name} {label}" if name in CONDITIONS else label for name, label in labels.items()]
         return ", ".join([self.level.of, *rest])
 
 
@@ -57,9 +61,9 @@ class GroupRow:
 
 
 def axis_rows(analysis: Analysis) -> list[AxisRow]:
-    """Return a row for every arm of a run over axes or context lengths; empty for every other run."""
+    """Return a row for every arm of a run over axes, context lengths or temperatures; empty for every other run."""
     sweep = analysis.sweep
-    if sweep is None or not (any(row.group for row in sweep.levels) or CONTEXT in sweep.dimensions):
+    if sweep is None or not (sweep.over_axes or {CONTEXT, TEMPERATURE} & {*sweep.dimensions}):
         return []
     several = varied_axes(sweep.levels)
     speedups = {row.arm: row for row in analysis.speedups if row.task == ALL_TASKS}
@@ -82,9 +86,10 @@ def axis_rows(analysis: Analysis) -> list[AxisRow]:
 
 
 def labels_of(row: Level) -> dict[str, str]:
-    """Return the labels of an arm, its context length among them."""
-    length = {} if row.context_length is None else {CONTEXT: str(row.context_length)}
-    return {**row.axes, **length}
+    """Return the labels of an arm, its conditions among them."""
+    values = {name: getattr(row, name) for name in CONDITIONS}
+    conditions = {name: str(value).removesuffix(".0") for name, value in values.items() if value is not None}
+    return {**row.axes, **conditions}
 
 
 def varied_axes(levels: Iterable[Level]) -> list[str]:
@@ -136,31 +141,29 @@ def pareto_front(rows: Sequence[AxisRow], cost: Callable[[AxisRow], float | None
     return found
 
 
-def context_sentences(analysis: Analysis) -> list[str]:
-    """Return for every arm how its speed-up changes with the length of prompts, and where it crosses 1."""
-    if analysis.sweep is None or CONTEXT not in analysis.sweep.dimensions:
-        return []
-    curves: dict[str, list[AxisRow]] = {}
-    for row in axis_rows(analysis):
-        if not row.level.is_baseline and row.ratio is not None:
-            curves.setdefault(row.other_labels(CONTEXT), []).append(row)
+def condition_sentences(analysis: Analysis) -> list[str]:
+    """Return for every arm how its speed-up changes with prompt length and temperature, and where it crosses 1."""
     sentences = []
-    for name, own in curves.items():
-        points = sorted(own, key=lambda row: row.level.context_length or 0)
-        values = ", ".join(f"{row.ratio:.2f}× at {row.level.context_length:,} tokens" for row in points)
-        sentences.append(f"{name}: {values}; {_crossing(points)}.")
+    for axis, unit in ((CONTEXT, "{} tokens"), (TEMPERATURE, "temperature {}")):
+        curves: dict[str, list[AxisRow]] = {}
+        for row in axis_rows(analysis):
+            compared = axis in row.labels and not row.level.is_baseline and row.ratio is not None
+            if compared and not row.level.overlapping:  # else whole answers decide, not the decode rate
+                curves.setdefault(row.other_labels(axis), []).append(row)
+        for name, own in curves.items():
+            points = sorted(own, key=lambda row: float(row.labels[axis]))
+            places = [unit.format(row.labels[axis]) for row in points]
+            values = ", ".join(f"{row.ratio:.2f}× at {place}" for row, place in zip(points, places, strict=True))
+            sentences.append(f"{name}: {values}; {_crossing(points, places)}.")
     return sentences
 
 
-def _crossing(points: Sequence[AxisRow]) -> str:
-    """Between which lengths a curve crosses 1, as far as the verdicts at both show it."""
+def _crossing(points: Sequence[AxisRow], places: Sequence[str]) -> str:
+    """Between which places a curve crosses 1, as far as the verdicts at both show it."""
     speeds = [row.verdict.speed if row.verdict else "unknown" for row in points]
-    for left, right, before, after in zip(points, points[1:], speeds, speeds[1:], strict=False):
+    for number, (before, after) in enumerate(pairwise(speeds)):
         if {before, after} == {"faster", "slower"}:
-            return f"it crosses 1 between {left.level.context_length:,} and {right.level.context_length:,} tokens"
-    known = set(speeds)
-    if known == {"faster"}:
-        return "it is faster at every length"
-    if known == {"slower"}:
-        return "it is slower at every length"
+            return f"it crosses 1 between {places[number]} and {places[number + 1]}"
+    if set(speeds) <= {"faster"} or set(speeds) <= {"slower"}:
+        return f"it is {speeds[0]} throughout"
     return "where it crosses 1 is undetermined"

@@ -23,7 +23,7 @@ import numpy as np
 
 from benchctl.analysis.cells import identity_of
 from benchctl.analysis.conditions.results import Arrival, Level, Quantiles
-from benchctl.analysis.speedup import find_latency_speedup, median, pooled
+from benchctl.analysis.speedup import find_latency_speedup, pooled
 from benchctl.analysis.statistics import Variance, half_width, level_for, pooled_interval
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ def _goodput(frame: Frame, rows: Integers, makespan: float) -> float | None:
 
 
 def _cells(frame: Frame, arm: int, slots: int, waited: Floats, *, one_at_a_time: bool) -> dict[int, CellLoad]:
-    """Return an arm's cells by block; one of which a time is not known, or that was resumed, is left out.
+    """Return an arm's cells by block, but those that were resumed or of which a time is not known.
 
     `slots`: how many requests of a closed loop are in flight at a time; 1 for an open loop. `waited`: `e2e_s` of every
     record.
@@ -231,8 +231,6 @@ def quantiles(values: Floats, beyond: int = 0) -> Quantiles:
 def find_arrival(frame: Frame, arm: int) -> Arrival:
     """Return how the open loop of an arm went, over all of its cells."""
     late: list[Floats] = []
-    first: list[Floats] = []
-    last: list[Floats] = []
     slopes: list[float] = []
     sends, sending, ends, ending = 0, 0.0, 0, 0.0
     for process in _processes(frame, arm):
@@ -250,9 +248,6 @@ def find_arrival(frame: Frame, arm: int) -> Arrival:
             ends += len(rows) - 1
             ending += float(over.max() - over.min())
         order = np.argsort(sent, kind="stable")
-        if len(rows) >= 3:
-            first.append(latency[order][: len(rows) // 3])
-            last.append(latency[order][-(len(rows) // 3) :])
         if len(rows) >= FEWEST and np.isfinite(over).all():
             settled = order[round(SETTLING * len(rows)) :]
             slopes.append(latency_growth(sent[settled], latency[settled], frame.predicted[rows][settled]))
@@ -263,9 +258,7 @@ def find_arrival(frame: Frame, arm: int) -> Arrival:
     return Arrival(
         sent_rate=sent_rate,
         finished_rate=finished_rate,
-        late_p95_s=_late(_joined(late)),
-        first_third_s=median(_joined(first)),
-        last_third_s=median(_joined(last)),
+        late_p95_s=_late(np.concatenate([np.empty(0), *late])),
         growth=growth,
         growth_low=low,
         growth_high=high,
@@ -327,7 +320,3 @@ def _late(values: Floats) -> float | None:
     if not len(known):
         return None
     return float(np.quantile(known, 0.95)) if len(known) >= 40 else float(known.max())
-
-
-def _joined(parts: list[Floats]) -> Floats:
-    return np.concatenate([np.empty(0), *parts])

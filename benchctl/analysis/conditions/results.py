@@ -33,12 +33,9 @@ class Arrival(Result):
     """Requests a second as they ended, between the first and the last end."""
     late_p95_s: float | None
     """How much later than intended the client sent; the largest where there are fewer than 40 requests."""
-    first_third_s: float | None
-    last_third_s: float | None
-    """Median latency, from the intended send time, of the first and of the last third of a cell's requests."""
     growth: float | None
     """Seconds by which the latency grows for each second of sending, the mean of the cells' own trends without their
-    first third: 0 for a server that keeps up, load - 1 for one that does not. `None` below three cells."""
+    first third: 0 for a server that keeps up, load - 1 for a server that does not. `None` below three cells."""
     growth_low: float | None
     growth_high: float | None
     """Its one-sided 95 % limits, by Student's t over the cells."""
@@ -79,7 +76,7 @@ class Level(Result):
     e2e: Quantiles
     """To the last byte. Of an open loop both count from the intended send time."""
     tpot: Quantiles
-    """Time of a token after the first, one value a request: 1 / decode rate."""
+    """Time of a token after the first, a value for each request: 1 / decode rate."""
     tokens: int | None
     """That came out, first ones included."""
     makespan_s: float | None
@@ -90,7 +87,7 @@ class Level(Result):
     drain_share: float | None
     """1 - window_s / makespan_s: how much of the cells some slots were empty, filling or draining."""
     throughput: float | None
-    """Tokens a second of all requests together, in the window; `None` where a cell has too few requests for one."""
+    """Tokens a second of all requests together, in the window; `None` where a cell has too few requests."""
     goodput: float | None = None
     """Requests a second that kept the recipe's `goodput` limits, over the makespan; `None` without limits."""
     in_flight: float | None
@@ -118,7 +115,7 @@ class Crossing(Result):
     """The recipe's arm."""
     temperature: float
     outcome: Outcome
-    """`otherwise`: it helps at a higher level than one at which it loses."""
+    """`otherwise`: it helps above a level at which it loses."""
     at: float | None
     """Of `crosses`: interpolated between the two measured levels where the values pass 1; never beyond."""
     helps_at: list[int]
@@ -126,6 +123,11 @@ class Crossing(Result):
     """Levels whose interval lies above, or below, 1."""
     undecided_at: list[int]
     sentence: str
+
+    @property
+    def where(self) -> str:
+        """Of `crosses`, for a sentence: `at about 5.3`, or between which levels."""
+        return f"at about {self.at:.1f}" if self.at else f"between {max(self.helps_at)} and {min(self.loses_at)}"
 
 
 class Sweep(Result):

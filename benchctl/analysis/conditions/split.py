@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from benchctl.analysis.conditions.results import Dimension, Level
-from benchctl.analysis.results import ALL_TASKS, Acceptance, Analysis, SpeedUp
+from benchctl.analysis.results import Analysis
 from benchctl.data.manifest import ArmIdentity, Manifest, SetupIdentity
 from benchctl.data.record import Record
 from benchctl.data.store import RunData
@@ -92,12 +92,12 @@ class Group:
     baseline: str | None
     """`None`: the run's own."""
     key: GroupKey | None = None
-    """`None` where there is only one, of one request at a time."""
+    """`None` where there is a single condition, of a request at a time."""
     overlapping: bool = False
-    """Whether the engine may have worked on several requests at once. At concurrency 1 it works on one, and lets those
-    that arrive meanwhile wait, unless it is an endpoint, whose limit is not known."""
+    """Whether the engine may have worked on several requests at once. At concurrency 1 it works on a request, and lets
+    those that arrive meanwhile wait, unless it is an endpoint, whose limit is not known."""
     sampled: bool = False
-    """Whether its answers are drawn at random, while another condition's are greedy and one at a time."""
+    """Whether its answers are drawn at random, while another condition's are greedy and come by themselves."""
 
     @property
     def judged(self) -> bool:
@@ -178,26 +178,3 @@ def closed_levels(analysis: Analysis) -> list[Level]:
 def open_levels(analysis: Analysis) -> list[Level]:
     """The levels of an open loop."""
     return [row for row in analysis.sweep.levels if row.rate is not None] if analysis.sweep else []
-
-
-@dataclass(frozen=True)
-class TemperatureRow:
-    """An arm at one temperature."""
-
-    level: Level
-    speedup: SpeedUp
-    acceptance: Acceptance
-
-
-def temperature_rows(analysis: Analysis) -> list[TemperatureRow]:
-    """Every arm but the baselines at every temperature; empty where temperature does not vary."""
-    if analysis.sweep is None or "temperature" not in analysis.sweep.dimensions:
-        return []
-    speedups = {row.arm: row for row in analysis.speedups if row.task == ALL_TASKS}
-    acceptance = {row.arm: row for row in analysis.acceptance if row.task == ALL_TASKS}
-    rows = [
-        TemperatureRow(level, speedups[level.arm], acceptance[level.arm])
-        for level in analysis.sweep.levels
-        if level.arm in speedups
-    ]
-    return sorted(rows, key=lambda row: analysis.settings.index(row.level.of))

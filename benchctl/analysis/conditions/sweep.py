@@ -3,7 +3,7 @@
 Speculation fills idle compute: with more requests in flight there is less of it, so what helps one request can cost
 all of them together. The crossing is the concurrency at which `throughput_speedup` falls through 1, interpolated
 between two neighbouring measured levels: logarithm of the ratio against logarithm of the concurrency. It is given only
-between a level whose interval lies above 1 and a later one whose interval lies below, and never beyond the measured.
+between a level whose interval lies above 1 and a later level whose interval lies below, and never beyond the measured.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ LATE_SHARE = 0.01
 """… if it is also later than this share of the median latency."""
 OF_THE_MACHINE = frozenset({"swapping", "throttling", "high-load", "clock-jump"})
 """Warnings about the cells of all conditions together."""
-EXPECTED_WHEN_OVERLAPPING = frozenset({"baseline-not-reproducible", "drift", "outlier"})
+EXPECTED_WHEN_OVERLAPPING = frozenset({"baseline-not-reproducible", "drift"})
 """Warnings of one request at a time that mean nothing where several share the engine: their answers do not repeat, and
-how fast each is depends on its company, of which there is less towards the end."""
+each is faster towards the end, where it has less company."""
 
 
 def find_sweep(
@@ -129,14 +129,10 @@ def _crossings(levels: Sequence[Level], doubts: dict[str, str | None]) -> list[C
     ]
     if len({crossing.temperature for crossing in found}) < 2:
         return found
-    return [crossing.model_copy(update={"sentence": _at_temperature(crossing)}) for crossing in found]
-
-
-def _at_temperature(found: Crossing) -> str:
-    sentence = found.sentence
-    if not sentence.startswith(found.arm):
-        sentence = sentence[0].lower() + sentence[1:]
-    return f"At temperature {found.temperature:g}, {sentence}"
+    return [
+        crossing.model_copy(update={"sentence": f"At temperature {crossing.temperature:g}, {crossing.sentence}"})
+        for crossing in found
+    ]
 
 
 def _doubt(row: Level, verdict: Verdict | None, *, refused: bool) -> str | None:
@@ -279,70 +275,16 @@ def _where(points: Sequence[Point], low: int, high: int) -> float | None:
 
 
 def _sentence(found: Crossing, points: Sequence[Point]) -> str:
-    name, last = found.arm, points[-1].concurrency
-    helps, loses = found.helps_at, found.loses_at
-    undecided = _undecided([point for point in points if not point.sign])
+    """Return at which levels an arm helps, costs, or neither is shown and why, and where the curves cross."""
     if len(points) == 1:
-        value, doubt = points[0].ratio, points[0].doubt
-        there = "is not known" if value is None else f"is {value:.2f}× that without speculation"
-        there += f", but {doubt}" if doubt and value is not None else ""
-        return f"Only concurrency {last} was measured, so no crossing can be found; total throughput of {name} {there}."
-    if found.outcome == "crosses":
-        where = f"at about {found.at:.1f}" if found.at else "somewhere between"
-        between = f" {undecided[0].upper()}{undecided[1:]}." if undecided else ""
-        return (
-            f"{name} helps total throughput up to concurrency {max(helps)} and costs throughput from {min(loses)} on: "
-            f"the curves cross {where}.{between}"
-        )
-    if found.outcome == "always helps":
-        return f"{name} helps total throughput at every concurrency measured: no crossing up to {last}."
-    if found.outcome == "never helps":
-        first = points[0].concurrency
-        return f"{name} already costs total throughput at concurrency {first}, and at all others up to {last}."
-    if found.outcome == "otherwise":
-        return (
-            f"{name} helps total throughput at concurrency {listed(helps)} and costs throughput at {listed(loses)}: "
-            f"there is no one crossing.{f' {undecided[0].upper()}{undecided[1:]}.' if undecided else ''}"
-        )
-    if helps:
-        return (
-            f"{name} helps total throughput at concurrency {listed(helps)}; where it stops is undetermined: "
-            f"{undecided}."
-        )
-    if loses:
-        return (
-            f"{name} costs total throughput at concurrency {listed(loses)}; whether it helps elsewhere is "
-            f"undetermined: {undecided}."
-        )
-    return f"Up to which concurrency {name} helps total throughput is undetermined: {undecided}.{_by_values(points)}"
-
-
-def _undecided(points: Sequence[Point]) -> str:
-    """Why levels are undecided, as a clause: `the intervals of levels 2 and 4 contain 1`."""
-    parts = []
-    within = [point.concurrency for point in points if not point.doubt and point.interval]
-    without = [point.concurrency for point in points if not point.doubt and not point.interval]
-    if within:
-        many = len(within) > 1
-        parts.append(
-            f"the {'intervals' if many else 'interval'} of {_levels(within)} {'contain' if many else 'contains'} 1"
-        )
-    if without:
-        parts.append(f"{_levels(without)} {'have' if len(without) > 1 else 'has'} too few whole blocks for an interval")
-    for doubt in dict.fromkeys(point.doubt for point in points if point.doubt):
-        parts.append(f"at {_levels([point.concurrency for point in points if point.doubt == doubt])} {doubt}")
-    return ", and ".join(parts)
-
-
-def _by_values(points: Sequence[Point]) -> str:
-    """Where the point estimates cross 1, when no level has an interval."""
-    known = [point for point in points if point.ratio and not point.doubt]
-    passes = [(a, b) for a, b in pairwise(known) if ((a.ratio or 0) > 1) != ((b.ratio or 0) > 1)]
-    if any(point.interval for point in points) or len(passes) != 1:
-        return ""
-    (low, high), word = passes[0], "fall" if (passes[0][0].ratio or 0) > 1 else "rise"
-    return f" The point estimates {word} through 1 between {low.concurrency} and {high.concurrency}."
-
-
-def _levels(levels: Sequence[int]) -> str:
-    return f"{'levels' if len(levels) > 1 else 'level'} {listed(levels)}"
+        return f"{found.arm}: only concurrency {points[0].concurrency} was measured, so no crossing can be found."
+    parts = [f"helps at concurrency {listed(found.helps_at)}"] if found.helps_at else []
+    parts += [f"costs throughput at {listed(found.loses_at)}"] if found.loses_at else []
+    reasons: dict[str, list[int]] = {}
+    for point in points:
+        if not point.sign:
+            unknown = "the interval contains 1" if point.interval else "too few whole blocks for an interval"
+            reasons.setdefault(point.doubt or unknown, []).append(point.concurrency)
+    parts += [f"is undetermined at {listed(levels)} ({why})" for why, levels in reasons.items()]
+    crossing = f": the curves cross {found.where}" if found.outcome == "crosses" else ""
+    return f"{found.arm}, total throughput: {'; '.join(parts)}{crossing}."

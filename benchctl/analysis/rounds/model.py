@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from benchctl.analysis.cells import speculation_of
+from benchctl.analysis.cells import is_synthetic, speculation_of
 from benchctl.analysis.cost import expected_tokens, why_no_depth
-from benchctl.analysis.lossy import is_synthetic
 from benchctl.analysis.result import Interval
 from benchctl.analysis.results import ALL_TASKS, Acceptance, Cost, SpeedUp
 from benchctl.analysis.rounds.parts import split_rounds, sum_rounds, unit_costs, width_curve
@@ -306,7 +305,7 @@ def _beside(depth: int, others: Sequence[DepthCost]) -> list[DepthCost]:
 
 
 def expected_by_position(depth: int, arms: Sequence[DepthCost]) -> float | None:
-    """Return the tokens of a round to `depth` from how often other arms accepted each position, given the one before.
+    """Return the tokens of a round to `depth` from how often other arms accepted each position, given that before.
 
     Beyond the positions that they report, the last one's share goes on; where they report none, one α serves for all.
     """

@@ -15,9 +15,9 @@ from typing import Any, Literal
 from pydantic import Field, ValidationError
 
 from benchctl.analysis.cost import alpha_for, expected_tokens
-from benchctl.analysis.lossy import synthetic_arms
 from benchctl.analysis.result import Interval, Result
 from benchctl.analysis.results import ALL_TASKS, Analysis
+from benchctl.analysis.verdict import synthetic_arms
 from benchctl.data.manifest import Manifest
 from benchctl.errors import UsageError
 from benchctl.recipes.adapters import adapter_of

@@ -49,9 +49,7 @@ def needs_table(found: BreakEven) -> Table[Need]:
                 explain="the same, from the cost of the real draft's rounds (inferred).",
             ),
             numeric("Real draft's α", "measured", numbers.percent),
-            for_programs("alpha_low"),
-            for_programs("alpha_high"),
-            for_programs("outcome"),
+            *for_programs("alpha_low", "alpha_high", "outcome"),
         ),
         found.needs,
     )

@@ -1,10 +1,11 @@
-"""The figures of every report, drawn from its arms: speed-up, acceptance, throughput, acceptance against speed-up."""
+"""The figures of every report: speed-up, acceptance, throughput, acceptance against speed-up, parts of a round."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from benchctl.analysis.results import ALL_TASKS, Acceptance, Analysis, Cost, SpeedUp
+from benchctl.analysis.rounds.results import PARTS, Part, RoundSplit
 from benchctl.reports import numbers
 from benchctl.reports.figures import style
 
@@ -61,9 +62,7 @@ def _draw_speedup(axes: Axes, y: int, row: SpeedUp, mark: style.Mark) -> None:
         axes.plot(
             row.by_block, [y - 0.34] * len(row.by_block), "|", color=style.SOFT, markersize=3, markeredgewidth=0.8
         )
-    axes.plot(
-        value, y, mark.marker, color=mark.colour, markersize=5, markeredgecolor=style.INK, markeredgewidth=0.5, zorder=5
-    )
+    axes.plot(value, y, **style.point(mark, 5), zorder=5)
     axes.annotate(
         numbers.ratio(value),
         (1, y),
@@ -143,8 +142,7 @@ def _draw_rates(
     shares = [100 * (rows[ALL_TASKS, arm].rate or 0.0) for arm in arms]
     for y, arm in enumerate(arms):
         mark = marks[arm]
-        axes.plot(shares[y], y, mark.marker, color=mark.colour, markersize=7, markeredgecolor=style.INK,
-                  markeredgewidth=0.6, zorder=4)  # fmt: skip
+        axes.plot(shares[y], y, **style.point(mark), zorder=4)
         before = arms[y - 1] if y else None
         if (
             before in depths
@@ -249,8 +247,7 @@ def draw_payoff(analysis: Analysis) -> Figure | None:
         y = row.pooled or 0.0
         if row.interval:
             axes.vlines(x, row.interval.low, row.interval.high, color=marks[arm].colour, linewidth=1.2)
-        axes.plot(x, y, marks[arm].marker, color=marks[arm].colour, markersize=7, markeredgecolor=style.INK,
-                  markeredgewidth=0.6, label=style.shorten(arm, 18))  # fmt: skip
+        axes.plot(x, y, **style.point(marks[arm]), label=style.shorten(arm, 18))
         highest = max(highest, y, min(row.interval.high, 2 * y) if row.interval else 0)  # a longer whisker is cut
     axes.set_ylim(0, 1.25 * highest)
     axes.set_xlim(-3, 103)
@@ -284,10 +281,73 @@ def _draw_need(axes: Axes, costs: list[Cost], marks: dict[str, style.Mark]) -> N
                 fontsize=7.5,
                 bbox={"facecolor": style.PAPER, "edgecolor": "none", "pad": 1},
             )
-        axes.plot(
-            alpha, y, mark.marker, color=mark.colour, markersize=7, markeredgecolor=style.INK, markeredgewidth=0.6
-        )
+        axes.plot(alpha, y, **style.point(mark))
     style.name_rows(axes, [style.shorten(cost.arm, 16) for cost in costs])
     axes.set_xlim(-3, 103)
     axes.set_title("Measured (filled), break-even (hollow)")
     axes.set_xlabel("acceptance α of one draft token (%)")
+
+
+ROUND_COLUMNS = 2
+COLOURS: dict[Part, str] = {
+    "draft": "#0072b2",
+    "verify": "#e69f00",
+    "not split": "#d0c8b8",
+    "verify and left over": "#e6c27a",
+    "draft reads": "#56b4e9",
+    "state": "#cc79a7",
+    "search": "#f0e442",
+    "plain steps": "#009e73",
+    "left over": "#b0b7bf",
+}
+_INFERRED = "///"
+
+
+def draw_rounds(analysis: Analysis) -> Figure | None:
+    """One panel a task, one bar an arm; `None` where no engine reports its rounds."""
+    found = {(row.task, row.arm): row for row in analysis.rounds.splits}
+    if not found:
+        return None
+    arms = [arm for arm in analysis.arms if any((task, arm) in found for task in (*analysis.tasks, ALL_TASKS))]
+    tasks = [task for task in analysis.tasks if any((task, arm) in found for arm in arms)] or [ALL_TASKS]
+    figure, panels = style.panels(tasks, len(arms), ROUND_COLUMNS)
+    for axes, task in zip(panels, tasks, strict=True):
+        axes.grid(axis="x")
+        for y, arm in enumerate(arms):
+            if row := found.get((task, arm)):
+                _draw_round(axes, y, row)
+        style.name_rows(axes, arms)
+        axes.axvline(1, color=style.INK, linewidth=1)
+    panels[0].set_xlim(0, 1.05 * max(1.0, *(_longest(row) for row in found.values())))
+    figure.supxlabel("time of a round per token (1: a step of the baseline)", fontsize=9)
+    _legend(figure, [part for part in PARTS if any(part in row.parts for row in found.values())],
+            {part for row in found.values() for part in row.inferred})  # fmt: skip
+    return figure
+
+
+def _draw_round(axes: Axes, y: int, row: RoundSplit) -> None:
+    start = 0.0
+    for part in PARTS:
+        width = max(0.0, row.parts.get(part, 0.0)) / (row.tokens * row.step_s)
+        if width:
+            hatch = _INFERRED if part in row.inferred else ""
+            axes.barh(y, width, left=start, height=0.6, color=COLOURS[part], hatch=hatch,
+                      edgecolor=style.PAPER, linewidth=0.4)  # fmt: skip
+            start += width
+
+
+def _longest(row: RoundSplit) -> float:
+    return sum(max(0.0, seconds) for seconds in row.parts.values()) / (row.tokens * row.step_s)
+
+
+def _legend(figure: Figure, parts: list[Part], inferred: set[Part]) -> None:
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    handles: list[Patch | Line2D] = [
+        Patch(facecolor=COLOURS[part], edgecolor=style.PAPER, hatch=_INFERRED if part in inferred else "",
+              label=f"{part} (inferred)" if part in inferred else part)
+        for part in parts
+    ]  # fmt: skip
+    handles.append(Line2D([], [], color=style.INK, linewidth=1, label="no speculation"))
+    figure.legend(handles=handles, loc="outside upper center", ncols=min(4, len(handles)))

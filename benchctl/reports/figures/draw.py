@@ -4,18 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from benchctl.analysis.results import Analysis
 from benchctl.offers import offered
 from benchctl.reports.columns import Table
-from benchctl.reports.figures import (
-    arms,
-    axes,
-    concurrency,
-    rounds,
-    style,
-)
+from benchctl.reports.figures import arms, style, sweep
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -62,7 +57,7 @@ def addition_to(analysis: Analysis) -> Addition | None:
 
 
 def _with_energy(drawing: Drawing, analysis: Analysis) -> Drawing:
-    if not axes.has_energy(analysis):
+    if not sweep.has_energy(analysis):
         return replace(drawing, caption=f"{drawing.caption} Energy per token is not reported for any arm.")
     return replace(
         drawing,
@@ -124,7 +119,7 @@ _FIGURES: tuple[tuple[Callable[[Analysis], Figure | None], Drawing], ...] = (
         ),
     ),
     (
-        rounds.draw,
+        arms.draw_rounds,
         Drawing(
             name="rounds",
             title="Where a round's time goes",
@@ -141,7 +136,7 @@ _FIGURES: tuple[tuple[Callable[[Analysis], Figure | None], Drawing], ...] = (
 
 _OF_SWEEPS: tuple[tuple[Callable[[Analysis], Figure | None], Drawing], ...] = (
     (
-        axes.draw_axes,
+        sweep.draw_axes,
         Drawing(
             name="by-axis",
             varies="axes",
@@ -154,7 +149,7 @@ _OF_SWEEPS: tuple[tuple[Callable[[Analysis], Figure | None], Drawing], ...] = (
         ),
     ),
     (
-        axes.draw_pareto,
+        sweep.draw_pareto,
         Drawing(
             name="pareto",
             varies="axes",
@@ -167,7 +162,7 @@ _OF_SWEEPS: tuple[tuple[Callable[[Analysis], Figure | None], Drawing], ...] = (
         ),
     ),
     (
-        axes.draw_contexts,
+        partial(sweep.draw_labels, axes=["context_length"]),
         Drawing(
             name="by-context",
             varies="context_length",
@@ -179,7 +174,7 @@ _OF_SWEEPS: tuple[tuple[Callable[[Analysis], Figure | None], Drawing], ...] = (
         ),
     ),
     (
-        concurrency.draw_concurrency,
+        sweep.draw_concurrency,
         Drawing(
             name="by-concurrency",
             varies="concurrency",
@@ -194,7 +189,7 @@ _OF_SWEEPS: tuple[tuple[Callable[[Analysis], Figure | None], Drawing], ...] = (
         ),
     ),
     (
-        concurrency.draw_rate,
+        sweep.draw_rate,
         Drawing(
             name="by-rate",
             varies="rate",
@@ -208,15 +203,14 @@ _OF_SWEEPS: tuple[tuple[Callable[[Analysis], Figure | None], Drawing], ...] = (
         ),
     ),
     (
-        axes.draw_temperatures,
+        partial(sweep.draw_labels, axes=["temperature"]),
         Drawing(
             name="by-temperature",
             varies="temperature",
             title="Acceptance and speed-up by temperature",
             caption="Left: share of drafted tokens that the target accepted. Right: pooled decode speed-up over the "
             "baseline at the same temperature, with its 95 % interval with enough blocks.",
-            alt="Acceptance rate and speed-up of every arm against temperature. "
-            "speedup.csv and acceptance.csv have the same numbers.",
+            alt="Acceptance rate and speed-up of every arm against temperature. axes.csv has the same numbers.",
             absent="No arm and the baseline finished the same prompt at any temperature.",
         ),
     ),

@@ -92,17 +92,21 @@ def distinct_marks(analysis: Analysis) -> dict[str, Mark]:
     return marks([arm for arm in analysis.arms if arm not in analysis.baselines], analysis.baseline)
 
 
-def line(mark: Mark, number: int) -> dict[str, Any]:
-    """How a line with its markers is drawn; `number`: its place among the lines, which gives its dashes."""
+def point(mark: Mark, size: float = 7) -> dict[str, Any]:
+    """How a single point is drawn."""
     return {
         "color": mark.colour,
         "marker": mark.marker,
-        "linestyle": _DASHES[number % len(_DASHES)],
-        "linewidth": 1.3,
-        "markersize": 6,
+        "linestyle": "",
+        "markersize": size,
         "markeredgecolor": INK,
         "markeredgewidth": 0.6,
     }
+
+
+def line(mark: Mark, number: int) -> dict[str, Any]:
+    """How a line with its markers is drawn; `number`: its place among the lines, which gives its dashes."""
+    return {**point(mark, 6), "linestyle": _DASHES[number % len(_DASHES)], "linewidth": 1.3}
 
 
 def legend_below(figure: Figure, *panels: Axes) -> None:

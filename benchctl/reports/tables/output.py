@@ -9,11 +9,11 @@ from typing import Any
 from rich.cells import chop_cells
 
 from benchctl.analysis.losslessness import FirstDivergence, NoiseFloor
-from benchctl.analysis.lossy import lossy_label
 from benchctl.analysis.results import Analysis, Comparison, Losslessness, PromptClass, SelfConsistency
+from benchctl.analysis.verdict import lossy_label
 from benchctl.lossless.whole_answers import DivergingAnswer, Probability
 from benchctl.reports import numbers
-from benchctl.reports.columns import Cell, Code, Column, Name, Table, Tone, arm_column, numeric
+from benchctl.reports.columns import Cell, Code, Column, Name, Table, Tone, arm_column, for_programs, numeric
 from benchctl.text import one_line
 
 OUTPUT_TONE: dict[str, Tone] = {
@@ -118,16 +118,10 @@ def answers(analysis: Analysis) -> Table[Comparison]:
         "losslessness",
         "Every prompt against the baseline’s",
         (
-            Column("", lambda row: row.arm, key="arm"),
+            *for_programs("arm"),
             Column("", lambda row: analysis.compared[row.arm].baseline, key="baseline"),
-            Column("", lambda row: row.task, key="task"),
-            Column("", lambda row: row.prompt_idx, key="prompt_idx"),
-            Column("", lambda row: row.outcome, key="outcome"),
-            Column("", lambda row: row.reason, key="reason"),
-            Column("", lambda row: row.text_equal, key="text_equal"),
-            Column("", lambda row: row.tokens_equal, key="tokens_equal"),
-            Column("", lambda row: row.blocks_compared, key="blocks_compared"),
-            Column("", lambda row: row.blocks_differing, key="blocks_differing"),
+            *for_programs("task", "prompt_idx", "outcome", "reason"),
+            *for_programs("text_equal", "tokens_equal", "blocks_compared", "blocks_differing"),
             Column("", of_divergence("index"), key="fork_index"),
             Column("", of_divergence("unit"), key="fork_unit"),
             Column("", of_divergence("width"), key="fork_width"),
@@ -180,11 +174,8 @@ def forks(analysis: Analysis) -> Table[ScoredDivergence]:
             numeric(
                 "All at once", lambda row: _margin(row.fork, "prefill"), cell=lambda row: margin(row.fork, "prefill")
             ),
-            numeric(
-                "Noise",
-                lambda row: row.fork.noise_floor,
-                numbers.nats,
-                explain="the margin up to which the target’s own numeric noise may change a token at the arm’s width.",
+            numeric("Noise", lambda row: row.fork.noise_floor, numbers.nats).means(
+                "the margin up to which the target’s own numeric noise may change a token at the arm’s width."
             ),
             Column("Class", lambda row: row.answer.outcome),
         ),
@@ -243,8 +234,7 @@ def noise_floors(analysis: Analysis) -> Table[TargetNoise]:
                 lambda row: row.baseline if len(targets) > 1 else None,
                 cell=lambda row: Name(row.baseline),
                 optional=True,
-                explain="by the name of the baseline that runs it.",
-            ),
+            ).means("by the name of the baseline that runs it."),
             numeric("Tokens at once", lambda row: row.noise.width),
             numeric("Noise floor", lambda row: row.noise.floor, numbers.nats),
             Column("Method", lambda row: row.noise.method, wrap=True),

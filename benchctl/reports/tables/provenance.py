@@ -128,7 +128,7 @@ def sections(manifest: Manifest, analysis: Analysis, integrity: Integrity) -> di
 
 
 def models(manifest: Manifest) -> list[tuple[str, str, list[Fact]]]:
-    """The target and, where there is one, the draft: role, source, facts; of a run over axes those of all setups."""
+    """The target and the draft, if any: role, source, facts; of a run over axes those of all setups."""
     found: dict[str, tuple[str, ModelIdentity, list[str]]] = {}
     pairs = [(setup.name, setup.target, setup.draft) for setup in manifest.setups] or [
         ("", manifest.target, manifest.draft)

@@ -34,7 +34,7 @@ def unit_costs(analysis: Analysis) -> Table[UnitCost]:
             Column("Part", lambda row: row.what, key="what", heads=True),
             numeric("Tokens at once", "width", _width),
             numeric("Time", "seconds", _time),
-            numeric("Target steps", "steps", numbers.decimal, explain="time over the baseline's time for one token."),
+            numeric("Target steps", "steps", numbers.decimal).means("time over the baseline's time for one token."),
             numeric("Timed", "count", numbers.count),
             Column("Source", lambda row: SOURCES[row.source], key="source"),
         ),
@@ -59,9 +59,10 @@ def round_splits(analysis: Analysis) -> Table[RoundSplit]:
             _time,
             cell=_with_share if part == "search" else None,
             key=f"{part.replace(' ', '_')}_s",
-            explain=" ".join(
+        ).means(
+            " ".join(
                 filter(None, (_EXPLAINED.get(part), "Inferred, not timed in this run." if part in inferred else ""))
-            ),
+            )
         )
 
     return Table(
@@ -71,26 +72,16 @@ def round_splits(analysis: Analysis) -> Table[RoundSplit]:
             arm_column(analysis, lambda row: row.arm),
             task_column(lambda row: row.task, key="task"),
             numeric("Rounds", "rounds", numbers.count),
-            numeric("Round", lambda row: row.seconds, _time, key="round_s", explain="decode time over the rounds."),
+            numeric("Round", lambda row: row.seconds, _time, key="round_s").means("decode time over the rounds."),
             *(column(part) for part in present),
-            numeric(
-                "Tokens per round",
-                "drafted_round_tokens",
-                numbers.decimal,
-                explain="of the drafted rounds themselves: accepted tokens and the target's own.",
+            numeric("Tokens per round", "drafted_round_tokens", numbers.decimal).means(
+                "of the drafted rounds themselves: accepted tokens and the target's own."
             ),
-            numeric(
-                "with plain steps",
-                "tokens",
-                numbers.decimal,
-                explain="all decoded tokens over the drafted rounds: also those of steps without a draft.",
+            numeric("with plain steps", "tokens", numbers.decimal).means(
+                "all decoded tokens over the drafted rounds: also those of steps without a draft."
             ),
-            numeric(
-                "Baseline",
-                lambda row: row.tokens * row.step_s,
-                _time,
-                key="baseline_s",
-                explain="its time for the tokens with plain steps.",
+            numeric("Baseline", lambda row: row.tokens * row.step_s, _time, key="baseline_s").means(
+                "its time for the tokens with plain steps."
             ),
         ),
         analysis.rounds.splits,
@@ -111,22 +102,15 @@ def forecasts(analysis: Analysis) -> Table[Forecast]:
             numeric("measured", "tokens_measured", numbers.decimal, least_width=100),
             numeric("Cost of a round", "round_cost", numbers.decimal, unit="steps", least_width=100),
             numeric("measured", "round_cost_measured", numbers.decimal, least_width=100),
-            numeric(
-                "Speed-up predicted",
-                "predicted",
-                numbers.ratio,
-                explain="without the arm's own rounds (inferred: a straight line through neighbouring depths).",
+            numeric("Speed-up predicted", "predicted", numbers.ratio).means(
+                "without the arm's own rounds (inferred: a straight line through neighbouring depths)."
             ),
             interval("Its range", "predicted_interval"),
             numeric("Measured", "measured", numbers.ratio),
             interval("95 % interval", "interval"),
             numeric("Error", "error", _error, tone=_tone),
-            numeric(
-                "From timed parts",
-                "from_parts",
-                numbers.ratio,
-                optional=True,
-                explain="the arm's own tokens over the timed parts; nothing is fitted, untimed work is missing.",
+            numeric("From timed parts", "from_parts", numbers.ratio, optional=True).means(
+                "the arm's own tokens over the timed parts; nothing is fitted, untimed work is missing."
             ),
         ),
         analysis.rounds.forecasts,

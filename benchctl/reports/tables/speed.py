@@ -1,11 +1,11 @@
-"""Speed with speculation: speed-up, the cost of a round, throughput, energy and memory."""
+"""Speed with speculation: speed-up, acceptance, the cost of a round, throughput, energy and memory."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from benchctl.analysis.resources import NOT_RECORDED, Resources
-from benchctl.analysis.results import ALL_TASKS, Analysis, Cost, SpeedUp, Throughput
+from benchctl.analysis.cells import NOT_RECORDED, Resources
+from benchctl.analysis.results import ALL_TASKS, Acceptance, Analysis, Cost, SpeedUp, Throughput
 from benchctl.reports import numbers
 from benchctl.reports.columns import Cell, Column, Table, Tone, arm_column, for_programs, interval, numeric, task_column
 
@@ -21,44 +21,28 @@ def speedups(analysis: Analysis) -> Table[SpeedUp]:
             arm_column(analysis, lambda row: row.arm),
             task_column(lambda row: row.task, key="task"),
             Column("", lambda row: analysis.compared[row.arm].baseline, key="baseline"),
-            numeric("Pooled", "pooled", numbers.ratio, explain="tokens over time."),
+            numeric("Pooled", "pooled", numbers.ratio).means("tokens over time."),
             interval("These prompts", "interval", without=numbers.no_interval(analysis)),
             interval("Prompts like these", "like_these", optional=True),
             interval("All claims", "simultaneous", optional=True),
-            numeric(
-                "Median pair", "median", numbers.ratio, explain="median over prompts and blocks of the paired ratio."
+            numeric("Median pair", "median", numbers.ratio).means(
+                "median over prompts and blocks of the paired ratio."
             ),
-            numeric("End to end", "end_to_end", numbers.ratio, explain="with prefill and queueing."),
-            numeric(
-                "TTFT",
-                "ttft_ratio",
-                numbers.ratio,
-                optional=True,
-                explain="time to the first token over the baseline's.",
+            numeric("End to end", "end_to_end", numbers.ratio).means("with prefill and queueing."),
+            numeric("TTFT", "ttft_ratio", numbers.ratio, optional=True).means(
+                "time to the first token over the baseline's."
             ),
             interval("TTFT, 95 %", "ttft_interval", optional=True),
-            numeric(
-                "Equal length",
-                "length_matched",
-                numbers.ratio,
-                explain="both answers of every pair cut to their common length.",
+            numeric("Equal length", "length_matched", numbers.ratio).means(
+                "both answers of every pair cut to their common length."
             ),
             numeric("By block", "by_block", _ratios),
-            for_programs("lowest_block"),
-            for_programs("highest_block"),
-            numeric(
-                "Within",
-                "within",
-                numbers.at_most,
-                optional=True,
-                explain="the smallest change in either direction that two one-sided tests do not rule out.",
+            *for_programs("lowest_block", "highest_block"),
+            numeric("Within", "within", numbers.at_most, optional=True).means(
+                "the smallest change in either direction that two one-sided tests do not rule out."
             ),
-            numeric(
-                "More blocks",
-                lambda row: row.more_blocks or None,
-                key="more_blocks",
-                optional=True,
-                explain="about so many would separate ±10 % from no difference.",
+            numeric("More blocks", lambda row: row.more_blocks or None, key="more_blocks", optional=True).means(
+                "about so many would separate ±10 % from no difference."
             ),
             numeric(
                 "Without a draft",
@@ -66,11 +50,10 @@ def speedups(analysis: Analysis) -> Table[SpeedUp]:
                 numbers.ratio,
                 key="no_draft",
                 optional=True,
-                explain="prompts for which nothing was drafted, as measured; 1.00× in all else if that is within ±2 %.",
-            ),
+            ).means("prompts for which nothing was drafted, as measured; 1.00× in all else if that is within ±2 %."),
             numeric("Pairs", "pairs"),
-            numeric("Unequal", "pairs_unequal", explain="pairs that differ in length or finish reason."),
-            numeric("Missing", "pairs_missing", explain="prompts that one of the two arms did not finish."),
+            numeric("Unequal", "pairs_unequal").means("pairs that differ in length or finish reason."),
+            numeric("Missing", "pairs_missing").means("prompts that one of the two arms did not finish."),
         ),
         [*analysis.speedups, *analysis.second_cells],
         note="These prompts: 95 % interval for exactly these prompts. Prompts like these: with the prompts as a "
@@ -93,22 +76,16 @@ def costs(analysis: Analysis) -> Table[Cost]:
             arm_column(analysis, lambda row: row.arm),
             Column("", lambda row: analysis.compared[row.arm].baseline, key="baseline"),
             numeric("Depth k", "depth"),
-            numeric(
-                "α measured", "alpha", numbers.percent, explain="probability that the target accepts one draft token."
+            numeric("α measured", "alpha", numbers.percent).means(
+                "probability that the target accepts one draft token."
             ),
             numeric("Break-even α", "break_even_alpha", cell=_break_even),
             numeric("Draft step / target step", "draft_cost", numbers.decimal, optional=True),
-            numeric(
-                "Overhead of a round",
-                "overhead",
-                numbers.decimal,
-                explain="time of a round over that of a baseline step, minus 1 (k·c + o).",
+            numeric("Overhead of a round", "overhead", numbers.decimal).means(
+                "time of a round over that of a baseline step, minus 1 (k·c + o)."
             ),
-            numeric(
-                "Speed-up predicted",
-                "predicted",
-                numbers.ratio,
-                explain="E / (1 + k·c + o) with E = (1 − α^(k+1)) / (1 − α) tokens per round.",
+            numeric("Speed-up predicted", "predicted", numbers.ratio).means(
+                "E / (1 + k·c + o) with E = (1 − α^(k+1)) / (1 − α) tokens per round."
             ),
             numeric("Measured", "measured", numbers.ratio),
         ),
@@ -126,8 +103,8 @@ def throughput(analysis: Analysis) -> Table[Throughput]:
             arm_column(analysis, lambda row: row.arm),
             task_column(lambda row: row.task),
             numeric("Decode, median", lambda row: row.median, numbers.rate, unit="tok/s"),
-            numeric("Decode, pooled", "pooled_rate", numbers.rate, unit="tok/s", explain="tokens over time."),
-            numeric("Decode, mean", "mean_rate", numbers.rate, unit="tok/s", explain="of the prompts, each alike."),
+            numeric("Decode, pooled", "pooled_rate", numbers.rate, unit="tok/s").means("tokens over time."),
+            numeric("Decode, mean", "mean_rate", numbers.rate, unit="tok/s").means("of the prompts, each alike."),
             numeric("Prefill, median", lambda row: row.prompt_tok_per_sec_median, numbers.rate, unit="tok/s"),
             numeric("TTFT, median", lambda row: row.ttft_median_s, numbers.seconds),
             numeric("Records", "records"),
@@ -166,43 +143,26 @@ def resources(analysis: Analysis) -> Table[Resources]:
     rows = [resource for resource in analysis.resources if _is_recorded(resource)]
     columns: list[Column[Resources]] = [
         arm_column(analysis, lambda row: row.arm),
-        numeric(
-            "Energy",
-            "joules_per_token",
-            _joules,
-            unit="J/token",
-            explain="of the whole machine while the arm was measured, per generated token, prefill included.",
+        numeric("Energy", "joules_per_token", _joules, unit="J/token").means(
+            "of the whole machine while the arm was measured, per generated token, prefill included."
         ),
-        numeric(
-            "above idle",
-            "above_idle_per_token",
-            _joules,
-            unit="J/token",
-            explain="minus the idle power measured before the run.",
-            optional=True,
+        numeric("above idle", "above_idle_per_token", _joules, unit="J/token", optional=True).means(
+            "minus the idle power measured before the run."
         ),
         numeric(
             "against baseline",
             lambda row: row.against_baseline,
             numbers.ratio,
-            explain="energy per token over the baseline's.",
             key="energy_against_baseline",
             optional=True,
-        ),
-        numeric(
-            "Peak memory",
-            "resident_bytes",
-            numbers.size,
-            explain="resident set of all engine processes; mapped model files included.",
+        ).means("energy per token over the baseline's."),
+        numeric("Peak memory", "resident_bytes", numbers.size).means(
+            "resident set of all engine processes; mapped model files included."
         ),
         numeric("on the GPU", "device_bytes", numbers.size, optional=True),
         numeric("in swap", lambda row: row.swapped_bytes or None, numbers.size, key="swapped_bytes", optional=True),
-        numeric(
-            "Checkpoint",
-            "checkpoint_bytes",
-            numbers.size,
-            explain="saved recurrent state of one sequence, target and draft, from the engine's log.",
-            optional=True,
+        numeric("Checkpoint", "checkpoint_bytes", numbers.size, optional=True).means(
+            "saved recurrent state of one sequence, target and draft, from the engine's log."
         ),
     ]
     columns += [
@@ -247,3 +207,88 @@ def _note(rows: list[Resources]) -> str:
 
 def _joules(value: float | None) -> str:
     return numbers.ABSENT if value is None else f"{value:.3g}"
+
+
+POSITIONS = 16
+"""Draft positions of a table."""
+
+
+def acceptance(analysis: Analysis) -> Table[Acceptance]:
+    """A row an arm and task."""
+    return Table(
+        "acceptance",
+        "Acceptance",
+        (
+            arm_column(analysis, lambda row: row.arm),
+            task_column(lambda row: row.task, key="task"),
+            numeric("Rate", "rate", numbers.percent).means("accepted over drafted tokens."),
+            numeric("Accepted", "accepted", numbers.count),
+            numeric("Drafted", "drafted", numbers.count),
+            numeric(
+                "Prompts",
+                lambda row: row.prompts_drafted if row.prompts_drafted < row.prompts else None,
+                numbers.count,
+                key="prompts_drafted",
+                optional=True,
+            ).means("those for which anything was drafted, where not for all."),
+            numeric("Rounds", "rounds", numbers.count),
+            numeric("Acceptance length", "acceptance_length", numbers.decimal).means(
+                "1 + accepted / rounds (as in vLLM): tokens per drafted round, its bonus token included."
+            ),
+            numeric("With plain steps", "tokens_per_round", numbers.decimal).means(
+                "all tokens after the first over the drafted rounds: also those of steps without a draft, and "
+                "of evaluations that a recurrent model repeats."
+            ),
+            numeric("Plain steps", "plain_steps", numbers.count, optional=True).means(
+                "steps without a draft, not in the acceptance length."
+            ),
+            numeric("Tokens per step", "tokens_per_step", numbers.decimal, optional=True).means(
+                "tokens after the first over all steps of the target, with or without a draft."
+            ),
+            numeric("Mean of requests", "rate_by_request", numbers.percent, optional=True).means(
+                "mean of the rates of the answers."
+            ),
+            numeric("Mean of tasks", "rate_by_task", numbers.percent, optional=True).means(
+                "mean of the rates of the tasks."
+            ),
+            *for_programs("position_unconditional", "position_conditional", "position_drafted"),
+            numeric("By position, of those drafted", "position_rate", _by_position, optional=True).means(
+                "accepted over drafted at the first, second, … position: a draft that ended is no rejection."
+            ),
+            numeric("Drafts by length", "draft_lengths", _counts, optional=True).means(
+                "rounds that drafted exactly 1, 2, … tokens."
+            ),
+            *for_programs("accepted_in_round"),
+        ),
+        [row for row in analysis.acceptance if row.arm not in analysis.baselines],
+        note="A dash: not reported by this engine, contradictory, or nothing drafted.",
+    )
+
+
+def by_position(analysis: Analysis) -> Table[Acceptance]:
+    """A row per arm and a column per draft position, at most `POSITIONS`."""
+
+    def place(position: int) -> Column[Acceptance]:
+        def share(row: Acceptance) -> float | None:
+            return next(iter((row.position_unconditional or [])[position:]), None)
+
+        return numeric(str(position + 1), share, lambda value: "" if value is None else numbers.percent(value))
+
+    rows = [row for row in analysis.acceptance if row.task == ALL_TASKS and row.position_unconditional]
+    depth = max((len(row.position_unconditional or ()) for row in rows), default=0)
+    return Table(
+        "acceptance-position",
+        "Acceptance by position",
+        (arm_column(analysis, lambda row: row.arm), *map(place, range(min(depth, POSITIONS)))),
+        rows,
+        note="Share of verify rounds that accepted the first, second, … draft token, all tasks."
+        + (" Later positions are in acceptance.csv." if depth > POSITIONS else ""),
+    )
+
+
+def _by_position(values: Sequence[float] | None) -> str:
+    return " ".join(map(numbers.percent, values or ())) or numbers.ABSENT
+
+
+def _counts(values: Sequence[int] | None) -> str:
+    return " ".join(map(str, values or ())) or numbers.ABSENT

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
 from benchctl.analysis.results import ALL_TASKS, Analysis
@@ -64,7 +65,7 @@ def configurations(analysis: Analysis) -> list[Configuration]:
 def _configuration(analysis: Analysis, arm: str, task: str) -> Configuration:
     baseline = arm in analysis.baselines
     rates = [row for row in analysis.throughput if row.arm == arm and task in (ALL_TASKS, row.task)]
-    values = sorted(value for row in rates for value in row.tok_per_sec)
+    values = [value for row in rates for value in row.tok_per_sec]
     lossless = next((judged for judged in analysis.losslessness if judged.arm == arm), None)
     compared = (
         [comparison for comparison in lossless.comparisons if task in (ALL_TASKS, comparison.task)] if lossless else []
@@ -73,7 +74,7 @@ def _configuration(analysis: Analysis, arm: str, task: str) -> Configuration:
     return Configuration(
         configuration=arm,
         task=task,
-        tok_per_sec=_median(values),
+        tok_per_sec=median(values) if values else None,
         speedup=1.0
         if baseline
         else next((row.pooled for row in analysis.speedups if (row.arm, row.task) == (arm, task)), None),
@@ -84,23 +85,14 @@ def _configuration(analysis: Analysis, arm: str, task: str) -> Configuration:
     )
 
 
-def _median(values: list[float]) -> float | None:
-    if not values:
-        return None
-    middle = len(values) // 2
-    return values[middle] if len(values) % 2 else (values[middle - 1] + values[middle]) / 2
-
-
 def draft_alone(analysis: Analysis, costs: CostTraces | None) -> DraftAlone | None:
     """Return the draft's own rate where `benchctl explain` has timed it."""
     alone = costs.draft_alone if costs is not None else None
     if alone is None or not alone.seconds:
         return None
     rate = alone.tokens / alone.seconds
-    target = _median(
-        sorted(value for row in analysis.throughput if row.arm in analysis.baselines for value in row.tok_per_sec)
-    )
-    return DraftAlone(rate, rate / target if target else None)
+    target = [value for row in analysis.throughput if row.arm in analysis.baselines for value in row.tok_per_sec]
+    return DraftAlone(rate, rate / median(target) if target else None)
 
 
 def configuration_table(analysis: Analysis) -> Table[Configuration]:
@@ -108,26 +100,18 @@ def configuration_table(analysis: Analysis) -> Table[Configuration]:
     columns: list[Column[Configuration]] = [
         Column("Configuration", lambda row: row.configuration, cell=lambda row: Name(row.configuration), heads=True),
         Column("Task", lambda row: row.task),
-        numeric("tok/s, median", lambda row: row.tok_per_sec, numbers.rate, explain="over prompts and blocks."),
-        numeric(
-            "Speed-up, pooled",
-            lambda row: row.speedup,
-            numbers.ratio,
-            explain="tokens over time of all pairs, over the baseline's; not the ratio of the medians.",
+        numeric("tok/s, median", lambda row: row.tok_per_sec, numbers.rate).means("over prompts and blocks."),
+        numeric("Speed-up, pooled", lambda row: row.speedup, numbers.ratio).means(
+            "tokens over time of all pairs, over the baseline's; not the ratio of the medians."
         ),
-        numeric("Acceptance", lambda row: row.acceptance, numbers.percent, explain="accepted over drafted tokens."),
+        numeric("Acceptance", lambda row: row.acceptance, numbers.percent).means("accepted over drafted tokens."),
         numeric(
             "Identical outputs",
             lambda row: row.identical,
             cell=lambda row: numbers.ABSENT if row.identical is None else f"{row.identical}/{row.prompts}",
-            explain="prompts with the baseline's answer in every block.",
-        ),
-        numeric(
-            "Checkpoint",
-            lambda row: row.checkpoint_bytes,
-            _bytes,
-            unit="bytes per sequence",
-            explain="saved recurrent state of target and draft, from the engine's log.",
+        ).means("prompts with the baseline's answer in every block."),
+        numeric("Checkpoint", lambda row: row.checkpoint_bytes, _bytes, unit="bytes per sequence").means(
+            "saved recurrent state of target and draft, from the engine's log."
         ),
     ]
     return Table("study", "Configurations", columns, configurations(analysis))

@@ -7,7 +7,6 @@ from typing import Any
 
 from benchctl.analysis.conditions.axes import AxisRow, axis_rows, energy_of, varied_axes
 from benchctl.analysis.conditions.results import Dimension, Level, Quantiles
-from benchctl.analysis.conditions.split import TemperatureRow, temperature_rows
 from benchctl.analysis.results import Analysis, Interval
 from benchctl.reports import numbers
 from benchctl.reports.columns import WHAT_AN_ARM_IS, Cell, Column, Table, arm_column, for_programs, interval, numeric
@@ -20,16 +19,16 @@ def conditions(analysis: Analysis) -> Table[Level]:
     """Every level with all its values, for programs."""
     columns = _columns(analysis)
     rest = ("of", "is_baseline", "overlapping", "judged", "planned", "tokens", "makespan_s", "window_s", "drain_share")
-    of_arrival = ("sent_rate", "finished_rate", "late_p95_s", "first_third_s", "last_third_s")
+    of_arrival = ("sent_rate", "finished_rate", "late_p95_s")
     trend = ("growth", "growth_low", "growth_high", "given_up", "kept_up")
     return Table(
         "conditions",
         "Every condition",
         (
             columns["arm"],
-            *(for_programs(name) for name in rest[:4]),
+            *for_programs(*rest[:4]),
             *(columns[name] for name in ("concurrency", "rate", "temperature", "requests")),
-            *(for_programs(name) for name in (*rest[4:], "throughput_by_block")),
+            *for_programs(*rest[4:], "throughput_by_block"),
             *(columns[name] for name in ("ttft", "e2e", "tpot", "throughput", "goodput", "in_flight")),
             *(columns[name] for name in ("throughput_x", "throughput_95", "latency_x", "latency_95")),
             *(_of_arrival(name) for name in (*of_arrival, *trend)),
@@ -90,30 +89,6 @@ def summary(analysis: Analysis, levels: Sequence[Level]) -> Table[Level]:
     )
 
 
-def by_temperature(analysis: Analysis) -> Table[TemperatureRow]:
-    """A row an arm and temperature."""
-    varied = set(analysis.sweep.dimensions if analysis.sweep else [])
-    place = [
-        numeric(header, value, write)
-        for dimension, header, value, write in (
-            ("concurrency", "Concurrency", lambda row: row.level.concurrency, str),
-            ("rate", "Requested per second", lambda row: row.level.rate, numbers.short),
-        )
-        if dimension in varied
-    ]
-    columns: list[Column[Any]] = [
-        arm_column(analysis, lambda row: row.level.arm, of=lambda row: row.level.of),
-        numeric("Temperature", lambda row: row.level.temperature, numbers.short),
-        *place,
-        numeric("Accepted", lambda row: row.acceptance.rate, numbers.percent),
-        numeric("Acceptance length", lambda row: row.acceptance.acceptance_length, numbers.decimal),
-        numeric("Speed-up", lambda row: row.speedup.pooled, numbers.ratio),
-        interval("95 % interval", lambda row: row.speedup.interval, without=numbers.no_interval(analysis)),
-        numeric("End to end", lambda row: row.speedup.end_to_end, numbers.ratio),
-    ]
-    return Table("by-temperature", "By temperature", columns, temperature_rows(analysis))
-
-
 def _columns(analysis: Analysis) -> dict[str, Column[Level]]:
     """Every column over levels, by a short name."""
     without = numbers.no_interval(analysis)
@@ -139,66 +114,41 @@ def _columns(analysis: Analysis) -> dict[str, Column[Level]]:
         "ttft": numeric("TTFT", lambda row: row.ttft, numbers.spread, key="ttft_{}_s", parts=_QUANTILES),
         "e2e": numeric("Latency", lambda row: row.e2e, numbers.spread, key="e2e_{}_s", parts=_QUANTILES),
         "tpot": numeric("Time per token", lambda row: row.tpot, _token_time, key="tpot_{}_s", parts=_QUANTILES),
-        "throughput": numeric(
-            "Throughput",
-            "throughput",
-            numbers.rate,
-            unit="tok/s",
-            explain="tokens per second of all requests together; in a closed loop while all slots were full.",
+        "throughput": numeric("Throughput", "throughput", numbers.rate, unit="tok/s").means(
+            "tokens per second of all requests together; in a closed loop while all slots were full."
         ),
-        "goodput": numeric(
-            "Goodput",
-            "goodput",
-            numbers.decimal,
-            unit="requests/s",
-            optional=True,
-            explain="requests a second that kept the recipe's limits.",
+        "goodput": numeric("Goodput", "goodput", numbers.decimal, unit="requests/s", optional=True).means(
+            "requests a second that kept the recipe's limits."
         ),
         "throughput_x": numeric(
             "Throughput ×",
             **beside_baseline(lambda row: row.throughput_speedup, numbers.ratio),
             key="throughput_speedup",
-            explain="over the baseline under the same condition.",
-        ),
+        ).means("over the baseline under the same condition."),
         "throughput_95": interval(
             "95 % interval", **beside_baseline(lambda row: row.throughput_interval, ends), key="throughput_interval"
         ),
-        "in_flight": numeric(
-            "In flight", "in_flight", numbers.decimal, explain="mean number of concurrent requests, as measured."
+        "in_flight": numeric("In flight", "in_flight", numbers.decimal).means(
+            "mean number of concurrent requests, as measured."
         ),
         "latency_x": numeric(
-            "Latency ×",
-            **beside_baseline(lambda row: row.latency_speedup, numbers.ratio),
-            key="latency_speedup",
-            explain="tokens over the whole time of each request, over the same for the baseline; above 1: faster.",
-        ),
+            "Latency ×", **beside_baseline(lambda row: row.latency_speedup, numbers.ratio), key="latency_speedup"
+        ).means("tokens over the whole time of each request, over the same for the baseline; above 1: faster."),
         "latency_95": interval(
             "95 % interval", **beside_baseline(lambda row: row.latency_interval, ends), key="latency_interval"
         ),
-        "sent": numeric(
-            "Sent per second",
-            lambda row: row.arrival and row.arrival.sent_rate,
-            numbers.decimal,
-            explain="as measured; send times are drawn at random around the requested rate, the same for every arm.",
+        "sent": numeric("Sent per second", lambda row: row.arrival and row.arrival.sent_rate, numbers.decimal).means(
+            "as measured; send times are drawn at random around the requested rate, the same for every arm."
         ),
         "finished": numeric(
-            "Finished per second",
-            lambda row: row.arrival and row.arrival.finished_rate,
-            numbers.decimal,
-            explain="requests finished per second, between the first and the last one.",
+            "Finished per second", lambda row: row.arrival and row.arrival.finished_rate, numbers.decimal
+        ).means("requests finished per second, between the first and the last one."),
+        "kept_up": Column("Kept up", lambda row: row.arrival and row.arrival.kept_up, numbers.yes_or_no).means(
+            "no: latency grows beyond noise while requests are sent, so latencies depend on the number of "
+            "requests; a dash: unknown."
         ),
-        "kept_up": Column(
-            "Kept up",
-            lambda row: row.arrival and row.arrival.kept_up,
-            numbers.yes_or_no,
-            explain="no: latency grows beyond noise while requests are sent, so latencies depend on the number of "
-            "requests; a dash: unknown.",
-        ),
-        "late": numeric(
-            "Client late",
-            lambda row: row.arrival and row.arrival.late_p95_s,
-            numbers.seconds,
-            explain="delay of benchctl's own sending (95th percentile; the maximum below 40 requests).",
+        "late": numeric("Client late", lambda row: row.arrival and row.arrival.late_p95_s, numbers.seconds).means(
+            "delay of benchctl's own sending (95th percentile; the maximum below 40 requests)."
         ),
     }
 
@@ -242,14 +192,10 @@ def by_axis(analysis: Analysis) -> Table[AxisRow]:
     columns: list[Column[Any]] = [
         arm_column(analysis, lambda row: row.level.arm, of=lambda row: row.level.of),
         *(_axis(axis) for axis in axes),
-        numeric("tok/s", lambda row: row.level.throughput, numbers.rate, key="tok_per_s", explain="prefill included."),
+        numeric("tok/s", lambda row: row.level.throughput, numbers.rate, key="tok_per_s").means("prefill included."),
         numeric(
-            "Speed-up",
-            lambda row: None if row.level.is_baseline else row.ratio,
-            cell=_speedup,
-            key="speedup",
-            explain="decode rate over the baseline of the same group.",
-        ),
+            "Speed-up", lambda row: None if row.level.is_baseline else row.ratio, cell=_speedup, key="speedup"
+        ).means("decode rate over the baseline of the same group."),
         interval(
             "95 % interval",
             lambda row: row.speedup.interval if row.speedup and not row.inactive else None,
@@ -261,8 +207,7 @@ def by_axis(analysis: Analysis) -> Table[AxisRow]:
             lambda row: row.acceptance.acceptance_length if row.acceptance else None,
             numbers.decimal,
             key="acceptance_length",
-            explain="tokens per drafted round: accepted ones and the target's own.",
-        ),
+        ).means("tokens per drafted round: accepted ones and the target's own."),
         Column("", lambda row: row.acceptance.tokens_per_round if row.acceptance else None, key="tokens_per_round"),
         Column(
             "Output",
@@ -277,8 +222,7 @@ def by_axis(analysis: Analysis) -> Table[AxisRow]:
             unit="GiB",
             key="memory_bytes",
             optional=True,
-            explain="model files, caches of the whole context and buffers; estimated before the run, not measured.",
-        ),
+        ).means("model files, caches of the whole context and buffers; estimated before the run, not measured."),
         numeric(
             "Energy",
             energy_of,
@@ -286,8 +230,7 @@ def by_axis(analysis: Analysis) -> Table[AxisRow]:
             unit="J/token",
             key="joules_per_token",
             optional=True,
-            explain="of the whole machine while the arm was measured, per generated token, prefill included.",
-        ),
+        ).means("of the whole machine while the arm was measured, per generated token, prefill included."),
         Column("", lambda row: row.level.group, key="group"),
         Column("", lambda row: row.level.is_baseline, key="is_baseline"),
     ]

@@ -10,7 +10,7 @@ import pytest
 
 from benchctl.analysis.conditions.axes import (
     axis_rows,
-    context_sentences,
+    condition_sentences,
     energy_of,
     group_rows,
     memory_of,
@@ -23,7 +23,7 @@ from benchctl.data.manifest import ArmIdentity, EngineIdentity, FileIdentity, Ma
 from benchctl.data.record import Record
 from benchctl.data.store import RunData
 from benchctl.lossless.analysed import OutputComparison, analyse_run
-from benchctl.reports.figures.axes import draw_pareto
+from benchctl.reports.figures.sweep import draw_pareto
 from benchctl.reports.write import render_files
 from tests.analysis.conftest import build_manifest, build_record
 
@@ -267,8 +267,8 @@ def test_a_crossing_by_length_needs_verdicts_on_both_sides() -> None:
     manifest, records = of_lengths(rates)
     run = RunData(Path("x"), manifest, records, [])
     found = analyse_run(run)
-    assert context_sentences(found) == [
-        "spec: 1.50× at 100 tokens, 0.60× at 900 tokens; it crosses 1 between 100 and 900 tokens."
+    assert condition_sentences(found) == [
+        "spec: 1.50× at 100 tokens, 0.60× at 900 tokens; it crosses 1 between 100 tokens and 900 tokens."
     ]
     assert found.sweep is not None
     assert found.sweep.dimensions == ["context_length"]
@@ -277,4 +277,4 @@ def test_a_crossing_by_length_needs_verdicts_on_both_sides() -> None:
     assert "<h2>By context length</h2>" in files["index.html"].decode()
     assert "figures/by-context.svg" in files
     manifest, records = of_lengths(rates | {"spec-ctx900": 10.0})
-    assert "undetermined" in context_sentences(analyse_run(RunData(Path("x"), manifest, records, [])))[0]
+    assert "undetermined" in condition_sentences(analyse_run(RunData(Path("x"), manifest, records, [])))[0]

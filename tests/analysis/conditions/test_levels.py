@@ -263,16 +263,6 @@ def test_claims_hold_together_where_requests_overlap(tmp_path: Path) -> None:
     assert any("corrected for the run's other claims" in one.sentence for one in alone)
 
 
-def test_a_slow_answer_is_an_outlier_one_at_a_time_alone(tmp_path: Path) -> None:
-    def slow(record: dict[str, Any]) -> None:
-        if (record["block"], record["prompt_idx"]) == (1, 5):
-            record["client_tok_per_sec"] /= 5
-
-    write_sweep(tmp_path / "run", Sweep(concurrency=(1, 4), blocks=5), edit=slow)
-    found = analyse_run(open_run(tmp_path / "run"))
-    assert {one.where for one in found.warnings if one.id == "outlier"} == {"baseline-c1", "spec_d4-c1"}
-
-
 def test_the_drain_is_no_part_of_the_throughput(tmp_path: Path) -> None:
     """Alone a request is answered four times as fast: over the makespan the drain would count as a gain."""
     records = write_sweep(tmp_path / "run", Sweep(concurrency=(8,), prompts=16))

@@ -1,0 +1,317 @@
+"""The figures of what a run varies: axes, context length, temperature, concurrency, rate; speed against memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from benchctl.analysis.conditions.axes import (
+    CONDITIONS,
+    AxisRow,
+    axis_rows,
+    energy_of,
+    memory_of,
+    pareto_front,
+    varied_axes,
+)
+from benchctl.analysis.conditions.split import closed_levels, open_levels
+from benchctl.analysis.results import Analysis, Interval
+from benchctl.reports.figures import style
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from benchctl.analysis.conditions.results import Crossing, Level
+
+MOST_LINES = 12
+"""Limit of lines in a panel; the table has all."""
+MOST_PANELS = 3
+"""Limit of temperatures, concurrencies or rates with a pair of panels of their own; the table has all."""
+_GIB = 1 << 30
+
+
+def draw_axes(analysis: Analysis) -> Figure | None:
+    """A row of panels an axis: acceptance and speed-up by its labels; `None` where no arm has both."""
+    varied = varied_axes(row.level for row in axis_rows(analysis))
+    return draw_labels(analysis, [axis for axis in varied if axis not in CONDITIONS])
+
+
+def draw_labels(analysis: Analysis, axes: Sequence[str]) -> Figure | None:
+    """The same by these axes or conditions."""
+    every = [row for row in axis_rows(analysis) if not row.level.is_baseline and row.ratio is not None]
+    drawn = [axis for axis in axes if any(axis in row.labels for row in every)]
+    if not drawn:
+        return None
+    figure = style.new_figure(0.3 + 2.9 * len(drawn))
+    panels = figure.subplots(len(drawn), 2, squeeze=False)
+    for axis, (left, right) in zip(drawn, panels, strict=True):
+        rows = [row for row in every if axis in row.labels]
+        _panels(left, right, axis, rows)
+        left.set_title(f"Acceptance by {axis}")
+        left.set_ylabel("accepted / drafted tokens (%)")
+        right.set_title(f"Decode speed-up by {axis}")
+        right.set_ylabel("over its group's baseline (×)")
+    return figure
+
+
+def _panels(left: Axes, right: Axes, axis: str, rows: Sequence[AxisRow]) -> None:
+    labels = list(dict.fromkeys(row.labels[axis] for row in rows))
+    if axis in CONDITIONS:
+        labels.sort(key=float)
+    names = list(dict.fromkeys(row.other_labels(axis) for row in rows))[:MOST_LINES]
+    lines = {}
+    for number, name in enumerate(names):
+        shift = 0.08 * (number - (len(names) - 1) / 2) / 2
+        lines[name] = [
+            _Spot(
+                labels.index(row.labels[axis]) + shift,
+                row.acceptance.rate if row.acceptance else None,
+                row.ratio or 0.0,
+                row.speedup.interval if row.speedup else None,
+            )
+            for row in rows
+            if row.other_labels(axis) == name
+        ]
+    _pair(left, right, lines, style.marks(["", *names], ""))
+    for panel in (left, right):
+        panel.set_xticks(range(len(labels)), [style.shorten(label, 16) for label in labels])
+        panel.set_xlim(-0.5, len(labels) - 0.5)
+    right.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=7)
+
+
+class _Spot(NamedTuple):
+    """What is drawn of an arm at one place of the horizontal scale."""
+
+    place: float
+    rate: float | None
+    """Acceptance, as a share."""
+    ratio: float
+    interval: Interval | None
+
+
+def _pair(left: Axes, right: Axes, lines: Mapping[str, Sequence[_Spot]], marks: Mapping[str, style.Mark]) -> None:
+    """Draw a line each, acceptance left and speed-up right, with intervals that are cut off at twice their point."""
+    left.set_ylim(0, 102)
+    right.axhline(1, color=style.INK, linewidth=1)
+    highest = 1.0
+    for number, (name, spots) in enumerate(lines.items()):
+        look = style.line(marks[name], number)
+        shares = [(spot.place, 100 * spot.rate) for spot in spots if spot.rate is not None]
+        if shares:
+            left.plot(*zip(*shares, strict=True), **look)
+        places, ratios = [spot.place for spot in spots], [spot.ratio for spot in spots]
+        right.plot(places, ratios, label=style.shorten(name, 34), **look)
+        tops = [(spot, min(spot.interval.high, 2 * spot.ratio)) for spot in spots if spot.interval]
+        for spot, top in tops:
+            if spot.interval:
+                right.vlines(spot.place, spot.interval.low, top, color=marks[name].colour, linewidth=1.4)
+        highest = max(highest, *ratios, *(top for _, top in tops))
+    right.set_ylim(0, 1.12 * highest)
+    for panel in (left, right):
+        panel.grid(axis="y")
+
+
+def draw_pareto(analysis: Analysis) -> Figure | None:
+    """Tokens per second, and speed-up, against memory and energy: a line joins each Pareto front."""
+    rows = [row for row in axis_rows(analysis) if row.level.throughput is not None and not row.inactive]
+    costs = [cost for cost in _COSTS if _is_drawn(cost, rows)]
+    if not costs:
+        return None
+    figure = style.new_figure(0.4 + 3.0 * len(costs))
+    panels = figure.subplots(len(costs), 2, squeeze=False)
+    for cost, (left, right) in zip(costs, panels, strict=True):
+        _against(cost, rows, left, right, style.marks(analysis.settings, analysis.baseline))
+    style.legend_below(figure, *(row[0] for row in panels))
+    return figure
+
+
+def has_energy(analysis: Analysis) -> bool:
+    """Whether the figure has a panel of energy: at least one arm has energy per token."""
+    return _is_drawn(_ENERGY, axis_rows(analysis))
+
+
+@dataclass(frozen=True)
+class _Against:
+    """What speed is drawn against."""
+
+    name: str
+    label: str
+    of: Callable[[AxisRow], float | None]
+    unit: float
+    least: int
+    """Different values below which there is nothing to draw."""
+
+
+_ENERGY = _Against("energy", "energy (J per generated token)", energy_of, 1, 1)
+_COSTS = (_Against("memory", "memory (GiB)", memory_of, _GIB, 2), _ENERGY)
+
+
+def _is_drawn(cost: _Against, rows: Sequence[AxisRow]) -> bool:
+    return len({cost.of(row) for row in rows} - {None}) >= cost.least
+
+
+def _against(cost: _Against, rows: Sequence[AxisRow], left: Axes, right: Axes, marks: dict[str, style.Mark]) -> None:
+    known = [(value / cost.unit, row) for row in rows if (value := cost.of(row)) is not None]
+    for of in dict.fromkeys(row.level.of for _, row in known):
+        own = [(value, row) for value, row in known if row.level.of == of]
+        look = style.line(marks[of], 0) | {"linestyle": ""}
+        places = [value for value, _ in own]
+        left.plot(places, [row.level.throughput or 0.0 for _, row in own], label=style.shorten(of, 24), **look)
+        right.plot(places, [row.ratio or float("nan") for _, row in own], **look)
+    front = [((cost.of(row) or 0.0) / cost.unit, row.level.throughput or 0.0, row)
+             for row in pareto_front(rows, cost.of)]  # fmt: skip
+    left.step(
+        [value for value, _, _ in front],
+        [speed for _, speed, _ in front],
+        where="post",
+        color=style.SOFT,
+        linewidth=1,
+        zorder=0,
+        label="Pareto front",
+    )
+    for value, speed, row in front:
+        name = style.shorten(row.other_labels(""), 30)
+        left.annotate(name, (value, speed), xytext=(4, 4), textcoords="offset points", fontsize=6.5)
+    right.axhline(1, color=style.INK, linewidth=1)
+    left.set_title(f"Speed against {cost.name}")
+    left.set_ylabel("tokens per second, prefill included")
+    right.set_title(f"Speed-up against {cost.name}")
+    right.set_ylabel("over its group's baseline (×)")
+    for panel in (left, right):
+        panel.set_xlabel(cost.label)
+        panel.margins(0.12)
+        panel.locator_params(axis="x", nbins=5)
+        panel.set_ylim(bottom=0)
+        panel.grid()
+
+
+Value = Callable[["Level"], float | None]
+
+
+def draw_concurrency(analysis: Analysis) -> Figure | None:
+    """Left total throughput, right median latency, both by concurrency; `None` below two levels."""
+    rows = closed_levels(analysis)
+    if len({row.concurrency for row in rows if row.throughput is not None}) < 2:
+        return None
+    lines = sorted({row.temperature for row in rows})[:MOST_PANELS]
+    figure = style.new_figure(0.4 + 2.9 * len(lines))
+    panels = figure.subplots(len(lines), 2, squeeze=False)
+    for (left, right), temperature in zip(panels, lines, strict=True):
+        here = [row for row in rows if row.temperature == temperature]
+        title = f", temperature {temperature:g}" if len(lines) > 1 else ""
+        _curves(left, analysis, here, lambda row: row.concurrency, lambda row: row.throughput)
+        _curves(right, analysis, here, lambda row: row.concurrency, lambda row: row.e2e.median)
+        left.set_title(f"Total throughput{title}")
+        left.set_ylabel("tokens per second, all requests")
+        right.set_title("Median latency of a request")
+        right.set_ylabel("seconds to the last byte")
+        _whiskers(left, here, analysis)
+        crossings = analysis.sweep.crossings if analysis.sweep else []
+        _mark(left, [crossing for crossing in crossings if crossing.temperature == temperature], here, analysis)
+        for axes in (left, right):
+            _name_levels(axes, sorted({float(row.concurrency) for row in here}))
+            axes.set_xlabel("maximum requests in flight")
+    style.legend_below(figure, panels[0][0])
+    return figure
+
+
+def draw_rate(analysis: Analysis) -> Figure | None:
+    """Left requests finished, right median latency, both by the requested rate; `None` below two rates."""
+    rows = open_levels(analysis)
+    if len({row.rate for row in rows}) < 2:
+        return None
+    lines = sorted({(row.temperature, row.concurrency) for row in rows})[:MOST_PANELS]
+    figure = style.new_figure(0.4 + 2.9 * len(lines))
+    panels = figure.subplots(len(lines), 2, squeeze=False)
+    for (left, right), line in zip(panels, lines, strict=True):
+        here = [row for row in rows if (row.temperature, row.concurrency) == line]
+        _curves(left, analysis, here, lambda row: row.rate, _finished)
+        _curves(right, analysis, here, lambda row: row.rate, lambda row: row.e2e.median)
+        rates = sorted({row.rate for row in here if row.rate})
+        left.plot(rates, rates, color=style.SOFT, linewidth=0.9, linestyle=":", label="as many as sent")
+        for axes in (left, right):
+            _name_levels(axes, rates)
+            axes.set_xlabel("requests sent per second")
+        left.set_title("Requests finished" + (f" (t={line[0]:g}, c={line[1]})" if len(lines) > 1 else ""))
+        left.set_ylabel("per second")
+        right.set_title("Median latency of a request")
+        right.set_ylabel("seconds to the last byte")
+    style.legend_below(figure, panels[0][0])
+    return figure
+
+
+def _finished(row: Level) -> float | None:
+    return row.arrival.finished_rate if row.arrival else None
+
+
+def _curves(axes: Axes, analysis: Analysis, rows: Sequence[Level], x: Value, y: Value) -> None:
+    """A line for each of the recipe's arms on two logarithmic scales, so that interpolation follows the line."""
+    marks = style.marks(analysis.settings, analysis.baseline)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.grid()
+    for number, of in enumerate(analysis.settings):
+        points = [(place, value) for row in rows if row.of == of and (place := x(row)) and (value := y(row))]
+        if points:
+            is_baseline = of == analysis.baseline
+            look = style.line(marks[of], number)
+            look |= {"linewidth": 1.6, "markeredgecolor": style.PAPER} if is_baseline else {}
+            name = style.shorten(f"{of} (no speculation)" if is_baseline else of, 30)
+            axes.plot(*zip(*sorted(points), strict=True), label=name, **look)
+
+
+def _name_levels(axes: Axes, levels: Sequence[float]) -> None:
+    """Ticks where something was measured, and plain numbers instead of powers of ten."""
+    from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, NullLocator
+
+    axes.set_xticks(levels, [f"{level:g}" for level in levels])
+    axes.xaxis.set_minor_locator(NullLocator())
+    low, high = axes.get_ylim()
+    narrow = MaxNLocator(5) if high / low < 3 else LogLocator(subs=(1, 1.5, 2, 3, 4, 5, 6, 8))
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)) if high / low > 10 else narrow)
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes.yaxis.set_minor_formatter(NullFormatter())
+    axes.yaxis.set_minor_locator(NullLocator())
+
+
+def _whiskers(axes: Axes, rows: Sequence[Level], analysis: Analysis) -> None:
+    """The interval of an arm's throughput over the baseline's, about its point; cut off at half and twice its value."""
+    marks = style.marks(analysis.settings, analysis.baseline)
+    for row in rows:
+        ends = row.throughput_interval
+        if ends and row.throughput and row.throughput_speedup:
+            scale = row.throughput / row.throughput_speedup  # the baseline's, over the blocks that both have
+            axes.vlines(
+                row.concurrency,
+                scale * max(ends.low, row.throughput_speedup / 2),
+                scale * min(ends.high, 2 * row.throughput_speedup),
+                color=marks[row.of].colour,
+                linewidth=1.4,
+            )
+
+
+def _mark(axes: Axes, crossings: Sequence[Crossing], rows: Sequence[Level], analysis: Analysis) -> None:
+    """A ring and a number where an arm's curve meets the baseline's."""
+    import numpy as np
+
+    base = sorted((row.concurrency, row.throughput) for row in rows if row.is_baseline and row.throughput)
+    marks = style.marks(analysis.settings, analysis.baseline)
+    for crossing in crossings:
+        if crossing.at is None or len(base) < 2:
+            continue
+        x, y = zip(*base, strict=True)
+        height = float(np.exp(np.interp(np.log(crossing.at), np.log(x), np.log(y))))
+        axes.plot(crossing.at, height, "o", markersize=13, markerfacecolor="none",
+                  markeredgecolor=marks[crossing.arm].colour, markeredgewidth=1.6, zorder=6)  # fmt: skip
+        axes.annotate(
+            f"≈ {crossing.at:.1f}",
+            (crossing.at, height),
+            xytext=(0, -19),
+            textcoords="offset points",
+            ha="center",
+            fontsize=8,
+            bbox={"facecolor": style.PAPER, "edgecolor": "none", "pad": 0.8},
+            zorder=7,
+        )
