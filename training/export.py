@@ -3,7 +3,7 @@
     python -m training.export --checkpoint FOLDER --tokenizer FOLDER --name tiny-hybrid --gguf FILE
 
 All weights are rounded to bfloat16 once. Names and transforms are those of `benchctl.models.huggingface`, which makes
-the Hugging Face folder with exactly these values again (`benchctl models export FILE`).
+the Hugging Face folder with exactly these values again (`huggingface_folder`).
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import gguf
 import numpy as np
 import safetensors
 
+from benchctl.models.huggingface.architectures import Config, TensorPair
 from benchctl.models.huggingface.folder import from_bfloat16, to_bfloat16
-from benchctl.models.huggingface.layout import Config, TensorPair
 from training.gguf_metadata import FULL_PRECISION, Metadata, layout_of_class, metadata_of
 
 if TYPE_CHECKING:
-    from benchctl.models.huggingface.layout import Array
+    from benchctl.models.huggingface.architectures import Array
 
 LICENCE = "apache-2.0"
 AUTHOR = "the benchctl project"

@@ -5,8 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from benchctl.errors import UsageError
-from benchctl.models.huggingface.architectures import FALCON_H1_MULTIPLIERS, LAYOUTS, LINEAR, refuse_grouped
-from benchctl.models.huggingface.layout import Config, Layout
+from benchctl.models.huggingface.architectures import (
+    FALCON_H1_MULTIPLIERS,
+    LAYOUTS,
+    LINEAR,
+    Config,
+    Layout,
+    refuse_grouped,
+)
 
 Metadata = Mapping[str, "int | float | bool | str | Sequence[int] | Sequence[bool]"]
 """GGUF metadata of one architecture, its name left out: `attention.head_count`, not `qwen3.attention.head_count`.

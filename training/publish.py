@@ -7,10 +7,11 @@ python -m training.publish --runs FOLDER --tokenizer FOLDER --output benchctl/mo
 import argparse
 import hashlib
 import json
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchctl.models.huggingface.folder import export_folder
+from benchctl.models.huggingface.folder import huggingface_folder
 from training.export import write_gguf
 
 
@@ -49,7 +50,7 @@ def main() -> None:
         checkpoint, target = options.runs / model.run / "checkpoint", options.output / f"{name}.gguf"
         parameters = write_gguf(checkpoint, options.tokenizer, name, DESCRIPTION, target)
         if options.rounded:
-            export_folder(target, options.rounded / name)
+            shutil.copytree(huggingface_folder(target), options.rounded / name, dirs_exist_ok=True)
         index[name] = {
             "file": target.name,
             "sha256": hashlib.sha256(target.read_bytes()).hexdigest(),

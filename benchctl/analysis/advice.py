@@ -28,7 +28,7 @@ from benchctl.analysis.results import (
     SpeedUp,
     Verdict,
 )
-from benchctl.recipes.flags import IS_OPTION
+from benchctl.recipes.options import IS_OPTION
 from benchctl.text import listed
 
 if TYPE_CHECKING:

@@ -68,14 +68,14 @@ def states(frame: Frame, arm: str) -> list[str]:
 def verify_width(manifest: Manifest | None, record: Record) -> int | None:
     """Return how many tokens the rounds of an answer verified at once, the one before the draft included.
 
-    The recipe's depth, or the mean draft that the engine reports; 1 for an answer without any draft.
+    The recipe's depth, or the mean draft that the engine reports where that is more, as of a tree of drafts; 1 for an
+    answer without any draft.
     """
     if record.draft_n == 0:
         return 1
     identity = identity_of(manifest, record.label)
     depth = (identity.speculation or {}).get("max") if identity else None
-    if isinstance(depth, int):
-        return depth + 1
+    known = [depth + 1] if isinstance(depth, int) else []
     if record.draft_n and record.rounds:
-        return 1 + math.ceil(record.draft_n / record.rounds)
-    return None
+        known.append(1 + math.ceil(record.draft_n / record.rounds))
+    return max(known, default=None)

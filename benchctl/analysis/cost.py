@@ -153,6 +153,8 @@ def why_no_depth(frame: Frame, acceptance: Acceptance) -> str | None:
     if not isinstance(depth, int):
         return "the recipe names no depth"
     drafted, rounds = acceptance.drafted, acceptance.rounds
+    if drafted and rounds and drafted > depth * rounds:
+        return f"rounds draft a tree of {drafted / rounds:.1f} tokens on average, {depth} deep"
     if drafted and rounds and drafted / rounds < FULL_DRAFTS * depth:
         return f"rounds draft {drafted / rounds:.1f} tokens on average, of {depth} at most"
     return None

@@ -106,6 +106,7 @@ def check_replication(frame: Frame, consistency: Sequence[SelfConsistency]) -> I
             frame.arms[frame.baseline],
             "The arm that the others are compared with drafts itself.",
         )
+    yield from _baseline_endings(frame)
     own = next((row for row in consistency if row.arm == frame.arms[frame.baseline]), None)
     if own and own.differing:
         prompts = ", ".join(own.differing[:NAMED]) + (", …" if len(own.differing) > NAMED else "")
@@ -113,6 +114,34 @@ def check_replication(frame: Frame, consistency: Sequence[SelfConsistency]) -> I
             f"{len(own.differing)} of {own.prompts} prompts are answered differently from block to block: {prompts}."
         )
         yield "baseline-not-reproducible", own.arm, sentence
+
+
+def _baseline_endings(frame: Frame) -> Iterator[Observation]:
+    """Rules of greedy decoding that answers of the baseline break, so that they are held against no arm."""
+    manifest = frame.manifest
+    sampling = (manifest.recipe.get("sampling") if manifest else None) or {}
+    limit = sampling.get("max_tokens")
+    listed = manifest.target.facts.get("end_tokens") if manifest and not sampling.get("ignore_eos") else None
+    ends = frozenset(listed) if isinstance(listed, list) else frozenset[int]()
+    rows = frame.rows(frame.baseline)
+    rows = rows[frame.answered[rows]]
+    records = [frame.records[row] for row in rows.tolist()]
+    longest = max(((record.prompt_tokens or 0) + record.n_predicted for record in records), default=0)
+    known = limit if isinstance(limit, int) else None
+    broken = {
+        "more tokens than asked": [known is not None and record.n_predicted > known for record in records],
+        "cut as too long below the limit": [
+            known is not None
+            and record.finish_reason == "length"
+            and record.n_predicted < known
+            and (record.prompt_tokens or 0) + record.n_predicted < longest  # else the context may have been full
+            for record in records
+        ],
+        "going on after an end token": [not ends.isdisjoint((record.token_ids or [])[:-1]) for record in records],
+    }
+    for rule, where in broken.items():
+        if any(where):
+            yield "baseline-endings", frame.arms[frame.baseline], f"{rule.capitalize()}: {_named(frame, rows[where])}."
 
 
 def check_work(frame: Frame, speedups: Sequence[SpeedUp]) -> Iterator[Observation]:

@@ -124,12 +124,18 @@ class Acceptance(Result):
 
 
 class Throughput(Result):
-    """Decode rates of one arm in one task: a distribution, one value per record in record order."""
+    """Decode rates of one arm in one task, or over all: a distribution, one value per record in record order."""
 
     arm: str
     task: str
     tok_per_sec: list[float]
+    """Of a task; empty over all tasks."""
+    records: int = 0
     median: float | None
+    pooled_rate: float | None = None
+    """Tokens after the first over their time."""
+    mean_rate: float | None = None
+    """Of the rates of the prompts, each pooled over blocks."""
     ttft_median_s: float | None
     prompt_tok_per_sec_median: float | None
 

@@ -92,6 +92,12 @@ def _never_drafted(frame: Frame, arm: int) -> Booleans:
     return nothing
 
 
+def counts_as_baseline(frame: Frame, arm: int) -> Booleans:
+    """Return the prompts at which an arm counts as having run at the baseline's own pace, (prompts,)."""
+    overall = _counted_pairs(frame, arm)[-1].get(ALL_TASKS)
+    return _never_drafted(frame, arm) & (overall is not None and overall.counted)
+
+
 def find_speedups(frame: Frame, arm: int, arms: int = 1, variances: Variances = MappingProxyType({})) -> list[SpeedUp]:
     """Return the speed-up of an arm over all tasks, then of each task.
 
@@ -203,21 +209,34 @@ def pooled(sums: Floats) -> float | None:
 
 
 def find_throughput(frame: Frame, arm: int) -> list[Throughput]:
-    """Return the decode rates of an arm, for each task."""
+    """Return the decode rates of an arm, over all tasks and for each."""
     rows = frame.rows(arm)
+    rows = rows[frame.answered[rows]]
+    by_task = [(name, rows[frame.task[rows] == number]) for number, name in enumerate(frame.tasks)]
     ttft_s, prefill_rate = frame.column("ttft_s"), frame.column("prompt_per_sec")
     return [
         Throughput(
             arm=frame.arms[arm],
             task=name,
-            tok_per_sec=frame.rate[here][np.isfinite(frame.rate[here])].tolist(),
+            tok_per_sec=[] if name == ALL_TASKS else frame.rate[here][np.isfinite(frame.rate[here])].tolist(),
+            records=int(np.isfinite(frame.rate[here]).sum()),
             median=median(frame.rate[here]),
+            **_rates(frame, here),
             ttft_median_s=median(ttft_s[here]),
             prompt_tok_per_sec_median=median(prefill_rate[here]),
         )
-        for number, name in enumerate(frame.tasks)
-        for here in [rows[(frame.task[rows] == number) & frame.answered[rows]]]
+        for name, here in [(ALL_TASKS, rows), *by_task]
     ]
+
+
+def _rates(frame: Frame, rows: Integers) -> dict[str, float]:
+    """Return the rate of all tokens over all time, and the mean of the prompts' own; empty where none was timed."""
+    rows = rows[np.isfinite(frame.decode_s[rows]) & (frame.decode_s[rows] > 0)]
+    if not len(rows):
+        return {}
+    sums = [np.bincount(frame.prompt[rows], column[rows]) for column in (frame.decoded, frame.decode_s)]
+    each = sums[0][sums[1] > 0] / sums[1][sums[1] > 0]
+    return {"pooled_rate": float(sums[0].sum() / sums[1].sum()), "mean_rate": float(each.mean())}
 
 
 def median(values: Floats) -> float | None:

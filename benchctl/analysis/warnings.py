@@ -119,6 +119,11 @@ ADVICE: dict[str, Advice] = {
         "If the target alone does not repeat itself, a difference of an arm proves nothing.",
         "Fix what makes it vary: one slot, no prompt cache, fixed batch sizes and threads, temperature 0.",
     ),
+    "baseline-endings": Advice(
+        "Greedy decoding never ends an answer so. What the target alone does is held against no arm: an arm's fault of "
+        "this kind is not found.",
+        "Check the server's limits, its stop tokens and the model's end token; then measure again.",
+    ),
     "unequal-work": Advice(
         "Answers of other lengths are other work; the speed-up then compares two different things.",
         "Read the length-matched value, or set `ignore_eos: true` to make all answers equally long.",

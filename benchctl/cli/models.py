@@ -1,21 +1,19 @@
-"""`benchctl models`: the models that come with benchctl, and their Hugging Face folders."""
+"""`benchctl models`: the models that come with benchctl."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from benchctl.cli.json_output import print_json
 from benchctl.cli.options import JsonForText
-from benchctl.errors import UsageError
 
 if TYPE_CHECKING:
     from benchctl.models.sources import BundledModel
 
 app = typer.Typer(
-    help="List, inspect, quantize and export models; prompt suites.",
+    help="List, inspect and quantize models; prompt suites.",
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -37,37 +35,6 @@ def list_models(
         _print_models(found)
     else:
         typer.echo("This installation of benchctl has no bundled models.", err=True)
-
-
-@app.command("export")
-def export(
-    source: Annotated[
-        str, typer.Argument(metavar="SOURCE", help="bundled:NAME, or another GGUF source: a path, hf:ORG/REPO/FILE.")
-    ],
-    output: Annotated[
-        Path | None,
-        typer.Option("-o", "--output", metavar="FOLDER", help="Where to write it; default: benchctl's cache."),
-    ] = None,
-) -> None:
-    """Write a model as the Hugging Face folder that vLLM and transformers read.
-
-    Prints where it is. The weights are exactly those of the GGUF file, which must not be quantized.
-    """
-    from benchctl.models.huggingface.folder import export_folder, huggingface_folder
-    from benchctl.models.sources import locate_model
-    from benchctl.text import one_line
-
-    try:
-        files = locate_model(source, recipe_folder=Path.cwd(), on_progress=lambda text: typer.echo(text, err=True))
-    except UsageError as error:
-        raise UsageError(error.what, where=error.where or one_line(source, 120), fix=error.fix) from None
-    if len(files) > 1:
-        raise UsageError("a model in several files cannot be exported", where=one_line(source, 120))
-    if output is None:
-        typer.echo(huggingface_folder(files[0]))
-    else:
-        export_folder(files[0], output.expanduser())
-        typer.echo(output)
 
 
 def _print_models(models: tuple[BundledModel, ...]) -> None:

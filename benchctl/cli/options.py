@@ -33,7 +33,7 @@ MOVED = {
     "doctor": "engines doctor",
 }
 """Words that were commands of their own; they work until the next release."""
-OLD_OPTIONS = {"--out", "--record", "-k"}
+OLD_OPTIONS = {"--out", "-k"}
 """Names of options that have another name now: accepted, and not shown beside it."""
 
 MODELS = "Models, where no recipe is named"

@@ -14,8 +14,8 @@ from benchctl.cli.json_output import print_json
 from benchctl.errors import UsageError
 
 if TYPE_CHECKING:
-    from benchctl.prompts.importers.questions import Questions
     from benchctl.prompts.load import Suite
+    from benchctl.prompts.questions import Questions
 
 app = typer.Typer(
     help="List, show and import prompt suites.",
@@ -116,9 +116,9 @@ def import_suite(
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
 ) -> None:
     """Convert a public question file to a prompt suite."""
-    from benchctl.prompts.importers.convert import locate, refuse_overwriting, write_suite
-    from benchctl.prompts.importers.formats import find_format, safe_name
-    from benchctl.prompts.importers.questions import read_questions
+    from benchctl.prompts.formats import find_format, safe_name
+    from benchctl.prompts.load import locate, refuse_overwriting, write_suite
+    from benchctl.prompts.questions import read_questions
 
     chosen = find_format(form)
     licence = (licence or "").strip() or chosen.licence

@@ -70,7 +70,7 @@ def _headline(prepared: Prepared, cost: RunEstimate) -> str:
     time = (
         f"about {spoken(cost.seconds)}, from run {cost.learnt_from}"
         if cost.seconds is not None
-        else "time unknown without an earlier run of this recipe; a run estimates it from its first answer"
+        else "time unknown without an earlier run of this recipe; a run tells it after its first answer"
     )
     version = visible(found.version or "version unknown")
     return (

@@ -201,7 +201,7 @@ def _reach_of(record: Record, tokens: int, depth: int) -> Reach:
         return Reach(0, 0)
     if record.draft_n is None or record.draft_n_accepted is None or depth < 1:
         return Reach(0, tokens)
-    rounds = math.ceil(record.draft_n / depth)  # of the rounds, those that drafted, at least
+    rounds = max(record.rounds or 0, math.ceil(record.draft_n / depth))  # those that drafted, at least
     return Reach(min(tokens, rounds + record.draft_n_accepted), tokens)
 
 

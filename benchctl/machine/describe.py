@@ -6,6 +6,7 @@ root folder below which /proc and /sys lie, so that other machines can be tried 
 
 from __future__ import annotations
 
+import hashlib
 import os
 import platform
 import re
@@ -13,8 +14,6 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
-
-from benchctl.machine.processor import cpu_model, cpu_quota, usable_cores
 
 ROOT = Path("/")
 _MIB = 2**20
@@ -124,3 +123,64 @@ def _operating_system(root: Path) -> str:
         return f"macOS {platform.mac_ver()[0]}"
     name = re.search(r'^PRETTY_NAME="?([^"\n]+)', read(root / "etc/os-release"), re.MULTILINE)
     return name[1] if name else platform.system()
+
+
+def cpu_model(root: Path = ROOT) -> str:
+    """Return the processor's name as the system reports it, at worst the architecture. `root` is where /proc lies."""
+    if sys.platform == "darwin":
+        return answer("sysctl", "-n", "machdep.cpu.brand_string") or platform.machine()
+    first_core = _first_core(root)
+    for key in ("model name", "Model Name", "Hardware", "cpu model", "cpu"):
+        if first_core.get(key):
+            return first_core[key]
+    if "CPU part" in first_core:  # most ARM kernels give numbers only
+        return (
+            f"{platform.machine()} implementer {first_core.get('CPU implementer', '?')} part {first_core['CPU part']}"
+        )
+    return platform.machine()
+
+
+def cpu_identity(root: Path = ROOT) -> str:
+    """Return the name and eight hex digits of the instruction set: code built for one runs on the other when equal.
+
+    The name alone is not enough, since virtual machines call several generations by one name.
+    """
+    if sys.platform == "darwin":
+        features = answer("sysctl", "-n", "machdep.cpu.features") or ""
+    else:
+        first_core = _first_core(root)
+        features = first_core.get("flags") or first_core.get("Features") or first_core.get("isa") or ""
+    digest = hashlib.sha256(" ".join(sorted(features.split())).encode()).hexdigest()[:8]
+    return f"{cpu_model(root)} [{digest}]"
+
+
+def usable_cores(root: Path = ROOT) -> float:
+    """Return how many logical cores this process may keep busy: its affinity, capped by the cgroup's quota."""
+    # macOS has no affinity.
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    quota = cpu_quota(root)
+    return float(cores) if quota is None else min(float(cores), quota)
+
+
+def cpu_quota(root: Path = ROOT) -> float | None:
+    """Return the cgroup's CPU quota in cores, or `None` without one (version 2 and version 1 hierarchies)."""
+    groups = root / "sys/fs/cgroup"
+    own = re.search(r"^0::(/.*)$", read(root / "proc/self/cgroup"), re.MULTILINE)
+    quotas = []
+    folder = groups / own.group(1).strip("/") if own else groups
+    for parent in (folder, *folder.parents):  # every ancestor's limit holds
+        limit, _, period = read(parent / "cpu.max").strip().partition(" ")
+        if limit.isdigit() and period.isdigit() and int(period):
+            quotas.append(int(limit) / int(period))
+        if parent == groups:
+            break
+    limit, period = (read(groups / "cpu" / f"cpu.cfs_{name}_us").strip() for name in ("quota", "period"))
+    if limit.isdigit() and period.isdigit() and int(period):
+        quotas.append(int(limit) / int(period))
+    return min(quotas, default=None)
+
+
+def _first_core(root: Path) -> dict[str, str]:
+    lines = read(root / "proc/cpuinfo").split("\n\n")[0].splitlines()
+    pairs = (line.partition(":") for line in lines)
+    return {key.strip(): value.strip() for key, _, value in pairs}

@@ -10,9 +10,18 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from benchctl.machine.describe import ROOT, answer, boost, container, governors, read, virtualised
+from benchctl.machine.describe import (
+    ROOT,
+    answer,
+    boost,
+    container,
+    cpu_quota,
+    governors,
+    read,
+    usable_cores,
+    virtualised,
+)
 from benchctl.machine.energy import processor_energy_problem
-from benchctl.machine.processor import cpu_quota, usable_cores
 from benchctl.text import one_line
 
 if TYPE_CHECKING:

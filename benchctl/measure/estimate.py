@@ -169,8 +169,6 @@ class TimeLeft:
         self._request_s: dict[str, list[float]] = defaultdict(list)
         self._start_s: dict[str, list[float]] = defaultdict(list)
         self._since = 0.0
-        self._guess_s: float | None = None
-        self._start_guess_s = 0.0
         self.extend(plan)
 
     def extend(self, plan: list[CellPlan]) -> None:
@@ -178,12 +176,6 @@ class TimeLeft:
         for cell in plan:
             self._requests[cell.arm.name] += len(cell.prompts)
             self._cells[cell.arm.name] += 1
-
-    def guess(self, arm: str, request_s: float) -> None:
-        """Take so many seconds for a request until one has ended, and the launch of `arm` for what has passed."""
-        self._guess_s = request_s
-        if not self._start_s[arm]:
-            self._start_guess_s = time.monotonic() - self._since
 
     def cell_started(self, arm: str) -> None:
         """An engine of `arm` is being launched."""
@@ -210,15 +202,14 @@ class TimeLeft:
 
     def left(self) -> float | None:
         """Return the estimate in seconds, or `None` before anything is known."""
-        if self._guess_s is None and not any(self._request_s.values()):
+        if not any(self._request_s.values()):
             return None
         return sum(
-            self._requests[arm] * _mean(self._request_s, arm, self._guess_s or 0.0)
-            + self._cells[arm] * _mean(self._start_s, arm, self._start_guess_s)
+            self._requests[arm] * _mean(self._request_s, arm) + self._cells[arm] * _mean(self._start_s, arm)
             for arm in list(self._requests)
         )
 
 
-def _mean(times: dict[str, list[float]], arm: str, guess: float) -> float:
+def _mean(times: dict[str, list[float]], arm: str) -> float:
     values = times.get(arm) or [value for others in times.values() for value in others]
-    return sum(values) / len(values) if values else guess
+    return sum(values) / len(values) if values else 0.0

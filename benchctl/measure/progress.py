@@ -32,21 +32,14 @@ class RunProgress:
         *,
         open_ended: bool = False,
         compared: Mapping[str, ComparedArm] | None = None,
-        max_tokens: int | None = None,
     ) -> None:
-        """The plan is known; `open_ended`: there may come more.
-
-        `compared`: of the recipe. `max_tokens`: the longest answer.
-        """
+        """The plan is known; `open_ended`: there may come more. `compared`: of the recipe."""
 
     def more(self, plan: list[CellPlan]) -> None:
         """Further cells will be run."""
 
     def cell_started(self, cell: CellPlan) -> None:
         """An engine process is being launched."""
-
-    def warmed_up(self, cell: CellPlan, completion: Completion) -> None:
-        """A prompt that is not measured was answered."""
 
     def cell_ready(self, cell: CellPlan) -> None:
         """The engine is healthy, attested and warm."""
@@ -56,9 +49,6 @@ class RunProgress:
 
     def tokens(self, count: int) -> None:
         """So many tokens of the current answer have arrived."""
-
-    def tokens_together(self, cell: CellPlan, count: int) -> None:
-        """So many tokens have arrived in all answers of this cell, of which several are in flight."""
 
     def answered(self, cell: CellPlan, completion: Completion | None) -> None:
         """An answer is complete, or failed (`None`)."""
@@ -142,8 +132,6 @@ class RunDisplay(RunProgress):
         self.verbose = verbose
         self.speedups = RunningSpeedups({})
         self.what = ""
-        self.max_tokens: int | None = None
-        self.estimated = False
         self.in_flight = 0
         self.sent = self.first = 0.0
         self.clock = TimeLeft([])
@@ -165,9 +153,8 @@ class RunDisplay(RunProgress):
         *,
         open_ended: bool = False,
         compared: Mapping[str, ComparedArm] | None = None,
-        max_tokens: int | None = None,
     ) -> None:
-        self.open_ended, self.max_tokens = open_ended, max_tokens
+        self.open_ended = open_ended
         self.speedups = RunningSpeedups(compared or {})
         self.more(plan)
         self.display.start()
@@ -184,21 +171,6 @@ class RunDisplay(RunProgress):
         self.span.pop(cell.name, None)  # of a process before this one
         self.clock.cell_started(cell.arm.name)
         self.display.update(f"{cell.name}: launching the engine, which loads its models")
-
-    def warmed_up(self, cell: CellPlan, completion: Completion) -> None:
-        """Estimate the whole run from its first answer: what it takes if every answer is as fast and of full length."""
-        if self.estimated or cell.arm.overlapping or self.max_tokens is None or completion.n_predicted < 2:
-            return
-        self.estimated = True
-        rate = completion.decode_rate
-        if rate is None:
-            return
-        self.clock.guess(cell.arm.name, self.max_tokens / rate)
-        left = self.clock.left()
-        if left is not None:
-            more = "at least " if self.open_ended else ""
-            text = f"{more}{spoken(left)}, if all decode at the {rate:.1f} tok/s of {cell.arm.name}'s warm-up"
-            self.display.note(f"Estimate: {text}.", "cyan")
 
     def cell_ready(self, cell: CellPlan) -> None:
         self.clock.cell_ready(cell.arm.name)
@@ -223,9 +195,6 @@ class RunDisplay(RunProgress):
         elif now - self.sent > 0.2:  # drawing more often would take time from the measurement
             self.sent = now
             self.display.update(f"{self.what}, {count} tokens, {count / (now - self.first):.1f} tok/s")
-
-    def tokens_together(self, cell: CellPlan, count: int) -> None:
-        self.tokens(count)
 
     def answered(self, cell: CellPlan, completion: Completion | None) -> None:
         self.clock.answered(cell.arm.name)

@@ -55,6 +55,10 @@ class _Request:
     prompt: Rendered
 
 
+def _unseen(count: int) -> None:
+    """Show nothing of the tokens of a request that is not alone in flight."""
+
+
 def fitted_for(engine: Renders, prompt: Prompt, length: int, text: str) -> Prompt:
     """Return the prompt in `length` tokens, as `engine` counts them. Raises ContextError, EngineError."""
 
@@ -107,7 +111,6 @@ class CellRequests:
             record = self._record("warmup", number, self._plan.order, "warmup")
             rendered, completion = warm_up(self._server, self._sampling)
             self._count(completion)
-            self._progress.warmed_up(self._plan, completion)
             prompt = {"prompt_sha": rendered.sha256}
             self._writer.append(record.changed(**measured_fields(completion) | prompt))  # as evidence, without its text
 
@@ -124,18 +127,15 @@ class CellRequests:
         """
         arm = self._plan.arm
         prepared = [request for item in items if (request := self._prepared(item, order)) is not None]
-        meter = _Meter(self._plan, self._progress)
         began = self._begin()
         if arm.rate is None:
-            requests = [partial(self._measure, request, began, None, meter.request()) for request in prepared]
+            requests = [partial(self._measure, request, began, None, _unseen) for request in prepared]
             asyncio.run(closed_loop(requests, arm.concurrency, self._abort))
             return
         seed, block = self._sampling.seed, self._plan.block
         due = [began + at for at in arrival_times(len(prepared), arm.rate, seed, block)]
-        requests = [
-            partial(self._measure, request, began, at, meter.request())
-            for request, at in zip(prepared, due, strict=True)
-        ]
+        timed = zip(prepared, due, strict=True)
+        requests = [partial(self._measure, request, began, at, _unseen) for request, at in timed]
         crowded = asyncio.run(open_loop(requests, due, self._abort))
         if crowded:
             message = f"{self._plan.name}: {crowded} requests were sent late, with {MOST_IN_FLIGHT} still in flight."
@@ -237,24 +237,3 @@ class CellRequests:
             synthetic=self._synthetic,
             started_at=now(),
         )
-
-
-class _Meter:
-    """Counts the tokens of all requests in flight."""
-
-    def __init__(self, plan: CellPlan, progress: RunProgress) -> None:
-        self._plan = plan
-        self._progress = progress
-        self._tokens = 0
-
-    def request(self) -> Progress:
-        """Return what one request calls with the number of its tokens so far."""
-        before = 0
-
-        def tokens(count: int) -> None:
-            nonlocal before
-            self._tokens += count - before
-            before = count
-            self._progress.tokens_together(self._plan, self._tokens)
-
-        return tokens

@@ -299,12 +299,8 @@ def _execute(
             runner.get_ready(progress)
             _preflight(prepared, writer, progress)
             manifest.idle = manifest.idle or _idle_power(plan)
-            progress.begin(
-                plan,
-                open_ended=isinstance(rule, AutoBlocks) or manifest.tuning is not None,
-                compared=prepared.recipe.compared,
-                max_tokens=prepared.recipe.sampling.max_tokens,
-            )
+            open_ended = isinstance(rule, AutoBlocks) or manifest.tuning is not None
+            progress.begin(plan, open_ended=open_ended, compared=prepared.recipe.compared)
             for cells in batches:
                 began = time.perf_counter()
                 try:

@@ -14,6 +14,8 @@ from pathlib import Path
 from benchctl.paths import cache_folder
 
 SUFFIX = ".part"
+ORIGIN = "derived-from.json"
+"""In a derived Hugging Face folder: the source's SHA-256 and each file's size in bytes. It is no part of the model."""
 
 
 def made_once(target: Path, make: Callable[[Path], None], notice: Notice | None = None) -> Path:

@@ -11,11 +11,10 @@ from typing import Any
 
 from benchctl.errors import UsageError
 from benchctl.models.convert import converted, is_safetensors_folder, needs_target
-from benchctl.models.files import Notice, file_sha256
+from benchctl.models.files import ORIGIN, Notice, file_sha256
 from benchctl.models.gguf_facts import all_shards, shard_names
 from benchctl.models.gguf_header import read_header
 from benchctl.models.hub import OfflineError, fetch, fetch_folder
-from benchctl.models.huggingface.folder import ORIGIN, huggingface_folder
 from benchctl.models.padding import padded_model
 from benchctl.models.quantize import Program, quantized
 from benchctl.models.resolved import ModelFile, ResolvedModel, ResolvedPair
@@ -173,7 +172,7 @@ def is_there(source: str, *, recipe_folder: Path) -> None:
 def locate_folder(
     source: str, *, recipe_folder: Path, models_dir: Path | None = None, on_progress: Notice | None = None
 ) -> Path:
-    """Return the Hugging Face folder of a source, derived where it is a GGUF file. Raises as above."""
+    """Return the Hugging Face folder of a source, derived where it is a bundled model. Raises as above."""
     parsed = _parsed(source)
     if isinstance(parsed, HubSource):
         return _folder_from_hub(parsed, models_dir, on_progress)
@@ -183,9 +182,11 @@ def locate_folder(
             fix = "It needs a config.json and *.safetensors, as a repository of the Hugging Face hub has them."
             raise UsageError("this folder has no Hugging Face model", where=one_line(str(first)), fix=fix)
         return first
-    if not first.name.lower().endswith(".gguf"):
-        fix = "Name a folder with config.json and *.safetensors, or a GGUF file that one can be derived from."
+    if not isinstance(parsed, BundledSource):
+        fix = "Name hf:ORG/REPO, or a folder with config.json and *.safetensors."
         raise UsageError("this engine reads Hugging Face folders", where=one_line(str(first)), fix=fix)
+    from benchctl.models.huggingface.folder import huggingface_folder
+
     return huggingface_folder(first, notice=on_progress)
 
 

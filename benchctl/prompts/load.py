@@ -1,10 +1,11 @@
-"""A prompt suite, found and checked: errors name the file, the task and the prompt."""
+"""A prompt suite, found, checked, and written of a question file: errors name the file, the task and the prompt."""
 
 from __future__ import annotations
 
 import codecs
 import hashlib
 import json
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -13,13 +14,16 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from benchctl.errors import UsageError
+from benchctl.errors import StorageError, UsageError
+from benchctl.models.files import Notice
+from benchctl.models.hub import OfflineError, fetch_dataset
 from benchctl.paths import prompts_file, shipped_folder
-from benchctl.prompts.importers.formats import FORMATS
-from benchctl.prompts.importers.questions import read_questions
+from benchctl.prompts.formats import FORMATS
+from benchctl.prompts.questions import ENDINGS, Questions, plain, read_questions
 from benchctl.prompts.suite import REQUEST_FIELDS, Prompt, PromptItem
 from benchctl.recipes.problems import KeyPath, Plain, did_you_mean, path_text
 from benchctl.recipes.schema import Name
+from benchctl.recipes.source import HubSource, PathSource, parse_source
 from benchctl.recipes.translate import translate
 from benchctl.text import one_line
 
@@ -195,3 +199,63 @@ def _refusal(where: str, problems: list[tuple[KeyPath, str]]) -> UsageError:
     if len(problems) > _MAX_REPORTED:
         lines.append(f"… and {len(problems) - _MAX_REPORTED} more.")
     return UsageError("\n".join(lines), where=where)
+
+
+def write_suite(questions: Questions, path: Path, *, name: str, licence: str, force: bool = False) -> Suite:
+    """Write the suite to `path` and return it as it loads; what is there already stays unless `force`.
+
+    The same questions give the same bytes. Raises UsageError for a suite that benchctl would not load, StorageError
+    for a file that cannot be written.
+    """
+    suite = {
+        "schema": SUITE_SCHEMA,
+        "name": name,
+        "kind": questions.kind,
+        "licence": licence,
+        "source": questions.source,
+        "tasks": {task: [json.loads(plain(prompt)) for prompt in prompts] for task, prompts in questions.tasks.items()},
+    }
+    data = (json.dumps(suite, indent=1, ensure_ascii=False) + "\n").encode()
+    if len(data) > MAX_BYTES:
+        what = f"the suite would have {len(data) >> 20} MiB, and benchctl loads at most {MAX_BYTES >> 20}"
+        raise UsageError(what, where=str(path), fix="Take fewer prompts with --limit or --tasks.")
+    refuse_overwriting(path, force)
+    try:
+        with tempfile.TemporaryDirectory(prefix=".import-", dir=path.absolute().parent) as folder:
+            draft = Path(folder) / path.name
+            draft.write_bytes(data)
+            loaded = load_suite(str(draft.resolve()), recipe_folder=Path(folder))
+            draft.replace(path)
+    except OSError as error:
+        raise StorageError(f"the file cannot be written: {error.strerror}", where=str(path)) from None
+    return loaded
+
+
+def refuse_overwriting(path: Path, force: bool) -> None:
+    """Raise UsageError where a file is in the way."""
+    if path.exists() and not force:
+        raise UsageError("this file exists already", where=str(path), fix="Overwrite it with --force.")
+
+
+def locate(source: str, notice: Notice | None = None) -> tuple[Path, str]:
+    """Return the file that `source` means (a path, or hf:ORG/REPO[/FILE]) and what it is called in the suite.
+
+    Raises UsageError for a file that is not there, and for what the hub refuses or cannot give without a network.
+    """
+    try:
+        parsed = parse_source(source)
+    except ValueError:
+        parsed = None
+    if isinstance(parsed, PathSource):
+        path = Path(parsed.path).expanduser()
+        if not path.is_file():
+            raise UsageError("there is no such file", where=one_line(source, 200))
+        return path, path.name
+    if not isinstance(parsed, HubSource):
+        raise UsageError("expected a path or hf:ORG/REPO[/FILE]", where=one_line(source, 200))
+    try:
+        path, name = fetch_dataset(parsed, ENDINGS, notice)
+    except OfflineError as error:
+        fix = "Go online, or download the file elsewhere and import it from there."
+        raise UsageError(str(error), where=one_line(source, 200), fix=fix) from None
+    return path, f"hf:{parsed.repo}/{name}"

@@ -15,8 +15,7 @@ from typing import Any, Literal, get_args
 
 from benchctl.errors import UsageError
 from benchctl.recipes.engine_spec import EngineSpec, LaunchedEngineSpec
-from benchctl.recipes.flags import read_flags
-from benchctl.recipes.options import OptionList
+from benchctl.recipes.options import OptionList, read_flags
 from benchctl.text import one_line
 
 GROUP = "benchctl.engines"

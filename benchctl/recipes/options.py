@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 CODE = "runs code"
@@ -54,3 +55,19 @@ class OptionList:
     """Keys of `engine` that open the machine when they are set, and how."""
     speculation: Mapping[str, str] = field(default_factory=dict)
     """Types of `speculation` that open the machine, and how."""
+
+
+Flag = tuple[str, str | None]
+"""A flag without dashes, with `-` for `_`, and its value; `None` when it has none."""
+IS_OPTION = re.compile(r"--?[A-Za-z]")
+"""How an option begins; `-1` is a value."""
+
+
+def read_flags(argv: Sequence[str]) -> Iterator[Flag]:
+    """Yield every flag with the value after `=`, or else with the next word, whatever that is."""
+    for place, argument in enumerate(argv):
+        if not argument.startswith("-") or argument.lstrip("-")[:1].isdigit():
+            continue
+        name, equals, value = argument.lstrip("-").partition("=")
+        after = argv[place + 1] if place + 1 < len(argv) else None
+        yield name.replace("_", "-"), value if equals else after

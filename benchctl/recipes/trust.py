@@ -19,8 +19,7 @@ from benchctl.offers import load
 from benchctl.paths import prompts_file, shipped_folder
 from benchctl.recipes.adapters import adapter_of
 from benchctl.recipes.engine_spec import EndpointSpec, LaunchedEngineSpec
-from benchctl.recipes.flags import IS_OPTION
-from benchctl.recipes.options import FILES, NETWORK, OptionList
+from benchctl.recipes.options import FILES, IS_OPTION, NETWORK, OptionList
 from benchctl.recipes.schema import Recipe
 
 SCHEMES = {"http": 80, "https": 443}

@@ -267,6 +267,7 @@ def plot_data(analysis: Analysis) -> str:
         "throughput": [
             {"arm": row.arm, "task": row.task, "rates": style.thinned(row.tok_per_sec, MOST_POINTS)}
             for row in analysis.throughput
+            if row.task != ALL_TASKS
         ],
         "payoff": _payoff(analysis),
         "levels": [

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from benchctl.analysis.comparison.compare import compare_runs
 from benchctl.analysis.results import ALL_TASKS, SpeedUp
-from benchctl.lossless.analysed import analyse_run
+from benchctl.lossless.analysed import analyse_run, judge
 
 COPIES = {"type": "ngram-simple"}
 
@@ -68,3 +69,22 @@ def test_the_sentence_shows_them(make_record: Any, make_run: Any, make_manifest:
     analysis = analyse_run(make_run(records, make_manifest({"baseline": None, "spec": COPIES}, 4, 3)))
     why = analysis.verdicts[0].why
     assert "1 of 4 prompts" in why and "other 3 ran 1.00×" in why
+
+
+def test_comparing_two_runs_counts_them_the_same_way(make_record: Any, make_run: Any, make_manifest: Any) -> None:
+    """The prompts without a draft ran 1.01× in one run and 0.99× in the other: neither is a change of the arm."""
+    runs = []
+    for idle in (1.01, 0.99):
+        records = [
+            make_record(arm, index, block=block, rate=10.0 * pace, draft_n=8 * drafts, draft_n_accepted=5 * drafts)
+            for block in range(3)
+            for index in range(4)
+            for arm in ("baseline", "spec")
+            for drafts in [arm == "spec" and index == 0]
+            for pace in [1.0 if arm == "baseline" else 1.5 if drafts else idle * (1 + 0.002 * (block - 1))]
+        ]
+        runs.append(make_run(records, make_manifest({"baseline": None, "spec": COPIES}, 4, 3, run=f"r{idle}")))
+    found = compare_runs(*runs, judge=judge)
+    spec = next(row for row in found.arms if row.arm == "spec")
+    assert spec.speedup.ratio == pytest.approx(1.0)
+    assert spec.speedup.a == pytest.approx(4 / (1 / 1.5 + 3)), "what the run itself says"

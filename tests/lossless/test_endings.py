@@ -145,3 +145,25 @@ def test_what_the_baseline_does_not_show_is_no_rule(
     judged_by_ends: Any, ours: list[int], theirs: list[int], more: dict[str, Any]
 ) -> None:
     assert judged_by_ends(ours, theirs, **more).verdict != "violation"
+
+
+@pytest.mark.parametrize(
+    ("theirs", "rule"),
+    [
+        (answer(5, "length"), "more tokens than asked"),
+        (answer(3, "length") | {"prompt_tokens": 2}, "below the limit"),
+        (answer(4, "stop") | {"ids": [1, 9, 3, 9]}, "after an end token"),
+        (answer(4, "length"), None),
+    ],
+)
+def test_a_baseline_that_breaks_a_rule_is_named(
+    make_record: Any, make_run: Any, make_manifest: Any, theirs: dict[str, Any], rule: str | None
+) -> None:
+    manifest = make_manifest(ARMS, 2, 1)
+    manifest.recipe |= {"sampling": {"temperature": 0, "max_tokens": 4}}
+    manifest.target = manifest.target.model_copy(update={"facts": {"end_tokens": [9]}})
+    records = [make_record(arm, 1, **answer(4, "length")) for arm in ARMS]
+    records += [make_record(arm, 0, **theirs) for arm in ARMS]
+    found = [row.seen for row in analyse_run(make_run(records, manifest)).warnings if row.id == "baseline-endings"]
+    assert len(found) == (rule is not None)
+    assert rule is None or rule in found[0].lower()

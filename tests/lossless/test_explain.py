@@ -174,6 +174,7 @@ def test_prefixes_to_score_are_the_forks_with_their_width_and_every_answer(forke
     [
         ({"type": "draft-simple", "max": 4}, {}, 5),
         ({"type": "draft-simple", "max": 4}, {"draft_n": 0}, 1),
+        ({"type": "draft-eagle3", "max": 4}, {"draft_n": 48, "rounds": 4}, 13),  # a tree of twelve
         ({"type": "ngram-mod"}, {"draft_n": 27, "rounds": 2}, 15),
         ({"type": "ngram-mod"}, {}, None),
     ],

@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 
+from benchctl.analysis.analyse import conditions_of
 from benchctl.analysis.answers import find_answers
 from benchctl.analysis.conditions.split import Group
 from benchctl.analysis.frame import make_frame
 from benchctl.analysis.losslessness import ArmAudit, DetectionPower
 from benchctl.lossless.not_judged import find_not_judged
+from benchctl.lossless.selection import Reach, select_answers
 
 
 @pytest.mark.parametrize(
@@ -46,3 +48,25 @@ def test_an_audit_of_overlapping_requests_clears_and_condemns(
     assert found.verdict == verdict
     assert ("4 requests in a batch" in found.reason) == (audit.lacking is None)
     assert ("No violation found" in found.reason) == (verdict != "violation" and audit.lacking is None)
+
+
+@pytest.mark.parametrize("slots", [1, 4])
+def test_the_width_of_parallel_requests_is_that_of_all(
+    make_record: Any, make_run: Any, make_manifest: Any, slots: int
+) -> None:
+    """Alone, noise is that of one request's round; of four at once, of all their rounds in one batch, at every token:
+    also of an answer that drafted nothing itself."""
+    manifest = make_manifest({"baseline": None, "spec": {"type": "draft-simple", "max": 4}}, 2, 1)
+    manifest.arms = [identity.model_copy(update={"concurrency": slots}) for identity in manifest.arms]
+    drafts = [{"draft_n": 8, "draft_n_accepted": 1, "rounds": 5}, {"draft_n": 0, "draft_n_accepted": 0, "rounds": 0}]
+    records = [make_record("baseline", index) for index in range(2)]
+    records += [make_record("spec", index, ids=[*range(11)], **drafts[index]) for index in range(2)]
+    selection = select_answers(
+        [(condition.group, condition.frame) for condition in conditions_of(make_run(records, manifest))]
+    )
+    (arm,) = selection.arms
+    assert (arm.widths, arm.slots) == ((5,), slots)
+    assert selection.shared == ([(5, slots, "baseline")] if slots > 1 else [])
+    reach = [arm.reach.get(answer.key) for answer in arm.answers]
+    told = [Reach(6, 11), Reach(0, 0)]  # five rounds, as the engine tells, where eight tokens need only two
+    assert reach == (told if slots == 1 else [None, None])

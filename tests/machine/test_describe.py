@@ -10,8 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from benchctl.machine.describe import accelerators, boost, container, describe_machine, governors, virtualised
-from benchctl.machine.processor import cpu_identity, cpu_model, cpu_quota, usable_cores
+from benchctl.machine.describe import (
+    accelerators,
+    boost,
+    container,
+    cpu_identity,
+    cpu_model,
+    cpu_quota,
+    describe_machine,
+    governors,
+    usable_cores,
+    virtualised,
+)
 
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="reads Linux system files")
 

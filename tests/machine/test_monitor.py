@@ -18,8 +18,15 @@ from benchctl.data.store import open_run
 from benchctl.data.writer import RunWriter
 from benchctl.engines.base import Completion, Launch
 from benchctl.machine import monitor as module
-from benchctl.machine.monitor import Disturbance, Watch, compare_counters, fastest_core_mhz, largest_jump
-from benchctl.machine.system_counters import SystemCounters, read_counters
+from benchctl.machine.monitor import (
+    Disturbance,
+    SystemCounters,
+    Watch,
+    compare_counters,
+    fastest_core_mhz,
+    largest_jump,
+    read_counters,
+)
 from benchctl.measure.plan import make_plan
 from benchctl.measure.progress import RunProgress
 from benchctl.measure.runner import Runner

@@ -40,7 +40,6 @@ def test_a_cell_with_several_in_flight_says_what_it_yields_in_all(recipe: Recipe
     for item in prompts:
         lines.request_sent(cell, item.task, item.prompt_idx)
     for _ in prompts:
-        lines.tokens_together(cell, 8)
         lines.answered(cell, answer())
     first, last = lines.span[cell.name]
     lines.span[cell.name] = first - 10, last

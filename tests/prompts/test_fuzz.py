@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchctl.prompts.importers.formats import FORMATS
-from benchctl.prompts.importers.questions import read_questions
+from benchctl.prompts.formats import FORMATS
 from benchctl.prompts.load import load_suite
+from benchctl.prompts.questions import read_questions
 from tests.fuzz import fuzzed, mistaken, outcome, spoilt, told
 
 pytestmark = pytest.mark.usefixtures(told.__name__)

@@ -14,9 +14,9 @@ import pytest
 from pyarrow import parquet
 
 from benchctl.errors import UsageError
-from benchctl.prompts.importers.convert import locate, write_suite
-from benchctl.prompts.importers.formats import FORMATS, TaskNames, find_format, safe_name
-from benchctl.prompts.importers.questions import Questions, read_questions
+from benchctl.prompts.formats import FORMATS, TaskNames, find_format, safe_name
+from benchctl.prompts.load import locate, write_suite
+from benchctl.prompts.questions import Questions, read_questions
 from benchctl.prompts.suite import Message, Prompt
 from tests.local_hub import serving
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from benchctl.errors import UsageError
-from benchctl.prompts.importers.formats import FORMATS
-from benchctl.prompts.importers.questions import read_questions
+from benchctl.prompts.formats import FORMATS
 from benchctl.prompts.load import Suite, load_suite, prompt_sha256
+from benchctl.prompts.questions import read_questions
 
 
 def loaded(folder: Path, name: str, content: str | bytes) -> Suite:

@@ -187,10 +187,18 @@ class Recount:
         return float(statistics.mean(self.acceptance(arm, task)["rate"] for task in tasks))
 
     def throughput(self, arm: str, task: str) -> dict[str, Any]:
-        rows = [r for r in self.records if (r["label"], r["task"]) == (arm, task)]
+        rows = [r for r in self.records if r["label"] == arm and task in ("all", r["task"])]
         rates = [r["client_tok_per_sec"] for r in rows]
+        by_prompt: dict[tuple[str, int], list[tuple[int, float]]] = {}
+        for r in rows:
+            tokens = r["n_predicted"] - 1
+            by_prompt.setdefault((r["task"], r["prompt_idx"]), []).append((tokens, tokens / r["client_tok_per_sec"]))
+        sums = [[sum(column) for column in zip(*timed, strict=True)] for timed in by_prompt.values()]
         return {
-            "tok_per_sec": rates,
+            "tok_per_sec": [] if task == "all" else rates,
+            "records": len(rows),
+            "pooled_rate": sum(tokens for tokens, _ in sums) / sum(seconds for _, seconds in sums),
+            "mean_rate": statistics.mean(tokens / seconds for tokens, seconds in sums),
             "median": statistics.median(rates),
             "ttft_median_s": statistics.median(r["ttft_s"] for r in rows),
             "prompt_tok_per_sec_median": statistics.median(r["prompt_per_sec"] for r in rows),

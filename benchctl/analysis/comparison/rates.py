@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from benchctl.analysis.speedup import counts_as_baseline
+
 if TYPE_CHECKING:
     from benchctl.analysis.frame import Booleans, Floats, Frame, Integers, PromptKey
     from benchctl.recipes.groups import ComparedArm
@@ -92,12 +94,14 @@ def speedup_times(frame: Frame, compared: ComparedArm, prompts: Sequence[PromptK
     both = full_blocks(_taken(own.decode_s, ours)) & full_blocks(_taken(own.decode_s, theirs))
     ours, theirs = ours[both], theirs[both]
     tokens, seconds = (own.predicted, own.column("e2e_s")) if whole else (own.decoded, own.decode_s)
-    base = own.baseline_e2e_s(theirs) if whole else own.baseline_s(theirs)
+    base = np.where(theirs >= 0, own.baseline_e2e_s(theirs) if whole else own.baseline_s(theirs), np.nan)
+    decoded, base_decoded = _taken(tokens, ours), _taken(tokens, theirs)
+    paced = counts_as_baseline(own, own.arms.index(compared.name))[[own.prompts.index(key) for key in prompts]]
     return Times(
-        _taken(tokens, ours),
-        _taken(seconds, ours),
-        _taken(tokens, theirs),
-        np.where(theirs >= 0, base, np.nan),
+        decoded,
+        np.where(paced, decoded * base / base_decoded, _taken(seconds, ours)),
+        base_decoded,
+        base,
         (_taken(own.work, ours), _taken(own.work, theirs)),
     )
 

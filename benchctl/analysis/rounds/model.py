@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -77,7 +77,8 @@ def find_rounds(
         )
         depths.append(replace(measured, parts_cost=_cost_of_parts(here[0])))
     notes = [f"{', '.join(arms)}: no break-even and no forecast, since {why}." for why, arms in without.items()]
-    found = RoundModel(units=units + _widths(frame, traces, units), splits=splits, notes=notes)
+    widths = _widths(frame, traces, units)
+    found = RoundModel(units=units + widths, splits=splits, notes=notes + cliffs(widths))
     return _with_forecasts(found, depths, traces)
 
 
@@ -129,6 +130,23 @@ def _widths(frame: Frame, traces: CostTraces | None, units: Sequence[UnitCost]) 
                  source="traced")
         for width, steps, count in curve
     ]  # fmt: skip
+
+
+CLIFF = 1.25
+"""A pass that takes so many times as long as that of a token less is a cliff: other kernels, or another tile."""
+_TIMED = 5
+"""Passes of a width from which on its median counts."""
+
+
+def cliffs(widths: Sequence[UnitCost]) -> list[str]:
+    """Return a sentence for every width at which the cost of a verify jumps, by more than the width grows."""
+    timed = [unit for unit in widths if unit.count >= _TIMED]
+    return [
+        f"Verify width {high.width:g} is a cliff: {high.steps:.2f} target steps, and {low.steps:.2f} at {low.width:g}; "
+        f"a draft of {low.width - 1:g} tokens stays below it."
+        for low, high in pairwise(timed)
+        if high.width == low.width + 1 and high.steps / low.steps > max(CLIFF, high.width / low.width)
+    ]
 
 
 def _cost_of_parts(split: RoundSplit) -> float | None:

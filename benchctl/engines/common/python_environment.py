@@ -27,7 +27,7 @@ from benchctl.engines.registry import Report
 from benchctl.errors import BenchctlError, EngineError, StorageError
 from benchctl.models.files import file_sha256, finish, unfinished
 from benchctl.paths import cache_folder
-from benchctl.recipes.flags import IS_OPTION
+from benchctl.recipes.options import IS_OPTION
 from benchctl.recipes.problems import did_you_mean
 
 MARKER = "benchctl.json"

@@ -9,8 +9,7 @@ from pydantic import Field
 
 from benchctl.recipes.adapters import SYNTHETIC, Adapter
 from benchctl.recipes.engine_spec import LaunchedEngineSpec
-from benchctl.recipes.flags import read_flags
-from benchctl.recipes.options import CODE, FILES, NETWORK, PROCESSORS, OptionList
+from benchctl.recipes.options import CODE, FILES, NETWORK, PROCESSORS, OptionList, read_flags
 
 _DEFAULTS = (
     *("embd-gemma-default", "fim-qwen-1.5b-default", "fim-qwen-3b-default", "fim-qwen-7b-default", "fim-qwen-7b-spec"),

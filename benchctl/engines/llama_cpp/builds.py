@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from benchctl.engines.registry import Backend
-from benchctl.machine.processor import cpu_identity
+from benchctl.machine.describe import cpu_identity
 from benchctl.paths import cache_folder
 
 BUILD_SCHEMA = 1

@@ -22,7 +22,7 @@ import psutil
 from benchctl.engines.llama_cpp.adapter import LlamaCppSpec
 from benchctl.engines.llama_cpp.probe import MTP_SWITCH, Flags, normalise
 from benchctl.models.resolved import ResolvedPair
-from benchctl.recipes.flags import IS_OPTION
+from benchctl.recipes.options import IS_OPTION
 from benchctl.recipes.problems import did_you_mean
 from benchctl.recipes.schema import Arm
 from benchctl.recipes.speculation import (

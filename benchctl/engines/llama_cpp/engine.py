@@ -49,7 +49,7 @@ from benchctl.models.gguf_header import read_header
 from benchctl.models.resolved import ResolvedPair
 from benchctl.models.vocabulary import compare, end_tokens
 from benchctl.paths import cache_folder
-from benchctl.recipes.flags import read_flags
+from benchctl.recipes.options import read_flags
 from benchctl.recipes.schema import GREEDY, Arm, Recipe, Sampling
 from benchctl.recipes.speculation import NEEDS_DRAFT_MODEL, Speculation
 from benchctl.text import one_line

@@ -27,8 +27,8 @@ from benchctl.engines.llama_cpp.source import KNOWN_SHA256, PINNED_VERSION, fetc
 from benchctl.engines.llama_cpp.trial import Trial, check_quantized, tried_once
 from benchctl.engines.registry import Backend, FoundEngine, Installed, InstallOptions, Report
 from benchctl.errors import StorageError, UsageError
+from benchctl.machine.describe import usable_cores
 from benchctl.machine.doctor import Check
-from benchctl.machine.processor import usable_cores
 
 _FLAGS = (
     "-DCMAKE_BUILD_TYPE=Release",

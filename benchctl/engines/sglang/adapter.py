@@ -9,8 +9,7 @@ from pydantic import Field
 
 from benchctl.recipes.adapters import SYNTHETIC, Adapter
 from benchctl.recipes.engine_spec import Dtype, LaunchedEngineSpec
-from benchctl.recipes.flags import read_flags
-from benchctl.recipes.options import CODE, FILES, NETWORK, TORCH, OptionList
+from benchctl.recipes.options import CODE, FILES, NETWORK, TORCH, OptionList, read_flags
 
 _CODE = """
 trust-remote-code custom-sigquit-handler enable-custom-logit-processor json-model-override-args

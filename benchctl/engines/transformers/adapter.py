@@ -10,8 +10,7 @@ from pydantic import Field
 
 from benchctl.recipes.adapters import Adapter
 from benchctl.recipes.engine_spec import Dtype, LaunchedEngineSpec
-from benchctl.recipes.flags import read_flags
-from benchctl.recipes.options import CODE, TORCH, OptionList
+from benchctl.recipes.options import CODE, TORCH, OptionList, read_flags
 
 
 class TransformersSpec(LaunchedEngineSpec):

@@ -22,7 +22,7 @@ from benchctl.engines.common.python_environment import named_types
 from benchctl.engines.vllm.adapter import VllmSpec
 from benchctl.models.folder_facts import folder_facts, vocabulary_differences
 from benchctl.models.resolved import ResolvedModel, ResolvedPair
-from benchctl.recipes.flags import IS_OPTION
+from benchctl.recipes.options import IS_OPTION
 from benchctl.recipes.problems import did_you_mean
 from benchctl.recipes.schema import Arm
 from benchctl.recipes.speculation import SPECULATION_TYPES, Speculation

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,14 +15,10 @@ from benchctl.errors import StorageError, UsageError
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
 
     from benchctl.analysis.cost import Prediction, RoundCosts
     from benchctl.experiments.explain.prediction import FurtherCost, Variation
     from benchctl.models.footprint import Footprint
-
-    Bounds = Mapping[str, list[Prediction]]
-    """The predictions for each price of `VERIFY`, in its order."""
 
 VERIFY = {"free": 0.0, "GPU": 0.25, "CPU": 1.0}
 """What each token after the first adds to the target's pass, in target steps: free where reading the weights takes
@@ -32,8 +27,24 @@ for 2 to 8 tokens, 0.05 to 0.06 of an RTX 3090 with F32 (14262) and 0.10 to 0.16
 RX 6800 with Q4_K_S (5351); its issue 25250 has 0.8 of Metal with Q4_0. Two CPU cores with Q4_K_M: 0.6 to 1.0
 (docs/findings.md)."""
 _GIB = 1 << 30
-_ALPHAS = tuple(step / 10 for step in range(1, 11))
 _MODEL_HELP = "A model, or its size: 8B@4.5 (bits)."
+
+
+@dataclass(frozen=True)
+class _Forecast:
+    """What is predicted of a pair."""
+
+    alpha: float
+    costs: RoundCosts
+    from_models: bool
+    """Whether the cost of a draft step was derived from the bytes that a step reads."""
+    rows: list[Prediction]
+    changes: list[Variation]
+    memory: dict[str, Any] | None
+    bounds: dict[str, list[Prediction]] | None
+    """The predictions for each price of `VERIFY`, where that of verifying was not given."""
+    experts: dict[str, Any] | None
+    """What a target of experts reads."""
 
 
 def predict(
@@ -91,13 +102,20 @@ def predict(
         raise UsageError(f"{error}.", fix="See: benchctl explain --predict --help") from None
     if figure is not None:
         _write_figure(figure, alpha, depths, costs, further)
-    fit = _fit([model for model in pair if model is not None], context, memory, bandwidth)
-    bounds = at if verify_cost is None else None
-    mixture = None if pair[0] is None or pair[0].expert_share >= 1 else _mixture(pair[0], depths)
+    forecast = _Forecast(
+        alpha=alpha,
+        costs=costs,
+        from_models=from_models,
+        rows=rows,
+        changes=changes,
+        memory=_memory([model for model in pair if model is not None], context, memory, bandwidth),
+        bounds=at if verify_cost is None else None,
+        experts=None if pair[0] is None or pair[0].expert_share >= 1 else _experts(pair[0], depths),
+    )
     if as_json:
-        _print_json(alpha, costs, from_models, rows, changes, fit, bounds, mixture)
+        _print_json(forecast)
     else:
-        _print(alpha, costs, from_models, rows, changes, fit, context, bounds, further, mixture)
+        _print(forecast)
 
 
 def measured_costs(run: str) -> tuple[float | None, float]:
@@ -164,7 +182,7 @@ def _expert_cost(target: Footprint, context: int) -> FurtherCost:
     return lambda depth: target.further_per_verify(depth + 1) / step
 
 
-def _mixture(target: Footprint, depths: list[int]) -> dict[str, Any]:
+def _experts(target: Footprint, depths: list[int]) -> dict[str, Any]:
     """Return what a target of experts reads, as plain data."""
     return {
         "parameters": target.parameters,
@@ -177,7 +195,7 @@ def _mixture(target: Footprint, depths: list[int]) -> dict[str, Any]:
     }
 
 
-def _fit(
+def _memory(
     models: list[Footprint], context: int, memory_gib: float | None, bandwidth: float | None
 ) -> dict[str, Any] | None:
     """Return the memory that the models take and read, as plain data; `None` where none was given."""
@@ -222,104 +240,80 @@ def _write_figure(file: Path, alpha: float, depths: list[int], costs: RoundCosts
         raise StorageError(f"The figure cannot be written: {error.strerror}.", where=str(file)) from None
 
 
-def _print_json(
-    alpha: float,
-    costs: RoundCosts,
-    from_models: bool,
-    rows: list[Prediction],
-    changes: list[Variation],
-    fit: dict[str, Any] | None,
-    bounds: Bounds | None,
-    mixture: dict[str, Any] | None,
-) -> None:
-    from dataclasses import asdict
-
-    document: dict[str, Any] = {
-        "alpha": alpha,
-        "costs": asdict(costs) | {"draft_step_from_bytes_read": from_models},
-        "depths": [asdict(row) for row in rows],
-        "sensitivity": [asdict(row) for row in changes],
-        "memory": fit,
-        "verify_bounds": None,
-        "experts": mixture,
-    }
-    if bounds:
-        document["verify_bounds"] = {
-            on: {"verify_token": VERIFY[on], "depths": [asdict(row) for row in at]} for on, at in bounds.items()
+def _print_json(found: _Forecast) -> None:
+    bounds = (
+        None
+        if found.bounds is None
+        else {
+            on: {"verify_token": VERIFY[on], "depths": [asdict(row) for row in at]} for on, at in found.bounds.items()
         }
-    print_json("predict", document)
+    )
+    print_json(
+        "predict",
+        {
+            "alpha": found.alpha,
+            "costs": asdict(found.costs) | {"draft_step_from_bytes_read": found.from_models},
+            "depths": [asdict(row) for row in found.rows],
+            "sensitivity": [asdict(row) for row in found.changes],
+            "memory": found.memory,
+            "verify_bounds": bounds,
+            "experts": found.experts,
+        },
+    )
 
 
-def _print(
-    alpha: float,
-    costs: RoundCosts,
-    from_models: bool,
-    rows: list[Prediction],
-    changes: list[Variation],
-    fit: dict[str, Any] | None,
-    context: int,
-    bounds: Bounds | None,
-    further: FurtherCost,
-    mixture: dict[str, Any] | None,
-) -> None:
+def _print(found: _Forecast) -> None:
     from rich.console import Console
     from rich.text import Text
 
-    from benchctl.experiments.explain.prediction import best_of
-
-    console = Console(highlight=False)
-    best = best_of(rows)
-    if bounds:
-        ends = {on: best_of(at) for on, at in bounds.items()}
-        told = {on: f"{end.speedup:.2f}× (depth {end.depth})" for on, end in ends.items()}
-        head = f"Predicted: {told['GPU']} to {told['free']} on a GPU, {told['CPU']} to {told['free']} on a CPU."
-    elif best.speedup > 1:
-        head = f"Best predicted: depth {best.depth}, {best.speedup:.2f}× the speed of no speculation."
-    else:
-        head = f"Not predicted to pay at any of these depths: {best.speedup:.2f}× at most (depth {best.depth})."
-    console.print(Text(head, style="bold"))
-    how = " (draft bytes over target bytes: bandwidth-bound)" if from_models else ""
-    console.print(f"α = {alpha:g}; a draft step costs {costs.draft_step:.3g} target steps{how}.", soft_wrap=True)
-    if mixture is not None:
-        shares = [
-            f"{size / mixture['weights_bytes']:.0%} at depth {depth}" for depth, size in mixture["verify_bytes"].items()
-        ]
+    console, costs = Console(highlight=False), found.costs
+    console.print(Text(_headline(found), style="bold"))
+    how = " (draft bytes over target bytes: bandwidth-bound)" if found.from_models else ""
+    console.print(f"α = {found.alpha:g}; a draft step costs {costs.draft_step:.3g} target steps{how}.", soft_wrap=True)
+    if (experts := found.experts) is not None:
+        weights = experts["weights_bytes"]
+        shares = [f"{size / weights:.0%} at depth {depth}" for depth, size in experts["verify_bytes"].items()]
         console.print(
-            f"The target is a mixture of experts: of {mixture['parameters'] / 1e9:.3g}B parameters a token uses "
-            f"{mixture['active_parameters'] / 1e9:.3g}B. A decode step reads "
-            f"{mixture['step_bytes'] / mixture['weights_bytes']:.0%} of the weights, a verify of k + 1 tokens about "
+            f"The target is a mixture of experts: of {experts['parameters'] / 1e9:.3g}B parameters a token uses "
+            f"{experts['active_parameters'] / 1e9:.3g}B. A decode step reads "
+            f"{experts['step_bytes'] / weights:.0%} of the weights, a verify of k + 1 tokens about "
             f"{', '.join(shares[:4])}, were experts chosen at random: that is in the cost of a round.",
             soft_wrap=True,
         )
-    if bounds:
+    if found.bounds:
         console.print(
-            "What verifying costs is not given (--verify-cost), so it is a range. Each token after the first takes the "
-            "target 0 steps where reading the weights takes longer than computing; seen of llama.cpp are up to "
-            f"{VERIFY['GPU']:g} on NVIDIA and AMD GPUs (2 to 8 tokens), up to {VERIFY['CPU']:g} on a CPU or Metal with "
-            "quantized weights. To measure it: benchctl explain RUN, then --costs-of RUN."
+            "What verifying costs is not given (--verify-cost), so it is a range: each token after the first takes the "
+            f"target 0 steps where reading the weights takes longer than computing, up to {VERIFY['GPU']:g} on NVIDIA "
+            f"and AMD GPUs (2 to 8 tokens), up to {VERIFY['CPU']:g} on a CPU or Metal with quantized weights. "
+            "To measure it: benchctl explain RUN, then --costs-of RUN."
         )
     else:
         console.print(f"Each further verified token costs {costs.verify_token:.3g} target steps.")
     console.print()
-    _print_depths(console, rows, bounds)
-    if not bounds:
-        _print_variations(console, rows, costs, changes, further)
-    if fit is not None:
+    _print_depths(console, found)
+    if not found.bounds:
+        console.print("\nSensitivity:")
+        for change in found.changes:
+            console.print(f"  {change.changed}: {change.speedup:.2f}× at depth {change.depth}")
+    if found.memory is not None:
         console.print()
-        _print_fit(console, fit, context)
+        _print_memory(console, found.memory)
 
 
-def _print_variations(
-    console: Console, rows: list[Prediction], costs: RoundCosts, changes: list[Variation], further: FurtherCost
-) -> None:
-    console.print("\nSpeed-up by acceptance α (rows) and depth k (columns):")
-    console.print(_heat_map([row.depth for row in rows], costs, further))
-    console.print("\nSensitivity:")
-    for change in changes:
-        console.print(f"  {change.changed}: {change.speedup:.2f}× at depth {change.depth}")
+def _headline(found: _Forecast) -> str:
+    from benchctl.experiments.explain.prediction import best_of
+
+    if found.bounds:
+        ends = {on: best_of(at) for on, at in found.bounds.items()}
+        told = {on: f"{end.speedup:.2f}× (depth {end.depth})" for on, end in ends.items()}
+        return f"Predicted: {told['GPU']} to {told['free']} on a GPU, {told['CPU']} to {told['free']} on a CPU."
+    best = best_of(found.rows)
+    if best.speedup > 1:
+        return f"Best predicted: depth {best.depth}, {best.speedup:.2f}× the speed of no speculation."
+    return f"Not predicted to pay at any of these depths: {best.speedup:.2f}× at most (depth {best.depth})."
 
 
-def _print_depths(console: Console, rows: list[Prediction], bounds: Bounds | None) -> None:
+def _print_depths(console: Console, found: _Forecast) -> None:
     from benchctl.reports.terminal import print_rows
 
     def alpha(row: Prediction) -> str:
@@ -328,60 +322,34 @@ def _print_depths(console: Console, rows: list[Prediction], bounds: Bounds | Non
     def span(free: Prediction, most: Prediction) -> tuple[str, str]:
         return f"{most.speedup:.2f} to {free.speedup:.2f}×", f"{alpha(free)} to {alpha(most)}"
 
-    first = [(f"{row.depth}", f"{row.tokens_per_round:.2f}") for row in rows]
-    if bounds:
-        on_gpu, on_cpu = (list(map(span, bounds["free"], bounds[on])) for on in ("GPU", "CPU"))
-        cells = [(*row, *gpu, *cpu) for row, gpu, cpu in zip(first, on_gpu, on_cpu, strict=True)]
-        headings = ["depth k", "tokens", "on a GPU", "break-even α", "on a CPU", "break-even α"]
-        print_rows(console, headings, cells, right=headings)
-        return
-    headings = ["depth k", "tokens per round", "cost of a round", "speed-up", "break-even α"]
-    priced = [
-        (*start, f"{row.round_cost:.2f}", f"{row.speedup:.2f}×", alpha(row))
-        for start, row in zip(first, rows, strict=True)
+    headings = ["depth k", "tokens per round"]
+    if found.bounds:
+        on_gpu, on_cpu = (list(map(span, found.bounds["free"], found.bounds[on])) for on in ("GPU", "CPU"))
+        costs: list[tuple[str, ...]] = [(*gpu, *cpu) for gpu, cpu in zip(on_gpu, on_cpu, strict=True)]
+        headings += ["on a GPU", "break-even α", "on a CPU", "break-even α"]
+    else:
+        costs = [(f"{row.round_cost:.2f}", f"{row.speedup:.2f}×", alpha(row)) for row in found.rows]
+        headings += ["cost of a round", "speed-up", "break-even α"]
+    cells = [
+        (f"{row.depth}", f"{row.tokens_per_round:.2f}", *cost) for row, cost in zip(found.rows, costs, strict=True)
     ]
-    print_rows(console, headings, priced, right=headings)
+    print_rows(console, headings, cells, right=headings)
 
 
-def _heat_map(depths: list[int], costs: RoundCosts, further: FurtherCost) -> Table:
-    """Return the grid as coloured cells: orange below 1, blue above, and the numbers, readable without colour."""
-    from rich.table import Table
-    from rich.text import Text
-
-    from benchctl.experiments.explain.prediction import speedup_grid
-
-    columns = depths if len(depths) <= 12 else depths[:: -(-len(depths) // 12)]
-    table = Table(box=None, pad_edge=False, padding=(0, 0), header_style="bold")
-    table.add_column("α", justify="right")
-    for depth in columns:
-        table.add_column(str(depth), justify="right", min_width=6)
-    for alpha, row in zip(_ALPHAS, speedup_grid(_ALPHAS, columns, costs, further), strict=True):
-        cells = [Text(f" {value:.2f} ", style=f"black on {_colour(float(value))}") for value in row]
-        table.add_row(f"{alpha:.1f} ", *cells)
-    return table
-
-
-def _colour(speedup: float) -> str:
-    for limit, colour in ((0.7, "#e08214"), (0.95, "#fdb863"), (1.05, "#f7f7f7"), (1.5, "#b2abd2")):
-        if speedup < limit:
-            return colour
-    return "#8073ac"
-
-
-def _print_fit(console: Console, fit: dict[str, Any], context: int) -> None:
+def _print_memory(console: Console, memory: dict[str, Any]) -> None:
     from benchctl.reports.terminal import print_rows
 
     def gib(count: int | None) -> str:
         return "not known" if count is None else f"{count / _GIB:.2f}"
 
-    sizes = ("weights, GiB", f"KV cache at {context}, GiB", "state, GiB", "read per step, GiB", "step, ms")
+    cache = f"KV cache at {memory['context']}, GiB"
+    sizes = ("weights, GiB", cache, "state, GiB", "read per step, GiB", "step, ms")
     rows = []
-    for model in fit["models"]:
+    for model in memory["models"]:
         step = "" if model["step_s"] is None else f"{1000 * model['step_s']:.2f}"
         numbers = [gib(model[key]) for key in ("weights_bytes", "cache_bytes", "state_bytes", "read_per_step_bytes")]
         rows.append((model["name"], *numbers, step))
     print_rows(console, ("model", *sizes), rows, right=sizes)
-    fits = "fits" if fit["fits"] else "does not fit"
-    console.print(
-        f"Together {gib(fit['needed_bytes'])} GiB: {fits} in {gib(fit['memory_bytes'])} GiB, without buffers."
-    )
+    fits = "fits" if memory["fits"] else "does not fit"
+    total, free = gib(memory["needed_bytes"]), gib(memory["memory_bytes"])
+    console.print(f"Together {total} GiB: {fits} in {free} GiB, without buffers.")

@@ -52,7 +52,7 @@ def write_site(results: Path, out: Path, *, figures: bool = False) -> tuple[Path
     try:
         known = GENERATOR in index.read_text("utf-8", "replace")[:1000] if index.is_file() else False
         if out.exists() and not known and (not out.is_dir() or any(out.iterdir())):
-            fix = "Choose an empty folder with --out."
+            fix = "Choose an empty folder with -o."
             raise StorageError("There is something else than a site of benchctl.", where=str(out), fix=fix)
         out.mkdir(parents=True, exist_ok=True)
         failed = {str(path.relative_to(results)): str(error.what) for path, error in unreadable.items()}

@@ -1,18 +1,23 @@
-"""`benchctl report race`: one prompt with and without speculation, played back side by side at true speed."""
+"""`benchctl report race`: one prompt, answered by the baseline and by an arm in turn, each alone on the machine."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from benchctl.cli import complete, options
+from benchctl.errors import EngineError, UsageError
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from benchctl.engines.base import Completion
+    from benchctl.measure.prepare import Prepared
+    from benchctl.prompts.suite import PromptItem
+    from benchctl.recipes.schema import Arm, Recipe
 
-    from benchctl.experiments.race.playback import Playback
+NO_VERDICT = "One prompt gives no verdict: use benchctl run."
 
 
 def race(
@@ -23,11 +28,6 @@ def race(
     ] = None,
     prompt: Annotated[
         str | None, typer.Option(metavar="TASK/N|TEXT", help="One of the suite, or your own text.")
-    ] = None,
-    speed: Annotated[float, typer.Option(min=0.05, max=100, metavar="X", help="2 is twice as fast as measured.")] = 1.0,
-    record: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", "--record", metavar="FILE.svg", help="Save it as an animated SVG."),
     ] = None,
     target: options.Target = None,
     draft: options.Draft = None,
@@ -40,28 +40,25 @@ def race(
     models_dir: options.ModelsDir = None,
     trust_recipe: options.TrustRecipe = False,
 ) -> None:
-    """Play one prompt with and without speculation, side by side at true speed.
+    """Answer one prompt with and without speculation.
 
-    The two are measured in turn, each alone on the machine, then played back together. One prompt gives no
-    verdict: use `benchctl run`. Without a terminal only the outcome is printed.
+    The two are measured in turn, each alone on the machine. One prompt gives no verdict: use `benchctl run`.
     """
     import tempfile
 
     from rich.console import Console
+    from rich.text import Text
 
-    from benchctl.errors import StorageError, UsageError
-    from benchctl.experiments.race.playback import find_prompt, pair_of, svg
-    from benchctl.experiments.race.playback import race as measure
     from benchctl.measure.prepare import prepare
     from benchctl.measure.progress import progress_for
     from benchctl.measure.requested import named
     from benchctl.measure.run import signals_interrupt
+    from benchctl.text import one_line
 
-    if record is not None and record.suffix != ".svg":
-        raise UsageError("A recording is an SVG.", where=str(record), fix="For example: -o race.svg")
     standing = named(subject, Path("results"), target, draft, kind, types, depth, prompts, settings, trust=trust_recipe)
     pair = pair_of(standing.recipe, arm)
     progress = progress_for(Console(stderr=True), quiet=False)
+    console, texts = Console(highlight=False), set()
     with signals_interrupt(), tempfile.TemporaryDirectory(prefix="benchctl-") as logs:
         prepared = prepare(
             pair,
@@ -72,48 +69,86 @@ def race(
             trusted=standing.trusted,
         )
         item = find_prompt(prepared.prompts, prompt, chat=prepared.suite.kind == "chat")
-        playbacks = measure(prepared, item, Path(logs), progress)
-    console = Console(highlight=False)
-    if console.is_terminal:
-        _play(console, playbacks, speed)
-    _outcome(console, playbacks)
-    if record is not None:
-        try:
-            record.parent.mkdir(parents=True, exist_ok=True)
-            record.write_text(svg(playbacks, f"{pair.name}: {item.task}/{item.prompt_idx}", speed), encoding="utf-8")
-        except OSError as error:
-            raise StorageError(f"The recording cannot be written: {error.strerror}.", where=str(record)) from None
-        console.print(f"Recorded: {record}", markup=False, soft_wrap=True)
-
-
-def _play(console: Console, playbacks: list[Playback], speed: float) -> None:
-    """Play both answers back on the terminal."""
-    import time
-
-    from rich.live import Live
-
-    from benchctl.experiments.race.playback import frame
-
-    width, height = console.size
-    moments = sorted({0.0, *(piece.at_s for playback in playbacks for piece in playback.pieces)})
-    with Live(console=console, auto_refresh=False, screen=False, vertical_overflow="crop") as live:
-        began = time.monotonic()
-        for now_s in moments:
-            time.sleep(max(0.0, began + now_s / speed - time.monotonic()))
-            live.update(frame(playbacks, now_s, width, min(height - 1, 30)), refresh=True)
-
-
-def _outcome(console: Console, playbacks: list[Playback]) -> None:
-    """Print the outcome of both, a line each, and whether their texts are equal."""
-    from rich.text import Text
-
-    from benchctl.experiments.race.playback import NO_VERDICT
-    from benchctl.text import one_line
-
-    for playback in playbacks:
-        name = f"{one_line(playback.arm)} ({one_line(playback.setting)})"
-        accepted = f"; {playback.acceptance}" if playback.acceptance else ""
-        console.print(Text(f"{name}: {playback.status(playback.end_s)}{accepted}"))
-    same = len({playback.text for playback in playbacks}) == 1
-    console.print(Text("Both answers are the same text." if same else "The answers differ."))
+        for contestant in sorted(pair.arms, key=lambda each: each.name != pair.baseline):
+            progress.note(f"{contestant.name} answers {item.task}/{item.prompt_idx}, alone on the machine.")
+            done = _answer(prepared, contestant, item, Path(logs) / f"{contestant.name}.log")
+            console.print(Text(f"{one_line(contestant.name)} {outcome(contestant, done)}"))
+            texts.add(done.text)
+    console.print(Text("Both answers are the same text." if len(texts) == 1 else "The answers differ."))
     console.print(Text(NO_VERDICT, "dim"))
+
+
+def outcome(arm: Arm, done: Completion) -> str:
+    """Return how an arm drafts, what its answer took, and the engine's own count of draft tokens, in a line."""
+    from benchctl.analysis.verdict import describe_speculation
+
+    setting = describe_speculation(arm.speculation.model_dump() if arm.speculation else None)
+    rate = "" if done.decode_rate is None else f", {done.decode_rate:.1f} tok/s"
+    line = f"({setting}): {done.n_predicted} tokens in {done.e2e_s:.2f} s{rate}"
+    if arm.speculation is None:
+        return line
+    counts = done.ledger.accepted_by_position
+    accepted = sum(counts) if done.ledger.accepted is None and counts else done.ledger.accepted
+    drafted = "not reported" if done.ledger.drafted is None else str(done.ledger.drafted)
+    share = f" ({accepted / done.ledger.drafted:.0%})" if accepted is not None and done.ledger.drafted else ""
+    return f"{line}; drafted {drafted}, accepted {'not reported' if accepted is None else accepted}{share}"
+
+
+def _answer(prepared: Prepared, arm: Arm, item: PromptItem, log: Path) -> Completion:
+    """Return the answer of an arm's engine, warm and attested before and after it. Raises EngineError."""
+    import asyncio
+
+    from benchctl.measure.cell import running
+    from benchctl.measure.recording import require_attested
+    from benchctl.measure.requests import warm_up
+
+    sampling = prepared.recipe.sampling_of(arm)
+    with running(prepared.engines[arm.name].start(prepared.launches[arm.name], log)) as server:
+        require_attested(server.attest(None), server)
+        _, warm = warm_up(server, sampling)
+        done = asyncio.run(server.complete(server.render(item.prompt), sampling))
+        drafted = [answer.ledger.drafted for answer in (warm, done) if answer.ledger.drafted is not None]
+        require_attested(server.attest(sum(drafted) if drafted else None), server)
+    if not done.n_predicted:
+        raise EngineError(f"{arm.name} gave an empty answer.", kind="protocol", where=item.task)
+    return done
+
+
+def pair_of(recipe: Recipe, name: str | None) -> Recipe:
+    """Return the recipe with its baseline and an arm: `name`, else the first that speculates. Raises UsageError."""
+    from benchctl.measure.plan import keep_only
+    from benchctl.recipes.problems import quoted
+
+    recipe = recipe.alone("A race")
+    chosen = name or next((arm.name for arm in recipe.arms if arm.speculation is not None), None)
+    if chosen is None:
+        raise UsageError("No arm of this recipe speculates.", where=recipe.name, fix="Add one, then race it.")
+    pair = keep_only(recipe, [chosen])
+    if len(pair.arms) != 2 or any(arm.overlapping for arm in pair.arms):
+        raise UsageError(
+            f"A race compares one arm with no speculation, one request at a time; {quoted(chosen)} does not fit.",
+            where="--arm",
+            fix=f"The arms are: {', '.join(arm.name for arm in recipe.arms)}.",
+        )
+    return pair
+
+
+def find_prompt(prompts: Sequence[PromptItem], requested: str | None, *, chat: bool) -> PromptItem:
+    """Return the prompt `TASK/NUMBER` or `TASK` of a suite, the first for none, or the user's own text."""
+    from benchctl.prompts.suite import Message, Prompt, PromptItem
+    from benchctl.recipes.problems import did_you_mean, quoted
+
+    if requested is None:
+        return prompts[0]
+    names = {f"{item.task}/{item.prompt_idx}": item for item in prompts}
+    by_task = {item.task: item for item in reversed(prompts)}
+    if found := names.get(requested) or by_task.get(requested):
+        return found
+    if " " in requested.strip() or "\n" in requested:
+        own = Prompt(messages=(Message(role="user", content=requested),)) if chat else Prompt(prompt=requested)
+        return PromptItem(task="own", prompt_idx=0, prompt=own)
+    raise UsageError(
+        f"There is no prompt {quoted(requested)}.",
+        where="--prompt",
+        fix=did_you_mean(requested, list(names)).strip() or f"Write a text, or one of {', '.join(list(names)[:8])}, …",
+    )

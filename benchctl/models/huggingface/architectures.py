@@ -1,27 +1,126 @@
-"""The architectures whose GGUF files can be expressed as Hugging Face folders: names and configuration of each."""
+"""The architectures whose GGUF files can be expressed as Hugging Face folders: those of the bundled models.
+
+One `Layout` an architecture: names of tensors, transforms of numbers, configuration. Forward is from Hugging Face to
+GGUF (`training.export`), backward from GGUF to a Hugging Face folder (`folder.huggingface_folder`); both read the same
+list of tensors, so that neither can drift.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
 
 from benchctl.errors import UsageError
-from benchctl.models.huggingface.layout import (
-    COLUMN,
-    CONVOLUTION,
-    NEGATIVE_EXPONENTIAL,
-    ONE_ADDED,
-    SAME,
-    Config,
-    Layout,
-    ModelHeader,
-    TensorPair,
-    Transform,
-    in_turn,
-)
+from benchctl.models.gguf_header import ArrayPlace, GgufHeader
 
-if TYPE_CHECKING:
-    from benchctl.models.huggingface.layout import Array
+Array: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[Any]]
+
+LAYOUT_VERSION = 1
+"""Raised when a derived folder would come out differently for the same source."""
+
+Config = dict[str, Any]
+"""`config.json` as plain JSON data."""
+
+
+@dataclass(frozen=True)
+class Transform:
+    """A function of an array (float32, or integers as the file holds them) and its inverse."""
+
+    forward: Callable[[Array], Array]
+    """From Hugging Face to GGUF."""
+    backward: Callable[[Array], Array]
+    """From GGUF to Hugging Face."""
+    tolerance: float = 0.0
+    """Relative error of `forward`: above 0 only where it calls a function that differs between libraries."""
+
+
+def _negative_exponential(logarithms: Array) -> Array:
+    return np.asarray(-np.exp(logarithms))
+
+
+def _logarithm_of_negative(values: Array) -> Array:
+    return np.asarray(np.log(-values.astype(np.float64)).astype(np.float32))
+
+
+SAME = Transform(lambda array: array, lambda array: array)
+
+ONE_ADDED = Transform(lambda weight: weight + weight.dtype.type(1), lambda stored: stored - stored.dtype.type(1))
+"""A norm whose weight counts from zero. A bfloat16 weight smaller than 2^-16 comes back rounded to a multiple of 2^-24
+or 2^-23, and is stored the same again."""
+
+COLUMN = Transform(lambda vector: vector.reshape(-1, 1), lambda column: column.reshape(-1))
+"""(n,) to (n, 1)."""
+
+CONVOLUTION = Transform(lambda kernel: kernel.reshape(kernel.shape[0], -1), lambda rows: rows[:, None, :])
+"""A depthwise convolution's kernel, (channels, 1, width) to (channels, width)."""
+
+NEGATIVE_EXPONENTIAL = Transform(_negative_exponential, _logarithm_of_negative, tolerance=1e-6)
+"""The state decay, `A = -exp(A_log)`. Exponential functions of two libraries differ by some units in the last place of
+float32, about 2e-7; a bfloat16 `A_log` above 2^-12 in size is farther from its neighbours and is found exactly."""
+
+
+def in_turn(first: Transform, second: Transform) -> Transform:
+    """Return `first`, then `second`; the inverse undoes `second` first."""
+    return Transform(
+        lambda array: second.forward(first.forward(array)),
+        lambda array: first.backward(second.backward(array)),
+        max(first.tolerance, second.tolerance),
+    )
+
+
+@dataclass(frozen=True)
+class TensorPair:
+    """One tensor under its two names.
+
+    Backward, a float32 result is written as bfloat16 where that keeps every number, else as float32; int64 and bool
+    results are written as they are.
+    """
+
+    huggingface: str
+    gguf: str
+    transform: Transform = SAME
+
+
+@dataclass(frozen=True)
+class Layout:
+    """One architecture."""
+
+    architecture: str
+    """`general.architecture` of the GGUF file."""
+    model_class: str
+    """The first of `architectures` in `config.json`."""
+    config: Callable[[ModelHeader], Config]
+    """`config.json` without `architectures`, `dtype` and the special tokens, which are the same for every architecture.
+
+    Raises UsageError for a model that this layout cannot express.
+    """
+    tensors: Callable[[Config], Iterable[TensorPair]]
+    """Every tensor of the model that this `config.json` describes."""
+
+
+class ModelHeader:
+    """The hyperparameters of a GGUF file, by keys without the architecture's name. Raises KeyError for what is absent.
+
+    `shapes`: of the tensors by name, in the order of numpy and torch, which is the reverse of GGUF's.
+    """
+
+    def __init__(self, header: GgufHeader) -> None:
+        self.header = header
+        self.shapes = {tensor.name: tensor.shape[::-1] for tensor in header.tensors}
+
+    def value(self, key: str, default: Any = None) -> Any:  # noqa: ANN401 - whatever GGUF can hold
+        """Return a value: arrays as integers, a float32 as the shortest decimal number that rounds to it (1e-05)."""
+        full = f"{self.header.text('general.architecture')}.{key}"
+        if full not in self.header.metadata and default is not None:
+            return default
+        found = self.header.metadata[full]
+        if isinstance(found, ArrayPlace):
+            return [int(number) for number in self.header.numbers(full) or ()]
+        return float(str(np.float32(found))) if isinstance(found, float) else found
+
 
 _Names = tuple[tuple[str, str, Transform], ...]
 """Tensors of a block: as Hugging Face calls them, as llama.cpp does, and what happens to their numbers."""
@@ -35,28 +134,28 @@ _MLP: _Names = tuple((f"mlp.{name}_proj.weight", f"ffn_{name}.weight", SAME) for
 
 def _sizes(model: ModelHeader) -> Config:
     """Return what the configurations of language models have in common."""
-    vocabulary, hidden = model.shape("token_embd.weight")
+    vocabulary, hidden = model.shapes["token_embd.weight"]
     return {"vocab_size": vocabulary, "hidden_size": hidden, **_inner_sizes(model)}
 
 
 def _inner_sizes(model: ModelHeader) -> Config:
     """Return what does not depend on the embeddings; the rotary ones are not scaled."""
     return {
-        "intermediate_size": model.integer("feed_forward_length"),
-        "num_hidden_layers": model.integer("block_count"),
-        "num_attention_heads": model.integer("attention.head_count"),
-        "num_key_value_heads": model.integer("attention.head_count_kv"),
-        "head_dim": model.integer("attention.key_length"),
+        "intermediate_size": model.value("feed_forward_length"),
+        "num_hidden_layers": model.value("block_count"),
+        "num_attention_heads": model.value("attention.head_count"),
+        "num_key_value_heads": model.value("attention.head_count_kv"),
+        "head_dim": model.value("attention.key_length"),
         "hidden_act": "silu",
-        "max_position_embeddings": model.integer("context_length"),
-        "rms_norm_eps": model.number("attention.layer_norm_rms_epsilon"),
-        "rope_theta": model.number("rope.freq_base"),
-        "rope_parameters": {"rope_type": "default", "rope_theta": model.number("rope.freq_base")},
+        "max_position_embeddings": model.value("context_length"),
+        "rms_norm_eps": model.value("attention.layer_norm_rms_epsilon"),
+        "rope_theta": model.value("rope.freq_base"),
+        "rope_parameters": {"rope_type": "default", "rope_theta": model.value("rope.freq_base")},
     }
 
 
 def _tied(model: ModelHeader) -> Config:
-    return {"tie_word_embeddings": not model.has("output.weight")}
+    return {"tie_word_embeddings": "output.weight" not in model.shapes}
 
 
 def _around(config: Config, norm: str, transform: Transform = SAME) -> Iterator[TensorPair]:
@@ -123,7 +222,7 @@ _FALCON_H1: _Names = (
 
 
 def _falcon_h1_config(model: ModelHeader) -> Config:
-    inner, scan_heads = model.integer("ssm.inner_size"), model.integer("ssm.time_step_rank")
+    inner, scan_heads = model.value("ssm.inner_size"), model.value("ssm.time_step_rank")
     return {
         "model_type": "falcon_h1",
         **_sizes(model),
@@ -131,9 +230,9 @@ def _falcon_h1_config(model: ModelHeader) -> Config:
         "mamba_d_ssm": inner,
         "mamba_n_heads": scan_heads,
         "mamba_d_head": inner // scan_heads,
-        "mamba_n_groups": model.integer("ssm.group_count"),
-        "mamba_d_state": model.integer("ssm.state_size"),
-        "mamba_d_conv": model.integer("ssm.conv_kernel"),
+        "mamba_n_groups": model.value("ssm.group_count"),
+        "mamba_d_state": model.value("ssm.state_size"),
+        "mamba_d_conv": model.value("ssm.conv_kernel"),
         "mamba_chunk_size": 64,  # how long the pieces of a scan are: no part of the model, and small for short prompts
         "mamba_conv_bias": True,
         "mamba_proj_bias": False,
@@ -187,14 +286,14 @@ _QWEN3_5_HEAD: _Names = (
 
 
 def _qwen3_5_config(model: ModelHeader) -> Config:
-    sizes, heads_ahead = _sizes(model), model.integer("nextn_predict_layers", 0)
-    layers, interval = sizes["num_hidden_layers"] - heads_ahead, model.integer("full_attention_interval", 4)
+    sizes, heads_ahead = _sizes(model), model.value("nextn_predict_layers", 0)
+    layers, interval = sizes["num_hidden_layers"] - heads_ahead, model.value("full_attention_interval", 4)
     usual = [int((layer + 1) % interval != 0) for layer in range(layers)]
-    recurrent = model.integers("attention.recurrent_layers", usual)
-    heads, groups = model.integer("ssm.time_step_rank"), model.integer("ssm.group_count")
+    recurrent = model.value("attention.recurrent_layers", usual)
+    heads, groups = model.value("ssm.time_step_rank"), model.value("ssm.group_count")
     refuse_grouped(groups, heads)
-    partial = {"partial_rotary_factor": model.integer("rope.dimension_count") / sizes["head_dim"]}
-    sections = model.integers("rope.dimension_sections")[:3]
+    partial = {"partial_rotary_factor": model.value("rope.dimension_count") / sizes["head_dim"]}
+    sections = model.value("rope.dimension_sections")[:3]
     sizes["rope_parameters"] |= {**partial, "mrope_section": sections, "mrope_interleaved": True}
     return {
         "model_type": "qwen3_5_text",
@@ -206,9 +305,9 @@ def _qwen3_5_config(model: ModelHeader) -> Config:
         **partial,
         **_tied(model),
         "attention_bias": False,
-        "linear_conv_kernel_dim": model.integer("ssm.conv_kernel"),
-        "linear_key_head_dim": model.integer("ssm.state_size"),
-        "linear_value_head_dim": model.integer("ssm.inner_size") // heads,
+        "linear_conv_kernel_dim": model.value("ssm.conv_kernel"),
+        "linear_key_head_dim": model.value("ssm.state_size"),
+        "linear_value_head_dim": model.value("ssm.inner_size") // heads,
         "linear_num_key_heads": groups,
         "linear_num_value_heads": heads,
         "mtp_num_hidden_layers": heads_ahead,
@@ -252,15 +351,15 @@ def _paired(heads: int) -> Transform:
 
 
 def _eagle3_config(model: ModelHeader) -> Config:
-    layers, vocabulary = model.integers("target_layers"), model.integer("vocab_size")
+    layers, vocabulary = model.value("target_layers"), model.value("vocab_size")
     return {
         "model_type": "llama",
         "vocab_size": vocabulary,
         "draft_vocab_size": vocabulary,
-        "hidden_size": model.integer("embedding_length"),
-        "target_hidden_size": model.integer("target_hidden_size"),
+        "hidden_size": model.value("embedding_length"),
+        "target_hidden_size": model.value("target_hidden_size"),
         **_inner_sizes(model),
-        "norm_before_residual": model.flag("norm_before_residual", default=False),
+        "norm_before_residual": model.value("norm_before_residual", False),
         "eagle_aux_hidden_state_layer_ids": layers,  # where llama.cpp's converter looks
         "eagle_config": {"eagle_aux_hidden_state_layer_ids": layers},  # where vLLM looks
         "tie_word_embeddings": False,

@@ -118,9 +118,11 @@ def throughput(analysis: Analysis) -> Table[Throughput]:
             arm_column(analysis, lambda row: row.arm),
             task_column(lambda row: row.task),
             numeric("Decode, median", lambda row: row.median, numbers.rate, unit="tok/s"),
+            numeric("Decode, pooled", "pooled_rate", numbers.rate, unit="tok/s", explain="tokens over time."),
+            numeric("Decode, mean", "mean_rate", numbers.rate, unit="tok/s", explain="of the prompts, each alike."),
             numeric("Prefill, median", lambda row: row.prompt_tok_per_sec_median, numbers.rate, unit="tok/s"),
             numeric("TTFT, median", lambda row: row.ttft_median_s, numbers.seconds),
-            numeric("Records", lambda row: len(row.tok_per_sec)),
+            numeric("Records", "records"),
         ),
         analysis.throughput,
     )

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from benchctl.analysis.results import Analysis
+from benchctl.analysis.rounds.model import cliffs
 from benchctl.analysis.rounds.results import RoundSplit, UnitCost
 from benchctl.data.store import RunData
 from benchctl.data.traces import CostTraces, DraftAlone, PassTime, TracedArm
@@ -154,3 +155,18 @@ def test_another_groups_passes_are_not_of_this_target(analysed: Any) -> None:
     found = analysed(timed)
     widths = {row.width: row.steps for row in found.rounds.units if (row.arm, row.what) == ("baseline", "verify")}
     assert widths == {1: pytest.approx(1.0), 5: pytest.approx(2.5)}
+
+
+def test_a_jump_of_the_width_curve_is_named_and_even_growth_is_not() -> None:
+    def curve(*steps: float) -> list[UnitCost]:
+        return [
+            UnitCost(arm="b", what="verify", width=width, seconds=cost, steps=cost, count=9, source="traced")
+            for width, cost in enumerate(steps, 1)
+        ]
+
+    jumping = cliffs(curve(1, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7, 2.6, 2.7))
+    assert len(jumping) == 1
+    assert jumping[0].startswith("Verify width 9 ") and "7 tokens" in jumping[0]
+    assert cliffs(curve(*range(1, 20))) == []
+    seldom = [unit.model_copy(update={"count": 2}) for unit in curve(1, 1, 3)]
+    assert cliffs(seldom) == []

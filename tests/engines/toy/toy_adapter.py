@@ -9,7 +9,7 @@ from pydantic import Field
 
 from benchctl.recipes.adapters import Adapter
 from benchctl.recipes.engine_spec import LaunchedEngineSpec
-from benchctl.recipes.flags import read_flags
+from benchctl.recipes.options import read_flags
 
 
 class ToySpec(LaunchedEngineSpec):

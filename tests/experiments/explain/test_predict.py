@@ -26,11 +26,10 @@ def test_numbers_by_hand() -> None:
     assert found["memory"] is None
 
 
-def test_the_terminal_shows_the_best_depth_and_every_alpha() -> None:
+def test_the_terminal_shows_the_best_depth() -> None:
     done = benchctl("explain", "--predict", "--alpha", 0.8, "--depth", "2,5,9", "-c", 0.1, "--verify-cost", 0)
     assert done.returncode == 0
     assert done.stdout.startswith("Best predicted: depth 5, 2.46× the speed of no speculation.")
-    assert all(f"\n {alpha / 10:.1f} " in done.stdout or f"{alpha / 10:.1f}  " in done.stdout for alpha in range(1, 11))
 
 
 def test_what_cannot_pay_is_said_first() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchctl.models.huggingface.folder import export_folder, write_weights
+from benchctl.models.huggingface.folder import huggingface_folder, write_weights
 from training.export import write_gguf
 from training.gguf_metadata import layout_of_class
 
@@ -61,7 +61,6 @@ MakeModel = Callable[..., tuple[Weights, Path]]
 @pytest.fixture
 def make_model(tmp_path: Path, tiny_target: Path) -> MakeModel:
     """Make random weights and a GGUF file of them, with the bundled models' tokenizer."""
-    tokenizer = tmp_path / "tokenizer"
 
     def make(architecture: str, **changes: Any) -> tuple[Weights, Path]:
         config = CONFIGS[architecture] | changes
@@ -74,10 +73,8 @@ def make_model(tmp_path: Path, tiny_target: Path) -> MakeModel:
         checkpoint.mkdir(exist_ok=True)
         (checkpoint / "config.json").write_text(json.dumps(config))
         write_weights(checkpoint / "model.safetensors", weights)
-        if not tokenizer.exists():
-            export_folder(tiny_target, tokenizer)
         file = tmp_path / f"{architecture}.gguf"
-        write_gguf(checkpoint, tokenizer, "random", "random weights", file)
+        write_gguf(checkpoint, huggingface_folder(tiny_target), "random", "random weights", file)
         return weights, file
 
     return make

@@ -17,12 +17,13 @@ import numpy as np
 import pytest
 
 from benchctl.errors import StorageError, UsageError
+from benchctl.models.files import ORIGIN
 from benchctl.models.gguf_header import ArrayPlace, read_header
 from benchctl.models.huggingface import folder as folder_module
-from benchctl.models.huggingface.folder import ORIGIN, export_folder, huggingface_folder
-from benchctl.models.huggingface.layout import LAYOUT_VERSION
+from benchctl.models.huggingface.architectures import LAYOUT_VERSION
+from benchctl.models.huggingface.folder import huggingface_folder
 from benchctl.models.sources import BundledModel, bundled_models
-from tests.models.huggingface.conftest import MakeModel, floats
+from tests.models.huggingface.conftest import MakeModel
 from training.export import read_weights, write_gguf
 
 BUNDLED = pytest.mark.parametrize("model", bundled_models(), ids=lambda model: model.name)
@@ -62,13 +63,7 @@ def test_the_folder_says_what_it_was_derived_from(model: BundledModel, cache: Pa
     assert folder == cache / "huggingface" / f"v{LAYOUT_VERSION}" / model.sha256
     origin = json.loads((folder / ORIGIN).read_text("utf-8"))
     files = origin.pop("files")
-    assert origin == {
-        "sha256": model.sha256,
-        "source": model.path.name,
-        "name": model.name,
-        "architecture": model.architecture,
-        "layout_version": LAYOUT_VERSION,
-    }
+    assert origin == {"sha256": model.sha256}
     assert files == {path.name: path.stat().st_size for path in folder.iterdir() if path.name != ORIGIN}
     assert {"config.json", "generation_config.json", "model.safetensors", "tokenizer.json"} <= files.keys()
     assert {"tokenizer_config.json", "chat_template.jinja"} <= files.keys()
@@ -180,36 +175,13 @@ def test_numbers_that_bfloat16_cannot_hold_stay_float32(tiny_draft: Path, tmp_pa
     assert json.loads((folder / "config.json").read_text("utf-8"))["dtype"] == "float32"
 
 
-def test_export_writes_the_same_files_where_it_is_told(tiny_draft: Path, tmp_path: Path) -> None:
-    kept, folder = huggingface_folder(tiny_draft), tmp_path / "new" / "model"
-    export_folder(tiny_draft, folder)
-    export_folder(tiny_draft, folder)  # again: it is there already
-    assert {path.name: path.read_bytes() for path in folder.iterdir()} == {
-        path.name: path.read_bytes() for path in kept.iterdir()
-    }
-
-
-def test_export_replaces_nothing_of_the_users(tiny_target: Path, tiny_draft: Path, tmp_path: Path) -> None:
-    export_folder(tiny_draft, tmp_path / "draft")
-    (tmp_path / "file").write_text("mine")
-    (tmp_path / "folder").mkdir()
-    before = floats(read_weights(tmp_path / "draft" / "model.safetensors"))
-    for taken in ("draft", "file", "folder"):
-        with pytest.raises(UsageError, match="this is there already and was not derived from this model"):
-            export_folder(tiny_target, tmp_path / taken)
-    assert floats(read_weights(tmp_path / "draft" / "model.safetensors")) == before
-    assert (tmp_path / "file").read_text() == "mine"
-
-
 def test_an_architecture_without_a_layout_is_refused(make_gguf: Callable[..., Path]) -> None:
-    with pytest.raises(
-        UsageError, match=r"no Hugging Face folder can be derived for the architecture 'llama'\nKnown: "
-    ):
+    with pytest.raises(UsageError, match="no Hugging Face folder can be derived"):
         huggingface_folder(make_gguf())
 
 
 def test_a_quantized_file_is_refused(make_quantized: Callable[[Path], Path], tiny_draft: Path, cache: Path) -> None:
-    with pytest.raises(UsageError, match=r"from this file: it is quantized \(q8_0\)\nName the bf16"):
+    with pytest.raises(UsageError, match="no Hugging Face folder can be derived"):
         huggingface_folder(make_quantized(tiny_draft))
     assert not (cache / "huggingface").exists()
 
@@ -239,63 +211,3 @@ def make_quantized(tmp_path: Path) -> Callable[[Path], Path]:
         return path
 
     return make
-
-
-@pytest.mark.parametrize(
-    ("tensors", "message"),
-    [
-        ([], "the model file lacks token_embd.weight, without which its configuration cannot be rebuilt"),
-        (["token_embd.weight"], "the model file lacks qwen3.feed_forward_length, without which"),
-    ],
-)
-def test_a_file_that_lacks_something_is_refused(
-    make_gguf: Callable[..., Path], tensors: list[str], message: str
-) -> None:
-    with pytest.raises(UsageError, match=message):
-        huggingface_folder(make_gguf(architecture="qwen3", tensors=tensors))
-
-
-NUMBERS = {
-    **{"qwen3.feed_forward_length": 32, "qwen3.block_count": 0, "qwen3.attention.head_count": 1},
-    **{"qwen3.attention.head_count_kv": 1, "qwen3.attention.key_length": 32, "qwen3.context_length": 64},
-}
-
-
-@pytest.mark.parametrize("key", ["block_count", "nextn_predict_layers"])
-def test_four_billion_blocks_are_not_listed(make_gguf: Callable[..., Path], key: str) -> None:
-    file = make_gguf(architecture="qwen35", numbers={f"qwen35.{key}": 2**32 - 1})
-    with pytest.raises(UsageError, match=f"{key} is 4294967295, and it has 2 tensors"):
-        huggingface_folder(file)
-
-
-def test_a_float_of_the_wrong_type_is_as_good_as_absent(make_gguf: Callable[..., Path]) -> None:
-    numbers = {**NUMBERS, "qwen3.attention.layer_norm_rms_epsilon": 1, "qwen3.rope.freq_base": 10000}
-    with pytest.raises(UsageError, match=r"lacks qwen3\.attention\.layer_norm_rms_epsilon"):
-        huggingface_folder(make_gguf(architecture="qwen3", tensors=["token_embd.weight"], numbers=numbers))
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda names: [*names, "blk.0.ssm_norm.weight"], "has, beyond its architecture, 1 tensors: blk.0.ssm_norm"),
-        (lambda names: [name for name in names if "ssm_d" not in name], r"lacks 4 tensors: blk.0.ssm_d, .*ssm_dt.bias"),
-    ],
-)
-def test_tensors_that_are_not_the_architectures_are_named(
-    tiny_draft: Path, tmp_path: Path, change: Callable[[list[str]], list[str]], message: str
-) -> None:
-    source = gguf.GGUFReader(tiny_draft)
-    writer = gguf.GGUFWriter(tmp_path / "odd.gguf", "falcon-h1")
-    for key, field in source.fields.items():
-        if not key.startswith(("GGUF.", "general.architecture")):
-            writer.add_key_value(key, field.contents(), field.types[0], *field.types[1:2])
-    known = {tensor.name: np.asarray(tensor.data) for tensor in source.tensors}
-    kinds = {tensor.name: tensor.tensor_type for tensor in source.tensors}
-    for name in change(list(known)):
-        writer.add_tensor(name, known.get(name, np.zeros(4, np.float32)), raw_dtype=kinds.get(name))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    with pytest.raises(UsageError, match=message):
-        huggingface_folder(tmp_path / "odd.gguf")

@@ -11,11 +11,10 @@ import pytest
 
 from benchctl.errors import UsageError
 from benchctl.models.gguf_header import read_header
-from benchctl.models.huggingface.architectures import LAYOUTS
-from benchctl.models.huggingface.folder import from_bfloat16, huggingface_folder, to_bfloat16
-from benchctl.models.huggingface.layout import (
+from benchctl.models.huggingface.architectures import (
     COLUMN,
     CONVOLUTION,
+    LAYOUTS,
     NEGATIVE_EXPONENTIAL,
     ONE_ADDED,
     SAME,
@@ -23,6 +22,7 @@ from benchctl.models.huggingface.layout import (
     Transform,
     in_turn,
 )
+from benchctl.models.huggingface.folder import from_bfloat16, huggingface_folder, to_bfloat16
 from tests.models.huggingface.conftest import CONFIGS, MakeModel, floats
 from training.export import read_weights
 from training.gguf_metadata import layout_of_class, metadata_of

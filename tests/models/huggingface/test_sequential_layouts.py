@@ -11,15 +11,13 @@ import numpy as np
 import pytest
 
 from benchctl.errors import UsageError
-from benchctl.models.huggingface.architectures import LAYOUTS
+from benchctl.models.huggingface.architectures import LAYOUTS, Config
 from benchctl.models.huggingface.folder import (
-    export_folder,
     from_bfloat16,
     huggingface_folder,
     to_bfloat16,
     write_weights,
 )
-from benchctl.models.huggingface.layout import Config
 from tests.models.huggingface.conftest import Weights, floats
 from training.export import read_weights, write_gguf
 from training.gguf_metadata import metadata_of
@@ -119,8 +117,7 @@ def made(architecture: str, folder: Path, tokenizer: Path, **changes: Any) -> tu
     folder.mkdir(parents=True)
     (folder / "config.json").write_text(json.dumps(config))
     write_weights(folder / "model.safetensors", weights)
-    export_folder(tokenizer, folder / "tokenizer")
-    write_gguf(folder, folder / "tokenizer", "random", "random weights", folder / "model.gguf")
+    write_gguf(folder, huggingface_folder(tokenizer), "random", "random weights", folder / "model.gguf")
     return weights, folder / "model.gguf"
 
 

@@ -1,1 +1,0 @@
-"""Prompt suites made from public question files: the formats, their rows, and the suite that is written."""
