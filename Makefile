@@ -9,6 +9,7 @@
 #   make audit     list licences of what is installed and look up known vulnerabilities (that needs the network)
 #   make wheel     build the wheel and try it in an empty environment
 #   make image     build the container images (CPU, CUDA) and run the demo in the first; needs Docker
+#   make heads     train DFlash and DSpark heads for the bundled transformer (ten minutes), kept in the user's cache
 #   make clean     remove the environment and caches; results, reports and engine builds stay
 #
 # PYTHON=python3.12 chooses the interpreter; ENGINE_FLAGS=--cuda builds the engine for a GPU; a llama-server of one's
@@ -27,7 +28,7 @@ BIN := $(VENV)/bin
 AUDIT := $(VENV)/audit
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help demo test test-unit test-vulkan test-all lint audit wheel image engine vllm clean
+.PHONY: help demo test test-unit test-vulkan test-all lint audit wheel image engine vllm heads clean
 .DEFAULT_GOAL := help
 
 help:
@@ -108,6 +109,9 @@ image:
 	docker build --tag benchctl .
 	docker run --rm benchctl demo --blocks 1 -o /tmp
 	docker build --tag benchctl-cuda --build-arg BASE=$(CUDA_BASE) --build-arg BACKEND=cuda .
+
+heads: $(VENV)/.installed-all
+	$(BIN)/python -m training.flash dflash & $(BIN)/python -m training.flash dspark; wait
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache

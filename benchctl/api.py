@@ -104,7 +104,7 @@ def measure(
     trust_recipe: bool = False,
     show: bool = False,
 ) -> Run:
-    """Measure a recipe (a file, the name of a shipped one, or its data) as `benchctl run` does, and return the run.
+    """Measure a recipe (a file, the name of a shipped recipe, or its data) as `benchctl run` does, and return the run.
 
     `show`: print progress to stderr. Cells that failed are in `analysis.failed_cells`. Raises BenchctlError: UsageError
     for a recipe that is wrong or not trusted, EngineError, StorageError.

@@ -1,6 +1,6 @@
 """The errors that benchctl shows to people: what happened, where, and what to do next.
 
-Every error that a user can cause or must act on is a `BenchctlError`; the command line prints it in one block and
+Every error that a user can cause or must act on is a `BenchctlError`; the command line prints it as a block and
 exits with its code. Anything else that escapes is a bug of benchctl, shown as an `InternalError`.
 """
 

@@ -56,7 +56,8 @@ def prompts_file(name: str, recipe_folder: Path) -> Path | None:
     places = [recipe_folder / path, Path.cwd() / path]
     if len(path.parts) == 1:
         places += [shipped / path, shipped / f"{path.name}.json"]
-    return next((place for place in places if place.is_file()), None)
+    # Unlike Path.is_file, this calls a name that is too long for a file none.
+    return next((place for place in places if os.path.isfile(place)), None)  # noqa: PTH113
 
 
 def shipped_folder(name: str) -> Path:

@@ -25,7 +25,7 @@ def visible(text: str) -> str:
 
 
 def one_line(text: str, limit: int | None = None) -> str:
-    """Return `visible(text)` on one line (⏎ for a newline, ⇥ for a tab), cut to `limit` characters with an ellipsis."""
+    """Return `visible(text)` on a line (⏎ for a newline, ⇥ for a tab), cut to `limit` characters with an ellipsis."""
     line = visible(text).replace("\n", "⏎").replace("\t", "⇥")
     return line if limit is None or len(line) <= limit else line[: limit - 1] + "…"
 
@@ -37,7 +37,7 @@ def listed(words: Iterable[object]) -> str:
 
 
 def plural(count: int, word: str, words: str | None = None) -> str:
-    """Return `word` for one, else `words`, which ends in s where it is left out."""
+    """Return `word` for 1, else `words`, which ends in s where it is left out."""
     return word if count == 1 else words or f"{word}s"
 
 

@@ -19,10 +19,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+
 from benchctl.experiments.isolate.search import damage as reasons
-from benchctl.experiments.isolate.session import IsolateProgress, Search, TextSource, isolate
+from benchctl.experiments.isolate.session import IsolateDisplay, Search, TextSource, isolate
 from benchctl.experiments.isolate.source_model import find_source_model
-from benchctl.experiments.isolate.stored import Measurement, NextMeasurement
+from benchctl.experiments.isolate.stored import Measurement
+from benchctl.measure.display import Display
 from benchctl.recipes.load import load_recipe
 from benchctl.recipes.source import bundled_folder
 from benchmarks.keep import keep
@@ -70,14 +73,14 @@ def _truth(
     def ask() -> Search[dict[str, tuple[Measurement, Measurement | None]]]:
         answers = {}
         for name in families:
-            alone = yield NextMeasurement(frozenset(one.name for one in source.families) - {name}, 0)
-            kept = (yield NextMeasurement(frozenset({name}), 0)) if len(families) > 1 else None
+            alone = yield frozenset(one.name for one in source.families) - {name}
+            kept = (yield frozenset({name})) if len(families) > 1 else None
             answers[name] = (alone, kept)
         return answers
 
     with contextlib.chdir(folder):
         source = find_source_model(load_recipe(Path("recipe.yaml")), recipe_folder=folder, base=base)
-        return isolate(source, ask, TextSource(), Path("results"), IsolateProgress())[2]
+        return isolate(source, ask, TextSource(), Path("results"), IsolateDisplay(Display(Console(quiet=True))))[2]
 
 
 def _assessed(

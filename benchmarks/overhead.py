@@ -37,8 +37,8 @@ from benchctl.engines.common.launched_server import StartUp
 from benchctl.engines.common.process import EngineProcess, free_port
 from benchctl.engines.llama_cpp.adapter import LlamaCppSpec
 from benchctl.engines.llama_cpp.causes import launch_cause
-from benchctl.engines.llama_cpp.command import RequestedSpeculation
 from benchctl.engines.llama_cpp.server import LlamaServer
+from benchctl.engines.llama_cpp.spec_flags import RequestedSpeculation
 from benchctl.engines.llama_cpp.stream import completion_body
 from benchctl.engines.registry import make_engine
 from benchctl.models.sources import resolve_pair

@@ -1,8 +1,13 @@
 """Runs' worth of answers, drawn again from one audited run: how often is an arm found wrong, and by what?
 
-A drawn run has so many prompts, with replacement, each with the arm's own answer as it was scored; the noise is drawn
+A drawn run has so many of the prompts, each once, with the arm's own answer as it was scored: a prompt drawn twice
+would count what chance did to it twice, and with 200 of 12 a sound arm is found wrong by that alone. The noise is drawn
 again from the answers that it was measured on, as many prefixes at least, since a run that is measured anew has other
 noise, too. The drawn run is judged by benchctl's own `audit_arms`, alone, at the level of one arm.
+
+`afresh`: a sound arm. The prompts are drawn with replacement, and each answer diverges where a loss that is drawn from
+the measured noise exceeds its margin, so that a drawn run may have more prompts than were measured; the judge knows
+that noise as it was measured (`audit_simulation` draws the noise, too).
 """
 
 from __future__ import annotations
@@ -15,10 +20,11 @@ from typing import Any
 
 import numpy as np
 
-from benchctl.data.audits import AnswerKey, Audit, NullPass, ScoredAnswer, read_audit
+from benchctl.data.audits import AnswerKey, Audit, DivergedToken, NullPass, ScoredAnswer, read_audit
 from benchctl.data.store import open_run
 from benchctl.lossless.analysed import OutputComparison
 from benchctl.lossless.conclude import audit_arms
+from benchctl.lossless.noise import SMALL_MARGIN
 from benchctl.lossless.selection import Answer, ArmAnswers, Selection, select_answers
 
 _NOISE = "noise"
@@ -43,14 +49,18 @@ STATED = (0.1, 0.3)
 """Nats within which the engines of the stated power accept the runner-up."""
 
 
-def found_in_draws(audited: Audited, arm: str, *, prompts: int, draws: int, seed: int = 1) -> dict[str, Any]:
+def found_in_draws(
+    audited: Audited, arm: str, *, prompts: int, draws: int, seed: int = 1, afresh: bool = False
+) -> dict[str, Any]:
     """Return in how many drawn runs of an arm something is found, and the power that they state, in percent; an arm
     never audited is identical."""
     own = next((one for one in audited.selection.arms if one.arm == arm), None)
     if own is None:
         return {"identical": True}
+    if not afresh and prompts > len(own.answers):
+        return {"prompts_measured": len(own.answers)}
     rng = np.random.default_rng(seed)
-    drawn = list(_drawn(audited, own, prompts, draws, rng))
+    drawn = list(_drawn(audited, own, prompts, draws, rng, afresh=afresh))
     stated: dict[float, list[float]] = {}
     for nats in STATED:
         found = [audit_arms(one.audit, one.selection, nats=nats)[arm] for one in drawn]
@@ -69,7 +79,9 @@ def found_in_draws(audited: Audited, arm: str, *, prompts: int, draws: int, seed
     }
 
 
-def _drawn(audited: Audited, own: ArmAnswers, prompts: int, draws: int, rng: np.random.Generator) -> Iterator[Audited]:
+def _drawn(
+    audited: Audited, own: ArmAnswers, prompts: int, draws: int, rng: np.random.Generator, *, afresh: bool
+) -> Iterator[Audited]:
     scored = {one.key: one for one in audited.audit.answers}
     pool = [answer for answer in own.answers if answer.key in scored]
     passes: dict[AnswerKey, list[NullPass]] = {}
@@ -81,22 +93,40 @@ def _drawn(audited: Audited, own: ArmAnswers, prompts: int, draws: int, rng: np.
     for _ in range(draws):
         answers: list[Answer] = []
         scores: list[ScoredAnswer] = []
-        agreed = {}
-        for number, place in enumerate(rng.integers(len(pool), size=prompts).tolist()):
-            renamed = replace(pool[place], prompt_idx=number)
+        agreed, reach = {}, {}
+        for number, place in enumerate(rng.choice(len(pool), size=prompts, replace=afresh).tolist()):
+            renamed, key = replace(pool[place], prompt_idx=number), pool[place].key
             answers.append(renamed)
-            scores.append(scored[pool[place].key].model_copy(update={"prompt_idx": number}))
-            agreed[renamed.key] = own.agreed[pool[place].key]
+            update: dict[str, Any] = {"prompt_idx": number}
+            if afresh:
+                source = measured[rng.integers(len(measured))]
+                margins = scored[source].margins
+                losses = [  # as the judge does: at sure places noise is another
+                    loss
+                    for one in passes[source]
+                    for where, loss in zip(one.places, one.losses, strict=True)
+                    if margins[where] <= SMALL_MARGIN
+                ]
+                update["diverged"] = [
+                    DivergedToken(index=index, likeliest=-1, gap=margin)
+                    for index, margin in enumerate(scored[key].margins)
+                    if margin <= SMALL_MARGIN and losses and rng.choice(losses) > margin
+                ]
+            scores.append(scored[key].model_copy(update=update))
+            first = update["diverged"][0].index if afresh and update["diverged"] else len(scores[-1].margins)
+            agreed[renamed.key] = first if afresh else own.agreed[key]
+            if key in own.reach:
+                reach[renamed.key] = own.reach[key]
         null: list[NullPass] = []
         prefixes = 0
         for number in itertools.count():
             if prefixes >= enough:
                 break
             other = {"task": _NOISE, "prompt_idx": number}
-            key = measured[rng.integers(len(measured))]
+            key = measured[number] if afresh else measured[rng.integers(len(measured))]
             scores.append(scored[key].model_copy(update=other))
             null += [one.model_copy(update=other) for one in passes[key]]
             prefixes += sum(len(one.places) for one in passes[key])
-        arm = replace(own, answers=tuple(answers), agreed=agreed)
+        arm = replace(own, answers=tuple(answers), agreed=agreed, reach=reach)
         audit = audited.audit.model_copy(update={"answers": scores, "passes": null})
         yield Audited(Selection((arm,), (), {}), audit)

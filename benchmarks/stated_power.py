@@ -4,8 +4,9 @@
 
 An engine that accepts the runner-up within so many nats is measured, and runs are drawn again from what was scored of
 it (`resampled_audits`). Each drawn run states a power against such an engine, and finds it or does not; so does each of
-the sound arm, which states the same power without the fault. Where the target has no noise, one divergence is a
-violation, and a drawn run without any is not found.
+the sound arm, which states the same power without the fault, and of an arm whose divergences are drawn from the
+target's noise (`sound_afresh`). Where the target has no noise, one divergence is a violation, and a drawn run without
+any is not found. Runs of more prompts than were measured are drawn of the latter alone.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ from benchmarks.resampled_audits import Audited, found_in_draws
 
 NATS = (0.1, 0.3, 1.0)
 PROMPTS = (12, 48, 200)
-_ARM = re.compile(r"accept_within_[\d.]+|(?:sound|spec)_d4")
+_SOUND = re.compile(r"(?:sound|spec)_d4")
+_ARM = re.compile(rf"accept_within_[\d.]+|{_SOUND.pattern}")
 
 
 def main() -> None:
@@ -54,6 +56,10 @@ def _of(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
             for arm in run.manifest.arms
             if _ARM.fullmatch(arm.name)
         }
+        sound = next((arm.name for arm in run.manifest.arms if _SOUND.fullmatch(arm.name)), None)
+        if sound is not None:
+            for prompts, draws in zip(PROMPTS, options.draws, strict=True):
+                drawn["sound_afresh", prompts] = pool.submit(_drawn, audited, sound, prompts, draws, afresh=True)
         for (arm_name, prompts), result in drawn.items():
             found.setdefault(arm_name, {})[str(prompts)] = result.result()
     return {
@@ -73,9 +79,9 @@ def _said(arm: dict[str, Any]) -> dict[str, Any]:
     return {"verdict": arm["verdict"], "counts": arm["counts"], **{key: audit[key] for key in kept if key in audit}}
 
 
-def _drawn(audited: Audited, arm: str, prompts: int, draws: int) -> dict[str, Any]:
+def _drawn(audited: Audited, arm: str, prompts: int, draws: int, *, afresh: bool = False) -> dict[str, Any]:
     with mock.patch.object(conclude, "BUGS", NATS):  # benchctl itself states no power at 1 nat
-        return found_in_draws(audited, arm, prompts=prompts, draws=draws)
+        return found_in_draws(audited, arm, prompts=prompts, draws=draws, afresh=afresh)
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from benchctl.collector import collector_paused
+from benchctl.data.store import collector_paused
 from benchctl.engines.common.completion_stream import CompletionReader
 from benchctl.engines.common.http import HttpClient
 from benchctl.engines.common.stream import AnswerReader

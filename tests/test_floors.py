@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "benchctl"
 
 FLOORS = (
-    ("recipes", "collector", "errors", "text", "paths", "offers"),
+    ("recipes", "errors", "text", "paths", "offers"),
     ("models", "prompts"),
     ("data", "machine", "permissions"),
     ("analysis",),
@@ -36,9 +36,9 @@ NEIGHBOURS = {
     ("recipes", "paths"),
     ("paths", "errors"),
     ("recipes", "offers"),
-    ("prompts", "models"),
+    ("machine", "data"),
 }
-"""On one floor: errors, text and paths are used by everything, and importers of prompts fetch through the hub."""
+"""On one floor: errors, text and paths are used by everything, and a watch of the machine is stored as it is."""
 NOT_FOR_ENGINES = {"analysis"}
 
 

@@ -1,4 +1,4 @@
-"""Where the per-user cache lies."""
+"""Where the per-user cache and prompt files lie."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchctl.paths import cache_folder
+from benchctl.paths import cache_folder, prompts_file
 
 
 @pytest.mark.parametrize(
@@ -38,3 +38,7 @@ def test_relative_folder_of_ones_own_becomes_absolute(monkeypatch: pytest.Monkey
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("BENCHCTL_CACHE", "here")
     assert cache_folder() == tmp_path / "here"
+
+
+def test_prompts_whose_name_is_too_long_for_a_file_are_none(tmp_path: Path) -> None:
+    assert prompts_file("1" * 252, tmp_path) is None

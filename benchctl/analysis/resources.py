@@ -8,7 +8,10 @@ arms ran at the same time, it cannot be attributed to one of them.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import fmean
 from typing import TYPE_CHECKING
+
+from pydantic import Field
 
 from benchctl.analysis.cells import latest_cells
 from benchctl.analysis.result import Result
@@ -41,6 +44,8 @@ class Resources(Result):
     swapped_bytes: int | None
     checkpoint_bytes: int | None
     """Of one sequence's recurrent state, as the engine saves it."""
+    means: dict[str, float] = Field(default_factory=dict)
+    """Of power (W), clocks (MHz), temperatures (°C) and memory (bytes) over the measured time of its cells."""
     untold: str | None
     """Why energy is not reported, as the end of a sentence."""
 
@@ -86,8 +91,19 @@ def _of_arm(frame: Frame, manifest: Manifest, arm: str, cells: Sequence[Cell]) -
         device_bytes=_most([memory.device for memory in memories]),
         swapped_bytes=_most([memory.swapped for memory in memories]),
         checkpoint_bytes=_most([memory.checkpoint for memory in memories]),
+        means={} if why in (TOGETHER, ELSEWHERE) else _means(cells),
         untold=None if tokens else why,
     )
+
+
+def _means(cells: Sequence[Cell]) -> dict[str, float]:
+    """Return each quantity's mean over the cells that have it, weighted by their time."""
+    watches = [cell.watch for cell in cells if cell.watch is not None and cell.watch.series]
+    found = {}
+    for name in dict.fromkeys(name for watch in watches for name in watch.series):
+        known = [(watch.wall_s, fmean(watch.series[name])) for watch in watches if watch.series.get(name)]
+        found[name] = sum(seconds * mean for seconds, mean in known) / sum(seconds for seconds, _ in known)
+    return found
 
 
 def by_block(frame: Frame, arm: str) -> tuple[list[float], list[float]]:

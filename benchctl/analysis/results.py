@@ -61,6 +61,10 @@ class SpeedUp(Result):
     """About how many more blocks would separate ±10 % from no difference, over the same claims; `None`: too many."""
     end_to_end: float | None
     """The same as `pooled`, with prefill and waiting included: what a user waits for."""
+    ttft_ratio: float | None = None
+    """Mean time to the first token over that of the baseline, over the same pairs: above 1 it comes later."""
+    ttft_interval: Interval | None = None
+    """Of `ttft_ratio`, as `interval` is."""
     length_matched: float | None
     """`pooled` with both answers of every pair cut to the length that both reached, each at its own mean rate."""
     by_block: list[float]

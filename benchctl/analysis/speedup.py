@@ -110,6 +110,8 @@ def find_speedups(frame: Frame, arm: int, arms: int = 1, variances: Variances = 
     sums, ours, theirs, no_draft = _counted_pairs(frame, arm)
     equal = frame.work[ours] == frame.work[theirs]
     end_to_end, waits = _whole_answers(frame, ours, theirs)
+    first, told = _first_tokens(frame, ours, theirs)
+    level = level_for(frame.manifest)
     task = frame.task[ours]
     searching = frame.manifest is not None and frame.manifest.tuning is not None  # not every block has every prompt
 
@@ -128,6 +130,8 @@ def find_speedups(frame: Frame, arm: int, arms: int = 1, variances: Variances = 
                 **_spread_fields(frame, sums[here], ours[here], claims, variances.get(name)),
                 median=float(np.median(ratios)) if len(ratios) else None,
                 end_to_end=pooled(end_to_end[here & waits]),
+                ttft_ratio=pooled(first[here & told]),
+                ttft_interval=pooled_interval(first[here & told], frame.block[ours[here & told]], level),
                 length_matched=pooled(to_common_length(sums[here])),
                 no_draft=no_draft.get(name),
                 pairs_unequal=int((here & ~equal).sum()),
@@ -194,6 +198,15 @@ def _whole_answers(frame: Frame, ours: Integers, theirs: Integers) -> tuple[Floa
     sums = np.stack([frame.decoded[ours] + 1, waited[ours], frame.decoded[theirs] + 1, base_s], axis=1)
     waits: Booleans = np.all(np.isfinite(sums) & (sums > 0), axis=1)
     return sums, waits
+
+
+def _first_tokens(frame: Frame, ours: Integers, theirs: Integers) -> tuple[Floats, Booleans]:
+    """Return the times to the first token of the pairs, (pairs, 4), and where both are known."""
+    ttft_s = frame.column("ttft_s")
+    requests = np.ones(len(ours))
+    sums = np.stack([ttft_s[ours], requests, ttft_s[theirs], requests], axis=1)
+    told: Booleans = np.all(np.isfinite(sums) & (sums > 0), axis=1)
+    return sums, told
 
 
 def to_common_length(sums: Floats) -> Floats:

@@ -243,7 +243,7 @@ def _noise(overall: SpeedUp) -> str:
     if idle.counted:
         count = " and count as 1.00×"
     else:
-        count = ": to look for a draft has a price, too" if idle.interval.excludes_one else ", which is noise"
+        count = ": to look for a draft has a price, too" if idle.interval.high < 1 else ""
     return f" (the other {idle.prompts} ran {idle.pooled:.2f}×, {idle.interval.from_to}{count})"
 
 

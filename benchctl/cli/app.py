@@ -19,13 +19,10 @@ from benchctl import __version__
 from benchctl.cli.compare import compare
 from benchctl.cli.demo import demo
 from benchctl.cli.docs import docs
-from benchctl.cli.doctor import doctor
 from benchctl.cli.engines import app as engines
-from benchctl.cli.inspect import inspect
 from benchctl.cli.models import app as models
 from benchctl.cli.options import Command, Group, Program
 from benchctl.cli.prompts import app as prompts
-from benchctl.cli.quantize import quantize
 from benchctl.cli.recipes import app as recipes
 from benchctl.cli.report import report
 from benchctl.cli.run import run
@@ -79,10 +76,7 @@ for word, function in (
 ):
     group, name = (runs, word.removeprefix("runs ")) if word.startswith("runs ") else (app, word)
     group.command(name)(function)
-models.command("inspect")(inspect)
-models.command("quantize")(quantize)
 models.add_typer(prompts, name="prompts")
-engines.command("doctor")(doctor)
 for name, group in (("models", models), ("recipes", recipes), ("runs", runs), ("engines", engines)):
     app.add_typer(group, name=name)
 
@@ -100,7 +94,7 @@ _use_own_classes(app)
 
 
 def main() -> None:
-    """Run the command line; every error that a user can act on is one message and a documented exit code."""
+    """Run the command line; every error that a user can act on is a message and a documented exit code."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a terminal that cannot show a character still gets the rest
@@ -154,7 +148,7 @@ _WITHOUT_MEMORY = re.compile("failed to map segment|annot allocate memory|can't 
 
 
 def _interrupted(interrupt: KeyboardInterrupt) -> NoReturn:
-    """Exit as a program does that Ctrl-C ended, with one line: what the command says of it, such as how to go on."""
+    """Exit as a program does that Ctrl-C ended, with a line: what the command says of it, such as how to go on."""
     from benchctl.text import one_line
 
     sys.stderr.write(f"{one_line(str(interrupt)) or 'Interrupted.'}\n")

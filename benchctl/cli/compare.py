@@ -1,4 +1,4 @@
-"""`benchctl compare`: runs side by side, two of one workload, or one and a kept baseline, with gates for CI."""
+"""`benchctl compare`: runs side by side, two of the same workload, or a run and a kept baseline, with gates for CI."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def compare(
     ] = None,
     write: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Keep a run, or several of one setting, as a baseline.", dir_okay=False),
+        typer.Option(metavar="FILE", help="Keep a run, or several of a setting, as a baseline.", dir_okay=False),
     ] = None,
     against: Annotated[
         Path | None,
@@ -139,8 +139,12 @@ def compare(
     if write or against:
         opened = [open_run(resolve_run(run, results)) for run in (runs or (None,))]
         if write:
-            write_kept(keep(opened, judge), write)
-            typer.echo(f"Baseline: {write}")
+            kept = keep(opened, judge)
+            write_kept(kept, write)
+            if as_json:
+                print_json("compare --write", {"file": str(write), "baseline": kept.model_dump(mode="json")})
+            else:
+                typer.echo(f"Baseline: {write}")
             return
         assert against is not None
         found = against_kept(read_kept(against), opened, judge=judge, arms=arm, where=str(against))
@@ -175,7 +179,7 @@ def compare(
 def _conclude(
     found: RunComparison, gates: Sequence[Gate], accept: Accepted, *, junit: Path | None, as_json: bool, quiet: bool
 ) -> None:
-    """Check the gates and print. Raises GateError where one failed."""
+    """Check the gates and print. Raises GateError where a gate failed."""
     from benchctl.analysis.comparison.gates import check_gates, gate_error
     from benchctl.reports.comparison import print_comparison, write_junit
 

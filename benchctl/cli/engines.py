@@ -1,10 +1,7 @@
-"""`benchctl engines`: build an engine with its progress shown, and list the engines that are found."""
+"""`benchctl engines`: list and build engines, let recipes use servers, and check this machine."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,7 +12,18 @@ from benchctl.cli.options import JsonForText
 from benchctl.errors import UsageError
 
 if TYPE_CHECKING:
-    from benchctl.engines.registry import FoundEngine, Installed, Report
+    from collections.abc import Iterator
+
+    from benchctl.engines.registry import FoundEngine, Installed
+    from benchctl.machine.doctor import Check
+    from benchctl.reports.columns import Tone
+
+_SIGNS: dict[str, tuple[str, Tone]] = {
+    "ok": ("✓", "good"),
+    "warn": ("!", "open"),
+    "fail": ("✗", "bad"),
+    "unknown": ("?", "quiet"),
+}
 
 app = typer.Typer(help="Find, install and check engines, and this machine.", no_args_is_help=True)
 
@@ -32,7 +40,7 @@ def install_engine(
     version: Annotated[
         str | None,
         typer.Option(
-            metavar="VERSION", help="Version of llama-cpp-python whose llama.cpp is built; default: the tested one."
+            metavar="VERSION", help="Version of llama-cpp-python whose llama.cpp is built; default: the tested version."
         ),
     ] = None,
     sdist: Annotated[
@@ -52,6 +60,7 @@ def install_engine(
     taken from the environment variable CMAKE_ARGS.
     """
     from benchctl.engines.registry import Backend, Installer, InstallOptions
+    from benchctl.measure.display import shown_steps
     from benchctl.offers import load
     from benchctl.recipes.adapters import kinds_with, registered
 
@@ -59,7 +68,7 @@ def install_engine(
     flags["cpu"] = cpu
     backends = [backend for backend, typed in flags.items() if typed]
     if len(backends) > 1:
-        raise UsageError("choose one", where=" ".join(f"--{name}" for name in backends))
+        raise UsageError("choose a single backend", where=" ".join(f"--{name}" for name in backends))
     adapter = registered().adapters.get(engine)
     if adapter is None or adapter.installer is None:
         raise UsageError(
@@ -71,7 +80,7 @@ def install_engine(
     installer: Installer = load(adapter.installer)()
     backend = backends[0] if backends else None
     options = InstallOptions(backend=backend, version=version, sdist=sdist, jobs=jobs, force=force)
-    with show_progress(installer.title) as report:
+    with shown_steps(installer.title) as report:
         installed = installer.install(options, report)
     if as_json:
         print_json("engines install", installed.facts)
@@ -128,48 +137,6 @@ def list_engines(as_json: JsonForText = False) -> None:
         _show_engines(found)
 
 
-@contextmanager
-def show_progress(name: str) -> Iterator[Report]:
-    """Give a function that prints the progress of installing `name` on stderr: a bar on a terminal, else lines."""
-    if not sys.stderr.isatty():
-        yield _PlainLines(name)
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-    columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(name, total=None)
-
-        def report(stage: str, done: int, total: int) -> None:
-            progress.update(task, description=f"{name}: {stage}", completed=done, total=total or None)
-
-        yield report
-
-
-class _PlainLines:
-    """A line for every stage, and for every tenth of a stage with counted steps."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.last = ("", -1)
-
-    def __call__(self, stage: str, done: int, total: int) -> None:
-        tenth = done * 10 // total if total else 0
-        if (stage, tenth) == self.last:
-            return
-        self.last = (stage, tenth)
-        steps = f" {done}/{total}" if total else ""
-        sys.stderr.write(f"{self.name}: {stage}{steps}\n")
-        sys.stderr.flush()
-
-
 def _show_installed(installed: Installed) -> None:
     from rich.console import Console
     from rich.text import Text
@@ -211,3 +178,117 @@ def _show_engines(found: list[FoundEngine]) -> None:
     console = Console(highlight=False)
     console.print(table)
     console.print(Text("▸ is used unless the recipe or the command line names another."), style="dim")
+
+
+@app.command("doctor")
+def doctor(as_json: JsonForText = False) -> None:
+    """Is this machine fit to measure, and is everything installed?
+
+    Exits with 1 when a check fails; warnings do not fail.
+    """
+    from benchctl.machine.describe import describe_machine
+    from benchctl.machine.doctor import check_machine
+
+    machine = describe_machine()
+    checks = [*check_machine(), *check_installation()]
+    failed = any(check.state == "fail" for check in checks)
+    if as_json:
+        document = {"fit": not failed, "machine": machine, "checks": [check.to_json() for check in checks]}
+        print_json("doctor", document)
+    else:
+        _show_checks(machine, checks)
+    if failed:
+        raise typer.Exit(1)
+
+
+def check_installation(models: Path | None = None) -> list[Check]:
+    """Check the installed engines, and the bundled models (or those in `models`)."""
+    import benchctl.models
+    from benchctl.engines.registry import find_engines
+    from benchctl.machine.doctor import Check
+    from benchctl.offers import load
+    from benchctl.recipes.adapters import registered
+
+    found = find_engines()
+    usable = [engine for engine in found if engine.runs and not engine.problem]
+    checks: list[Check] = []
+    unchecked = []
+    for kind, adapter in registered().adapters.items():
+        of_kind = [engine for engine in found if engine.kind == kind]
+        if adapter.doctor is not None:
+            others = any(engine.kind != kind for engine in usable)
+            checks += load(adapter.doctor)(of_kind, others=others)
+        else:
+            unchecked += [engine for engine in of_kind if engine in usable]
+    if unchecked:
+        names = ", ".join(f"{engine.kind} {engine.version or ''}".strip() for engine in unchecked)
+        checks.append(Check("engine.others", "ok", f"Found: {names}.", "The recipe selects the engine."))
+    for kind, why in registered().broken.items():
+        checks.append(Check(f"engine.{kind}", "warn", f"{why}.", "Its recipes cannot run.", "Update or remove it."))
+    return [*checks, _bundled_models(models or Path(benchctl.models.__file__).parent / "bundled")]
+
+
+def _bundled_models(folder: Path) -> Check:
+    from benchctl.machine.doctor import Check
+
+    why = "The quickstart recipe measures the bundled models."
+    files = sorted(folder.glob("*.gguf"))
+    if not files:
+        return Check("models.bundled", "warn", "The bundled models are missing.", why, "Reinstall benchctl.")
+    broken = [file.name for file in files if not _is_gguf(file)]
+    if broken:
+        what = f"Not a GGUF model: {', '.join(broken)}."
+        return Check("models.bundled", "fail", what, why, "Reinstall benchctl, or restore the files: `git status`.")
+    megabytes = sum(file.stat().st_size for file in files) / 1e6
+    return Check("models.bundled", "ok", f"{len(files)} models found ({megabytes:.0f} MB).", why)
+
+
+def _is_gguf(file: Path) -> bool:
+    try:
+        with file.open("rb") as stream:
+            return stream.read(4) == b"GGUF"
+    except OSError:
+        return False
+
+
+def _show_checks(machine: dict[str, object], checks: list[Check]) -> None:
+    from rich.text import Text
+
+    from benchctl.reports.columns import Column, Table
+    from benchctl.reports.terminal import print_table, table_console
+    from benchctl.text import one_line, plural
+
+    console = table_console()
+    gib = int(str(machine["memory_bytes"])) / 2**30
+    console.print(Text(one_line(f"{machine['cpu']} · {machine['cores']} cores · {gib:.0f} GiB · {machine['os']}")))
+    console.print()
+    columns: tuple[Column[tuple[str, str, str, Tone]], ...] = (
+        Column("state", lambda line: line[0], tone=lambda line: line[3], heads=True),
+        Column("check", lambda line: line[1], tone=lambda line: line[3], heads=True),
+        Column("message", lambda line: line[2], tone=lambda line: "" if line[1] else line[3], wrap=True),
+    )
+    print_table(console, Table("doctor", "Doctor", columns, list(_lines(checks))), headings=False)
+    console.print()
+    counts = {state: sum(check.state == state for check in checks) for state in _SIGNS}
+    if counts["fail"]:
+        console.print(Text("Not fit to measure: see ✗ above.", style="bold red"))
+    elif counts["warn"]:
+        console.print(
+            Text(f"Fit to measure, with {counts['warn']} {plural(counts['warn'], 'warning')} (!).", style="yellow")
+        )
+    else:
+        console.print(Text("Fit to measure.", style="green"))
+    if counts["unknown"]:
+        unknown = counts["unknown"]
+        console.print(Text(f"{unknown} {plural(unknown, 'check')} could not be made (?).", style="dim"))
+
+
+def _lines(checks: list[Check]) -> Iterator[tuple[str, str, str, Tone]]:
+    """Yield (sign, check, message, tone): of a check that is not passed also why it matters and what to do."""
+    for check in checks:
+        sign, tone = _SIGNS[check.state]
+        yield sign, check.id, check.seen, tone
+        if check.state in {"warn", "fail"}:
+            yield "", "", check.why, "quiet"
+            if check.todo:
+                yield "", "", f"→ {check.todo}", ""

@@ -24,7 +24,7 @@ class Envelope(TypedDict):
 
 
 def json_text(command: str | None, content: Mapping[str, Any] | Sequence[Any], *, schema: int = 1) -> str:
-    """Return the document as ASCII, one key of the content a line; a number that JSON lacks (NaN) becomes `null`.
+    """Return the document as ASCII, a key of the content a line; a number that JSON lacks (NaN) becomes `null`.
 
     `command`: as in the envelope; `None` where the content is a file of its own kind, such as a recipe.
     """

@@ -1,16 +1,21 @@
-"""`benchctl models`: the models that come with benchctl."""
+"""`benchctl models`: list, inspect and quantize models."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from benchctl.cli import options
 from benchctl.cli.json_output import print_json
-from benchctl.cli.options import JsonForText
+from benchctl.cli.options import EngineBinary, JsonForText, ModelsDir
+from benchctl.errors import UsageError
 
 if TYPE_CHECKING:
     from benchctl.models.sources import BundledModel
+    from benchctl.recipes.schema import QuantizeSpec
 
 app = typer.Typer(
     help="List, inspect and quantize models; prompt suites.",
@@ -18,13 +23,12 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+Model = Annotated[str, typer.Argument(metavar="MODEL", help="A path, hf:ORG/REPO\\[/FILE] or bundled:NAME.")]
 _HASH_CHARACTERS = 12
 
 
 @app.command("list")
-def list_models(
-    as_json: JsonForText = False,
-) -> None:
+def list_models(as_json: JsonForText = False) -> None:
     """List the models that come with benchctl."""
     from benchctl.models.sources import bundled_models
 
@@ -35,6 +39,177 @@ def list_models(
         _print_models(found)
     else:
         typer.echo("This installation of benchctl has no bundled models.", err=True)
+
+
+@app.command("inspect")
+def inspect(
+    model: Model,
+    diff: Annotated[
+        str | None, typer.Option(metavar="MODEL", help="Show what differs from MODEL to this model instead.")
+    ] = None,
+    tensors: Annotated[bool, typer.Option("--tensors", help="Also list every tensor.")] = False,
+    models_dir: ModelsDir = None,
+    as_json: JsonForText = False,
+) -> None:
+    """Show what a GGUF model is: architecture, tensors, vocabulary, template.
+
+    Reads only the headers (of every shard), so it is quick and needs little memory.
+    """
+    from benchctl.models.inspection import compare_models, inspect_model
+    from benchctl.models.sources import locate_model
+
+    def first_file(source: str) -> Path:
+        return locate_model(source, recipe_folder=Path.cwd(), models_dir=models_dir)[0]
+
+    if diff is not None:
+        found = compare_models(first_file(model), first_file(diff))
+        if not as_json:
+            from benchctl.cli.show_inspection import show_difference
+
+            show_difference(found)
+            return
+        document = found.as_dict()
+    else:
+        inspection = inspect_model(first_file(model))
+        if not as_json:
+            from benchctl.cli.show_inspection import show_inspection, show_tensors
+
+            show_inspection(inspection)
+            if tensors:
+                show_tensors(inspection.path)
+            return
+        document = inspection.as_dict()
+    print_json("inspect", document)
+
+
+@app.command("quantize")
+def quantize(
+    model: Model,
+    base: Annotated[str, typer.Option("--type", "-t", metavar="TYPE", help="Such as q8_0 or q4_k_m.")],
+    tensor: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PATTERN=TYPE",
+            help="Such as ssm_out=bf16; repeatable, the first match wins.",
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Default: NAME-TYPE.gguf in this folder.")
+    ] = None,
+    allow_requantize: Annotated[
+        bool, typer.Option("--allow-requantize", help="Accept a quantized source; loses quality.")
+    ] = False,
+    force: options.Force = False,
+    engine_binary: EngineBinary = None,
+    models_dir: ModelsDir = None,
+    as_json: JsonForText = False,
+) -> None:
+    """Quantize a model with llama-quantize, with types per tensor on request.
+
+    Settings that llama-quantize would silently ignore or replace are refused before it starts. The file appears only
+    when it is complete and as requested.
+    """
+    from benchctl.cli.show_inspection import show_inspection
+    from benchctl.models.inspection import inspect_model
+    from benchctl.models.quantize import check_arguments
+    from benchctl.recipes.schema import QuantizeSpec
+
+    spec = QuantizeSpec(type=base, tensors=_overrides(tensor or []), allow_requantize=allow_requantize)
+    check_arguments(spec)
+    if output is not None:
+        _check_free(output, force)
+    target = _quantized(model, spec, output, force=force, engine_binary=engine_binary, models_dir=models_dir)
+    found = inspect_model(target)
+    if as_json:
+        print_json("quantize", found.as_dict())
+    else:
+        show_inspection(found, brief=True)
+        _show_fallbacks(target, spec)
+
+
+def _quantized(
+    model: str,
+    spec: QuantizeSpec,
+    output: Path | None,
+    *,
+    force: bool,
+    engine_binary: str | None,
+    models_dir: Path | None,
+) -> Path:
+    """Find the model, quantize it with progress on stderr, and return the file that was written."""
+    from rich.console import Console
+
+    from benchctl.engines.common.programs import program
+    from benchctl.engines.quantizing import QuantizingEngine
+    from benchctl.engines.registry import make_engine
+    from benchctl.measure.display import shown_steps
+    from benchctl.measure.run import signals_interrupt
+    from benchctl.models.gguf_facts import model_name
+    from benchctl.models.quantize import quantize_to
+    from benchctl.models.sources import locate_model
+    from benchctl.recipes.adapters import default_spec
+    from benchctl.text import one_line
+
+    engine = make_engine(default_spec(), binary=engine_binary)
+    if not isinstance(engine, QuantizingEngine):
+        raise TypeError("the default engine has no quantizer")
+    notes = Console(stderr=True, highlight=False)
+    with signals_interrupt():
+        files = locate_model(
+            model,
+            recipe_folder=Path.cwd(),
+            models_dir=models_dir,
+            on_progress=lambda text: notes.print(one_line(text), markup=False),
+            find_tool=lambda name: program(engine.tool(name)),
+        )
+        folder = Path(model).expanduser()  # a converted file of safetensors is named by its hash
+        name = folder.resolve().name if folder.is_dir() else model_name(files[0])
+        target = output or Path(f"{name}-{spec.type.lower()}.gguf")
+        _check_free(target, force)
+        with shown_steps() as show:
+            steps = partial(show, "Quantizing")
+            quantize_to(files, spec, program(engine.quantizer()), target, steps=steps)
+    return target
+
+
+def _check_free(target: Path, force: bool) -> None:
+    """Raise UsageError when the result cannot, or must not, take this name."""
+    from benchctl.text import one_line
+
+    where = one_line(str(target))
+    if target.is_dir():
+        raise UsageError("this is a folder", where=where, fix="Name a file: -o FILE.gguf")
+    if target.exists() and not target.is_file():
+        raise UsageError("this is not an ordinary file", where=where, fix="Name a new file: -o FILE.gguf")
+    if target.exists() and not force:
+        raise UsageError("this file exists already", where=where, fix="Overwrite it with --force.")
+
+
+def _overrides(given: list[str]) -> dict[str, str]:
+    """Read `PATTERN=TYPE` arguments. Raises UsageError."""
+    overrides: dict[str, str] = {}
+    for word in given:
+        pattern, equals, kind = word.partition("=")
+        if not equals or not pattern or not kind:
+            raise UsageError(
+                "expected PATTERN=TYPE", where=f"--tensor {word}", fix="For example: --tensor ssm_out=bf16"
+            )
+        if overrides.setdefault(pattern, kind) != kind:
+            raise UsageError("this pattern was given before, with another type", where=f"--tensor {word}")
+    return overrides
+
+
+def _show_fallbacks(target: Path, spec: QuantizeSpec) -> None:
+    """Print where llama-quantize replaced the base type, because rows did not fit it."""
+    from rich.console import Console
+    from rich.text import Text
+
+    from benchctl.models.gguf_header import read_header
+    from benchctl.models.tensor_types import fallback_sentence
+
+    sentence = fallback_sentence(read_header(target).tensors, spec.type, spec.tensors)
+    if sentence:
+        Console(highlight=False, soft_wrap=True).print(Text(f"warning: {sentence}", style="yellow"))
 
 
 def _print_models(models: tuple[BundledModel, ...]) -> None:

@@ -1,4 +1,4 @@
-"""The grammar of the command line: its words, and the options that commands share, each with one meaning."""
+"""The grammar of the command line: its words, and the options that commands share, each with a single meaning."""
 
 from __future__ import annotations
 
@@ -49,6 +49,16 @@ Words = Annotated[
         autocompletion=complete.recipes,
     ),
 ]
+LatestRun = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="RUN",
+        help="A run, a recipe's name, or a JSONL file.",
+        show_default="the latest run",
+        autocompletion=complete.runs,
+    ),
+]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")]
 Target = Annotated[
     str | None, typer.Option("--target", "-t", "-m", metavar="MODEL", help="The target.", rich_help_panel=MODELS)
 ]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from benchctl.cli import complete
+from benchctl.cli import complete, options
 from benchctl.cli.json_output import print_json
 from benchctl.errors import UsageError
 
@@ -23,7 +23,6 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
 _BEGINNING = 100
 
 
@@ -35,7 +34,7 @@ class KindOption(StrEnum):
 
 
 @app.command("list")
-def list_suites(json_output: Json = False) -> None:
+def list_suites(json_output: options.JsonForText = False) -> None:
     """List the prompt suites that benchctl ships."""
     from benchctl.paths import shipped_folder
     from benchctl.prompts.load import load_suite
@@ -59,7 +58,7 @@ def show(
     suite: Annotated[
         str, typer.Argument(metavar="SUITE", help="A shipped suite, or a file.", autocompletion=complete.suites)
     ],
-    json_output: Json = False,
+    json_output: options.JsonForText = False,
 ) -> None:
     """Show a suite: its tasks and how each prompt begins; with --json all of it, with the prompts' hashes."""
     from benchctl.prompts.load import load_suite, prompt_sha256
@@ -94,12 +93,7 @@ def show(
 
 @app.command("import")
 def import_suite(
-    source: Annotated[
-        str,
-        typer.Argument(
-            metavar="SOURCE", help="A file (JSON lines, also .gz; parquet), hf:ORG/REPO/FILE or hf:ORG/REPO."
-        ),
-    ],
+    source: Annotated[Path, typer.Argument(metavar="FILE", help="JSON lines, also .gz; a JSON list; parquet.")],
     form: Annotated[
         str, typer.Option("--format", metavar="FORMAT", help="spec-bench, mt-bench, humaneval, speed-bench or jsonl.")
     ],
@@ -113,11 +107,11 @@ def import_suite(
     kind: Annotated[
         KindOption | None, typer.Option(help="Default: that of the format, or of the file's first line.")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
+    force: options.Force = False,
 ) -> None:
     """Convert a public question file to a prompt suite."""
     from benchctl.prompts.formats import find_format, safe_name
-    from benchctl.prompts.load import locate, refuse_overwriting, write_suite
+    from benchctl.prompts.load import refuse_overwriting, write_suite
     from benchctl.prompts.questions import read_questions
 
     chosen = find_format(form)
@@ -130,10 +124,9 @@ def import_suite(
         fix = f"For example: --name {safe_name(suite_name)}"
         raise UsageError("a suite's name has letters, digits and _ . + - only", where="--name", fix=fix)
     refuse_overwriting(output, force)
-    path, label = locate(source, lambda text: typer.echo(text, err=True))
     selected = [task.strip() for task in tasks.split(",") if task.strip()] if tasks else None
     questions = read_questions(
-        path, label, chosen, kind=None if kind is None else kind.value, tasks=selected, limit=limit
+        source, source.name, chosen, kind=None if kind is None else kind.value, tasks=selected, limit=limit
     )
     suite = write_suite(questions, output, name=suite_name, licence=licence, force=force)
     _print_import(questions, suite, output)

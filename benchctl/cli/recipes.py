@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from benchctl.cli import complete
+from benchctl.cli import complete, options
 from benchctl.cli.json_output import print_json
 from benchctl.cli.options import read_depths
 from benchctl.errors import BenchctlError, StorageError, UsageError
@@ -27,14 +27,13 @@ app = typer.Typer(
 )
 
 BUNDLED_TARGET, BUNDLED_DRAFT = "bundled:tiny-hybrid", "bundled:tiny-hybrid-draft"
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
 Named = Annotated[
     str, typer.Argument(metavar="NAME", help="A shipped recipe, or a file.", autocompletion=complete.recipes)
 ]
 
 
 @app.command("list")
-def list_recipes(json_output: Json = False) -> None:
+def list_recipes(json_output: options.JsonForText = False) -> None:
     """List the recipes that benchctl ships."""
     from benchctl.recipes.load import load_recipe, shipped_recipes
 
@@ -42,23 +41,20 @@ def list_recipes(json_output: Json = False) -> None:
     if json_output:
         print_json("recipes list", [{"name": name, **_summary(recipe)} for name, recipe in recipes.items()])
         return
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
+    from benchctl.reports.terminal import print_rows, table_console
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for title in ("recipe", "engine", "arms", "question"):
-        table.add_column(title, justify="right" if title == "arms" else "left", no_wrap=title == "recipe")
-    for name, recipe in recipes.items():
-        table.add_row(name, recipe.engine.kind, str(len(recipe.arms)), Text(recipe.description or ""))
-    Console(highlight=False).print(table)
+    rows = [
+        (name, recipe.engine.kind, str(len(recipe.arms)), recipe.description or "") for name, recipe in recipes.items()
+    ]
+    headings = ("recipe", "engine", "arms", "question")
+    print_rows(table_console(), headings, rows, right=("arms",), wrap="question")
 
 
 @app.command("show")
 def show(
     recipe: Named,
     expanded: Annotated[bool, typer.Option("--expanded", help="Show the arms that the matrices expand to.")] = False,
-    json_output: Json = False,
+    json_output: options.JsonForText = False,
 ) -> None:
     """Show a recipe: its file, or with --expanded (or --json) what it expands to, with defaults."""
     from benchctl.recipes.load import find_recipe, load_recipe
@@ -83,9 +79,9 @@ def check(
         ),
     ],
     trust_recipe: Annotated[bool, typer.Option("--trust-recipe", help="Accept recipes that open the machine.")] = False,
-    json_output: Json = False,
+    json_output: options.JsonForText = False,
 ) -> None:
-    """Check recipes and list every problem; exits with 2 when there is one."""
+    """Check recipes and list every problem; exits with 2 when there is any."""
     results = [(file, *_checked(file)) for file in files]
     openings = {file: _openings(file, recipe) for file, recipe, _, _ in results}
     barred = {file: not trust_recipe and any(opening.opens for opening in found) for file, found in openings.items()}
@@ -140,7 +136,7 @@ def new(
         typer.Option(metavar="T1,T2", help="Speculation types.", autocompletion=complete.types_of_speculation),
     ] = None,
     output: Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE", help="Where to write it.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
+    force: options.Force = False,
 ) -> None:
     """Write a commented recipe to start from; without a name, it asks."""
     from benchctl.recipes.from_options import new_recipe
@@ -226,7 +222,7 @@ def schema(
     """Print the JSON Schema of recipe files, for editors."""
     import json
 
-    from benchctl.recipes.written import recipe_json_schema
+    from benchctl.recipes.load import recipe_json_schema
 
     text = json.dumps(recipe_json_schema(), indent=2, ensure_ascii=False) + "\n"
     if output is None:
@@ -284,23 +280,18 @@ def _summary(recipe: Recipe) -> dict[str, object]:
 
 
 def _print_arms(recipe: Recipe) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
+    from benchctl.reports.terminal import print_rows, table_console
     from benchctl.text import visible
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for title in ("arm", "type", "settings", "args"):
-        table.add_column(title, no_wrap=title == "arm")
+    rows = []
     compared = recipe.compared
     for arm in recipe.arms:
         settings = arm.speculation.model_dump(exclude={"type"}, exclude_none=True) if arm.speculation else {}
         types = "+".join(arm.speculation.types) if arm.speculation else "—"
         keys = " ".join(f"{key}={value}" for key, value in settings.items())
         role = " (baseline)" if compared[arm.name].is_baseline else ""
-        table.add_row(arm.name + role, types, keys, Text(visible(" ".join(arm.args))))
-    Console(highlight=False).print(table)
+        rows.append((arm.name + role, types, keys, visible(" ".join(arm.args))))
+    print_rows(table_console(), ("arm", "type", "settings", "args"), rows, wrap="args")
 
 
 def _key(problem: Problem) -> str | None:
@@ -310,7 +301,7 @@ def _key(problem: Problem) -> str | None:
 
 
 def _write(path: Path, text: str, force: bool) -> None:
-    """Create a file; an existing one is overwritten only with `force`."""
+    """Create a file; an existing file is overwritten only with `force`."""
     try:
         with path.open("w" if force else "x", encoding="utf-8") as stream:
             stream.write(text)

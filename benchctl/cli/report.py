@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from benchctl.cli import complete
+from benchctl.cli import options
 from benchctl.cli.json_output import print_json
 from benchctl.cli.options import RARE, Baseline, JsonForTables, Out, Results
 
@@ -18,15 +18,7 @@ if TYPE_CHECKING:
 
 
 def report(
-    run: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="RUN",
-            help="A run, a recipe's name, or a JSONL file.",
-            show_default="the latest run",
-            autocompletion=complete.runs,
-        ),
-    ] = None,
+    run: options.LatestRun = None,
     results: Results = Path("results"),
     out: Out = Path("reports"),
     baseline: Baseline = None,
@@ -117,7 +109,7 @@ def report(
 
 
 def _tensors(run: Path, named: Path | None) -> Tensors | None:
-    """Return the tensor table that an experiment has for a run, from the folder that was named if one was."""
+    """Return the tensor table that an experiment has for a run, from the folder that was named, if any."""
     from benchctl.offers import experiments, load
 
     found = (load(experiment.study)(run, named) for experiment in experiments().values() if experiment.study)

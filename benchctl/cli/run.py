@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 MANY_CELLS = 500
-"""A run of more cells has to be confirmed: one list too many in a matrix multiplies them."""
+"""A run of more cells has to be confirmed: a list too many in a matrix multiplies them."""
 
 
 def run(

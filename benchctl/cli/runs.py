@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from benchctl.cli import complete
+from benchctl.cli import complete, options
 from benchctl.cli.json_output import print_json
 from benchctl.cli.options import JsonForText, Results
 from benchctl.errors import UsageError
@@ -42,12 +42,7 @@ def list_all(results: Results = Path("results"), as_json: JsonForText = False) -
 
 @app.command("show")
 def show(
-    run: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="RUN", help="Folder, recipe or id; the latest by default.", autocompletion=complete.runs
-        ),
-    ] = None,
+    run: options.LatestRun = None,
     results: Results = Path("results"),
     as_json: JsonForText = False,
 ) -> None:

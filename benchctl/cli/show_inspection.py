@@ -89,7 +89,7 @@ def _changes(title: str, rows: Sequence[tuple[str, Change]]) -> Table[tuple[str,
 
 
 def _by_family(changes: tuple[Change, ...]) -> list[tuple[str, Change]]:
-    """Group tensors with the same change in every block on one line: `ssm_out (4 tensors)`."""
+    """Group tensors with the same change in every block on a line: `ssm_out (4 tensors)`."""
     alike: dict[tuple[str, str | None, str | None], list[Change]] = {}
     for change in changes:
         alike.setdefault((family(change.name), change.first, change.second), []).append(change)

@@ -1,4 +1,4 @@
-"""Prints losslessness: tables for people, one JSON document for programs. Answers are untrusted text."""
+"""Prints losslessness: tables for people, a JSON document for programs. Answers are untrusted text."""
 
 from __future__ import annotations
 
@@ -24,12 +24,8 @@ MOST_PROMPTS = 6
 
 def print_document(run: RunData, explained: Explained) -> None:
     """Print everything as one JSON document in ASCII."""
-    frame, found, consistency, replays = (
-        explained.outputs.frame,
-        explained.found,
-        explained.consistency,
-        explained.replays,
-    )
+    frame, found = explained.outputs.frame, explained.found
+    consistency, replays = explained.consistency, explained.replays
     document = {
         "run": run.name,
         "baseline": explained.outputs.baseline,
@@ -50,12 +46,8 @@ def print_document(run: RunData, explained: Explained) -> None:
 
 def print_tables(run: RunData, explained: Explained) -> None:
     """Print the verdicts, then every arm that is not identical with its differing prompts."""
-    frame, found, consistency, replays = (
-        explained.outputs.frame,
-        explained.found,
-        explained.consistency,
-        explained.replays,
-    )
+    frame, found = explained.outputs.frame, explained.found
+    consistency, replays = explained.consistency, explained.replays
     console = table_console()
     name = run.name
     baselines = {each_frame.arms[each_frame.baseline] for each_frame in explained.outputs.frames}

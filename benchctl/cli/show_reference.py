@@ -21,7 +21,7 @@ from benchctl.reports.terminal import print_table, table_console
 from benchctl.text import one_line
 
 MOST_PROMPTS = 6
-"""Prompts that are printed one by one."""
+"""Prompts that are printed."""
 _CAUSES = {"baseline": "engine or precision", "speculation": "speculation", "both": "both"}
 
 
@@ -99,7 +99,7 @@ def conclusion(found: ReferenceComparison) -> list[str]:
             more = (
                 ""
                 if split or not pair.differing
-                else "; compare with a run that differs in only one of them, too, to separate the two"
+                else "; compare with a run that differs in only the engine or the precision, too, to separate the two"
             )
             statements.append(
                 f"{what.capitalize()} together changed {len(pair.differing)} of {compared} answers "

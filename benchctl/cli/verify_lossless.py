@@ -7,19 +7,11 @@ from typing import Annotated, Literal
 
 import typer
 
-from benchctl.cli import complete, options
+from benchctl.cli import options
 
 
 def verify_lossless(
-    run: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="RUN",
-            help="A run, a recipe's name, or a JSONL file.",
-            show_default="the latest run",
-            autocompletion=complete.runs,
-        ),
-    ] = None,
+    run: options.LatestRun = None,
     results: options.Results = Path("results"),
     baseline: options.Baseline = None,
     arm: options.OnlyArms = None,
@@ -46,7 +38,7 @@ def verify_lossless(
     target` where it departs no more often and no farther than the target's numeric noise explains, else a `violation`.
     Scores are kept in the run.
 
-    Exits with 0 when every compared arm is identical (or what --accept names), with 1 when one is not or is
+    Exits with 0 when every compared arm is identical (or what --accept names), with 1 when any is not or is
     undetermined, with 3 when the engine failed and nothing could be explained.
     """
     from benchctl.errors import UsageError

@@ -1,4 +1,4 @@
-"""A cell of a run as the manifest holds it: one engine process, its attestation, and the machine while it ran."""
+"""A cell of a run as the manifest holds it: an engine process, its attestation, and the machine while it ran."""
 
 from __future__ import annotations
 
@@ -35,26 +35,42 @@ class AttestationRecord(Part):
 
 
 class WatchRecord(Part):
-    """`benchctl.machine.monitor.Disturbance` as it is stored: other activity while a cell was measured.
+    """What else went on in the machine while a cell was measured; `None`: not reported by the system.
 
-    It covers the measured requests, without launch and warm-up. The cells of an interleaved block share one, in which
-    all their engines are benchctl's own.
+    It covers the measured requests, without launch and warm-up. The cells of an interleaved block share a record, in
+    which all their engines are benchctl's own.
     """
 
     wall_s: float
+    """How long the watch lasted."""
     cores: int | None = None
+    """Logical cores that benchctl and the engine may run on; the times below are sums over them."""
     own_cpu_s: float | None = None
+    """Processor time of benchctl, the engine and everything that they started."""
     other_cpu_s: float | None = None
+    """Processor time of all other programs, the kernel's own work included."""
     stolen_cpu_s: float | None = None
+    """Time that the host of a virtual machine gave to other guests (steal)."""
     engine_major_faults: int | None = None
+    """How often the engine waited for a page of its memory to come from disk."""
     swapped_bytes: int | None = None
+    """What the whole system swapped in and out; on macOS only out."""
     throttled: int | None = None
+    """How often heat slowed the core, or package, that was slowed most often."""
     cpu_mhz: float | None = None
+    """Clock of the fastest core, the median of a reading a second; `None` for a watch shorter than that."""
     gpu_slowed_s: float | None = None
+    """How long heat or the power brake slowed the GPU that was slowed longest."""
     clock_jump_s: float | None = None
+    """The largest step of the wall clock against the monotonic one, forward positive."""
     cost_s: float | None = None
+    """Processor time that watching took meanwhile."""
     energy_j: dict[str, float] = Field(default_factory=dict)
+    """Joules of the whole machine by consumer, as far as reported: `benchctl.machine.energy`."""
     energy_untold: list[str] = Field(default_factory=list)
+    """Why the rest is not reported."""
+    series: dict[str, list[float]] = Field(default_factory=dict)
+    """Power, clocks, temperatures and memory over the watch, evenly spread: `benchctl.machine.sensors`."""
 
 
 class MemoryRecord(Part):

@@ -44,18 +44,18 @@ def chain_seed(run: str, recipe_sha256: str) -> str:
 
 
 def linked(line: bytes, head: bytes) -> bytes:
-    """Return the chain that a whole line, line end included, has after one whose chain is `head`."""
+    """Return the chain that a whole line, line end included, has after a line whose chain is `head`."""
     return hashlib.sha256(head + line[: -_LINK - 1]).hexdigest().encode("ascii")
 
 
 def follows(line: bytes, head: bytes) -> bytes | None:
-    """Return the chain of a line where it is the one after a line whose chain is `head`; `None` where it is not."""
+    """Return the chain of a line where it follows a line whose chain is `head`; `None` where it is not."""
     own = linked(line, head)
     return own if line[-_LINK - 1 :] == _LINE + own + _LINE_END + b"\n" else None
 
 
 def stated(line: bytes) -> bytes:
-    """Return the chain that a line states, and for one that states none its own SHA-256: the next line follows it."""
+    """Return the chain that a line states, else the line's own SHA-256: the next line follows it."""
     if has_link(line):
         return line[-_LINK - 1 + len(_LINE) : -len(_LINE_END) - 1]
     return hashlib.sha256(line).hexdigest().encode("ascii")
@@ -67,7 +67,7 @@ def has_link(line: bytes) -> bool:
 
 
 def without_link(line: bytes) -> bytes:
-    """Return a line as it was before it was chained; one without a chain as it is."""
+    """Return a line as it was before it was chained; without a chain it stays as it is."""
     return line[: -_LINK - 1] + b"}\n" if has_link(line) else line
 
 
@@ -103,7 +103,7 @@ class Chain:
         return body + _LINE + hashlib.sha256(self._head + body).hexdigest().encode("ascii") + _LINE_END + b"\n"
 
     def add(self, line: bytes) -> None:
-        """Take a line that was written for the last one."""
+        """Take a line that was written as the last."""
         self._head = stated(line)
         self._lines += 1
         self._bytes += len(line)

@@ -11,10 +11,10 @@ from pathlib import Path
 
 from benchctl.data.chain import canonical_sha256
 from benchctl.data.manifest import FileIdentity, ModelIdentity, PromptIdentity
+from benchctl.models.files import ResolvedModel, ResolvedPair
 from benchctl.models.folder_facts import folder_facts
 from benchctl.models.gguf_facts import all_shards, facts_of
 from benchctl.models.gguf_header import read_header
-from benchctl.models.resolved import ResolvedModel, ResolvedPair
 from benchctl.models.vocabulary import end_tokens
 from benchctl.recipes.schema import CONSTRAINTS, Recipe
 

@@ -24,7 +24,7 @@ FIRST_WITH_DIGESTS = 4
 EXACT = 1e-6
 """Share of a value that was computed from others in the same record."""
 CLOCK_S, CLOCK_SHARE = 0.01, 0.001
-"""By how much two times of one clock may disagree: rounding, and the clock's own resolution."""
+"""By how much two times of the same clock may disagree: rounding, and the clock's own resolution."""
 IDLE_S = 0.1
 """Between two answers a client spends less, or less than an answer takes; kept runs spend 3 to 20 ms."""
 REST_S = 0.25
@@ -44,7 +44,7 @@ class Integrity:
     scores: tuple[str, ...] = ()
     """Stored scores that changed, a sentence for each: they are not used, as if they were not there."""
     recipe_changed: bool = False
-    """Whether the manifest's recipe is not the one that its hash is of; found without digests, too."""
+    """Whether the manifest's recipe is not what its hash is of; found without digests, too."""
 
     @property
     def findings(self) -> tuple[str, ...]:
@@ -66,7 +66,7 @@ class Integrity:
 
     @property
     def sentence(self) -> str:
-        """All of it in one line."""
+        """All of it on a line."""
         if self.findings:
             more = f" And {len(self.findings) - LISTED} more." if len(self.findings) > LISTED else ""
             return f"Files: not as they were written. {' '.join(self.findings[:LISTED])}{more}"
@@ -110,7 +110,7 @@ class LineCheck:
             self._marks[mark.lines].append((mark.head.encode("ascii", "replace"), what))
 
     def line(self, line: bytes) -> bool:
-        """Take the next line; return whether it is one that was written where it stands, as far as that is known."""
+        """Take the next line; return whether it was written where it stands, as far as that is known."""
         self._lines += 1
         if self._head is None:
             if self._manifest is not None and has_link(line):
@@ -158,7 +158,7 @@ class RecordCheck(LineCheck):
         self._run = manifest.run if manifest else None
         arms = manifest.arms if manifest else []
         self._alone = {arm.name for arm in arms if not arm.overlapping}
-        """Arms with one request at a time."""
+        """Arms with a single request at a time."""
         interleaved = manifest is not None and manifest.recipe.get("schedule") == "interleaved"
         self._busy = {
             arm.name
@@ -197,7 +197,7 @@ class RecordCheck(LineCheck):
         before = self._last.get(process)
         self._last[process] = (sent, took)
         if before is None or sent <= before[0]:
-            return  # the first, or one that was recorded again
+            return  # the first, or recorded again
         gap = sent - before[0]
         if before[1] > gap * (1 + CLOCK_SHARE) + CLOCK_S:
             self.note("sent before the answer to the request before it had ended, by their own times")
@@ -260,7 +260,7 @@ def manifest_damage(raw: bytes, stored: Mapping[str, Any], manifest: Manifest, n
 
 
 def recipe_changed(manifest: Manifest) -> bool:
-    """Whether a manifest's recipe is not the one that its hash is of."""
+    """Whether a manifest's recipe is not what its hash is of."""
     return canonical_sha256(manifest.recipe) != manifest.recipe_sha256
 
 

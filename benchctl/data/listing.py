@@ -1,4 +1,4 @@
-"""The runs below a results folder: their facts from the manifest alone, and deleting one."""
+"""The runs below a results folder: their facts from the manifest alone, and their deletion."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class ListedRun:
 
 
 def list_runs(results: Path) -> list[ListedRun]:
-    """Return the runs below `results` (or below one recipe's folder), newest first."""
+    """Return the runs below `results` (or below a recipe's folder), newest first."""
     folders = {file.parent for pattern in ("*/*/", "*/") for file in results.glob(pattern + MANIFEST)}
     return [_listed(folder) for folder in sorted(folders, key=lambda folder: (folder.name, str(folder)), reverse=True)]
 

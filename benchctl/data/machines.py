@@ -21,7 +21,7 @@ AXIS = "machine"
 def by_machine(manifest: Manifest, records: Sequence[Record]) -> tuple[Manifest, list[Record]]:
     """Return a run as it is analysed, with an arm for each kind of machine.
 
-    Blocks are renumbered within each machine, from 0. A run of only one kind of machine stays as it is, with that
+    Blocks are renumbered within each machine, from 0. A run of a single kind of machine stays as it is, with that
     machine's facts.
     """
     cells = [cell for cell in manifest.cells if cell.discarded is None]

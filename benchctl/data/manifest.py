@@ -21,7 +21,7 @@ RunStatus = Literal["started", "finished", "interrupted", "failed"]
 Ordering = Literal["rotated", "balanced", "mirrored"]
 """How arms and prompts are ordered within blocks; see `benchctl.measure.plan`."""
 ORDERING: Ordering = "mirrored"
-"""Of new runs; one that was begun in another is finished in that."""
+"""Of new runs; a run that was begun in another is finished in that."""
 
 
 def _to_2(document: Document) -> Document:
@@ -48,7 +48,7 @@ def _texts(value: object) -> TypeGuard[list[str]]:
 
 
 def _to_3(document: Document) -> Document:
-    """Runs of the second version have one engine and one pair of models; since then there may be `setups`."""
+    """Runs of the second version have a single engine and pair of models; since then there may be `setups`."""
     return document | {"setups": document.get("setups", [])}
 
 
@@ -106,11 +106,11 @@ class EngineIdentity(Part):
 
 
 class SetupIdentity(Part):
-    """An engine with a pair of models: one point of a recipe's axes."""
+    """An engine with a pair of models: a point of a recipe's axes."""
 
     name: str
     group: str
-    """Setups of one group compute the target alike and share a baseline."""
+    """Setups of a group compute the target alike and share a baseline."""
     axes: dict[str, str]
     """The label of its value on every axis."""
     engine: EngineIdentity
@@ -133,7 +133,7 @@ class ArmIdentity(Part):
     url: str | None = None
     """Of an endpoint that ran already."""
     of: str | None = None
-    """The recipe's arm that this is under one condition, or in one setup; `None` where nothing was swept."""
+    """The recipe's arm that this is under a condition, or in a setup; `None` where nothing was swept."""
     setup: str | None = None
     """By the name of `Manifest.setups`; `None` where the recipe has no axes."""
     group: str | None = None
@@ -144,7 +144,7 @@ class ArmIdentity(Part):
     """About what its engine takes, counted beforehand: model files, caches of the whole context, buffers."""
     concurrency: int = 1
     rate: float | None = None
-    """Requests a second of open-loop arrival; `None`: the next is sent when one ends."""
+    """Requests a second of open-loop arrival; `None`: the next is sent when another ends."""
     temperature: float | None = None
     lossy: list[str] = Field(default_factory=list)
     """Settings that are lossy by design, as the engine's adapter recognises them in `argv` and `env`."""
@@ -155,7 +155,7 @@ class ArmIdentity(Part):
 
     @property
     def types(self) -> tuple[str, ...]:
-        """How it speculates, whether one type or several are recorded."""
+        """How it speculates, whether a single type or several are recorded."""
         named = (self.speculation or {}).get("type")
         return (named,) if isinstance(named, str) else tuple(map(str, named if isinstance(named, list) else ()))
 
@@ -237,7 +237,7 @@ class PreflightRecord(Part):
     wall_s: float = 0.0
     findings: list[PreflightFinding] = Field(default_factory=list)
     checked: list[str] = Field(default_factory=list)
-    """A sentence for every check, passed ones included; one that could not be made has its reason."""
+    """A sentence for every check, passed checks included; where a check could not be made, with the reason."""
     probes: list[PreflightProbe] = Field(default_factory=list)
 
     @property
@@ -263,7 +263,7 @@ class Stopped(Part):
     """Why a run with `blocks: auto` measured no further block."""
 
     reason: Literal["decided", "reached", "maximum", "budget", "no pairs"]
-    """`no pairs`: after the first blocks no arm could be compared with the baseline, so no further one would help."""
+    """`no pairs`: after the first blocks no arm could be compared with the baseline, so no further block would help."""
     half_widths: dict[str, float | None]
     """Half the width of each arm's interval then, as a share of its speed-up; `None`: no interval."""
 
@@ -290,7 +290,7 @@ class Tuning(Part):
     timing_s: float = 0.0
     """The time of timing the baseline beforehand."""
     guessed: dict[str, tuple[float, float]] = Field(default_factory=dict)
-    """By arm, the baseline included: estimated seconds of a process and of one answer before either was measured."""
+    """By arm, the baseline included: estimated seconds of a process and of an answer before either was measured."""
     left_out: list[str] = Field(default_factory=list)
     """Settings that did not fit the budget."""
     rungs: list[TuningRung] = Field(default_factory=list)
@@ -333,7 +333,7 @@ class Manifest(Part):
     tuning: Tuning | None = None
     """Of a run that searched for the fastest setting (`benchctl tune`)."""
     tuned_in: str | None = None
-    """The run that chose the setting that this one measures again."""
+    """The run that chose the setting that this run measures again."""
     engine: EngineIdentity
     target: ModelIdentity
     draft: ModelIdentity | None
@@ -381,7 +381,7 @@ class Manifest(Part):
     def compared(self, baseline: str | None = None) -> dict[str, ComparedArm]:
         """Return what each arm is compared with, by its name. `baseline`: an arm, in place of the recipe's baseline.
 
-        A second cell counts for the baseline that it is one of, and for no other.
+        A second cell counts for its own baseline, and for no other.
         """
         written = {arm.get("name"): arm for arm in self.recipe.get("arms") or [] if isinstance(arm, dict)}
         sampling = self.recipe.get("sampling") or {}

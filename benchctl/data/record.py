@@ -1,4 +1,4 @@
-"""The record: one finished or failed request, one JSON line.
+"""The record: a finished or failed request, a JSON line.
 
 The first eleven keys are those of the published PLaMo 2 study, so that its files load unchanged; everything that
 benchctl adds is optional on reading. What an engine does not report is `None`, never 0.
@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 SCHEMA_VERSION = 1
-"""The version that this benchctl writes; newer records are refused. There is no older one: 0 is the study's."""
+"""The version that this benchctl writes; newer records are refused. There is no older version: 0 is the study's."""
 
 Phase = Literal["warmup", "measure"]
 FinishReason = Literal["stop", "length"]
@@ -81,7 +81,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False, forbid_unknown
     sent_s: float | None = None
     """From the start of the cell's measuring to when the request was sent, or in an open loop should have been."""
     late_s: float | None = None
-    """How much later than that it was really sent; 0 in a closed loop. In an open one TTFT and E2E include it."""
+    """How much later than that it was really sent; 0 in a closed loop. In an open loop TTFT and E2E include it."""
     ttft_s: float | None = None
     """From sending the request to the first token at the client."""
     decode_s: float | None = None
@@ -99,7 +99,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False, forbid_unknown
     """Seconds of decoding by phase, as far as the engine reports: draft, verify, plain (a step without a draft), state
     (saving it and undoing a draft), search (choosing what drafts), other."""
     rounds: int | None = None
-    """Verify steps of the target that had at least one draft token."""
+    """Verify steps of the target that had a draft token or more."""
     plain_steps: int | None = None
     """Steps of the target without a draft; the reading of the prompt is none of them."""
     drafted_by_position: list[int] | None = None
@@ -126,7 +126,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False, forbid_unknown
         return plain
 
     def to_line(self) -> str:
-        """Return the record as one line of ASCII JSON without the newline; lone surrogates survive as escapes."""
+        """Return the record as a line of ASCII JSON without the newline; lone surrogates survive as escapes."""
         return json.dumps(self.to_dict(), ensure_ascii=True, allow_nan=False, separators=(",", ":"))
 
     @classmethod
@@ -136,7 +136,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False, forbid_unknown
 
     @classmethod
     def from_line(cls, line: str | bytes) -> Record:
-        """Parse one line. Raises ValueError with what is wrong for anything that is no record."""
+        """Parse a line. Raises ValueError with what is wrong for anything that is no record."""
         try:
             return cls.from_own_line(line)
         except ValueError:  # slower, but takes what others write: more keys, lone surrogates, NaN, 3.0 for 3
@@ -144,7 +144,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False, forbid_unknown
 
     @classmethod
     def from_own_line(cls, line: str | bytes) -> Record:
-        """Parse one line as benchctl writes it, with no key but a record's. Raises ValueError for every other."""
+        """Parse a line as benchctl writes it, with no key but a record's. Raises ValueError for every other."""
         return _decoder.decode(line)
 
 
@@ -154,7 +154,7 @@ KEYS = frozenset(field.encode_name for field in msgspec.structs.fields(Record))
 
 
 def unknown_keys(line: bytes) -> set[str]:
-    """Return the keys of a line that no record has. Raises ValueError for one that is no JSON object."""
+    """Return the keys of a line that no record has. Raises ValueError for what is no JSON object."""
     return set(_json_object(line)) - KEYS
 
 

@@ -1,8 +1,8 @@
-"""The store: a run's folder, read so that one damaged line costs only itself.
+"""The store: a run's folder, read so that a damaged line costs only itself.
 
     results/<recipe>/<run>/manifest.json     rewritten whole, atomically
-    results/<recipe>/<run>/records.jsonl     append-only, one write per record
-    results/<recipe>/<run>/logs/             engine logs, one per cell
+    results/<recipe>/<run>/records.jsonl     append-only, a write per record
+    results/<recipe>/<run>/logs/             engine logs, a file per cell
 
 A published study's bare JSONL file of eleven keys reads as a run without a manifest.
 """
@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from msgspec.structs import force_setattr
 
-from benchctl.collector import collector_paused
 from benchctl.data.audits import AUDIT, Audit, read_audit
 from benchctl.data.cell import Cell
 from benchctl.data.chain import without_link
@@ -50,9 +50,9 @@ class RunData:
     manifest: Manifest | None
     """`None` for a study's bare JSONL file."""
     records: list[Record]
-    """In file order. Of several records of one measurement only the one that counts; warm-ups are all here.
+    """In file order. Of several records of a measurement only the record that counts; warm-ups are all here.
 
-    Two good ones that disagree leave a failed one (`CONFLICT`): which of them was measured is not known. Records of a
+    Two good records that disagree leave a failed record (`CONFLICT`): which was measured is not known. Records of a
     cell whose attestation failed are left out: what ran there is not what the recipe requests.
     """
     damaged: list[str]
@@ -77,7 +77,7 @@ class RunData:
 
 
 def open_run(path: Path, *, as_stored: bool = False, check: bool = True) -> RunData:
-    """Read a run folder, a bare JSONL file, or a folder of one JSONL file per arm, as a published study has them.
+    """Read a run folder, a bare JSONL file, or a folder of a JSONL file per arm, as a published study has them.
 
     `as_stored`: with the arms as its files name them, as resuming needs; else an arm that unlike machines of a cluster
     measured becomes several (`benchctl.data.machines`). `check`: whether the records are checked against their digests
@@ -138,7 +138,7 @@ def _of_part(folder: Path, name: str, scores: StoredScores) -> tuple[Replays | N
 
 
 def study_files(folder: Path) -> list[Path]:
-    """Return the JSONL files of a folder that is no run, one per arm: the label is in each line."""
+    """Return the JSONL files of a folder that is no run, a file per arm: the label is in each line."""
     if (folder / MANIFEST).exists() or not folder.is_dir():
         return []
     return sorted(file for file in folder.glob("*.jsonl") if file.is_file() and file.name != RECORDS)
@@ -160,6 +160,23 @@ def checked_manifest(folder: Path) -> tuple[Manifest, list[str]]:
             where=str(folder),
             fix="Name a run folder such as results/<recipe>/<run>.",
         ) from None
+
+
+@contextmanager
+def collector_paused() -> Iterator[None]:
+    """Collect no garbage meanwhile; what no cycle refers to is freed at once all the same.
+
+    While answers are measured, all streams share an event loop, and during a full collection no arrival is noticed:
+    with some 100,000 tokens in memory that is up to 90 ms, which would be read as an engine's. What is not freed
+    meanwhile is about 2 KB an answer: asyncio's transports refer to themselves.
+    """
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
 
 
 def _read_records(
@@ -257,7 +274,7 @@ def rejected_cells(cells: Iterable[Cell]) -> set[tuple[int, str, int]]:
 
 
 def _shared(records: Iterable[Record]) -> Iterator[Record]:
-    """Let records with equal answers share one text, which most of a run's do."""
+    """Let records with equal answers share a text, which most of a run's do."""
     first: dict[str | None, str | None] = {}
     for record in records:
         text = first.setdefault(record.content_sha, record.content)
@@ -267,10 +284,10 @@ def _shared(records: Iterable[Record]) -> Iterator[Record]:
 
 
 def _that_count(records: Iterable[Record], rejected: set[tuple[int, str, int]], overlapping: set[str]) -> list[Record]:
-    """Of the records of one measurement the last good one counts, else the last; none of a rejected cell does.
+    """Of the records of a measurement the last good record counts, else the last; none of a rejected cell does.
 
     Answers of `overlapping` requests do not repeat, and a cell of them that was broken off is measured again as a
-    whole: there the last process counts, and only records of one process can disagree.
+    whole: there the last process counts, and only records of the same process can disagree.
     """
     counting: dict[object, Record] = {}
     for number, record in enumerate(records):
@@ -288,7 +305,7 @@ def _that_count(records: Iterable[Record], rejected: set[tuple[int, str, int]], 
             differ = None if measured_anew else _disagreement(earlier, record)
         else:
             differ = None
-        del counting[key]  # so that the new one stands at its own place in the file
+        del counting[key]  # so that the new record stands at its own place in the file
         counting[key] = record if differ is None else _conflict(record, differ)
     return list(counting.values())
 
@@ -299,7 +316,7 @@ def is_conflict(record: Record) -> bool:
 
 
 def _disagreement(first: Record, second: Record) -> str | None:
-    """Return in what two good records of one measurement disagree; `None` where the second only adds to the first.
+    """Return in what two good records of a measurement disagree; `None` where the second only adds to the first.
 
     What a process adds to its own record is the token ids that its stream withheld.
     """
@@ -332,7 +349,7 @@ def _conflict(record: Record, differ: str) -> Record:
 
 
 def latest_run(results: Path) -> Path:
-    """Return the newest run folder below `results` (or below one recipe's folder); raises UsageError when none is."""
+    """Return the newest run folder below `results` (or below a recipe's folder); raises UsageError when none is."""
     runs = [file.parent for pattern in ("*/*/", "*/") for file in results.glob(pattern + MANIFEST)]
     if not runs:
         raise UsageError("There is no run yet.", where=str(results), fix="Make one: benchctl run RECIPE")

@@ -14,7 +14,7 @@ FORMAT = StoredFormat("costs file", version=1, fix="Remove the file; benchctl ex
 
 
 class PassTime(Part):
-    """Work of one kind and width, all of it together: `benchctl.engines.base.Pass`, as it is stored."""
+    """Work of a kind and width, all of it together: `benchctl.engines.base.Pass`, as it is stored."""
 
     kind: Literal["plain", "draft", "verify", "draft-read", "checkpoint", "restore", "re-evaluate"]
     width: int
@@ -45,7 +45,7 @@ class DraftAlone(Part):
 
 
 class CostTraces(Part):
-    """Everything that was timed for one run beside its measurement."""
+    """Everything that was timed for a run beside its measurement."""
 
     schema_version: int = Field(default=FORMAT.version, alias="schema")
     run: str

@@ -1,6 +1,6 @@
 """Files that outlive a version: older ones migrate on reading, newer ones are refused.
 
-Every kind of file has a `StoredFormat`: the version that this benchctl writes, and a function for each step from one
+Every kind of file has a `StoredFormat`: the version that this benchctl writes, and a function for each step from a
 version to the next. A version rises when a key changes its meaning, goes, or is added where unknown keys count as
 damage: in the manifest and the records (`benchctl.data.integrity`).
 """
@@ -37,7 +37,7 @@ class StoredFormat:
     version: int
     """The version that is written."""
     steps: Mapping[int, Step] = field(default_factory=dict)
-    """The step from each older version to the next one."""
+    """The step from each older version to the next."""
     fix: str | None = None
     """What to do about a file that cannot be read."""
 

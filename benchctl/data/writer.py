@@ -1,4 +1,4 @@
-"""Writing a run: one writer at a time, records appended whole, the manifest replaced atomically."""
+"""Writing a run: a single writer at a time, records appended whole, the manifest replaced atomically."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class FolderWriter(ABC):
     """The only writer of a folder of measurements, for as long as the `with` block lasts."""
 
     lines: ClassVar[str]
-    """Name of the file of one JSON line a request."""
+    """Name of the file of a JSON line a request."""
 
     def __init__(self, folder: Path, manifest: Manifest) -> None:
         self.folder = folder
@@ -99,7 +99,7 @@ class FolderWriter(ABC):
         self._open.close()
 
     def append_line(self, text: str) -> None:
-        """Append a JSON object as one chained line of ASCII, in a single write.
+        """Append a JSON object as a chained line of ASCII, in a single write.
 
         On a full disk what was written of it is taken back.
         """
@@ -139,7 +139,7 @@ class RunWriter(FolderWriter):
     lines = RECORDS
 
     def append(self, record: Record) -> None:
-        """Append one record."""
+        """Append a record."""
         self.append_line(record.to_line())
 
     def save(self) -> None:

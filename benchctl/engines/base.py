@@ -3,6 +3,9 @@
 The runner knows nothing of flags, endpoints or log lines. It reads an `Engine`'s capabilities, has it check a
 recipe, and for every cell gets a `Server`, which renders prompts, answers requests and reports what it drafted. The
 adapter turns the engine's own numbers into these neutral types; what an engine does not report is `None`, never 0.
+
+Up to `Engine` stands what every adapter has; below it, what an engine may offer beside: `TunableEngine` and the like,
+which their users check for.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 from benchctl.data.expectations import DiagnosisSettings, Expectations
 from benchctl.data.record import FinishReason, sha256_text
 from benchctl.engines.common.programs import FoundBinary
-from benchctl.models.resolved import ResolvedPair
+from benchctl.models.files import ResolvedPair
 from benchctl.prompts.suite import Prompt
 from benchctl.recipes.adapters import ModelFormat
 from benchctl.recipes.schema import GREEDY, Arm, Recipe, Sampling
@@ -33,7 +36,7 @@ class Capabilities:
     found_in: str
     """Where it was found: `recipe`, `option`, `environment`, `PATH`, `bundled`, or the URL of an endpoint."""
     version: str | None
-    """As the binary prints it, one line."""
+    """As the binary prints it, on a single line."""
     build: str | None
     commit: str | None
     speculation_types: tuple[str, ...]
@@ -49,7 +52,7 @@ class Capabilities:
 
 @dataclass(frozen=True)
 class Launch:
-    """The command of one cell but for its address: at the start a port is chosen for `{port}`, or a Unix socket."""
+    """The command of a cell but for its address: at the start a port is chosen for `{port}`, or a Unix socket."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str]
@@ -81,7 +84,7 @@ class Rendered:
 
 @dataclass(frozen=True)
 class Ledger:
-    """What was drafted and accepted in one answer. Every field is `None` when the engine does not report it."""
+    """What was drafted and accepted in an answer. Every field is `None` when the engine does not report it."""
 
     drafted: int | None = None
     accepted: int | None = None
@@ -113,7 +116,7 @@ class Completion:
     """Seconds after the first token by phase, as far as the engine reports them:
     `benchctl.data.record.Record.phase_s`."""
     first_tokens: int | None = 1
-    """How many tokens came at `ttft_s`: more than one where the client got the first steps' tokens together; `None`
+    """How many tokens came at `ttft_s`: several where the client got the first steps' tokens together; `None`
     where that is not known, so that there is no decode rate."""
     least_after_first: int | None = None
     """How many tokens came after `ttft_s` at least, where `first_tokens` is not known."""
@@ -145,7 +148,7 @@ class Attestation:
 
     state: AttestationState
     evidence: tuple[str, ...]
-    """What was observed, one observation a line: log lines, endpoint fields, counters."""
+    """What was observed, an observation a line: log lines, endpoint fields, counters."""
     reason: str | None = None
     remedy: str | None = None
 
@@ -159,61 +162,48 @@ class Renders(Protocol):
 
     def render(self, prompt: Prompt) -> Rendered:
         """Apply the model's chat template (or nothing, for raw prompts) and tokenize."""
-        ...
 
 
-class Server(Protocol):
-    """One engine of one cell, healthy and ready.
+class Server(Renders, Protocol):
+    """An engine of a cell, healthy and ready.
 
     `complete` runs on an event loop, several at a time where the arm is `overlapping`; the ledger of an answer then
-    comes from that answer alone, never from counters that all requests share. Cancelling one closes its connection,
-    and `stop` ends what is in flight: every `complete` raises soon after. All else is called between answers.
+    comes from that answer alone, never from counters that all requests share. Cancelling a `complete` closes its
+    connection; `stop` ends what is in flight: every `complete` raises soon after. All else is called between answers.
     """
 
     @property
     def log_path(self) -> Path:
         """Where the process writes its log."""
-        ...
-
-    def render(self, prompt: Prompt) -> Rendered:
-        """Apply the model's chat template (or nothing, for raw prompts) and tokenize."""
-        ...
 
     async def complete(self, prompt: Rendered, sampling: Sampling, on_tokens: Progress | None = None) -> Completion:
-        """Stream one answer.
+        """Stream an answer.
 
         Raises EngineError (`crash`, `timeout`, `http`, `protocol`) and leaves no request behind.
         """
-        ...
 
     def recover_token_ids(self, prompt: Rendered, sampling: Sampling, completion: Completion) -> tuple[int, ...] | None:
         """Fetch the ids that are missing from the stream, after measuring; `None` unless text and known ids agree."""
-        ...
 
     def attest(self, drafted: int | None) -> Attestation:
         """Assess the cell from logs, endpoints and counters. `drafted`: all tokens drafted so far; None before any."""
-        ...
 
     def alive(self) -> bool:
         """Whether the process still runs."""
-        ...
 
     def log_tail(self, lines: int = 20) -> tuple[str, ...]:
         """The engine's last log lines, oldest first: untrusted text, cleaned of control characters."""
-        ...
 
     def stop(self) -> int | None:
         """End the process and its group (SIGTERM, wait, SIGKILL); return its exit status. Safe to call twice."""
-        ...
 
 
 class Engine(Protocol):
-    """An adapter, made for one recipe."""
+    """An adapter, made for a recipe."""
 
     @property
     def model_format(self) -> ModelFormat:
         """What its models are: GGUF files, Hugging Face folders, or names that an endpoint serves."""
-        ...
 
     def locate(self) -> FoundBinary | None:
         """Find the program that is run, without running it; None for an endpoint. Raises EngineError (`launch`),
@@ -221,23 +211,18 @@ class Engine(Protocol):
 
     def probe(self) -> Capabilities:
         """Find the binary and probe what it can do. Raises EngineError (`launch`) when it is no such engine."""
-        ...
 
     def check(self, recipe: Recipe, models: ResolvedPair) -> Sequence[str]:
         """Refuse before launch what the binary cannot do: raises UsageError; returns warnings in sentences."""
-        ...
 
     def launch(self, arm: Arm, models: ResolvedPair) -> Launch:
-        """The command line and environment of one cell of `arm`."""
-        ...
+        """The command line and environment of a cell of `arm`."""
 
     def tool(self, name: str) -> Path:
         """The engine's companion program of that name, such as `llama-quantize`. Raises EngineError (`launch`)."""
-        ...
 
     def start(self, launch: Launch, log_path: Path) -> Server:
         """Start a process, wait until it is healthy. Raises EngineError (`launch`, `health`); leaves nothing behind."""
-        ...
 
 
 @runtime_checkable
@@ -246,7 +231,6 @@ class TunableEngine(Protocol):
 
     def search_space(self, models: ResolvedPair) -> Sequence[Speculation]:
         """Settings that this binary can run with these models, the likeliest to pay first."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -254,7 +238,7 @@ class MemoryReport:
     """What an engine's own log reports of its memory."""
 
     checkpoint: int | None = None
-    """Bytes of one sequence's recurrent state, as it is saved to go back to: target and draft together."""
+    """Bytes of a sequence's recurrent state, as it is saved to go back to: target and draft together."""
     spilled: str | None = None
     """Which part of the model is not on the device, as a sentence."""
 
@@ -266,11 +250,9 @@ class LaunchedProcess(Protocol):
     @property
     def pid(self) -> int:
         """Its process id; what it starts descends from it."""
-        ...
 
     def memory_report(self) -> MemoryReport:
         """Read the log for what it reports of memory."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -288,7 +270,7 @@ class Scores:
         return next(iter(self.logprobs))
 
 
-class Scorer(Protocol):
+class Scorer(Renders, Protocol):
     """A target that scores prefixes and generates nothing: for explaining answers, never while measuring.
 
     What it has read last stays in its memory, so that a prefix can be read in pieces, each a batch of its own.
@@ -297,68 +279,50 @@ class Scorer(Protocol):
 
     @property
     def in_batches(self) -> bool:
-        """Whether several tokens can be read on in one batch, as a round of speculation verifies them."""
-        ...
+        """Whether several tokens can be read on in a single batch, as a round of speculation verifies them."""
 
     @property
     def command(self) -> tuple[str, ...]:
         """The command line that runs."""
-        ...
-
-    def render(self, prompt: Prompt) -> Rendered:
-        """As `Server.render`."""
-        ...
 
     def read_prompt(self, prompt: Sequence[int], top: int) -> Scores:
         """Forget everything and read a prompt, in the batches in which a measured request would be."""
-        ...
 
     def read_on(self, prefix: Sequence[int], top: int) -> Scores:
-        """Read what `prefix` has more than the prefix that was read last, in one batch."""
-        ...
+        """Read what `prefix` has more than the prefix that was read last, in a single batch."""
 
     def read_whole(self, prefix: Sequence[int], top: int) -> Scores:
         """Forget everything and read `prefix` at once."""
-        ...
 
     def log_tail(self, lines: int = 20) -> tuple[str, ...]:
         """As `Server.log_tail`."""
-        ...
 
     def stop(self) -> int | None:
         """As `Server.stop`."""
-        ...
 
 
 @runtime_checkable
 class PrefillScorer(Protocol):
-    """A scorer that returns the target's distribution at every position of an answer, read in one request."""
+    """A scorer that returns the target's distribution at every position of an answer, read in a single request."""
 
     def score_answer(self, prompt: Sequence[int], answer: Sequence[int], top: int) -> list[Scores]:
         """Return the scores before every token of `answer`, given those before it. Raises EngineError."""
-        ...
 
 
-class SlotScorer(Protocol):
+class SlotScorer(Renders, Protocol):
     """A target with several slots, each of which keeps what was read into it, and reads on together with the others.
 
     Every method raises EngineError.
     """
 
-    def render(self, prompt: Prompt) -> Rendered:
-        """As `Server.render`."""
-        ...
-
     def read_together(self, prefixes: Sequence[Sequence[int]], top: int) -> list[Scores]:
-        """Read what each prefix has more than its slot holds, all in one batch.
+        """Read what each prefix has more than its slot holds, all in a single batch.
 
         A prefix is read into the slot that holds most of it; those of which none holds anything stand last.
         """
-        ...
 
     def stop(self) -> int | None:
         """As `Server.stop`."""
-        ...
 
 
 @runtime_checkable
@@ -367,7 +331,6 @@ class SlotScoringEngine(Protocol):
 
     def start_slot_scorer(self, launch: Launch, log_path: Path, sampling: Sampling = GREEDY) -> SlotScorer:
         """Start the target alone; `launch` is that of a baseline of several requests. Else as `start_scorer`."""
-        ...
 
 
 @runtime_checkable
@@ -380,45 +343,38 @@ class ScoringEngine(Protocol):
         `sampling`: the recipe's; with `ignore_eos` tokens that end an answer are left out, and what of
         `Sampling.constraints` the adapter lists as `scored` is in the logits.
         """
-        ...
 
 
 class Comparer(Protocol):
-    """An arm's draft and its target in one process, read from all their logits: for diagnosing, never while measuring.
+    """An arm's draft and its target in the same process, read from all their logits: for diagnosing alone.
 
     Every method raises EngineError.
     """
 
     def describe(self) -> Mapping[str, object]:
         """Return what the engine reports of the draft, such as the parts that are left out."""
-        ...
 
     def compare(
         self, prompt: Sequence[int], answer: Sequence[int], temperature: float, settings: DiagnosisSettings
     ) -> Expectations:
         """Return the distributions of the draft and of the target along the target's own `answer`."""
-        ...
 
     def flops(self, prompt: Sequence[int]) -> tuple[float, float]:
-        """Return the floating-point operations of one step after a prompt, of (target, draft)."""
-        ...
+        """Return the floating-point operations of a step after a prompt, of (target, draft)."""
 
     def stop(self) -> int | None:
         """As `Server.stop`."""
-        ...
 
 
 @runtime_checkable
 class ComparingEngine(Protocol):
-    """An engine that reads an answer with an arm's draft and with its target in one process."""
+    """An engine that reads an answer with an arm's draft and with its target in the same process."""
 
     def incomparable(self, arm: Arm) -> str | None:
         """Return why an arm's draft cannot be read beside the target, as a sentence; `None` where it can."""
-        ...
 
     def start_comparer(self, launch: Launch, log_path: Path) -> Comparer:
         """Start an arm for comparing; `launch` is the arm's. Raises EngineError (`launch`, `health`)."""
-        ...
 
 
 PassKind = Literal["plain", "draft", "verify", "draft-read", "checkpoint", "restore", "re-evaluate"]
@@ -429,7 +385,7 @@ rolled back; restore: going back to it; re-evaluate: the target then reads the a
 
 @dataclass(frozen=True)
 class Pass:
-    """What an engine spent on work of one kind and width, all of it together."""
+    """What an engine spent on work of a kind and width, all of it."""
 
     kind: PassKind
     width: int
@@ -447,8 +403,6 @@ class TracingEngine(Protocol):
 
     def traced(self, launch: Launch) -> Launch | None:
         """Return the launch with such a log; `None` where this binary has none."""
-        ...
 
     def read_trace(self, log: str) -> list[Pass]:
         """Return what the passes in that log, or in a part of it, took."""
-        ...

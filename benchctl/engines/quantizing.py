@@ -42,28 +42,23 @@ class DivergenceMeter(Protocol):
     @property
     def program(self) -> Program:
         """What measures."""
-        ...
 
     def write_reference(self, model: Path, text: Path, target: Path, log: Path, *, context: int, pieces: int) -> int:
         """Write the distributions of `model` over the first `pieces` pieces of `text`, each of `context` tokens.
 
         Returns how many positions were scored. Raises TextTooShortError, EngineError, OSError (a full disk).
         """
-        ...
 
     def compare(self, model: Path, reference: Path, log: Path, *, context: int) -> Divergence:
         """Compare `model` with a file of `write_reference`. Raises EngineError."""
-        ...
 
 
 @runtime_checkable
 class QuantizingEngine(Protocol):
-    """An engine that brings programs that quantize, and one that measures what quantizing did."""
+    """An engine that brings programs that quantize, and a program that measures what quantizing did."""
 
     def quantizer(self) -> Path:
         """The program that quantizes. Raises EngineError (`launch`)."""
-        ...
 
     def divergence_meter(self) -> DivergenceMeter:
         """The program that measures, of the same build as the engine. Raises EngineError (`launch`)."""
-        ...

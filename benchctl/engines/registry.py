@@ -30,7 +30,7 @@ class FoundEngine:
     found_in: str | None = None
     where: str | None = None
     runs: bool = False
-    """Whether it is the one of its kind that runs when the recipe names none."""
+    """Whether it is the engine of its kind that runs when the recipe names none."""
     version: str | None = None
     build: str | None = None
     commit: str | None = None
@@ -40,7 +40,7 @@ class FoundEngine:
     problem: str | None = None
     """Why it cannot be used."""
     hint: str | None = None
-    """What to do to have one."""
+    """What to do to have it."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields as plain data."""
@@ -48,7 +48,7 @@ class FoundEngine:
 
 
 def find_engines() -> list[FoundEngine]:
-    """Return what is found of every engine that an installed package brings, at least one entry each."""
+    """Return what is found of every engine that an installed package brings, an entry each at least."""
     known = registered()
     found = [engine for adapter in known.adapters.values() for engine in load(adapter.inventory)()]
     return found + [FoundEngine(kind, problem=why, hint="Update or remove it.") for kind, why in known.broken.items()]
@@ -70,7 +70,7 @@ class InstallOptions:
     force: bool = False
 
     def named(self, *names: str) -> list[str]:
-        """Return those of the options called `names` that were given, as they are written on the command line."""
+        """Return those of the options called `names` that were given, as they stand on the command line."""
         return [f"--{name}" for name in names if getattr(self, name) is not None]
 
 
@@ -84,11 +84,10 @@ class Installed:
 
 
 class Installer(Protocol):
-    """Installs one kind of engine for this machine."""
+    """Installs a kind of engine for this machine."""
 
     title: str
     """The engine's name in lines of progress."""
 
     def install(self, options: InstallOptions, report: Report) -> Installed:
         """Install, or find what was installed before. Raises BenchctlError; UsageError for options it cannot take."""
-        ...

@@ -22,8 +22,7 @@ from benchctl.measure.cell import fresh_log, running, scoring
 from benchctl.measure.prepare import require_permitted
 from benchctl.measure.requests import fitted_for
 from benchctl.measure.run import context_of, standing_of
-from benchctl.models.files import Notice, file_sha256
-from benchctl.models.resolved import ModelFile, ResolvedModel, ResolvedPair
+from benchctl.models.files import ModelFile, Notice, ResolvedModel, ResolvedPair, file_sha256
 from benchctl.models.sources import locate_folder, locate_model
 from benchctl.permissions import not_given
 from benchctl.prompts.context import ContextError

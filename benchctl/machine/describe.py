@@ -1,7 +1,7 @@
 """What kind of machine this is: the facts that a manifest records beside every run.
 
 No user name, no host name, no serial number. What cannot be read is `None`, never a guess. Every reader takes the
-root folder below which /proc and /sys lie, so that other machines can be tried on this one.
+root folder below which /proc and /sys lie, so that other machines can be tried here.
 """
 
 from __future__ import annotations
@@ -141,9 +141,10 @@ def cpu_model(root: Path = ROOT) -> str:
 
 
 def cpu_identity(root: Path = ROOT) -> str:
-    """Return the name and eight hex digits of the instruction set: code built for one runs on the other when equal.
+    """Return the name and eight hex digits of the instruction set: where both are equal, code built for the one machine
+    runs on the other.
 
-    The name alone is not enough, since virtual machines call several generations by one name.
+    The name alone is not enough, since virtual machines call several generations by the same name.
     """
     if sys.platform == "darwin":
         features = answer("sysctl", "-n", "machdep.cpu.features") or ""

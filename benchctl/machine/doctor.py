@@ -21,7 +21,6 @@ from benchctl.machine.describe import (
     usable_cores,
     virtualised,
 )
-from benchctl.machine.energy import processor_energy_problem
 from benchctl.text import one_line
 
 if TYPE_CHECKING:
@@ -60,13 +59,12 @@ def check_machine(root: Path = ROOT) -> list[Check]:
     return [
         _low_power_mode() if mac else _governor(root),
         _boost(root),
-        _mac_heat() if mac else _heat(root),
+        _heat(root),
         _battery(),
         _clock(root),
         _sharing(root),
         *check_load(),
         _accelerator(),
-        _energy(root),
     ]
 
 
@@ -132,19 +130,6 @@ def _heat(root: Path) -> Check:
     return Check("heat", "ok", f"No throttling was reported.{hottest}", why)
 
 
-def _mac_heat() -> Check:
-    why = "A processor that gets too hot slows itself down in the middle of a run."
-    output = answer("pmset", "-g", "therm")
-    if output is None:
-        return Check("heat", "unknown", "macOS does not report heat.", why)
-    limit = re.search(r"CPU_Speed_Limit\s*=\s*(\d+)", output)
-    if limit and int(limit[1]) < 100:
-        return Check(
-            "heat", "warn", f"The clock is limited to {limit[1]} % because of heat.", why, "Let the machine cool."
-        )
-    return Check("heat", "ok", "No throttling was reported.", why)
-
-
 def _battery() -> Check:
     import psutil
 
@@ -205,14 +190,6 @@ def _accelerator() -> Check:
     return Check("accelerator", "ok", f"Idle: {', '.join(row[0] for row in rows)}.", why)
 
 
-def _energy(root: Path) -> Check:
-    why = "Reports show the energy of a token where the machine reports its own."
-    problem = processor_energy_problem(root)
-    if problem is None:
-        return Check("energy", "ok", "The processor's energy counters can be read.", why)
-    return Check("energy", "unknown", f"Energy is not reported: {problem}.", why)
-
-
 def _slowed(reasons: str) -> bool:
     """Whether NVIDIA's bit mask has power cap (4), hardware slow-down (8), heat (0x20, 0x40) or power brake (0x80)."""
     try:
@@ -222,7 +199,7 @@ def _slowed(reasons: str) -> bool:
 
 
 def check_load(folder: Path | None = None) -> list[Check]:
-    """Watch the machine for a moment. `folder` is where results will be written (default: the current one)."""
+    """Watch the machine for a moment. `folder` is where results will be written (default: the current folder)."""
     import psutil
 
     others = _other_processes()
@@ -322,7 +299,7 @@ def _other_processes() -> list[psutil.Process]:
 
 
 def _percent(process: psutil.Process) -> float:
-    """Return the share of one core since the last call; 0 for a process that has ended or may not be read."""
+    """Return the share of one core since the last call; 0 where a process has ended or may not be read."""
     import psutil
 
     try:

@@ -1,8 +1,8 @@
-"""The energy that a machine takes while it is watched: RAPL on Linux, nvidia-smi, powermetrics on macOS.
+"""The energy that a machine takes while it is watched: RAPL on Linux, and nvidia-smi.
 
 RAPL counts microjoules of every processor package, and of its memory where there is a domain for it; the counter wraps
-around at a value of its own. nvidia-smi and powermetrics report power, whose mean times the duration is the energy. All
-of it is of the whole machine, whoever caused it. What cannot be read is named with its reason and what to do about it.
+around at a value of its own. nvidia-smi reports power, whose mean times the duration is the energy. All of it is of the
+whole machine, whoever caused it. What cannot be read is named with its reason and what to do about it.
 """
 
 from __future__ import annotations
@@ -13,15 +13,14 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from benchctl.machine.describe import ROOT
+from benchctl.machine.sensors import of_gpus
 
 POWERCAP = "sys/class/powercap"
 _PACKAGE = re.compile(r"intel-rapl:\d+\Z")
@@ -30,11 +29,17 @@ NO_RIGHTS = (
     "RAPL's counters cannot be read without rights: sudo chmod a+r /sys/class/powercap/intel-rapl*/energy_uj, "
     "or run benchctl as root"
 )
-ROOT_ALONE = "powermetrics reports power to root alone: run benchctl with sudo"
 NO_RAPL = "this system has no RAPL counters (/sys/class/powercap/intel-rapl), as most virtual machines"
-NVIDIA = ("nvidia-smi", "--query-gpu=index,power.draw", "--format=csv,noheader,nounits", "-lms", "500")
-POWERMETRICS = ("powermetrics", "--samplers", "cpu_power,gpu_power", "-i", "500")
-_COMBINED = re.compile(r"^Combined Power \(CPU \+ GPU \+ ANE\): (\d+(?:\.\d+)?) mW")
+NVIDIA = (
+    "nvidia-smi",
+    "--query-gpu=index,power.draw,clocks.sm,temperature.gpu,memory.used",
+    "--format=csv,noheader,nounits",
+    "-lms",
+    "500",
+)
+
+
+Parsed = tuple[str, Mapping[str, float]]
 
 
 @dataclass(frozen=True)
@@ -43,7 +48,7 @@ class Energy:
 
     seconds: float
     joules: Mapping[str, float]
-    """By consumer: processor, memory, gpu, soc. Only what is reported."""
+    """By consumer: processor, memory, gpu. Only what is reported."""
     not_reported: tuple[str, ...]
     """Why the other consumers are not, as ends of sentences."""
 
@@ -53,29 +58,12 @@ class Energy:
         return {name: joules / self.seconds for name, joules in self.joules.items()} if self.seconds > 0 else {}
 
 
-class _Source(Protocol):
-    """A source of energy readings."""
-
-    problem: str | None
-
-    def poll(self) -> None:
-        """Read once more; called at least once a minute."""
-
-    def stop(self, seconds: float) -> Mapping[str, float]:
-        """End, and return joules by consumer; `seconds`: since the start."""
-        ...
-
-
 class Meter:
     """Every source of this machine, from when it is made until `stop`."""
 
     def __init__(self, root: Path = ROOT) -> None:
         self._since = time.monotonic()
-        self._sources: list[_Source] = []
-        if sys.platform == "darwin":
-            self._sources.append(powermetrics())
-        else:
-            self._sources.append(Rapl(root))
+        self._sources: list[Rapl | PowerStream] = [Rapl(root)]
         if shutil.which(NVIDIA[0]):
             self._sources.append(PowerStream(NVIDIA, parse_nvidia, "gpu"))
 
@@ -83,6 +71,16 @@ class Meter:
         """Read counters, which wrap around."""
         for source in self._sources:
             source.poll()
+
+    def sensors(self) -> dict[str, float]:
+        """Return what NVIDIA's GPUs last showed, and joules since the start by consumer, as `processor_j`."""
+        found: dict[str, float] = {}
+        for source in self._sources:
+            if isinstance(source, Rapl):
+                found |= {f"{kind}_j": joules for kind, joules in source.joules().items()}
+            else:
+                found |= of_gpus([*source.latest.values()])
+        return found
 
     def stop(self) -> Energy:
         """End, and return the energy since the start."""
@@ -102,13 +100,6 @@ def mean_power(seconds: float, root: Path = ROOT) -> Energy:
     return meter.stop()
 
 
-def processor_energy_problem(root: Path = ROOT) -> str | None:
-    """Return why the processor's energy cannot be read, as the end of a sentence; `None` where it can."""
-    if sys.platform == "darwin":
-        return None if os.geteuid() == 0 else ROOT_ALONE
-    return Rapl(root).problem
-
-
 class Rapl:
     """The energy counters of the processor packages below /sys/class/powercap."""
 
@@ -125,7 +116,7 @@ class Rapl:
             self.problem = None if self._domains else NO_RAPL
 
     def poll(self) -> None:
-        """Add what each counter rose by; one that went down has wrapped around once."""
+        """Add what each counter rose by; a counter that went down has wrapped around once."""
         try:
             for domain in self._domains:
                 domain.poll()
@@ -135,6 +126,10 @@ class Rapl:
     def stop(self, seconds: float) -> Mapping[str, float]:
         """Return joules by kind."""
         self.poll()
+        return self.joules()
+
+    def joules(self) -> dict[str, float]:
+        """Return joules by kind up to the last poll."""
         joules: dict[str, float] = {}
         for domain in self._domains:
             joules[domain.kind] = joules.get(domain.kind, 0.0) + domain.microjoules / 1e6
@@ -159,23 +154,23 @@ class _Domain:
 
 
 def _domains(powercap: Path) -> list[tuple[str, Path]]:
-    """Return what each domain measures and its folder: packages with their memory, or else the whole platform."""
+    """Return what each domain measures and its folder: packages, and their memory."""
     names = {folder: (folder / "name").read_text().strip() for folder in sorted(powercap.glob("intel-rapl:*"))}
     packages = [folder for folder, name in names.items() if _PACKAGE.match(folder.name) and name.startswith("package")]
     memory = [folder for folder, name in names.items() if _PART.match(folder.name) and name == "dram"]
-    if packages:
-        return [("processor", folder) for folder in packages] + [("memory", folder) for folder in memory]
-    return [("platform", folder) for folder, name in names.items() if name == "psys"]
+    return [("processor", folder) for folder in packages] + [("memory", folder) for folder in memory if packages]
 
 
 class PowerStream:
     """A program that prints power again and again, for as long as it runs."""
 
-    def __init__(self, command: Sequence[str], parse: Callable[[str], tuple[str, float] | None], kind: str) -> None:
-        """`parse`: from a line to (what of several, watts); `None` for a line without any."""
+    def __init__(self, command: Sequence[str], parse: Callable[[str], Parsed | None], kind: str) -> None:
+        """`parse`: from a line to (what of several, what it shows, by `w` for watts); `None` for a line without any."""
         self.problem: str | None = None
-        self._name, self._parse, self._kind = command[0], parse, kind
+        self._name, self._parse, self.kind = command[0], parse, kind
         self._watts: dict[str, list[float]] = {}
+        self.latest: dict[str, Mapping[str, float]] = {}
+        """What each of several showed last."""
         self._process: subprocess.Popen[str] | None = None
         try:
             self._process = subprocess.Popen(  # in a session of its own, so that what it starts ends with it
@@ -210,7 +205,7 @@ class PowerStream:
         if not means:
             self.problem = f"{self._name} reported no power"
             return {}
-        return {self._kind: sum(means) * seconds}
+        return {self.kind: sum(means) * seconds}
 
     def _read(self) -> None:
         assert self._process is not None
@@ -219,28 +214,20 @@ class PowerStream:
             for line in lines:
                 found = self._parse(line)
                 if found is not None:
-                    self._watts.setdefault(found[0], []).append(found[1])
+                    self.latest[found[0]] = found[1]
+                    if "w" in found[1]:
+                        self._watts.setdefault(found[0], []).append(found[1]["w"])
 
 
-def parse_nvidia(line: str) -> tuple[str, float] | None:
-    """Read `0, 71.23`; a GPU that does not report its power prints `[N/A]`."""
-    index, _, watts = line.partition(",")
-    try:
-        return index.strip(), float(watts)
-    except ValueError:
-        return None
+_MIB = 1 << 20
+_NVIDIA_UNITS = {"w": 1, "mhz": 1, "c": 1, "bytes": _MIB}
 
 
-def parse_powermetrics(line: str) -> tuple[str, float] | None:
-    """Read `Combined Power (CPU + GPU + ANE): 4321 mW`."""
-    found = _COMBINED.match(line)
-    return None if found is None else ("soc", float(found[1]) / 1000)
-
-
-def powermetrics() -> PowerStream:
-    """Start powermetrics, which runs for root alone."""
-    if os.geteuid() == 0:
-        return PowerStream(POWERMETRICS, parse_powermetrics, "soc")
-    refused = PowerStream(("/nonexistent/powermetrics",), parse_powermetrics, "soc")
-    refused.problem = ROOT_ALONE
-    return refused
+def parse_nvidia(line: str) -> Parsed | None:
+    """Read `0, 71.23, 1410, 54, 10240`; what a GPU does not report it prints as `[N/A]`."""
+    index, *cells = (cell.strip() for cell in line.split(","))
+    found = {}
+    for (what, unit), cell in zip(_NVIDIA_UNITS.items(), cells, strict=False):
+        with contextlib.suppress(ValueError):
+            found[what] = float(cell) * unit
+    return (index, found) if found else None

@@ -1,4 +1,4 @@
-"""The memory of one engine: its process and all that descend from it."""
+"""The memory of an engine: its process and all that descend from it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class EngineMemory:
 
 
 def read_engine_memory(pid: int, root: Path = ROOT) -> EngineMemory:
-    """Read the memory of the process `pid` and its descendants; all `None` for one that has ended."""
+    """Read the memory of the process `pid` and its descendants; all `None` where it has ended."""
     import psutil
 
     try:
@@ -61,7 +61,7 @@ def read_engine_memory(pid: int, root: Path = ROOT) -> EngineMemory:
 
 
 def _of_process(process: object, root: Path) -> tuple[int | None, int | None]:
-    """Return (peak resident, swapped) of one process."""
+    """Return (peak resident, swapped) of a process."""
     import psutil
 
     assert isinstance(process, psutil.Process)

@@ -12,14 +12,16 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
+from benchctl.data.cell import WatchRecord
 from benchctl.machine.describe import ROOT, answer, cpu_quota, read
 from benchctl.machine.energy import Meter
+from benchctl.machine.sensors import Reading, Sensors, series_of
 
 if TYPE_CHECKING:
     import psutil
@@ -31,51 +33,20 @@ LARGEST_SHARE = 0.001
 """Of the time that the thread may spend on sampling: slower samples are taken less often."""
 
 
-@dataclass(frozen=True)
-class Disturbance:
-    """What else went on in the machine during a watch; `None`: not reported by the system."""
-
-    wall_s: float
-    """How long the watch lasted."""
-    cores: int | None = None
-    """Logical cores that benchctl and the engine may run on; the times below are sums over them."""
-    own_cpu_s: float | None = None
-    """Processor time of benchctl, the engine and everything that they started."""
-    other_cpu_s: float | None = None
-    """Processor time of all other programs, the kernel's own work included."""
-    stolen_cpu_s: float | None = None
-    """Time that the host of a virtual machine gave to other guests (steal)."""
-    engine_major_faults: int | None = None
-    """How often the engine waited for a page of its memory to come from disk."""
-    swapped_bytes: int | None = None
-    """What the whole system swapped in and out; on macOS only out."""
-    throttled: int | None = None
-    """How often heat slowed the core, or package, that was slowed most often."""
-    cpu_mhz: float | None = None
-    """Clock of the fastest core, the median of one reading a second; `None` for a watch shorter than that."""
-    gpu_slowed_s: float | None = None
-    """How long heat or the power brake slowed the GPU that was slowed longest."""
-    clock_jump_s: float | None = None
-    """The largest step of the wall clock against the monotonic one, forward positive."""
-    cost_s: float | None = None
-    """Processor time that watching took meanwhile."""
-    energy_j: Mapping[str, float] = field(default_factory=dict)
-    """Joules of the whole machine by consumer, as far as reported: `benchctl.machine.energy`."""
-    energy_untold: tuple[str, ...] = ()
-    """Why the rest is not reported."""
-
-
 class Watch:
-    """`with Watch() as watch: measure()`, then `watch.disturbance`; one use each."""
+    """`with Watch() as watch: measure()`, then `watch.disturbance`; for a single use each."""
 
     def __init__(self, root: Path = ROOT) -> None:
-        self.disturbance: Disturbance | None = None
+        self.disturbance: WatchRecord | None = None
         """What was measured, once the block is left."""
         self._root = root
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._sample, name="watch", daemon=True)
         self._offsets: list[float] = []
         self._mhz: list[float] = []
+        self._sensors = Sensors(root)
+        self._readings: list[Reading] = []
+        self._joules: tuple[float, dict[str, float]] | None = None
         self._cost_s = 0.0
 
     def __enter__(self) -> Watch:
@@ -93,13 +64,15 @@ class Watch:
         energy = self._meter.stop()
         self._thread.join()
         self._offsets.append(clock_offset())
-        self.disturbance = replace(
-            compare_counters(self._before, after),
-            cpu_mhz=statistics.median(self._mhz) if self._mhz else None,
-            clock_jump_s=largest_jump(self._offsets),
-            cost_s=self._cost_s,
-            energy_j=energy.joules,
-            energy_untold=energy.not_reported,
+        self.disturbance = compare_counters(self._before, after).model_copy(
+            update={
+                "cpu_mhz": statistics.median(self._mhz) if self._mhz else None,
+                "clock_jump_s": largest_jump(self._offsets),
+                "cost_s": self._cost_s,
+                "energy_j": dict(energy.joules),
+                "energy_untold": list(energy.not_reported),
+                "series": series_of(self._readings),
+            }
         )
 
     def _sample(self) -> None:
@@ -111,12 +84,23 @@ class Watch:
             mhz = fastest_core_mhz()
             if mhz is not None:
                 self._mhz.append(mhz)
+            self._read_sensors(mhz)
             cost = time.thread_time() - began
             self._cost_s += cost
             pause = max(INTERVAL_S, cost / LARGEST_SHARE)
 
+    def _read_sensors(self, mhz: float | None) -> None:
+        """Add a reading; power from counters is what they rose by since the one before."""
+        at, found = time.monotonic(), self._meter.sensors()
+        joules = {name: found.pop(name) for name in list(found) if name.endswith("_j")}
+        before, self._joules = self._joules, (at, joules)
+        if before is not None and at > before[0]:
+            found |= {f"{name[:-2]}_w": (value - before[1][name]) / (at - before[0]) for name, value in joules.items()}
+        found |= {} if mhz is None else {"processor_mhz": mhz}
+        self._readings.append(self._sensors.read(at) | found)
 
-def compare_counters(before: SystemCounters, after: SystemCounters) -> Disturbance:
+
+def compare_counters(before: SystemCounters, after: SystemCounters) -> WatchRecord:
     """Return what happened between two readings.
 
     The work of an engine that benchctl did not start, or that has ended, cannot be separated from that of others.
@@ -127,7 +111,7 @@ def compare_counters(before: SystemCounters, after: SystemCounters) -> Disturban
     slowed: list[float] | None = None
     if before.gpu_slowed_s and after.gpu_slowed_s and len(before.gpu_slowed_s) == len(after.gpu_slowed_s):
         slowed = [max(0.0, late - early) for early, late in zip(before.gpu_slowed_s, after.gpu_slowed_s, strict=True)]
-    return Disturbance(
+    return WatchRecord(
         wall_s=after.at - before.at,
         cores=after.cores,
         own_cpu_s=ours,
@@ -150,12 +134,12 @@ def clock_offset() -> float:
 
 
 def largest_jump(offsets: list[float]) -> float:
-    """Return the largest change, by size, from one offset to the next; slow steering of the clock stays small."""
+    """Return the largest change, by size, from an offset to the next; slow steering of the clock stays small."""
     return max((late - early for early, late in pairwise(offsets)), key=abs)
 
 
 def fastest_core_mhz() -> float | None:
-    """Return the clock of the fastest core, which is a busy one where something computes."""
+    """Return the clock of the fastest core, which is busy where something computes."""
     import psutil
 
     try:
@@ -177,7 +161,7 @@ _GPU_SLOWED = ("sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slo
 
 @dataclass(frozen=True)
 class SystemCounters:
-    """Counters since the system's start, at one moment."""
+    """Counters since the system's start, at a moment."""
 
     at: float
     """When processor time was read, by the monotonic clock."""

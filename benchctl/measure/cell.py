@@ -1,4 +1,4 @@
-"""The life of a cell: one engine process, from its launch to its entry in the manifest.
+"""The life of a cell: an engine process, from its launch to its entry in the manifest.
 
 Launch, health, attest, make ready; then answers, each safe on disk before the next is requested; then attest again and
 stop. Whatever the engine does wrong ends this cell and no other.
@@ -33,7 +33,6 @@ from benchctl.measure.recording import (
     now,
     read_memory,
     require_attested,
-    watch_record,
 )
 from benchctl.recipes.schema import GREEDY, Recipe, Sampling
 
@@ -55,7 +54,7 @@ class FileStamps:
         self._stamps = {file: _stamp(file) for file in files}
 
     def check(self) -> None:
-        """Raise EngineError (`launch`) when one of them is no longer what it was."""
+        """Raise EngineError (`launch`) when any of them is no longer what it was."""
         changed = [str(file) for file, stamp in self._stamps.items() if _stamp(file) != stamp]
         if changed:
             raise EngineError(
@@ -105,7 +104,7 @@ class EngineCell:
         self.failed = False
         """Whether the engine's failure ended it."""
         self.watch: Watch | None = None
-        """What watches the machine while prompts are measured; cells that are up together share one."""
+        """What watches the machine while prompts are measured; cells that are up at the same time share it."""
         self.server: Server | None = None
         self.attempt, self._log = _next_attempt(plan, context)
         self._began, self._clock = now(), time.perf_counter()
@@ -186,7 +185,7 @@ class EngineCell:
                 log=f"{LOGS}/{self._log.name}",
                 attestation=self._attestation,
                 error=None if error is None else cell_error(error, self._log),
-                watch=None if self.watch is None else watch_record(self.watch.disturbance),
+                watch=None if self.watch is None else self.watch.disturbance,
                 memory=memory,
             )
         )
@@ -272,7 +271,7 @@ def _earlier(plan: CellPlan, context: CellContext) -> EarlierProcesses:
 
 
 def _next_attempt(plan: CellPlan, context: CellContext) -> tuple[int, Path]:
-    """Return the number of a new process of a cell, and its log; one that a killed benchctl left is not overwritten."""
+    """Return the number of a new process of a cell, and its log; that of a killed benchctl is kept."""
     writer = context.writer
     entries = sum((cell.block, cell.arm) == (plan.block, plan.arm.name) for cell in writer.manifest.cells)
     attempt = max(entries, _earlier(plan, context).attempt + 1)

@@ -73,7 +73,7 @@ def _types(recipe: Recipe, folder: Path) -> Iterator[tuple[KeyPath, str]]:
 
 
 def _listed_types(recipe: Recipe, folder: Path) -> tuple[Sequence[str], str]:
-    """Return the types of the engine's program, and what is said of one that is not among them."""
+    """Return the types of the engine's program, and what is said of a type that is not among them."""
     try:
         _, found, _ = probed_engine(recipe, folder, None, trusted=False)
     except EngineError:
@@ -105,7 +105,7 @@ def _models(recipe: Recipe, folder: Path) -> Iterator[tuple[KeyPath, str]]:
 
 
 def _local(source: str, folder: Path, *, gguf: bool) -> Path | None:
-    """Return the GGUF file of a source of this machine; `None` for another one, a folder, or one not yet converted."""
+    """Return the GGUF file of a source of this machine; `None` for others, a folder, or a model not yet converted."""
     try:
         parsed = parse_source(source)
     except ValueError as error:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 
 from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -49,6 +50,13 @@ class Display:
         """Whether there is a live line."""
         return self.console.is_terminal
 
+    def __enter__(self) -> Display:
+        self.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.stop()
+
     def start(self) -> None:
         """Show the live line from now on."""
         self._bar.start()
@@ -66,6 +74,10 @@ class Display:
         if left is not None:
             self._bar.update(self._task, left=left)
         self._bar.update(self._task, advance=done, total=total)
+
+    def at(self, what: str, done: int, total: int) -> None:
+        """Show a step of which so much is done; `total` 0: not counted."""
+        self._bar.update(self._task, description=one_line(what), completed=done, total=total or None)
 
     def below(self, lines: Iterable[str]) -> None:
         """Show further lines below the live one."""
@@ -88,3 +100,24 @@ class Display:
     def note(self, text: str, style: str = "yellow") -> None:
         """Print something that the user should read."""
         self.console.print(Text(visible(text), style=style), soft_wrap=not self.live)
+
+
+@contextmanager
+def shown_steps(name: str = "", *, quiet: bool = False) -> Iterator[Callable[[str, int, int], None]]:
+    """Give a function of (step, how much of it is done, of how much) that shows it on stderr.
+
+    A live line on a terminal; elsewhere a line for every step, and for every tenth of a step that is counted.
+    """
+    display, told = Display(Console(stderr=True, highlight=False, quiet=quiet)), ("", -1)
+
+    def show(step: str, done: int, total: int) -> None:
+        nonlocal told
+        text = f"{name}: {step}" if name else step
+        if display.live:
+            display.at(text, done, total)
+        elif told != (now := (step, done * 10 // total if total else 0)):
+            told = now
+            display.line(Text(f"{one_line(text)}{f' {done}/{total}' if total else ''}"))
+
+    with display:
+        yield show

@@ -45,7 +45,7 @@ class PlanSize:
     arms: int
     cells: int
     processes: int
-    """Engine starts: one a cell, and one a group for the preflight."""
+    """Engine starts: a process a cell, and another a group for the preflight."""
     seconds: float
     rough: bool
     """Whether `seconds` is a guess by weights and memory bandwidth, as there is no earlier run."""
@@ -187,7 +187,7 @@ class TimeLeft:
         self._start_s[arm].append(self._passed())
 
     def answered(self, arm: str) -> None:
-        """A request ended; it took what has passed since the one before it, however many are in flight."""
+        """A request ended; it took what has passed since the request before it, however many are in flight."""
         self._request_s[arm].append(self._passed())
         self._requests[arm] -= 1
 

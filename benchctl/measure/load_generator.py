@@ -1,4 +1,4 @@
-"""Several requests in flight at a time: a closed loop, or an open one that sends however many are unanswered.
+"""Several requests in flight at a time: a closed loop, or an open loop that sends however many are unanswered.
 
 All of them run on the event loop of the caller. What a request raises ends them all: none is begun any more, `abort`
 must end those in flight, and the error is raised once they have ended. So does cancelling.
@@ -36,7 +36,7 @@ def allow_connections() -> None:
 
 
 async def closed_loop(requests: Sequence[Request], width: int, abort: Abort) -> None:
-    """Make the requests in their order, `width` at a time: the next begins when one has ended."""
+    """Make the requests in their order, `width` at a time: the next begins when another has ended."""
     flight, waiting = _Flight(abort), iter(requests)
 
     async def one_after_the_other() -> None:
@@ -119,8 +119,8 @@ class _Flight:
 def arrival_times(count: int, rate: float, seed: int, block: int) -> list[float]:
     """Return when each of `count` requests is due, in seconds: a Poisson process of `rate` requests a second.
 
-    Seed and block alone decide the pattern: every arm of a block meets the same one, another block another, and at
-    another rate it is the same one stretched.
+    Seed and block alone decide the pattern: every arm of a block meets the same pattern, another block another, and at
+    another rate it is stretched.
     """
     gaps = random.Random(f"arrivals {seed} {block}")  # noqa: S311 - nothing here is secret
     return list(accumulate(gaps.expovariate(1.0) / rate for _ in range(count)))

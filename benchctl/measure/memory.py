@@ -1,4 +1,4 @@
-"""Is there room? For all engines of a block at once (`schedule: interleaved`), and for many slots in one engine.
+"""Is there room? For all engines of a block at once (`schedule: interleaved`), and for many slots in an engine.
 
 Counted for every engine: its model files in full (a mapped file is shared between processes, but llama.cpp repacks
 weights into memory of its own on many processors), for every slot the KV cache of the whole context and the recurrent
@@ -14,10 +14,10 @@ from math import inf
 
 from benchctl.errors import UsageError
 from benchctl.machine.describe import answer
+from benchctl.models.files import ResolvedModel, ResolvedPair
 from benchctl.models.footprint import kv_cache_bytes, recurrent_state
 from benchctl.models.gguf_facts import read_facts
 from benchctl.models.gguf_header import read_header
-from benchctl.models.resolved import ResolvedModel, ResolvedPair
 from benchctl.recipes.schema import Arm, Recipe
 
 BUFFERS = 128 << 20
@@ -44,7 +44,7 @@ def check_memory(recipe: Recipe, models: ResolvedPair, devices: Sequence[str]) -
         f"schedule: interleaved keeps the engines of all {len(needed)} arms up at once. That takes about "
         f"{total / _GIB:.1f} GiB, and {free / _GIB:.1f} GiB of {where} are free.",
         where="schedule",
-        fix="Measure one arm after the other (schedule: blocks)"
+        fix="Measure the arms in turn (schedule: blocks)"
         + (f", or fewer arms at once (--only): {fits} would fit." if fits > 1 else "."),
     )
 

@@ -49,7 +49,7 @@ class CellPlan:
 
 @dataclass(frozen=True)
 class GroupPlan:
-    """A group of a block: a baseline and its arms under one condition, as they must run on one machine, in turn."""
+    """A group of a block: a baseline and its arms under a condition, as they must run on the same machine, in turn."""
 
     block: int
     key: GroupKey
@@ -68,7 +68,7 @@ class GroupPlan:
 
 
 def groups_of(plan: Iterable[CellPlan]) -> list[GroupPlan]:
-    """Return the groups of a plan in the order in which they run: what one machine measures without another between."""
+    """Return the groups of a plan in the order in which they run: what a machine measures without another between."""
     return [
         GroupPlan(block, key, tuple(cells))
         for (block, key), cells in groupby(plan, key=lambda cell: (cell.block, cell.group))
@@ -76,14 +76,14 @@ def groups_of(plan: Iterable[CellPlan]) -> list[GroupPlan]:
 
 
 def rotated(values: Sequence[T], block: int) -> list[T]:
-    """Return the values in the order of `block`: block 0 as they are, each further one begins one value later."""
+    """Return the values in the order of `block`: block 0 as they are, each further block begins a value later."""
     order = deque(values)
     order.rotate(-block)
     return list(order)
 
 
 def balanced(values: Sequence[T], block: int) -> list[T]:
-    """Return the values in the order of `block` by a Williams design, one row after the other, as older runs have it.
+    """Return the values in the order of `block` by a Williams design, row by row, as older runs have it.
 
     Over n blocks every value stands once at every place; what follows what is balanced over n blocks where n is even,
     over 2n where it is odd, and not before.
@@ -95,7 +95,7 @@ def balanced(values: Sequence[T], block: int) -> list[T]:
 def mirrored(values: Sequence[T], block: int) -> list[T]:
     """Return the values in the order of `block` by a Williams design (E. J. Williams, 1949), in pairs of blocks.
 
-    The second block of a pair is the first one backwards: what drifts steadily meets every value alike, and what one
+    The second block of a pair is the first backwards: what drifts steadily meets every value alike, and what one
     arm leaves behind (heat, a clock, a cache) meets another arm after as few blocks as can be. Over n blocks where n is
     even, over 2n where it is odd, every value stands at every place, and follows every other, equally often.
     """
@@ -144,7 +144,7 @@ def make_plan(
     """Lay out blocks x arms x prompts, without what is `done`; a cell with nothing left is not in the plan.
 
     `blocks` numbers the blocks to lay out, from 0; by default those that the recipe is sure to measure. A cell that is
-    `unclosed` is in the plan without a prompt. The prompts of each block begin one later than those of the block
+    `unclosed` is in the plan without a prompt. The prompts of each block begin a prompt later than those of the block
     before, so that the warm-up of an engine does not always fall on the same ones; with the ordering `rotated`, that
     of older runs, they do not. `ended`: after how many blocks an arm ends; the others keep the order that they have
     with it, so that they stay balanced.
@@ -163,7 +163,7 @@ def make_plan(
 def turns(cells: Sequence[CellPlan]) -> Iterator[tuple[int, PromptItem, int]]:
     """Yield whose turn it is among cells whose engines are up together: (place in `cells`, prompt, order to record).
 
-    Every prompt goes round the cells before the next one does, in an order that is balanced over the prompts. A cell
+    Every prompt goes round the cells before the next does, in an order that is balanced over the prompts. A cell
     that is alone keeps its place within the block as its order.
     """
     if len(cells) == 1:
@@ -180,8 +180,8 @@ def turns(cells: Sequence[CellPlan]) -> Iterator[tuple[int, PromptItem, int]]:
 def measured(run: RunData, prompts: int) -> set[Key]:
     """Return the measurements of `run` that need not be made again; `prompts`: how many each cell has.
 
-    Every good answer counts, whichever process gave it. Overlapping requests alone are measured again where no one
-    process answered all of them: fewer were in flight than their condition has.
+    Every good answer counts, whichever process gave it. Overlapping requests alone are measured again where no
+    single process answered all of them: fewer were in flight than their condition has.
     """
     answers: dict[CellKey, dict[Key, int]] = defaultdict(dict)
     for record in run.records:
@@ -288,7 +288,7 @@ def keep_matching(recipe: Recipe, patterns: Sequence[str]) -> Recipe:
 def keep_only(recipe: Recipe, names: Sequence[str]) -> Recipe:
     """Return the recipe with only the named arms and their baselines, in the recipe's order. Raises UsageError.
 
-    An arm that is measured under several conditions may be named with one of them, or without: then under all.
+    An arm that is measured under several conditions may be named with a condition, or without: then under all.
     """
     known = dict.fromkeys(name for arm in recipe.arms for name in (arm.of, arm.name) if name is not None)
     for name in names:
@@ -304,14 +304,18 @@ def keep_only(recipe: Recipe, names: Sequence[str]) -> Recipe:
     return recipe.model_copy(update={"arms": arms, "setups": setups, "baseline": baseline, **first})
 
 
+def by_turns(prompts: Iterable[PromptItem]) -> list[PromptItem]:
+    """Return the prompts a task at a time in turn, so that the next few are of different tasks."""
+    tasks: dict[str, list[PromptItem]] = {}
+    for item in prompts:
+        tasks.setdefault(item.task, []).append(item)
+    return [item for turn in zip_longest(*tasks.values()) for item in turn if item is not None]
+
+
 def spread_over_tasks(prompts: Iterable[PromptItem], count: int) -> tuple[PromptItem, ...]:
     """Return `count` prompts, taken from the tasks in turn, in the order of the suite."""
-    by_task: dict[str, list[PromptItem]] = {}
     order = list(prompts)
-    for item in order:
-        by_task.setdefault(item.task, []).append(item)
-    turns = [item for turn in zip_longest(*by_task.values()) for item in turn if item is not None]
-    chosen = {(item.task, item.prompt_idx) for item in turns[:count]}
+    chosen = {(item.task, item.prompt_idx) for item in by_turns(order)[:count]}
     return tuple(item for item in order if (item.task, item.prompt_idx) in chosen)
 
 

@@ -22,8 +22,8 @@ from benchctl.machine.doctor import check_machine
 from benchctl.measure.memory import check_memory, engine_bytes, tight_slots
 from benchctl.measure.plan import idle_slots
 from benchctl.measure.recording import now
+from benchctl.models.files import ResolvedPair
 from benchctl.models.quantize import Program
-from benchctl.models.resolved import ResolvedPair
 from benchctl.models.sources import resolve_pair
 from benchctl.permissions import permit, permit_part, permit_program
 from benchctl.prompts.context import load_context
@@ -49,6 +49,10 @@ class PreparedSetup:
     capabilities: Capabilities
     models: ResolvedPair
 
+    def launches(self, name: str | None) -> dict[str, Launch]:
+        """Return how each arm of the setup `name` is started."""
+        return {arm.name: self.engine.launch(arm, self.models) for arm in self.recipe.arms if arm.setup == name}
+
 
 @dataclass(frozen=True)
 class Prepared:
@@ -61,7 +65,7 @@ class Prepared:
     launches: dict[str, Launch]
     warnings: list[str]
     setups: dict[str | None, PreparedSetup]
-    """By name; of a recipe without axes the only one, under `None`."""
+    """By name; of a recipe without axes the only setup, under `None`."""
     trusted: bool = False
 
     def setup_of(self, arm: str) -> PreparedSetup:
@@ -139,9 +143,8 @@ def prepare(
         if engine.model_format == "gguf":
             warnings += tight_slots(part, models, device_names(capabilities))
         setups[name] = PreparedSetup(part, engine, capabilities, models)
-        own = {arm.name: engine.launch(arm, models) for arm in part.arms if arm.setup == name}
-        launches |= own
-        warnings += _lossy_arms(part, own)
+        launches |= setups[name].launches(name)
+        warnings += _lossy_arms(part, launches)
     warnings += idle_slots(recipe, len(prompts))
     return Prepared(
         recipe=recipe,
@@ -202,9 +205,8 @@ def with_arms(prepared: Prepared, arms: Sequence[Arm]) -> Prepared:
         with _in_setup(name):
             warnings += setup.engine.check(part, setup.models)
         setups[name] = setup
-        own = {arm.name: setup.engine.launch(arm, setup.models) for arm in part.arms if arm.setup == name}
-        launches |= own
-        warnings += _lossy_arms(part, own)
+        launches |= setup.launches(name)
+        warnings += _lossy_arms(part, launches)
     return replace(
         prepared,
         recipe=recipe,
@@ -273,7 +275,7 @@ def require_permitted(
     named_by: str = "recipe",
 ) -> None:
     """Find the engine's program and print it where the user did not name it. Raises UsageError where it may not be run,
-    or is not the one of the hashes in `recorded`, before it is run."""
+    or is not that of the hashes in `recorded`, before it is run."""
     found = engine.locate()
     if found is None:
         return

@@ -21,7 +21,7 @@ Place = tuple[int, str, int]
 
 
 class RunProgress:
-    """What the runner reports. This one shows nothing: for `--quiet` and `--json`, and the base of the others."""
+    """What the runner reports. This class shows nothing: for `--quiet` and `--json`, and the base of the others."""
 
     def waiting(self, what: str) -> None:
         """Something before the first cell takes its time: reading models, the preflight."""
@@ -78,7 +78,7 @@ class RunningSpeedups:
         self._answers: dict[str, dict[Place, tuple[int, float]]] = defaultdict(dict)
 
     def request_sent(self, cell: CellPlan, task: str, prompt_idx: int) -> None:
-        """A request was sent, the only one in flight of its arm."""
+        """A request was sent, the only request in flight of its arm."""
         self._current[cell.arm.name] = (cell.block, task, prompt_idx)
 
     def answered(self, cell: CellPlan, completion: Completion | None) -> None:
@@ -138,9 +138,9 @@ class RunDisplay(RunProgress):
         self.cells = self.total = self.ended = 0
         self.open_ended = False
         self.decoded: dict[str, list[tuple[int, float] | None]] = {}
-        """Of every cell that is up, timed tokens and seconds of each answer so far; `None` for one that failed."""
+        """Of every cell that is up, timed tokens and seconds of each answer so far; `None` for a failed answer."""
         self.span: dict[str, tuple[float, float]] = {}
-        """Of every cell with a request, when its first request was sent and when its last one so far ended."""
+        """Of every cell with a request, when its first request was sent and when the latest ended."""
         self.answered_tokens: dict[str, int] = {}
 
     def waiting(self, what: str) -> None:
@@ -168,7 +168,7 @@ class RunDisplay(RunProgress):
     def cell_started(self, cell: CellPlan) -> None:
         self.decoded[cell.name] = []
         self.answered_tokens[cell.name] = 0
-        self.span.pop(cell.name, None)  # of a process before this one
+        self.span.pop(cell.name, None)  # of an earlier process
         self.clock.cell_started(cell.arm.name)
         self.display.update(f"{cell.name}: launching the engine, which loads its models")
 

@@ -6,14 +6,13 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 
-from benchctl.data.cell import AttestationRecord, CellError, MemoryRecord, WatchRecord
+from benchctl.data.cell import AttestationRecord, CellError, MemoryRecord
 from benchctl.data.identity import home_relative
 from benchctl.data.record import sha256_text, sha256_tokens
 from benchctl.engines.base import Attestation, Completion, LaunchedProcess, Server
 from benchctl.engines.common.log import name_log
 from benchctl.errors import EngineError
 from benchctl.machine.engine_memory import EngineMemory, read_engine_memory
-from benchctl.machine.monitor import Disturbance
 
 
 def now() -> str:
@@ -73,18 +72,13 @@ def attestation_record(found: Attestation, log: Path) -> AttestationRecord:
     )
 
 
-def watch_record(disturbance: Disturbance | None) -> WatchRecord | None:
-    """Return the result of a watch as the manifest keeps it; `None` where nothing was watched."""
-    return None if disturbance is None else WatchRecord(**asdict(disturbance))
-
-
 def read_memory(server: Server) -> EngineMemory:
     """Return the memory of a server's processes now; nothing of an endpoint that benchctl did not start."""
     return read_engine_memory(server.pid) if isinstance(server, LaunchedProcess) else EngineMemory()
 
 
 def memory_record(server: Server | None, earlier: EngineMemory) -> MemoryRecord | None:
-    """Return the memory of a server, by a reading now and one before; `None` where it is not reported."""
+    """Return the memory of a server, by a reading now and an earlier one; `None` where it is not reported."""
     if not isinstance(server, LaunchedProcess):
         return None
     found, reported = read_engine_memory(server.pid).at_least(earlier), server.memory_report()

@@ -1,4 +1,4 @@
-"""The recipe that a command line asks for: a file, a shipped one, a run's own once more, or one made of options."""
+"""The recipe that a command line asks for: a file, a shipped one, a run's own once more, or made of options."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def requested_recipe(
             raise UsageError(
                 "One server alone gives nothing to compare: none that benchctl knows switches speculation per request.",
                 where="--url",
-                fix="Start a second one that speculates, and name it: --arm-url http://HOST:PORT/v1",
+                fix="Start a second server that speculates, and name it: --arm-url http://HOST:PORT/v1",
             )
         depths = sweeps.pop("depth", [])
         if sweeps or len(depths) > 1 or len(types or []) > 1:
@@ -106,7 +106,7 @@ def requested_recipe(
         return standing_of_data(servers, trust=trust)
     if target is None and (types or sweeps):
         raise UsageError(
-            "These options make a recipe, but this command line already names one.",
+            "These options make a recipe, but this command line already names a recipe.",
             where="--type, --depth, -L",
             fix="Name the target with -t, or write it in the recipe; of a run's folder they replace the arms.",
         )

@@ -27,7 +27,7 @@ from benchctl.recipes.adapters import SYNTHETIC
 from benchctl.recipes.schema import Recipe, Sampling
 
 REQUEST_ONLY = frozenset({"http"})
-"""Failures that cost one request; every other kind leaves an engine that cannot be relied on for the next one."""
+"""Failures that cost one request; every other kind leaves an engine that cannot be relied on for the next."""
 OPEN_LOOP_REQUEST_ONLY = REQUEST_ONLY | {"timeout"}
 """An open loop may send more than the engine can answer, and the requests that wait too long are its finding."""
 
@@ -72,7 +72,7 @@ def fitted_for(engine: Renders, prompt: Prompt, length: int, text: str) -> Promp
 
 
 class CellRequests:
-    """The requests of one process of a cell, and their results so far."""
+    """The requests of a process of a cell, and their results so far."""
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ class CellRequests:
             self._writer.append(record.changed(**measured_fields(completion) | prompt))  # as evidence, without its text
 
     def send(self, item: PromptItem, order: int) -> None:
-        """Measure one prompt. Raises EngineError when the engine cannot be relied on any more."""
+        """Measure a prompt. Raises EngineError when the engine cannot be relied on any more."""
         request = self._prepared(item, order)
         if request is not None:
             asyncio.run(self._measure(request, self._begin(), None, self._progress.tokens))
@@ -175,7 +175,7 @@ class CellRequests:
             raise EngineError(f"The prompt cannot be measured at this context length: {error}.", kind="http") from None
 
     async def _measure(self, request: _Request, began: float, due: float | None, on_tokens: Progress) -> None:
-        """Send one request, wait for its answer and keep it. `began`, `due`: seconds of `time.perf_counter`.
+        """Send a request, wait for its answer and keep it. `began`, `due`: seconds of `time.perf_counter`.
 
         One that is cancelled because the cell is over was not measured, and a resumed run sends it again.
         """

@@ -12,7 +12,6 @@ from itertools import count, groupby
 from math import ceil
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 from pydantic import ValidationError
 
@@ -26,7 +25,7 @@ from benchctl.errors import GateError, StorageError, UsageError
 from benchctl.machine.energy import mean_power
 from benchctl.measure.estimate import estimate_run, size_of
 from benchctl.measure.plan import CellPlan, earlier_processes, make_plan, measured, unclosed
-from benchctl.measure.preflight.session import preflight, stop_if_strict, why_not_probed
+from benchctl.measure.preflight import preflight, stop_if_strict, why_not_probed
 from benchctl.measure.prepare import Notice, Prepared, Recorded, files_of, new_manifest, prepare
 from benchctl.measure.progress import RunProgress
 from benchctl.measure.recording import now
@@ -56,7 +55,7 @@ def start_run(
 ) -> Path:
     """Run a recipe into a new folder below `out` and return that folder; `stop_at_failure`: of a cell or a request.
 
-    `tuning`: search for the fastest arm instead of measuring all alike. `tuned_in`: the run that chose what this one
+    `tuning`: search for the fastest arm instead of measuring all alike. `tuned_in`: the run that chose what this run
     measures afresh, whose preflight holds. `on`: the cluster whose nodes measure it. Raises GateError where the recipe
     is strict and the preflight finds something, KeyboardInterrupt when interrupted, StorageError when the folder cannot
     be written; what was measured until then is kept and can be resumed.
@@ -106,6 +105,23 @@ class Standing:
     """What relative paths of the recipe start from."""
     trusted: bool
 
+    def prepare(
+        self,
+        binary: str | None = None,
+        models_dir: Path | None = None,
+        notice: Notice | None = None,
+        recipe: Recipe | None = None,
+    ) -> Prepared:
+        """Prepare its recipe, or `recipe` in its place; raises as `prepare`."""
+        return prepare(
+            recipe or self.recipe,
+            recipe_folder=self.folder,
+            binary=binary,
+            models_dir=models_dir,
+            notice=notice,
+            trusted=self.trusted,
+        )
+
 
 def standing_of(run: RunData, *, trusted: bool = False) -> Standing:
     """Return a run's recipe and what it was given. `trusted`: by the command line, which is remembered.
@@ -133,7 +149,7 @@ def prepare_again(
 ) -> Prepared:
     """Prepare a run's recipe as it was; its engines are compared with those that ran before they are run again.
 
-    Raises as `prepare` does, and UsageError where the manifest's recipe is not the one that was started.
+    Raises as `prepare` does, and UsageError where the manifest's recipe is not what was started.
     """
     manifest = run.manifest
     again = standing_of(run, trusted=trusted)
@@ -146,22 +162,18 @@ def prepare_again(
         models_dir=models_dir,
         notice=notice,
         trusted=again.trusted,
-        recorded=recorded_engines(run),
+        recorded=recorded_engines(manifest),
     )
 
 
-def recorded_engines(run: RunData) -> Recorded | None:
-    """Return what a run recorded of its engines, by setup; None for one without a manifest."""
-    if run.manifest is None:
-        return None
-    details: dict[str | None, Mapping[str, object]] = {
-        setup.name: setup.engine.details for setup in run.manifest.setups
-    }
-    return details or {None: run.manifest.engine.details}
+def recorded_engines(manifest: Manifest) -> Recorded:
+    """Return what a run recorded of its engines, by setup."""
+    details: dict[str | None, Mapping[str, object]] = {setup.name: setup.engine.details for setup in manifest.setups}
+    return details or {None: manifest.engine.details}
 
 
 def recipe_must_be_unchanged(manifest: Manifest, folder: Path) -> None:
-    """Raise UsageError where the stored recipe is not the one that a run was started with."""
+    """Raise UsageError where the stored recipe is not what a run was started with."""
     if canonical_sha256(manifest.recipe) != manifest.recipe_sha256:
         raise UsageError(
             "The recipe in this run's manifest was changed since the run was started (its hash differs).",
@@ -186,7 +198,7 @@ def resume_run(
 ) -> Path:
     """Measure what a run lacks, and nothing twice. Raises UsageError when engine, models or prompts have changed.
 
-    On a cluster a group of which something is left is measured anew, whole, since it belongs on one machine.
+    On a cluster a group of which something is left is measured anew, whole, since it belongs on a single machine.
     """
     manifest = run.manifest
     if manifest is None:
@@ -212,7 +224,7 @@ def resume_run(
 
 
 def _must_be_there(manifest: Manifest, on: Nodes | None, folder: Path) -> None:
-    """A run that began on a cluster is resumed there, and one that began here is resumed here."""
+    """A run that began on a cluster is resumed there, and a run that began here is resumed here."""
     if manifest.cells and (on is None) != (not manifest.machines):
         begun, fix = (
             ("a cluster", "Add --on and the cluster.") if manifest.machines else ("this machine", "Leave out --on.")
@@ -225,8 +237,7 @@ def must_be_unchanged(prepared: Prepared, manifest: Manifest, folder: Path) -> N
     pairs = [setup.models for setup in prepared.setups.values()]
     workload = workload_sha256(prepared.recipe, manifest.prompts, *pairs)
     suite = prepared.suite.sha256 == manifest.suite.get("sha256")
-    recorded: dict[str | None, dict[str, Any]] = {setup.name: setup.engine.details for setup in manifest.setups}
-    recorded = recorded or {None: manifest.engine.details}
+    recorded = recorded_engines(manifest)
     engine = all(
         setup.capabilities.details.get(part) == recorded.get(name, {}).get(part)
         for name, setup in prepared.setups.items()
@@ -380,7 +391,7 @@ def signals_interrupt() -> Iterator[None]:
 def blocks_as_needed(
     rule: AutoBlocks, prepared: Prepared, writer: RunWriter, plan: list[CellPlan], progress: RunProgress
 ) -> Iterator[list[CellPlan]]:
-    """Yield the cells of one block after the other: those of `plan`, which leaves out what is measured, and then more.
+    """Yield the cells block by block: those of `plan`, which leaves out what is measured, and then more.
 
     `plan` is for the blocks that are sure to come: the first ones, and all that have begun.
 

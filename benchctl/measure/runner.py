@@ -1,7 +1,7 @@
 """The runner: the cells of a plan, block by block, in the order of the recipe's schedule.
 
-`blocks`: the arms of a block one after the other, each with the machine to itself. `interleaved`: the engines of all
-arms of a block stay up together, and every prompt goes round the arms, so that what the machine does to one arm it does
+`blocks`: the arms of a block in turn, each with the machine to itself. `interleaved`: the engines of all
+arms of a block stay up together, and every prompt goes round the arms, so that what the machine does to any arm it does
 to all. One request is in flight at a time, unless the arm's condition says otherwise.
 
 Where the baseline of a condition cannot start in the first block, nothing could be compared with it: what else there is
@@ -15,8 +15,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Protocol
 
-from benchctl.collector import collector_paused
-from benchctl.data.store import RunData
+from benchctl.data.store import RunData, collector_paused
 from benchctl.data.writer import FolderWriter, RunWriter
 from benchctl.engines.base import Engine, Launch, Server
 from benchctl.machine.monitor import Watch
@@ -56,7 +55,7 @@ class MeasuredCell(EngineCell):
             self.measure_one(item, self.plan.order)
 
     def measure_one(self, item: PromptItem, order: int) -> None:
-        """Measure one prompt; `order`: the arm's turn, as recorded."""
+        """Measure a prompt; `order`: the arm's turn, as recorded."""
         with self.failing_alone():
             if self.ready and not self.over:
                 self._requests.send(item, order)
@@ -72,7 +71,7 @@ class Search(Protocol):
     """What chooses the cells of a run that searches for the fastest arm."""
 
     def blocks(self, prepared: Prepared, writer: RunWriter, progress: RunProgress) -> Iterator[list[CellPlan]]:
-        """Yield the cells of one block after the other until an arm is chosen."""
+        """Yield the cells block by block until an arm is chosen."""
         ...
 
     def best_yet(self, run: RunData) -> str:
@@ -117,7 +116,7 @@ class Nodes(Protocol):
 
 
 class Runner:
-    """Runs cells of one recipe into one folder."""
+    """Runs cells of a recipe into a folder."""
 
     def __init__(
         self,
@@ -179,7 +178,7 @@ class Runner:
                 return
 
     def _together(self, plan: list[CellPlan]) -> Iterator[list[CellPlan]]:
-        """Yield the cells whose engines are up at the same time: of an interleaved block those of one setup's group."""
+        """Yield the cells whose engines are up at the same time: of an interleaved block those of a setup's group."""
         if self.recipe.schedule == "interleaved":
             yield from (list(cells) for _, cells in groupby(plan, key=lambda cell: (cell.block, cell.arm.group)))
         else:
@@ -198,7 +197,7 @@ class Runner:
             with Watch() as watch, collector_paused():
                 for cell in cells:
                     cell.watch = watch
-                if len(cells) == 1:  # the only one with overlapping requests: `interleaved` takes no other
+                if len(cells) == 1:  # the only cell with overlapping requests: `interleaved` takes no other
                     cells[0].measure()
                 else:
                     for place, item, order in turns(plans):

@@ -24,7 +24,7 @@ from benchctl.measure.prepare import Prepared
 from benchctl.measure.recording import now, require_attested
 from benchctl.measure.requests import warm_up
 from benchctl.measure.run import must_be_unchanged, prepare_again
-from benchctl.models.resolved import ResolvedPair
+from benchctl.models.files import ResolvedPair
 from benchctl.prompts.suite import PromptItem
 from benchctl.recipes.schema import Arm, Sampling
 

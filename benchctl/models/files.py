@@ -1,4 +1,4 @@
-"""Files of models and builds: hashed once, and written so that they appear only when they are whole."""
+"""Files of models and builds: hashed once, there only when they are whole, and what a source resolves to."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from benchctl.paths import cache_folder
@@ -94,9 +95,7 @@ def _same(part: Path, lock: int) -> bool:
 Notice = Callable[[str], None]
 """Called with a few words on what takes long."""
 
-_CHUNK = 1 << 22
 _REPORTED_FROM_BYTES = 1 << 28
-_STEP_PERCENT = 25
 
 
 def file_sha256(path: Path, notice: Notice | None = None) -> str:
@@ -106,25 +105,12 @@ def file_sha256(path: Path, notice: Notice | None = None) -> str:
     known = _load()
     if key in known:
         return known[key]
-    digest = _digest(path, state.st_size, notice)
+    if notice and state.st_size >= _REPORTED_FROM_BYTES:
+        notice(f"Hashing {path.name} ({state.st_size / 1e9:.1f} GB)")
+    with path.open("rb") as stream:
+        digest = hashlib.file_digest(stream, "sha256").hexdigest()
     _remember(key, digest)
     return digest
-
-
-def _digest(path: Path, size: int, notice: Notice | None) -> str:
-    digest = hashlib.sha256()
-    done = last_percent = 0
-    if notice and size >= _REPORTED_FROM_BYTES:
-        notice(f"Hashing {path.name} ({size / 1e9:.1f} GB)")
-    with path.open("rb") as stream:
-        while chunk := stream.read(_CHUNK):
-            digest.update(chunk)
-            done += len(chunk)
-            percent = 100 * done // max(size, 1)
-            if notice and size >= 8 * _REPORTED_FROM_BYTES and last_percent + _STEP_PERCENT <= percent < 100:
-                last_percent = percent
-                notice(f"Hashing {path.name}: {percent} %")
-    return digest.hexdigest()
 
 
 def _load() -> dict[str, str]:
@@ -150,3 +136,42 @@ def _remember(key: str, digest: str) -> None:
             Path(name).replace(folder / "hashes.json")
         except OSError:
             Path(name).unlink(missing_ok=True)
+
+
+@dataclass(frozen=True)
+class ModelFile:
+    """One file of a model and what identifies it."""
+
+    path: Path
+    size: int
+    """Bytes."""
+    sha256: str
+
+
+@dataclass(frozen=True)
+class ResolvedModel:
+    """A model that an engine can be given: its source as written, and its files (all shards in order).
+
+    A served model has no files here; its `source` is `served:NAME`.
+    """
+
+    source: str
+    files: tuple[ModelFile, ...]
+    unquantized: Path | None = None
+    """What it was quantized from for this run, the file or the first shard; None where it was taken as it is."""
+
+    folder: Path | None = None
+    """Of a Hugging Face model; `files` are then all files in it."""
+
+    @property
+    def path(self) -> Path:
+        """What the engine is pointed at: the folder, the file, or the first shard."""
+        return self.folder or self.files[0].path
+
+
+@dataclass(frozen=True)
+class ResolvedPair:
+    """The target, and the draft where the recipe names it."""
+
+    target: ResolvedModel
+    draft: ResolvedModel | None

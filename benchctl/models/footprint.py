@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from benchctl.errors import UsageError
+from benchctl.models.files import ResolvedModel
 from benchctl.models.folder_facts import folder_facts, text_config
 from benchctl.models.gguf_facts import all_shards, experts_of, facts_of, is_routed
 from benchctl.models.gguf_header import GgufHeader, Tensor, read_header
-from benchctl.models.resolved import ResolvedModel
 from benchctl.text import one_line
 
 STATE_BYTES = 4
@@ -129,10 +129,6 @@ _BY_HAND = re.compile(
 )
 _UNITS = {"m": 1e6, "b": 1e9}
 _DEFAULT_BITS = 16.0
-_PLAIN = frozenset({"llama", "mistral", "qwen2", "qwen3"})
-"""Model types whose weights can be counted from the config alone."""
-_MIXTURES = frozenset({"mixtral", "olmoe", "qwen2_moe", "qwen3_moe"})
-"""Likewise, of mixtures of experts."""
 _EXPERT_KEYS = ("num_local_experts", "num_experts", "n_routed_experts")
 _DTYPE_BITS = {"float32": 32.0, "f32": 32.0, "bfloat16": 16.0, "bf16": 16.0, "float16": 16.0, "f16": 16.0}
 
@@ -239,14 +235,14 @@ def _used(tensors: list[Tensor], header: GgufHeader) -> Iterator[tuple[Tensor, f
 
 
 def footprint_of_folder(folder: Path) -> Footprint:
-    """Return the footprint of a Hugging Face folder, or of a `config.json` alone. Raises UsageError."""
-    config = text_config(folder if folder.is_file() else folder / "config.json")
-    sizes: dict[str, int] = {} if folder.is_file() else folder_facts(folder)["parameters_by_dtype"]
-    parameters = sum(sizes.values()) or _counted(config, folder if folder.is_file() else folder / "config.json")
-    if sizes:
-        weights = round(sum(count * _DTYPE_BITS.get(dtype, 8.0) / 8 for dtype, count in sizes.items()))
-    else:
-        weights = round(parameters * _bits(config) / 8)
+    """Return the footprint of a Hugging Face folder with its weights. Raises UsageError."""
+    config = text_config(folder / "config.json")
+    sizes: dict[str, int] = folder_facts(folder)["parameters_by_dtype"]
+    parameters = sum(sizes.values())
+    if not parameters:
+        fix = "Name a folder with safetensors, a GGUF file, or the size by hand, such as 8B@4.5."
+        raise UsageError("this folder has no weights", where=one_line(str(folder)), fix=fix)
+    weights = round(sum(count * _DTYPE_BITS.get(dtype, 8.0) / 8 for dtype, count in sizes.items()))
     experts = _experts(config)
     routed = min(1.0, experts.parameters / parameters) if experts else 0.0
     share = experts.share if experts else 1.0
@@ -322,28 +318,3 @@ def _embedding(config: dict[str, Any]) -> int:
 
 def _bits(config: dict[str, Any]) -> float:
     return _DTYPE_BITS.get(str(config.get("dtype") or config.get("torch_dtype")), _DEFAULT_BITS)
-
-
-def _counted(config: dict[str, Any], file: Path) -> int:
-    """Count the weights of a transformer whose layers are plain but for experts."""
-    kind = config.get("model_type")
-    sizes = _sizes(config, "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
-    head, experts = _head_size(config), _experts(config)
-    known = kind in _PLAIN or (kind in _MIXTURES and experts is not None)
-    if not known or sizes is None or head is None:
-        raise UsageError(
-            f"the weights of a {one_line(str(kind), 40)} model cannot be counted from its config alone",
-            where=one_line(str(file)),
-            fix="Name a folder with the weights, a GGUF file, or the size by hand, such as 8B@4.5.",
-        )
-    hidden, inner, layers, heads, vocabulary = sizes
-    groups = (_sizes(config, "num_key_value_heads") or [heads])[0]
-    layer = 2 * hidden * heads * head + 2 * hidden * groups * head + 2 * hidden
-    sparse = _sparse_layers(config, layers) if kind in _MIXTURES else 0
-    total = layers * layer + (layers - sparse) * 3 * hidden * inner
-    if experts is not None and kind in _MIXTURES:
-        count = next(n[0] for key in _EXPERT_KEYS if (n := _sizes(config, key)))
-        shared = (_sizes(config, "shared_expert_intermediate_size") or [0])[0]
-        total += experts.parameters + sparse * hidden * (count + 3 * shared + bool(shared))
-    embedding = vocabulary * hidden
-    return total + hidden + embedding * (1 if config.get("tie_word_embeddings", False) else 2)

@@ -8,7 +8,6 @@ import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Literal
 from urllib.parse import urlsplit
 
 from benchctl.errors import UsageError
@@ -16,8 +15,6 @@ from benchctl.models.files import Notice
 from benchctl.models.gguf_facts import shard_names
 from benchctl.recipes.problems import did_you_mean
 from benchctl.recipes.source import HubSource
-
-RepoKind = Literal["model", "dataset"]
 
 _MAX_LISTED = 12
 _CONNECT_S = 5.0
@@ -65,28 +62,12 @@ def fetch_folder(source: HubSource, notice: Notice | None = None) -> Path:
     return folder
 
 
-def fetch_dataset(source: HubSource, endings: tuple[str, ...], notice: Notice | None = None) -> tuple[Path, str]:
-    """Return the local path of a file of a dataset repository, and its name there; download it where it is missing.
-
-    Where `source` names no file, it is the only file with any of `endings`. Raises as `fetch` does.
-    """
-    online = _reachable()
-    with _explained(source, "dataset"):
-        name = source.file
-        if name is None:
-            files = [file for file in _files(source.repo, online, "dataset") if file.lower().endswith(endings)]
-            name = _only(files, source.repo, "question files")
-        return _downloaded(source.repo, (name,), online, notice, "dataset")[0], name
-
-
-def _downloaded(
-    repo: str, names: Sequence[str], online: bool, notice: Notice | None, kind: RepoKind = "model"
-) -> list[Path]:
+def _downloaded(repo: str, names: Sequence[str], online: bool, notice: Notice | None) -> list[Path]:
     from huggingface_hub import hf_hub_download
 
     if notice and online:
         notice(f"Fetching {repo}/{names[0]}")
-    return [Path(hf_hub_download(repo, name, repo_type=kind, local_files_only=not online)) for name in names]
+    return [Path(hf_hub_download(repo, name, local_files_only=not online)) for name in names]
 
 
 def _reachable() -> bool:
@@ -106,16 +87,16 @@ def _reachable() -> bool:
         return False
 
 
-def _files(repo: str, online: bool, kind: RepoKind = "model") -> list[str]:
+def _files(repo: str, online: bool) -> list[str]:
     """Return the files of a repository, or of the newest snapshot that huggingface-hub's cache holds."""
     from huggingface_hub import HfApi, snapshot_download
     from huggingface_hub.errors import LocalEntryNotFoundError
 
     if online:
-        return list(HfApi().list_repo_files(repo, repo_type=kind))
+        return list(HfApi().list_repo_files(repo))
     for patterns in (None, _FOLDER_FILES):  # a folder was not fetched whole, and counts as incomplete
         with suppress(LocalEntryNotFoundError):
-            folder = Path(snapshot_download(repo, repo_type=kind, allow_patterns=patterns, local_files_only=True))
+            folder = Path(snapshot_download(repo, allow_patterns=patterns, local_files_only=True))
             break
     else:
         raise OfflineError("the hub cannot be reached, and its cache does not have the repository")
@@ -133,27 +114,25 @@ def _safetensors_only(files: list[str]) -> bool:
 
 def _only_gguf(repo: str, files: list[str]) -> str:
     if found := _gguf(files):
-        return _only(found, repo, "GGUF files")
+        return _only(found, repo)
     if _safetensors_only(files):
         fix = f"Make it one first: benchctl models quantize hf:{repo} --type bf16 (or another type)."
         raise UsageError("the repository has safetensors and no GGUF file", where=f"hf:{repo}", fix=fix)
     raise UsageError("the repository has no GGUF file", where=f"hf:{repo}", fix="Name another repository.")
 
 
-def _only(found: list[str], repo: str, what: str) -> str:
+def _only(found: list[str], repo: str) -> str:
     if len(found) == 1:
         return found[0]
-    if not found:
-        raise UsageError(f"the repository has no {what}", where=f"hf:{repo}", fix="Name another repository.")
     listed = "\n".join(f"  hf:{repo}/{name}" for name in found[:_MAX_LISTED])
     more = f"\n  … and {len(found) - _MAX_LISTED} more" if len(found) > _MAX_LISTED else ""
     raise UsageError(
-        f"the repository has {len(found)} {what}; name one", where=f"hf:{repo}", fix=f"One of:\n{listed}{more}"
+        f"the repository has {len(found)} GGUF files; name one", where=f"hf:{repo}", fix=f"One of:\n{listed}{more}"
     )
 
 
 @contextmanager
-def _explained(source: HubSource, kind: RepoKind = "model") -> Iterator[None]:
+def _explained(source: HubSource) -> Iterator[None]:
     """Turn huggingface-hub's errors into what to do next."""
     from huggingface_hub import constants, errors
     from huggingface_hub.utils.tqdm import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
@@ -165,13 +144,13 @@ def _explained(source: HubSource, kind: RepoKind = "model") -> Iterator[None]:
     try:
         yield
     except errors.GatedRepoError:
-        fix = f"Accept the {kind}'s terms on its page, then log in: hf auth login"
+        fix = "Accept the model's terms on its page, then log in: hf auth login"
         raise UsageError("access to this repository must be granted first", where=where, fix=fix) from None
     except errors.RepositoryNotFoundError:
         fix = "Check the spelling; for a private one, log in: hf auth login"
         raise UsageError("the hub has no such repository, or it is private", where=where, fix=fix) from None
     except errors.RemoteEntryNotFoundError:
-        near = did_you_mean(source.file, _files(source.repo, True, kind)).strip()
+        near = did_you_mean(source.file, _files(source.repo, True)).strip()
         fix = near or f"See its files: {constants.ENDPOINT}/{source.repo}/tree/main"
         raise UsageError("the repository has no such file", where=where, fix=fix) from None
     except errors.LocalEntryNotFoundError:

@@ -1,4 +1,4 @@
-"""A bundled model with feed-forward layers padded with zeros: the same function, the memory traffic of a large one.
+"""A bundled model with feed-forward layers padded with zeros: the same function, the memory traffic of a large model.
 
 A token's time on a large model is the time of reading its weights; the bundled models are too small for that. Rows of
 zeros in `ffn_gate` and `ffn_up`, and columns of zeros in `ffn_down`, add nothing to any activation: act(0) * 0 * 0 = 0.

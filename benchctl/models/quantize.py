@@ -59,8 +59,6 @@ Steps = Callable[[int, int], None]
 
 _LOG_LINES = 12
 _STEP = re.compile(r"\[\s*(\d+)/\s*(\d+)\] ")
-_WORTH_COUNTING = 1 << 28
-"""Source bytes from which there is a notice at every quarter."""
 _SPARE_BYTES = 1 << 20
 """A disk with less than this is full."""
 
@@ -76,7 +74,7 @@ def quantized(files: Sequence[Path], spec: QuantizeSpec, tool: Program, *, notic
     def make(part: Path) -> None:
         if notice:
             notice(f"Quantizing {files[0].name} to {spec.type}")
-        _make(files, part, spec, tool, required, _counted(files, notice))
+        _make(files, part, spec, tool, required, None)
 
     try:
         return made_once(target, make, notice)
@@ -222,22 +220,6 @@ def _read_back(files: Sequence[Path], part: Path, spec: QuantizeSpec, required: 
             where="quantize.type",
             fix="Its matrices may be too small, or their rows may fit no block: leave `quantize` out.",
         )
-
-
-def _counted(files: Sequence[Path], notice: Notice | None) -> Steps | None:
-    """Return what turns tensors into a notice every quarter, for sources that take long."""
-    if notice is None or sum(file.stat().st_size for file in files) < _WORTH_COUNTING:
-        return None
-    last_quarter = 0
-
-    def steps(done: int, total: int) -> None:
-        nonlocal last_quarter
-        quarter = 4 * (done - 1) // max(total, 1)
-        if quarter > last_quarter:
-            last_quarter = quarter
-            notice(f"Quantizing {files[0].name}: {25 * quarter} %")
-
-    return steps
 
 
 def _not_kept(error: OSError, folder: Path) -> StorageError:

@@ -26,13 +26,6 @@ _LEFT_ALONE = (
 )
 _EMBEDDED = ("position_embd.weight", "token_types.weight")
 _NEEDS_IMPORTANCE = frozenset({"iq1_s", "iq1_m", "iq2_xxs", "iq2_xs", "iq2_s", "iq3_xxs"})
-_SMALLER_BLOCKS = {
-    **dict.fromkeys(("iq1_s", "iq1_m", "iq2_xxs", "iq2_xs", "iq2_s", "iq3_xxs", "iq3_s", "iq4_xs"), "iq4_nl"),
-    **dict.fromkeys(("q2_0", "q2_k", "q3_k", "tq1_0", "tq2_0"), "q4_0"),
-    **{"q4_k": "q5_0", "q5_k": "q5_1", "q6_k": "q8_0"},
-}
-"""What llama-quantize falls back to, without a failure, where rows do not fit a type."""
-
 _BY_NAME = {known.name: known for known in TENSOR_TYPES.values()}
 _OF_BASE = {
     **{"q2_k_s": "q2_k", "q3_k_s": "q3_k", "q3_k_m": "q3_k", "q3_k_l": "q3_k", "q4_k_s": "q4_k", "q4_k_m": "q4_k"},
@@ -76,10 +69,9 @@ def requested_types(tensors: Sequence[Tensor], overrides: Mapping[str, str]) -> 
     types: dict[str, str] = {}
     for pattern, requested in overrides.items():
         matching = [tensor for tensor in tensors if re.search(tensor_regex(pattern), tensor.name)]
-        eligible = [tensor for tensor in matching if takes_other_type(tensor)]
-        left = [tensor for tensor in eligible if tensor.name not in types]
+        left = [tensor for tensor in matching if takes_other_type(tensor) and tensor.name not in types]
         if not left:
-            raise _without_effect(pattern, matching, eligible, tensors)
+            raise _without_effect(pattern, tensors)
         for tensor in left:
             _must_fit(tensor, _BY_NAME[requested.lower()], pattern)
             types[tensor.name] = requested.lower()
@@ -116,49 +108,25 @@ def fallback_sentence(tensors: Sequence[Tensor], base: str, overrides: Mapping[s
     )
 
 
-def _without_effect(
-    pattern: str, matching: Sequence[Tensor], eligible: Sequence[Tensor], tensors: Sequence[Tensor]
-) -> UsageError:
+def _without_effect(pattern: str, tensors: Sequence[Tensor]) -> UsageError:
     names = families(tensors)
-    fix = f"Its tensors are named like: {', '.join(one_line(name, 60) for name in names[:20])}."
-    if eligible:
-        what = "only tensors that an earlier pattern matches; the first match counts"
-        fix = "Put the narrower pattern first, or leave this one out."
-    elif matching:
-        matrices = [tensor for tensor in matching if _is_matrix(tensor)]
-        first = (matrices or matching)[0]
-        kind = (
-            "tensors that llama-quantize never quantizes"
-            if matrices
-            else "one-dimensional tensors, which keep their type"
-        )
-        what = f"only {kind}: {one_line(first.name, 80)} ({first.type_name}, {_shape(first)})"
-    else:
-        what = "no tensor of this model"
-        near = did_you_mean(pattern.removesuffix(".weight"), [*names, *(tensor.name for tensor in tensors)]).strip()
-        fix = f"{near}\n{fix}" if near else fix
-    return UsageError(f"the pattern '{pattern}' matches {what}", where=f"quantize.tensors.{pattern}", fix=fix)
+    near = did_you_mean(pattern.removesuffix(".weight"), [*names, *(tensor.name for tensor in tensors)]).strip()
+    listed = f"Its tensors are named like: {', '.join(one_line(name, 60) for name in names[:20])}."
+    return UsageError(
+        f"the pattern '{pattern}' changes nothing: it matches no tensor that llama-quantize quantizes, or only tensors "
+        "that an earlier pattern matches",
+        where=f"quantize.tensors.{pattern}",
+        fix="\n".join(filter(None, (near, listed))),
+    )
 
 
 def _must_fit(tensor: Tensor, requested: TensorType, pattern: str) -> None:
-    where = f"quantize.tensors.{pattern}"
     name = one_line(tensor.name, 80)
     if requested.name in _NEEDS_IMPORTANCE and tensor.name not in {"token_embd.weight", "output.weight"}:
-        raise UsageError(
-            f"{name} cannot be made {requested.name}: that type needs an importance matrix, which benchctl cannot make",
-            where=where,
-            fix="Use a type from iq3_s upwards, or a k-quant such as q2_k.",
-        )
-    if tensor.shape[0] % requested.block:
-        smaller = _BY_NAME.get(_SMALLER_BLOCKS.get(requested.name, ""))
-        near = smaller.name if smaller and tensor.shape[0] % smaller.block == 0 else "bf16"
-        raise UsageError(
-            f"{name} cannot be made {requested.name}: its rows have {tensor.shape[0]} numbers, which is no multiple of "
-            f"the type's block of {requested.block}; llama-quantize would silently choose another type",
-            where=where,
-            fix=f"The nearest type that fits is {near}.",
-        )
-
-
-def _shape(tensor: Tensor) -> str:
-    return " × ".join(str(size) for size in tensor.shape) or "no dimension"
+        why, fix = "that type needs an importance matrix, which benchctl cannot make", "Use iq3_s or more, or q2_k."
+    elif tensor.shape[0] % requested.block:
+        rows = f"its rows have {tensor.shape[0]} numbers, which is no multiple of the type's block of {requested.block}"
+        why, fix = f"{rows}; llama-quantize would silently choose another type", "bf16 fits all rows."
+    else:
+        return
+    raise UsageError(f"{name} cannot be made {requested.name}: {why}", where=f"quantize.tensors.{pattern}", fix=fix)

@@ -30,7 +30,7 @@ class ContextError(Exception):
 
 @cache
 def load_context(name: str | None, *, recipe_folder: Path) -> str:
-    """Return the text that pads prompts; `None`: the one that benchctl ships. Raises UsageError."""
+    """Return the text that pads prompts; `None`: the text that benchctl ships. Raises UsageError."""
     path = shipped_folder("prompts") / SHIPPED if name is None else recipe_folder / Path(name).expanduser()
     try:
         if path.stat().st_size > MAX_BYTES:

@@ -1,4 +1,4 @@
-"""The formats that benchctl imports: how a row of each becomes a question. A further one is an entry in `FORMATS`.
+"""The formats that benchctl imports: how a row of each becomes a question. A further format is an entry in `FORMATS`.
 
 - Spec-Bench, `question.jsonl`: 480 questions of six existing data sets, by category.
 - MT-Bench, `question.jsonl`: 80 questions of two turns, in eight categories.
@@ -6,8 +6,8 @@
 - SPEED-Bench, parquet files: questions by category, about half of them without their text in the published
   files. Such a row has a notice in its place; it is left out and counted, since the notice would otherwise be measured
   as if it were the question.
-- rows of one's own: `prompt`, `messages` (OpenAI's chat format), `conversations` with turns of `from` and `value`
-  (ShareGPT), or `body` with one of these (a line of an OpenAI batch file); `task` and `reference` where one likes. Of a
+- rows of your own: `prompt`, `messages` (OpenAI's chat format), `conversations` with turns of `from` and `value`
+  (ShareGPT), or `body` with any of these (a line of an OpenAI batch file); `task` and `reference` where you like. Of a
   conversation everything up to the last turn of the user, or of a tool, is sent.
 """
 
@@ -50,9 +50,9 @@ class Question:
     later_turns: int = 0
     """Further user turns, which are not sent: they follow on the model's own answers."""
     earlier_turns: int = 0
-    """User turns before the one that is asked, which are sent with their answers."""
+    """User turns before the turn that is asked, which are sent with their answers."""
     goes_on: bool = False
-    """Whether the row has turns after the one that is asked."""
+    """Whether the row has turns after the turn that is asked."""
     request: Mapping[str, Plain] = field(default_factory=dict)
     """What is sent beside the messages, by `REQUEST_FIELDS`."""
     unsent: tuple[str, ...] = ()
@@ -68,7 +68,7 @@ class Format:
     home: str | None
     """Where the questions come from, for the suite's `source`."""
     licence: str | None
-    """The questions' own licence where they have one and it is known; else the user must name it."""
+    """The questions' own licence where they have any and it is known; else the user must name it."""
     kind: Kind | None
     """Chat or raw unless the user chooses; None: as the first row is."""
     example: str
@@ -98,7 +98,7 @@ def turns_of(fields: Fields) -> list[str]:
 
 
 def first_reference(value: Plain) -> str | None:
-    """Return the reference answer to the first turn: files hold a text, a list with one for every turn, or nothing."""
+    """Return the reference answer to the first turn: files hold a text, a list of texts by turn, or nothing."""
     while isinstance(value, list):
         value = value[0] if value else None
     if value is None or isinstance(value, str):
@@ -159,7 +159,7 @@ _ROLES = {"human": "user", "user": "user", "gpt": "assistant", "assistant": "ass
 
 
 def read_row(fields: Fields) -> Question:
-    """Read a row of one's own; raises UnexpectedRowError."""
+    """Read a row of the user's own; raises UnexpectedRowError."""
     inner = fields.get("body")
     row = {**fields, **inner} if isinstance(inner, dict) else fields
     for key, neutral in _REFUSED.items():
@@ -289,7 +289,7 @@ FORMATS: dict[str, Format] = {known.name: known for known in _FORMATS}
 
 
 def find_format(name: str) -> Format:
-    """Return the format called `name`; raises UsageError with the nearest one."""
+    """Return the format called `name`; raises UsageError with the nearest format."""
     if name not in FORMATS:
         fix = did_you_mean(name, FORMATS).strip() or f"One of: {', '.join(FORMATS)}."
         raise UsageError(f"there is no format {quoted(name)}", where="--format", fix=fix)
@@ -303,7 +303,7 @@ def safe_name(text: str) -> str:
 
 
 class TaskNames:
-    """The name of every category, given once; two categories never share one."""
+    """The name of every category, given once; two categories never share a name."""
 
     def __init__(self) -> None:
         self._names: dict[str, str] = {}

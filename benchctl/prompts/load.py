@@ -15,15 +15,12 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from benchctl.errors import StorageError, UsageError
-from benchctl.models.files import Notice
-from benchctl.models.hub import OfflineError, fetch_dataset
 from benchctl.paths import prompts_file, shipped_folder
 from benchctl.prompts.formats import FORMATS
-from benchctl.prompts.questions import ENDINGS, Questions, plain, read_questions
+from benchctl.prompts.questions import Questions, plain, read_questions
 from benchctl.prompts.suite import REQUEST_FIELDS, Prompt, PromptItem
 from benchctl.recipes.problems import KeyPath, Plain, did_you_mean, path_text
 from benchctl.recipes.schema import Name
-from benchctl.recipes.source import HubSource, PathSource, parse_source
 from benchctl.recipes.translate import translate
 from benchctl.text import one_line
 
@@ -58,11 +55,11 @@ class Suite:
     """Of the file's bytes."""
     tasks: dict[str, tuple[Prompt, ...]]
     own: bool = False
-    """Whether it was read from one's own file as it is; its prompts are rendered with the model's chat template."""
+    """Whether it is the user's own file as it is; its prompts are rendered with the model's chat template."""
     places: Mapping[tuple[str, int], str] = field(default_factory=dict)
-    """File and line of every prompt of one's own file, by its task and index."""
+    """File and line of every prompt of the user's own file, by its task and index."""
     notes: tuple[str, ...] = ()
-    """What of one's own file is not asked or sent, in sentences."""
+    """What of the user's own file is not asked or sent, in sentences."""
 
     def select(self, tasks: Sequence[str] | None, limit: int | None) -> tuple[PromptItem, ...]:
         """Return the prompts of `tasks` (None: all, in the file's order), at most `limit` of each.
@@ -89,7 +86,7 @@ class Suite:
         return self.places.get((task, index), f"{self.name}: tasks.{task}[{index}]")
 
     def _matching(self, names: Sequence[str]) -> list[str]:
-        """Return the names with every one that holds a `*` replaced by the tasks that it matches, if any."""
+        """Return the names with every name that holds a `*` replaced by the tasks that it matches, if any."""
         return list(
             dict.fromkeys(
                 task
@@ -108,7 +105,7 @@ def prompt_sha256(prompt: Prompt) -> str:
 
 
 def load_suite(name_or_path: str, *, recipe_folder: Path) -> Suite:
-    """Load a prompts file: relative to the recipe's folder, to the working directory, or one that benchctl ships.
+    """Load a prompts file: relative to the recipe's folder, to the working directory, or a shipped file.
 
     Raises UsageError that names the file and, within it, the task and the prompt.
     """
@@ -138,7 +135,7 @@ def load_suite(name_or_path: str, *, recipe_folder: Path) -> Suite:
         suite = _SuiteFile.model_validate_json(raw.removeprefix(codecs.BOM_UTF8))
     except ValidationError as error:
         errors = error.errors(include_url=False, include_input=False)
-        raise _refusal(where, translate(errors, data, _SuiteFile, lambda _: None)) from None
+        raise _refusal(where, translate(errors, data, _SuiteFile)) from None
     if problems := _mismatches(suite):
         raise _refusal(where, problems)
     tasks = {name: tuple(prompts) for name, prompts in suite.tasks.items()}
@@ -146,7 +143,7 @@ def load_suite(name_or_path: str, *, recipe_folder: Path) -> Suite:
 
 
 def _own_file(path: Path, raw: bytes, where: str) -> Suite:
-    """Return one's own prompts, read as an import reads them; the file's name is their task where they name none."""
+    """Return the user's own prompts, read as an import reads them; their task is the file's name where it is absent."""
     name = path.name.split(".")[0] or "prompts"
     found = read_questions(path, path.name, FORMATS["jsonl"], kind="chat", no_task=name)
     tasks = {task: tuple(prompts) for task, prompts in found.tasks.items()}
@@ -235,27 +232,3 @@ def refuse_overwriting(path: Path, force: bool) -> None:
     """Raise UsageError where a file is in the way."""
     if path.exists() and not force:
         raise UsageError("this file exists already", where=str(path), fix="Overwrite it with --force.")
-
-
-def locate(source: str, notice: Notice | None = None) -> tuple[Path, str]:
-    """Return the file that `source` means (a path, or hf:ORG/REPO[/FILE]) and what it is called in the suite.
-
-    Raises UsageError for a file that is not there, and for what the hub refuses or cannot give without a network.
-    """
-    try:
-        parsed = parse_source(source)
-    except ValueError:
-        parsed = None
-    if isinstance(parsed, PathSource):
-        path = Path(parsed.path).expanduser()
-        if not path.is_file():
-            raise UsageError("there is no such file", where=one_line(source, 200))
-        return path, path.name
-    if not isinstance(parsed, HubSource):
-        raise UsageError("expected a path or hf:ORG/REPO[/FILE]", where=one_line(source, 200))
-    try:
-        path, name = fetch_dataset(parsed, ENDINGS, notice)
-    except OfflineError as error:
-        fix = "Go online, or download the file elsewhere and import it from there."
-        raise UsageError(str(error), where=one_line(source, 200), fix=fix) from None
-    return path, f"hf:{parsed.repo}/{name}"

@@ -1,4 +1,4 @@
-"""The prompts of a question file: of a file that is imported, and of one's own that is used as it is.
+"""The prompts of a question file: of a file that is imported, and of the user's own that is used as it is.
 
 Rows are read of text, JSON lines (plain or gzip), a JSON list, or parquet, by the file's ending.
 """
@@ -64,7 +64,7 @@ def read_questions(
     without_text = 0
     for where, fields in read_rows(path, label):
         try:
-            for key in REQUEST_FIELDS if form.kind is not None else ():  # a row of one's own may have them
+            for key in REQUEST_FIELDS if form.kind is not None else ():  # a row of the user's own may have them
                 if fields.get(key):
                     raise UnexpectedRowError(f"{form.title} has no `{key}`, so it would not be sent", _AS_ROWS)
             question = form.read(fields)
@@ -164,7 +164,6 @@ def _source(path: Path, label: str, form: Format, notes: Sequence[str]) -> str:
 
 
 SEPARATOR = "---"
-ENDINGS = (".jsonl", ".json", ".jsonl.gz", ".json.gz", ".parquet")
 _MAX_LINE = 16 << 20
 _MAX_BYTES = 1 << 30
 """Of JSON lines, unpacked: a gzip file of a few kilobytes can hold any number of them."""
@@ -280,7 +279,7 @@ def _parquet_rows(path: Path, label: str) -> Iterator[tuple[str, Fields]]:
                 for fields in batch.to_pylist():
                     number += 1
                     yield f"{label}: row {number}", fields
-    except ValueError as error:  # pyarrow.lib.ArrowInvalid is one
+    except ValueError as error:  # such as pyarrow.lib.ArrowInvalid
         if not type(error).__module__.startswith("pyarrow"):
             raise
         raise UsageError("this is not a parquet file, or it is damaged", where=label) from None

@@ -37,7 +37,7 @@ class Prompt(BaseModel):
     tools: tuple[dict[str, Any], ...] | None = Field(default=None, min_length=1)
     """Functions that the model may call, as OpenAI's chat API describes them."""
     tool_choice: Literal["auto", "none", "required"] | dict[str, Any] | None = None
-    """Whether it may or must call one; a mapping names the one that it must."""
+    """Whether it may or must call one; a mapping names which it must."""
     response_format: dict[str, Any] | None = None
     """`{"type": "json_object"}`, or `{"type": "json_schema", "json_schema": {"schema": …}}`."""
     chat_template_kwargs: dict[str, Any] | None = None

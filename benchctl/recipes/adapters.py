@@ -46,11 +46,11 @@ class Adapter:
     engine: str
     """`module:class` of the `benchctl.engines.base.Engine`, called with the recipe's `engine` and `binary=`."""
     inventory: str
-    """`module:function` that returns the `benchctl.engines.registry.FoundEngine`s of this machine, at least one."""
+    """`module:function` that returns the `benchctl.engines.registry.FoundEngine`s of this machine, never none."""
     model_format: ModelFormat
     doctor: str | None = None
     """`module:function(found, others=)` that makes `benchctl.machine.doctor.Check`s of its `FoundEngine`s for `benchctl
-    engines doctor`; without one, an engine that is found is only listed there."""
+    engines doctor`; without it, an engine that is found is only listed there."""
     installer: str | None = None
     """`module:class` of a `benchctl.engines.registry.Installer`; `None` where benchctl installs no such engine."""
     converting_python: str | None = None
@@ -62,7 +62,7 @@ class Adapter:
     own_methods: bool = False
     """Whether a speculation may be named by the engine's own method name, with its own keys in `options`."""
     lists_types: bool = False
-    """Whether its program lists its speculation types within moments, so that `recipes check` asks it about one that
+    """Whether its program lists its speculation types within moments, so that `recipes check` asks it about a type that
     is none of benchctl's names."""
     speculation: str | None = None
     """`module:function` that returns a sentence for everything in a `benchctl.recipes.speculation.Speculation` that no
@@ -83,7 +83,7 @@ class Adapter:
     `has_synthetic` of `Capabilities.details` is false."""
     changes_target: frozenset[str] = frozenset()
     """Options, by their long names without dashes, that change what the target computes, where, or what is sampled of
-    it: an arm may not have one that its baseline has not."""
+    it: an arm may not have an option that its baseline has not."""
     stated: frozenset[str] = frozenset()
     """Options that have no effect, since every request of benchctl states them."""
     sampling: frozenset[str] = frozenset()
@@ -179,7 +179,7 @@ def kinds() -> tuple[str, ...]:
 
 
 def adapter_of(kind: str) -> Adapter:
-    """Return what declares the engine `kind`. Raises UsageError for one that is not registered."""
+    """Return what declares the engine `kind`. Raises UsageError for an engine that is not registered."""
     found = registered()
     if kind in found.adapters:
         return found.adapters[kind]
@@ -230,6 +230,6 @@ def lossy_settings(kind: str, argv: Sequence[str], env: Mapping[str, str]) -> li
 
 
 def remembers(kind: str, types: Sequence[str]) -> bool:
-    """Whether one of these types of speculation remembers, from one request of a process to the next."""
+    """Whether any of these types of speculation remembers, from request to request of a process."""
     adapter = registered().adapters.get(kind)
     return adapter is not None and not adapter.remembers.isdisjoint(word.lower() for word in types)

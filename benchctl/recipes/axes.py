@@ -151,7 +151,7 @@ def _safe(text: str) -> str:
 
 
 def _shortened(labels: list[str]) -> list[str]:
-    """Leave out what all labels begin with, up to the last separator: files of one model differ at their end."""
+    """Leave out what all labels begin with, up to the last separator: files of a model differ at their end."""
     named = [label for label in labels if label not in ("none", "as_is")]
     least, most = min(named, default=""), max(named, default="")  # what these share, all between them do
     shared = least[: next((at for at, (a, b) in enumerate(zip(least, most, strict=False)) if a != b), len(least))]
@@ -223,7 +223,7 @@ class _Names:
 
 def _joined(first: Recipe, setups: Sequence[Setup], groups: Mapping[str, Mapping[str, Arm]], names: _Names) -> Recipe:
     arms = [arm for group in groups.values() for arm in group.values()]
-    if len(setups) == 1:  # conditions alone: one setup, which needs no name
+    if len(setups) == 1:  # conditions alone: a single setup, which needs no name
         arms = [arm.model_copy(update={"setup": None, "group": None}) for arm in arms]
     else:
         arms = [arm for group in groups.values() for arm in _baselines_first(list(group.values()), first)]

@@ -40,8 +40,6 @@ class Document:
     data: dict[str, Plain]
     lines: dict[KeyPath, int] = field(default_factory=dict)
     """Line of every value, and of every key under its path."""
-    written: dict[KeyPath, str] = field(default_factory=dict)
-    """Plain scalars as they are spelled in the file: `1e3` rather than 1000.0."""
 
     def line(self, path: KeyPath) -> int:
         """Return the line of the value at `path`, or of the nearest part around it that the file has."""
@@ -180,8 +178,6 @@ class _Builder:
         value = _plain(text)
         if node.tag == _TEXT_TAG and not isinstance(value, float):  # written as `!!str 5`
             return text
-        if isinstance(value, (int, float)):
-            self.document.written[path] = text
         return value
 
     def unknown_tag(self, node: yaml.Node, path: KeyPath) -> RecipeError:
@@ -200,3 +196,19 @@ def _plain(text: str) -> str | int | float | bool | None:
     if _NOT_FINITE.match(text):
         return float(text.lower().replace(".", ""))
     return text
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes text that would be read as something else by the rules of this module: `1e3`."""
+
+
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar(_TEXT_TAG, text, style=None if _plain(text) == text else '"')
+
+
+_Dumper.add_representer(str, _text)
+
+
+def dump_document(data: dict[str, Plain]) -> str:
+    """Return plain data as YAML that `read_document` reads as the same; short mappings and lists on a line."""
+    return yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110, default_flow_style=None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,7 +11,8 @@ from urllib.parse import urlsplit
 import yaml
 
 from benchctl.errors import UsageError
-from benchctl.recipes.adapters import Adapter, kinds, registered
+from benchctl.recipes.adapters import kinds, registered
+from benchctl.recipes.document import dump_document
 from benchctl.recipes.problems import did_you_mean, quoted
 from benchctl.recipes.schema import MAX_NAME, NAME_PATTERN
 from benchctl.recipes.speculation import NEEDS_DRAFT_MODEL, SPECULATION_TYPES, TAKEN_BY
@@ -37,23 +37,20 @@ def recipe_from_options(
     sweeps: Mapping[str, Sequence[int | float | str]],
     prompts: str | None,
     limit: int | None,
-    folder: Path,
+    folder: Path | None,
     settings: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Return the plain data of a recipe; `settings` by dotted key come last.
 
     `sweeps`: values by key of `speculation` (`depth` is its `max`); a type takes those that have a meaning for it.
-    `folder`: what relative paths on the command line start from. Raises UsageError for what cannot be a recipe.
+    `folder`: what relative paths on the command line start from; `None`: they stay as they are. Raises UsageError for
+    what cannot be a recipe.
     """
     kind = engine or kinds()[0]
-    if kind not in kinds():
-        fix = did_you_mean(kind, kinds()).strip() or f"Known: {', '.join(kinds())}."
-        raise UsageError(f"There is no engine {quoted(kind)}.", where="--engine", fix=fix)
+    _check_name(kind, kinds(), "engine")
     chosen = list(types) or [LOOKUP_TYPE if draft is None else DRAFT_TYPE]
-    needy = [word for word in chosen if word in NEEDS_DRAFT_MODEL]
-    if needy and draft is None:
-        raise UsageError(f"{needy[0]} needs a draft model.", where="--type", fix="Name it: -d DRAFT")
-    served = registered().adapters[kind].model_format == "served"
+    _check_draft(chosen, draft)
+    served = registered().adapters[kind].model_format == "served" and not target.startswith("served:")
     return _recipe(
         name_of(target, draft),
         {"engine": {"kind": kind}, **({} if served else {"models": _models(target, draft, folder)})},
@@ -93,7 +90,7 @@ def _host(url: str) -> str:
     return urlsplit(url).netloc.rpartition("@")[2].replace(":", "-")
 
 
-def _prompts(prompts: str | None, limit: int | None, folder: Path, suite: str = "default") -> dict[str, Any]:
+def _prompts(prompts: str | None, limit: int | None, folder: Path | None, suite: str = "default") -> dict[str, Any]:
     own = {"limit": limit or TASKS_LIMIT} if limit or not prompts else {}
     return {"suite": absolute(prompts or suite, folder), **own}
 
@@ -174,14 +171,14 @@ def prompt_settings(suite: str | None, limit: int | None) -> dict[str, Any]:
     return {"prompts.suite": absolute(suite, Path.cwd()), "prompts.tasks": None, "prompts.limit": limit}
 
 
-def _models(target: str, draft: str | None, folder: Path) -> dict[str, Any]:
+def _models(target: str, draft: str | None, folder: Path | None) -> dict[str, Any]:
     pair = {"target": {"source": absolute(target, folder)}}
     return pair if draft is None else {**pair, "draft": {"source": absolute(draft, folder)}}
 
 
-def absolute(name: str, *folders: Path) -> str:
+def absolute(name: str, *folders: Path | None) -> str:
     """Return a file of the first folder that has it by its whole path, so that a recipe means it wherever it lies."""
-    places = (folder / Path(name).expanduser() for folder in folders)
+    places = (folder / Path(name).expanduser() for folder in folders if folder is not None)
     return next((str(place.resolve()) for place in places if place.exists()), name)
 
 
@@ -216,6 +213,21 @@ def _scalar(text: str) -> int | float | str:
     return text.strip()
 
 
+_HEAD = """\
+# yaml-language-server: $schema=recipe.schema.json
+# Editors complete and check this file once the schema lies beside it:
+#   benchctl recipes schema -o recipe.schema.json
+"""
+_COMMENTS = {
+    "models:": "source: a path | hf:ORG/REPO[/FILE] | bundled:NAME",
+    "prompts:": "a path, or the name of a shipped suite; at most `limit` prompts of each task",
+    "sampling:": "greedy: the only setting in which outputs can be compared token by token",
+    "blocks:": "fresh processes of each arm, until every arm is decided; a number fixes them",
+    "- {name: baseline}": "the target alone; every arm is compared with it",
+}
+"""By the beginning of a line of a new recipe."""
+
+
 def new_recipe(
     name: str,
     *,
@@ -226,74 +238,30 @@ def new_recipe(
     depths: Sequence[int] = DEPTHS,
     suite: str | None = None,
 ) -> str:
-    """Return the YAML of a recipe with a baseline and an arm (or a matrix of arms) for each speculation type.
+    """Return the commented YAML of a recipe with a baseline and an arm (or a matrix of arms) for each type.
 
     Raises UsageError for a name, engine or type that no recipe may have, and for a missing draft model.
     """
-    engine = engine or kinds()[0]
-    _check(name, engine, draft, types)
-    limit = f"limit: {TASKS_LIMIT}                 # at most so many prompts of each task; left out: all of them"
-    if suite is not None:  # of one's own prompts all are used
-        limit = f"# {limit}"
-    suite = suite or ("tiny.json" if target.startswith("bundled:") else "default")  # a tiny model knows its own alone
-    adapter = registered().adapters[engine]
-    return f"""\
-# yaml-language-server: $schema=recipe.schema.json
-# Editors complete and check this file once the schema lies beside it:
-#   benchctl recipes schema -o recipe.schema.json
-name: {_text(name)}
-description: Does speculative decoding pay for this pair on this machine?
-
-engine:
-  kind: {_text(engine)}
-{_engine_lines(adapter)}{_model_lines(adapter, target, draft)}
-prompts:
-  suite: {_text(suite):<18}# a path, or the name of a shipped suite
-  # tasks: [code]          # all of the suite's tasks when left out
-  {limit}
-
-sampling:
-  temperature: 0           # greedy: the only setting in which outputs can be compared token by token
-  max_tokens: {MAX_TOKENS}
-
-blocks: auto               # fresh processes of each arm, until every arm is decided; a number fixes them
-
-arms:
-  - name: baseline         # the target alone; every arm is compared with it
-{"".join(_arm(kind, depths) for kind in types)}"""
+    kind = engine or kinds()[0]
+    _check(name, kind, draft, types)
+    data = recipe_from_options(
+        target=target,
+        draft=draft,
+        engine=kind,
+        types=types,
+        sweeps={"depth": depths},
+        prompts=suite,
+        limit=None,
+        folder=None,
+        settings={"name": name, "blocks": "auto", "description": "Does speculative decoding pay on this machine?"},
+    )
+    data["engine"] |= yaml.safe_load("\n".join(registered().adapters[kind].example)) or {}
+    return _HEAD + "".join(f"{_commented(line)}\n" for line in dump_document(data).splitlines())
 
 
-def _engine_lines(adapter: Adapter) -> str:
-    lines = ["  context: 4096            # tokens"]
-    if adapter.launched:
-        lines.append("  device: auto             # auto | cpu | cuda | metal | vulkan | …")
-        lines.append("  # threads: 8             # null: the engine's cores")
-    lines += [f"  {line}" for line in adapter.example]
-    return "".join(f"{line}\n" for line in lines)
-
-
-def _model_lines(adapter: Adapter, target: str, draft: str | None) -> str:
-    if adapter.model_format == "served" and not target.startswith("served:"):
-        return ""  # an endpoint knows what it serves
-    lines = ["", "models:                    # source: a path | hf:ORG/REPO[/FILE] | bundled:NAME"]
-    lines += ["  target:", f"    source: {_text(target)}"]
-    if draft is not None:
-        lines += ["  draft:", f"    source: {_text(draft)}"]
-    return "".join(f"{line}\n" for line in lines)
-
-
-def _arm(kind: str, depths: Sequence[int]) -> str:
-    short = kind.replace("-", "_")
-    if kind in TAKEN_BY["p_min"]:  # the types that draft token by token: depth is the question
-        return f"""\
-  - name: {short}_d{{depth}}
-    speculation: {{type: {kind}, max: "{{depth}}"}}
-    matrix: {{depth: {list(depths)}}}
-"""
-    return f"""\
-  - name: {short}
-    speculation: {{type: {kind}}}
-"""
+def _commented(line: str) -> str:
+    about = next((text for start, text in _COMMENTS.items() if line.startswith(start)), None)
+    return line if about is None else f"{line}  # {about}"
 
 
 def _check(name: str, engine: str, draft: str | None, types: Sequence[str]) -> None:
@@ -304,19 +272,16 @@ def _check(name: str, engine: str, draft: str | None, types: Sequence[str]) -> N
     _check_name(engine, kinds(), "engine")
     for kind in types:
         _check_name(kind, SPECULATION_TYPES, "speculation type")
+    _check_draft(types, draft)
+
+
+def _check_draft(types: Sequence[str], draft: str | None) -> None:
     needy = [kind for kind in types if kind in NEEDS_DRAFT_MODEL]
     if needy and draft is None:
-        raise UsageError(f"{needy[0]} needs a draft model.", fix="Name it: --draft SOURCE")
+        raise UsageError(f"{needy[0]} needs a draft model.", fix="Name it: --draft DRAFT")
 
 
 def _check_name(name: str, known: Sequence[str], what: str) -> None:
     if name not in known:
         fix = did_you_mean(name, known).strip() or f"Known: {', '.join(known)}."
         raise UsageError(f"There is no {what} {quoted(name)}.", fix=fix)
-
-
-def _text(value: str) -> str:
-    """Return text as YAML: plain where that is safe, else in double quotes (JSON's are YAML's)."""
-    plain = value.replace("/", "").replace(":", "").replace("-", "").replace(".", "").replace("_", "")
-    safe = plain.isascii() and plain.isalnum() and not value[0].isdigit() and value[0] not in "-:." and value[-1] != ":"
-    return value if safe and value.lower() not in {"true", "false", "null"} else json.dumps(value)

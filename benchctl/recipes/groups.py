@@ -1,4 +1,4 @@
-"""What an arm is compared with: one type for planning, analysis and pages, so that nothing derives it a second time.
+"""What an arm is compared with: a single type for planning, analysis and pages, so that nothing derives it twice.
 
 It is made of a recipe (`Recipe.compared`), of a run's manifest (`Manifest.compared`), and of bare labels (`by_label`).
 """
@@ -20,18 +20,18 @@ class GroupKey:
     """Tokens that prompts are padded or cut to."""
     concurrency: int = 1
     rate: float | None = None
-    """Requests a second of open-loop arrival; `None`: the next is sent when one ends."""
+    """Requests a second of open-loop arrival; `None`: the next is sent when another ends."""
     temperature: float = 0.0
 
     @property
     def part(self) -> str | None:
-        """The part of a run that one target scores, by the name of its files: setups and length of prompts."""
+        """The part of a run that a target scores, by the name of its files: setups and length of prompts."""
         length = None if self.context_length is None else f"ctx{self.context_length}"
         return "-".join(filter(None, (self.setups, length))) or None
 
     @property
     def one_at_a_time(self) -> bool:
-        """Whether a request is sent when the one before it has been answered, so that it waits for none."""
+        """Whether a request is sent when the request before it has been answered, so that it waits for none."""
         return self.concurrency == 1 and self.rate is None
 
 
@@ -50,7 +50,7 @@ class ComparedArm:
 
     name: str
     of: str
-    """The recipe's arm that it is in one setup and under one condition; its own name where nothing varies."""
+    """The recipe's arm that it is in a setup and under a condition; its own name where nothing varies."""
     group: GroupKey = GroupKey()
     setup: str | None = None
     """`None` where the recipe has no axes."""
@@ -92,10 +92,10 @@ def with_baselines(arms: Sequence[ComparedArm], baseline: str, again: Collection
 
 
 def recipe_arm(arms: Iterable[ComparedArm], name: str) -> str:
-    """Return the recipe's name of an arm, the same in every group; of an unknown one its own name."""
+    """Return the recipe's name of an arm, the same in every group; of an unknown arm its own name."""
     return next((arm.of for arm in arms if arm.name == name), name)
 
 
 def by_label(labels: Iterable[str], baseline: str) -> dict[str, ComparedArm]:
-    """Return the arms of a study's files, which have no manifest: all are of one group."""
+    """Return the arms of a study's files, which have no manifest: all are of the same group."""
     return with_baselines([ComparedArm(label, label) for label in labels], baseline)

@@ -1,36 +1,124 @@
-"""A recipe file, found, read, expanded and checked: one `Recipe`, or one error that lists everything wrong with it."""
+"""A recipe file, found, read, expanded and checked: a `Recipe`, or an error that lists everything wrong with it.
+
+`WrittenRecipe` is the form of a file: matrices, placeholders, and conditions that stand once for all arms. Its JSON
+Schema is what editors check and complete with.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import ValidationError
+from pydantic import ConfigDict, Field, Tag, ValidationError, WithJsonSchema
 
 from benchctl.errors import UsageError
 from benchctl.paths import shipped_folder
-from benchctl.recipes.adapters import adapter_of, kinds
-from benchctl.recipes.axes import axes_of, lists_as_axes, merged, needs_draft, too_many_arms
+from benchctl.recipes.adapters import adapter_of, kinds, registered
+from benchctl.recipes.axes import CONDITIONS, axes_of, lists_as_axes, merged, needs_draft, too_many_arms
 from benchctl.recipes.document import Document, read_document
 from benchctl.recipes.matrix import MAX_ARMS, Combination, ExpandedArm, Found, expand, replaced
 from benchctl.recipes.problems import KeyPath, Plain, Problem, RecipeError, did_you_mean, quoted
 from benchctl.recipes.relations import relation_problems
 from benchctl.recipes.schema import (
+    ABOUT_ARMS,
     ABOUT_MODELS,
+    BLOCKS,
+    BY_KIND,
     Arm,
+    ArmBase,
     AutoBlocks,
     CacheTypes,
+    Concurrency,
+    ContextLength,
+    KvType,
+    Mapped,
     ModelPair,
     ModelSpec,
+    Number,
+    Rate,
     Recipe,
     RecipeBase,
 )
+from benchctl.recipes.speculation import DESCRIBED, SPECULATION_TYPES, WrittenSpeculation
 from benchctl.recipes.translate import translate, value_at
-from benchctl.recipes.written import WrittenRecipe
 from benchctl.text import one_line
+
+AXES_SCHEMA = {
+    "type": "object",
+    "minProperties": 1,
+    "additionalProperties": {"anyOf": [{"type": "array", "minItems": 1}, {"type": "object", "minProperties": 1}]},
+}
+Axes = Annotated[Any, WithJsonSchema({"anyOf": [AXES_SCHEMA, {"type": "null"}]})]
+"""Lists, or mappings of names to values, by axis; `benchctl.recipes.matrix` checks them."""
+
+
+class WrittenArm(ArmBase):
+    """One setting to be measured, or with a matrix a setting for every combination of its values."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9{][A-Za-z0-9_.+{}-]*$")] = Field(
+        description="The arm's name, which is also its label in the records.", examples=["baseline", "spec_d{depth}"]
+    )
+    speculation: WrittenSpeculation | None = Field(default=None, description="Null: the target alone.")
+    matrix: Axes = Field(
+        default=None,
+        description="Values by key, every combination of which is an arm; {key} is replaced in its values; with "
+        "include and exclude.",
+        examples=[{"depth": [2, 4, 8, 16]}],
+    )
+    elsewhere: ClassVar[Mapping[str, str]] = (
+        dict.fromkeys(("of", "setup", "group"), "")
+        | {"cache_type": " of an arm; it is set once for all arms, as `cache_type`"}
+        | {key.rpartition(".")[2]: f" of an arm; it is set once for all arms, as `{key}`" for key in CONDITIONS}
+    )
+
+
+def _restrict_types_without_own_methods(schema: dict[str, Any]) -> None:
+    """Let editors complete and check the types of engines that take benchctl's names alone."""
+    others = [kind for kind, adapter in registered().adapters.items() if not adapter.own_methods]
+    word = {"anyOf": [{"enum": list(SPECULATION_TYPES)}, DESCRIBED]}
+    types = {"anyOf": [*word["anyOf"], {"type": "array", "items": word}]}
+    speculation = {"if": {"type": "object"}, "then": {"properties": {"type": types}}}
+    schema["if"] = {
+        "required": ["engine"],
+        "properties": {"engine": {"required": ["kind"], "properties": {"kind": {"enum": others}}}},
+    }
+    schema["then"] = {"properties": {"arms": {"items": {"properties": {"speculation": speculation}}}}}
+
+
+class WrittenRecipe(RecipeBase):
+    """One benchmark of speculative decoding: engine, model pair, quantization, prompts, sampling and arms."""
+
+    models: ModelPair | None = Field(default=None, description=ABOUT_MODELS)
+    blocks: Annotated[Number | Annotated[Literal["auto"], Tag("word")] | Mapped, BY_KIND] = BLOCKS
+    arms: list[WrittenArm] = Field(min_length=1, description=ABOUT_ARMS)
+    concurrency: Concurrency = Field(default=1, description="Most requests in flight at a time.")
+    rate: Rate | None = Field(
+        default=None, description="Requests sent a second, whatever is in flight; null: as they end."
+    )
+    context_length: ContextLength | None = Field(
+        default=None, description="Pad or cut prompts before their question to so many tokens."
+    )
+    cache_type: KvType | CacheTypes | None = Field(
+        default=None,
+        description="Type of the KV caches of target and draft, or of each; null: what the engine chooses.",
+        examples=["q8_0", {"target": "f16", "draft": "q8_0"}],
+    )
+    matrix: Axes = Field(
+        default=None,
+        description="Axes: values by dotted key of the recipe, such as models.draft, cache_type or concurrency, every "
+        "combination of which is measured; with include and exclude.",
+        examples=[{"models.draft": [{"source": "d.gguf"}], "cache_type": ["f16", "q8_0"], "concurrency": [1, 8]}],
+    )
+
+    model_config = ConfigDict(title="benchctl recipe", json_schema_extra=_restrict_types_without_own_methods)
+
+
+def recipe_json_schema() -> dict[str, Any]:
+    """Return the JSON Schema (draft 2020-12) of a recipe file."""
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **WrittenRecipe.model_json_schema()}
+
 
 EXPANDED = "expanded"
 """The key of a file whose arms are written out: each with its setup and condition, as a run has them."""
@@ -68,31 +156,29 @@ def _recipe_of(document: Document, overrides: Mapping[str, object]) -> Recipe:
     for key, value in overrides.items():
         data = replaced(data, key.split("."), value)
     if data.get(EXPANDED) is True:
-        recipe, wrong = _saved(document, {key: value for key, value in data.items() if key != EXPANDED})
+        recipe, wrong = _saved({key: value for key, value in data.items() if key != EXPANDED})
     else:
         data, elsewhere = lists_as_axes(data)
         if data.get("matrix") is None:
-            recipe, wrong = _loaded(document, data, Combination())
+            recipe, wrong = _loaded(data, Combination())
         else:
-            recipe, wrong = _with_axes(document, data, elsewhere)
+            recipe, wrong = _with_axes(data, elsewhere)
     if wrong or recipe is None:
         raise _recipe_error(document, wrong)
     return recipe
 
 
-def _saved(document: Document, data: dict[str, Plain]) -> tuple[Recipe | None, Found]:
+def _saved(data: dict[str, Plain]) -> tuple[Recipe | None, Found]:
     """Return the recipe of a file that benchctl saved with a run, whose arms are written out with their conditions."""
     try:
         recipe = stored_recipe(data)
     except ValidationError as error:
         errors = error.errors(include_url=False, include_input=False)
-        return None, translate(errors, data, Recipe, document.written.get)
+        return None, translate(errors, data, Recipe)
     return recipe, [problem for part in recipe.parts.values() for problem in relation_problems(part)]
 
 
-def _with_axes(
-    document: Document, data: dict[str, Plain], elsewhere: Mapping[str, KeyPath]
-) -> tuple[Recipe | None, Found]:
+def _with_axes(data: dict[str, Plain], elsewhere: Mapping[str, KeyPath]) -> tuple[Recipe | None, Found]:
     """Return the recipe of a file with axes, each combination loaded as a recipe of its own."""
     combinations, wrong = axes_of(data["matrix"], elsewhere)
     wrong += too_many_arms(combinations, len(_expanded_arms(data)[0]))
@@ -102,7 +188,7 @@ def _with_axes(
     only_with_draft = any(drafts) and not all(drafts)
     parts: list[tuple[Combination, Recipe]] = []
     for combination in combinations:
-        recipe, problems = _loaded(document, data, combination, only_with_draft=only_with_draft)
+        recipe, problems = _loaded(data, combination, only_with_draft=only_with_draft)
         wrong += problems
         if recipe is not None:
             parts.append((combination, recipe))
@@ -112,7 +198,7 @@ def _with_axes(
 
 
 def _loaded(
-    document: Document, whole: dict[str, Plain], combination: Combination, *, only_with_draft: bool = False
+    whole: dict[str, Plain], combination: Combination, *, only_with_draft: bool = False
 ) -> tuple[Recipe | None, Found]:
     """Return the recipe of a file's data under a combination of its axes, or what is wrong with it in the file.
 
@@ -125,11 +211,11 @@ def _loaded(
         written = WrittenRecipe.model_validate(data)
     except ValidationError as error:
         errors = error.errors(include_url=False, include_input=False)
-        wrong += translate(errors, data, WrittenRecipe, lambda path: document.written.get(combination.in_file(path)))
+        wrong += translate(errors, data, WrittenRecipe)
     if data.get("models") is None and not _serves(data.get("engine")):
         wrong.append((("models",), f"this key is missing; expected {ABOUT_MODELS[0].lower()}{ABOUT_MODELS[1:]}"))
     expanded, wrong_matrices = _expanded_arms(data)
-    arms, wrong_arms = _concrete(expanded, document)
+    arms, wrong_arms = _concrete(expanded)
     reported = {path for path, _ in wrong}
     wrong += wrong_matrices + [found for found in _in_file(wrong_arms, expanded) if found[0] not in reported]
     if written is not None and not wrong:
@@ -166,11 +252,7 @@ def _filled_in(written: WrittenRecipe, arms: list[Arm]) -> Recipe:
     return Recipe(**{key: getattr(written, key) for key in RecipeBase.model_fields} | own)
 
 
-def _spelled(document: Document, arm: int, path: KeyPath) -> str | None:
-    return document.written.get(("arms", arm, *path))
-
-
-def _concrete(expanded: list[ExpandedArm], document: Document) -> tuple[list[Arm], Found]:
+def _concrete(expanded: list[ExpandedArm]) -> tuple[list[Arm], Found]:
     """Return the arms whose placeholders are filled in, and what is wrong with their values."""
     arms, wrong = [], []
     for index, arm in enumerate(expanded):
@@ -178,13 +260,12 @@ def _concrete(expanded: list[ExpandedArm], document: Document) -> tuple[list[Arm
             arms.append(Arm.model_validate(arm.data))
         except ValidationError as error:
             errors = error.errors(include_url=False, include_input=False)
-            found = translate(errors, arm.data, Arm, partial(_spelled, document, arm.index))
-            wrong += [(("arms", index, *path), message) for path, message in found]
+            wrong += [(("arms", index, *path), message) for path, message in translate(errors, arm.data, Arm)]
     return arms, wrong
 
 
 def find_recipe(name_or_path: str) -> Path:
-    """Return the file of a recipe: a path, or the name of one that benchctl ships. Raises UsageError."""
+    """Return the file of a recipe: a path, or the name of a shipped recipe. Raises UsageError."""
     path = Path(name_or_path).expanduser()
     if path.exists():
         return path

@@ -1,4 +1,4 @@
-"""`matrix`: the one way in which a recipe gives several values; every combination of them is measured.
+"""`matrix`: the only way in which a recipe gives several values; every combination of them is measured.
 
     matrix:
       cache_type: [f16, q8_0]                  # an axis: a list of values, or names with their values
@@ -23,7 +23,7 @@ from benchctl.recipes.schema import NAME_PATTERN
 from benchctl.recipes.speculation import PLACEHOLDER
 
 MAX_ARMS = 200
-"""More arms than this in one recipe, or in one setup under all conditions, are taken for a mistake."""
+"""More arms than this in a recipe, or in a setup under all conditions, are taken for a mistake."""
 MAX_COMBINATIONS = 20_000
 ARM = "arm"
 """In `exclude` beside `arms`: a pattern of arms; the other keys limit where they are left out."""
@@ -277,7 +277,7 @@ def _unfit(combination: Combination, used: Sequence[tuple[KeyPath, str]]) -> Fou
 def _arm_of(rest: dict[str, Plain], combination: Combination, index: int) -> ExpandedArm:
     values = {axis: value.value for axis, value in combination.values.items()}
     data = _fill(rest, values)
-    if isinstance(rest.get("name"), str):  # a name is text, even where it is one placeholder alone
+    if isinstance(rest.get("name"), str):  # a name is text, even where it is a placeholder alone
         data["name"] = str(_fill(rest["name"], {axis: value.label for axis, value in combination.values.items()}))
     return ExpandedArm(data, index, values)
 
@@ -293,7 +293,7 @@ def _placeholders(data: Plain, path: KeyPath) -> list[tuple[KeyPath, str]]:
 
 
 def _fill(data: Plain, values: Mapping[str, Plain]) -> Plain:
-    """Substitute placeholders; text that is one placeholder alone takes the value with its type."""
+    """Substitute placeholders; text that is a placeholder alone takes the value with its type."""
     if isinstance(data, dict):
         return {key: _fill(value, values) for key, value in data.items()}
     if isinstance(data, list):

@@ -35,7 +35,7 @@ TORCH = PROCESSORS | frozenset(_TORCH.split())
 
 @dataclass(frozen=True)
 class OptionList:
-    """The known options of one engine, by their long names without dashes."""
+    """The known options of an engine, by their long names without dashes."""
 
     opens: Mapping[str, str] = field(default_factory=dict)
     """Options that open the machine, and how."""
@@ -46,11 +46,11 @@ class OptionList:
     harmless: frozenset[str] = frozenset()
     """Options that were checked and do none of it."""
     aliases: Mapping[str, str] = field(default_factory=dict)
-    """Other names, with the long one that each stands for."""
+    """Other names, with the long name that each stands for."""
     abbreviated: bool = False
     """Whether the engine takes the beginning of an option for the option."""
     variables: frozenset[str] = PROCESSORS
-    """Environment variables that a recipe may set; every other one opens the machine."""
+    """Environment variables that a recipe may set; every other variable opens the machine."""
     keys: Mapping[str, str] = field(default_factory=dict)
     """Keys of `engine` that open the machine when they are set, and how."""
     speculation: Mapping[str, str] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""What is wrong with a recipe: one line a problem, with file, line, key, what was expected and the nearest name."""
+"""What is wrong with a recipe: a line a problem, with file, line, key, what was expected and the nearest name."""
 
 from __future__ import annotations
 

@@ -49,6 +49,6 @@ def quantize_problems(spec: QuantizeSpec) -> list[tuple[tuple[str, ...], str]]:
 
 
 def tensor_regex(pattern: str) -> str:
-    """Return the regular expression (ECMAScript and Python) of a pattern: whole dotted parts, `*` for any one part."""
+    """Return the regular expression (ECMAScript and Python) of a pattern: whole dotted parts, `*` for any part."""
     parts = [r"[^.]*" if part == "*" else part.lower() for part in pattern.split(".")]  # as llama-quantize does
     return r"(^|\.)" + r"\.".join(parts) + r"(\.|$)"

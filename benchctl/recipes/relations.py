@@ -1,4 +1,4 @@
-"""What the schema cannot check in one value: how the parts of a recipe must fit together.
+"""What the schema cannot check in a single value: how the parts of a recipe must fit together.
 
 What depends on the binary at hand (does this build know the type, does this head fit) is the engine's check.
 """

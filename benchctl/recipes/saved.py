@@ -6,20 +6,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import ValidationError
 
 from benchctl.errors import UsageError
 from benchctl.recipes.adapters import adapter_of
+from benchctl.recipes.document import dump_document
 from benchctl.recipes.engine_spec import EngineSpec
 from benchctl.recipes.from_options import DRAFT_TYPE, LOOKUP_TYPE, absolute, arm_of_type
-from benchctl.recipes.load import EXPANDED, stored_recipe
+from benchctl.recipes.load import EXPANDED, WrittenArm, stored_recipe
 from benchctl.recipes.matrix import expand, replaced
 from benchctl.recipes.problems import path_text
 from benchctl.recipes.relations import relation_problems
 from benchctl.recipes.schema import MAX_ARM_NAME, Arm, Recipe
 from benchctl.recipes.speculation import Speculation, takes_draft
-from benchctl.recipes.written import WrittenArm
 from benchctl.text import one_line
 
 RECIPE = "recipe.yaml"
@@ -46,7 +45,7 @@ def recipe_text(recipe: Recipe, folder: Path) -> str:
         data[EXPANDED] = True
     data = {key: data[key] for key in (EXPANDED, *Recipe.model_fields) if key in data}
     head = f"# {one_line(recipe.description or recipe.name)}\n# As it was run; again with: benchctl run THIS-FILE\n"
-    return head + yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=110)
+    return head + dump_document(data)
 
 
 def _portable(engine: EngineSpec, data: Mapping[str, Any]) -> dict[str, Any]:
@@ -103,7 +102,7 @@ def with_types(recipe: Recipe, types: Sequence[str], sweeps: Mapping[str, Sequen
 
 
 def _arms(recipe: Recipe, baseline: Arm, new: Mapping[str, Any]) -> Iterator[Arm]:
-    """Yield a new arm beside a baseline: one, or where it takes a draft model one for every setup of the group."""
+    """Yield a new arm beside a baseline; where it takes a draft model, an arm for every setup of the group."""
     try:
         given = Speculation.model_validate(new["speculation"])
     except ValidationError as error:

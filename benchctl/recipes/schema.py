@@ -1,6 +1,6 @@
-"""The recipe as it is run: every arm concrete and under one condition, every default filled in.
+"""The recipe as it is run: every arm concrete and under a condition, every default filled in.
 
-`benchctl.recipes.written` is the form of a file; `benchctl.recipes.load` makes this one from it. These models check one
+`benchctl.recipes.load` is the form of a file; `benchctl.recipes.load` makes this one from it. These models check a
 value at a time; how the parts must fit together is `benchctl.recipes.relations`.
 """
 
@@ -195,6 +195,13 @@ class LosslessSpec(Strict):
     )
 
 
+class GoodputSpec(Strict):
+    """What a request must keep to be counted as good, under every condition of the recipe."""
+
+    ttft_s: float | None = Field(default=None, gt=0, le=3600, description="Most seconds to the first token.")
+    tpot_s: float | None = Field(default=None, gt=0, le=60, description="Most seconds a token after the first.")
+
+
 class Arm(ArmBase):
     """One concrete setting to be measured; `speculation` is null for a run of the target alone.
 
@@ -211,7 +218,7 @@ class Arm(ArmBase):
     context_length: ContextLength | None = Field(
         default=None, description="Prompts are padded or cut to so many tokens; null: as they are."
     )
-    of: Name | None = Field(default=None, description="The arm of the recipe that this is under one condition.")
+    of: Name | None = Field(default=None, description="The arm of the recipe that this is under a condition.")
     concurrency: Concurrency = Field(default=1, description="Most requests in flight at a time.")
     rate: Rate | None = Field(
         default=None, description="Requests sent a second, whatever is in flight; null: as they end."
@@ -240,7 +247,7 @@ Preflight = Literal["on", "strict", "off"]
 
 
 class AutoBlocks(Strict):
-    """As many blocks as it takes: a run ends when every arm is decided, or at one of the limits.
+    """As many blocks as it takes: a run ends when every arm is decided, or at a limit.
 
     With `half_width` it ends when every arm's interval is so narrow, whatever it says.
     """
@@ -296,10 +303,13 @@ class RecipeBase(Strict):
     prompts: PromptsSpec
     sampling: Sampling = Sampling()
     lossless: LosslessSpec = LosslessSpec()
+    goodput: GoodputSpec | None = Field(
+        default=None, description="Limits: the requests a second that keep them are shown for every condition."
+    )
     blocks: Any
     schedule: Schedule = Field(
         default="blocks",
-        description="blocks: the arms of a block one after the other; interleaved: prompt by prompt, all engines up.",
+        description="blocks: the arms of a block in turn; interleaved: prompt by prompt, all engines up.",
     )
     preflight: Preflight = Field(
         default="on",
@@ -320,17 +330,17 @@ BLOCKS = Field(
 
 
 class Setup(Strict):
-    """An engine with a pair of models: one point of a recipe's axes."""
+    """An engine with a pair of models: a point of a recipe's axes."""
 
     name: ArmName
-    group: ArmName = Field(description="Setups of one group compute the target alike; one baseline stands for all.")
+    group: ArmName = Field(description="Setups of a group compute the target alike; one baseline stands for all.")
     axes: dict[str, str] = Field(description="The label of its value on every axis.")
     engine: AnyEngine
     models: ModelPair
 
 
 class Recipe(RecipeBase):
-    """A whole recipe, expanded; `benchctl.recipes.load.load_recipe` makes one from a file.
+    """A whole recipe, expanded; `benchctl.recipes.load.load_recipe` makes it from a file.
 
     Where it has axes, `engine` and `models` are those of the first setup.
     """
@@ -338,10 +348,10 @@ class Recipe(RecipeBase):
     models: ModelPair = Field(description=ABOUT_MODELS)
     blocks: Annotated[Number | Mapped, BY_KIND] = BLOCKS
     arms: list[Arm] = Field(min_length=1, description=ABOUT_ARMS)
-    setups: list[Setup] = Field(default_factory=list, description="What `matrix` stands for; empty without one.")
+    setups: list[Setup] = Field(default_factory=list, description="What `matrix` stands for; empty without it.")
 
     def alone(self, what: str) -> Recipe:
-        """Return the recipe, which `what` takes without axes alone. Raises UsageError for one with several setups."""
+        """Return the recipe, which `what` takes without axes alone. Raises UsageError where it has several setups."""
         if len(self.setups) > 1:
             names = ", ".join(setup.name for setup in self.setups[:6])
             raise UsageError(
@@ -363,7 +373,7 @@ class Recipe(RecipeBase):
 
     @property
     def parts(self) -> dict[str | None, Recipe]:
-        """The recipe of every setup, by its name: one engine, one pair, its arms; the recipe itself without axes.
+        """The recipe of every setup, by its name: an engine, a pair, its arms; the recipe itself without axes.
 
         The baseline of a setup that has none of its own is its group's, which is then among the arms, too.
         """
@@ -391,7 +401,7 @@ class Recipe(RecipeBase):
 
     @property
     def binary(self) -> str | None:
-        """The engine's binary, where the recipe names one."""
+        """The engine's binary, where the recipe names it."""
         return self.engine.binary if isinstance(self.engine, LaunchedEngineSpec) else None
 
     @property

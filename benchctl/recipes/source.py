@@ -23,7 +23,7 @@ class PathSource:
 
 @dataclass(frozen=True)
 class HubSource:
-    """A repository of the Hugging Face hub, and a file in it where one is named."""
+    """A repository of the Hugging Face hub, and a file in it where it is named."""
 
     repo: str
     file: str | None
@@ -38,7 +38,7 @@ class BundledSource:
 
 @dataclass(frozen=True)
 class ServedSource:
-    """A model of an endpoint that runs already, by the name that it has there; `""`: the only one."""
+    """A model of an endpoint that runs already, by the name that it has there; `""`: the only model."""
 
     name: str
 
@@ -78,7 +78,7 @@ def bundled_folder() -> Path:
 
 
 PADDED = {"tiny-hybrid-wide": ("tiny-hybrid", 64)}
-"""Models that are made of a bundled one on this machine: its name, and how many times as wide its feed-forward is."""
+"""Models that are made of a bundled model on this machine: its name, and how many times as wide its feed-forward is."""
 
 
 def bundled_names() -> tuple[str, ...]:

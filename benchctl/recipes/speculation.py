@@ -82,7 +82,7 @@ def copies(type_name: str) -> bool:
 
 
 def drafts_by_model(kind: object) -> TypeGuard[str]:
-    """Whether `type` of a setting is a single type by which a model drafts, or a part of one."""
+    """Whether `type` of a setting is a single type by which a model drafts, or a part of it."""
     return isinstance(kind, str) and not copies(kind)
 
 
@@ -137,7 +137,7 @@ class Speculation(Strict):
 
     @property
     def types(self) -> tuple[str, ...]:
-        """The types as a tuple, whether one or several were named."""
+        """The types as a tuple, whether a single type or several were named."""
         return (self.type,) if isinstance(self.type, str) else tuple(self.type)
 
 

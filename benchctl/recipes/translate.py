@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
-import re
 import types
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal, TypeAlias, Union, get_args, get_origin
 
 from pydantic import BaseModel
@@ -40,16 +40,13 @@ _BOUNDS: dict[str, tuple[str, str]] = {
     "less_than_equal": ("le", "at most {}"),
     "less_than": ("lt", "less than {}"),
 }
-_BOOL_SPELLINGS = {"yes": "true", "on": "true", "y": "true", "no": "false", "off": "false", "n": "false"}
 
 
-def translate(
-    errors: Iterable[ErrorDetails], data: Plain, model: type[BaseModel], written: Callable[[KeyPath], str | None]
-) -> list[tuple[KeyPath, str]]:
+def translate(errors: Iterable[ErrorDetails], data: Plain, model: type[BaseModel]) -> list[tuple[KeyPath, str]]:
     """Return (key path, message) for every error of validating `data` as `model`.
 
-    `written` gives a number's spelling in the file. Errors of union branches that the value is not meant for are left
-    out: of `type: 5`, only that a name was expected, not also that a list was.
+    Errors of union branches that the value is not meant for are left out: of `type: 5`, only that a name was expected,
+    not also that a list was.
     """
     found: dict[tuple[KeyPath, str], None] = {}
     for error in errors:
@@ -57,10 +54,10 @@ def translate(
         if error["type"] == "too_short" and path is not None and value_at(data, path):
             continue  # pydantic counts the good items only; what is wrong with the others is reported already
         if path is not None and error["type"] == "union_tag_invalid":
-            path = (*path, "kind")  # the one union that is told apart by a key of its own
+            path = (*path, "kind")  # the only union that is told apart by a key of its own
         if path is not None:
             value = path[-1] if error["loc"][-1:] == ("[key]",) else value_at(data, path)
-            found[(path, _message(error, path, value, data, model, written))] = None
+            found[(path, _message(error, path, value, data, model))] = None
     return list(found)
 
 
@@ -92,7 +89,6 @@ def _message(
     value: Plain,
     data: Plain,
     model: type[BaseModel],
-    written: Callable[[KeyPath], str | None],
 ) -> str:
     kind, context = error["type"], error.get("ctx", {})
     if kind == "extra_forbidden":
@@ -107,7 +103,7 @@ def _message(
         return f"unknown key.{near}" if near else f"unknown key; known here: {', '.join(known)}."
     if kind == "missing":
         return f"this key is missing; expected {_what_belongs(model, path)}."
-    got = f"got {written(path) or quoted(value)}"
+    got = f"got {quoted(value)}"
     if kind == "union_tag_invalid":
         if isinstance(value, str) and value in registered().broken:
             return f"{value} cannot run: {excerpt(registered().broken[value])}."
@@ -133,24 +129,16 @@ def _message(
             return "expected text, got an empty one."
         return "expected a list of at least one item, got an empty one."
     if kind in _KINDS:
-        remedy = _remedy(kind, value, written(path)) or _as_mapping(kind, value, _models(_annotation(model, path)))
+        remedy = _remedy(kind, value) or _as_mapping(kind, value, _models(_annotation(model, path)))
         return f"expected {_KINDS[kind]}, {got}.{remedy}"
     return f"{excerpt(error['msg'])}, {got}."
 
 
-def _remedy(kind: str, value: object, spelled: str | None) -> str:
+def _remedy(kind: str, value: object) -> str:
     if kind == "string_type" and isinstance(value, (int, float)):
-        return f' Put it in quotes: "{spelled or value}".'
-    if kind == "bool_type" and isinstance(value, str) and value.lower() in _BOOL_SPELLINGS:
-        return f" Write {_BOOL_SPELLINGS[value.lower()]}."
+        return f" Put it in quotes: {json.dumps(str(value).lower())}."
     if kind.startswith("int") and isinstance(value, float) and value.is_integer():
         return f" Write {int(value)}."
-    if (
-        kind.startswith(("int", "float"))
-        and isinstance(value, str)
-        and re.fullmatch(r"[-+]?[0-9.]{1,20}(e[0-9]+)?", value)
-    ):
-        return " Leave the quotes out." if not re.match(r"[-+]?0[0-9]", value) else " Leave the leading zeros out."
     return ""
 
 

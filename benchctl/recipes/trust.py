@@ -113,7 +113,7 @@ def find_in_command(kind: str, arguments: Sequence[str], folder: Path) -> list[F
 
 
 def refuse(found: Sequence[Finding], *, trusted: bool) -> list[str]:
-    """Return a sentence for each finding. Raises UsageError where one opens the machine and is not trusted."""
+    """Return a sentence for each finding. Raises UsageError where a finding opens the machine and is not trusted."""
     opening = [finding for finding in found if finding.opens is not None]
     if opening and not trusted:
         narrow = list(dict.fromkeys(finding.narrow for finding in opening if finding.narrow))
@@ -278,7 +278,7 @@ def _files_in(value: str, *, inline: bool) -> list[Path] | None:
     `FILE:0.5` has a scale, `a=FILE` a name. An engine runs in the working directory, where a relative path begins.
     """
     if inline and not _exists(value) and ("{" in value or re.fullmatch(r"[\w.-]+", value)):
-        return []  # a template, which engines render in a sandbox, or the name of one that they bring
+        return []  # a template, which engines render in a sandbox, or the name of a template that they bring
     names = [re.sub(r"^\w+=", "", re.sub(r":[0-9.+-]+$", "", part)) for part in value.split(",")]
     if any(name == "" or "{" in name for name in names):
         return None

@@ -88,3 +88,30 @@ def test_comparing_two_runs_counts_them_the_same_way(make_record: Any, make_run:
     spec = next(row for row in found.arms if row.arm == "spec")
     assert spec.speedup.ratio == pytest.approx(1.0)
     assert spec.speedup.a == pytest.approx(4 / (1 / 1.5 + 3)), "what the run itself says"
+
+
+@pytest.mark.parametrize(
+    ("pace", "price"), [((0.5, 0.51, 0.5), True), ((0.7, 1.0, 1.4), False), ((2.0, 2.1, 2.0), False)]
+)
+def test_wide_is_not_called_noise(
+    make_record: Any, make_run: Any, make_manifest: Any, pace: tuple[float, ...], price: bool
+) -> None:
+    """Prompts without a draft whose interval is wider than ±2 % are told as measured, and as a price where slower."""
+    records = [
+        make_record(
+            arm,
+            index,
+            block=block,
+            rate=10.0 * (pace[block] if drafted == 0 else 1.0),
+            draft_n=drafted,
+            draft_n_accepted=0,
+        )
+        for block in range(3)
+        for index in range(4)
+        for arm in ("baseline", "spec")
+        for drafted in [8 if arm == "baseline" or index == 0 else 0]
+    ]
+    records = [record if record.label == "spec" else record.changed(draft_n=0) for record in records]
+    why = analyse_run(make_run(records, make_manifest({"baseline": None, "spec": COPIES}, 4, 3))).verdicts[0].why
+    assert "noise" not in why
+    assert ("price" in why) == price

@@ -257,6 +257,8 @@ def test_the_document_has_stable_keys(before: Path, tmp_path: Path, compare: Com
 def test_a_kept_baseline_is_written_and_gated_against(before: Path, tmp_path: Path, compare: Compare) -> None:
     written = compare("before", "--write", "baseline.json")
     assert (written.returncode, written.stdout) == (0, "Baseline: baseline.json\n")
+    told = json.loads(compare("before", "--write", "again.json", "--json").stdout)
+    assert told["file"] == "again.json" and told["baseline"]["arms"].keys() == {"baseline", "spec"}
     assert compare("before", "--against", "baseline.json", "--fail-if", "slower:3%").returncode == 0
     write_run(before.with_name("next"), slower)  # the latest run of the results, which is taken where none is named
     failed = compare("--against", "baseline.json", "--fail-if", "slower:3%", "--fail-if", "lossy", "--junit", "g.xml")

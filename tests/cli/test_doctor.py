@@ -9,7 +9,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from benchctl.cli.doctor import check_installation, doctor
+from benchctl.cli.engines import check_installation, doctor
 from benchctl.engines.registry import FoundEngine
 from benchctl.machine.doctor import Check
 
@@ -24,7 +24,7 @@ HIDDEN = Check("heat", "unknown", "The system does not report it.", "Heat slows.
 
 def run(monkeypatch: pytest.MonkeyPatch, checks: list[Check], *arguments: str) -> tuple[int, str]:
     monkeypatch.setattr("benchctl.machine.doctor.check_machine", lambda: checks)
-    monkeypatch.setattr("benchctl.cli.doctor.check_installation", list)
+    monkeypatch.setattr("benchctl.cli.engines.check_installation", list)
     told = CliRunner().invoke(app, list(arguments), catch_exceptions=False)
     return told.exit_code, told.stdout
 

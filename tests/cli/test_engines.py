@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from benchctl.cli.engines import app, show_progress
+from benchctl.cli.engines import app
 from benchctl.errors import UsageError
+from benchctl.measure.display import shown_steps
 from benchctl.recipes.adapters import kinds
 
 FAKE = Path(__file__).parents[1] / "engines" / "fake_llama_cpp"
@@ -123,7 +124,7 @@ def test_list_without_any(machine: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_plain_progress_is_a_line_a_tenth(capsys: pytest.CaptureFixture[str]) -> None:
-    with show_progress("llama.cpp") as report:
+    with shown_steps("llama.cpp") as report:
         report("configuring", 0, 0)
         for step in range(1, 201):
             report("compiling", step, 200)
@@ -135,6 +136,6 @@ def test_plain_progress_is_a_line_a_tenth(capsys: pytest.CaptureFixture[str]) ->
 
 def test_importing_the_commands_imports_nothing_heavy() -> None:
     heavy = ["pydantic", "httpx", "numpy", "pandas", "matplotlib", "psutil", "yaml", "rich"]
-    code = f"import sys, benchctl.cli.engines, benchctl.cli.doctor; print([n for n in {heavy} if n in sys.modules])"
+    code = f"import sys, benchctl.cli.engines; print([n for n in {heavy} if n in sys.modules])"
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert told.stdout.strip() == "[]"

@@ -12,8 +12,7 @@ import pytest
 
 from benchctl.cli.recipes import app
 from benchctl.engines.llama_cpp.trial import write_trial_model
-from benchctl.recipes.load import load_recipe, shipped_recipes
-from benchctl.recipes.written import recipe_json_schema
+from benchctl.recipes.load import load_recipe, recipe_json_schema, shipped_recipes
 from tests.cli.calls import answer, call
 
 pytestmark = pytest.mark.usefixtures("empty_folder")

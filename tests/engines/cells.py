@@ -16,7 +16,7 @@ from benchctl.engines.common.launched_server import LaunchedServer
 from benchctl.engines.common.stream import Answer, AnswerReader
 from benchctl.engines.llama_cpp.adapter import LlamaCppSpec
 from benchctl.errors import EngineError
-from benchctl.models.resolved import ModelFile, ResolvedModel
+from benchctl.models.files import ModelFile, ResolvedModel
 from benchctl.recipes.engine_spec import EngineSpec
 from benchctl.recipes.schema import Arm, ModelPair, ModelSpec, PromptsSpec, Recipe, Sampling
 from benchctl.recipes.speculation import Speculation

@@ -15,7 +15,7 @@ import pytest
 from benchctl.engines.base import Server
 from benchctl.engines.llama_cpp.adapter import LlamaCppSpec
 from benchctl.engines.llama_cpp.engine import LlamaCppEngine
-from benchctl.models.resolved import ResolvedPair
+from benchctl.models.files import ResolvedPair
 from benchctl.recipes.schema import Arm
 from tests.engines.cells import HERE, resolved
 

@@ -31,5 +31,5 @@ def test_documents_every_field_and_no_other(kind: type) -> None:
 def test_documents_every_method_and_no_other() -> None:
     """What a scorer and a comparer do stands in their docstrings; the page names what makes them."""
     kinds = {name: kind for name, kind in vars(base).items() if re.fullmatch(r"\w*(Engine|Server|Process)", name)}
-    methods = {f"{name}.{method}" for name, kind in kinds.items() for method in vars(kind) if method[0] != "_"}
+    methods = {f"{name}.{method}" for name, kind in kinds.items() for method in dir(kind) if method[0] != "_"}
     assert methods == set(re.findall(rf"`((?:{'|'.join(kinds)})\.\w+)`", PAGE))

@@ -23,20 +23,19 @@ from benchctl.engines.common.values import decode
 from benchctl.engines.llama_cpp import causes as llama_causes
 from benchctl.engines.llama_cpp.attest import LlamaObserved, attest, contradiction, read_counts
 from benchctl.engines.llama_cpp.attest import make_ledger as llama_ledger
-from benchctl.engines.llama_cpp.command import RequestedSpeculation
 from benchctl.engines.llama_cpp.probe import parse_help
 from benchctl.engines.llama_cpp.score import likeliest
+from benchctl.engines.llama_cpp.spec_flags import RequestedSpeculation
 from benchctl.engines.llama_cpp.stream import LlamaReader
 from benchctl.engines.openai.discovery import discover, engine_times, parse_address
 from benchctl.engines.openai.score import _places as echo_places
-from benchctl.engines.sglang import attest as sglang_attest
 from benchctl.engines.sglang import server as sglang_server
 from benchctl.engines.sglang.server import GenerateReader
 from benchctl.engines.transformers import server as transformers_server
 from benchctl.engines.transformers.server import _ledger as transformers_ledger
 from benchctl.engines.vllm import server as vllm_server
 from benchctl.engines.vllm.attest import contradictions, tokens_a_step
-from benchctl.engines.vllm.score import _scores as vllm_scores
+from benchctl.engines.vllm.engine import _scores as vllm_scores
 from tests.engines.cells import read
 from tests.fuzz import SEEN, VALUES, changed, fuzzed, mistaken, outcome, places, spoilt, told
 
@@ -139,7 +138,7 @@ def read_sglang(chunks: list[bytes]) -> None:
     answer = read(GenerateReader(), chunks)
     if answer is not None:
         assert len(answer.ids) <= sum(map(len, chunks))
-        sglang_ledger(answer.meta, counted=True)
+        sglang_ledger(answer.extra, counted=True)
 
 
 READERS: dict[str, Callable[[list[bytes]], None]] = {
@@ -312,7 +311,7 @@ def test_facts_of_a_server_are_assessed_whatever_they_are() -> None:
             info = changed(PAGES[path], way, data.draw(VALUES), drop=data.draw(st.booleans()))
             if path == "/server_info":
                 asked = {"speculative_algorithm": "EAGLE", "model_path": "/m", "speculative_num_draft_tokens": "4"}
-                sglang_attest.attest(sglang_attest.SglangObserved(asked, info, 4, 1, 1, 9, 9, 0))
+                sglang_server.attest(sglang_server.SglangObserved(asked, info, Tally(1, 9, 8, 9, 1, 4, 1), 4, 0))
             elif path == "/info":
                 asking = {"type": "self-ssm", "max": 4, "options": {}}
                 transformers_server.attest(info, Tally(), None, model="/m", dtype="float32", speculation=asking)

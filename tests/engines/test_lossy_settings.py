@@ -35,8 +35,6 @@ THRESHOLD, SIMULATED = "acceptance threshold", "synthetic acceptance"
         ("sglang", "--speculative-accept-threshold-acc=0.5 --speculative-accept-threshold-single=0.4", {}, [THRESHOLD]),
         ("sglang", "--speculative-accept-threshold-single 1.0", {}, []),
         ("sglang", "--speculative-algorithm NGRAM", {"SGLANG_SIMULATE_ACC_LEN": "3"}, [SIMULATED]),
-        ("transformers", "--assistant-ensemble-weight 0.3", {}, ["draft and target mixed"]),
-        ("transformers", "--assistant-confidence-threshold 0.3", {}, []),
         ("openai", "--spec-synth-len 3", {}, []),
     ],
 )

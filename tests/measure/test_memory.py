@@ -10,7 +10,7 @@ import pytest
 
 from benchctl.errors import UsageError
 from benchctl.measure import memory
-from benchctl.models.resolved import ResolvedPair
+from benchctl.models.files import ResolvedPair
 from benchctl.models.sources import resolve_pair
 from benchctl.recipes.schema import Arm, ModelPair, ModelSpec, Recipe
 

@@ -16,7 +16,7 @@ from benchctl.data.store import RunData
 from benchctl.errors import StorageError, UsageError
 from benchctl.measure.progress import RunProgress
 from benchctl.measure.run import recipe_of, resume_run, signals_interrupt
-from benchctl.models.resolved import ResolvedModel, ResolvedPair
+from benchctl.models.files import ResolvedModel, ResolvedPair
 from benchctl.recipes.schema import Recipe
 
 

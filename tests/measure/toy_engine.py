@@ -9,7 +9,7 @@ from pathlib import Path
 
 from benchctl.engines.base import Attestation, Capabilities, Completion, Launch, Ledger, Progress, Rendered
 from benchctl.errors import EngineError
-from benchctl.models.resolved import ResolvedPair
+from benchctl.models.files import ResolvedPair
 from benchctl.prompts.suite import Prompt
 from benchctl.recipes.adapters import ModelFormat
 from benchctl.recipes.schema import Arm, Recipe, Sampling

@@ -22,7 +22,7 @@ def test_a_hash_is_computed_once(tmp_path: Path, cache: Path, monkeypatch: pytes
     path = tmp_path / "a.gguf"
     path.write_bytes(b"abc")
     assert file_sha256(path) == sha256(b"abc")
-    monkeypatch.setattr(files, "_digest", lambda *_: pytest.fail("read again"))
+    monkeypatch.setattr(hashlib, "file_digest", lambda *_: pytest.fail("read again"))
     assert file_sha256(path) == sha256(b"abc")
     assert list(json.loads((cache / "hashes.json").read_text()).values()) == [sha256(b"abc")]
 
@@ -78,14 +78,8 @@ def test_a_full_disk_leaves_no_half_cache(tmp_path: Path, cache: Path, monkeypat
 
 def test_a_large_file_is_announced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "_REPORTED_FROM_BYTES", 100)
-    monkeypatch.setattr(files, "_CHUNK", 100)
     path = tmp_path / "big.gguf"
     path.write_bytes(bytes(1000))
     said: list[str] = []
     file_sha256(path, said.append)
-    assert said == [
-        "Hashing big.gguf (0.0 GB)",
-        "Hashing big.gguf: 30 %",
-        "Hashing big.gguf: 60 %",
-        "Hashing big.gguf: 90 %",
-    ]
+    assert len(said) == 1 and "big.gguf" in said[0]

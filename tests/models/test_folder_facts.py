@@ -34,11 +34,13 @@ def test_a_bundled_model_is_derived_with_all_its_files(folder: Path) -> None:
     assert "derived-from.json" not in names
 
 
-def test_a_gguf_file_and_a_folder_resolve(folder: Path, tiny_target: Path) -> None:
-    derived = resolve_pair(pair(str(tiny_target)), recipe_folder=Path(), form="huggingface").target
+def test_a_folder_resolves_and_a_gguf_file_does_not(folder: Path, tiny_target: Path) -> None:
+    derived = resolve_pair(pair("bundled:tiny-hybrid"), recipe_folder=Path(), form="huggingface").target
     named = resolve_pair(pair(folder.name), recipe_folder=folder.parent, form="huggingface").target
     assert named.folder == folder
     assert [file.sha256 for file in named.files] == [file.sha256 for file in derived.files]
+    with pytest.raises(UsageError, match="reads Hugging Face folders"):
+        resolve_pair(pair(str(tiny_target)), recipe_folder=Path(), form="huggingface")
 
 
 def test_a_hub_source_is_found_in_the_models_folder(folder: Path) -> None:

@@ -10,7 +10,7 @@ import huggingface_hub.constants as hub_constants
 import pytest
 
 from benchctl.errors import UsageError
-from benchctl.models.hub import OfflineError, fetch, fetch_dataset, fetch_folder
+from benchctl.models.hub import OfflineError, fetch, fetch_folder
 from benchctl.recipes.source import HubSource
 from tests.local_hub import Hub, serving
 
@@ -20,8 +20,6 @@ FILES: dict[str, dict[str, bytes]] = {
     "org/sharded": {f"m-{number:05d}-of-00002.gguf": b"GGUF %d" % number for number in (1, 2)},
     "org/plain": {"model.safetensors": b"x", "config.json": b"{}", "tokenizer.jsonl": b"[]", "code.py": b"x"},
     "org/nothing": {"README.md": b"x"},
-    "datasets/org/one": {"README.md": b"x", "data/questions-00001-of-00002.jsonl": b"{}"},
-    "datasets/org/many": {"a.jsonl": b"{}", "b.parquet": b"PAR1"},
 }
 
 
@@ -132,50 +130,3 @@ def test_a_folder_of_safetensors_is_downloaded_once(hub: ThreadingHTTPServer, mo
 def test_a_repository_without_safetensors_is_no_folder(hub: ThreadingHTTPServer) -> None:
     with pytest.raises(UsageError, match="has no safetensors"):
         fetch_folder(HubSource("org/one", None))
-
-
-def test_a_file_of_a_dataset_is_no_file_of_the_model_of_that_name(hub: ThreadingHTTPServer) -> None:
-    path, name = fetch_dataset(HubSource("org/one", None), (".jsonl", ".parquet"))
-    assert (path.read_bytes(), name) == (b"{}", "data/questions-00001-of-00002.jsonl")
-    path, name = fetch_dataset(HubSource("org/many", "b.parquet"), (".jsonl",))
-    assert (path.read_bytes(), name) == (b"PAR1", "b.parquet")
-
-
-@pytest.mark.parametrize(
-    ("repo", "file", "message"),
-    [
-        (
-            "org/many",
-            None,
-            "hf:org/many: the repository has 2 question files; name one\n"
-            "One of:\n  hf:org/many/a.jsonl\n  hf:org/many/b.parquet",
-        ),
-        (
-            "org/many",
-            "c.jsonl",
-            "hf:org/many/c.jsonl: the repository has no such file\nDid you mean 'a.jsonl'?",
-        ),
-        (
-            "org/sharded",
-            None,
-            "hf:org/sharded: the hub has no such repository, or it is private\n"
-            "Check the spelling; for a private one, log in: hf auth login",
-        ),
-    ],
-)
-def test_what_a_dataset_does_not_have_is_explained(
-    hub: ThreadingHTTPServer, repo: str, file: str | None, message: str
-) -> None:
-    with pytest.raises(UsageError) as caught:
-        fetch_dataset(HubSource(repo, file), (".jsonl", ".parquet"))
-    assert str(caught.value) == message
-
-
-def test_a_dataset_without_a_network_comes_from_the_cache_or_is_one_error(
-    hub: ThreadingHTTPServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fetched = fetch_dataset(HubSource("org/one", None), (".jsonl",))
-    monkeypatch.setattr(hub_constants, "HF_HUB_OFFLINE", True)
-    assert fetch_dataset(HubSource("org/one", None), (".jsonl",)) == fetched
-    with pytest.raises(OfflineError, match="its cache does not have the file"):
-        fetch_dataset(HubSource("org/many", "a.jsonl"), (".jsonl",))

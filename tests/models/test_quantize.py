@@ -107,64 +107,29 @@ def no_run(argv: Sequence[str], log: Path, on_line: OnLine | None) -> int:
     raise AssertionError(f"started: {argv}")
 
 
-NAMES = "Its tensors are named like: token_embd, attn_q."
-
-
 @pytest.mark.parametrize(
-    ("spec", "message"),
+    ("base", "tensors", "key", "word"),
     [
-        (
-            QuantizeSpec(type="q8_0", tensors={"attn_p": "bf16"}),
-            "quantize.tensors.attn_p: the pattern 'attn_p' matches no tensor of this model\n"
-            f"Did you mean 'attn_q'?\n{NAMES}",
-        ),
-        (
-            QuantizeSpec(type="q8_0", tensors={"xyz": "bf16"}),
-            f"quantize.tensors.xyz: the pattern 'xyz' matches no tensor of this model\n{NAMES}",
-        ),
-        (
-            QuantizeSpec(type="q8_0", tensors={"attn_q": "bf16", "blk.0.*": "f16"}),
-            "quantize.tensors.blk.0.*: the pattern 'blk.0.*' matches only tensors that an earlier pattern "
-            "matches; the first match counts\nPut the narrower pattern first, or leave this one out.",
-        ),
-        (
-            QuantizeSpec(type="q8_0", tensors={"attn_q": "q4_k"}),
-            "quantize.tensors.attn_q: blk.0.attn_q.weight cannot be made q4_k: its rows have 32 numbers, which is no "
-            "multiple of the type's block of 256; llama-quantize would silently choose another type\n"
-            "The nearest type that fits is q5_0.",
-        ),
-        (
-            QuantizeSpec(type="q8_0", tensors={"ATTN_Q": "iq2_xs"}),
-            "quantize.tensors.ATTN_Q: blk.0.attn_q.weight cannot be made iq2_xs: that type needs an importance matrix, "
-            "which benchctl cannot make\nUse a type from iq3_s upwards, or a k-quant such as q2_k.",
-        ),
-        (
-            QuantizeSpec(type="bf16", tensors={"attn_q": "f16"}),
-            "quantize.tensors: llama-quantize ignores tensor types when the base type is bf16; "
-            "use a quantized base type.",
-        ),
-        (
-            QuantizeSpec(type="q8"),
-            "quantize.type: expected a llama-quantize type, got 'q8'. Did you mean 'q8_0'?",
-        ),
+        ("q8_0", {"attn_p": "bf16"}, "quantize.tensors.attn_p", "Did you mean 'attn_q'?"),
+        ("q8_0", {"xyz": "bf16"}, "quantize.tensors.xyz", "token_embd, attn_q"),
+        ("q8_0", {"attn_q": "bf16", "blk.0.*": "f16"}, "quantize.tensors.blk.0.*", "changes nothing"),
+        ("q8_0", {"attn_q": "q4_k"}, "quantize.tensors.attn_q", "block of 256"),
+        ("q8_0", {"ATTN_Q": "iq2_xs"}, "quantize.tensors.ATTN_Q", "importance matrix"),
+        ("bf16", {"attn_q": "f16"}, "quantize.tensors", "ignores tensor types"),
+        ("q8", {}, "quantize.type", "Did you mean 'q8_0'?"),
     ],
 )
 def test_what_cannot_mean_anything_is_refused_before_any_work(
-    make_gguf: MakeGguf, spec: QuantizeSpec, message: str
+    make_gguf: MakeGguf, base: str, tensors: dict[str, str], key: str, word: str
 ) -> None:
-    assert refusal(make_gguf(), spec) == message
+    message = refusal(make_gguf(), QuantizeSpec(type=base, tensors=tensors))
+    assert message.startswith(f"{key}: ")
+    assert word in message
 
 
-@pytest.mark.parametrize(
-    ("pattern", "why"),
-    [
-        ("ssm_conv1d", "only tensors that llama-quantize never quantizes: blk.0.ssm_conv1d.weight (f32, 4 × 512)"),
-        ("attn_norm", "only one-dimensional tensors, which keep their type: blk.0.attn_norm.weight (f32, 256)"),
-    ],
-)
-def test_tensors_that_keep_their_type_are_named(tiny_target: Path, pattern: str, why: str) -> None:
-    message = refusal(tiny_target, QuantizeSpec(type="q8_0", tensors={pattern: "q8_0"}))
-    assert message.splitlines()[0] == f"quantize.tensors.{pattern}: the pattern '{pattern}' matches {why}"
+@pytest.mark.parametrize("pattern", ["ssm_conv1d", "attn_norm"])
+def test_a_pattern_of_tensors_that_keep_their_type_is_refused(tiny_target: Path, pattern: str) -> None:
+    assert "changes nothing" in refusal(tiny_target, QuantizeSpec(type="q8_0", tensors={pattern: "q8_0"}))
 
 
 @pytest.mark.engine

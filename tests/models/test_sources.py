@@ -11,9 +11,9 @@ import pytest
 
 from benchctl.errors import UsageError
 from benchctl.models import sources
+from benchctl.models.files import ResolvedPair
 from benchctl.models.hub import OfflineError
 from benchctl.models.quantize import Program
-from benchctl.models.resolved import ResolvedPair
 from benchctl.models.sources import locate_model, resolve_pair
 from benchctl.recipes.schema import ModelPair, ModelSpec, QuantizeSpec
 from benchctl.recipes.source import HubSource

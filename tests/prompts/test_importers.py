@@ -15,10 +15,9 @@ from pyarrow import parquet
 
 from benchctl.errors import UsageError
 from benchctl.prompts.formats import FORMATS, TaskNames, find_format, safe_name
-from benchctl.prompts.load import locate, write_suite
+from benchctl.prompts.load import write_suite
 from benchctl.prompts.questions import Questions, read_questions
 from benchctl.prompts.suite import Message, Prompt
-from tests.local_hub import serving
 
 DATA = Path(__file__).with_name("data")
 SPEED_BENCH = [
@@ -320,38 +319,6 @@ def test_a_suite_that_would_not_load_never_gets_in_place(tmp_path: Path) -> None
     with pytest.raises(UsageError, match="name"):
         write_suite(questions, tmp_path / "suite.json", name="no name", licence="MIT")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_dataset_of_the_hub_is_named_by_its_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    data = (DATA / "mt_bench_question.jsonl").read_bytes()
-    with serving({"datasets/org/mt": {"raw/question.jsonl": data}}, tmp_path / "hub", monkeypatch) as hub:
-        path, shown = locate("hf:org/mt")
-        assert (path.read_bytes(), shown) == (data, "hf:org/mt/raw/question.jsonl")
-        assert locate("hf:org/mt/raw/question.jsonl") == (path, shown)
-        hub.shutdown()
-        hub.server_close()
-        assert locate("hf:org/mt/raw/question.jsonl") == (path, shown)
-        with pytest.raises(UsageError) as caught:
-            locate("hf:org/other/a.jsonl")
-    assert str(caught.value) == (
-        "hf:org/other/a.jsonl: the hub cannot be reached, and its cache does not have the file\n"
-        "Go online, or download the file elsewhere and import it from there."
-    )
-
-
-@pytest.mark.parametrize(
-    ("source", "message"),
-    [
-        ("none.jsonl", "none.jsonl: there is no such file"),
-        ("bundled:x", "bundled:x: expected a path or hf:ORG/REPO[/FILE]"),
-        ("hf:one", "hf:one: expected a path or hf:ORG/REPO[/FILE]"),
-        ("https://example.org/q.jsonl", "https://example.org/q.jsonl: expected a path or hf:ORG/REPO[/FILE]"),
-    ],
-)
-def test_a_source_that_is_not_there_is_explained(source: str, message: str) -> None:
-    with pytest.raises(UsageError) as caught:
-        locate(source)
-    assert str(caught.value) == message
 
 
 def test_an_unknown_format_suggests_the_nearest() -> None:

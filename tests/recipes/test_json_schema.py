@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from benchctl.recipes.document import read_document
-from benchctl.recipes.load import shipped_recipes
-from benchctl.recipes.written import recipe_json_schema
+from benchctl.recipes.load import recipe_json_schema, shipped_recipes
 
 EXPORTED = Path(__file__).parents[2] / "docs" / "recipe.schema.json"
 

@@ -37,7 +37,7 @@ def test_names_that_yaml_would_read_otherwise_survive(load: Load, path: str) -> 
         ({"name": "../x"}, "'../x' is not a name for a recipe.\nUse letters, digits, '_', '.', '+' and '-'."),
         ({"engine": "llama"}, "There is no engine 'llama'.\nDid you mean 'llama.cpp'?"),
         ({"types": ["ngram-smple"]}, "There is no speculation type 'ngram-smple'.\nDid you mean 'ngram-simple'?"),
-        ({"types": ["draft-simple"]}, "draft-simple needs a draft model.\nName it: --draft SOURCE"),
+        ({"types": ["draft-simple"]}, "draft-simple needs a draft model.\nName it: --draft DRAFT"),
     ],
 )
 def test_what_no_recipe_may_have_is_refused(wrong: dict[str, object], message: str) -> None:

@@ -143,6 +143,7 @@ class Recount:
             "pooled": self.pooled(pairs),
             "median": statistics.median(a["client_tok_per_sec"] / b["client_tok_per_sec"] for a, b in pairs),
             "end_to_end": walls[0][0] / walls[0][1] / (walls[1][0] / walls[1][1]),
+            "ttft_ratio": sum(ours["ttft_s"] for ours, _ in pairs) / sum(base["ttft_s"] for _, base in pairs),
             "length_matched": self.pooled_at_common_length(pairs),
             "by_block": [self.pooled(self.pairs(arm, task, block)) for block in range(BLOCKS)],
             "pairs": len(pairs),

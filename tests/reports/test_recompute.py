@@ -118,7 +118,9 @@ def test_tables_of_the_page(made: tuple[Recount, ReportFiles, dict[str, Any]]) -
         assert cells == [
             times(wanted["pooled"]),
             *(ends(told[key]) for key in ("interval", "like_these", "simultaneous")),
-            *(times(wanted[key]) for key in ("median", "end_to_end", "length_matched")),
+            *(times(wanted[key]) for key in ("median", "end_to_end", "ttft_ratio")),
+            ends(told["ttft_interval"]),
+            times(wanted["length_matched"]),
             " ".join(map(times, wanted["by_block"])),
             f"{math.ceil(100 * told['within'])} %",  # a bound is rounded up
             str(told["more_blocks"] or "–"),

@@ -102,7 +102,7 @@ def test_a_search_of_another_place_and_one_that_was_broken_off(there: Path, tmp_
     assert finding is not None
     steps = search(whole.families)
     asked = next(steps)
-    assert asked.kept is None
+    assert asked is None
     cut: Isolation = whole.model_copy(update={"measurements": whole.measurements[:2]})
     assert recall(cut) is None
     write_isolation(tmp_path, cut)

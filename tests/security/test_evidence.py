@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from benchctl.analysis.comparison.compare import compare_runs
-from benchctl.analysis.comparison.gates import check_gate, parse_gate
+from benchctl.analysis.comparison.gates import check_gates, parse_gate
 from benchctl.cli.app import app
 from benchctl.data.chain import chain_seed, linked, stated
 from benchctl.data.integrity import RecordCheck
@@ -369,7 +369,7 @@ def test_report_runs_and_compare_warn(run: Path, tmp_path: Path) -> None:
     for left, right in ((sound, run), (run, sound)):
         found = compare_runs(open_run(left), open_run(right), judge=judge)
         assert {arm.change for arm in found.arms} == {"unknown"}
-        assert not check_gate(parse_gate("slower:3%"), found).passed
+        assert not check_gates([parse_gate("slower:3%")], found)[0].passed
     several = said_by("compare", str(sound), str(run), "-o", str(tmp_path / "side"))
     assert "records.jsonl:7, 8, 9" in several
     rows = json.loads((tmp_path / "side" / "compare.json").read_text())["rows"]

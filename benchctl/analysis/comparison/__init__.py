@@ -1,1 +1,1 @@
-"""Two runs of one workload side by side."""
+"""Runs of the same workload side by side."""

@@ -1,14 +1,21 @@
-"""How a quantity of every arm changed between the runs of two settings, with intervals that hold together."""
+"""How a quantity of every arm changed between the runs of two settings, with intervals that hold together.
+
+The quantities are speeds (`rates.py`) and what gates watch beside them: acceptance length by task, TTFT, peak memory,
+energy a token.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from benchctl.analysis.comparison.rates import InAllRuns
+from benchctl.analysis.acceptance import CounterColumns, find_counters
+from benchctl.analysis.comparison.rates import InAllRuns, Measured, arm_rows, full_blocks
 from benchctl.analysis.comparison.results import Ratio, SpeedChange
+from benchctl.analysis.resources import by_block
 from benchctl.analysis.result import Interval
 from benchctl.analysis.statistics import (
     MIN_BLOCKS,
@@ -21,10 +28,13 @@ from benchctl.analysis.statistics import (
     shared_variances,
 )
 
+if TYPE_CHECKING:
+    from benchctl.analysis.frame import Floats, Frame, PromptKey
+
 
 @dataclass(frozen=True)
 class Quantity:
-    """A quantity of one arm in every run, A's runs first, and how it changed."""
+    """A quantity of an arm in every run, A's runs first, and how it changed."""
 
     measured: InAllRuns
     change: Ratio
@@ -38,7 +48,7 @@ def find_quantities(
     """Return how a quantity of every arm changed from the first `of_a` runs to the others.
 
     `groups`: each arm's baseline. The variances between a run's blocks are shared among the arms of a group;
-    `arms_repeat`: those between repeated runs are pooled over them, too. `level`: of one interval.
+    `arms_repeat`: those between repeated runs are pooled over them, too. `level`: of a single interval.
     """
     variances: dict[str, list[Variance | None]] = {name: [] for name in arms}
     repeated = {name: _repeated(measured, of_a) for name, measured in arms.items()}
@@ -61,7 +71,7 @@ def find_quantities(
 
 
 def _repeated(measured: InAllRuns, of_a: int) -> Variance | None:
-    """Return the variance of one run's logarithm between runs of one setting; `None` where none was repeated."""
+    """Return the variance of a run's logarithm between runs of the same setting; `None` where none was repeated."""
     values = [run.value for run in measured.runs]
     known = [value for value in values if value]
     return repeated_variance([known[:of_a], known[of_a:]]) if len(known) == len(values) else None
@@ -93,9 +103,9 @@ def interval_of(
     level: float,
     repeated: Variance | None = None,
 ) -> Interval | None:
-    """Return the interval of a change from the first `of_a` runs to the others; `None` where one shows no variance.
+    """Return the interval of a change from the first `of_a` runs to the others; `None` where a run shows no variance.
 
-    `variances`: of one block of each run, of which it has so many `blocks`.
+    `variances`: of a block of each run, of which it has so many `blocks`.
     """
     means = _of_means(variances, blocks)
     return change_interval(ratio, means[:of_a], means[of_a:], level, repeated) if ratio and means else None
@@ -147,3 +157,54 @@ def doubt_of(quantity: Quantity) -> str | None:
 
 def _blocks(count: int) -> str:
     return "one block" if count == 1 else f"{count} blocks"
+
+
+Watched = dict[str, Measured]
+"""By quantity; what is not known in every block is absent."""
+
+
+def watch(frame: Frame, prompts: Mapping[str, Sequence[PromptKey]]) -> dict[str, Watched]:
+    """Return the quantities of every arm, over its `prompts`: those that every block answered.
+
+    `ttft`: median over the prompts, seconds. `acceptance TASK`: 1 + accepted / rounds. `memory`: bytes; `energy`:
+    joules a token. The value of a run is the geometric mean of its blocks.
+    """
+    counters = find_counters(frame)
+    return {arm: _of_arm(frame, counters, arm, of_arm) for arm, of_arm in prompts.items()}
+
+
+def _of_arm(frame: Frame, counters: CounterColumns, arm: str, prompts: Sequence[PromptKey]) -> Watched:
+    rows = arm_rows(frame, frame.arms.index(arm), prompts)
+    rows = rows[full_blocks(np.where((rows >= 0) & frame.answered[rows], 1.0, np.nan))]
+    energy, memory = by_block(frame, arm)
+    found: dict[str, Sequence[float] | Floats] = {"energy": energy, "memory": memory}
+    if rows.size:
+        found["ttft"] = np.median(frame.column("ttft_s")[rows], axis=1)
+        counted = np.stack([counters.accepted, counters.rounds]) + np.where(counters.trusted, 0, np.nan)
+        for task in dict.fromkeys(task for task, _ in prompts):
+            of_task = rows[:, [key[0] == task for key in prompts]]
+            accepted, rounds = np.nansum(counted[:, of_task], axis=2)
+            with np.errstate(divide="ignore", invalid="ignore"):  # an arm that never drafts has no acceptance length
+                found[f"acceptance {task}"] = 1 + accepted / rounds
+    return {
+        name: Measured(float(np.exp(np.mean(np.log(values)))), list(map(float, values)))
+        for name, values in found.items()
+        if len(values) and np.all(np.isfinite(values)) and np.all(np.greater(values, 0))
+    }
+
+
+def watched_changes(
+    runs: Mapping[str, Sequence[Watched]], of_a: int, groups: Mapping[str, str], level: float
+) -> dict[str, dict[str, Ratio]]:
+    """Return by arm how each quantity changed that A reports; arguments as `find_quantities`, `runs` by arm."""
+    found: dict[str, dict[str, Ratio]] = {arm: {} for arm in runs}
+    nothing = Measured(None, [])
+    for name in dict.fromkeys(name for of_arm in runs.values() for run in of_arm[:of_a] for name in run):
+        measured = {
+            arm: InAllRuns([run.get(name, nothing) for run in of_arm], [None for _ in of_arm], False, 0)
+            for arm, of_arm in runs.items()
+            if all(name in run for run in of_arm[:of_a])
+        }
+        for arm, quantity in find_quantities(measured, of_a, groups, level, arms_repeat=False).items():
+            found[arm][name] = quantity.change
+    return found

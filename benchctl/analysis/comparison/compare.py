@@ -1,12 +1,12 @@
-"""Two settings of one workload side by side: what got faster or slower beyond noise, and whether the answers stayed.
+"""Two settings of a workload side by side: what got faster or slower beyond noise, and whether the answers stayed.
 
-A is the run before, B the one after; every ratio is B over A. Arms are matched by name. What changed of an arm is its
+A is the run before, B the run after; every ratio is B over A. Arms are matched by name. What changed of an arm is its
 speed-up over its own run's baseline; what changed of the baseline, its decode rate. The blocks of two runs have nothing
 in common, so each run's own spread between blocks counts, shared among its arms (`changes`); intervals hold together
 over the arms. Prompts are the same and count as fixed.
 
 Blocks do not show what changes from run to run. Where A was measured again after B, the distance between the runs of
-one setting does.
+the same setting does.
 """
 
 from __future__ import annotations
@@ -19,10 +19,16 @@ import numpy as np
 
 from benchctl.analysis.analyse import Judge, analyse
 from benchctl.analysis.answers import Answers, find_answers
-from benchctl.analysis.comparison.changes import Quantity, doubt_of, find_quantities, speed_change
+from benchctl.analysis.comparison.changes import (
+    Quantity,
+    doubt_of,
+    find_quantities,
+    speed_change,
+    watch,
+    watched_changes,
+)
 from benchctl.analysis.comparison.rates import InAllRuns, Times, in_all_runs, rate_times, speedup_times
 from benchctl.analysis.comparison.results import ArmComparison, OwnVerdict, Ratio, RunComparison, RunFacts
-from benchctl.analysis.comparison.watched import watch, watched_changes
 from benchctl.analysis.comparison.workload import Outputs, compare_answers, find_changes, require_same_workload
 from benchctl.analysis.frame import Frame, PromptKey, make_frame
 from benchctl.analysis.results import ALL_TASKS, Analysis
@@ -77,7 +83,7 @@ class Side:
 
 @dataclass(frozen=True)
 class OwnFacts:
-    """What one run says of an arm by itself."""
+    """What a run says of an arm by itself."""
 
     acceptance: float | None
     verdict: str | None
@@ -97,12 +103,12 @@ def compare_runs(
     more_a: Sequence[RunData] = (),
     more_b: Sequence[RunData] = (),
 ) -> RunComparison:
-    """Compare two runs of one workload; `arms` limits which arms. Raises UsageError where there is nothing to compare.
+    """Compare two runs of a workload; `arms` limits which arms. Raises UsageError where there is nothing to compare.
 
-    `names` are what runs without a manifest are called. `more_a`, `more_b`: runs that repeat one of the two.
+    `names` are what runs without a manifest are called. `more_a`, `more_b`: runs that repeat A, that repeat B.
     """
     if a.folder.resolve() == b.folder.resolve() and a.records == b.records:
-        raise UsageError("Both are the same run.", where=str(a.folder), fix="Name two runs, the earlier one first.")
+        raise UsageError("Both are the same run.", where=str(a.folder), fix="Name two runs, the earlier first.")
     on_trust = require_same_workload(a, b)
     before, after = ([side_of(run, judge, baseline) for run in runs] for runs in ((a, *more_a), (b, *more_b)))
     runs = [*before, *after]
@@ -147,7 +153,7 @@ def side_of(data: RunData, judge: Judge, baseline: str | None) -> Side:
 
 
 def run_facts(side: Side, name: str) -> RunFacts:
-    """Return what is said of a run; `name`: what one without a manifest is called."""
+    """Return what is said of a run; `name`: what a run without a manifest is called."""
     manifest, found = side.data.manifest, side.analysis
     return RunFacts(
         run=found.run if manifest else name,
@@ -205,7 +211,7 @@ def timed_prompts(prompts: Sequence[PromptKey], runs: Sequence[Times]) -> list[P
     return [key for key, is_timed in zip(prompts, timed, strict=True) if is_timed]
 
 
-_ONE_BASELINE = "It is the baseline of one run, so there it has no speed-up."
+_BASELINE_THERE = "It is the baseline of A or of B, so there it has no speed-up."
 
 
 def _measured(times: Mapping[str, Sequence[Times]]) -> dict[str, InAllRuns]:
@@ -231,7 +237,7 @@ def compare_arm(
     bare: dict[str, object] = {"interval": None, "variances": []} if doubt else {}
     rate_doubt = doubt or doubt_of(rate)
     judged = rate if is_baseline else speedup
-    doubt = doubt or (_ONE_BASELINE if judged is None else doubt_of(judged))
+    doubt = doubt or (_BASELINE_THERE if judged is None else doubt_of(judged))
     measured = (judged or rate).measured
     counts = [len(run.by_block) for run in measured.runs]
     nothing = Ratio(a=None, b=None, ratio=None, interval=None)

@@ -1,10 +1,10 @@
 """Gates: changes between two runs that fail a CI job. What cannot be determined fails a gate, with the reason.
 
-Every arm (of `acceptance` every task) is one test of the hypothesis that it got no worse than the gate's tolerance:
+Every arm (of `acceptance` every task) is a test of the hypothesis that it got no worse than the gate's tolerance:
 Student's t on the logarithm of B over A, one-sided, by the variances of the comparison (`changes.py`). Holm's step-down
 over all tests of all gates that noise can fail holds the error rate of the whole command at `ERROR`.
 
-A gate passes only where, of every arm, a change that nobody would let pass (`Gate.excluded`) is excluded: one that is
+A gate passes only where, of every arm, a change that nobody would let pass (`Gate.excluded`) is excluded: what is
 there passes in `MISSED` of the runs, however noisy they are. Where noise hides it, the gate cannot tell, which is no
 pass (`benchmarks/gates.py`).
 """
@@ -120,7 +120,7 @@ class GateResult:
     note: str | None = None
     """What a gate that passed could not have detected."""
     skipped: bool = False
-    """Whether it was not checked, as `note` says: it holds for one class of machine alone."""
+    """Whether it was not checked, as `note` says: it holds for a single class of machine."""
 
     @property
     def passed(self) -> bool:
@@ -158,7 +158,7 @@ def parse_gate(text: str) -> Gate:
 
 @dataclass(frozen=True)
 class ArmTest:
-    """Whether one arm is worse than a gate's tolerance."""
+    """Whether an arm is worse than a gate's tolerance."""
 
     gate: Gate
     arm: str
@@ -192,7 +192,7 @@ class ArmTest:
         return any(variance.value for variance in self.change.variances)
 
     def chance(self, share: float, error: float, between: float = 0.0) -> float:
-        """Return the power to find that an arm is worse by a share, at this error rate of one test.
+        """Return the power to find that an arm is worse by a share, at this error rate of a single test.
 
         `between`: variance of the change that the blocks do not show.
         """
@@ -219,11 +219,6 @@ class ArmTest:
         known = f" (95 % interval {interval.low:.3f} to {interval.high:.3f})" if interval else ""
         percent = f"{100 * self.gate.share:g} % beyond noise."
         return f"{self.arm}: {ratio:.3f}× A's {kind.what}{known}, {kind.worse} by more than {percent}"
-
-
-def check_gate(gate: Gate, found: RunComparison, accept: Accepted = "identical") -> GateResult:
-    """Check a comparison against one gate."""
-    return check_gates([gate], found, accept)[0]
 
 
 def check_gates(gates: Sequence[Gate], found: RunComparison, accept: Accepted = "identical") -> list[GateResult]:
@@ -307,7 +302,7 @@ def _failures(gate: Gate, tests: Sequence[ArmTest], worse: set[int], found: RunC
 
 
 def _unseen(gate: Gate, tests: Sequence[ArmTest], error: float) -> str:
-    """Return which change would have been found, and how often an unchanged run fails; `error`: of one test."""
+    """Return which change would have been found, and how often an unchanged run fails; `error`: of a single test."""
     share, name = max((test.found(error), test.arm) for test in tests)
     false = sum(test.chance(0.0, error, test.between) for test in tests)
     change = {"slower": "a slow-down", "lower": "a fall", "higher": "a rise"}[KINDS[gate.word].worse]

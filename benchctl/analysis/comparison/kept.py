@@ -16,7 +16,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from benchctl.analysis.analyse import Judge
-from benchctl.analysis.comparison.changes import find_quantities
+from benchctl.analysis.comparison.changes import find_quantities, watch, watched_changes
 from benchctl.analysis.comparison.compare import (
     OwnFacts,
     Side,
@@ -28,7 +28,6 @@ from benchctl.analysis.comparison.compare import (
 )
 from benchctl.analysis.comparison.rates import InAllRuns, Measured, Times, in_all_runs, rate_times
 from benchctl.analysis.comparison.results import ArmComparison, RunComparison, RunFacts
-from benchctl.analysis.comparison.watched import watch, watched_changes
 from benchctl.analysis.comparison.workload import Change, Outputs, is_repeat, rendered_settings
 from benchctl.analysis.conditions.results import DIMENSIONS
 from benchctl.analysis.statistics import MIN_BLOCKS, level_for
@@ -45,7 +44,7 @@ FORMAT = StoredFormat("kept baseline", version=1, fix="Write it again: benchctl 
 
 
 class KeptMeasure(Part):
-    """A quantity of an arm in one run."""
+    """A quantity of an arm in a run."""
 
     value: Positive
     blocks: list[Positive]
@@ -60,7 +59,7 @@ class KeptMeasure(Part):
 
 
 class KeptArm(Part):
-    """What one arm came to."""
+    """What an arm came to."""
 
     baseline: str
     """The arm that it is compared with; its own name for a baseline."""
@@ -69,7 +68,7 @@ class KeptArm(Part):
     lengths: list[float | None]
     """Tokens of every prompt's answer, and .25 where it stopped, .5 where it was cut; `None`: blocks differ."""
     measures: dict[str, list[KeptMeasure]]
-    """A list by run. `rate` (tok/s), `speedup` (over its baseline), and what is watched: `watched.py`."""
+    """A list by run. `rate` (tok/s), `speedup` (over its baseline), and what is watched: `changes.py`."""
 
 
 class KeptRun(Part):
@@ -96,8 +95,8 @@ class Kept(Part):
     runs: list[KeptRun] = Field(min_length=1)
     """One, or several of the same setting."""
     setting: dict[str, str]
-    """What may differ in a run that is compared with it: engine, machine, arms. Gates of absolute values are for one
-    class of machine."""
+    """What may differ in a run that is compared with it: engine, machine, arms. Gates of absolute values need the
+    class of machine to be the same."""
     prompts: list[str]
     """`task/prompt_idx`, the order of every list by prompt."""
     arms: dict[str, KeptArm]
@@ -116,7 +115,7 @@ class Kept(Part):
 
 
 def keep(runs: Sequence[RunData], judge: Judge) -> Kept:
-    """Return what is kept of one run, or of several of one setting. Raises UsageError where that is no baseline."""
+    """Return what is kept of a run, or of several of the same setting. Raises UsageError where that is no baseline."""
     manifests = [_manifest(run) for run in runs]
     for run, manifest in zip(runs, manifests, strict=True):
         why = run.integrity.reason
@@ -183,7 +182,7 @@ def read_kept(file: Path) -> Kept:
 def against_kept(
     kept: Kept, runs: Sequence[RunData], *, judge: Judge, arms: Collection[str] | None = None, where: str
 ) -> RunComparison:
-    """Compare a run, or several of one setting, with a kept baseline. Raises UsageError where they did other work."""
+    """Compare a run, or repetitions of it, with a kept baseline. Raises UsageError where they did other work."""
     manifests = [_manifest(run) for run in runs]
     for run, manifest in zip(runs, manifests, strict=True):
         _require_same(kept, manifest, f"{run.folder} and {where}")
@@ -317,7 +316,7 @@ def _require_same(kept: Kept, manifest: Manifest, where: str) -> None:
         raise UsageError(
             f"The run did other work than the baseline, so they cannot be compared: {'; '.join(parts)}.",
             where=where,
-            fix="Run the recipe that the baseline is of, or write a new one: benchctl compare RUN --write FILE.",
+            fix="Run the recipe that the baseline is of, or write it anew: benchctl compare RUN --write FILE.",
         )
 
 
@@ -331,7 +330,7 @@ def _or_none(values: Floats) -> list[float | None]:
 
 
 def _text(value: object, depth: int) -> str:
-    """Return JSON with sorted keys, a mapping over several lines and anything else on one, numbers of six digits."""
+    """Return JSON with sorted keys, a mapping over several lines and anything else on a line, numbers of six digits."""
     if isinstance(value, Mapping) and value:
         inner = (f"{' ' * (depth + 1)}{json.dumps(key)}: {_text(value[key], depth + 1)}" for key in sorted(value))
         return "{\n" + ",\n".join(inner) + f"\n{' ' * depth}}}"

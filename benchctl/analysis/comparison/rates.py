@@ -1,4 +1,4 @@
-"""Decode rates and speed-ups of one arm in several runs of the same prompts, over what all of them timed."""
+"""Decode rates and speed-ups of an arm in several runs of the same prompts, over what all of them timed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Measured:
-    """A quantity of one arm in one run; `None` and empty where no prompt was timed in all runs."""
+    """A quantity of an arm in a run; `None` and empty where no prompt was timed in all runs."""
 
     value: float | None
     """Pooled over blocks and prompts."""
@@ -26,7 +26,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class InAllRuns:
-    """A quantity of one arm in several runs, over the prompts that every block of all runs timed."""
+    """A quantity of an arm in several runs, over the prompts that every block of all runs timed."""
 
     runs: list[Measured]
     matched: list[float | None]
@@ -107,7 +107,7 @@ def speedup_times(frame: Frame, compared: ComparedArm, prompts: Sequence[PromptK
 
 
 def in_all_runs(runs: Sequence[Times]) -> InAllRuns:
-    """Return what was measured of one arm in runs of the same prompts."""
+    """Return what was measured of an arm in runs of the same prompts."""
     timed = np.logical_and.reduce([run.timed for run in runs])
     works = [np.concatenate(of_arm) for of_arm in zip(*(run.work for run in runs), strict=True)]
     equal = np.logical_and.reduce([timed, *((work == work[:1]).all(axis=0) for work in works)])

@@ -1,9 +1,9 @@
 """Does a run that somebody else made agree with the same work measured here? Claim by claim, within their intervals.
 
 A claim of a number agrees where the interval of here over theirs has 1 in it (`compare.py`, all arms together), and
-excludes a difference of 30 % (`EXCLUDED`): a wider interval tells nothing. Of what
-another program measured, only one process is known: its speed-up agrees where it lies in the interval that holds here
-for prompts like these, since that the prompts are the same is not known either.
+excludes a difference of 30 % (`EXCLUDED`): a wider interval tells nothing. Of what another program measured, only a
+single process is known: its speed-up agrees where it lies in the interval that holds here for prompts like these, since
+that the prompts are the same is not known either.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def replication_of_imported(records: Sequence[Record], here: Analysis, theirs: s
         claim for name, own in told.items() if name != BASELINE for claim in _imported_claims(name, own, base, here)
     ]
     notes = [
-        "Theirs is one process without an interval: a speed-up that differs may be what processes differ by.",
+        "Theirs is a single process without an interval: a speed-up that differs may be what processes differ by.",
         "That models, prompts, sampling and engine are the same cannot be checked.",
     ]
     return Replication(theirs=theirs, here=folder, claims=claims, notes=notes)
@@ -141,19 +141,14 @@ def _imported_claims(name: str, own: Claim, base: Claim | None, here: Analysis) 
         why = "No arm of this name was measured here in three blocks."
     elif arm.speedup.low is None and arm.speedup.high >= interval.low:
         why = "They timed chunks instead of tokens, so that only its upper limit is known."
-    agrees = (
-        arm.speedup is not None
-        and interval is not None
-        and (arm.speedup.low or 0.0) <= interval.high
-        and arm.speedup.high >= interval.low
-    )
+    outcome: Outcome = "not compared"
+    if why is None and arm.speedup is not None and interval is not None:
+        apart = (arm.speedup.low or 0.0) > interval.high or arm.speedup.high < interval.low
+        wide = interval.high / interval.low > (1 - EXCLUDED) ** -2
+        outcome = "differs" if apart else "cannot tell" if wide else "agrees"
+        why = WIDE if outcome == "cannot tell" else None
     yield ReplicatedClaim(
-        arm=name,
-        what="speed-up",
-        theirs=_limits(arm.speedup),
-        here=_limits(interval),
-        outcome="not compared" if why else "agrees" if agrees else "differs",
-        why=why,
+        arm=name, what="speed-up", theirs=_limits(arm.speedup), here=_limits(interval), outcome=outcome, why=why
     )
     machine, prompts = (
         "Their machine and engine are not recorded.",

@@ -1,4 +1,4 @@
-"""What comparing two runs finds: plain, serialisable results. A is the run before, B the one after."""
+"""What comparing two runs finds: plain, serialisable results. A is the run before, B the run after."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class ArmComparison(Result):
     changed of the speculation, the machine's change left out. Where requests overlap, of whole answers."""
     watched: dict[str, Ratio] = Field(default_factory=dict)
     """What gates can watch beside speed, as far as A reports it, over the prompts of `rate`: `ttft`, `memory`,
-    `energy`, `acceptance TASK` (`watched.py`)."""
+    `energy`, `acceptance TASK` (`changes.py`)."""
     acceptance_a: float | None
     acceptance_b: float | None
     lossy: list[str]

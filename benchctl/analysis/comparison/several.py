@@ -1,6 +1,6 @@
 """Any number of runs side by side, also of other drafts, targets, engines or machines.
 
-The others are compared with the first run, arm by arm of one name: its speed-up over the own run's baseline, and of a
+The others are compared with the first run, arm by arm of its name: its speed-up over the own run's baseline, and of a
 baseline the decode rate. What both measured of the same work is compared; what is not the same work is listed with the
 reason, side by side. Intervals hold together over arms and runs.
 """
@@ -28,7 +28,7 @@ Part = Literal["rate", "speedup", "answers"]
 
 
 class ArmRow(Result):
-    """An arm of one run, compared with the first run's arm of that name."""
+    """An arm of a run, compared with the first run's arm of that name."""
 
     run: int
     """Number of the run, from 0."""
@@ -50,7 +50,7 @@ class ArmRow(Result):
     answers_same: int | None = None
     answers_differing: int | None = None
     answers_unsteady: int | None = None
-    """Prompts that one of the two did not answer soundly, or not alike in every block."""
+    """Prompts that either did not answer soundly, or not alike in every block."""
     not_compared: dict[Part, str] = Field(default_factory=dict)
     """What is not comparable, and why, as the end of a sentence."""
 
@@ -151,7 +151,7 @@ def _row(number: int, run: RunSummary, arm: ArmSummary) -> ArmRow:
 
 
 Variances = dict[str, Variance | None]
-"""Between the blocks of one run, by arm, shared among the arms of one baseline."""
+"""Between the blocks of a run, by arm, shared among the arms of a baseline."""
 
 
 def _shared(run: RunSummary) -> tuple[Variances, Variances]:

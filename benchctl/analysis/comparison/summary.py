@@ -67,7 +67,7 @@ class ArmSummary(msgspec.Struct, kw_only=True):
     setting: str
     """Digest of what was asked for, for this arm and its baseline, the workload and the engine's build left out."""
     cache_type: str | None
-    """Of the target's KV cache, where the recipe names one."""
+    """Of the target's KV cache, where the recipe names it."""
     condition: list[float | None]
     """Context length, concurrency, rate, temperature."""
     overlapping: bool
@@ -83,7 +83,7 @@ class ArmSummary(msgspec.Struct, kw_only=True):
     seconds: bytes
     """float32: what they took."""
     answers: bytes
-    """uint64, one per prompt: of the answer that all blocks gave; 0 where they differ, or one is not sound."""
+    """uint64 a prompt: of the answer that all blocks gave; 0 where they differ, or some is not sound."""
 
     def array(self, name: str, prompts: int) -> NDArray[np.float64]:
         """Return `tokens` or `seconds` as (blocks, prompts)."""
@@ -285,7 +285,7 @@ def summaries_of(
 
 
 def _made(path: Path, judge: Judge) -> bytes | BenchctlError:
-    """Summarise one run and store the summary beside it; a bare JSONL file has no folder for one."""
+    """Summarise a run and store the summary beside it; a bare JSONL file has no folder for it."""
 
     def make() -> bytes:
         return msgspec.msgpack.encode(summarise(open_run(path), judge))

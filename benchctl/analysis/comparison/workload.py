@@ -59,12 +59,12 @@ def require_same_workload(a: RunData, b: RunData) -> list[str]:
         parts += models
         _refuse(
             parts
-            or ["their workload hashes differ, although no part does: one was made by another version of benchctl"],
+            or ["their workload hashes differ, although no part does: versions of benchctl made them differently"],
             a,
             b,
         )
     _refuse(list(_prompts(_recorded(a.records), _recorded(b.records))), a, b)
-    return ["That models, sampling and prompts are the same was not checked: at least one run has no manifest."]
+    return ["That models, sampling and prompts are the same was not checked: some run has no manifest."]
 
 
 def require_same_questions(a: RunData, b: RunData) -> list[str]:
@@ -126,9 +126,9 @@ def is_repeat(a: Manifest, b: Manifest) -> bool:
 
 
 def two_sides(manifests: Iterable[Manifest]) -> tuple[list[int], list[int]] | None:
-    """Return the places of the runs that repeat the first, and of the others, which repeat one another.
+    """Return the places of the runs that repeat the first, and of the others, which repeat each other.
 
-    `None` where the runs are not of two settings and one workload; no manifest after the one that shows it is read.
+    `None` where the runs are not of two settings and one workload; no manifest after that is read.
     """
     settings: list[tuple[Manifest, list[int]]] = []
     for number, manifest in enumerate(manifests):
@@ -194,7 +194,7 @@ def _sampling(a: Manifest, b: Manifest) -> Iterator[str]:
 
 
 def _conditions(a: Manifest, b: Manifest) -> Iterator[str]:
-    """Arms of one name that ran under different conditions: they share only the name."""
+    """Arms of the same name that ran under different conditions: they share only the name."""
     theirs = {arm.name: arm for arm in b.arms}
     for arm in a.arms:
         for what in DIMENSIONS:
@@ -254,7 +254,7 @@ class Outputs(Result):
     differing: list[str]
     """`task/prompt_idx`: each run reproduces its own answer, and the two differ."""
     undetermined: list[str]
-    """A run does not reproduce its own answer, has no sound one, or had another rendered prompt; or several requests
+    """A run does not reproduce its answer, has none that is sound, or had another rendered prompt; or several requests
     were in flight, and the answers differ."""
     kept: bool = True
     """Whether both runs' answers are there: a baseline's in a file are not."""

@@ -112,14 +112,15 @@ def _level(
         group=key.setups,
         requests=len(rows),
         planned=len(frame.prompts) * frame.blocks_of(arm),
-        ttft=quantiles(frame.column("ttft_s")[rows], beyond=given_up, independent=key.one_at_a_time),
-        e2e=quantiles(frame.column("e2e_s")[rows], beyond=given_up, independent=key.one_at_a_time),
-        tpot=quantiles(1 / frame.rate[rows], independent=not group.overlapping),
+        ttft=quantiles(frame.column("ttft_s")[rows], beyond=given_up),
+        e2e=quantiles(frame.column("e2e_s")[rows], beyond=given_up),
+        tpot=quantiles(1 / frame.rate[rows]),
         tokens=int(sum(cell.all_tokens for cell in cells.values())) if cells else None,
         makespan_s=makespan if cells else None,
         window_s=window if cells else None,
         drain_share=1 - window / makespan if cells else None,
         throughput=tokens / window if window else None,
+        goodput=_goodput(frame, rows[np.isin(frame.block[rows], [*cells])], makespan),
         in_flight=sum(cell.waited_s for cell in cells.values()) / makespan if cells else None,
         latency_speedup=latency,
         latency_interval=latency_interval,
@@ -129,6 +130,14 @@ def _level(
         throughput_by_block=by_block,
         arrival=find_arrival(frame, arm) if key.rate is not None else None,
     )
+
+
+def _goodput(frame: Frame, rows: Integers, makespan: float) -> float | None:
+    """Return the requests a second that kept the recipe's limits; a latency that is not known keeps none."""
+    limits = (frame.manifest.recipe.get("goodput") if frame.manifest else None) or {}
+    times = {"ttft_s": frame.column("ttft_s")[rows], "tpot_s": 1 / frame.rate[rows]}
+    kept = [times[name] <= most for name, most in limits.items() if most is not None]
+    return float(np.logical_and.reduce(kept).sum()) / makespan if kept and makespan else None
 
 
 def _cells(frame: Frame, arm: int, slots: int, waited: Floats, *, one_at_a_time: bool) -> dict[int, CellLoad]:
@@ -196,12 +205,10 @@ def _throughput_speedup(
     return pooled(sums), pooled_interval(sums, places, level), pooled_interval(sums, places, level, compared), each
 
 
-def quantiles(values: Floats, beyond: int = 0, *, independent: bool = True) -> Quantiles:
+def quantiles(values: Floats, beyond: int = 0) -> Quantiles:
     """Return the median, and the outer quantiles beyond which enough of the known values lie.
 
-    Upper limits are given for `independent` values alone: requests that share a queue or a batch are late together; a
-    limit that counts them one by one lay below the true quantile in up to 65 of 100 simulated runs. A time that begins
-    when a request is sent has the queue in it, one that begins with the first token has not.
+    They have no limits: requests of a queue are late together, and blocks repeat the prompts.
     `beyond` more are known to be larger than all of them; a quantile that lies there is not known.
     """
     known = np.append(values[np.isfinite(values)], np.full(beyond, np.inf))
@@ -218,25 +225,7 @@ def quantiles(values: Floats, beyond: int = 0, *, independent: bool = True) -> Q
         median=at(0.5) if len(known) else None,
         p95=outer(0.95),
         p99=outer(0.99),
-        p95_upper=_upper_limit(known, 0.95) if independent else None,
-        p99_upper=_upper_limit(known, 0.99) if independent else None,
     )
-
-
-def _upper_limit(values: Floats, share: float) -> float | None:
-    """Return the smallest order statistic that is at least the quantile with 95 % confidence.
-
-    The number of values below the quantile is binomial (n, share), so the k-th smallest is above it with the chance
-    that fewer than k lie below (Conover 1999, section 3.2). `None` where not even the largest is, or that was given up.
-    """
-    from scipy.special import bdtr
-
-    ranks = np.arange(1, len(values) + 1)
-    enough = bdtr(ranks - 1, len(values), share) >= CONFIDENCE
-    if not enough.any():
-        return None
-    limit = float(np.sort(values)[int(ranks[enough][0]) - 1])
-    return limit if np.isfinite(limit) else None
 
 
 def find_arrival(frame: Frame, arm: int) -> Arrival:

@@ -22,12 +22,6 @@ class Quantiles(Result):
     """From 40 requests on: so many that two lie beyond."""
     p99: float | None
     """From 200 requests on."""
-    p95_upper: float | None = None
-    """The largest that the 95 % quantile may be, at 95 % confidence, by the binomial distribution of how many requests
-    lie below it; `None` where so few requests set no limit (p95: fewer than 59, p99: fewer than 299), and where several
-    were in flight, or waited in the queue of an open loop: those are late together, and the formula takes them for
-    independent."""
-    p99_upper: float | None = None
 
 
 class Arrival(Result):
@@ -97,6 +91,8 @@ class Level(Result):
     """1 - window_s / makespan_s: how much of the cells some slots were empty, filling or draining."""
     throughput: float | None
     """Tokens a second of all requests together, in the window; `None` where a cell has too few requests for one."""
+    goodput: float | None = None
+    """Requests a second that kept the recipe's `goodput` limits, over the makespan; `None` without limits."""
     in_flight: float | None
     """Requests really in flight on average: sum of e2e_s / makespan_s; in an open loop with those that were late."""
     latency_speedup: float | None

@@ -1,4 +1,4 @@
-"""Reading one streamed answer of `/v1/completions` or `/v1/chat/completions`, cheaply.
+"""Reading a streamed answer of `/v1/completions` or `/v1/chat/completions`, cheaply.
 
 Events carry pieces of text; they do not say how many tokens a piece is, so tokens are counted by their ids, where
 the server streams ids, and by `usage`, never by events. An answer is whole once its `finish_reason` has come.
@@ -16,6 +16,8 @@ from typing import Any
 import msgspec
 
 from benchctl.data.record import FinishReason
+from benchctl.engines.base import Completion, Ledger
+from benchctl.engines.common.http import Streamed
 from benchctl.engines.common.log import clean
 from benchctl.engines.common.stream import AnswerReader
 from benchctl.engines.common.values import TokenId, count_in, ids_in
@@ -41,7 +43,7 @@ class StreamedAnswer:
     ttft_s: float
     decode_s: float
     first_tokens: int = 1
-    """How many tokens came at `ttft_s`; without ids each piece of text counts as one."""
+    """How many tokens came at `ttft_s`; without ids each piece of text counts as a token."""
     later_tokens: int = 0
     """How many came after it, counted alike."""
     first_text: str = ""
@@ -65,10 +67,30 @@ class StreamedAnswer:
     def first_of(self, tokens: int) -> int | None:
         """Return how many of the answer's `tokens` came at `ttft_s`; `None` where a piece may hold several.
 
-        Each counts as one only where the pieces are as many as the tokens. The one that ends an answer has no text.
+        Each counts as a token only where there are as many pieces as tokens. The token that ends an answer has no text.
         """
         unseen = tokens - self.first_tokens - self.later_tokens
         return self.first_tokens if unseen == 0 or (unseen == 1 and self.finish_reason == "stop") else None
+
+
+def completed(streamed: Streamed[StreamedAnswer], ledger: Ledger) -> Completion:
+    """Return a finished answer, of whose tokens all ids came; the engine's own times are not known."""
+    answer = streamed.answer
+    return Completion(
+        text=answer.text,
+        token_ids=answer.ids,
+        n_predicted=len(answer.ids),
+        finish_reason=answer.finish_reason,
+        prompt_tokens=answer.prompt_tokens or 0,
+        ttft_s=answer.ttft_s,
+        decode_s=answer.decode_s,
+        first_tokens=answer.first_tokens,
+        e2e_s=streamed.e2e_s,
+        sent_at=streamed.sent_at,
+        engine_prompt_s=None,
+        engine_decode_s=None,
+        ledger=ledger,
+    )
 
 
 class _Delta(msgspec.Struct):
@@ -116,7 +138,7 @@ class CompletionReader(AnswerReader[StreamedAnswer]):
         self._finish: object = None
 
     def payload(self, payload: bytes) -> None:
-        """Take one event: the shape that nearly all have at once, any other as a whole."""
+        """Take an event: the shape that nearly all have at once, any other as a whole."""
         try:
             found = _piece_in(payload)
         except (ValueError, RecursionError):
@@ -133,7 +155,7 @@ class CompletionReader(AnswerReader[StreamedAnswer]):
             self._add(piece, ids)
 
     def event(self, event: dict[str, Any]) -> None:
-        """Take one event."""
+        """Take an event."""
         for choice in event.get("choices") or ():
             if choice.get("index"):
                 continue
@@ -192,7 +214,7 @@ def _piece(choice: Mapping[str, Any]) -> str:
 
 
 def piece_of(message: Mapping[str, Any]) -> str:
-    """Return the text of a message or a part of one: reasoning, content, then calls of tools by name and arguments.
+    """Return the text of a message or a part of it: reasoning, content, then calls of tools by name and arguments.
 
     A call's id is left out: servers draw it at random. Raises TypeError, AttributeError for what is no message.
     """
@@ -201,6 +223,12 @@ def piece_of(message: Mapping[str, Any]) -> str:
         function = call.get("function") or {}
         parts += [function.get("name"), function.get("arguments")]
     return _joined(parts)
+
+
+def first_choice(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the first choice of an answer that was not streamed; empty where it has none."""
+    choices = answer.get("choices")
+    return choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], dict) else {}
 
 
 def _joined(parts: list[Any]) -> str:

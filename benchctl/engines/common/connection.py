@@ -1,4 +1,4 @@
-"""One connection that carries one streamed answer: opened before the clock starts, read on the event loop in C.
+"""A connection that carries a streamed answer: opened before the clock starts, read on the event loop in C.
 
 Bytes are timed as they are received, before anything is made of them. (Why not by httpx: `docs/adapters.md`.)
 """
@@ -37,7 +37,7 @@ class RefusedError(Exception):
 
 
 class Connection(asyncio.Protocol):
-    """Sends one request and hands what comes to a reader; httptools calls the methods that begin with `on_`."""
+    """Sends a request and hands what comes to a reader; httptools calls the methods that begin with `on_`."""
 
     def __init__(self) -> None:
         loop = asyncio.get_running_loop()
@@ -100,7 +100,7 @@ class Connection(asyncio.Protocol):
                     f"The engine's answer has more than {wire.MOST_HEAD_BYTES} bytes of headers or trailers."
                 )
         except httptools.HttpParserError as error:
-            cause = error.__context__  # what one of the methods below raised
+            cause = error.__context__  # what a method below raised
             self._end(
                 cause
                 if isinstance(cause, EngineError)

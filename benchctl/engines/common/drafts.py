@@ -20,7 +20,7 @@ _MOST = 2**53
 
 @dataclass(frozen=True)
 class Drafts:
-    """What one answer says of its drafts."""
+    """What an answer says of its drafts."""
 
     shape: str
     """Where it stands, and whose shape that is."""
@@ -28,7 +28,7 @@ class Drafts:
     length: float | None = None
     """The acceptance length, where the answer tells that alone: tokens a verify step, its bonus token counted."""
     rounds_end_with_answer: bool = True
-    """Whether the rounds and accepted tokens cannot reach further past the answer's end than one draft."""
+    """Whether the rounds and accepted tokens cannot reach further past the answer's end than a draft."""
 
 
 def read_drafts(extra: Mapping[str, Any], usage: Mapping[str, Any], *, silent_is_none: bool = False) -> Drafts | None:
@@ -152,7 +152,7 @@ def _mean(shape: str, length: object) -> Drafts | None:
 
 
 def verified_ledger(meta: Mapping[str, Any], *, counted: bool) -> Ledger:
-    """Return the ledger of one answer from SGLang's figures of it; all `None` where nothing was verified.
+    """Return the ledger of an answer from SGLang's figures of it; all `None` where nothing was verified.
 
     `counted`: whether its drafted tokens are a count. `spec_correct_drafts_histogram[j]`: rounds that accepted j
     tokens.
@@ -185,7 +185,7 @@ _SHAPES: tuple[tuple[str, Callable[[Mapping[str, Any]], Drafts | None]], ...] = 
 
 
 def step_ledger(metrics: Mapping[str, Any]) -> Ledger:
-    """Return the ledger of one answer from vLLM's `metrics` of it; all `None` where it does not speculate."""
+    """Return the ledger of an answer from vLLM's `metrics` of it; all `None` where it does not speculate."""
     figures = metrics.get("speculative_decoding")
     if not isinstance(figures, dict):
         return Ledger()

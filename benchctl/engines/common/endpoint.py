@@ -27,7 +27,7 @@ _LEAST_CONTEXT = 2048
 
 @dataclass(frozen=True)
 class MetricsReading:
-    """The counters of `/metrics` at one moment; all requests of the endpoint are in them, other people's too."""
+    """The counters of `/metrics` at a moment; all requests of the endpoint are in them, other people's too."""
 
     counters: Counters
     generated: int | None
@@ -113,7 +113,7 @@ class EndpointTarget:
 
     @classmethod
     def of(cls, target: EndpointTarget) -> Self:
-        """Return the same endpoint as one of this class."""
+        """Return the same endpoint as an object of this class."""
         return cls(target.http, target.api, target.model, context=target.context, timeout_s=target.timeout_s)
 
     @staticmethod
@@ -156,7 +156,7 @@ class ServerFamily:
     recognise: Callable[[Pages], Recognised | None]
     """Inspect the server; `None` where it is not of this family."""
     ledger: Callable[[Recognised, Mapping[str, Any], Counters, Counters], Ledger]
-    """Return the ledger of one answer from the further fields of its stream, and the counters before and after."""
+    """Return the ledger of an answer from the further fields of its stream, and the counters before and after."""
     metrics: Callable[[Pages], MetricsReading | None] = _no_metrics
     """Read the counters of all requests."""
     scorer: Callable[[EndpointTarget], Scorer] | None = None
@@ -165,7 +165,7 @@ class ServerFamily:
 
 
 def short_line(value: object) -> str | None:
-    """Return a value that a server reports as one short line."""
+    """Return a value that a server reports as a short line."""
     return None if value is None else one_line(str(value), 120)
 
 

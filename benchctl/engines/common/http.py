@@ -12,7 +12,6 @@ import socket
 import ssl
 import threading
 import time
-import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -76,7 +75,7 @@ class Streamed(Generic[Answer]):
 
 
 class HttpClient:
-    """Requests to one engine below `url`, or below the Unix socket `socket_path`.
+    """Requests to an engine below `url`, or below the Unix socket `socket_path`.
 
     `broken` makes the error for a connection that breaks; `redact` removes secrets from whatever the engine sends.
     Streams run on the event loop, many at a time; the other requests are made one after the other.
@@ -99,7 +98,7 @@ class HttpClient:
         proxy = self._route.proxy
         # The context of TLS is the streams' (and loading certificates takes long; plain HTTP never uses them).
         verify = self._route.tls or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        # Shorter than servers keep one (uvicorn: 5 s): one that is just being closed must not be used again.
+        # Shorter than servers keep one (uvicorn: 5 s): a connection that is just being closed must not be used again.
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=2.0)
         uds = None if socket_path is None else httpx.HTTPTransport(uds=str(socket_path), verify=verify, limits=limits)
         self._client = httpx.Client(
@@ -184,7 +183,7 @@ class HttpClient:
                 raise protocol_error(f"The engine's answer to {path} is no JSON.") from error
 
     def _request(self, method: str, path: str, body: Mapping[str, Any] | None, timeout_s: float) -> Reply:
-        """Make one request; turn what httpx raises into the engine's own failures."""
+        """Make a request; turn what httpx raises into the engine's own failures."""
         with self._redacted():
             try:
                 return self._fetch(method, path, body, timeout_s)
@@ -200,7 +199,7 @@ class HttpClient:
                 raise self._broken("The connection was closed") from error
 
     def _fetch(self, method: str, path: str, body: Mapping[str, Any] | None, timeout_s: float) -> Reply:
-        """Make one request within the limits. Raises EngineError for what exceeds them, and what httpx raises."""
+        """Make a request within the limits. Raises EngineError for what exceeds them, and what httpx raises."""
         deadline = time.monotonic() + timeout_s
         # A server that sends a byte now and then keeps every read short: the whole has a limit of its own.
         late = threading.Event()
@@ -217,10 +216,12 @@ class HttpClient:
         try:
             with self._client.stream(method, path, content=content, headers=headers, timeout=timeout_s) as response:
                 whole = bytearray()
-                inflate = _Inflate(response.headers.get("Content-Encoding", ""), path)
                 most = wire.MOST_BYTES if body is not None else wire.MOST_PAGE_BYTES
+                encoding = response.headers.get("Content-Encoding", "identity").strip().lower()
+                if encoding not in ("", "identity") and response.status_code == 200:
+                    raise compressed(encoding)
                 for block in response.iter_raw():
-                    whole += inflate.feed(block, most + 1 - len(whole))
+                    whole += block
                     if len(whole) > most:
                         if response.status_code != 200:
                             break
@@ -249,7 +250,7 @@ class HttpClient:
     ) -> Streamed[Answer]:
         """Send a request on a connection of its own and read its stream. Raises EngineError.
 
-        The clock starts when the request is sent, on a connection that is open: opening one is in no figure.
+        The clock starts when the request is sent, on a connection that is open: opening it is in no figure.
         `silence_s` and `timeout_s`: how long no token may come, and how long all of it may take.
         """
         url = urlsplit(path if "://" in path else self._base + path)
@@ -332,29 +333,6 @@ class HttpClient:
             kind="http",
             fix=None if fix is None else self.redact(fix),
         )
-
-
-class _Inflate:
-    """Decompresses an answer whose compression was not requested, up to a limit of bytes."""
-
-    def __init__(self, encoding: str, path: str) -> None:
-        self._path = path
-        self._packed: Any = None
-        encoding = encoding.strip().lower()
-        if encoding in ("gzip", "x-gzip", "deflate"):
-            self._packed = zlib.decompressobj(zlib.MAX_WBITS if encoding == "deflate" else zlib.MAX_WBITS | 16)
-        elif encoding not in ("", "identity"):
-            raise compressed(encoding)
-
-    def feed(self, block: bytes, most: int) -> bytes:
-        """Return what `block` holds, at most `most` bytes of it. Raises EngineError."""
-        if self._packed is None:
-            return block
-        try:
-            plain: bytes = self._packed.decompress(block, max(1, most))
-        except zlib.error as error:
-            raise protocol_error(f"The engine's answer to {self._path} cannot be decompressed.") from error
-        return plain
 
 
 async def _in_thread(broken: Broken, what: str) -> EngineError:

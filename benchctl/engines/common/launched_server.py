@@ -60,7 +60,7 @@ class LaunchedServer:
         """`dying_s`: how long the process may outlive a connection that broke.
 
         `interrupt_s`: how long it may take to end after a SIGINT when SIGTERM did not end it.
-        `access`: how this one process is reached, where access is restricted.
+        `access`: how this process is reached, where access is restricted.
         """
         self._process = process
         self._log_path = log_path
@@ -124,7 +124,7 @@ class LaunchedServer:
     async def _stream(
         self, path: str, body: Mapping[str, Any], reader: AnswerReader[Answer], on_tokens: Progress | None
     ) -> Streamed[Answer]:
-        """Stream one answer within the recipe's limits; see `HttpClient.stream`."""
+        """Stream an answer within the recipe's limits; see `HttpClient.stream`."""
         limits = {"silence_s": self._spec.stall_timeout_s, "timeout_s": self._spec.request_timeout_s}
         return await self.http.stream(path, body, reader, on_tokens=on_tokens, **limits)
 
@@ -157,7 +157,6 @@ class Probed(Protocol):
     @property
     def capabilities(self) -> Capabilities:
         """The neutral part of it."""
-        ...
 
 
 Package = TypeVar("Package")

@@ -31,7 +31,7 @@ def clean(text: str) -> str:
 
 
 def read_log(path: Path) -> list[str]:
-    """Return the lines of a log, cleaned and cut; of a long one its beginning and its end. Empty: there is none yet."""
+    """Return the lines of a log, cleaned and cut; of a long log its beginning and its end. Empty: there is none yet."""
     try:
         with path.open("rb") as log:
             size = log.seek(0, 2)

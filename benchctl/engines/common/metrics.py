@@ -49,7 +49,7 @@ class Counters:
 
 
 def read_counters(text: str, engine: str) -> Counters:
-    """Read the counters of `engine` (`llamacpp`, `vllm`); series of one name with other labels are added up."""
+    """Read the counters of `engine` (`llamacpp`, `vllm`); series of a name with other labels are added up."""
     prefix = f"{engine}:spec_decode_num_"
     rounds, drafted, accepted = (read_total(text, f"{prefix}{what}_total") for what in _COUNTERS)
     positions: dict[int, int] = {}
@@ -69,7 +69,7 @@ def prefix_of(text: str) -> str | None:
 
 
 def read_total(text: str, name: str) -> int | None:
-    """Return the sum of all series called `name`; `None` when there is none, or one of them is no count."""
+    """Return the sum of all series called `name`; `None` when there is none, or any of them is no count."""
     counts = [count for _, count in _series(text, name)]
     known = [count for count in counts if count is not None]
     return sum(known) if known and len(known) == len(counts) else None
@@ -94,7 +94,7 @@ def reached(by_count: Sequence[int]) -> tuple[int, ...]:
 
 
 def since(before: Counters, after: Counters) -> Counters:
-    """Return what was counted between two readings; `None` for a counter that one of them lacks.
+    """Return what was counted between two readings; `None` for a counter that either lacks.
 
     Positions that the earlier reading lacks began at 0: servers list a position once something was accepted there.
     """

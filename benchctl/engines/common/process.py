@@ -25,6 +25,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from benchctl.errors import EngineError, StorageError
 
@@ -205,11 +206,17 @@ class EngineProcess:
         return self._status
 
 
-def refused_variables(added: Mapping[str, str]) -> list[str]:
-    """Return a sentence for every variable of a recipe's `engine.env` that may not be set there."""
+def refused_variables(added: Mapping[str, str], own: Mapping[str, str] = MappingProxyType({})) -> list[str]:
+    """Return a sentence for every variable of a recipe's `engine.env` that may not be set there.
+
+    `own`: an engine's, by the beginning of their names, with the reason.
+    """
     problems = []
     for name in added:
-        if name.startswith("LLAMA_ARG_"):
+        reason = next((own[start] for start in own if name.startswith(start)), None)
+        if reason is not None:
+            problems.append(f"{name} may not be set: {reason}.")
+        elif name.startswith("LLAMA_ARG_"):
             problems.append(f"{name} sets a flag that the recipe does not show; write the flag in engine.args.")
         elif _SECRET.search(name):
             problems.append(f"{name} looks like a secret; a recipe is recorded as it is, and must not hold one.")
@@ -236,7 +243,7 @@ LEFT_FOR_S = 300.0
 
 @dataclass(frozen=True)
 class Access:
-    """Of one process. Neither the socket nor the key is written down anywhere."""
+    """Of a process. Neither the socket nor the key is written down anywhere."""
 
     folder: Path
     """Made for this process, and for this user alone; it goes with the process."""
@@ -281,7 +288,7 @@ def _folder() -> Path:
 
 
 def _remove_leftovers() -> None:
-    """Delete this user's folders that no supervisor holds any more, as one leaves it that was killed."""
+    """Delete this user's folders that no supervisor holds any more, as a killed supervisor leaves them."""
     for parent in {tempfile.gettempdir(), "/tmp"}:  # noqa: S108
         for folder in Path(parent).glob(f"{_PREFIX}*"):
             with suppress(OSError):

@@ -7,7 +7,6 @@ import importlib.metadata
 import importlib.util
 import os
 import re
-import selectors
 import signal
 import subprocess
 import sys
@@ -16,8 +15,8 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory, TemporaryFile
 from typing import TextIO
 
 from benchctl.engines.common.process import EngineProcess, engine_environment
@@ -52,7 +51,7 @@ def _run_script(argv: Sequence[str], log: Path, on_line: OnLine | None = None) -
 
 
 def converting_python() -> Path:
-    """Return a Python with the packages of the extra `convert`: this one, else that of an installed engine.
+    """Return a Python with the packages of the extra `convert`: this Python, else that of an installed engine.
 
     Raises UsageError when there is none.
     """
@@ -73,9 +72,14 @@ def converting_python() -> Path:
     raise UsageError(what, fix="Install them beside benchctl: pip install 'benchctl[convert]'. Or name a GGUF file.")
 
 
-def run_to_end(argv: Sequence[str], log: Path, on_line: OnLine | None = None) -> int:
-    """Run `argv` to its end; see `benchctl.models.quantize.Run`. An interrupt stops it before it is passed on."""
-    environment = engine_environment(os.environ, {"HF_HUB_OFFLINE": "1"})
+def run_to_end(
+    argv: Sequence[str], log: Path, on_line: OnLine | None = None, *, env: Mapping[str, str] | None = None
+) -> int:
+    """Run `argv` to its end; see `benchctl.models.quantize.Run`. An interrupt stops it before it is passed on.
+
+    `env`: its whole environment; `None`: the scrubbed environment of an engine.
+    """
+    environment = engine_environment(os.environ, {"HF_HUB_OFFLINE": "1"}) if env is None else env
     process = EngineProcess(argv, environment, log)
     reader = _Lines(log, on_line)
     try:
@@ -124,7 +128,7 @@ def named_program(value: str, where: str, *, within: str, install: str, optional
     """Return the program that `value` names, a path or a name on PATH; `None` only if `optional`.
 
     `where` is the setting that named it, `within` the program's place in a folder that was named instead, `install`
-    what to do to have one. Raises UsageError.
+    what to do to have it. Raises UsageError.
     """
     if os.sep not in value and not value.startswith("~"):
         if found := on_path(value):
@@ -180,7 +184,6 @@ def sibling_hashes(binary: Path) -> dict[str, str]:
 
 MOST_BYTES = 4 * 2**20
 """Of each of its two streams."""
-_BLOCK = 65536
 
 
 class NoAnswerError(Exception):
@@ -194,7 +197,7 @@ class Ended:
     status: int
     output: bytes
     errors: bytes
-    """Empty where both streams are one."""
+    """Empty where both are a single stream."""
 
 
 def short_run(
@@ -205,54 +208,37 @@ def short_run(
     `one_stream`: what it prints as an error is in `output`, at its place.
     """
     deadline = time.monotonic() + timeout_s
-    process = subprocess.Popen(
-        list(argv),
-        env=dict(env),
-        cwd=cwd,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT if one_stream else subprocess.PIPE,
-        process_group=0,
-    )
-    try:
-        with selectors.DefaultSelector() as waiting:
-            printed = {stream: bytearray() for stream in (process.stdout, process.stderr) if stream is not None}
-            for stream in printed:
-                waiting.register(stream, selectors.EVENT_READ)
-            while waiting.get_map():
-                ready = waiting.select(_POLL_S)
-                if not ready and process.poll() is not None:
-                    break  # a child that it left behind holds its streams open
-                for key, _ in ready:
-                    stream = next(stream for stream in printed if stream is key.fileobj)
-                    block = os.read(key.fd, _BLOCK)
-                    printed[stream] += block
-                    if not block:
-                        waiting.unregister(stream)
-                    elif len(printed[stream]) > MOST_BYTES:
-                        raise NoAnswerError(f"it printed more than {MOST_BYTES >> 20} MiB")
-                if time.monotonic() > deadline:
+    with TemporaryFile() as output, TemporaryFile() as errors:
+        process = subprocess.Popen(
+            list(argv),
+            env=dict(env),
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT if one_stream else errors,
+            process_group=0,
+        )
+        try:
+            while process.poll() is None:
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(_POLL_S)
+                if max(os.fstat(file.fileno()).st_size for file in (output, errors)) > MOST_BYTES:
+                    raise NoAnswerError(f"it printed more than {MOST_BYTES >> 20} MiB")
+                if process.returncode is None and time.monotonic() > deadline:
                     raise NoAnswerError(f"it did not end within {timeout_s:g} s")
-        status = process.wait(max(0.0, deadline - time.monotonic()))
-    except BaseException as error:
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        if isinstance(error, subprocess.TimeoutExpired):
-            raise NoAnswerError(f"it did not end within {timeout_s:g} s") from None
-        raise
-    finally:
-        for pipe in (process.stdout, process.stderr):
-            if pipe is not None:
-                pipe.close()
-    output, errors = (*map(bytes, printed.values()), b"")[:2]
-    return Ended(status, output, errors)
+        except BaseException:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            raise
+        for file in (output, errors):
+            file.seek(0)
+        return Ended(process.returncode, output.read(MOST_BYTES), errors.read(MOST_BYTES))
 
 
 _KEPT_LINES = 4000
 _LONGEST_LINE = 8192
 _TAIL_LINES = 20
-_GRACE_S = 3.0
 _TROUBLE = re.compile(r"\berror\b|^FAILED:|CMake Error|undefined reference|\*\*\*|No space left|Killed", re.IGNORECASE)
 
 
@@ -281,54 +267,21 @@ def run_logged(
 ) -> tuple[str, ...]:
     """Run `argv`; return the end of its output (stdout and stderr together). Raises CommandFailedError.
 
-    When we are interrupted, the command ends with all its children: a compiler that goes on would write into a folder
-    that is being removed.
+    An interrupt ends the command with all its children: a compiler that goes on would write into a folder that is being
+    removed.
     """
     log.write(f"$ {' '.join(argv)}\n")
     lines: deque[str] = deque(maxlen=_KEPT_LINES)
-    process = subprocess.Popen(
-        argv,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        env=env,
-        text=True,
-        errors="replace",
-        start_new_session=True,
-    )
-    try:
-        assert process.stdout is not None
-        for line in iter(partial(process.stdout.readline, _LONGEST_LINE), ""):
-            log.write(line)
-            lines.append(line.rstrip("\n"))
-            if on_line:
-                on_line(lines[-1])
-        status = process.wait()
-    except BaseException:
-        _end(process)
-        raise
-    finally:
-        if process.stdout:
-            process.stdout.close()
-        log.flush()
+
+    def keep(line: str) -> None:
+        log.write(f"{line}\n")
+        lines.append(line[:_LONGEST_LINE])
+        if on_line:
+            on_line(lines[-1])
+
+    with TemporaryDirectory() as folder:
+        status = run_to_end(argv, Path(folder) / "output", keep, env=env or os.environ)
+    log.flush()
     if status:
         raise CommandFailedError(argv, status, lines)
     return tuple(lines)
-
-
-def _end(process: subprocess.Popen[str]) -> None:
-    """End the process and its descendants. Ninja gives each of its children a group, so killing ours is not enough."""
-    import psutil
-
-    family: list[psutil.Process] = []
-    with suppress(psutil.Error):
-        family = psutil.Process(process.pid).children(recursive=True)
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGTERM)
-    with suppress(subprocess.TimeoutExpired):
-        process.wait(_GRACE_S)
-    for member in psutil.wait_procs(family, timeout=_GRACE_S)[1]:
-        with suppress(psutil.Error):
-            member.kill()
-    process.kill()
-    process.wait()

@@ -13,8 +13,7 @@ import json
 import platform
 import shutil
 import venv
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -62,6 +61,11 @@ class PythonEnvironment:
     cuda_bytes: int | None = None
     """What has to be free where torch's build brings CUDA's libraries; `None`: it is not checked beforehand."""
 
+    trial: tuple[str, ...] = ("--version",)
+    """Arguments with which the program shows that it runs."""
+    prepare: Callable[[Path], None] | None = None
+    """Called with the folder before the trial."""
+
     @property
     def program_path(self) -> Path:
         """The file of `program`."""
@@ -69,46 +73,37 @@ class PythonEnvironment:
 
     def installed(self) -> Path | None:
         """Return the program of a whole installation; `None` when there is none."""
-        return self.program_path if self.is_whole() and self.program_path.is_file() else None
+        return self.program_path if self._is_whole() and self.program_path.is_file() else None
 
-    def is_whole(self) -> bool:
-        """Whether it was installed to the end."""
-        return (self.folder / MARKER).is_file()
+    def install(self, report: Report, *, force: bool = False) -> Path:
+        """Install what the lock names, then torch, and try the program; return it. Nothing where it is whole already.
 
-    @contextmanager
-    def made(self, report: Report, *, force: bool = False) -> Iterator[Making | None]:
-        """Install what the lock names, then torch; the caller tries the result and calls `Making.finish`.
-
-        Yields `None` when it is whole already; `force` makes it anew, as does a whole one that lost its program. Raises
-        BenchctlError.
+        `force` makes it anew, as does a whole environment that lost its program. Raises BenchctlError.
         """
-        force = force or (self.is_whole() and not self.program_path.is_file())
-        if not force and self.is_whole():
-            yield None
-            return
+        force = force or (self._is_whole() and not self.program_path.is_file())
+        if not force and self._is_whole():
+            return self.program_path
         try:
             with unfinished(self.folder.with_name(f"{self.folder.name}.lock"), lambda text: report(text, 0, 0)):
-                if not force and self.is_whole():  # made by the one that we waited for
-                    yield None
-                    return
+                if not force and self._is_whole():  # made by the process that we waited for
+                    return self.program_path
                 if force:
                     shutil.rmtree(self.folder, ignore_errors=True)
-                self._check_space()
+                self.check_free(self.free_bytes, f"{self.name} takes {self.free_bytes / 1e9:.0f} GB of disk")
                 log_path = self.folder.with_name(f"{self.folder.name}.log")
                 with log_path.open("w", buffering=1) as log:
-                    making = Making(self, log, log_path, report)
-                    making.install()
-                    yield making
+                    _Making(self, log, log_path, report).make()
         except OSError as error:
             raise self.disk_error(error.strerror or str(error)) from error
+        return self.program_path
+
+    def _is_whole(self) -> bool:
+        return (self.folder / MARKER).is_file()
 
     def disk_error(self, what: str) -> StorageError:
         """Return the error for a full disk."""
         fix = "Free some space, or set BENCHCTL_CACHE to a folder on another disk."
         return StorageError(f"{self.name} could not be installed: {what}", where=str(self.folder), fix=fix)
-
-    def _check_space(self) -> None:
-        self.check_free(self.free_bytes, f"{self.name} takes {self.free_bytes / 1e9:.0f} GB of disk")
 
     def check_free(self, needed: int, why: str) -> None:
         """Raise StorageError where less than `needed` bytes are free; `why` begins its sentence."""
@@ -118,33 +113,36 @@ class PythonEnvironment:
 
 
 @dataclass(frozen=True)
-class Making:
-    """An environment that is being made; `run` its programs, then `finish` it."""
+class _Making:
+    """An environment that is being made."""
 
     environment: PythonEnvironment
     log: TextIO
     log_path: Path
     report: Report
 
-    def install(self) -> None:
-        """Make the environment and have pip install everything. Raises BenchctlError."""
-        python = self.environment.folder / "bin" / "python"
+    def make(self) -> None:
+        environment = self.environment
+        python, lock, torch = environment.folder / "bin" / "python", environment.lock, f"torch=={environment.torch}"
         if not python.is_file():
             self.report("making a Python environment", 0, 0)
-            venv.create(self.environment.folder, with_pip=True, symlinks=True)
-        lock, torch = self.environment.lock, self.environment.torch
+            venv.create(environment.folder, with_pip=True, symlinks=True)
         count = sum("==" in line for line in lock.read_text("utf-8").splitlines())
         # No resolving: the lock is complete, so that what is installed does not depend on the day.
         locked = ("--no-deps", "--require-hashes", "--only-binary", ":all:", "--requirement", str(lock))
-        self._pip(f"installing {self.environment.name}", count, *locked)
-        if self.environment.cuda_bytes is not None:
-            self._check_build(self.environment.cuda_bytes)
-        self._pip(f"installing torch {torch}", 0, f"torch=={torch}")
+        self._pip(f"installing {environment.name}", count, *locked)
+        if environment.cuda_bytes is not None:
+            self._check_build(torch, environment.cuda_bytes)
+        self._pip(f"installing {torch.replace('==', ' ')}", 0, torch)
+        if environment.prepare is not None:
+            environment.prepare(environment.folder)
+        self.report("trying the result", 0, 0)
+        printed = self._run("trying the result", (str(environment.program_path), *environment.trial))
+        self._finish(next((line for line in reversed(printed) if line.strip()), ""))
 
-    def _check_build(self, cuda_bytes: int) -> None:
+    def _check_build(self, torch: str, cuda_bytes: int) -> None:
         """Check which build of torch the index has; one for CUDA takes many times the disk. Raises StorageError."""
         found = self.environment.folder / "torch.json"
-        torch = f"torch=={self.environment.torch}"
         self._pip(f"looking for {torch}", 0, "--dry-run", "--ignore-installed", "--report", str(found), torch)
         packages = [package["metadata"]["name"].lower() for package in json.loads(found.read_text("utf-8"))["install"]]
         if any(name.startswith("nvidia-") for name in packages):
@@ -154,23 +152,19 @@ class Making:
                 f"{cuda_bytes / 1e9:.0f} GB of disk (one for the CPU takes a tenth: have pip use an index with one)",
             )
 
-    def run(self, stage: str, *argv: str) -> tuple[str, ...]:
-        """Run a program of the environment; return the end of its output. Raises BenchctlError."""
-        self.report(stage, 0, 0)
-        return self._run(stage, argv)
-
-    def finish(self, facts: Mapping[str, object]) -> None:
-        """Mark it as complete, with `facts` of its adapter. Raises OSError."""
+    def _finish(self, version_output: str) -> None:
+        """Mark the environment as complete."""
         environment = self.environment
-        known = {
+        facts = {
             "schema": 1,
             "torch": environment.torch,
             "lock_sha256": file_sha256(environment.lock),
             "python": platform.python_version(),
             "installed_at": datetime.now(UTC).isoformat(timespec="seconds"),
+            "version_output": version_output,
         }
         part = environment.folder / f".{MARKER}.part"
-        part.write_text(json.dumps({**known, **facts}, indent=1) + "\n", "utf-8")
+        part.write_text(json.dumps(facts, indent=1) + "\n", "utf-8")
         finish(part, environment.folder / MARKER)
 
     def _pip(self, stage: str, count: int, *arguments: str) -> None:
@@ -335,7 +329,7 @@ def argument_problems(
 
 
 def named_types(own_names: Mapping[str, str], supported: Sequence[str]) -> tuple[str, ...]:
-    """Return the speculation types that recipes may name, benchctl's name first where there is one.
+    """Return the speculation types that recipes may name, benchctl's name first where it has a name.
 
     `own_names`: benchctl's names, and the package's; `supported`: of the package's.
     """

@@ -132,7 +132,7 @@ class RequestScorer(ServerScorer[Target], ABC):
 
     @abstractmethod
     def _prefill(self, tokens: Sequence[int], start: int, top: int) -> list[Scores]:
-        """Return the scores before each token from `start` on, read in one request; empty where any is malformed."""
+        """Return the scores before each token from `start` on, by a single request; empty where any is malformed."""
 
     @abstractmethod
     def _decode(self, prompt: Sequence[int], tokens: int, top: int) -> list[tuple[int, Scores]]:

@@ -1,7 +1,7 @@
-"""Following one streamed answer: its server-sent events, when their tokens came, and the limits that it must keep.
+"""Following a streamed answer: its server-sent events, when their tokens came, and the limits that it must keep.
 
 Events are read after https://html.spec.whatwg.org/multipage/server-sent-events.html, over raw bytes: lines end with
-LF, CR or CRLF, several `data` lines of one event are joined with LF, lines that start with a colon are comments, and an
+LF, CR or CRLF, several `data` lines of an event are joined with LF, lines that start with a colon are comments, and an
 event that the stream's end cuts off is not an event. Bytes stay bytes, so that a character split between two chunks
 needs no care. The field `error`, which some engines send, is handed out like `data`; other fields are dropped.
 """
@@ -43,7 +43,7 @@ class SseParser:
         self._after_cr = False
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """Take one chunk; return the payloads that are complete now. Raises ValueError for an endless event."""
+        """Take a chunk; return the payloads that are complete now. Raises ValueError for an endless event."""
         if self._after_cr and chunk.startswith(b"\n"):  # The second half of a CRLF that the chunks' border split.
             chunk = chunk[1:]
         if chunk:
@@ -74,7 +74,7 @@ class SseParser:
 
 
 class AnswerReader(ABC, Generic[Answer]):
-    """Takes one streamed answer as it comes. An adapter defines what an event means, and what the answer is.
+    """Takes a streamed answer as it comes. An adapter defines what an event means, and what the answer is.
 
     Times are seconds of `time.perf_counter`. While the answer comes, `clock` is when the bytes at hand were received.
     """
@@ -84,7 +84,7 @@ class AnswerReader(ABC, Generic[Answer]):
     most_bytes: ClassVar[int] = 256 * 2**20
     """A longer stream is no answer of a language model."""
     bytes_a_token: ClassVar[int] = 64 * 2**10
-    """Nor is one that is longer than so many bytes for each token that was requested, beside `_OTHER_BYTES`."""
+    """Nor is a stream that is longer than so many bytes for each token that was requested, beside `_OTHER_BYTES`."""
 
     def __init__(self, most_tokens: float = math.inf) -> None:
         """`most_tokens`: what was requested; an answer of more, or of `most_ids`, is refused."""
@@ -147,7 +147,7 @@ class AnswerReader(ABC, Generic[Answer]):
             self._on_tokens(self.count)
 
     def payload(self, payload: bytes) -> None:
-        """Take the text of one event."""
+        """Take the text of an event."""
         try:
             event = decode(payload)
         except ValueError as error:
@@ -172,7 +172,7 @@ class AnswerReader(ABC, Generic[Answer]):
 
     @abstractmethod
     def event(self, event: dict[str, Any]) -> None:
-        """Take one event; what an event lacks may raise as it does by itself. Sets `over` with the last one."""
+        """Take an event; what an event lacks may raise as it does by itself. Sets `over` with the last one."""
 
     @abstractmethod
     def answer(self) -> Answer | None:

@@ -49,7 +49,7 @@ def _die_with_parent() -> None:
 
 
 def _reply(line: str) -> None:
-    """Write one line to benchctl; it may be gone."""
+    """Write a line to benchctl; it may be gone."""
     with contextlib.suppress(OSError):
         os.write(1, (line.replace("\n", " ") + "\n").encode("utf-8", "replace"))
 

@@ -30,7 +30,7 @@ _NESTED = frozenset({dict, list})
 def decode(payload: bytes, most_items: int = MOST_EVENT_ITEMS) -> Any:  # noqa: ANN401 - whatever a server sends
     """Return the value of a JSON text, without half characters and numbers that are none.
 
-    Raises ValueError, also for one of more than `most_items` values, or nested deeper than `MOST_DEPTH`.
+    Raises ValueError, also for a value of more than `most_items` values, or nested deeper than `MOST_DEPTH`.
     """
     openings = payload.count(b"[") + payload.count(b"{")
     if openings + payload.count(b",") > most_items:

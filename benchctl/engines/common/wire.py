@@ -23,7 +23,7 @@ SIDE_TIMEOUT_S = 60.0
 """For the small requests around a measurement."""
 CONNECT_TIMEOUT_S = 60.0
 MOST_BYTES = 64 * 2**20
-"""Of one answer that is no stream: the probabilities of a whole vocabulary are 14 MB."""
+"""Of an answer that is no stream: the probabilities of a whole vocabulary are 14 MB."""
 MOST_PAGE_BYTES = 8 * 2**20
 """Of what a server reports of itself: settings, counters, models."""
 MOST_EVENT_BYTES = 32 * 2**20
@@ -34,7 +34,7 @@ MOST_HEAD_BYTES = 65536
 """Of a stream, in a row that are not the body's: headers, trailers, extensions of chunks."""
 MOST_HEADERS = 256
 MOST_ITEMS = 4_000_000
-"""Of one answer: values in its JSON."""
+"""Of an answer: values in its JSON."""
 MOST_EVENT_ITEMS = 500_000
 MOST_DEPTH = 64
 """Lists and objects within each other: what is nested deeper, Python's own functions cannot show."""

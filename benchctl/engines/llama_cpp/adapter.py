@@ -46,6 +46,7 @@ spec-draft-cpu-mask-batch
 """
 
 _VARIABLES = """
+LLAMA_TRACE
 GGML_OP_OFFLOAD_MIN_BATCH GGML_SCHED_DEBUG GGML_NO_BACKTRACE GGML_CPU_DISABLE_FUSION GGML_CPU_TILED_MM
 GGML_CPU_TILED_MM_FORCE GGML_KLEIDIAI_SME GGML_KLEIDIAI_CHUNK_MULTIPLIER GGML_TOTAL_THREADS
 GGML_CUDA_DEVICES GGML_CUDA_ALLREDUCE GGML_CUDA_CUBLAS_COMPUTE_TYPE GGML_CUDA_DISABLE_FUSION GGML_CUDA_DISABLE_GRAPHS
@@ -176,7 +177,7 @@ ADAPTER = Adapter(
     model_format="gguf",
     own_methods=True,
     lists_types=True,
-    speculation_arguments="benchctl.engines.llama_cpp.command:option_arguments",
+    speculation_arguments="benchctl.engines.llama_cpp.spec_flags:option_arguments",
     interleaves=True,
     quantizes=True,
     options=OPTIONS,

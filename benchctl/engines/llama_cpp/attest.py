@@ -28,7 +28,8 @@ from benchctl.engines.common.log import Reason
 from benchctl.engines.common.metrics import Counters, Tally, read_counters, since
 from benchctl.engines.common.values import count_in
 from benchctl.engines.llama_cpp.causes import silence_cause
-from benchctl.engines.llama_cpp.command import DEVICES, RequestedSpeculation
+from benchctl.engines.llama_cpp.command import DEVICES
+from benchctl.engines.llama_cpp.spec_flags import RequestedSpeculation
 from benchctl.recipes.speculation import SPECULATION_TYPES
 
 _STATISTICS = re.compile(
@@ -100,6 +101,28 @@ def read_counts(log: Sequence[str]) -> LoggedCounts | None:
     times = [found[4] for found in last.values()]
     draft_s = None if None in times else sum(float(time) for time in times) / 1000
     return LoggedCounts(drafted, accepted, uses_checkpoints(log), draft_s)
+
+
+_ROUND = re.compile(r"accepted +(\d{1,4})/ *(\d{1,4}) draft tokens( \(restore checkpoint\))?")
+
+
+def drafts_by_position(log: str, ledger: Ledger) -> tuple[int, ...] | None:
+    """Return how many rounds drafted a first, a second, … token, from the lines that `LLAMA_TRACE` adds for an answer.
+
+    A round that restores a checkpoint is followed by a line of what is evaluated again, which is no round. `None` where
+    the lines are not those of `ledger`.
+    """
+    rounds: list[tuple[int, int]] = []
+    again = False
+    for accepted, drafted, restored in _ROUND.findall(log):
+        if not again:
+            rounds.append((int(accepted), int(drafted)))
+        again = bool(restored)
+    sums = [sum(column) for column in zip(*rounds, strict=True)]
+    if sums != [ledger.accepted, ledger.drafted] or len(rounds) != ledger.rounds:
+        return None
+    longest = max(drafted for _, drafted in rounds)
+    return tuple(sum(drafted > place for _, drafted in rounds) for place in range(longest))
 
 
 def uses_checkpoints(log: Sequence[str]) -> bool:

@@ -1,9 +1,7 @@
-"""The command line of a cell: benchctl's own flags, the arm's speculation, then the recipe's arguments.
+"""The command line of a cell: benchctl's own flags, the arm's speculation (`spec_flags`), the recipe's arguments.
 
 Everything that decides speed or numerics is written out, so that two arms differ in nothing but what the recipe says
-and the manifest shows all of it. `max`, `min`, … mean the same in every recipe; which flag carries them depends on the
-type, and on the binary's dialect. What limits a draft's length was read in llama.cpp's `common/speculative.cpp`: for
-the n-gram look-ups it is the size of the copied m-gram, and `ngram-cache` always drafts up to 8.
+and the manifest shows all of it.
 """
 
 from __future__ import annotations
@@ -11,292 +9,18 @@ from __future__ import annotations
 import difflib
 import itertools
 import os
-import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import chain, zip_longest
+from collections.abc import Sequence
 from pathlib import Path
 
 import psutil
 
 from benchctl.engines.llama_cpp.adapter import LlamaCppSpec
-from benchctl.engines.llama_cpp.probe import MTP_SWITCH, Flags, normalise
-from benchctl.models.resolved import ResolvedPair
+from benchctl.engines.llama_cpp.probe import Flags
+from benchctl.engines.llama_cpp.spec_flags import SET_BY_KEYS, speculation_args
+from benchctl.models.files import ResolvedPair
 from benchctl.recipes.options import IS_OPTION
-from benchctl.recipes.problems import did_you_mean
 from benchctl.recipes.schema import Arm
-from benchctl.recipes.speculation import (
-    COPIES,
-    DRAFTS,
-    SPECULATION_TYPES,
-    TAKEN_BY,
-    OptionValue,
-    Speculation,
-    copies,
-    takes_draft,
-)
-
-KEYS = ("max", "min", "p_min", "size_n", "size_m", "min_hits")
-
-Spellings = tuple[tuple[str, ...], ...]
-"""The flags that carry a key, of newer builds first: those are used that the binary at hand has, wholly."""
-
-_DRAFT: dict[str, Spellings] = {
-    "max": (("--spec-draft-n-max",), ("--draft-max",)),
-    "min": (("--spec-draft-n-min",), ("--draft-min",)),
-    "p_min": (("--spec-draft-p-min",), ("--draft-p-min",)),
-}
-
-
-def _lookup(name: str) -> dict[str, Spellings]:
-    # Builds of early 2026, and ik_llama.cpp, cut every draft at --draft-max, too (`get_n_draft_max` in server-context).
-    size_m: Spellings = ((f"--spec-{name}-size-m",), ("--spec-ngram-size-m", "--draft-max"))
-    return {
-        "max": size_m,
-        "size_m": size_m,
-        "size_n": ((f"--spec-{name}-size-n",), ("--spec-ngram-size-n",)),
-        "min_hits": ((f"--spec-{name}-min-hits",), ("--spec-ngram-min-hits",)),
-    }
-
-
-_SPELLINGS: dict[str, dict[str, Spellings]] = {
-    **dict.fromkeys(DRAFTS, _DRAFT),
-    **{name: _lookup(name) for name in COPIES},
-    "ngram-mod": {
-        "max": (("--spec-ngram-mod-n-max",), ("--draft-max",)),
-        "min": (("--spec-ngram-mod-n-min",), ("--draft-min",)),
-        "size_n": (("--spec-ngram-mod-n-match",), ("--spec-ngram-size-n",)),
-    },
-    "ngram-cache": {},
-}
-_BESIDE_THE_TYPE = {"max": "n_max", "p_min": "p_min"}
-"""What a build that takes settings with the type (`mtp:n_max=3,p_min=0.0`) calls keys."""
-_MINIMUMS = frozenset(flag for key in ("min", "p_min") for spelling in _DRAFT[key] for flag in spelling)
-_SETTING = re.compile(r"\w{1,64}=[\w.+-]{1,64}")
-_CACHE_DEPTH = 8
-_OWN_PREFIXES = ("spec-", "draft-")
-
-
-def speculation_flags() -> frozenset[str]:
-    """Return every flag that the recipe's keys control, of all dialects."""
-    return frozenset({"--spec-type", "--spec-default", MTP_SWITCH}) | {
-        flag for table in _SPELLINGS.values() for spellings in table.values() for flags in spellings for flag in flags
-    }
-
-
-def _flags_of(type_name: str, key: str, flags: Flags) -> tuple[str, ...]:
-    """Return the flags of this binary that carry a key for a type; empty where it has no effect.
-
-    A type that benchctl does not know takes a draft's keys where it is called one: its log tells what it took.
-    """
-    table = _SPELLINGS.get(type_name, _DRAFT if type_name.startswith("draft-") else {})
-    return next((names for names in table.get(key, ()) if all(name in flags for name in names)), ())
-
-
-def _takes(type_name: str, key: str, flags: Flags) -> bool:
-    if flags.types_take_keys:
-        return key == "max" or (key in _BESIDE_THE_TYPE and type_name in TAKEN_BY[key])
-    return bool(_flags_of(type_name, key, flags))
-
-
-def _given(speculation: Speculation) -> dict[str, int | float]:
-    values = {key: getattr(speculation, key) for key in KEYS}
-    return {key: value for key, value in values.items() if value is not None}
-
-
-def option_arguments(speculation: Speculation) -> list[str]:
-    """Return a type's own settings as arguments of a command line."""
-    return [f"--{key.replace('_', '-')}={_written(value)}" for key, value in (speculation.options or {}).items()]
-
-
-def _written(value: OptionValue) -> str:
-    if isinstance(value, list):
-        return ",".join(_written(entry) for entry in value)
-    return f"{value:g}" if isinstance(value, float) else str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def speculation_problems(speculation: Speculation, flags: Flags) -> list[str]:
-    """Return a sentence for everything in `speculation` that the binary cannot do."""
-    known = flags.speculation_names()
-    problems = []
-    for name in speculation.types:
-        if name in known:
-            continue
-        if list(known) == ["draft-simple"] and flags.dialect == "legacy":
-            why = "it is of the older dialect (--draft-max), which has draft models only; build a newer llama.cpp."
-        else:
-            why = f"it knows {', '.join(known) or 'no speculation'}.{did_you_mean(name, known)}"
-        problems.append(f"This llama-server has no speculation type `{name}`: {why}")
-    if problems:
-        return problems
-    if len(speculation.types) > 1 and not flags.takes_several_types:
-        problems.append(f"This llama-server takes one type at a time, not {' and '.join(speculation.types)}.")
-    for key in _given(speculation):
-        if not any(_takes(name, key, flags) for name in speculation.types):
-            usable = sorted({word for name in speculation.types for word in KEYS if _takes(name, word, flags)})
-            problems.append(
-                f"`{key}` has no effect on {', '.join(speculation.types)} in this llama-server; "
-                + (f"it takes {', '.join(usable)}." if usable else "it takes no keys.")
-            )
-    problems += _option_problems(speculation, flags)
-    if speculation.max is not None and speculation.min is not None and speculation.min > speculation.max:
-        problems.append(f"`min` ({speculation.min}) is above `max` ({speculation.max}), so nothing could be drafted.")
-    lookups = [name for name in speculation.types if name in COPIES]
-    if lookups and None not in (speculation.max, speculation.size_m) and speculation.max != speculation.size_m:
-        problems.append(f"For {', '.join(lookups)} `max` and `size_m` are the same thing; give one of them.")
-    return problems
-
-
-def _option_problems(speculation: Speculation, flags: Flags) -> Iterator[str]:
-    """Yield what of `options` is no setting of speculation of this binary, or one that a key of the recipe sets."""
-    options = speculation.options or {}
-    yield from (f"options.{key}: leave out what is not to be set." for key, value in options.items() if value is False)
-    if flags.types_take_keys:
-        taken = {own: key for key, own in _BESIDE_THE_TYPE.items()}
-        for key, value in options.items():
-            if key in taken:
-                yield f"options.{key}: use instead `{taken[key]}`."
-            elif not _SETTING.fullmatch(f"{key}={_written(value)}"):
-                yield f"options.{key}: expected a word or number without commas, colons and spaces."
-        return
-    own = [name for name in flags.names() if name.lstrip("-").startswith(_OWN_PREFIXES)]
-    known = all(name in SPECULATION_TYPES for name in speculation.types)  # of others a recipe's key is `max` alone
-    for key in options:
-        name = normalise(f"--{key}")
-        flag = flags.get(name)
-        if flag is None or flag.removed or name not in own:
-            near = did_you_mean(name.lstrip("-"), [option.lstrip("-") for option in own])
-            yield f"options.{key}: this llama-server has no such setting of speculation.{near}"
-        elif not known and _MINIMUMS.intersection(flag.names):
-            continue
-        elif instead := next((_RESERVED[word] for word in flag.names if word in _RESERVED), None):
-            yield f"options.{key}: a key of the recipe sets it; use {instead}."
-
-
-_HEADS = {"eagle3": "draft-eagle3", "dflash": "draft-dflash", "dspark": "draft-dspark"}
-"""Architectures of drafts that were made for a single target, and the type that each is for."""
-_OF_DRAFT: tuple[dict[str, int | float], ...] = (
-    {"max": 4},
-    {"max": 2},
-    {"max": 8, "p_min": 0.75},
-    {"max": 16, "p_min": 0.9},
-    {"max": 8},
-    {"max": 4, "min": 2, "p_min": 0.75},
-    {"max": 1},
-    {"max": 16},
-)
-_LOOKED_UP: tuple[dict[str, object], ...] = (
-    {"type": "ngram-mod"},
-    {"type": "ngram-simple"},
-    {"type": "ngram-map-k", "size_n": 8, "size_m": 16},
-    {"type": "ngram-simple", "size_n": 6, "size_m": 12},
-    {"type": "ngram-mod", "size_n": 12, "max": 32, "min": 4},
-    {"type": "ngram-map-k4v"},
-    {"type": "ngram-cache"},
-)
-
-
-def worth_trying(draft: str | None, mtp_layers: int, flags: Flags) -> list[Speculation]:
-    """Return the settings that this binary has, a draft's and a look-up's in turn, the likeliest to pay first.
-
-    `draft`: the architecture of the draft model, `None` without. `mtp_layers`: heads inside the target.
-    """
-    heads = [{"type": "draft-mtp", "max": depth} for depth in (1, 2, 3)] if mtp_layers else []
-    kind = _HEADS.get(draft or "", "draft-simple")
-    drafts = [*heads, *({"type": kind, **values} for values in _OF_DRAFT if draft is not None)]
-    turns = chain.from_iterable(zip_longest(drafts, _LOOKED_UP))
-    settings = [Speculation.model_validate(setting) for setting in turns if setting is not None]
-    return [setting for setting in settings if not speculation_problems(setting, flags)]
-
-
-def speculation_warnings(speculation: Speculation, flags: Flags) -> list[str]:
-    """Return what the binary accepts although it has another effect than expected."""
-    warnings = []
-    if "ngram-simple" in speculation.types:
-        if speculation.min_hits is not None and speculation.types == ("ngram-simple",):
-            warnings.append("llama-server reads `min_hits` for ngram-simple, but its search does not use it.")
-        length = next(iter(_flags_of("ngram-simple", "size_n", flags)), None)
-        default = flags.get(length) if length else None
-        size_n = speculation.size_n or (default.default if default else None) or 0
-        size_m = speculation.size_m or speculation.max
-        if size_m is not None and size_m < size_n:
-            warnings.append(
-                f"ngram-simple throws away drafts shorter than its key: with {size_m} draft tokens and a key of "
-                f"{size_n} (size_n) it never drafts. Set size_n to at most {size_m}."
-            )
-    return warnings
-
-
-def deepest_draft(speculation: Speculation, flags: Flags) -> int:
-    """Return the most draft tokens that a round can verify, from the recipe or the binary's own defaults."""
-    deepest = 0
-    for name in speculation.types:
-        requested = speculation.size_m if speculation.size_m and name in COPIES else speculation.max
-        limits = _flags_of(name, "max", flags)
-        if requested is not None and (limits or flags.types_take_keys):
-            deepest = max(deepest, requested)
-        else:
-            defaults = [flag.default for limit in limits if (flag := flags.get(limit)) and flag.default]
-            deepest = max(deepest, min(defaults, default=_CACHE_DEPTH))
-    return deepest
-
-
-def speculation_args(speculation: Speculation | None, flags: Flags) -> list[str]:
-    """Return the flags that set speculation as requested, or turn it off where the binary has a flag for that."""
-    names = flags.speculation_names()
-    if speculation is None:
-        return ["--spec-type", "none"] if "--spec-type" in flags else []
-    own = [names[name] for name in speculation.types if names[name]]
-    given = _given(speculation)
-    if flags.types_take_keys and own:
-        settings = {_BESIDE_THE_TYPE[key]: value for key, value in given.items()} | (speculation.options or {})
-        written = ",".join(f"{key}={_written(value)}" for key, value in settings.items())
-        return ["--spec-type", f"{own[0]}:{written}" if written else own[0]]
-    args = ["--spec-type", ",".join(own)] if own else []
-    if "draft-mtp" in speculation.types and not names["draft-mtp"]:
-        args.append(MTP_SWITCH)
-    if "ngram-mod" in speculation.types and "max" in given and "min" not in given:
-        given["min"] = min(int(given["max"]), 48)  # Its own minimum is 48, which a smaller maximum contradicts.
-    seen: set[str] = set()
-    for name in speculation.types:
-        for key, value in given.items():
-            for flag in _flags_of(name, key, flags):
-                if flag not in seen:
-                    seen.add(flag)
-                    args += [flag, _written(value)]
-    for key, setting in (speculation.options or {}).items():
-        args += [normalise(f"--{key}")] if setting is True else [normalise(f"--{key}"), _written(setting)]
-    return args
-
-
-@dataclass(frozen=True)
-class RequestedSpeculation:
-    """The speculation that a command line requests."""
-
-    types: tuple[str, ...]
-    """By benchctl's names; empty for the target alone."""
-    may_hold_back: bool
-    """Whether a minimum length or probability can keep a working drafter from ever drafting."""
-
-
-def requested_of(argv: Sequence[str], flags: Flags) -> RequestedSpeculation:
-    """Read the requested speculation from a command line, so that the check uses what really ran."""
-    names = {own: key for key, own in flags.speculation_names().items()}
-    settings = dict(zip(argv, [*argv[1:], ""], strict=True))
-    kind, _, beside = settings.get("--spec-type", "").partition(":")
-    if "--spec-type" in settings:
-        types = tuple(names.get(name, name) for name in kind.split(",") if name != "none")
-    elif MTP_SWITCH in argv:
-        types = ("draft-mtp",)
-    else:
-        types = ("draft-simple",) if any(flag in settings for flag in ("-md", "--model-draft")) else ()
-    may_hold_back = any(float(settings[flag]) > 0 for flag in _MINIMUMS if flag in settings)
-    if flags.types_take_keys:
-        may_hold_back = "p_min=0" not in beside.replace(".0", "").split(",")
-    elif flags.dialect != "current" and "--draft-p-min" not in settings:
-        may_hold_back = True  # Its default is not 0, as today, but as high as 0.9.
-    return RequestedSpeculation(types, may_hold_back)
-
+from benchctl.recipes.speculation import copies, takes_draft
 
 BATCH = 512
 """Logical and physical batch size of every arm: other shapes round differently, and give other text."""
@@ -310,10 +34,9 @@ DEVICES: dict[str, tuple[str, ...]] = {
 
 _RESERVED = {
     **dict.fromkeys(("--model", "--model-url", "--docker-repo", "--hf-repo", "--hf-file"), "models.target"),
-    **dict.fromkeys(("--spec-draft-model", "--model-draft", "--spec-draft-hf", "--hf-repo-draft"), "models.draft"),
+    **SET_BY_KEYS,
     "--ctx-size": "engine.context",
     "--threads": "engine.threads",
-    **dict.fromkeys(sorted(speculation_flags()), "arms[].speculation"),
     **dict.fromkeys(
         ("--host", "--port", "--reuse-port", "--api-prefix", "--api-key", "--api-key-file"),
         "nothing (benchctl talks to its own server on loopback)",
@@ -462,18 +185,9 @@ def argument_problems(args: Sequence[str], flags: Flags) -> list[str]:
         flag = flags.get(argument)
         if flag is None:
             near = difflib.get_close_matches(argument, flags.names(), n=1)
-            hint = (
-                " write its value as an item of its own."
-                if "=" in argument
-                else f" did you mean {near[0]}?"
-                if near
-                else ""
-            )
-            problems.append(
-                f"This llama-server has no flag {argument};{hint}"
-                if hint
-                else f"This llama-server has no flag {argument}."
-            )
+            hint = f"; did you mean {near[0]}?" if near else "."
+            hint = "; write its value as an item of its own." if "=" in argument else hint
+            problems.append(f"This llama-server has no flag {argument}{hint}")
         elif flag.removed:
             use = f"; use {flag.replacement}" if flag.replacement else ""
             recipe_key = next((f" (in a recipe: {_RESERVED[n]})" for n in flag.names if n in _RESERVED), "")

@@ -26,12 +26,8 @@ from benchctl.engines.llama_cpp.command import (
     argument_problems,
     batch_problem,
     command_line,
-    deepest_draft,
     default_threads,
     devices_of,
-    speculation_problems,
-    speculation_warnings,
-    worth_trying,
 )
 from benchctl.engines.llama_cpp.find import PERPLEXITY, QUANTIZE, find_server, find_tool, refuse_backends_here
 from benchctl.engines.llama_cpp.ik_server import kind_of
@@ -41,12 +37,17 @@ from benchctl.engines.llama_cpp.probe import Flags, Probe, probe_server
 from benchctl.engines.llama_cpp.score import LlamaScorer, LlamaSlotScorer, scoring_args, split_batch, unsplit
 from benchctl.engines.llama_cpp.server import LlamaServer, start_server
 from benchctl.engines.llama_cpp.source import PINNED_VERSION, extract_llama_cpp, fetch_sdist
+from benchctl.engines.llama_cpp.spec_flags import (
+    deepest_draft,
+    speculation_problems,
+    speculation_warnings,
+    worth_trying,
+)
 from benchctl.engines.llama_cpp.trial import refuse_crashing
 from benchctl.errors import StorageError
-from benchctl.models.files import file_sha256
+from benchctl.models.files import ResolvedPair, file_sha256
 from benchctl.models.gguf_facts import read_facts, rotates_nothing
 from benchctl.models.gguf_header import read_header
-from benchctl.models.resolved import ResolvedPair
 from benchctl.models.vocabulary import compare, end_tokens
 from benchctl.paths import cache_folder
 from benchctl.recipes.options import read_flags

@@ -21,6 +21,7 @@ from benchctl.engines.llama_cpp.attest import (
     against,
     attest,
     contradiction,
+    drafts_by_position,
     make_ledger,
     parse_metrics,
     read_counts,
@@ -29,8 +30,9 @@ from benchctl.engines.llama_cpp.attest import (
     uses_checkpoints,
 )
 from benchctl.engines.llama_cpp.causes import launch_cause
-from benchctl.engines.llama_cpp.command import RequestedSpeculation, requested_of, slots_of
+from benchctl.engines.llama_cpp.command import slots_of
 from benchctl.engines.llama_cpp.probe import Flags
+from benchctl.engines.llama_cpp.spec_flags import RequestedSpeculation, requested_of
 from benchctl.engines.llama_cpp.stream import LlamaAnswer, LlamaReader, answer_schema, check_echo, completion_body
 from benchctl.errors import EngineError
 from benchctl.models.vocabulary import token_bytes
@@ -80,6 +82,8 @@ class LlamaServer(LaunchedServer):
         self._slots = slots
         self._overlapping = overlapping
         self._has_metrics = True
+        self._traced = 0
+        """Bytes of the log up to the last answer."""
         self._counts_replays = False
         """Whether what it counts as drafted and accepted is of rounds that it repeated after a partial acceptance."""
         self._at_start: Counters | None = None
@@ -126,6 +130,7 @@ class LlamaServer(LaunchedServer):
             answer = self._listed(answer, prompt, sampling)
         self._tally.add(answer.n_predicted, ledger)
         draft_s = self._draft_seconds(ledger)
+        ledger = replace(ledger, drafted_by_position=self._drafts_by_position(ledger))
         ids = answer.token_ids or filled_ids(answer, Path(self.model))
         return StreamedCompletion(
             text=answer.text,
@@ -183,6 +188,22 @@ class LlamaServer(LaunchedServer):
             time.sleep(0.01)
         total_s, same = self._logged.draft_s, self._logged.drafted == before.drafted + ledger.drafted
         return total_s - before.draft_s if same and total_s is not None and before.draft_s is not None else None
+
+    def _drafts_by_position(self, ledger: Ledger) -> tuple[int, ...] | None:
+        """Return drafts by position where the recipe has the log tell every round: `LLAMA_TRACE` in `engine.env`."""
+        env = self._spec.env if isinstance(self._spec, LaunchedEngineSpec) else {}
+        if "LLAMA_TRACE" not in env or not ledger.drafted or self._overlapping:
+            return None
+        deadline = time.monotonic() + _TIMING_S
+        with self._log_path.open("rb") as log:
+            while True:
+                log.seek(self._traced)
+                text = log.read()
+                found = drafts_by_position(text.decode("utf-8", "replace"), ledger)
+                if found is not None or time.monotonic() > deadline:
+                    self._traced += len(text)
+                    return found
+                time.sleep(0.01)
 
     def _before_answer(self) -> Counters:
         """Return the counters before an answer; where answers overlap, zeros for a server that has counters.

@@ -33,8 +33,7 @@ from benchctl.engines.llama_cpp.server import start_server
 from benchctl.engines.llama_cpp.stream import completion_body
 from benchctl.errors import EngineError
 from benchctl.machine.doctor import Check
-from benchctl.models.files import finish, unfinished
-from benchctl.models.resolved import ModelFile, ResolvedModel, ResolvedPair
+from benchctl.models.files import ModelFile, ResolvedModel, ResolvedPair, finish, unfinished
 from benchctl.recipes.schema import Arm, Sampling
 from benchctl.recipes.speculation import Speculation
 

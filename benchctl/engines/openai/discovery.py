@@ -33,33 +33,16 @@ _SHOWN = 20
 
 
 @dataclass(frozen=True)
-class Endpoint:
-    """One inspection of an endpoint."""
+class Endpoint(Recognised):
+    """One inspection of an endpoint: what its server reports, and what it serves."""
 
-    family: str | None
+    family: str | None = None
     """The kind of engine that it is, by the adapter that recognised it."""
-    reader: ServerFamily | None
-    server: Recognised
-    models: tuple[str, ...] | None
+    reader: ServerFamily | None = None
+    models: tuple[str, ...] | None = None
     """What `/v1/models` lists; `None` where there is no such list."""
-    evidence: tuple[str, ...]
     context: int | None = None
     """The longest sequence of the first model that it lists, in tokens, where that is reported."""
-
-    @property
-    def version(self) -> str | None:
-        """The version that it reports."""
-        return self.server.version
-
-    @property
-    def speculates(self) -> bool | None:
-        """Whether it reports that speculation is on; `None` where it reports neither."""
-        return self.server.speculates
-
-    @property
-    def metrics(self) -> MetricsReading | None:
-        """`None` where `/metrics` has none of its counters."""
-        return self.server.metrics
 
 
 def discover(client: HttpClient, address: Address) -> Endpoint:
@@ -71,12 +54,13 @@ def discover(client: HttpClient, address: Address) -> Endpoint:
     for kind, reader in families():
         server = reader.recognise(pages)
         if server is not None:
-            return Endpoint(kind, reader, server, models, (listed, *server.evidence), context)
+            told = {**vars(server), "evidence": (listed, *server.evidence)}
+            return Endpoint(**told, family=kind, reader=reader, models=models, context=context)
     reading = pages.any_metrics()
     silent = "/props, /slots, /server_info and /metrics: not reported"
     evidence = silent if reading is None else f"{reading}; /props, /slots and /server_info: not reported"
-    nobody = Recognised(short_line(pages.object("/version").get("version")), None, reading, ())
-    return Endpoint(None, None, nobody, models, (listed, evidence), context)
+    version = short_line(pages.object("/version").get("version"))
+    return Endpoint(version, None, reading, (listed, evidence), models=models, context=context)
 
 
 def families() -> Iterator[tuple[str, ServerFamily]]:
@@ -134,7 +118,7 @@ def _name(name: object) -> str:
 
 
 def shown(names: Sequence[str]) -> str:
-    """Return the first names of what is served as one line."""
+    """Return the first names of what is served as a line."""
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return ", ".join(one_line(name, 80) for name in names[:_SHOWN]) + more
 
@@ -147,7 +131,7 @@ def endpoint_ledger(
     n_predicted: int,
     drafts: Drafts | None,
 ) -> Ledger:
-    """Return the ledger of one answer: of a server that is not recognised, the drafts that its shape shows, else those
+    """Return the ledger of an answer: of a server that is not recognised, the drafts that its shape shows, else those
     that its counters show.
 
     `before` and `after` are readings of the shared counters, `None` where there are none or several requests are in
@@ -158,7 +142,7 @@ def endpoint_ledger(
     later = after.counters if ours and after else Counters()
     if endpoint.reader is None:
         return since(earlier, later).ledger() if drafts is None or drafts.ledger == Ledger() else drafts.ledger
-    return endpoint.reader.ledger(endpoint.server, answer.extra, earlier, later)
+    return endpoint.reader.ledger(endpoint, answer.extra, earlier, later)
 
 
 def alone(before: MetricsReading | None, after: MetricsReading | None, n_predicted: int) -> bool:
@@ -244,7 +228,7 @@ class ApiKey:
 
     @property
     def is_no_secret(self) -> bool:
-        """Whether there is one that is too short to be taken out of texts: allowed on loopback alone."""
+        """Whether it is a key that is too short to be taken out of texts: allowed on loopback alone."""
         return 0 < len(self.value) < _TELLING
 
     @property

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from benchctl.engines.base import Capabilities, Launch, Scorer
@@ -24,23 +23,16 @@ from benchctl.engines.openai.discovery import (
 )
 from benchctl.engines.openai.request import unsupported
 from benchctl.engines.openai.score import echo_scorer
-from benchctl.engines.openai.server import EndpointServer, Terms
+from benchctl.engines.openai.server import EndpointLaunch, EndpointServer
 from benchctl.engines.registry import FoundEngine
 from benchctl.errors import EngineError, StorageError, UsageError
-from benchctl.models.resolved import ResolvedPair
+from benchctl.models.files import ResolvedPair
 from benchctl.recipes.schema import GREEDY, Arm, Recipe, Sampling
 from benchctl.recipes.speculation import Speculation
 from benchctl.text import one_line
 
 _STANDARD_FIELDS = frozenset({"tools", "tool_choice", "response_format"})
 """What OpenAI's chat API has; the servers that are recognised take variables of the chat template, too."""
-
-
-@dataclass(frozen=True)
-class EndpointLaunch(Launch):
-    """Which endpoint a cell uses, and with which settings."""
-
-    terms: Terms = Terms("", None, False)  # noqa: RUF009 - frozen
 
 
 class OpenAiEngine:
@@ -102,12 +94,14 @@ class OpenAiEngine:
     def launch(self, arm: Arm, models: ResolvedPair) -> Launch:
         """Return where the endpoint of an arm is and with which settings it is used; nothing is launched."""
         url = self._url(arm)
-        terms = Terms(
+        return EndpointLaunch(
+            argv=(),
+            env={},
+            url=url,
+            overlapping=arm.overlapping,
             model=self._model(models, self._inspect(url, f"arm {arm.name}"), arm),
             speculation=None if arm.speculation is None else _described(arm.speculation),
-            overlapping=arm.overlapping,
         )
-        return EndpointLaunch(argv=(), env={}, url=url, overlapping=arm.overlapping, terms=terms)
 
     def tool(self, name: str) -> Path:
         """There is none."""
@@ -125,7 +119,7 @@ class OpenAiEngine:
         address, key = parse_address(launch.url, "url"), self._key()
         client = self._client(address, key)
         try:
-            return EndpointServer(client, address, launch.terms, self._spec, log_path, key.redact)
+            return EndpointServer(client, address, launch, self._spec, log_path)
         except BaseException:
             client.close()
             raise
@@ -153,7 +147,7 @@ class OpenAiEngine:
         target = EndpointTarget(
             client,
             address.api,
-            launch.terms.model,
+            launch.model,
             context=endpoint.context,
             timeout_s=self._spec.request_timeout_s,
         )
@@ -200,7 +194,7 @@ class OpenAiEngine:
         return self._inspected[address.api]
 
     def _model(self, models: ResolvedPair, endpoint: Endpoint, arm: Arm) -> str:
-        """Return the name that the recipe gives, or the only one that the endpoint serves."""
+        """Return the name that the recipe gives, or the only name that the endpoint serves."""
         name = models.target.source.removeprefix("served:")
         served = endpoint.models
         if served is not None and name and name not in served:

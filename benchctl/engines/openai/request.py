@@ -2,7 +2,7 @@
 addition.
 
 Servers ignore unknown fields without an error, so a setting is sent only where it is known to be supported; a recipe
-that depends on an unsupported one is refused.
+that depends on an unsupported setting is refused.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class EndpointPrompt(Rendered):
 
 
 def render(prompt: Prompt, *, only_chat: bool) -> EndpointPrompt:
-    """Return what is sent. A raw prompt becomes one user message where the endpoint has only a chat route."""
+    """Return what is sent. A raw prompt becomes a user message where the endpoint has only a chat route."""
     if prompt.prompt is not None and not only_chat:
         return EndpointPrompt(prompt.prompt, ())
     if prompt.prompt is not None:
@@ -60,7 +60,7 @@ def unsupported(sampling: Sampling, family: str | None) -> list[str]:
 def request_body(
     prompt: Rendered, model: str, sampling: Sampling, family: str | None, *, stream: bool
 ) -> dict[str, Any]:
-    """Return the JSON of one request, greedy at temperature 0, without reuse of earlier prompts where that is known."""
+    """Return the JSON of a request, greedy at temperature 0, without reuse of earlier prompts where that is known."""
     messages, request = (prompt.messages, prompt.request) if isinstance(prompt, EndpointPrompt) else (None, {})
     body: dict[str, Any] = {
         **request,

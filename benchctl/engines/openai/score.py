@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchctl.engines.base import Rendered, Scores
+from benchctl.engines.common.completion_stream import first_choice
 from benchctl.engines.common.endpoint import EndpointTarget, as_sent
 from benchctl.engines.common.score import RequestScorer, usable_scores
 from benchctl.engines.common.values import count_in, id_named, ids_in, logprob_of
@@ -29,7 +30,7 @@ class EchoTarget(EndpointTarget):
     """An endpoint that returns log-probabilities of prompt tokens."""
 
     def complete(self, prompt: str | Sequence[int], tokens: int, logprobs: int, *, echo: bool) -> dict[str, Any]:
-        """Return the answer to one greedy request. Raises EngineError."""
+        """Return the answer to a greedy request. Raises EngineError."""
         body = {
             "model": self.model,
             "prompt": prompt if isinstance(prompt, str) else list(prompt),
@@ -79,7 +80,7 @@ class EchoScorer(RequestScorer):
     def _decode(self, prompt: Sequence[int], tokens: int, top: int) -> list[tuple[int, Scores]]:
         answer = self._target.complete(prompt, tokens, top, echo=False)
         found = [(token, scores) for token, scores in _places(answer, len(prompt)) if scores is not None]
-        ended = _choice(answer).get("finish_reason") == "stop"
+        ended = first_choice(answer).get("finish_reason") == "stop"
         return found if len(found) == tokens or (ended and len(found) < tokens) else []
 
 
@@ -120,7 +121,7 @@ def _lacking(what: str, where: str) -> UsageError:
 
 def _lack(answer: Mapping[str, Any]) -> str | None:
     """Return what an answer to `echo` with `logprobs` lacks; `None` where nothing."""
-    logprobs = _choice(answer).get("logprobs")
+    logprobs = first_choice(answer).get("logprobs")
     tokens = logprobs.get("tokens") if isinstance(logprobs, dict) else None
     count = _prompt_tokens(answer)
     if count is None:
@@ -133,11 +134,6 @@ def _lack(answer: Mapping[str, Any]) -> str | None:
     if not scored or None in scored:
         return "it has no `top_logprobs` of prompt tokens"
     return None
-
-
-def _choice(answer: Mapping[str, Any]) -> Mapping[str, Any]:
-    choices = answer.get("choices")
-    return choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], dict) else {}
 
 
 def _prompt_tokens(answer: Mapping[str, Any]) -> int | None:
@@ -159,7 +155,7 @@ def _places(answer: Mapping[str, Any], evaluated: int, *, least: int = 1) -> lis
     """
     found: list[tuple[int, Scores | None]] = []
     try:
-        logprobs = _choice(answer)["logprobs"]
+        logprobs = first_choice(answer)["logprobs"]
         columns = (logprobs["tokens"], logprobs["token_logprobs"], logprobs["top_logprobs"])
         for name, own, likeliest in zip(*columns, strict=True):
             token = _id_of(name)

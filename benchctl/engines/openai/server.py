@@ -6,14 +6,13 @@ What the endpoint does not report is named in the attestation, neither confirmed
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from benchctl.engines.base import Attestation, Completion, Progress, Rendered
-from benchctl.engines.common.completion_stream import CompletionReader, StreamedAnswer, piece_of
+from benchctl.engines.base import Attestation, Completion, Launch, Progress, Rendered
+from benchctl.engines.common.completion_stream import CompletionReader, StreamedAnswer, first_choice, piece_of
 from benchctl.engines.common.drafts import IN_TIMINGS, Drafts, contradictions, read_drafts
 from benchctl.engines.common.endpoint import MetricsReading
 from benchctl.engines.common.http import HttpClient
@@ -42,14 +41,12 @@ _COUNTING_S = 1.0
 
 
 @dataclass(frozen=True)
-class Terms:
-    """The settings with which a cell uses its endpoint."""
+class EndpointLaunch(Launch):
+    """Which endpoint a cell uses, and how."""
 
-    model: str
-    speculation: str | None
+    model: str = ""
+    speculation: str | None = None
     """How the endpoint speculates by the recipe; `None`: it does not."""
-    overlapping: bool
-    """Whether several requests may be in flight at a time."""
 
 
 class EndpointServer:
@@ -59,17 +56,16 @@ class EndpointServer:
         self,
         client: HttpClient,
         address: Address,
-        terms: Terms,
+        launch: EndpointLaunch,
         spec: EngineSpec,
         log_path: Path,
-        redact: Callable[[str], str],
     ) -> None:
         """Inspect the endpoint. Raises EngineError (`launch`, …) when it is none."""
-        self._client, self._address, self._terms, self._spec = client, address, terms, spec
-        self._log_path, self._redact = log_path, redact
+        self._client, self._address, self._launch, self._spec = client, address, launch, spec
+        self._log_path, self._redact = log_path, client.redact
         self._gone = False
         self._shared = self._cached = 0
-        self._tokenizes = not terms.overlapping
+        self._tokenizes = not launch.overlapping
         """Whether text may be counted in tokens between two answers, and the endpoint has done it so far."""
         self._tally = Tally()
         self._shapes: dict[str, None] = {}
@@ -116,8 +112,8 @@ class EndpointServer:
         return render(prompt, only_chat=not self._raw)
 
     async def complete(self, prompt: Rendered, sampling: Sampling, on_tokens: Progress | None = None) -> Completion:
-        """Stream one answer. Raises EngineError."""
-        body = request_body(prompt, self._terms.model, sampling, self._first.family, stream=True)
+        """Stream an answer. Raises EngineError."""
+        body = request_body(prompt, self._launch.model, sampling, self._first.family, stream=True)
         before = self._reading()
         try:
             streamed = await self._client.stream(
@@ -182,7 +178,7 @@ class EndpointServer:
             return first
         text = answer.first_text
         # llama-server reads `content` and `add_special`, others `prompt` and `add_special_tokens`.
-        body = {"model": self._terms.model, "prompt": text, "content": text}
+        body = {"model": self._launch.model, "prompt": text, "content": text}
         try:
             ids = self._client.post(
                 f"{self._address.root}/tokenize", body | {"add_special": False, "add_special_tokens": False}
@@ -201,7 +197,7 @@ class EndpointServer:
         if completion.token_ids is not None or not self._may_return_ids:
             return completion.token_ids
         family = self._first.family
-        body = request_body(prompt, self._terms.model, sampling, family, stream=False)
+        body = request_body(prompt, self._launch.model, sampling, family, stream=False)
         if family is None:
             body["return_token_ids"] = True
         try:
@@ -223,7 +219,7 @@ class EndpointServer:
         self._last = discover(self._client, self._address)
         found = attest(
             EndpointObserved(
-                speculation=self._terms.speculation,
+                speculation=self._launch.speculation,
                 first=self._first,
                 last=self._last,
                 drafted=self._tally.most_drafted(drafted),
@@ -260,7 +256,7 @@ class EndpointServer:
 
     def _reading(self) -> MetricsReading | None:
         """Read the counters that all requests share; `None` where several of benchctl's may be in flight."""
-        if self._terms.overlapping or self._first.metrics is None:
+        if self._launch.overlapping or self._first.metrics is None:
             return None
         return read_metrics(self._client, self._address, self._first)
 
@@ -293,18 +289,13 @@ def _ids_of(answer: dict[str, Any]) -> list[int] | None:
     verbose = answer.get("__verbose")
     if isinstance(verbose, dict):
         return ids_in(verbose.get("tokens"))
-    choice = _choice(answer)
+    choice = first_choice(answer)
     return ids_in(choice.get("response_token_ids") or choice.get("token_ids"))
-
-
-def _choice(answer: dict[str, Any]) -> dict[str, Any]:
-    choices = answer.get("choices")
-    return choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], dict) else {}
 
 
 def _text_of(answer: dict[str, Any]) -> str:
     """Return the text of an answer that was not streamed."""
-    choice = _choice(answer)
+    choice = first_choice(answer)
     message = choice.get("message")
     if not isinstance(message, dict):
         return str(choice.get("text") or "")

@@ -15,14 +15,6 @@ import sys
 from typing import Any
 
 
-def _option(action: argparse.Action) -> dict[str, Any]:
-    return {
-        "takes": action.nargs if isinstance(action.nargs, (int, str)) else None,
-        "choices": [str(choice) for choice in action.choices] if action.choices else None,
-        "default": action.default if isinstance(action.default, (bool, int, float, str)) else None,
-    }
-
-
 def _module(name: str) -> Any:  # noqa: ANN401 - a module of a package that is not here
     return importlib.import_module(f"sglang.srt.{name}")
 
@@ -47,7 +39,11 @@ def main() -> None:
         "python": sys.version.split()[0],
         "record_sha256": hashlib.sha256(record.encode()).hexdigest() if record else None,
         "algorithms": _algorithms(),
-        "options": {name: _option(action) for action in parser._actions for name in action.option_strings},
+        "options": {
+            name: {"takes": action.nargs if isinstance(action.nargs, int) else None}
+            for action in parser._actions
+            for name in action.option_strings
+        },
         "names": [action.option_strings for action in parser._actions if action.option_strings],
     }
     sys.stdout.write("\n" + json.dumps(facts) + "\n")

@@ -7,17 +7,15 @@ adds.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchctl.engines.common.process import engine_environment, refused_variables
 from benchctl.engines.common.python_environment import argument_problems as package_argument_problems
 from benchctl.engines.common.python_environment import named_types
 from benchctl.engines.sglang.adapter import SIMULATED, SglangSpec
+from benchctl.models.files import ResolvedPair
 from benchctl.models.folder_facts import vocabulary_differences
-from benchctl.models.resolved import ResolvedPair
 from benchctl.recipes.problems import did_you_mean
 from benchctl.recipes.schema import Arm
 from benchctl.recipes.speculation import SPECULATION_TYPES, OptionValue, Speculation
@@ -45,7 +43,7 @@ _RESERVED = {
 
 
 def command_line(python: Path, package: Package, engine: SglangSpec, arm: Arm, models: ResolvedPair) -> tuple[str, ...]:
-    """Return the whole command of one cell; `{port}` stands for the port."""
+    """Return the whole command of a cell; `{port}` stands for the port."""
     own = [
         *("--model-path", str(models.target.path)),
         *("--served-model-name", MODEL_NAME),
@@ -66,7 +64,7 @@ def command_line(python: Path, package: Package, engine: SglangSpec, arm: Arm, m
     return (str(python), "-m", "sglang.launch_server", *own, *engine.args, *arm.args)
 
 
-def argument_problems(args: Sequence[str], options: Mapping[str, Option]) -> list[str]:
+def argument_problems(args: Sequence[str], options: Mapping[str, bool]) -> list[str]:
     """Return a sentence for every argument of a recipe that this SGLang lacks or that benchctl sets itself."""
     return package_argument_problems(
         args, options, _RESERVED, title="SGLang", names_of=lambda argument: (argument.partition("=")[0],)
@@ -92,28 +90,6 @@ _RECIPE_KEYS = {
     "speculative-draft-model-path": "models.draft",
     "speculative-draft-model": "models.draft",
 }
-REMEMBERS = (
-    "SGLang's n-gram lookup remembers every request of its process: later prompts are drafted from earlier answers, "
-    "and a repeated prompt from its own."
-)
-
-
-_WORTH_TRYING: tuple[dict[str, str | int], ...] = (
-    {"type": "draft-simple", "max": 4},
-    {"type": "ngram-simple", "max": 4},
-    {"type": "draft-simple", "max": 2},
-    {"type": "ngram-simple", "max": 8},
-    {"type": "draft-simple", "max": 8},
-    {"type": "ngram-simple", "max": 16},
-    {"type": "draft-simple", "max": 1},
-)
-"""The likeliest to pay first."""
-
-
-def worth_trying(package: Package, models: ResolvedPair) -> list[Speculation]:
-    """Return the settings that this SGLang can run with these models."""
-    settings = [Speculation.model_validate(trial) for trial in _WORTH_TRYING]
-    return [setting for setting in settings if not speculation_problems(setting, package, models)]
 
 
 def algorithm_of(type_name: str) -> str:
@@ -127,7 +103,7 @@ def types_of(algorithms: Sequence[str]) -> tuple[str, ...]:
 
 
 def speculation_flags(speculation: Speculation, models: ResolvedPair, package: Package) -> list[str]:
-    """Return the options of one arm, the recipe's own last."""
+    """Return the options of an arm, the recipe's own last."""
     (algorithm,) = map(algorithm_of, speculation.types)
     flags = {"speculative-algorithm": algorithm}
     if models.draft is not None and algorithm in _TAKES_MODEL:
@@ -184,7 +160,7 @@ def _name(key: str) -> str:
 
 def _written(key: str, value: OptionValue, package: Package) -> dict[str, str]:
     name = _name(key)
-    if isinstance(value, bool) and package.options[f"--{name}"].flag:
+    if isinstance(value, bool) and package.options[f"--{name}"]:
         return {name: ""} if value else {}
     return {name: str(value).lower() if isinstance(value, bool) else str(value)}
 
@@ -219,7 +195,7 @@ def speculation_problems(speculation: Speculation, package: Package, models: Res
         known = types_of(package.algorithms)
         near = did_you_mean(name, known)
         return [f"this SGLang {package.version} has no algorithm `{name}`.{near} It has {', '.join(known)}."]
-    problems = [text for key, value in _own_options(speculation).items() for text in _option(key, value, package)]
+    problems = [text for key in _own_options(speculation) for text in _option(key, package)]
     if algorithm in _NEEDS_MODEL and models.draft is None:
         problems.append(f"{name} needs a draft model; name one in models.draft.")
     elif algorithm == "STANDALONE" and models.draft is not None and models.draft.folder and models.target.folder:
@@ -228,12 +204,7 @@ def speculation_problems(speculation: Speculation, package: Package, models: Res
     return problems
 
 
-def speculation_warnings(speculation: Speculation) -> list[str]:
-    """Return warnings about how this setting drafts."""
-    return [REMEMBERS] if algorithm_of(speculation.types[0]) == "NGRAM" else []
-
-
-def _option(key: str, value: OptionValue, package: Package) -> list[str]:
+def _option(key: str, package: Package) -> list[str]:
     name = _name(key)
     if name in _RECIPE_KEYS:
         return [f"options.{key} may not be in a recipe; use {_RECIPE_KEYS[name]}."]
@@ -242,15 +213,6 @@ def _option(key: str, value: OptionValue, package: Package) -> list[str]:
     ]
     if name not in known:
         return [f"this SGLang {package.version} has no option --{name} of speculation.{did_you_mean(name, known)}"]
-    option = package.options[f"--{name}"]
-    if isinstance(value, list | dict):
-        return [f"options.{key}: expected one value."]
-    if option.flag and not isinstance(value, bool):
-        return [f"options.{key}: expected true or false."]
-    if option.choices and str(value) not in option.choices:
-        return [
-            f"options.{key}: expected one of {', '.join(option.choices)}.{did_you_mean(str(value), option.choices)}"
-        ]
     return []
 
 
@@ -263,16 +225,12 @@ OWN_SETTINGS = {
     "PYTHONSAFEPATH": "1",
     "NO_COLOR": "1",
 }
-_SIMULATES = re.compile(r"(?:SGLANG_)?SIMULATE_ACC")
-
-
-@dataclass(frozen=True)
-class Option:
-    """One option of SGLang's argument parser."""
-
-    flag: bool
-    """Whether it takes no value."""
-    choices: tuple[str, ...] | None
+_SIMULATED = "simulated acceptance is no measurement"
+REFUSED_VARIABLES = {
+    "SGLANG_SIMULATE_ACC": _SIMULATED,
+    "SIMULATE_ACC": _SIMULATED,
+    "SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION": "a health check that generates disturbs what is measured",
+}
 
 
 @dataclass(frozen=True)
@@ -281,23 +239,8 @@ class Package:
 
     version: str
     algorithms: tuple[str, ...]
-    options: Mapping[str, Option]
-
-
-def environment_problems(added: Mapping[str, str]) -> list[str]:
-    """Return a sentence for every variable of a recipe's `engine.env` that may not be set there."""
-    problems = refused_variables(added)
-    for name in added:
-        if _SIMULATES.match(name):
-            problems.append(f"{name} makes SGLang simulate acceptance, which is not a measurement.")
-        elif name == "SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION":
-            problems.append(f"{name} may not be set: a health check that generates disturbs what is measured.")
-    return problems
-
-
-def sglang_environment(caller: Mapping[str, str], added: Mapping[str, str], *, cpu: bool) -> dict[str, str]:
-    """Return the whole environment: what is kept of the caller's, benchctl's settings, then the recipe's."""
-    return engine_environment(caller, {**own_settings(cpu=cpu), **added})
+    options: Mapping[str, bool]
+    """Those of its argument parser, and whether each is a switch without a value."""
 
 
 def own_settings(*, cpu: bool) -> dict[str, str]:

@@ -1,7 +1,11 @@
-"""The SGLang adapter: find, probe, check, command, start.
+"""The SGLang adapter: find, probe, check, command, start, score.
 
 The `binary` of SGLang is the Python that it is installed in: the option `--engine-binary`, the recipe's
 `engine.binary`, `$BENCHCTL_SGLANG`, else the Python that runs benchctl.
+
+`/generate` returns logprobs of generated tokens and of input tokens; those of the input stand in `meta_info` from token
+`logprob_start_len` on, and the first of them is always null (SGLang 0.5.23, `scheduler_output_processor_mixin.py`); a
+prefix from the cache is used up to that token alone.
 """
 
 from __future__ import annotations
@@ -16,36 +20,44 @@ from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
-from benchctl.engines.base import Capabilities, Launch
+from benchctl.engines.base import Capabilities, Launch, Ledger, Scores
+from benchctl.engines.common.drafts import verified_ledger
+from benchctl.engines.common.endpoint import (
+    EndpointTarget,
+    Pages,
+    Recognised,
+    ServerFamily,
+    TokenizingTarget,
+    short_line,
+)
 from benchctl.engines.common.launched_server import LaunchedEngine, PackageProbe
 from benchctl.engines.common.log import make_private
-from benchctl.engines.common.process import EngineProcess, free_port, make_access
+from benchctl.engines.common.metrics import Counters
+from benchctl.engines.common.process import EngineProcess, engine_environment, free_port, make_access, refused_variables
 from benchctl.engines.common.programs import FoundBinary, named_python
 from benchctl.engines.common.python_environment import Question
+from benchctl.engines.common.score import RequestScorer, Target, usable_scores
+from benchctl.engines.common.values import id_of, logprob_of
 from benchctl.engines.registry import FoundEngine
 from benchctl.engines.sglang.adapter import ADAPTER, SglangSpec
 from benchctl.engines.sglang.command import (
     DEVICES,
-    Option,
+    REFUSED_VARIABLES,
     Package,
     argument_problems,
     command_line,
-    environment_problems,
     own_settings,
-    sglang_environment,
     simulated_acceptance,
     speculation_problems,
-    speculation_warnings,
     types_of,
-    worth_trying,
 )
-from benchctl.engines.sglang.score import SglangScorer
-from benchctl.engines.sglang.server import SglangServer
+from benchctl.engines.sglang.server import SglangServer, drafts_are_counted
 from benchctl.errors import BenchctlError, EngineError
-from benchctl.models.resolved import ResolvedPair
+from benchctl.models.files import ResolvedPair
+from benchctl.recipes.options import read_flags
 from benchctl.recipes.schema import GREEDY, Arm, Recipe, Sampling
-from benchctl.recipes.speculation import Speculation
 
 _CONFIG = "--config"
 
@@ -68,7 +80,7 @@ class SglangEngine(LaunchedEngine[SglangSpec]):
     def check(self, recipe: Recipe, models: ResolvedPair) -> Sequence[str]:
         """Refuse what this SGLang cannot do, all of it at once. Raises UsageError; returns warnings."""
         package = self._probe.package
-        problems = [f"engine.env: {text}" for text in environment_problems(self._spec.env)]
+        problems = [f"engine.env: {text}" for text in refused_variables(self._spec.env, REFUSED_VARIABLES)]
         problems += [f"engine.args: {text}" for text in argument_problems(self._spec.args, package.options)]
         if self._spec.device not in ("auto", *DEVICES):
             problems.append(f"engine.device: SGLang is started on {', '.join(DEVICES)}, not on {self._spec.device}.")
@@ -77,7 +89,6 @@ class SglangEngine(LaunchedEngine[SglangSpec]):
             here = argument_problems(arm.args, package.options)
             if arm.speculation is not None:
                 here += speculation_problems(arm.speculation, package, models)
-                warnings += [f"Arm {arm.name}: {text}" for text in speculation_warnings(arm.speculation)]
             problems += [f"arm {arm.name}: {text}" for text in here]
         self._refuse(problems)
         if self._spec.threads is not None:
@@ -86,18 +97,13 @@ class SglangEngine(LaunchedEngine[SglangSpec]):
             warnings.append("This SGLang takes no settings from a file, so it listens on loopback without a key.")
         return warnings
 
-    def search_space(self, models: ResolvedPair) -> Sequence[Speculation]:
-        """Return the settings worth trying; see `benchctl.engines.base.TunableEngine`."""
-        return worth_trying(self._probe.package, models)
-
     def launch(self, arm: Arm, models: ResolvedPair) -> Launch:
-        """Return the command line and the whole environment of one cell."""
+        """Return the command line and the whole environment of a cell."""
         probe, cpu = self._probe, self._spec.device == "cpu"
         argv = command_line(probe.program, probe.package, self._spec, arm, models)
-        added = {**self._spec.env, **simulated_acceptance(arm.speculation)}
-        env = sglang_environment(os.environ, added, cpu=cpu)
-        names = (*own_settings(cpu=cpu), *added)
-        return Launch(argv, env, set_by_us=names, overlapping=arm.overlapping)
+        own = own_settings(cpu=cpu) | self._spec.env | simulated_acceptance(arm.speculation)
+        env = engine_environment(os.environ, own)
+        return Launch(argv, env, set_by_us=tuple(own), overlapping=arm.overlapping)
 
     def start(self, launch: Launch, log_path: Path) -> SglangServer:
         """Start SGLang and wait until it is healthy. Raises EngineError (`launch`, `health`)."""
@@ -109,7 +115,8 @@ class SglangEngine(LaunchedEngine[SglangSpec]):
             argv += [_CONFIG, str(settings)]
         make_private(log_path)  # SGLang logs all of its settings
         process = EngineProcess(argv, launch.env, log_path, scratch=access.folder)
-        server = SglangServer(process, log_path, access, port, self._spec, _options(argv))
+        options = {name.replace("-", "_"): value or "" for name, value in read_flags(argv)}
+        server = SglangServer(process, log_path, access, port, self._spec, options)
         try:
             return self._healthy(server)  # passive here (see `OWN_SETTINGS`)
         except EngineError as error:
@@ -125,17 +132,6 @@ class SglangEngine(LaunchedEngine[SglangSpec]):
         server = self.start(launch, log_path)
         spec = self._spec
         return SglangScorer(server, launch.argv, context=spec.context, timeout_s=spec.request_timeout_s)
-
-
-def _options(argv: Sequence[str]) -> dict[str, str]:
-    """Return the options of a command line by name without dashes; one without a value is empty."""
-    found = {}
-    for place, argument in enumerate(argv):
-        if argument.startswith("--"):
-            name, equals, value = argument[2:].partition("=")
-            after = argv[place + 1] if place + 1 < len(argv) else ""
-            found[name.replace("-", "_")] = value if equals else "" if after.startswith("--") else after
-    return found
 
 
 VARIABLE = "BENCHCTL_SGLANG"
@@ -154,16 +150,14 @@ def find_python(recipe: str | None, option: str | None) -> FoundBinary:
 
 def probe_sglang(python: Path, found_in: str, added: Mapping[str, str] = MappingProxyType({})) -> PackageProbe[Package]:
     """Probe what an installed SGLang can do; `added` is the recipe's `engine.env`. Raises EngineError (`launch`)."""
-    question = Question("sglang", python, python, _SCRIPT, sglang_environment(os.environ, added, cpu=False), added)
+    env = engine_environment(os.environ, {**own_settings(cpu=False), **added})
+    question = Question("sglang", python, python, _SCRIPT, env, added)
     facts = question.known() or question.ask(lambda what, tail: _no_sglang(python, what, tail))
     try:
         package = Package(
             version=str(facts["version"]),
             algorithms=tuple(facts["algorithms"]),
-            options={
-                name: Option(option["takes"] == 0, _choices(option["choices"]))
-                for name, option in facts["options"].items()
-            },
+            options={name: option["takes"] == 0 for name, option in facts["options"].items()},
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise _no_sglang(python, f"it does not report {error}", ()) from None
@@ -188,10 +182,6 @@ def probe_sglang(python: Path, found_in: str, added: Mapping[str, str] = Mapping
     return PackageProbe(capabilities, package)
 
 
-def _choices(value: object) -> tuple[str, ...] | None:
-    return tuple(map(str, value)) if isinstance(value, list) else None
-
-
 def _no_sglang(python: Path, what: str, tail: tuple[str, ...]) -> EngineError:
     return EngineError(f"This SGLang cannot be used: {what}", kind="launch", where=str(python), fix=_FIX, log_tail=tail)
 
@@ -210,3 +200,107 @@ def inventory() -> list[FoundEngine]:
         with suppress(importlib.metadata.PackageNotFoundError):
             version = importlib.metadata.version("sglang")
     return [FoundEngine("sglang", found.found_in, str(found.path), runs=True, version=version)]
+
+
+MOST_LOGPROBS = 100
+"""At a position. SGLang has no limit of its own, and fails where it is more than the vocabulary."""
+_CLIPPED = 0
+"""How SGLang names an input token beyond the vocabulary that it knows, such as an image's."""
+
+
+class SglangScorer(RequestScorer):
+    """An SGLang that scores; see `benchctl.engines.common.score`."""
+
+    def __init__(self, server: Target, command: Sequence[str], *, context: int, timeout_s: float) -> None:
+        """`context`: of the target, in tokens; `timeout_s`: of a request."""
+        super().__init__(server, command, context=context, most_logprobs=MOST_LOGPROBS, timeout_s=timeout_s)
+
+    def _prefill(self, tokens: Sequence[int], start: int, top: int) -> list[Scores]:
+        meta = self._post(tokens, 1, top, {"logprob_start_len": start - 1})
+        found = []
+        try:
+            own, likeliest = meta["input_token_logprobs"][1:], meta["input_top_logprobs"][1:]
+            for token, (logprob, known_as, *_), entries in zip(tokens[start:], own, likeliest, strict=True):
+                if known_as not in (token, _CLIPPED):
+                    return []
+                found.append(usable_scores(_logprobs(entries) | {token: logprob_of(logprob)}, len(tokens), least=2))
+        except (KeyError, TypeError, ValueError, IndexError):
+            return []
+        return found
+
+    def _decode(self, prompt: Sequence[int], tokens: int, top: int) -> list[tuple[int, Scores]]:
+        meta = self._post(prompt, tokens, top, {})
+        try:
+            found = [
+                (id_of(chosen[1]), usable_scores(_logprobs(top_ones), len(prompt)))
+                for chosen, top_ones in zip(meta["output_token_logprobs"], meta["output_top_logprobs"], strict=True)
+            ]
+        except (KeyError, TypeError, ValueError, IndexError):
+            return []
+        return found if len(found) == tokens else []
+
+    def _post(self, prompt: Sequence[int], tokens: int, top: int, more: Mapping[str, Any]) -> Mapping[str, Any]:
+        body = {**scoring_body(prompt, tokens=tokens, top=top), **more}
+        reply = self._server.http.post("/generate", body, timeout_s=self._timeout_s)
+        meta = reply.get("meta_info")
+        return meta if isinstance(meta, dict) else {}
+
+
+def scoring_body(token_ids: Sequence[int], *, tokens: int, top: int) -> dict[str, Any]:
+    """Return the JSON of a `/generate` request for `tokens` greedy tokens, and at each the `top` likeliest.
+
+    At temperature 0 SGLang samples greedily and returns logprobs of the raw logits.
+    """
+    return {
+        "input_ids": list(token_ids),
+        "sampling_params": {
+            "temperature": 0.0,
+            "repetition_penalty": 1.0,
+            "presence_penalty": 0.0,
+            "frequency_penalty": 0.0,
+            "max_new_tokens": tokens,
+            "ignore_eos": True,
+        },
+        "return_logprob": True,
+        "top_logprobs_num": top,
+        "return_text_in_logprobs": False,
+        "stream": False,
+    }
+
+
+def _logprobs(entries: Sequence[Sequence[Any]]) -> dict[int, float]:
+    """Read `[logprob, id, text]` of each token."""
+    return {id_of(entry[1]): logprob_of(entry[0]) for entry in entries}
+
+
+def _recognise(pages: Pages) -> Recognised | None:
+    info = pages.object("/server_info")
+    if "speculative_algorithm" not in info and "internal_states" not in info:
+        return None
+    algorithm, version = info.get("speculative_algorithm"), short_line(info.get("version"))
+    known, states = "speculative_algorithm" in info, info.get("internal_states")
+    each = states if isinstance(states, list) else []
+    lengths = [state.get("avg_spec_accept_length") for state in each[:64] if isinstance(state, dict)]
+    evidence = [
+        f"GET /server_info: SGLang {version}, speculative_algorithm = {short_line(algorithm) if known else '?'}",
+        f"GET /server_info: avg_spec_accept_length = {', '.join(map(str, lengths)) or 'not reported'}"[:200],
+    ]
+    counted = drafts_are_counted(info)
+    if algorithm and not counted:
+        evidence.append("SGLang reports only the maximum number of draft tokens: drafted tokens are not reported")
+    return Recognised(version, bool(algorithm) if known else None, None, tuple(evidence), counted)
+
+
+def _ledger(server: Recognised, extra: Mapping[str, Any], before: Counters, after: Counters) -> Ledger:
+    del before, after  # it has no counters of speculation
+    extension = extra.get("sglext")
+    details = extension.get("spec_tokens_details") if isinstance(extension, dict) else None
+    details = details[0] if isinstance(details, list) and details else details
+    return verified_ledger(details, counted=server.drafts_counted) if isinstance(details, dict) else Ledger()
+
+
+def _scorer(target: EndpointTarget) -> SglangScorer:
+    return SglangScorer(TokenizingTarget.of(target), (), context=target.context, timeout_s=target.timeout_s)
+
+
+FAMILY = ServerFamily(_recognise, _ledger, scorer=_scorer)

@@ -1,7 +1,7 @@
-"""An SGLang of one cell: rendering, answering, counting, attesting, stopping, and why it ended.
+"""An SGLang of a cell: rendering, answering, counting, attesting, stopping, and why it ended.
 
-Every event of `/generate` carries all of the answer, several tokens longer: a verify step's tokens come in one event,
-and a slow client gets several steps in one, so that tokens are counted by their ids. (SGLang 0.5.23,
+Every event of `/generate` carries all of the answer, several tokens longer: a verify step's tokens come together,
+and a slow client gets those of several steps at once, so that tokens are counted by their ids. (SGLang 0.5.23,
 `tokenizer_manager.py`: `text` and `output_ids` are cumulative unless the server was started with
 `--incremental-streaming-output`; figures of speculation stand in the last event's `meta_info`.) A process of SGLang's
 that fails has its launcher kill all of them with SIGKILL: status 137 is not memory.
@@ -15,18 +15,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from benchctl.data.record import FinishReason
 from benchctl.engines.base import Attestation, Completion, Progress, Rendered
+from benchctl.engines.common.completion_stream import StreamedAnswer, completed
 from benchctl.engines.common.drafts import verified_ledger
-from benchctl.engines.common.launched_server import LaunchedServer, StartUp
+from benchctl.engines.common.launched_server import (
+    LaunchedServer,
+    StartUp,
+    concluded,
+    drafted_nothing,
+    other_model,
+    unrequested,
+)
 from benchctl.engines.common.log import READ_THE_LOG, Cause, Reason, clean, first_reason, hide
+from benchctl.engines.common.metrics import Tally
 from benchctl.engines.common.process import Access, EngineProcess
 from benchctl.engines.common.stream import AnswerReader
-from benchctl.engines.common.values import TokenId, count_in, ids_in
+from benchctl.engines.common.values import count_in, ids_in
 from benchctl.engines.common.wire import protocol_error
-from benchctl.engines.sglang.attest import SglangObserved, attest, drafts_are_counted
 from benchctl.engines.sglang.command import MODEL_NAME
 from benchctl.errors import EngineError
 from benchctl.prompts.suite import Prompt
@@ -83,53 +89,34 @@ class SglangServer(LaunchedServer):
         return self._prompt_ids(self.http.post("/tokenize", {"model": MODEL_NAME, **what}))
 
     async def complete(self, prompt: Rendered, sampling: Sampling, on_tokens: Progress | None = None) -> Completion:
-        """Stream one answer and its ledger. Raises EngineError; leaves no request behind."""
+        """Stream an answer and its ledger. Raises EngineError; leaves no request behind."""
         with self._tally.request():
             body = generate_body(prompt.token_ids, sampling)
             streamed = await self._stream("/generate", body, GenerateReader(sampling.max_tokens), on_tokens)
         answer = streamed.answer
-        ledger = verified_ledger(answer.meta, counted=self._counted)
+        ledger = verified_ledger(answer.extra, counted=self._counted)
         self._tally.add(len(answer.ids), ledger)
-        cached = answer.meta.get("cached_tokens")
-        self._cached += count_in(cached, 2**31) or 0
-        return Completion(
-            text=answer.text,
-            token_ids=answer.ids,
-            n_predicted=len(answer.ids),
-            finish_reason=answer.finish_reason,
-            prompt_tokens=answer.prompt_tokens,
-            ttft_s=answer.ttft_s,
-            decode_s=answer.decode_s,
-            first_tokens=answer.first_tokens,
-            e2e_s=streamed.e2e_s,
-            sent_at=streamed.sent_at,
-            engine_prompt_s=None,
-            engine_decode_s=None,
-            ledger=ledger,
-        )
+        self._cached += count_in(answer.extra.get("cached_tokens"), 2**31) or 0
+        return completed(streamed, ledger)
 
     def attest(self, drafted: int | None) -> Attestation:
-        """Assess the cell now; see `attest.py` for what counts as evidence."""
+        """Assess the cell now; the evidence is `/server_info`, and the figures of its answers."""
         reported = self.http.get_json("/server_info")
         info = reported if isinstance(reported, dict) else {}
         self._counted = drafts_are_counted(info)
-        tally = self._tally
         return attest(
             SglangObserved(
                 requested=self._requested,
                 info=info,
-                drafted=tally.most_drafted(drafted),
-                rounds=tally.rounds or 0,
-                accepted=tally.accepted or 0,
-                tokens=tally.tokens,
-                longest=tally.longest,
+                tally=self._tally,
+                drafted=self._tally.most_drafted(drafted),
                 cached=self._cached,
             )
         )
 
 
 def generate_body(token_ids: tuple[int, ...], sampling: Sampling) -> dict[str, Any]:
-    """Return the JSON of one streamed `/generate` request; what the model's own settings would fill in is written."""
+    """Return the JSON of a streamed `/generate` request; what the model's own settings would fill in is written."""
     return {
         "input_ids": list(token_ids),
         "sampling_params": {
@@ -151,42 +138,8 @@ def generate_body(token_ids: tuple[int, ...], sampling: Sampling) -> dict[str, A
 _FINISH: dict[str, FinishReason] = {"stop": "stop", "length": "length"}
 
 
-@dataclass(frozen=True)
-class GeneratedAnswer:
-    """One answer as it was received. Times are seconds since the request was sent."""
-
-    text: str
-    ids: tuple[int, ...]
-    finish_reason: FinishReason
-    ttft_s: float
-    decode_s: float
-    prompt_tokens: int
-    meta: Mapping[str, Any]
-    """`meta_info` of the last event."""
-    first_tokens: int = 1
-    """How many tokens came at `ttft_s`."""
-
-
-class _Meta(msgspec.Struct):
-    finish_reason: None
-
-
-class _Step(msgspec.Struct):
-    """What every event but the last holds; see `GenerateReader.payload`."""
-
-    text: msgspec.Raw
-    output_ids: msgspec.Raw
-    meta_info: _Meta
-    error: None = None
-
-
-_step_in = msgspec.json.Decoder(_Step).decode
-_QUOTE = ord('"')
-_ids_in = msgspec.json.Decoder(list[TokenId]).decode
-
-
-class GenerateReader(AnswerReader[GeneratedAnswer]):
-    """Reads a whole answer."""
+class GenerateReader(AnswerReader[StreamedAnswer]):
+    """Reads a whole answer; `extra` of it is the `meta_info` of its last event."""
 
     most_bytes = 4 * 2**30  # every event repeats the answer so far
     bytes_a_token = 2**20
@@ -194,69 +147,30 @@ class GenerateReader(AnswerReader[GeneratedAnswer]):
     def __init__(self, most_tokens: float = math.inf) -> None:
         super().__init__(most_tokens)
         self._ids: list[int] = []
-        self._known = b"["
-        """The ids so far as the last step wrote them, without the bracket at their end."""
-        self._answer: GeneratedAnswer | None = None
-
-    def payload(self, payload: bytes) -> None:
-        """Take one event: a step's at once, any other as a whole."""
-        try:
-            step = _step_in(payload)
-            added = self._added(bytes(step.output_ids)) if memoryview(step.text)[0] == _QUOTE else None
-        except (ValueError, RecursionError):
-            added = None
-        if added is None:
-            super().payload(payload)
-        elif added:
-            self.tokens(len(added))
-            self._ids += added
-            if self.count > self.most_ids:
-                raise self.too_many(self.count)
-
-    def _added(self, written: bytes) -> list[int] | None:
-        """Return the ids behind those that are known; `None` where the beginning is written in another way.
-
-        What every event repeats is compared as bytes: to read 256 ids again for one more would take most of the time.
-        """
-        known = self._known
-        if not written.startswith(known) or not written.endswith(b"]"):
-            return None
-        rest = written[len(known) : -1].lstrip()
-        if self._ids and rest:
-            if not rest.startswith(b","):
-                return None
-            rest = rest[1:]
-        added = _ids_in(b"[" + rest + b"]")
-        self._known = written[:-1].rstrip()
-        return added
+        self._answer: StreamedAnswer | None = None
 
     def event(self, event: dict[str, Any]) -> None:
-        """Take one event."""
+        """Take an event."""
         text, received, meta = event["text"], ids_in(event["output_ids"]), event["meta_info"]
         if not isinstance(text, str) or received is None or not isinstance(meta, dict):
             raise TypeError("text, output_ids and meta_info")
-        self._go_on(received)
-        finish = meta.get("finish_reason")
-        if finish is not None:
-            self._answer = self._finished(text, finish, meta)
-            self.over = True
-
-    def _go_on(self, received: list[int]) -> None:
         before = len(self._ids)
         if received[:before] != self._ids:
             raise protocol_error("The engine retracted tokens that it had sent.")
         if len(received) > before:
             self.tokens(len(received) - before)
             self._ids = received
-            self._known = b"-"  # from here on every event is read as a whole
         if self.count > self.most_ids:
             raise self.too_many(self.count)
+        if meta.get("finish_reason") is not None:
+            self._answer = self._finished(text, meta["finish_reason"], meta)
+            self.over = True
 
-    def answer(self) -> GeneratedAnswer | None:
+    def answer(self) -> StreamedAnswer | None:
         """Return the whole answer; `None` when the stream ended before its `finish_reason`."""
         return self._answer
 
-    def _finished(self, text: str, finish: Mapping[str, Any], meta: Mapping[str, Any]) -> GeneratedAnswer:
+    def _finished(self, text: str, finish: Mapping[str, Any], meta: Mapping[str, Any]) -> StreamedAnswer:
         kind = finish["type"]
         if kind == "abort":
             raise EngineError(
@@ -271,9 +185,15 @@ class GenerateReader(AnswerReader[GeneratedAnswer]):
             )
         if prompt_tokens is None:
             raise TypeError("prompt_tokens is a count")
-        first = max(1, self.first_tokens)
-        return GeneratedAnswer(
-            text, tuple(self._ids), _FINISH[kind], self.ttft_s, self.decode_s, prompt_tokens, meta, first
+        return StreamedAnswer(
+            text=text,
+            ids=tuple(self._ids),
+            finish_reason=_FINISH[kind],
+            ttft_s=self.ttft_s,
+            decode_s=self.decode_s,
+            first_tokens=max(1, self.first_tokens),
+            usage={"prompt_tokens": prompt_tokens},
+            extra=meta,
         )
 
 
@@ -311,3 +231,111 @@ _KNOWN = (
 def launch_cause(log: Sequence[str]) -> Reason | None:
     """Return (sentence, fix) for the first reason in the log's lines why SGLang ended; `None` when they show none."""
     return first_reason(log, _KNOWN)
+
+
+_SETTINGS = [
+    "version",
+    "speculative_algorithm",
+    "speculative_num_steps",
+    "speculative_eagle_topk",
+    "speculative_num_draft_tokens",
+    "speculative_accept_threshold_single",
+    "speculative_accept_threshold_acc",
+    "disable_radix_cache",
+    "max_running_requests",
+    "dtype",
+    "device",
+    "attention_backend",
+]
+_DEPTH = ("speculative_num_steps", "speculative_eagle_topk", "speculative_num_draft_tokens")
+_SAME = {"NEXTN": {"EAGLE", "FROZEN_KV_MTP"}, "EAGLE": {"FROZEN_KV_MTP"}}
+"""SGLang's name of an algorithm after resolving it, where that differs."""
+_EVERY_ROUND_ALIKE = frozenset({"EAGLE", "EAGLE3", "NEXTN", "STANDALONE", "FROZEN_KV_MTP", "DFLASH"})
+
+
+@dataclass(frozen=True)
+class SglangObserved:
+    """What was observed of a cell."""
+
+    requested: Mapping[str, str]
+    """The options of the command line by name without dashes, underscores for them."""
+    info: Mapping[str, Any]
+    """`/server_info`; empty where it is not available."""
+    tally: Tally
+    drafted: int | None
+    """Of all answers."""
+    cached: int
+    """Prompt tokens that were taken from a cache."""
+
+
+def attest(observed: SglangObserved) -> Attestation:
+    """Return the attestation of a cell. It fails closed: without evidence there is no confirmation."""
+    evidence = [
+        f"GET /server_info: {key} = {one_line(str(observed.info[key]), 80)}"
+        for key in _SETTINGS
+        if key in observed.info
+    ]
+    rounds, accepted = observed.tally.rounds or 0, observed.tally.accepted or 0
+    counted = "not reported" if observed.drafted is None else observed.drafted
+    evidence.append(f"answers: {rounds} rounds, {counted} drafted, {accepted} accepted")
+    if rounds:
+        evidence.append(
+            f"SGLang's own acceptance length (its bonus token included): {observed.tally.tokens / rounds:.3f}"
+        )
+        if not drafts_are_counted(observed.info):
+            evidence.append("SGLang reports only the maximum number of draft tokens: drafted tokens are not reported")
+    failure = _wrong_server(observed) or (
+        _not_as_requested(observed) if _requested_algorithm(observed) else _speculating(observed)
+    )
+    drafted, requested = observed.drafted or accepted, bool(_requested_algorithm(observed))
+    if requested and not failure and not drafted and rounds:
+        reason = f"SGLang verified {rounds} rounds and accepted nothing; it does not report whether it drafted."
+        return Attestation("unverified", tuple(evidence), reason)
+    return concluded(evidence, failure, requested=requested, drafted=drafted)
+
+
+def _requested_algorithm(observed: SglangObserved) -> str:
+    return observed.requested.get("speculative_algorithm", "")
+
+
+def _wrong_server(observed: SglangObserved) -> Reason | None:
+    if "speculative_algorithm" not in observed.info:
+        return "SGLang does not report its settings in /server_info.", "Use an SGLang that has it (0.5 or newer)."
+    model = observed.info.get("model_path")
+    if model is not None and (other := other_model(str(model), observed.requested.get("model_path"))):
+        return other
+    if observed.info.get("disable_radix_cache") is False or observed.cached:
+        what = (
+            f"{observed.cached} prompt tokens were taken from a cache" if observed.cached else "its prefix cache is on"
+        )
+        return f"Prompts are to be read without a cache, but {what}.", "Remove what turns the cache on."
+    return None
+
+
+def _speculating(observed: SglangObserved) -> Reason | None:
+    algorithm = observed.info.get("speculative_algorithm")
+    if algorithm or observed.tally.rounds or observed.drafted:
+        return unrequested(f"SGLang has it on ({one_line(str(algorithm), 40)})")
+    return None
+
+
+def _not_as_requested(observed: SglangObserved) -> Reason | None:
+    algorithm, runs = _requested_algorithm(observed), str(observed.info.get("speculative_algorithm") or "")
+    if runs.upper() not in {algorithm, *_SAME.get(algorithm, ())}:
+        return f"{algorithm} was requested, but SGLang runs {runs or 'without speculation'}.", READ_THE_LOG
+    for name in _DEPTH:
+        runs_with = observed.info.get(name)
+        if name in observed.requested and runs_with is not None and str(runs_with) != observed.requested[name]:
+            return (
+                f"SGLang took {name} = {runs_with}; {observed.requested[name]} was requested.",
+                "Write what it takes, or give its own keys in options.",
+            )
+    if algorithm != "NGRAM" and not observed.tally.rounds:
+        return drafted_nothing(algorithm, observed.tally.longest, did="verified")
+    return None
+
+
+def drafts_are_counted(settings: Mapping[str, Any]) -> bool:
+    """Whether a server with these `/server_info` settings counts its proposed drafts."""
+    algorithm = str(settings.get("speculative_algorithm") or "").upper()
+    return algorithm in _EVERY_ROUND_ALIKE and not settings.get("speculative_adaptive")

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from pydantic import Field
 
 from benchctl.recipes.adapters import Adapter
 from benchctl.recipes.engine_spec import Dtype, LaunchedEngineSpec
-from benchctl.recipes.options import CODE, TORCH, OptionList, read_flags
+from benchctl.recipes.options import CODE, TORCH, OptionList
 
 
 class TransformersSpec(LaunchedEngineSpec):
@@ -24,25 +22,6 @@ class TransformersSpec(LaunchedEngineSpec):
     remote_code: bool = Field(default=False, description="Run code that the model's folder brings. It can do anything.")
 
 
-def lossy(argv: Sequence[str], env: Mapping[str, str]) -> list[str]:
-    """With `assistant_ensemble_weight` transformers compares with a mixture of draft and target."""
-    del env
-    flags = dict(read_flags(argv))
-    weight = flags.get("assistant-ensemble-weight") or _options(flags.get("speculation")).get(
-        "assistant_ensemble_weight"
-    )
-    return [] if weight in (None, "None") else ["draft and target mixed"]
-
-
-def _options(speculation: str | None) -> Mapping[str, object]:
-    try:
-        value = json.loads(speculation or "{}")
-    except ValueError:
-        return {}
-    options = value.get("options") if isinstance(value, dict) else None
-    return options if isinstance(options, dict) else {}
-
-
 ADAPTER = Adapter(
     spec=TransformersSpec,
     engine="benchctl.engines.transformers.engine:TransformersEngine",
@@ -53,6 +32,5 @@ ADAPTER = Adapter(
     own_methods=True,
     speculation="benchctl.engines.transformers.speculation:recipe_problems",
     options=OptionList(keys={"remote_code": CODE}, variables=TORCH),
-    lossy=lossy,
     example=("# dtype: float32         # precision of the weights; left out: the model's own",),
 )

@@ -24,7 +24,7 @@ from benchctl.engines.transformers.methods import METHODS, method_of, registered
 from benchctl.engines.transformers.server import TransformersServer, command_line
 from benchctl.engines.transformers.serving import KEY_VARIABLE
 from benchctl.engines.transformers.speculation import model_problems, speculation_problems, worth_trying
-from benchctl.models.resolved import ResolvedPair
+from benchctl.models.files import ResolvedPair
 from benchctl.recipes.schema import GREEDY, Arm, Recipe, Sampling
 from benchctl.recipes.speculation import Speculation
 
@@ -71,7 +71,7 @@ class TransformersEngine(LaunchedEngine[TransformersSpec]):
         return []
 
     def _lacking(self, speculation: Speculation) -> list[str]:
-        """Return what the server's Python lacks of what this one knows: another package's drafter."""
+        """Return what the server's Python lacks of what this Python knows: another package's drafter."""
         (name,) = speculation.types
         if method_of(name) in METHODS or name in self._probe.drafters:
             return []

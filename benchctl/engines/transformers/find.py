@@ -46,14 +46,14 @@ def find_python(recipe: str | None = None, option: str | None = None) -> FoundBi
 
 def converting_python() -> Path | None:
     """Return the Python that the user named, else that of benchctl's own environment; `None` where there is neither."""
-    return which(os.environ.get(VARIABLE, "")) or installed_python()
+    return which(os.environ.get(VARIABLE, "")) or environment().installed()
 
 
 def _unnamed() -> list[FoundBinary]:
     found = []
     if all(importlib.util.find_spec(name) for name in ("torch", "transformers")):
         found.append(FoundBinary(Path(sys.executable), "Python package"))
-    if (python := installed_python()) is not None:
+    if (python := environment().installed()) is not None:
         found.append(FoundBinary(python, "bundled"))
     return found
 
@@ -114,7 +114,7 @@ class TransformersInstaller:
                 fix=f"It is {VERSION} with torch {TORCH}, as tested, built for what the package index has. For another "
                 "build install them yourself and name their Python: engine.binary or BENCHCTL_TRANSFORMERS.",
             )
-        python = install(report, force=options.force)
+        python = environment().install(report, force=options.force)
         return Installed(
             heading=f"transformers {VERSION} with torch {TORCH}",
             lines=(str(python),),
@@ -122,40 +122,17 @@ class TransformersInstaller:
         )
 
 
-def environment_folder() -> Path:
-    """Return where the environment lies or will lie."""
-    return cache_folder() / "engines" / "transformers" / f"{VERSION}-torch-{TORCH}"
-
-
-def installed_python() -> Path | None:
-    """Return the Python of a whole installation; `None` when there is none."""
-    return _environment().installed()
-
-
-def install(report: Report, *, force: bool = False) -> Path:
-    """Return the Python of benchctl's own environment, made where it is not there. Raises BenchctlError.
-
-    `force`: make the environment anew.
-    """
-    environment = _environment()
-    python = environment.program_path
-    with environment.made(report, force=force) as making:
-        if making is not None:
-            printed = making.run("trying the result", str(python), "-c", _TRIAL)
-            versions = next((line for line in reversed(printed) if line.strip()), "")
-            making.finish({"version": VERSION, "version_output": versions})
-    return python
-
-
-def _environment() -> PythonEnvironment:
+def environment() -> PythonEnvironment:
+    """Return benchctl's own environment, made or not."""
     return PythonEnvironment(
         engine="transformers",
         name="transformers",
-        folder=environment_folder(),
+        folder=cache_folder() / "engines" / "transformers" / f"{VERSION}-torch-{TORCH}",
         lock=_LOCK,
         torch=TORCH,
         free_bytes=_FREE_BYTES,
         cuda_bytes=_CUDA_BYTES,
+        trial=("-c", _TRIAL),
         fix="Install torch and transformers yourself and name their Python: engine.binary, BENCHCTL_TRANSFORMERS.",
     )
 

@@ -18,6 +18,7 @@ every layer has attention alone; whole: keys and values are all that it remember
 
 _ALL: frozenset[Kind] = frozenset({"parallel", "sequential", "attention"})
 _DRAFTERS = "benchctl.engines.transformers.serving.drafters"
+_FIXED = f"{_DRAFTERS}.self_drafter"
 
 
 @dataclass(frozen=True)
@@ -133,23 +134,21 @@ _PROBABILITY = Option(float, 0, 1)
 _COUNT = Option(int, 1, 10_000)
 _LISTS = dict.fromkeys(("layers", "attention", "recurrent", "mlp"), Option(list, 0, 9_999))
 """What is left out, by layer numbers."""
-_ENSEMBLE = {"assistant_ensemble_weight": Option(float, 0, 1)}
-"""Lossy: the draft's distribution is then mixed in."""
 METHODS: Mapping[str, Method] = {
-    "self-ssm": Method(f"{_DRAFTERS}.fixed:SelfSsm", frozenset({"parallel"}), "has no recurrence beside its attention"),
+    "self-ssm": Method(f"{_FIXED}:SelfSsm", frozenset({"parallel"}), "has no recurrence beside its attention"),
     "self-linear": Method(
-        f"{_DRAFTERS}.fixed:SelfLinear",
+        f"{_FIXED}:SelfLinear",
         frozenset({"sequential"}),
         "has no recurrent layers between attention layers",
         {"mlp": Option(bool)},
     ),
-    "self-layerskip": Method(f"{_DRAFTERS}.fixed:SelfLayerSkip", options={"skip": _SHARE}),
-    "self-skip": Method(f"{_DRAFTERS}.fixed:SelfSkip", options=_LISTS),
+    "self-layerskip": Method(f"{_FIXED}:SelfLayerSkip", options={"skip": _SHARE}),
+    "self-skip": Method(f"{_FIXED}:SelfSkip", options=_LISTS),
     "self-draft-verify": Method(
-        f"{_DRAFTERS}.draft_verify:SelfDraftVerify",
+        f"{_FIXED}:SelfDraftVerify",
         options={**_LISTS, "confidence": _PROBABILITY, "acceptance": _PROBABILITY, "step": _PROBABILITY},
     ),
-    "self-early-exit": Method(f"{_DRAFTERS}.fixed:SelfEarlyExit", options={"exit_layer": Option(int, 1, 10_000)}),
+    "self-early-exit": Method(f"{_FIXED}:SelfEarlyExit", options={"exit_layer": Option(int, 1, 10_000)}),
     "self-swift": Method(
         f"{_DRAFTERS}.swift:SelfSwift",
         options={
@@ -187,7 +186,7 @@ METHODS: Mapping[str, Method] = {
         },
         searches=True,
     ),
-    "assisted": _assisted("Assisted", draft=True, options=_ENSEMBLE),
+    "assisted": _assisted("Assisted", draft=True),
     "assisted-universal": _assisted("AssistedUniversal", draft=True),
     "prompt-lookup": _assisted("PromptLookup", "size_n", "size_m"),
     "early-exit": _assisted("EarlyExit", parts=True, options={"exit_layer": Option(int, 1, 10_000)}),

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from benchctl.engines.base import Attestation, Completion, Ledger, Progress, Rendered
-from benchctl.engines.common.completion_stream import CompletionReader, StreamedAnswer
+from benchctl.engines.common.completion_stream import CompletionReader, StreamedAnswer, completed
 from benchctl.engines.common.launched_server import LaunchedServer, check_tools, concluded, drafted_nothing
 from benchctl.engines.common.log import Cause, Reason, first_reason
 from benchctl.engines.common.metrics import DEEPEST, Tally
@@ -20,8 +21,9 @@ from benchctl.engines.transformers.adapter import TransformersSpec
 from benchctl.engines.transformers.find import SERVER
 from benchctl.engines.transformers.methods import method_of, registered
 from benchctl.engines.transformers.speculation import depth_of
-from benchctl.models.resolved import ResolvedPair
+from benchctl.models.files import ResolvedPair
 from benchctl.prompts.suite import Prompt
+from benchctl.recipes.options import read_flags
 from benchctl.recipes.schema import Arm, Sampling
 from benchctl.recipes.speculation import Speculation
 from benchctl.text import one_line
@@ -142,15 +144,8 @@ def requested(speculation: Speculation) -> dict[str, Any]:
 
 def requested_speculation(argv: Sequence[str]) -> dict[str, Any] | None:
     """Read it back from a command line; `None` for the target alone."""
-    if "--speculation" not in argv:
-        return None
-    settings: dict[str, Any] = json.loads(argv[list(argv).index("--speculation") + 1])
+    settings: dict[str, Any] | None = json.loads(dict(read_flags(argv)).get("speculation") or "null")
     return settings
-
-
-def value_of(argv: Sequence[str], flag: str) -> str:
-    """Return the value of an option that every command line has."""
-    return argv[list(argv).index(flag) + 1]
 
 
 _DYING_S = 5.0
@@ -170,8 +165,8 @@ class TransformersServer(LaunchedServer):
     ) -> None:
         """`argv`: the command line that runs."""
         super().__init__(process, log_path, access.url(port), spec, launch_cause, dying_s=_DYING_S, access=access)
-        self._model = value_of(argv, "--model")
-        self._dtype = value_of(argv, "--dtype")
+        flags = dict(read_flags(argv))
+        self._model, self._dtype = str(flags["model"]), str(flags["dtype"])
         self._speculation = requested_speculation(argv)
         self._assisted = self._speculation is not None and registered()[self._speculation["type"]].assisted
         self._contradiction: str | None = None
@@ -211,21 +206,11 @@ class TransformersServer(LaunchedServer):
         loose = self._assisted or answer.finish_reason == "stop"
         self._contradiction = self._contradiction or contradiction(ledger, tokens, loose=loose)
         prompt_s = phases.get("prompt")
-        return Completion(
-            text=answer.text,
-            token_ids=answer.ids,
-            n_predicted=tokens,
-            finish_reason=answer.finish_reason,
-            prompt_tokens=answer.prompt_tokens or 0,
-            ttft_s=answer.ttft_s,
-            decode_s=answer.decode_s,
-            e2e_s=streamed.e2e_s,
-            sent_at=streamed.sent_at,
+        return replace(
+            completed(streamed, ledger),
             engine_prompt_s=prompt_s,
             engine_decode_s=sum(phases.values()) - prompt_s if prompt_s is not None and tokens > 1 else None,
-            ledger=ledger,
             phase_s=_decoding(phases),
-            first_tokens=answer.first_tokens,
         )
 
     def attest(self, drafted: int | None) -> Attestation:

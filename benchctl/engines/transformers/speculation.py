@@ -10,8 +10,8 @@ import psutil
 
 from benchctl.engines.transformers.adapter import TransformersSpec
 from benchctl.engines.transformers.methods import GROUP, REFUSED, Method, method_of, registered
+from benchctl.models.files import ResolvedPair
 from benchctl.models.folder_facts import folder_facts, text_config, vocabulary_differences
-from benchctl.models.resolved import ResolvedPair
 from benchctl.recipes.problems import did_you_mean
 from benchctl.recipes.speculation import Speculation
 

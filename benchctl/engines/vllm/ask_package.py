@@ -22,7 +22,7 @@ _INTERNAL = ("target_model_config", "target_parallel_config", "draft_model_confi
 
 
 def _serve_options() -> list[tuple[list[str], int | None]] | None:
-    """Return the names of every option and how many values it takes (`None`: one); `None` where no parser is found."""
+    """Return the names of every option and how many values it takes (`None`: no number); `None` without a parser."""
     for place in _PARSERS:
         try:
             make = importlib.import_module(place).make_arg_parser

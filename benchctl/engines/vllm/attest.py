@@ -2,7 +2,7 @@
 
 The evidence is the configuration that its engine logs at the start, and three counts that must agree: an answer's
 `metrics` count its own steps; `/metrics` counts those of the server's whole life, and does not exist without
-speculation; and the tokens that came are one for every step, the reading of the prompt among them, and those accepted.
+speculation; and the tokens that came are a token for every step, the reading of the prompt included, and the accepted.
 `rounds` are the steps that had a draft: vLLM counts no other, so its acceptance length (1 + accepted / rounds) leaves
 steps without a draft out.
 """
@@ -120,7 +120,7 @@ _A_STEP = re.compile(r"(?:max_num_batched_tokens=|max_num_scheduled_tokens is se
 def plain_steps(ledger: Ledger, tokens: int, steps: int | None) -> int | None:
     """Return how many steps of an answer of `tokens` tokens had no draft; `None` where that is not known.
 
-    `steps`: of the engine meanwhile, the reading of the prompt, in one step, being the first. They and the accepted
+    `steps`: of the engine meanwhile, the reading of the prompt, in a single step, being the first. They and accepted
     tokens make `tokens`, and up to a draft more where the limit on tokens cut the last step.
     """
     if steps is None or ledger.rounds is None or ledger.accepted is None:
@@ -169,7 +169,7 @@ def _rendered(counted: Counters) -> str:
 
 
 def drafts_of(tally: Tally) -> list[str]:
-    """Return the acceptance over all answers, by vLLM's definition and by benchctl's, one observation a line."""
+    """Return the acceptance over all answers, by vLLM's definition and by benchctl's, an observation a line."""
     if tally.drafted is None:
         return []
     rounds, accepted, plain = tally.rounds or 0, tally.accepted or 0, tally.plain_steps

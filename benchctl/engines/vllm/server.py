@@ -1,4 +1,4 @@
-"""One vLLM of one cell: rendering, answering, counting, attesting, stopping, and the root cause of its end."""
+"""The vLLM of a cell: rendering, answering, counting, attesting, stopping, and the root cause of its end."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from benchctl.engines.base import Attestation, Completion, Ledger, Progress, Rendered
-from benchctl.engines.common.completion_stream import CompletionReader, StreamedAnswer
+from benchctl.engines.common.completion_stream import CompletionReader, StreamedAnswer, completed
 from benchctl.engines.common.drafts import step_ledger
 from benchctl.engines.common.launched_server import LaunchedServer, check_tools
 from benchctl.engines.common.log import READ_THE_LOG, Cause, Reason, first_reason, read_log
@@ -94,7 +94,7 @@ class VllmServer(LaunchedServer):
         return self._prompt_ids(self.http.post("/tokenize", {"model": MODEL_NAME, **what}))
 
     async def complete(self, prompt: Rendered, sampling: Sampling, on_tokens: Progress | None = None) -> Completion:
-        """Stream one answer and its ledger. Raises EngineError; leaves no request behind."""
+        """Stream an answer and its ledger. Raises EngineError; leaves no request behind."""
         body = completion_body(prompt.token_ids, sampling) | prompt.settings
         with self._tally.request():
             before = self._reading() if self._alone and self._method is not None else None
@@ -114,20 +114,10 @@ class VllmServer(LaunchedServer):
         ledger = replace(ledger, plain_steps=plain_steps(ledger, tokens, steps if at_once else None))
         self._tally.add(tokens, ledger)
         self._contradictions += contradictions(ledger, tokens, counted, steps)
-        return Completion(
-            text=answer.text,
-            token_ids=answer.ids,
-            n_predicted=tokens,
-            finish_reason=answer.finish_reason,
-            prompt_tokens=prompt_tokens,
-            ttft_s=answer.ttft_s,
-            decode_s=answer.decode_s,
-            first_tokens=answer.first_tokens,
-            e2e_s=streamed.e2e_s,
-            sent_at=streamed.sent_at,
+        return replace(
+            completed(streamed, ledger),
             engine_prompt_s=seconds_in(metrics.get("time_to_first_token_ms")),
             engine_decode_s=seconds_in(metrics.get("generation_time_ms")) if tokens > 1 else None,
-            ledger=ledger,
         )
 
     def attest(self, drafted: int | None) -> Attestation:
@@ -183,7 +173,7 @@ class VllmServer(LaunchedServer):
 
     @cached_property
     def _batch(self) -> int | None:
-        """How many tokens of a prompt are read in one step; longer prompts take several."""
+        """How many tokens of a prompt are read in a single step; longer prompts take several."""
         return tokens_a_step("\n".join(read_log(self._log_path)))
 
     def _healthy(self) -> bool:
@@ -222,7 +212,7 @@ def _root(models: object) -> str | None:
 
 
 def completion_body(token_ids: Sequence[int], sampling: Sampling) -> dict[str, Any]:
-    """Return the JSON of one streamed `/v1/completions` request.
+    """Return the JSON of a streamed `/v1/completions` request.
 
     The prompt goes as token ids: nothing is tokenized or templated while the clock runs. What is left out here vLLM
     takes from the model's `generation_config.json`, penalties included.
@@ -288,16 +278,6 @@ _KNOWN = (
     ),
     Cause(r"Address already in use", "The port is taken by another program.", "Run it again; another port is chosen."),
     Cause(
-        r"User-specified max_model_len \((\d+)\) is greater than the derived max_model_len(.*?)(?: or |\.|$)",
-        "engine.context is {0}, more than the model was made for{1}.",
-        "Lower engine.context.",
-    ),
-    Cause(
-        r"(?:Repo id must be in the form .*|Invalid repository ID or local directory specified): '(.*?)'",
-        "vLLM found no model in {0}.",
-        "The folder must hold config.json and the weights.",
-    ),
-    Cause(
         r"LocalEntryNotFoundError|outgoing traffic has been disabled",
         "The model is not on this machine, and benchctl runs engines offline.",
         "Name a folder, or hf:ORG/REPO, which benchctl fetches itself.",
@@ -313,26 +293,6 @@ _KNOWN = (
         "Write `dtype: bfloat16` in engine.",
     ),
     Cause(
-        r"Target and draft model should have the same vocabulary size\. (.*vocab_size=\d+)",
-        "The draft's vocabulary is not the target's: {0}.",
-        "Use a draft of the same tokenizer family, or an n-gram method.",
-    ),
-    Cause(
-        r"All drafting layers should belong to the same kv cache group",
-        "vLLM cannot draft with this model: its layers do not share one kind of cache.",
-        "Take a draft of attention layers alone, or an n-gram method.",
-    ),
-    Cause(
-        r"Arctic Inference is required for suffix decoding",
-        "suffix decoding needs the package arctic-inference, and it is not installed.",
-        "Install it in vLLM's own environment.",
-    ),
-    Cause(
-        r"Unsupported speculative method: '(\w+)'",
-        "vLLM has nothing that drafts with {0} for this target.",
-        "Use a target that carries the head, or another method.",
-    ),
-    Cause(
         r"Following weights were not initialized from checkpoint: (.*)",
         "The draft is not a head of the requested kind: it lacks {0}",
         "Name the head that was made for this target as models.draft.",
@@ -341,11 +301,6 @@ _KNOWN = (
         r"Model architectures \[(.*?)\] are not supported for now",
         "This vLLM cannot run a model of the class {0}.",
         "For a draft: name a head of the method's own kind; otherwise a newer vLLM may know it.",
-    ),
-    Cause(
-        r"Model architecture (\S+) was supported in vLLM until (\S+),",
-        "vLLM dropped {0} after {1}.",
-        "Use that version.",
     ),
     Cause(
         r"Worker proc \S+ died unexpectedly \(exit code: (-?\d+)\)",

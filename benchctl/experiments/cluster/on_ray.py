@@ -18,9 +18,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from benchctl.errors import BenchctlError, EngineError, UsageError
-from benchctl.experiments.cluster.node import inspect_node, measure_group
+from benchctl.experiments.cluster.node import GroupWork, Message, NodeFacts, NodeWork, inspect_node, measure_group
 from benchctl.experiments.cluster.session import DisconnectedError, Happened, OnCluster
-from benchctl.experiments.cluster.work import GroupWork, Message, NodeFacts, NodeWork
 from benchctl.text import one_line
 
 LOCAL = "ray"
@@ -62,7 +61,7 @@ def connect(where: str) -> RayCluster:
             raise UsageError(
                 f"A cluster is named ray or ray://HOST:PORT; got '{one_line(where, 60)}'.",
                 where="--on",
-                fix="ray is the one of this machine; the port is that of Ray's client server, 10001 as a rule.",
+                fix="ray is that of this machine; the port is that of Ray's client server, 10001 as a rule.",
             )
         try:
             socket.create_connection((host, port), timeout=CONNECT_S).close()
@@ -88,7 +87,7 @@ def _join(ray: Handle, address: str) -> None:
             raise UsageError(
                 f"No Ray cluster was joined: {one_line(str(error), 300)}",
                 where="--on",
-                fix="Start one with `ray start --head`; Ray and Python must be of the same version on all nodes.",
+                fix="Start a cluster with `ray start --head`; Ray and Python must be of the same version on all nodes.",
             ) from None
         return
 

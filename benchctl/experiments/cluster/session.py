@@ -15,7 +15,7 @@ from benchctl.data.manifest import EngineIdentity, MachineIdentity
 from benchctl.data.record import Record
 from benchctl.data.writer import LOGS, RunWriter
 from benchctl.errors import BenchctlError, EngineError
-from benchctl.experiments.cluster.work import CellWork, GroupWork, Message, NodeFacts, NodeWork, package_sha256
+from benchctl.experiments.cluster.node import CellWork, GroupWork, Message, NodeFacts, NodeWork, package_sha256
 from benchctl.measure.plan import CellPlan, GroupPlan, groups_of
 from benchctl.measure.prepare import Prepared, model_files
 from benchctl.measure.progress import RunProgress
@@ -47,13 +47,13 @@ class DisconnectedError(Exception):
 
 
 class Cluster(Protocol):
-    """Machines that groups can be handed to; one call at a time on each node."""
+    """Machines that groups can be handed to; a call at a time on each node."""
 
     where: str
     """Its name for `--on`."""
 
     def nodes(self, *, accelerator: bool) -> list[str]:
-        """Return the nodes that are up; with `accelerator`, those that have one."""
+        """Return the nodes that are up; with `accelerator`, those that have any."""
 
     def inspect_nodes(self, nodes: Sequence[str], work: NodeWork) -> dict[str, NodeFacts | str]:
         """Return what each node is, or why it cannot be inspected."""
@@ -86,7 +86,7 @@ class _Running:
 
 @dataclass
 class ClusterRunner:
-    """Runs cells as `benchctl.measure.runner.Runner` does, each group of a block on one node."""
+    """Runs cells as `benchctl.measure.runner.Runner` does, each group of a block on a node."""
 
     cluster: Cluster
     prepared: Prepared
@@ -99,7 +99,7 @@ class ClusterRunner:
     """That can measure this run and are up."""
     without_baseline: set[GroupKey] = field(default_factory=set)
     given: dict[str, int] = field(default_factory=dict)
-    """How many groups each node was given: the next one goes to a node that had fewest."""
+    """How many groups each node was given: the next goes to a node that had fewest."""
 
     @property
     def ended(self) -> bool:
@@ -131,7 +131,7 @@ class ClusterRunner:
             self._machine_of(node, found)
         hosts = {found.host for found in self.nodes.values()}
         progress.note(
-            f"Cluster {self.cluster.where}: nodes: {len(self.nodes)}, hosts: {len(hosts)}, with one group at a time on "
+            f"Cluster {self.cluster.where}: nodes: {len(self.nodes)}, hosts: {len(hosts)}, with a group at a time on "
             f"each; kinds of machines: {len({found.kind for found in self.nodes.values()})}."
         )
 
@@ -335,7 +335,7 @@ class OnCluster:
         return self.cluster.where
 
     def discard_unfinished(self, writer: RunWriter, recipe: Recipe, plan: Iterable[CellPlan]) -> None:
-        """Let no group of a resumed run count of which something is left: it is measured anew, on one node."""
+        """Let no group of a resumed run count of which something is left: it is measured anew, on a single node."""
         begun = {(cell.block, cell.group) for cell in plan}
         groups = {arm.name: recipe.group_of(arm) for arm in recipe.arms}
         writer.manifest.cells = [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,7 +13,6 @@ from benchctl.cli.json_output import print_json
 if TYPE_CHECKING:
     from benchctl.experiments.diagnose.judge import DraftDiagnosis
     from benchctl.experiments.diagnose.stored import Diagnosis
-    from benchctl.measure.display import Display
 
 
 def diagnose(
@@ -44,20 +42,17 @@ def diagnose(
     """What is a draft worth? From its token probabilities.
 
     The target answers prompts, greedily and at temperature 0.6; draft and target score the answers token by token.
-    Told are the acceptance of one draft token and of 2, 4 or 8 in a row, the cost of a draft step, and the predicted
+    Told are the acceptance of a draft token and of 2, 4 or 8 in a row, the cost of a draft step, and the predicted
     speed-up; depths do not matter. Scores are saved in diagnosis.json. Exits with 3 where no draft could be scored.
     """
     import sys
-
-    from rich.console import Console
 
     from benchctl.errors import EngineError, UsageError
     from benchctl.experiments.diagnose.judge import judge_diagnosis
     from benchctl.experiments.diagnose.session import DiagnosisPlan
     from benchctl.experiments.diagnose.session import diagnose as run_diagnosis
     from benchctl.experiments.diagnose.stored import read_diagnosis
-    from benchctl.measure.display import Display
-    from benchctl.measure.prepare import prepare
+    from benchctl.measure.display import shown_steps
     from benchctl.measure.requested import named
     from benchctl.measure.run import signals_interrupt
 
@@ -71,22 +66,10 @@ def diagnose(
             ) from None
     else:
         standing = named(subject, out, target, draft, kind, types, depth, prompts, settings, trust=trust_recipe)
-        display = Display(Console(stderr=True, highlight=False, quiet=quiet or as_json))
-        display.start()
-        try:
-            with signals_interrupt():
-                prepared = prepare(
-                    standing.recipe,
-                    recipe_folder=standing.folder,
-                    binary=engine_binary,
-                    models_dir=models_dir,
-                    notice=display.note,
-                    trusted=standing.trusted,
-                )
-            plan = DiagnosisPlan(prompts=count, tokens=tokens, stride=stride)
-            folder, found = run_diagnosis(prepared, plan, out, ["benchctl", *sys.argv[1:]], _progress(display))
-        finally:
-            display.stop()
+        plan = DiagnosisPlan(prompts=count, tokens=tokens, stride=stride)
+        with shown_steps(quiet=quiet or as_json) as show, signals_interrupt():
+            prepared = standing.prepare(engine_binary, models_dir, lambda text: show(text, 0, 0))
+            folder, found = run_diagnosis(prepared, plan, out, ["benchctl", *sys.argv[1:]], show)
     drafts = judge_diagnosis(found)
     if as_json:
         print_json("diagnose", _document(folder, found, drafts))
@@ -100,22 +83,6 @@ def diagnose(
             where=str(folder),
             fix="Read the engine's logs there.",
         )
-
-
-def _progress(display: Display) -> Callable[[str, int, int], None]:
-    """Show the current step: a line for each step, and on a terminal its progress."""
-    from rich.text import Text
-
-    doing = ""
-
-    def update(what: str, done: int, total: int) -> None:
-        nonlocal doing
-        if what != doing:
-            display.line(Text(f"{what} …"))
-            doing = what
-        display.update(f"{what}: {done} of {total}")
-
-    return update
 
 
 def _show(folder: Path, found: Diagnosis, drafts: list[DraftDiagnosis]) -> None:
@@ -161,12 +128,10 @@ def _show(folder: Path, found: Diagnosis, drafts: list[DraftDiagnosis]) -> None:
 
 
 def _document(folder: Path, found: Diagnosis, drafts: list[DraftDiagnosis]) -> dict[str, object]:
-    from benchctl.experiments.diagnose.judge import calibration_of
-
     return {
         "folder": str(folder),
         "status": found.status,
         "settings": found.settings.model_dump(),
-        "drafts": [draft.model_dump() | {"calibration": calibration_of(draft)} for draft in drafts],
+        "drafts": [draft.model_dump() for draft in drafts],
         "not_reached": found.not_reached,
     }

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 from operator import mul
 from typing import Literal
@@ -305,42 +304,3 @@ def _chances(answers: Sequence[ForcedAnswer]) -> list[float]:
             break
         found.append(float(np.concatenate(values).mean()))
     return found
-
-
-@dataclass(frozen=True)
-class Calibrated:
-    """A part of a model that benchctl has diagnosed itself, greedy."""
-
-    model: str
-    part: str
-    ratio: float
-    per_token: float
-    cost: float
-    """c by floating-point operations."""
-
-
-CALIBRATION: tuple[Calibrated, ...] = (
-    Calibrated("self-speculation-control", "self-layerskip (skip=0.5)", 1.21, 0.999, 0.654),
-    Calibrated("self-speculation-control", "self-early-exit (exit_layer=3)", 1.43, 0.951, 0.827),
-    Calibrated("self-speculation-parallel", "self-ssm", 2.31, 0.763, 0.829),
-    Calibrated("self-speculation-parallel", "self-layerskip (skip=0.5)", 1.81, 0.907, 0.614),
-    Calibrated("self-speculation-parallel", "self-early-exit (exit_layer=3)", 1.69, 0.897, 0.807),
-    Calibrated("self-speculation-sequential", "self-linear", 1.82, 0.839, 0.863),
-    Calibrated("self-speculation-sequential", "self-layerskip (skip=0.5)", 2.84, 0.774, 0.637),
-    Calibrated("self-speculation-sequential", "self-early-exit (exit_layer=3)", 1.99, 0.857, 0.828),
-)
-"""From the diagnoses that are kept in results/: see docs/diagnose.md."""
-
-
-def calibration_of(draft: DraftDiagnosis) -> str | None:
-    """Say what the parts that benchctl has diagnosed itself were worth in this draft's range of perplexity ratios."""
-    verdict = draft.perplexity_verdict
-    like = [part for part in CALIBRATION if verdict_of(part.ratio) == verdict]
-    if verdict is None or not CALIBRATION:
-        return None
-    if not like:
-        return f"none of {len(CALIBRATION)} parts was in this range"
-    paying = [part for part in like if part.per_token > part.cost]
-    low, high = (f(part.per_token for part in like) for f in (min, max))
-    accepted = f"{low:.2f}" if len(like) == 1 else f"{low:.2f} to {high:.2f}"
-    return f"of {len(like)} parts in this range {len(paying)} would pay by FLOP; accepted per token: {accepted}"

@@ -33,8 +33,8 @@ from benchctl.measure.cell import running, scoring
 from benchctl.measure.plan import spread_over_tasks, spread_seed
 from benchctl.measure.prepare import Prepared, PreparedSetup, new_manifest
 from benchctl.measure.run import signals_interrupt
+from benchctl.models.files import ResolvedPair
 from benchctl.models.footprint import step_flops
-from benchctl.models.resolved import ResolvedPair
 from benchctl.prompts.suite import PromptItem
 from benchctl.recipes.schema import Arm, Sampling
 
@@ -267,7 +267,7 @@ class _Session:
                 draft_step_s=typical([step for answer in draft.answers for step in answer.steps_draft]),
                 target_flops=target,
                 draft_flops=own,
-                flops_how="torch's own count of one step",
+                flops_how="torch's own count of a step",
             )
 
     def _score(self, way: Way, draft: DiagnosedDraft) -> None:

@@ -8,7 +8,6 @@ Every figure of a diagnosis is computed from this file, so that it can be comput
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Literal
 
@@ -22,12 +21,8 @@ from benchctl.data.writer import write_whole
 
 DOCUMENT = "diagnosis.json"
 FOLDER = "diagnosis"
-FORMAT = StoredFormat(
-    "diagnosis", version=2, steps={1: lambda old: old}, fix="Make a new one: benchctl diagnose RECIPE"
-)
+FORMAT = StoredFormat("diagnosis", version=2, steps={1: lambda old: old}, fix="Make another: benchctl diagnose RECIPE")
 """From version 2 on with a digest."""
-_NUMBERS = re.compile(r"\[\n(?:[\s\d.,eE+\-\[\]]|true|false|null)*\]")
-"""A list of numbers, or of such lists, in indented JSON: no string has a line end, so none is matched."""
 
 
 class ForcedAnswer(Expectations):
@@ -89,13 +84,8 @@ class Diagnosis(Part):
 
 
 def write_diagnosis(folder: Path, found: Diagnosis) -> None:
-    """Replace a diagnosis atomically, each list of numbers on one line. Raises StorageError."""
-    text = found.model_dump_json(by_alias=True, indent=1)
-    write_whole(folder / DOCUMENT, sealed(_NUMBERS.sub(lambda match: _on_one_line(match[0]), text)))
-
-
-def _on_one_line(numbers: str) -> str:
-    return re.sub(r",\s+", ", ", re.sub(r"\s+\]", "]", re.sub(r"\[\s+", "[", numbers)))
+    """Replace a diagnosis atomically. Raises StorageError."""
+    write_whole(folder / DOCUMENT, sealed(found.model_dump_json(by_alias=True)))
 
 
 def read_diagnosis(folder: Path) -> Diagnosis:

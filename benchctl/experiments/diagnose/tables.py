@@ -14,7 +14,6 @@ from benchctl.experiments.diagnose.judge import (
     DraftDiagnosis,
     Estimate,
     Payoff,
-    calibration_of,
 )
 from benchctl.reports import numbers
 from benchctl.reports.columns import Column, Name, Table, Tone, numeric
@@ -33,7 +32,7 @@ def acceptance_table(drafts: Sequence[DraftDiagnosis]) -> Table[DraftAcceptance]
         Column("Task", lambda row: row.task),
         numeric("Prompts", lambda row: row.prompts, numbers.count),
         numeric(
-            "Per token", lambda row: row.per_token, _estimate, explain="probability that one draft token is accepted."
+            "Per token", lambda row: row.per_token, _estimate, explain="probability that a draft token is accepted."
         ),
         *depths,
         *map(_accepted_share, DEPTHS),
@@ -42,7 +41,7 @@ def acceptance_table(drafts: Sequence[DraftDiagnosis]) -> Table[DraftAcceptance]
             lambda row: row.distance,
             cell=_distance,
             optional=True,
-            explain="total variation over the target's 100 likeliest tokens at temperature 1, all others as one "
+            explain="total variation over the target's 100 likeliest tokens at temperature 1, all others as a single "
             "outcome; a range where the engine does not report all of them.",
         ),
         numeric(
@@ -104,7 +103,7 @@ def payoff_table(drafts: Sequence[DraftDiagnosis]) -> Table[_Predicted]:
             "Speed-up",
             lambda row: row.payoff.speedup_measured,
             numbers.ratio,
-            explain="E / (1 + k·c) with the measured cost of a draft step; verifying k + 1 tokens counts as one step.",
+            explain="E / (1 + k·c) with the measured cost of a draft step; verifying k + 1 tokens counts as a step.",
             tone=lambda row: _tone(row.payoff.speedup_measured),
         ),
         numeric(
@@ -148,7 +147,6 @@ def cost_table(drafts: Sequence[DraftDiagnosis]) -> Table[DraftDiagnosis]:
             explain=f"the ablation study's limits: viable below {VIABLE:g}×, not viable above {HOPELESS:g}×.",
             optional=True,
         ),
-        Column("Measured before", calibration_of, wrap=True, optional=True),
     ]
     return Table("diagnosis-cost", "Cost of a draft step", columns, drafts)
 

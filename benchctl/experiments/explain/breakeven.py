@@ -21,7 +21,7 @@ def breakeven(
     subject: options.Words = None,
     depth: options.Depth = None,
     acceptance: Annotated[
-        str, typer.Option(metavar="A1,A2", help="Acceptance of one draft token, 0 to 1.")
+        str, typer.Option(metavar="A1,A2", help="Acceptance of a draft token, 0 to 1.")
     ] = "0,0.5,0.8,1",
     reference: Annotated[
         Path | None,
@@ -91,7 +91,7 @@ def _measure(
 
     from benchctl.experiments.explain.curve import with_synthetic_arms
     from benchctl.measure.plan import with_blocks
-    from benchctl.measure.prepare import prepare, probed_engine
+    from benchctl.measure.prepare import probed_engine
     from benchctl.measure.progress import progress_for
     from benchctl.measure.run import signals_interrupt, start_run
 
@@ -107,14 +107,7 @@ def _measure(
                 where=str(found.binary),
                 fix="Use a newer build; or predict it from numbers: benchctl explain --predict --alpha 0.8 --cost 0.1",
             )
-        prepared = prepare(
-            extended,
-            recipe_folder=standing.folder,
-            binary=binary,
-            models_dir=models_dir,
-            notice=progress.note,
-            trusted=standing.trusted,
-        )
+        prepared = standing.prepare(binary, models_dir, progress.note, extended)
     return start_run(prepared, results, progress, ["benchctl", *sys.argv[1:]])
 
 

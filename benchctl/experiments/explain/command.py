@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from benchctl.cli import complete, options
+from benchctl.cli import options
 from benchctl.cli.json_output import print_json
 
 if TYPE_CHECKING:
@@ -16,15 +16,7 @@ if TYPE_CHECKING:
 
 
 def explain(
-    run: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="RUN",
-            help="A run, or a recipe's name.",
-            show_default="the latest run",
-            autocompletion=complete.runs,
-        ),
-    ] = None,
+    run: options.LatestRun = None,
     results: options.Results = Path("results"),
     baseline: options.Baseline = None,
     offline: Annotated[bool, typer.Option("--offline", help="Start no engine: use what is stored.")] = False,
@@ -42,30 +34,21 @@ def explain(
     times each pass (llama-server), and the draft model answers alone. The times are saved in the run's costs.json; the
     report uses them, too. Inferred values are marked.
     """
-    from rich.console import Console
-    from rich.text import Text
-
     from benchctl.data.store import open_run, resolve_run
     from benchctl.lossless.analysed import analyse_run
+    from benchctl.measure.display import shown_steps
     from benchctl.measure.run import signals_interrupt
     from benchctl.measure.tracing import TracePlan, trace_costs
-    from benchctl.text import one_line
 
     path = resolve_run(run, results)
     data = open_run(path)
     reason = None
     if not offline:
-        console = Console(stderr=True, highlight=False)
-
-        def notice(what: str) -> None:
-            if not (quiet or as_json):
-                console.print(Text(one_line(what)))
-
-        with signals_interrupt():
+        with shown_steps(quiet=quiet or as_json) as show, signals_interrupt():
             _, reason = trace_costs(
                 data,
                 TracePlan(count, tokens),
-                notice,
+                lambda what: show(what, 0, 0),
                 binary=engine_binary,
                 models_dir=models_dir,
                 trusted=trust_recipe,

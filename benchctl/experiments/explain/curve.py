@@ -1,8 +1,8 @@
 """Break-even: the acceptance that each draft depth needs, measured with synthetic acceptance (drawn at random).
 
-At one depth the speed-up is a function of the tokens that a round yields, whatever the draft. Between the measured
+At a given depth the speed-up is a function of the tokens that a round yields, whatever the draft. Between the measured
 points it is taken for a straight line in those tokens, which it is where a round costs the same whatever is accepted;
-a recurrent model's does not, so that its curve is only as fine as its points. α is the acceptance of one draft token,
+a recurrent model's does not, so that its curve is only as fine as its points. α is the acceptance of a draft token,
 the same at every position, that yields so many tokens (`benchctl.analysis.cost.alpha_for`).
 """
 
@@ -71,7 +71,7 @@ def with_synthetic_arms(recipe: Recipe, depths: Sequence[int] = (), levels: Sequ
         raise UsageError(
             "No arm of this recipe is drafted for by a model to a depth of its own.",
             where="arms",
-            fix="Name one: speculation: {type: draft-simple, max: 4}",
+            fix="Such as: speculation: {type: draft-simple, max: 4}",
         )
     by_depth = {arm.speculation.max: arm for arm in drafted if arm.speculation}
     synthetic = []
@@ -106,7 +106,7 @@ class Point(Result):
     name: str
     """The arm, or the model of a reference."""
     kind: Literal["synthetic", "draft", "reference"]
-    """synthetic: accepted at random; draft: a real one, measured; reference: an acceptance length from elsewhere, at
+    """synthetic: accepted at random; draft: a real draft, measured; reference: an acceptance length from elsewhere, at
     this machine's speed."""
     depth: int
     tokens: float
@@ -122,7 +122,7 @@ class Point(Result):
 
 
 class Need(Result):
-    """What one depth needs to break even."""
+    """What a depth needs to break even."""
 
     depth: int
     tokens: float | None
@@ -130,7 +130,7 @@ class Need(Result):
     alpha: float | None
     alpha_low: float | None = None
     alpha_high: float | None = None
-    """The same of a curve through the upper, and of one through the lower ends of the intervals."""
+    """The same of a curve through the upper, and of another through the lower ends of the intervals."""
     outcome: Literal["crosses", "always pays", "never pays", "undecided", "not measured"]
     """Of crosses, always and never: what the intervals of the points allow, over all claims of the run."""
     by_model: float | None = None
@@ -142,7 +142,7 @@ class Need(Result):
 
 
 class BreakEven(Result):
-    """The curve of one engine, pair and machine."""
+    """The curve of an engine, pair and machine."""
 
     points: list[Point] = Field(default_factory=list)
     needs: list[Need] = Field(default_factory=list)
@@ -349,7 +349,9 @@ def _without_crossing(outcome: str, curve: Sequence[Point]) -> str:
         )
         return f"does not pay here, {accepted}: {top.speedup:.2f}×"
     between = f"{min(speeds):.2f} to {max(speeds):.2f}×"
-    return f"is undecided: {between} up to α {percent(top.alpha)}, not all shown to lie on one side of 1, nor on both"
+    return (
+        f"is undecided: {between} up to α {percent(top.alpha)}, not all shown to lie on the same side of 1, nor on both"
+    )
 
 
 def _crossing(curve: Sequence[tuple[float, float]]) -> float | None:
@@ -361,7 +363,7 @@ def _crossing(curve: Sequence[tuple[float, float]]) -> float | None:
 
 
 def curve_line(curve: Sequence[Point], depth: int, steps: int = 60) -> list[tuple[float, float]]:
-    """Return (α, speed-up) along a curve of one depth, for drawing."""
+    """Return (α, speed-up) along the curve of a depth, for drawing."""
     low, high = curve[0].alpha, curve[-1].alpha
     alphas = [low + (high - low) * step / steps for step in range(steps + 1)]
     found = [(alpha, speed_at(curve, expected_tokens(alpha, depth))) for alpha in alphas]

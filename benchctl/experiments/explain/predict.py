@@ -48,7 +48,7 @@ class _Forecast:
 
 
 def predict(
-    alpha: Annotated[float, typer.Option("--alpha", "-a", metavar="A", help="Acceptance of one draft token.")],
+    alpha: Annotated[float, typer.Option("--alpha", "-a", metavar="A", help="Acceptance of a draft token.")],
     depth: Annotated[str, typer.Option("--depth", "-k", metavar="K1,K2", help="Draft depths: 2,4,8 or 1:8.")] = "1:16",
     cost: Annotated[
         float | None,
@@ -150,7 +150,7 @@ def _footprint(name: str, option: str) -> Footprint:
         return by_hand
     path = Path(name).expanduser()
     try:
-        if (path / "config.json").is_file() or path.name == "config.json":
+        if (path / "config.json").is_file():
             return footprint_of_folder(path)
         return footprint_of_gguf(locate_model(name, recipe_folder=Path.cwd())[0])
     except UsageError as error:

@@ -24,7 +24,7 @@ OVERHEAD_STEP = 0.1
 
 @dataclass(frozen=True)
 class Variation:
-    """What the best depth and its speed-up become when one number is another."""
+    """What the best depth and its speed-up become when a number is another."""
 
     changed: str
     depth: int
@@ -42,7 +42,7 @@ def nothing_further(depth: int) -> float:
 
 
 def best_of(rows: Sequence[Prediction]) -> Prediction:
-    """Return the depth with the highest speed-up, the smallest one where several have it."""
+    """Return the depth with the highest speed-up, the smallest where several have it."""
     return max(rows, key=lambda row: (row.speedup, -row.depth))
 
 
@@ -115,7 +115,7 @@ def draw(alphas: Sequence[float], depths: Sequence[int], grid: np.ndarray, alpha
     axes.axhline(alpha, color=style.INK, linewidth=0.8, linestyle=":")
     axes.set_xticks(range(len(depths)), [str(depth) for depth in depths])
     axes.set_xlabel("draft depth k")
-    axes.set_ylabel("acceptance α of one draft token")
+    axes.set_ylabel("acceptance α of a draft token")
     axes.set_title(f"Predicted at w = {verify:g} (verifying); solid line: break-even, dotted: the given α")
     figure.colorbar(picture, ax=axes, label="speed-up (×)")
     return figure

@@ -38,7 +38,7 @@ def needs_table(found: BreakEven) -> Table[Need]:
                 "Break-even α, measured",
                 "alpha",
                 cell=_crossing,
-                explain="acceptance of one draft token at which the curve of synthetic acceptance crosses 1, and where "
+                explain="acceptance of a draft token at which the curve of synthetic acceptance crosses 1, and where "
                 "curves through the ends of the 95 % intervals do.",
             ),
             numeric("Tokens per round", "tokens", numbers.decimal),
@@ -122,7 +122,7 @@ def draw_curves(found: BreakEven) -> Figure | None:
     drawn = [point for point in found.points if point.depth in curves]
     axes.set_ylim(0, 1.15 * max(1.0, *(shown.speedup for shown in drawn)))
     axes.grid()
-    axes.set_xlabel("acceptance α of one draft token (%)")
+    axes.set_xlabel("acceptance α of a draft token (%)")
     axes.set_ylabel("decode speed-up (×)")
     figure.legend(*axes.get_legend_handles_labels(), loc="outside upper center", ncols=min(5, len(curves) + 1))
     return figure
@@ -147,7 +147,7 @@ _DRAWING = Drawing(
     caption="Speed-up of each draft depth at every acceptance. Hollow marks: synthetic acceptance (draft tokens "
     "accepted at random; their text is not a model's output); filled marks: the real drafts; crosses: given "
     "acceptance lengths, at this machine's speed. Whiskers: 95 % interval.",
-    alt="Curves of speed-up over acceptance, one for each depth, with the real drafts as points, against a line "
+    alt="Curves of speed-up over acceptance, for each depth, with the real drafts as points, against a line "
     "at 1. "
     "The table “Break-even” has the same numbers.",
     absent="Fewer than two acceptances were measured at any depth.",

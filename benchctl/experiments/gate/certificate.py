@@ -25,11 +25,11 @@ Statement = dict[str, Any]
 TYPE = "https://in-toto.io/Statement/v1"
 PREDICATE = "https://in-toto.io/attestation/test-result/v0.1"
 NAMESPACE = "benchctl"
-"""Of signatures: one that was made for something else does not count."""
+"""Of signatures: made for something else, it does not count."""
 EVIDENCE = ("manifest.json", "audit*.json", "replays*.json")
 """Of a run's files those that a verdict rests on, beside the records."""
 RESULTS = {"identical": "PASSED", "consistent with the target": "WARNED"}
-"""By verdict; every other one, and a run that has none, is FAILED."""
+"""By verdict; every other verdict, and a run without any, is FAILED."""
 
 
 def make_certificate(folder: Path) -> Statement:
@@ -184,7 +184,7 @@ def check_signature(file: Path, signers: Path) -> str:
         if found.returncode == 0 and checked.returncode == 0:
             return name
     raise GateError(
-        "The signature is not one of a known signer on this file.",
+        "No known signer has signed this file.",
         where=str(signature),
         fix=f"Its signer must be listed in {signers}, and must have signed exactly this file, with -n {NAMESPACE}.",
     )

@@ -1,4 +1,4 @@
-"""`benchctl runs certify`: write the certificate of a run, or check one."""
+"""`benchctl runs certify`: write the certificate of a run, or check it."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ def certify(
     results: Results = Path("results"),
     as_json: JsonForText = False,
 ) -> None:
-    """Write one small file that says what a run showed: an in-toto statement of its verdict, with hashes; or check one.
+    """Write a small file that says what a run showed, an in-toto statement of its verdict with hashes; or check it.
 
-    --check exits with 0 only where every check that was asked for holds, at least one was, and the result is not
+    --check exits with 0 only where every check that was asked for holds, some was, and the result is not
     FAILED.
     """
     from benchctl.data.store import resolve_run

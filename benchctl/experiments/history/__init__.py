@@ -1,4 +1,4 @@
-"""Many runs of one workload over engine builds and dates, as a table, as a site, and runs that other programs made."""
+"""Many runs of a workload over engine builds and dates, as a table, as a site, and runs that other programs made."""
 
 from __future__ import annotations
 

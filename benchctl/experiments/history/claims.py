@@ -1,4 +1,4 @@
-"""Files that other programs wrote of what they measured, one request a row; what a file does not tell is `None`.
+"""Files that other programs wrote of what they measured, a row a request, and what can be concluded from them.
 
 Each reader names the source that its shape was read from. A number that is no finite, plausible one is left out.
 """
@@ -12,16 +12,19 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from benchctl.analysis.imported import Claim
+from benchctl.analysis.imported import BASELINE, Claim, ImportedArm, imported_arm
+from benchctl.analysis.result import Result
 from benchctl.data.record import Record, RecordError, sha256_text
+from benchctl.data.writer import cannot_write, write_whole
 from benchctl.errors import StorageError, UsageError
+from benchctl.text import plural
 
 Fields = Mapping[str, Any]
 MOST_BYTES = 1 << 30
 
 
 def read_claim(path: Path) -> Claim:
-    """Read a file. Raises UsageError for one of no known shape, StorageError where it cannot be read."""
+    """Read a file. Raises UsageError where its shape is not known, StorageError where it cannot be read."""
     try:
         if path.stat().st_size > MOST_BYTES:
             raise UsageError("This file is larger than 1 GiB.", where=str(path), fix="Import a part of it.")
@@ -30,8 +33,8 @@ def read_claim(path: Path) -> Claim:
         raise StorageError(f"It cannot be read: {error.strerror}.", where=str(path)) from None
     documents = _documents(text)
     try:
-        for fits, read in _READERS:
-            if documents and all(map(fits, documents)):
+        for keys, read in _READERS:
+            if documents and all(keys <= document.keys() for document in documents):
                 return read(documents)
         if not documents and (claim := _llama_server(text)) is not None:
             return claim
@@ -50,7 +53,7 @@ def read_claim(path: Path) -> Claim:
 
 
 def _documents(text: str) -> list[Fields]:
-    """Return the JSON objects of a file of one, or of one a line; nothing for every other file."""
+    """Return the JSON objects of a file, which holds a single object or a line an object; nothing for other files."""
     try:
         found = [json.loads(text)]
     except (ValueError, RecursionError):
@@ -58,7 +61,7 @@ def _documents(text: str) -> list[Fields]:
             found = [json.loads(line) for line in text.splitlines() if line.strip()]
         except (ValueError, RecursionError):
             return []
-    return found if all(isinstance(one, dict) for one in found) else []
+    return found if all(isinstance(document, dict) for document in found) else []
 
 
 def _request(
@@ -72,10 +75,10 @@ def _request(
     engine: bool = False,
     **more: Any,  # noqa: ANN401 - fields of a record
 ) -> Record:
-    """Return one request. `seconds` for the tokens after the first: by the engine, else from first to last chunk.
+    """Return a request. `seconds` for the tokens after the first: by the engine, else from first to last chunk.
 
     `chunks`: those after the first; each holds a token at least. A rate is known where the engine timed it, or where
-    every chunk held one token.
+    every chunk held a single token.
     """
     most = max(0, (tokens or 0) - 1)
     known = bool(most and seconds and (engine or chunks == most))
@@ -183,7 +186,7 @@ def _serving(program: str) -> Callable[[Sequence[Fields]], Claim]:
     def read(documents: Sequence[Fields]) -> Claim:
         if len(documents) > 1:
             raise UsageError(
-                f"This file has {len(documents)} benchmarks, a line each.", fix="Import one of the lines as a file."
+                f"This file has {len(documents)} benchmarks, a line each.", fix="Import a single line as a file."
             )
         (document,) = documents
         requests = []
@@ -279,10 +282,85 @@ def _guidellm(documents: Sequence[Fields]) -> Claim:
     return Claim("guidellm", requests, _overlap(times))
 
 
-_READERS: tuple[tuple[Callable[[Fields], bool], Callable[[Sequence[Fields]], Claim]], ...] = (
-    (lambda one: {"config", "selected_samples", "results"} <= one.keys(), _speed_bench),
-    (lambda one: {"model_id", "num_prompts", "total_token_throughput"} <= one.keys(), _serving("vLLM bench serve")),
-    (lambda one: {"backend", "total_output_tokens_retokenized"} <= one.keys(), _serving("SGLang bench_serving")),
-    (lambda one: {"metadata", "metrics"} <= one.keys(), _aiperf),
-    (lambda one: {"metadata", "benchmarks"} <= one.keys(), _guidellm),
+_READERS: tuple[tuple[set[str], Callable[[Sequence[Fields]], Claim]], ...] = (
+    ({"config", "selected_samples", "results"}, _speed_bench),
+    ({"model_id", "num_prompts", "total_token_throughput"}, _serving("vLLM bench serve")),
+    ({"backend", "total_output_tokens_retokenized"}, _serving("SGLang bench_serving")),
+    ({"metadata", "metrics"}, _aiperf),
+    ({"metadata", "benchmarks"}, _guidellm),
 )
+"""By the keys that every document of a file has."""
+
+
+class Imported(Result):
+    """What is concluded."""
+
+    arms: list[ImportedArm]
+    known: list[str]
+    lacking: list[str]
+    notes: list[str]
+    files: list[str]
+
+
+def conclude(claims: Mapping[str, Claim]) -> Imported:
+    """Conclude from files, a file an arm. Raises UsageError where two programs' files cannot be compared."""
+    programs = {claim.program for claim in claims.values()}
+    if len(programs) > 1:
+        what = f"Files of {len(programs)} programs ({', '.join(sorted(programs))}) do not time alike."
+        raise UsageError(what, where="runs import", fix="Import those of each program alone.")
+    base = claims.get(BASELINE)
+    arms = [imported_arm(name, claim, None if name == BASELINE else base) for name, claim in claims.items()]
+    compared = [arm for arm in arms if arm.pairs]
+    every = [request for claim in claims.values() for _, request in claim.requests if request.error is None]
+    known, lacking = [], []
+    if any(arm.rate for arm in arms):
+        known.append("How fast one process decoded these requests.")
+    if any(arm.acceptance is not None for arm in arms):
+        known.append("How much of the drafts was accepted, by the engine's own count.")
+    if compared:
+        known.append("A speed-up of a single process over another, over the requests of equal length.")
+    if base is None:
+        lacking.append(f"No baseline: a speed-up needs the same requests without speculation, {BASELINE}=FILE.")
+    elif not compared and len(arms) > 1:
+        lacking.append("No speed-up: no request was answered with as many tokens by baseline and arm.")
+    lacking.append("One process an arm: what differs from process to process is not known, so no interval is given.")
+    if any(request.n_predicted > 1 and not (request.tok_per_sec or request.client_tok_per_sec) for request in every):
+        lacking.append("Chunks were timed, not tokens: of decode rates only limits are known.")
+    if any(claim.overlapping is not False for claim in claims.values()):
+        lacking.append("Requests overlapped, or it is not told whether: rates are of requests that shared the engine.")
+    if any(arm.pairs_unequal for arm in arms):
+        count = sum(arm.pairs_unequal for arm in arms)
+        lacking.append(f"Unequal work: {count} {plural(count, 'request')} of unequal length, left out of speed-ups.")
+    if all(request.content is None for request in every):
+        lacking.append("No answers: whether the output is the target's own cannot be said.")
+    else:
+        lacking.append("No token ids and no scores of the target: a difference in the output cannot be judged.")
+    if all(arm.acceptance is None for arm in arms if arm.arm != BASELINE):
+        lacking.append("No drafts are counted: whether speculation was on is not shown.")
+    lacking.append("No engine build, command line, machine or model files: it cannot be repeated from the file alone.")
+    notes = list(dict.fromkeys(note for claim in claims.values() for note in claim.notes))
+    return Imported(arms=arms, known=known, lacking=lacking, notes=notes, files=[])
+
+
+def write_records(claims: Mapping[str, Claim], out: Path) -> list[Path]:
+    """Write a JSONL file of records an arm. Raises StorageError, UsageError where there is something already."""
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise UsageError("There is something here already.", where=str(out), fix="Name another folder with -o.")
+    keys = {(request.task, key) for claim in claims.values() for key, request in claim.requests}
+    tasks: dict[str, list[str]] = {}
+    for task, key in sorted(keys, key=lambda pair: (len(pair[1]), pair)):
+        tasks.setdefault(task, []).append(key)
+    place = {(task, key): number for task, of_it in tasks.items() for number, key in enumerate(of_it)}
+    written = []
+    for arm, claim in claims.items():
+        lines = [
+            request.changed(label=arm, prompt_idx=place[request.task, key]).to_line() for key, request in claim.requests
+        ]
+        if lines:
+            try:
+                out.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise cannot_write(error, out) from None
+            written.append(out / f"{arm}.jsonl")
+            write_whole(written[-1], "\n".join(lines))
+    return written

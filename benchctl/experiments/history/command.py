@@ -1,4 +1,4 @@
-"""`benchctl runs history`, `site` and `import`: read the options, call one function, print."""
+"""`benchctl runs history`, `site` and `import`: read the options, call a function, print."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from benchctl.cli.options import JsonForTables, OnlyArms, Results
+from benchctl.cli.options import JsonForTables, JsonForText, OnlyArms, Results
 
 if TYPE_CHECKING:
     from benchctl.analysis.imported import ImportedArm, Range
-    from benchctl.experiments.history.imported import Imported
+    from benchctl.experiments.history.claims import Imported
     from benchctl.experiments.history.series import History, Row, Series
 
 MOST_ROWS = 40
@@ -32,15 +32,14 @@ def history(
     ] = None,
     as_json: JsonForTables = False,
 ) -> None:
-    """Show one workload over engine builds and dates, and with which build its speed-up changed.
+    """Show a workload over engine builds and dates, and with which build its speed-up changed.
 
     Runs of equal prompts, sampling and models are found at any depth of the folder. A step is told where it lies beyond
-    the noise between runs, which runs of one build that was measured again show; then also with which build it began.
+    the noise between runs, which builds that were measured again show; then also with which build it began.
     """
     from benchctl.cli.json_output import print_json
     from benchctl.errors import UsageError
-    from benchctl.experiments.history.series import find_history
-    from benchctl.experiments.history.stored import read_summaries
+    from benchctl.experiments.history.series import find_history, read_summaries
 
     runs, unreadable = read_summaries(results)
     if not runs:
@@ -128,15 +127,20 @@ def site(
         Path, typer.Option("--output", "-o", metavar="DIR", help="Where the site is written.", file_okay=False)
     ] = Path("public"),
     figures: Annotated[bool, typer.Option(help="Draw the figures of every run's page: seconds a run.")] = False,
+    as_json: JsonForText = False,
 ) -> None:
     """Write a static site of all runs: an index to sort and search, curves over time, every run's report.
 
     It needs no server and no network. Called again, it makes the pages of new and changed runs alone.
     """
+    from benchctl.cli.json_output import print_json
     from benchctl.experiments.history.site import write_site
     from benchctl.text import one_line, plural
 
     index, made, failed = write_site(results, out, figures=figures)
+    if as_json:
+        print_json("runs site", {"index": str(index), "made": made, "failed": failed})
+        return
     for run, why in list(failed.items())[:MOST_CHANGES]:
         typer.echo(one_line(f"Left out, {run}: {why}", 300), err=True)
     typer.echo(one_line(f"{made} {plural(made, 'page')} made. Site: {index}"))
@@ -144,7 +148,8 @@ def site(
 
 def import_claims(
     files: Annotated[
-        list[str], typer.Argument(metavar="[ARM=]FILE…", help="Files of one program; the baseline as baseline=FILE.")
+        list[str],
+        typer.Argument(metavar="[ARM=]FILE…", help="Files of a program; the baseline as baseline=FILE."),
     ],
     out: Annotated[
         Path, typer.Option("--output", "-o", metavar="DIR", help="Where the records are written.", file_okay=False)
@@ -161,8 +166,7 @@ def import_claims(
 
     from benchctl.cli.json_output import print_json
     from benchctl.errors import UsageError
-    from benchctl.experiments.history.claims import read_claim
-    from benchctl.experiments.history.imported import conclude, write_records
+    from benchctl.experiments.history.claims import conclude, read_claim, write_records
 
     claims = {}
     for word in files:
@@ -170,7 +174,7 @@ def import_claims(
         if not is_named or Path(word).is_file():
             name, path = re.sub(r"[^A-Za-z0-9_.-]", "_", Path(word).stem).lstrip(".") or "arm", word
         if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", name) or name in claims:
-            what = "Two files are of one arm." if name in claims else "This is no name of an arm."
+            what = "Two files are of the same arm." if name in claims else "This is no name of an arm."
             raise UsageError(what, where=word, fix="Name each arm once, in letters and digits: spec_d4=FILE.")
         claims[name] = read_claim(Path(path))
     found = conclude(claims)

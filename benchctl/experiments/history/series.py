@@ -1,11 +1,12 @@
-"""The runs of one workload over builds and dates: a row a run and arm, and the steps of every series of like runs.
+"""The runs of a workload over builds and dates: a row a run and arm, and the steps of every series of like runs.
 
-A series is one arm as it was asked for on one machine: the speed-ups of its runs differ by the engine's build and by
+A series is an arm as it was asked for on a machine: the speed-ups of its runs differ by the engine's build and by
 chance alone, or by something that is not recorded.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
 from math import exp
@@ -14,13 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from benchctl.analysis.comparison.summary import ArmSummary, RunSummary
+from benchctl.analysis.comparison.summary import ArmSummary, RunSummary, summaries_of
 from benchctl.analysis.comparison.workload import setting_changes
 from benchctl.analysis.result import Result
 from benchctl.analysis.statistics import MIN_BLOCKS, block_variance
-from benchctl.data.store import read_manifest
+from benchctl.data.store import MANIFEST, read_manifest
 from benchctl.errors import BenchctlError, UsageError
 from benchctl.experiments.history.steps import Split, find_noise, find_steps, run_variances, seen_at_end
+from benchctl.lossless.analysed import judge
 
 MOST_LISTED = 4
 """Of builds, and of what else changed, in a sentence."""
@@ -100,7 +102,7 @@ class Turn(Result):
 
 
 class Series(Result):
-    """An arm as it was asked for, on one machine."""
+    """An arm as it was asked for, on a machine."""
 
     arm: str
     machine: str
@@ -108,7 +110,7 @@ class Series(Result):
     tested: int
     builds: int
     noise: float | None
-    """Standard deviation of one run's speed-up, as a share: its blocks and what differs from run to run."""
+    """Standard deviation of a run's speed-up, as a share: its blocks and what differs from run to run."""
     repeated: int
     """Degrees of freedom of it: tested runs less builds."""
     seen: float | None
@@ -128,7 +130,7 @@ class Workload(Result):
 
 
 class History(Result):
-    """The runs of one workload."""
+    """The runs of a workload."""
 
     workload: str
     recipe: str
@@ -157,7 +159,7 @@ def find_history(
     arms: Collection[str] = (),
     unreadable: Mapping[Path, BenchctlError] | None = None,
 ) -> History:
-    """Return the history of one workload: of `workload` (how its digest begins), else that of the latest run.
+    """Return the history of a workload: of `workload` (how its digest begins), else that of the latest run.
 
     `recipe`, `arms`: the only ones that count. Raises UsageError where nothing is left.
     """
@@ -195,7 +197,7 @@ def find_history(
 
 
 def history_of(runs: Sequence[RunSummary], arms: Collection[str] = ()) -> tuple[list[Row], list[Series]]:
-    """Return rows and series of one workload's runs, which are in the order of time."""
+    """Return rows and series of a workload's runs, which are in the order of time."""
     engines = _labels(runs)
     numbers: dict[tuple[str, ...], int] = {}
     rows: list[Row] = []
@@ -245,7 +247,7 @@ def history_of(runs: Sequence[RunSummary], arms: Collection[str] = ()) -> tuple[
 
 
 def _labels(runs: Sequence[RunSummary]) -> dict[str, str]:
-    """Return what each build is called; builds of one version are told apart by their digests."""
+    """Return what each build is called; builds of the same version are told apart by their digests."""
     names = {arm.build: arm.engine for run in runs for arm in run.arms}
     called = list(names.values())
     return {build: name if called.count(name) == 1 else f"{name} [{build[:6]}]" for build, name in names.items()}
@@ -295,11 +297,11 @@ def _series(rows: Sequence[Row], arms: Sequence[ArmSummary], claims: int) -> Ser
 def _why_not(tested: Sequence[Row], builds: int) -> str:
     if len(tested) < 2:
         return f"{'One run' if tested else 'No run'} can be tested: a step needs several runs."
-    return f"All {builds} runs are of different builds: measure one of them again, to learn how far equal runs differ."
+    return f"All {builds} runs are of different builds: measure some of them again, to learn how far equal runs differ."
 
 
 def _last_change(builds: np.ndarray[Any, np.dtype[np.int64]]) -> int:
-    """Return the number of the first run of the last stretch of one build."""
+    """Return the number of the first run of the last stretch of a build."""
     other = np.flatnonzero(builds != builds[-1:])
     return int(other[-1]) + 1 if len(other) else 0
 
@@ -363,3 +365,25 @@ def step_sentence(step: Step) -> str:
         more = f" and {len(step.changed) - MOST_LISTED} more" if len(step.changed) > MOST_LISTED else ""
         said += f" Also changed: {'; '.join(step.changed[:MOST_LISTED])}{more}."
     return said
+
+
+def run_folders(results: Path) -> list[Path]:
+    """Return every run folder below a folder, itself included; hidden folders and what lies in runs are left out.
+
+    Raises UsageError where there is no such folder.
+    """
+    if not results.is_dir():
+        raise UsageError("There is no such folder.", where=str(results), fix="Name a folder of runs, such as results/.")
+    found = []
+    for folder, inner, files in os.walk(results):
+        if MANIFEST in files:
+            found.append(Path(folder))
+            inner.clear()
+        inner[:] = sorted(name for name in inner if not name.startswith("."))
+    return found
+
+
+def read_summaries(results: Path) -> tuple[list[RunSummary], dict[Path, BenchctlError]]:
+    """Return the summaries of all runs below a folder, and why others cannot be read."""
+    unreadable: dict[Path, BenchctlError] = {}
+    return summaries_of(run_folders(results), judge, unreadable), unreadable

@@ -25,8 +25,15 @@ from benchctl.analysis.comparison.summary import RunSummary
 from benchctl.data.summaries import fingerprint
 from benchctl.data.writer import cannot_write, write_whole
 from benchctl.errors import BenchctlError, StorageError
-from benchctl.experiments.history.series import MOST_LISTED, Row, Series, history_of, step_sentence, workloads
-from benchctl.experiments.history.stored import read_summaries
+from benchctl.experiments.history.series import (
+    MOST_LISTED,
+    Row,
+    Series,
+    history_of,
+    read_summaries,
+    step_sentence,
+    workloads,
+)
 from benchctl.reports import numbers, page
 from benchctl.reports.tables.output import OUTPUT_TONE
 from benchctl.text import visible
@@ -96,7 +103,7 @@ def _is_made(run: Path, folder: Path, *, figures: bool) -> bool:
 
 
 def _write_page(place: tuple[Path, Path], *, figures: bool) -> str | None:
-    """Write one run's report; return why it cannot be made."""
+    """Write a run's report; return why it cannot be made."""
     from benchctl.data.store import open_run
     from benchctl.lossless.analysed import analyse_run
     from benchctl.reports.write import write_report

@@ -1,4 +1,4 @@
-"""At which run of a series a speed-up changed, beyond what repeated runs of one build differ by.
+"""At which run of a series a speed-up changed, beyond what repeated runs of a build differ by.
 
 Binary segmentation (Scott & Knott, Biometrics 30, 1974; Vostrikova 1981): the best split of the series is a step if its
 t test holds at the level over all split points and series (Bonferroni); then both parts are split again, and every step
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from benchctl.analysis.frame import Floats, Integers
 
 LEVEL = 0.05
-"""Share of workloads without any step of which one is nonetheless told, over all arms and split points."""
+"""Share of workloads without any step that are told to have some, over all arms and split points."""
 PLACES = 7.35
 """Places whose likelihood ratio, times two, is at most so far from the best hold the true one in 95 of 100 series
 (Hansen, Econometrica 68, 2000, table I; with the degrees of freedom that the noise is known with, as F to chi²)."""
@@ -34,7 +34,7 @@ LEAST_VARIANCE = 1e-10
 
 @dataclass(frozen=True)
 class Noise:
-    """How far runs of one build lie apart."""
+    """How far runs of the same build lie apart."""
 
     between: float
     """Standard deviation of a run's logarithm from run to run, beyond what its blocks explain."""
@@ -64,7 +64,7 @@ class Split:
 
 
 def run_variances(of_block: Sequence[Variance | None]) -> Floats:
-    """Return the variance of each run's logarithm as its blocks show it; those without one are left out.
+    """Return the variance of each run's logarithm as its blocks show it; those without are left out.
 
     Each is shrunken towards the mean of all runs, as `shared_variances` does for arms: with two degrees of freedom it
     would be a poor weight.

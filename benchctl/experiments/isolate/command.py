@@ -16,7 +16,7 @@ def isolate(
     recipe: Annotated[
         str,
         typer.Argument(
-            metavar="RECIPE", help="A recipe, or the name of a shipped one.", autocompletion=complete.recipes
+            metavar="RECIPE", help="A recipe, or the name of a shipped recipe.", autocompletion=complete.recipes
         ),
     ],
     base: Annotated[
@@ -46,20 +46,19 @@ def isolate(
     from rich.console import Console
 
     from benchctl.experiments.isolate.search import search
-    from benchctl.experiments.isolate.session import IsolateProgress, TextSource
+    from benchctl.experiments.isolate.session import IsolateDisplay, TextSource
     from benchctl.experiments.isolate.session import isolate as run_isolation
-    from benchctl.experiments.isolate.show import IsolateDisplay, repair_of, show_isolation
     from benchctl.experiments.isolate.source_model import find_source_model
-    from benchctl.experiments.isolate.table import rows
+    from benchctl.experiments.isolate.table import repair_of, rows, show_isolation
+    from benchctl.measure.display import Display
     from benchctl.measure.run import signals_interrupt
     from benchctl.permissions import settle
     from benchctl.recipes.load import find_recipe, load_recipe
 
     file = find_recipe(recipe)
     loaded = load_recipe(file)
-    console = Console(stderr=True, highlight=False)
-    progress = IsolateProgress() if quiet or as_json else IsolateDisplay(console)
-    with signals_interrupt(), progress:
+    display = Display(Console(stderr=True, highlight=False, quiet=quiet or as_json))
+    with signals_interrupt(), display:
         source = find_source_model(
             loaded,
             recipe_folder=file.parent,
@@ -67,7 +66,7 @@ def isolate(
             allow_requantize=allow_requantize,
             binary=engine_binary,
             models_dir=models_dir,
-            notice=progress.note,
+            notice=display.note,
             trusted=settle(loaded, file.parent, file, trusted=trust_recipe),
         )
         folder, isolation, finding = run_isolation(
@@ -75,7 +74,7 @@ def isolate(
             lambda: search(source.families, every=every, layers=layers),
             TextSource(text, tokens),
             out,
-            progress,
+            IsolateDisplay(display),
         )
     table = rows(isolation, finding.limit)
     repair = repair_of(source, finding)

@@ -11,11 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from math import ceil, log2
 from typing import Any, Literal
 
-from benchctl.experiments.isolate.stored import Family, Isolation, Kept, Measurement, NextMeasurement
-from benchctl.measure.preflight.session import DAMAGED
+from benchctl.experiments.isolate.stored import Family, Isolation, Kept, Measurement
+from benchctl.measure.preflight import DAMAGED
 
 BEYOND_USUAL = 10.0
 """So many times the usual divergence is no rounding any more. The full quantization of sound models (the bundled
@@ -114,15 +113,15 @@ class Finding:
 GROUPS = 4
 """Groups that the families are first divided into."""
 
-Steps = Generator[NextMeasurement, Measurement, Measurement]
-Found = Generator[NextMeasurement, Measurement, tuple[list[str], list[str]]]
+Steps = Generator[Kept, Measurement, Measurement]
+Found = Generator[Kept, Measurement, tuple[list[str], list[str]]]
 """Returns the units that break the model alone, and those that repair it when they are kept."""
-Units = Generator[NextMeasurement, Measurement, list[str]]
+Units = Generator[Kept, Measurement, list[str]]
 
 
 def search(
     families: Sequence[Family], *, every: bool = False, layers: bool = False
-) -> Generator[NextMeasurement, Measurement, Finding]:
+) -> Generator[Kept, Measurement, Finding]:
     """Yield configurations, be sent their measurements, return the finding.
 
     `families`: largest first. `every`: measure every family alone as well, and kept where the model is damaged.
@@ -137,7 +136,7 @@ def recall(isolation: Isolation) -> Finding | None:
     steps = search(isolation.families)
     try:
         request = next(steps)
-        while (found := isolation.measured(request.kept)) is not None:
+        while (found := isolation.measured(request)) is not None:
             request = steps.send(found)
     except StopIteration as end:
         finding: Finding = end.value
@@ -151,11 +150,11 @@ class _Search:
         self._measured: dict[Kept, Measurement] = {}
         self._limit = LEAST
 
-    def run(self, every: bool, layers: bool) -> Generator[NextMeasurement, Measurement, Finding]:
-        source = yield from self._measure(None, 2)
+    def run(self, every: bool, layers: bool) -> Generator[Kept, Measurement, Finding]:
+        source = yield from self._measure(None)
         if source.findings:
             return self._finding("source damaged", None)
-        full = yield from self._measure(frozenset(), self._about())
+        full = yield from self._measure(frozenset())
         noise, level = divergence_of(source), None
         self._limit = limit_of(None, noise)
         healthy = not self._broken(full)
@@ -163,7 +162,7 @@ class _Search:
         if not healthy:
             alone = {}
             for number, group in enumerate(groups):
-                alone[number] = yield from self._only(self._families, group, self._about() - number)
+                alone[number] = yield from self._only(self._families, group)
             level = usual(list(alone.values()))
             groups = [groups[number] for number in sorted(alone, key=lambda group: -divergence_of(alone[group]))]
             self._limit = limit_of(level, noise)
@@ -202,21 +201,16 @@ class _Search:
             one_by_one=1 + 2 * (len(self._families) + sum(len(self._layers[name]) for name in layers or ())),
         )
 
-    def _about(self) -> int:
-        """About how many measurements follow that of the full quantization, if a single family is the cause."""
-        groups = min(GROUPS, len(self._families))
-        return groups + 2 * ceil(log2(max(1, len(self._families) / groups))) + 1
-
     def _broken(self, found: Measurement) -> bool:
         return bool(damage(found, self._limit))
 
-    def _measure(self, kept: Kept, more: int) -> Steps:
+    def _measure(self, kept: Kept) -> Steps:
         if kept not in self._measured:
-            self._measured[kept] = yield NextMeasurement(kept, max(0, more))
+            self._measured[kept] = yield kept
         return self._measured[kept]
 
-    def _only(self, units: Sequence[str], quantized: Sequence[str], more: int) -> Steps:
-        return (yield from self._measure(frozenset(units) - frozenset(quantized), more))
+    def _only(self, units: Sequence[str], quantized: Sequence[str]) -> Steps:
+        return (yield from self._measure(frozenset(units) - frozenset(quantized)))
 
     def _locate(self, units: Sequence[str], groups: Sequence[Sequence[str]], beside: Sequence[str]) -> Found:
         """Find which of the units in `groups` break the model alone, and which repair it when kept.
@@ -239,35 +233,35 @@ class _Search:
 
     def _break_down(
         self, units: Sequence[str], group: Sequence[str], breaking: list[str]
-    ) -> Generator[NextMeasurement, Measurement, list[Sequence[str]]]:
+    ) -> Generator[Kept, Measurement, list[Sequence[str]]]:
         """Follow a group down to a family that breaks the model, added to `breaking`; return what was not tested.
 
         Where the left half does not break it, the right must, and is not measured as a whole.
         """
-        if not self._broken((yield from self._only(units, group, 2 * ceil(log2(len(group))) + 1))):
+        if not self._broken((yield from self._only(units, group))):
             return []
         untested: list[Sequence[str]] = []
         sure = True
         while len(group) > 1:
             middle = len(group) // 2
             left, right = group[:middle], group[middle:]
-            if self._broken((yield from self._only(units, left, 2 * ceil(log2(len(left) + 1)) + 1))):
+            if self._broken((yield from self._only(units, left))):
                 group, sure = left, True
                 untested.append(right)
             else:
                 group, sure = right, False
-        if sure or self._broken((yield from self._only(units, group, 1))):
+        if sure or self._broken((yield from self._only(units, group))):
             breaking.append(group[0])
         return untested
 
-    def _repairs(self, kept: Sequence[str]) -> Generator[NextMeasurement, Measurement, bool]:
-        return not self._broken((yield from self._measure(frozenset(kept), 0)))
+    def _repairs(self, kept: Sequence[str]) -> Generator[Kept, Measurement, bool]:
+        return not self._broken((yield from self._measure(frozenset(kept))))
 
     def _by_severity(self, units: Sequence[str], members: Sequence[str]) -> Units:
         """Return the members by how far each of them alone makes the model diverge, worst first."""
         alone: dict[str, float] = {}
-        for number, unit in enumerate(members):
-            found = yield from self._only(units, [unit], len(members) - number)
+        for unit in members:
+            found = yield from self._only(units, [unit])
             alone[unit] = divergence_of(found)
         return sorted(members, key=lambda unit: -alone[unit])
 
@@ -282,14 +276,13 @@ class _Search:
                 fewest = middle + 1
         return list(members[:most])
 
-    def _each(self, *, kept: bool) -> Generator[NextMeasurement, Measurement, None]:
-        rows = len(self._families) * (2 if kept else 1)
-        for number, name in enumerate(self._families):
-            yield from self._only(self._families, [name], rows - number)
-        for number, name in enumerate(self._families if kept else ()):
-            yield from self._measure(frozenset({name}), len(self._families) - number)
+    def _each(self, *, kept: bool) -> Generator[Kept, Measurement, None]:
+        for name in self._families:
+            yield from self._only(self._families, [name])
+        for name in self._families if kept else ():
+            yield from self._measure(frozenset({name}))
 
-    def _in_layers(self, repair: Sequence[str]) -> Generator[NextMeasurement, Measurement, dict[str, LayerFinding]]:
+    def _in_layers(self, repair: Sequence[str]) -> Generator[Kept, Measurement, dict[str, LayerFinding]]:
         """Find the layers of each repairing family that need it, the other repairing families being kept whole."""
         found: dict[str, LayerFinding] = {}
         for name in repair:

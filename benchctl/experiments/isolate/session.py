@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from rich.text import Text
+
 from benchctl import __version__
 from benchctl.data.chain import canonical_sha256
 from benchctl.data.identity import model_identity
@@ -23,47 +25,46 @@ from benchctl.experiments.isolate.stored import (
     Isolation,
     Kept,
     Measurement,
-    NextMeasurement,
     Severity,
     TextRead,
     read_isolation,
     write_isolation,
 )
 from benchctl.measure.cell import scoring
-from benchctl.measure.preflight.probes import SUITE, answers, expected, probe_items
-from benchctl.measure.preflight.session import check_answers, check_reading
+from benchctl.measure.display import Display
+from benchctl.measure.preflight import check_answers, check_reading
+from benchctl.measure.probes import SUITE, answers, expected, probe_items
 from benchctl.measure.recording import now
 from benchctl.models.files import Notice, file_sha256, made_once
 from benchctl.models.gguf_facts import all_shards
 from benchctl.models.quantize import quantize_to
 from benchctl.paths import cache_folder, shipped_folder
+from benchctl.text import one_line
 
 Finding = TypeVar("Finding")
-Search = Generator[NextMeasurement, Measurement, Finding]
+Search = Generator[Kept, Measurement, Finding]
 """Yields what to measure, is sent the measurement, and returns what it concludes."""
 
 TOKENS = 4096
 """Length of the text; half of it is scored."""
 
 
-class IsolateProgress:
-    """What a session reports. This class shows nothing, and is the base of those that do."""
+class IsolateDisplay:
+    """A line a measurement, and on a terminal the current step."""
 
-    def __enter__(self) -> IsolateProgress:
-        """Begin to show."""
-        return self
+    def __init__(self, display: Display) -> None:
+        self.display = display
+        self.count = 0
 
-    def __exit__(self, *error: object) -> None:
-        """The session is over, however it ended."""
-
-    def note(self, text: str) -> None:
-        """Something the user should read."""
-
-    def doing(self, text: str) -> None:
-        """What is being done, in a few words."""
-
-    def measured(self, found: Measurement, *, stored: bool, more: int, seconds_left: float | None) -> None:
-        """A configuration is measured, or was (`stored`); about `more` are left."""
+    def measured(self, found: Measurement, *, stored: bool) -> None:
+        """Print a line for a configuration that is measured, or was (`stored`)."""
+        self.count += 1
+        kept = found.kept
+        what = "unquantized" if kept is None else f"{len(kept)} kept" if kept else "all quantized"
+        what += f" ({one_line(kept[0], 60)})" if kept is not None and len(kept) == 1 else ""
+        how = ", ".join(dict.fromkeys(finding.id for finding in found.findings)) or "probes sound"
+        line = f"{what}: {how}, divergence {found.spoken_divergence}{' (from before)' if stored else ''}"
+        self.display.line(Text(f"[{self.count}] {line}"))
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ def isolate(
     search: Callable[[], Search[Finding]],
     wish: TextSource,
     out: Path,
-    progress: IsolateProgress,
+    progress: IsolateDisplay,
 ) -> tuple[Path, Isolation, Finding]:
     """Measure until the search has its answer; return the folder, all measurements and that answer.
 
@@ -93,8 +94,8 @@ def isolate(
     with folder_lock(folder, "measuring here"):
         isolation = read_isolation(folder) or _new(source, inputs, key)
         if isolation.measurements:
-            progress.note(f"{len(isolation.measurements)} measurements are there already: {folder}")
-        session = _Session(source, isolation, folder, Measurer(source, folder, work, progress.doing), progress)
+            progress.display.note(f"{len(isolation.measurements)} measurements are there already: {folder}")
+        session = _Session(source, isolation, folder, Measurer(source, folder, work, progress.display.update), progress)
         try:
             finding = session.run(search(), wish)
         except KeyboardInterrupt as stop:
@@ -232,28 +233,24 @@ class _Session:
         isolation: Isolation,
         folder: Path,
         measurer: Measurer,
-        progress: IsolateProgress,
+        progress: IsolateDisplay,
     ) -> None:
         self._source, self._isolation, self._folder = source, isolation, folder
         self._measurer, self._progress = measurer, progress
         self._has_reference = False
-        self._seconds: list[float] = []
 
     def run(self, search: Search[Finding], wish: TextSource) -> Finding:
         try:
             request = next(search)
             while True:
-                found = self._isolation.measured(request.kept)
+                found = self._isolation.measured(request)
                 stored = found is not None
                 if found is None:
-                    found = self._measure(request.kept, wish)
+                    found = self._measure(request, wish)
                     self._isolation.measurements.append(found)
                     self._isolation.wall_s += found.wall_s
-                    self._seconds.append(found.wall_s)
                     write_isolation(self._folder, self._isolation)
-                mean = sum(self._seconds) / len(self._seconds) if self._seconds else None
-                left = None if mean is None else mean * request.more
-                self._progress.measured(found, stored=stored, more=request.more, seconds_left=left)
+                self._progress.measured(found, stored=stored)
                 request = search.send(found)
         except StopIteration as end:
             answer: Finding = end.value
@@ -283,7 +280,7 @@ class _Session:
             content, origin = text_of(wish.file), wish.file.name
         else:
             log = self._folder / LOGS / "text.log"
-            content = own_answers(self._source, wish.tokens, log, self._progress.doing)
+            content = own_answers(self._source, wish.tokens, log, self._progress.display.update)
             origin = f"{self._source.suite.name}, with the source's own answers"
         try:
             text.write_text(content, encoding="utf-8")

@@ -20,11 +20,10 @@ from benchctl.errors import UsageError
 from benchctl.experiments.isolate.stored import Family
 from benchctl.measure.cell import running
 from benchctl.measure.prepare import permitted_tool, probed_engine
-from benchctl.models.files import Notice, file_sha256
+from benchctl.models.files import ModelFile, Notice, ResolvedModel, ResolvedPair, file_sha256
 from benchctl.models.gguf_facts import tensors_of
 from benchctl.models.gguf_header import TENSOR_TYPES, Tensor
 from benchctl.models.quantize import Program, check_arguments
-from benchctl.models.resolved import ModelFile, ResolvedModel, ResolvedPair
 from benchctl.models.sources import locate_model
 from benchctl.models.tensor_types import family, is_quantized, requested_types, takes_other_type
 from benchctl.permissions import permit_part

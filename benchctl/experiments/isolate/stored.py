@@ -9,7 +9,6 @@ The key is a hash of everything that a measurement depends on, so a repeated req
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -69,14 +68,19 @@ class Measurement(Part):
     """Size of the model's files."""
     wall_s: float
 
+    @property
+    def spoken_divergence(self) -> str:
+        """The divergence in nats with its error; a dash where nothing was compared."""
+        severity = self.severity
+        return "–" if severity is None else with_error(severity.divergence, severity.divergence_error, 1, 5)
 
-@dataclass(frozen=True)
-class NextMeasurement:
-    """The configuration that a search needs next."""
 
-    kept: Kept
-    more: int
-    """About how many measurements follow it."""
+def with_error(value: float | None, error: float | None, scale: float, digits: int) -> str:
+    """Return a value with its standard error, both times `scale`; logits that are not numbers give none."""
+    if value is None:
+        return "no number"
+    spread = "" if error is None else f" ± {scale * error:.{digits}f}"
+    return f"{round(scale * value, digits) + 0.0:.{digits}f}{spread}"  # + 0.0: no minus before a zero
 
 
 class TextRead(Part):

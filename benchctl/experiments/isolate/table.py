@@ -1,18 +1,27 @@
-"""The measurements as a table: tensors kept, role, whether the output is sound, and how severe the damage is."""
+"""What a search found: the measurements as a table, the finding in sentences, and the repair."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from rich.text import Text
 
 from benchctl.errors import UsageError
-from benchctl.experiments.isolate.search import damage, recall
-from benchctl.experiments.isolate.stored import ISOLATION, Family, Isolation, Measurement, read_isolation
-from benchctl.reports.columns import Column, Name, Table
+from benchctl.experiments.isolate.search import BEYOND_USUAL, LEAST, MOST, Finding, damage, recall
+from benchctl.experiments.isolate.stored import ISOLATION, Family, Isolation, Measurement, read_isolation, with_error
+from benchctl.models.quantize import quantize_arguments
+from benchctl.reports import numbers
+from benchctl.reports.columns import Column, Name, Table, numeric
 from benchctl.reports.tables.study import Tensors
-from benchctl.text import one_line
+from benchctl.reports.terminal import print_table, table_console
+from benchctl.text import listed, one_line
+
+if TYPE_CHECKING:
+    from benchctl.experiments.isolate.source_model import SourceModel
 
 _ROLES = {
     "token_embd": "token embedding",
@@ -46,11 +55,6 @@ _ROLES = {
 }
 
 
-def role(family: str) -> str | None:
-    """Return the role of a family; `None` for an unknown family."""
-    return _ROLES.get(family)
-
-
 @dataclass(frozen=True)
 class Row:
     """One configuration."""
@@ -71,6 +75,32 @@ class Row:
         """Return the fields as plain data, without the text of the probes' answers."""
         found = self.measurement.model_dump(exclude={"probes"})
         return {**{key: value for key, value in asdict(self).items() if key != "measurement"}, **found}
+
+
+OUTPUT: tuple[Column[Row], ...] = (
+    Column("Tensors", lambda row: row.what, cell=lambda row: Name(row.what), heads=True),
+    Column("Role", lambda row: row.role),
+    Column(
+        "Output",
+        lambda row: "; ".join(row.damage) or "sound",
+        tone=lambda row: "bad" if row.damage else "good",
+        wrap=True,
+    ),
+)
+MEASURED: tuple[Column[Row], ...] = (
+    *OUTPUT[:2],
+    Column("Output", lambda row: "BROKEN" if row.damage else "sound", tone=lambda row: "bad" if row.damage else "good"),
+    numeric("KL", lambda row: row.measurement.spoken_divergence),
+    numeric("Top-1 %", lambda row: _severity(row, "same_top", 100, 2)),
+    numeric("Perplexity", lambda row: _severity(row, "perplexity", 1, 3)),
+    numeric("Flawed", lambda row: f"{row.flawed}/{row.probes}"),
+    numeric("Size", lambda row: row.measurement.bytes, numbers.size),
+)
+
+
+def _severity(row: Row, key: str, scale: float, digits: int) -> str | None:
+    found = row.measurement.severity
+    return None if found is None else with_error(getattr(found, key), getattr(found, f"{key}_error"), scale, digits)
 
 
 def rows(isolation: Isolation, limit: float) -> list[Row]:
@@ -99,10 +129,14 @@ def _described(measurement: Measurement, families: Sequence[Family], base: str) 
     in_layers = any(pattern.startswith("blk.") for pattern in kept)
     if len(kept) <= len(quantized):
         single = _family_of(measurement.kept)
-        return (4 if in_layers else 2 if single else 3), f"kept: {', '.join(measurement.kept)}", single and role(single)
+        return (
+            (4 if in_layers else 2 if single else 3),
+            f"kept: {', '.join(measurement.kept)}",
+            single and _ROLES.get(single),
+        )
     single = _family_of(quantized)
     place = (7 if in_layers else 5) if len(quantized) == 1 else (8 if in_layers else 6)
-    return place, f"only: {', '.join(quantized)}", single and role(single)
+    return place, f"only: {', '.join(quantized)}", single and _ROLES.get(single)
 
 
 def _family_of(patterns: Sequence[str]) -> str | None:
@@ -135,18 +169,95 @@ def tensor_table(isolation: Isolation) -> Tensors:
     """Return tensors kept, role and output as published; of an unfinished search by its health probes alone."""
     finding = recall(isolation)
     found = rows(isolation, float("inf") if finding is None else finding.limit)
-    columns: list[Column[Row]] = [
-        Column("Tensors", lambda row: row.what, cell=lambda row: Name(row.what), heads=True),
-        Column("Role", lambda row: row.role),
-        Column(
-            "Output",
-            lambda row: "; ".join(row.damage) or "sound",
-            tone=lambda row: "bad" if row.damage else "good",
-            wrap=True,
-        ),
-    ]
     note = "The search was interrupted: only the health probes are reported." if finding is None else ""
     source = isolation.source.files[0].name if isolation.source.files else isolation.source.source
     title = f"Tensors ({one_line(isolation.type)}) of {one_line(source)}"
     plain = [{"kept": row.what, "role": row.role, "damage": row.damage} for row in found]
-    return Tensors(Table("study-tensors", title, columns, found, note), plain)
+    return Tensors(Table("study-tensors", title, OUTPUT, found, note), plain)
+
+
+def repair_of(source: SourceModel, finding: Finding) -> dict[str, Any] | None:
+    """Return the recipe's words and the command that repair the model; `None` where nothing is to be repaired."""
+    if not finding.kept:
+        return None
+    spec = source.spec_with(finding.kept)
+    file = source.files[0]
+    target = Path(f"{file.stem}-{spec.type.lower()}-repaired.gguf")
+    return {
+        "quantize": {"type": spec.type, "tensors": dict(spec.tensors)},
+        "command": shlex.join([*source.quantizer.command, *quantize_arguments(spec, file, target)]),
+    }
+
+
+def show_isolation(
+    isolation: Isolation, finding: Finding, table: Sequence[Row], repair: dict[str, Any] | None, folder: Path
+) -> None:
+    """Print the table, the finding, the rule and the repair."""
+    console = table_console()
+    print_table(console, Table("isolation", "Tensors", MEASURED, table))
+    console.print()
+    for sentence in _sentences(isolation, finding):
+        console.print(Text(sentence))
+    if isolation.text is not None:
+        text = isolation.text
+        read = f"{text.places} scored tokens of {one_line(text.origin)}, in pieces of {text.context}"
+        console.print(Text(f"KL: mean Kullback-Leibler divergence from the unquantized model in nats, over {read}."))
+    if repair is not None:
+        tensors = ", ".join(f'"{pattern}": {kind}' for pattern, kind in repair["quantize"]["tensors"].items())
+        console.print(Text("\nIn the recipe:", style="bold"))
+        console.print(
+            Text(f"  quantize: {{type: {repair['quantize']['type']}, tensors: {{{tensors}}}}}"), soft_wrap=True
+        )
+        console.print(Text("By hand:", style="bold"))
+        console.print(Text(f"  {one_line(repair['command'], 4000)}"), soft_wrap=True)
+    console.print(Text(f"\nAll measurements: {folder}", style="dim"), soft_wrap=True)
+
+
+def _sentences(isolation: Isolation, finding: Finding) -> list[str]:
+    base = isolation.type
+    measured = "1 quantization was" if finding.evaluations == 1 else f"{finding.evaluations} quantizations were"
+    count = f"{measured} measured; testing one family at a time would take {finding.one_by_one}."
+    rule = f"Broken: a health probe fails that passes on the source, or KL above {_limit(finding, base)}."
+    repair, breaking = _shown(finding.repair), _shown(finding.breaking)
+    answers = {
+        "source damaged": "The model is broken before it is quantized: "
+        + " ".join(
+            one_line(found.seen, 400) for measurement in isolation.measurements[:1] for found in measurement.findings
+        ),
+        "healthy": f"{base} does not damage this model; nothing needs repair.",
+        "one family": f"{base} breaks this model, and keeping {repair} repairs it.",
+        "several families": f"{base} breaks this model, and no single family repairs it: keeping {repair} does.",
+        "spread": f"{base} breaks this model, and the damage is spread: repair takes {len(finding.repair)} of "
+        f"{len(isolation.families)} families ({repair}). Choose a finer type.",
+    }
+    lines = [answers[finding.verdict]]
+    if finding.verdict == "source damaged":
+        return lines
+    if finding.repair:
+        lines.append(
+            f"Quantized alone, {breaking} {'breaks' if len(finding.breaking) == 1 else 'each break'} it."
+            if finding.breaking
+            else "No family breaks it when it alone is quantized: the damage adds up."
+        )
+    for name, layers in finding.layers.items():
+        needed = "it takes every layer" if layers.whole else f"keeping {_shown(layers.repair)} is enough"
+        lines.append(
+            f"Of {one_line(name)}, {needed}; "
+            + (f"{_shown(layers.breaking)} break it alone." if layers.breaking else "no layer breaks it alone.")
+        )
+    return [*lines, rule, count]
+
+
+def _limit(finding: Finding, base: str) -> str:
+    """Return the limit and its origin."""
+    if finding.usual is None:
+        return f"{finding.limit:.3g}"
+    if finding.limit == MOST:
+        return f"{MOST:g}, which is damage in any type (typical for {base} on this model: {finding.usual:.2g})"
+    if finding.limit == LEAST:
+        return f"{LEAST:g}, the smallest that counts as damage (typical for {base} on this model: {finding.usual:.2g})"
+    return f"{finding.limit:.3g}, {BEYOND_USUAL:g} times what is typical for {base} on this model"
+
+
+def _shown(names: Sequence[str]) -> str:
+    return listed(one_line(name, 60) for name in names) or "nothing"

@@ -49,7 +49,6 @@ def race(
     from rich.console import Console
     from rich.text import Text
 
-    from benchctl.measure.prepare import prepare
     from benchctl.measure.progress import progress_for
     from benchctl.measure.requested import named
     from benchctl.measure.run import signals_interrupt
@@ -60,14 +59,7 @@ def race(
     progress = progress_for(Console(stderr=True), quiet=False)
     console, texts = Console(highlight=False), set()
     with signals_interrupt(), tempfile.TemporaryDirectory(prefix="benchctl-") as logs:
-        prepared = prepare(
-            pair,
-            recipe_folder=standing.folder,
-            binary=engine_binary,
-            models_dir=models_dir,
-            notice=progress.note,
-            trusted=standing.trusted,
-        )
+        prepared = standing.prepare(engine_binary, models_dir, progress.note, pair)
         item = find_prompt(prepared.prompts, prompt, chat=prepared.suite.kind == "chat")
         for contestant in sorted(pair.arms, key=lambda each: each.name != pair.baseline):
             progress.note(f"{contestant.name} answers {item.task}/{item.prompt_idx}, alone on the machine.")
@@ -122,7 +114,7 @@ def pair_of(recipe: Recipe, name: str | None) -> Recipe:
     recipe = recipe.alone("A race")
     chosen = name or next((arm.name for arm in recipe.arms if arm.speculation is not None), None)
     if chosen is None:
-        raise UsageError("No arm of this recipe speculates.", where=recipe.name, fix="Add one, then race it.")
+        raise UsageError("No arm of this recipe speculates.", where=recipe.name, fix="Add an arm, then race it.")
     pair = keep_only(recipe, [chosen])
     if len(pair.arms) != 2 or any(arm.overlapping for arm in pair.arms):
         raise UsageError(
@@ -150,5 +142,5 @@ def find_prompt(prompts: Sequence[PromptItem], requested: str | None, *, chat: b
     raise UsageError(
         f"There is no prompt {quoted(requested)}.",
         where="--prompt",
-        fix=did_you_mean(requested, list(names)).strip() or f"Write a text, or one of {', '.join(list(names)[:8])}, …",
+        fix=did_you_mean(requested, list(names)).strip() or f"Write a text, or {', '.join(list(names)[:8])}, …",
     )

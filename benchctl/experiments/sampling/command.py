@@ -21,7 +21,8 @@ from benchctl.text import one_line
 if TYPE_CHECKING:
     from benchctl.data.integrity import Integrity
     from benchctl.data.store import RunData
-    from benchctl.experiments.sampling.results import ArmSampling, SamplingResult
+    from benchctl.experiments.sampling.conclude import ArmSampling, SamplingResult
+    from benchctl.measure.run import Standing
     from benchctl.recipes.schema import Recipe
 
 COLOUR = {"no difference found": "green", "difference found": "red", "lossy by design": "red", "undetermined": "yellow"}
@@ -148,8 +149,8 @@ def _draw(
     from benchctl.measure.run import recorded_engines, signals_interrupt
 
     plan = replace(CheckPlan(), **settings)
-    run, recipe, folder, trusted = _what(target, results, trusted=trusted)
-    recipe = _with_baseline(recipe, baseline, arms)
+    run, standing = _what(target, results, trusted=trusted)
+    recipe = _with_baseline(standing.recipe, baseline, arms)
     sampled = sampled_recipe(recipe, plan, arms)
     progress = progress_for(Console(stderr=True), quiet=quiet)
     if is_greedy(recipe.sampling):
@@ -160,12 +161,12 @@ def _draw(
     with signals_interrupt():
         prepared = prepare(
             sampled,
-            recipe_folder=folder,
+            recipe_folder=standing.folder,
             binary=engine_binary,
             models_dir=models_dir,
             notice=progress.note,
-            trusted=trusted,
-            recorded=None if run is None or engine_binary else recorded_engines(run),
+            trusted=standing.trusted,
+            recorded=None if run is None or run.manifest is None or engine_binary else recorded_engines(run.manifest),
         )
         parent = results / recipe.name if run is None else run.folder
         drawn = run_check(prepared, plan, parent, progress, ["benchctl", *sys.argv[1:]])
@@ -177,13 +178,12 @@ def _draw(
         return drawn
 
 
-def _what(target: str | None, results: Path, *, trusted: bool) -> tuple[RunData | None, Recipe, Path, bool]:
-    """Resolve a name: a YAML file is a recipe, a recipe's name with runs is its latest run. Last: is it trusted."""
+def _what(target: str | None, results: Path, *, trusted: bool) -> tuple[RunData | None, Standing]:
+    """Resolve a name: a YAML file is a recipe, a recipe's name with runs is its latest run."""
     from benchctl.data.store import open_run, resolve_run
     from benchctl.errors import UsageError
+    from benchctl.measure.requested import requested_recipe
     from benchctl.measure.run import standing_of
-    from benchctl.permissions import settle
-    from benchctl.recipes.load import find_recipe, load_recipe
 
     if target is None or Path(target).suffix not in (".yaml", ".yml"):
         try:
@@ -192,11 +192,8 @@ def _what(target: str | None, results: Path, *, trusted: bool) -> tuple[RunData 
             if target is None:
                 raise
         else:
-            again = standing_of(run, trusted=trusted)
-            return run, again.recipe, again.folder, again.trusted
-    file = find_recipe(target)
-    loaded = load_recipe(file)
-    return None, loaded, file.parent, settle(loaded, file.parent, file, trusted=trusted)
+            return run, standing_of(run, trusted=trusted)
+    return None, requested_recipe(target, results, trust=trusted)
 
 
 def _with_baseline(recipe: Recipe, baseline: str | None, arms: Sequence[str]) -> Recipe:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from pydantic import ValidationError
 
+from benchctl.analysis.result import Result
 from benchctl.analysis.statistics import holm
 from benchctl.experiments.sampling.permutation import (
     END,
@@ -25,14 +26,6 @@ from benchctl.experiments.sampling.permutation import (
     visible_sharpening,
     visible_shifts,
 )
-from benchctl.experiments.sampling.results import (
-    ArmSampling,
-    SamplingPower,
-    SamplingResult,
-    SamplingTest,
-    SamplingWord,
-    TokenPower,
-)
 from benchctl.experiments.sampling.stored import CHECK, FORMAT, TokenScores
 from benchctl.experiments.sampling.tokens import (
     DRAFT_FIRST,
@@ -40,6 +33,7 @@ from benchctl.experiments.sampling.tokens import (
     NUCLEUS,
     TEMPERATURE,
     TERMS,
+    TokenPower,
     added,
     p_of,
     token_power,
@@ -52,6 +46,74 @@ if TYPE_CHECKING:
     from benchctl.data.manifest import ArmIdentity, Manifest
     from benchctl.experiments.sampling.permutation import Tokens
     from benchctl.experiments.sampling.stored import SampledAnswer, SamplingData, TokenScores
+
+
+SamplingWord = Literal["no difference found", "difference found", "lossy by design", "undetermined"]
+"""Never “lossless”: no test shows that two distributions are equal."""
+
+
+class SamplingTest(Result):
+    """A test of an arm."""
+
+    name: str
+    p: float
+    adjusted: float
+    """By Holm's method, for all tests of all arms of the check."""
+
+
+class SamplingPower(Result):
+    """What would have been detected nine times in ten."""
+
+    shifts: dict[int, float | None]
+    """By prefix length, the smallest total variation of the prefixes' distribution; `None`: none up to 0.5."""
+    temperature: float | None
+    """The smallest relative change of the temperature; `None`: none up to 1, since too little varies."""
+
+
+class ArmSampling(Result):
+    """The verdict on an arm."""
+
+    arm: str
+    verdict: SamplingWord
+    reason: str
+    lossy: list[str]
+    """Settings that are lossy by design."""
+    answers: int
+    left_out: int
+    """Answers that failed, or whose token ids are not known."""
+    drafted: int | None
+    accepted: int | None
+    tests: list[SamplingTest]
+    """Empty where nothing could be compared."""
+    token_power: TokenPower | None = None
+    """`None` where its tokens were not scored on the target alone."""
+    unscored: str | None = None
+    """Why they were not, as the end of a sentence."""
+
+
+class SamplingResult(Result):
+    """Everything that a check found."""
+
+    check: str
+    recipe: str
+    baseline: str
+    status: str
+    level: float
+    """Chance of any false alarm in the whole check."""
+    temperature: float
+    top_k: int
+    top_p: float
+    seeds: int
+    tokens: int
+    """Longest answer."""
+    prompts: list[str]
+    baseline_answers: int
+    power: SamplingPower | None
+    """`None` where the baseline has no answers."""
+    failed_arms: dict[str, str]
+    damaged: int
+    """Lines of answers that could not be read."""
+    arms: list[ArmSampling]
 
 
 UNSCORED = "its tokens were not scored on the target alone"

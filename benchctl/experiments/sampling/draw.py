@@ -24,7 +24,6 @@ from benchctl.experiments.sampling.stored import (
     SamplingCheck,
     SamplingData,
     SamplingSettings,
-    Seeding,
     latest_check,
     open_check,
 )
@@ -92,12 +91,6 @@ def sampled_recipe(recipe: Recipe, plan: CheckPlan, arms: Sequence[str] = ()) ->
     return recipe.model_copy(
         update={"sampling": given.model_copy(update=changes), "blocks": 1, "schedule": "blocks", "arms": drawn}
     )
-
-
-def seeds_of(seeding: Seeding, first: int, count: int) -> list[int]:
-    """Return `count` distinct seeds for the answers from number `first` on."""
-    numbers = range(first, first + count)
-    return list(numbers) if seeding == "consecutive" else [spread_seed(number) for number in numbers]
 
 
 def in_turn(prompts: Sequence[PromptItem], seeds: Iterable[int], count: int) -> list[Request]:
@@ -224,7 +217,8 @@ def _draw_all(
     cells, requests = [], {}
     size = count * len(prompts)
     for order, arm in enumerate(recipe.arms):
-        seeds = seeds_of(writer.check.settings.seeding, recipe.sampling.seed + order * size, size)
+        first = recipe.sampling.seed + order * size
+        seeds = map(spread_seed, range(first, first + size))
         left = [request for request in in_turn(prompts, seeds, count) if (arm.name, request[1]) not in there]
         if left or ended.get(arm.name) != "finished":
             cells.append(CellPlan(0, order, arm, tuple(item for item, _ in left), recipe.group_of(arm)))
@@ -265,17 +259,14 @@ def _new_check(prepared: Prepared, prompts: Sequence[PromptItem], plan: CheckPla
 
 
 def _unfinished(parent: Path, check: SamplingCheck) -> SamplingData | None:
-    """Return the latest check below `parent` where it was to do the same as `check` and was interrupted.
-
-    It is resumed with the seeds that it began with, whichever way they were made.
-    """
+    """Return the latest check below `parent` where it was to do the same as `check` and was interrupted."""
     try:
         found = open_check(latest_check(parent))
     except BenchctlError:
         return None  # there is none, or none that can be read
     stored, planned = found.check.manifest, check.manifest
     same = (
-        found.check.settings.model_copy(update={"seeding": check.settings.seeding}) == check.settings
+        found.check.settings == check.settings
         and stored.recipe_sha256 == planned.recipe_sha256
         and stored.workload_sha256 == planned.workload_sha256
         and stored.prompts == planned.prompts

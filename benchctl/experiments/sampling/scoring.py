@@ -15,7 +15,7 @@ from benchctl.experiments.sampling.tokens import Sampler, terms, weights
 from benchctl.lossless.audit_session import scores_of
 from benchctl.measure.cell import fresh_log, scoring
 from benchctl.measure.prepare import Prepared
-from benchctl.models.resolved import ResolvedModel, ResolvedPair
+from benchctl.models.files import ResolvedModel, ResolvedPair
 from benchctl.recipes.adapters import registered
 
 TOKENS = 4_000

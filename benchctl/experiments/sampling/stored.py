@@ -31,24 +31,21 @@ SCORES = "scores.jsonl"
 FOLDER = "sampling"
 
 
-FORMAT = StoredFormat("sampling check", version=1, fix="Draw a new one.")
+FORMAT = StoredFormat("sampling check", version=1, fix="Draw another.")
 """The manifest within tells whether it has digests."""
-
-Seeding = Literal["consecutive", "spread"]
-"""How the seeds of a check's answers were made: by counting, or by `benchctl.experiments.sampling.draw.spread_seed`."""
 
 
 class SamplingSettings(Part):
     """The settings of a check."""
 
     seeds: int = Field(ge=1)
-    """Answers to each prompt from each arm, every one with a seed of its own."""
+    """Answers to each prompt from each arm, each with a seed of its own."""
     level: float = Field(gt=0, lt=1)
     """Chance of any false alarm in the whole check."""
     planned: list[str]
     """The arms to be compared, without the baseline: what the level is shared among."""
-    seeding: Seeding = "consecutive"
-    """A check without this key counted them; where it is resumed, it keeps to that. Each answer has its own seed."""
+    seeding: Literal["consecutive", "spread"] = "consecutive"
+    """How the seeds were made: a check without this key counted them, others spread them."""
 
 
 class SamplingCheck(Part):

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from benchctl.experiments.sampling.results import TokenPower
+from benchctl.analysis.result import Result
 from benchctl.experiments.sampling.stored import TermSum
 
 if TYPE_CHECKING:
@@ -45,6 +45,19 @@ OFTEN = 1.2816
 """The normal quantile of nine times in ten."""
 IN_ROUNDS = 0.5
 """Share of the tokens that a round's rejection rule decided, at least: with a draft token per round every second."""
+
+
+class TokenPower(Result):
+    """What the tests of single tokens would have detected."""
+
+    tokens: int
+    """That were scored on the target alone."""
+    temperature: float | None
+    """The smallest relative change of the temperature that is found nine times in ten; `None`: none up to 1."""
+    nucleus: float | None
+    """The smallest share, of the mass beyond the likeliest 90 %, whose loss is found nine times in ten."""
+    residual: float | None
+    """The power against rejected tokens drawn from the target's distribution; `None` without a draft."""
 
 
 @dataclass(frozen=True)

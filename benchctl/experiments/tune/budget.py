@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchctl.errors import UsageError
-from benchctl.experiments.tune.standings import rungs_of
 from benchctl.measure.cell import running
 from benchctl.measure.requests import as_warm_up, warm_up
 from benchctl.recipes.schema import Recipe
@@ -41,7 +40,7 @@ _SLOW_ARM = 2.0
 
 @dataclass(frozen=True)
 class ArmCost:
-    """Seconds of one process of an arm."""
+    """Seconds of a process of an arm."""
 
     overhead_s: float
     """Starting, warming up and stopping."""
@@ -68,9 +67,9 @@ class Design:
 
 
 def time_baseline(prepared: Prepared, log: Path) -> ArmCost:
-    """Time one process of the baseline, unmeasured: how long it takes to start, and to answer. Raises EngineError.
+    """Time a process of the baseline, unmeasured: how long it takes to start, and to answer. Raises EngineError.
 
-    Of several answers the fastest counts: what slows one down is mostly something else, and a search that was sized by
+    Of several answers the fastest counts: what slows others is mostly something else, and a search that was sized by
     it would leave out what fits.
     """
     recipe = prepared.recipe
@@ -130,7 +129,7 @@ def fit(
     """Size a search for `budget_s` seconds: as many arms as fit, then as many prompts a block as fit.
 
     `prompts`, `tasks`: of the suite. `spent_s`: what is used of the budget already. Raises UsageError, with the least
-    budget, where not even one arm fits.
+    budget, where no arm fits.
     """
     baseline = recipe.baseline
     arms = [arm.name for arm in recipe.arms if arm.name != baseline]
@@ -160,6 +159,14 @@ def fit(
     return Design(tuple(kept), each, tuple(arms[len(kept) :]))
 
 
+def rungs_of(arms: int) -> list[int]:
+    """Return how many arms each rung has: half of those before, rounded down, until a single arm is left."""
+    rungs = [arms]
+    while rungs[-1] > 3:
+        rungs.append(rungs[-1] // 2)
+    return rungs
+
+
 def rung_blocks(left_s: float, rungs: int, block_s: float) -> int:
     """Return how many blocks a rung gets where so many rungs share so many seconds."""
     return max(LEAST_BLOCKS, min(MOST_BLOCKS, int(left_s / max(1, rungs) / block_s)))
@@ -170,7 +177,7 @@ def fresh_design(
 ) -> tuple[int, int | None]:
     """Return how many fresh blocks fit, and how many prompts of each task they have (`None`: all).
 
-    As many prompts as still leave five blocks, else one of each task; then as many blocks as fit.
+    As many prompts as still leave five blocks, else a prompt of each task; then as many blocks as fit.
     """
     least, good, most = FRESH_BLOCKS
 

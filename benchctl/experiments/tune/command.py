@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from benchctl.analysis.results import Analysis
     from benchctl.data.store import RunData
     from benchctl.measure.prepare import Prepared
-    from benchctl.recipes.schema import Recipe
+    from benchctl.measure.run import Standing
 
 MAX_TOKENS = 64
 """Default longest answer where the command line names a model: short blocks leave time for more of them."""
@@ -71,7 +71,6 @@ def tune(
     from benchctl.measure.prepare import prepare
     from benchctl.measure.progress import progress_for
     from benchctl.measure.run import prepare_again, signals_interrupt
-    from benchctl.permissions import settle
 
     if target is not None and subject:
         raise UsageError("The target is named twice.", where="-t", fix="benchctl tune -t TARGET -d DRAFT")
@@ -100,11 +99,18 @@ def tune(
         if resume is not None:
             found = resume_search(resume, out, ready_again, progress)
         else:
-            recipe, folder, file, typed, complete = _what_to_search(
-                [*words, *(draft or [])], kind, types or [], depth, sweep or [], prompts, limit, settings or []
+            standing, complete = _what_to_search(
+                [*words, *(draft or [])],
+                kind,
+                types or [],
+                depth,
+                sweep or [],
+                prompts,
+                limit,
+                settings or [],
+                trust=trust_recipe,
             )
-            trusted = settle(recipe, folder, file, typed=typed, trusted=trust_recipe)
-            base = ready(recipe, recipe_folder=folder, trusted=trusted)
+            base = standing.prepare(engine_binary, models_dir, progress.note)
             candidates = all_candidates(base, only_arms=only_arms or complete)
             if dry_run:
                 _show_candidates(candidates, as_json=as_json)
@@ -137,18 +143,14 @@ def _what_to_search(
     prompts: str | None,
     limit: int | None,
     settings: list[str],
-) -> tuple[Recipe, Path, Path | None, tuple[str, ...], bool]:
-    """Return the recipe of the command line, the folder of its paths, its file where it has one, the keys that were
-    typed, and whether only its own arms are searched."""
+    *,
+    trust: bool,
+) -> tuple[Standing, bool]:
+    """Return the recipe of the command line with what it may do, and whether only its own arms are searched."""
     from benchctl.errors import UsageError
-    from benchctl.permissions import ALL_KEYS
-    from benchctl.recipes.from_options import (
-        parse_settings,
-        parse_sweep,
-        prompt_settings,
-        recipe_from_options,
-    )
-    from benchctl.recipes.load import find_recipe, load_recipe, recipe_of_options, shipped_recipes
+    from benchctl.measure.requested import requested_recipe, standing_of_data
+    from benchctl.recipes.from_options import parse_settings, parse_sweep, recipe_from_options
+    from benchctl.recipes.load import shipped_recipes
 
     first, *drafts = subject
     overrides = parse_settings(settings)
@@ -160,9 +162,8 @@ def _what_to_search(
                 where="--engine, --type, --depth, -L, DRAFT",
                 fix="Write them in the recipe, or name the target in its place.",
             )
-        file = find_recipe(first)
-        overrides |= prompt_settings(prompts, limit)
-        return load_recipe(file, overrides=overrides), file.parent, file, tuple(overrides), False
+        named = requested_recipe(first, Path(), prompts=prompts, limit=limit, settings=settings, trust=trust)
+        return named, False
     if not types and not sweeps and len(drafts) < 2:
         overrides = {"arms": [{"name": "baseline"}], **overrides}
     options: dict[str, Any] = {
@@ -181,7 +182,7 @@ def _what_to_search(
         sources = [recipe_from_options(**options | {"draft": draft})["models"]["draft"] for draft in drafts]
         del data["models"]["draft"]
         data["matrix"] = {"models.draft": dict(zip(_labels(drafts), sources, strict=True))}
-    return recipe_of_options(data), Path.cwd(), None, ALL_KEYS, bool(types or sweeps)
+    return standing_of_data(data, trust=trust), bool(types or sweeps)
 
 
 def _labels(drafts: list[str]) -> list[str]:
@@ -239,8 +240,8 @@ def _show(found: RunData, fresh: RunData | None, *, as_json: bool, quiet: bool) 
     from rich.console import Console
     from rich.text import Text
 
+    from benchctl.experiments.tune.halving import find_standings
     from benchctl.experiments.tune.session import recipe_file_of
-    from benchctl.experiments.tune.standings import find_standings
     from benchctl.lossless.analysed import analyse_run
     from benchctl.reports.terminal import print_decision, print_summary
 

@@ -1,4 +1,4 @@
-"""A whole tuning: what is tried, the search in one run folder, and what it chose measured afresh in another.
+"""A whole tuning: what is tried, the search in a run folder, and what it chose measured afresh in another.
 
 The second run is an ordinary run of an ordinary recipe with the baseline and the chosen arm. None of its blocks took
 part in choosing, so that its interval is honest, and whether speculation pays at all is decided there.
@@ -94,7 +94,7 @@ def all_candidates(prepared: Prepared, *, only_arms: bool) -> Prepared:
 def search(prepared: Prepared, out: Path, budget_s: float, progress: RunProgress, command: list[str]) -> RunData:
     """Search for the fastest arm of `prepared` within its share of the budget, in a new run folder; return that run.
 
-    Raises UsageError for a budget in which not even one arm can be measured, before anything is measured.
+    Raises UsageError for a budget in which no arm can be measured, before anything is measured.
     """
     recipe = prepared.recipe
     progress.note("Timing the baseline once, to size the blocks.")
@@ -116,7 +116,7 @@ def search(prepared: Prepared, out: Path, budget_s: float, progress: RunProgress
         )
     progress.note(
         f"Searching {len(design.arms)} settings in {spoken(budget_s)}, blocks of {design.prompts_per_block} "
-        f"{'prompt' if design.prompts_per_block == 1 else 'prompts'}; the chosen one is then measured afresh."
+        f"{'prompt' if design.prompts_per_block == 1 else 'prompts'}; the chosen setting is then measured afresh."
     )
     tuning = Tuning(
         budget_s=budget_s,

@@ -108,7 +108,6 @@ def tokenizer_json(header: GgufHeader) -> Config:
     texts = _token_texts(header)
     types = header.numbers("tokenizer.ggml.token_type") or [0] * len(texts)
     rule = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
-    bytes_of_text = {"type": "ByteLevel", "trim_offsets": True, "use_regex": True}
     return {
         "version": "1.0",
         "truncation": None,
@@ -119,9 +118,9 @@ def tokenizer_json(header: GgufHeader) -> Config:
             if kind in (_CONTROL, _USER_DEFINED)
         ],
         "normalizer": None,
-        "pre_tokenizer": {**bytes_of_text, "add_prefix_space": False},
+        "pre_tokenizer": _byte_level(add_prefix_space=False),
         "post_processor": None,
-        "decoder": {**bytes_of_text, "add_prefix_space": True},
+        "decoder": _byte_level(add_prefix_space=True),
         "model": {
             "type": "BPE",
             "dropout": None,
@@ -135,6 +134,10 @@ def tokenizer_json(header: GgufHeader) -> Config:
             "merges": [merge.decode().split(" ", 1) for merge in header.strings("tokenizer.ggml.merges") or []],
         },
     }
+
+
+def _byte_level(*, add_prefix_space: bool) -> Config:
+    return {"type": "ByteLevel", "add_prefix_space": add_prefix_space, "trim_offsets": True, "use_regex": True}
 
 
 def tokenizer_config(header: GgufHeader) -> Config:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from benchctl.analysis.resources import NOT_RECORDED, Resources
 from benchctl.analysis.results import ALL_TASKS, Analysis, Cost, SpeedUp, Throughput
@@ -29,6 +29,14 @@ def speedups(analysis: Analysis) -> Table[SpeedUp]:
                 "Median pair", "median", numbers.ratio, explain="median over prompts and blocks of the paired ratio."
             ),
             numeric("End to end", "end_to_end", numbers.ratio, explain="with prefill and queueing."),
+            numeric(
+                "TTFT",
+                "ttft_ratio",
+                numbers.ratio,
+                optional=True,
+                explain="time to the first token over the baseline's.",
+            ),
+            interval("TTFT, 95 %", "ttft_interval", optional=True),
             numeric(
                 "Equal length",
                 "length_matched",
@@ -197,7 +205,33 @@ def resources(analysis: Analysis) -> Table[Resources]:
             optional=True,
         ),
     ]
+    columns += [
+        numeric(header, _mean(name), numbers.size if name.endswith("bytes") else _plain, unit=unit, key=f"mean_{name}")
+        for name, (header, unit) in _MEANS.items()
+        if any(name in row.means for row in rows)
+    ]
     return Table("resources", "Energy and memory", columns, rows, note=_note(rows))
+
+
+_MEANS = {
+    "processor_w": ("Processor, mean", "W"),
+    "processor_mhz": ("clock", "MHz"),
+    "processor_c": ("temperature", "°C"),
+    "memory_bytes": ("Machine's memory in use, mean", ""),
+    "gpu_w": ("GPU, mean", "W"),
+    "gpu_mhz": ("GPU clock", "MHz"),
+    "gpu_c": ("GPU temperature", "°C"),
+    "gpu_bytes": ("GPU memory in use, mean", ""),
+}
+"""Of what was read every second while an arm was measured; the series are in the manifest."""
+
+
+def _mean(name: str) -> Callable[[Resources], float | None]:
+    return lambda row: row.means.get(name)
+
+
+def _plain(value: float | None) -> str:
+    return numbers.ABSENT if value is None else f"{value:.0f}"
 
 
 def _is_recorded(row: Resources) -> bool:

@@ -13,7 +13,7 @@ from benchctl.reports import numbers
 from benchctl.reports.columns import WHAT_AN_ARM_IS, Cell, Column, Table, arm_column, for_programs, interval, numeric
 from benchctl.reports.tables.output import OUTPUT_TONE
 
-_QUANTILES = ("median", "p95", "p99", "p95_upper", "p99_upper")
+_QUANTILES = ("median", "p95", "p99")
 
 
 def conditions(analysis: Analysis) -> Table[Level]:
@@ -30,7 +30,7 @@ def conditions(analysis: Analysis) -> Table[Level]:
             *(for_programs(name) for name in rest[:4]),
             *(columns[name] for name in ("concurrency", "rate", "temperature", "requests")),
             *(for_programs(name) for name in (*rest[4:], "throughput_by_block")),
-            *(columns[name] for name in ("ttft", "e2e", "tpot", "throughput", "in_flight")),
+            *(columns[name] for name in ("ttft", "e2e", "tpot", "throughput", "goodput", "in_flight")),
             *(columns[name] for name in ("throughput_x", "throughput_95", "latency_x", "latency_95")),
             *(_of_arrival(name) for name in (*of_arrival, *trend)),
         ),
@@ -46,7 +46,7 @@ def all_requests(analysis: Analysis, levels: Sequence[Level]) -> Table[Level]:
         f"{_title(arrival).lower().replace(' ', '-')}-all",
         f"{_title(arrival)}: all requests together",
         [columns[name] for name in (*_place(analysis, arrival), *sent)]
-        + [columns[name] for name in ("throughput", "throughput_x", "throughput_95", "in_flight")],
+        + [columns[name] for name in ("throughput", "goodput", "throughput_x", "throughput_95", "in_flight")],
         levels,
     )
 
@@ -145,6 +145,14 @@ def _columns(analysis: Analysis) -> dict[str, Column[Level]]:
             numbers.rate,
             unit="tok/s",
             explain="tokens per second of all requests together; in a closed loop while all slots were full.",
+        ),
+        "goodput": numeric(
+            "Goodput",
+            "goodput",
+            numbers.decimal,
+            unit="requests/s",
+            optional=True,
+            explain="requests a second that kept the recipe's limits.",
         ),
         "throughput_x": numeric(
             "Throughput ×",

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from benchctl.analysis.comparison import compare
-from benchctl.analysis.comparison.gates import check_gate, parse_gate
+from benchctl.analysis.comparison.gates import check_gates, parse_gate
 from benchctl.data.record import sha256_text, sha256_tokens
 from benchctl.data.store import open_run
 from benchctl.errors import UsageError
@@ -31,7 +31,7 @@ def test_arms_are_matched_under_the_same_condition(tmp_path: Path) -> None:
     assert speeds["spec_d4-c1"] == pytest.approx(1.0)
     assert speeds["spec_d4-c4"] == pytest.approx(1.2 / 1.6, rel=0.02)
     assert {one.arm for one in found.arms if one.is_baseline} == {"baseline-c1", "baseline-c4"}
-    assert check_gate(parse_gate("lossy"), found).passed  # judged at concurrency 1 alone
+    assert check_gates([parse_gate("lossy")], found)[0].passed  # judged at concurrency 1 alone
 
 
 def test_one_name_under_two_conditions_is_refused(tmp_path: Path) -> None:
@@ -49,7 +49,7 @@ def test_a_gate_cannot_pass_where_nothing_was_assessed(tmp_path: Path) -> None:
     for name, gain in (("a", 1.1), ("b", 1.2)):
         write_sweep(tmp_path / name, Sweep(concurrency=(1, 4)), server({1: gain, 4: gain}))
     found = compare_runs(open_run(tmp_path / "a"), open_run(tmp_path / "b"), arms=["spec_d4-c4"])
-    failures = check_gate(parse_gate("lossy"), found).failures
+    failures = check_gates([parse_gate("lossy")], found)[0].failures
     assert failures == ("undetermined, because no arm of B beside its baseline was compared one request at a time.",)
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
-from benchctl.analysis.conditions.load import quantiles
 from benchctl.analysis.precision import half_widths
 from benchctl.analysis.result import Interval
 from benchctl.analysis.results import Analysis
@@ -297,32 +296,17 @@ def test_too_few_requests_never_fill_the_slots(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize(("requests", "rank"), [(58, None), (59, 59), (100, 99), (400, 388)])
-def test_the_upper_limit_of_a_tail_is_an_order_statistic(requests: int, rank: int | None) -> None:
-    """Ranks as tables of distribution-free tolerance limits have them: 0.95 ** 59 < 0.05 <= 0.95 ** 58."""
-    values = np.arange(1.0, requests + 1)
-    assert quantiles(values).p95_upper == rank
-    assert quantiles(np.random.default_rng(1).permutation(values)).p95_upper == rank
-
-
-def test_the_upper_limit_holds_the_tail_as_often_as_it_says() -> None:
-    rng = np.random.default_rng(2)
-    limits = [quantiles(rng.exponential(size=100)).p95_upper for _ in range(400)]
-    covered = sum(limit is not None and limit >= -np.log(0.05) for limit in limits)
-    assert 0.93 * 400 <= covered < 400
-
-
-def test_requests_that_were_given_up_set_no_limit() -> None:
-    assert quantiles(np.arange(200.0), beyond=2).p95_upper is not None
-    assert quantiles(np.arange(200.0), beyond=20).p95_upper is None
-
-
-def test_a_queue_sets_no_limit_to_what_waits_in_it(tmp_path: Path) -> None:
-    """Requests of an open loop wait for each other, and are late together; what follows their first token is not."""
-    write_sweep(tmp_path / "run", Sweep(rate=(None, 0.5), prompts=24), Server(slots=1))
-    found = analyse_run(open_run(tmp_path / "run"))
-    assert found.sweep is not None
-    limits = {
-        row.rate: [one.p95_upper is not None for one in (row.ttft, row.e2e, row.tpot)] for row in found.sweep.levels
-    }
-    assert limits == {None: [True, True, True], 0.5: [False, False, True]}
+def test_goodput_counts_the_requests_that_keep_the_limits(tmp_path: Path) -> None:
+    records = write_sweep(tmp_path / "run", Sweep(concurrency=(1, 2)), SERVER)
+    run = open_run(tmp_path / "run")
+    assert run.manifest is not None
+    middle = sorted(record["ttft_s"] for record in records)[len(records) // 2]
+    limits = {"ttft_s": middle, "tpot_s": None}
+    recipe = {**run.manifest.recipe, "goodput": limits}
+    limited = replace(run, manifest=run.manifest.model_copy(update={"recipe": recipe}))
+    plain, found = analyse_run(run).sweep, analyse_run(limited).sweep
+    assert plain is not None and found is not None
+    assert all(row.goodput is None for row in plain.levels)
+    for row in found.levels:
+        kept = sum(record["label"] == row.arm and record["ttft_s"] <= middle for record in records)
+        assert row.goodput == pytest.approx(kept / (row.makespan_s or 0))

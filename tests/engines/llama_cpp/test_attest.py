@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from benchctl.engines.llama_cpp.attest import LlamaObserved, attest
-from benchctl.engines.llama_cpp.command import RequestedSpeculation
+from benchctl.engines.llama_cpp.spec_flags import RequestedSpeculation
 
 ENGAGED = (
     "0.0 I spec common_specu: adding speculative implementation 'draft-simple'",

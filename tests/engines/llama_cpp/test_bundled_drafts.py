@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchctl.engines.base import Completion, Server
-from benchctl.models.resolved import ResolvedPair
+from benchctl.models.files import ResolvedPair
 from benchctl.models.sources import bundled_models
 from benchctl.prompts.suite import Message, Prompt
 from benchctl.recipes.schema import Sampling

@@ -17,7 +17,7 @@ from benchctl.engines.llama_cpp.command import (
     uses_draft,
 )
 from benchctl.engines.llama_cpp.probe import Flags, parse_help
-from benchctl.models.resolved import ResolvedPair
+from benchctl.models.files import ResolvedPair
 from benchctl.recipes.schema import Arm
 from tests.engines.cells import HERE, arm_of
 

@@ -12,7 +12,7 @@ from benchctl.engines.llama_cpp.engine import LlamaCppEngine
 from benchctl.engines.llama_cpp.logit_shift import LogitShift
 from benchctl.engines.llama_cpp.server import LlamaServer
 from benchctl.errors import EngineError
-from benchctl.models.resolved import ResolvedPair
+from benchctl.models.files import ResolvedPair
 from benchctl.prompts.suite import Prompt
 from benchctl.recipes.schema import Sampling
 from tests.engines.cells import arm_of, complete

@@ -11,8 +11,8 @@ from benchctl.engines.base import Ledger, Rendered
 from benchctl.engines.llama_cpp.adapter import LlamaCppSpec
 from benchctl.engines.llama_cpp.engine import LlamaCppEngine
 from benchctl.errors import UsageError
+from benchctl.models.files import ResolvedPair
 from benchctl.models.gguf_header import read_header
-from benchctl.models.resolved import ResolvedPair
 from benchctl.models.vocabulary import end_tokens
 from benchctl.recipes.schema import Sampling
 from tests.engines.cells import HERE, arm_of, complete, recipe_of

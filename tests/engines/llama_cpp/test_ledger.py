@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from benchctl.engines.base import Ledger
 from benchctl.engines.common.metrics import Counters
-from benchctl.engines.llama_cpp.attest import make_ledger, parse_metrics
+from benchctl.engines.llama_cpp.attest import drafts_by_position, make_ledger, parse_metrics
 
 METRICS = """# HELP llamacpp:spec_decode_num_drafts_total Speculative: Total speculative decoding verification steps
 # TYPE llamacpp:spec_decode_num_drafts_total counter
@@ -53,3 +53,19 @@ def test_a_contradiction_stays_visible() -> None:
     ledger = make_ledger(ZERO, after, {"draft_n": 20, "draft_n_accepted": 12}, speculating=True)
     assert ledger.accepted == 12
     assert ledger.accepted_by_position == (5, 4)
+
+
+def test_drafts_by_position_are_those_of_the_rounds_that_the_log_tells() -> None:
+    log = "\n".join(
+        f"0.00.276.195 I slot   operator(): id  0 | task 3 | accepted {line}"
+        for line in (
+            " 1/ 1 draft tokens",
+            " 1/ 3 draft tokens (restore checkpoint)",
+            " 2/ 2 draft tokens",
+            " 0/ 2 draft tokens",
+        )
+    )
+    ledger = Ledger(drafted=6, accepted=2, rounds=3)
+    assert drafts_by_position(log, ledger) == (3, 2, 1)
+    assert drafts_by_position(log, Ledger(drafted=6, accepted=3, rounds=3)) is None
+    assert drafts_by_position("", ledger) is None

@@ -8,7 +8,7 @@ import pytest
 
 from benchctl.engines.base import Completion, Server
 from benchctl.engines.llama_cpp.server import LlamaServer
-from benchctl.models.resolved import ResolvedPair
+from benchctl.models.files import ResolvedPair
 from benchctl.prompts.suite import Message, Prompt
 from benchctl.recipes.schema import Sampling
 from tests.engines.cells import arm_of, stopped_in_flight

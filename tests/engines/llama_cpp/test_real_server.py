@@ -18,7 +18,7 @@ from benchctl.engines.llama_cpp.adapter import LlamaCppSpec
 from benchctl.engines.llama_cpp.engine import LlamaCppEngine
 from benchctl.engines.llama_cpp.server import LlamaServer
 from benchctl.errors import EngineError, UsageError
-from benchctl.models.resolved import ResolvedPair
+from benchctl.models.files import ResolvedPair
 from benchctl.prompts.suite import Message, Prompt
 from benchctl.recipes.schema import Sampling
 from tests.engines.cells import arm_of, complete, outsider, recipe_of, resolved
@@ -257,7 +257,7 @@ import sys, time
 from pathlib import Path
 from benchctl.engines.llama_cpp.adapter import LlamaCppSpec
 from benchctl.engines.registry import make_engine
-from benchctl.models.resolved import ModelFile, ResolvedModel, ResolvedPair
+from benchctl.models.files import ModelFile, ResolvedModel, ResolvedPair
 from benchctl.recipes.schema import Arm
 engine = make_engine(LlamaCppSpec(binary={binary!r}, device="cpu", threads=1, context=512))
 target = ResolvedModel("t", (ModelFile(Path({target!r}), 0, ""),))

@@ -14,7 +14,7 @@ from benchctl.engines.llama_cpp.engine import LlamaCppEngine
 from benchctl.engines.llama_cpp.probe import parse_help
 from benchctl.engines.llama_cpp.score import LlamaScorer, scoring_args, split_batch
 from benchctl.engines.llama_cpp.server import LlamaServer
-from benchctl.models.resolved import ResolvedPair
+from benchctl.models.files import ResolvedPair
 from benchctl.prompts.suite import Prompt
 from benchctl.recipes.schema import Sampling
 from tests.engines.cells import arm_of, complete

@@ -10,7 +10,7 @@ from benchctl.engines.base import Launch, Pass
 from benchctl.engines.llama_cpp.adapter import LlamaCppSpec
 from benchctl.engines.llama_cpp.engine import LlamaCppEngine, read_passes, traced
 from benchctl.engines.llama_cpp.probe import Flag, Flags
-from benchctl.models.resolved import ResolvedPair
+from benchctl.models.files import ResolvedPair
 from benchctl.prompts.suite import Prompt
 from benchctl.recipes.schema import Sampling
 from tests.engines.cells import arm_of, complete

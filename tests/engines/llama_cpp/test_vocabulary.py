@@ -9,7 +9,7 @@ import pytest
 from benchctl.engines.llama_cpp.adapter import LlamaCppSpec
 from benchctl.engines.llama_cpp.engine import LlamaCppEngine
 from benchctl.errors import UsageError
-from benchctl.models.resolved import ResolvedPair
+from benchctl.models.files import ResolvedPair
 from benchctl.recipes.schema import Arm
 from benchctl.recipes.speculation import Speculation
 from tests.engines.cells import recipe_of

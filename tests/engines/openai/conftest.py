@@ -12,7 +12,7 @@ import pytest
 from benchctl.engines.openai.adapter import OpenAiSpec
 from benchctl.engines.openai.engine import OpenAiEngine
 from benchctl.engines.openai.server import EndpointServer
-from benchctl.models.resolved import ResolvedModel, ResolvedPair
+from benchctl.models.files import ResolvedModel, ResolvedPair
 from benchctl.recipes.schema import Arm
 from benchctl.recipes.speculation import Speculation
 from tests.engines.openai.fake_endpoint import Script, serving

@@ -176,7 +176,7 @@ def test_the_model_that_is_meant(endpoint: Endpoint) -> None:
     def model(script: Script, name: str) -> str:
         engine = OpenAiEngine(OpenAiSpec(kind="openai", url=script.url))
         launch = engine.launch(Arm(name="arm"), served(name))
-        return launch.terms.model  # type: ignore[attr-defined, no-any-return]
+        return launch.model  # type: ignore[attr-defined, no-any-return]
 
     many, unlisted = endpoint(models=["a", "b"]), endpoint(fault="no-list")
     assert model(many, "b") == "b"

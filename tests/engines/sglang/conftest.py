@@ -17,7 +17,7 @@ from benchctl.engines.sglang.adapter import SglangSpec
 from benchctl.engines.sglang.command import Package
 from benchctl.engines.sglang.engine import SglangEngine, probe_sglang
 from benchctl.engines.sglang.server import SglangServer
-from benchctl.models.resolved import ResolvedModel, ResolvedPair
+from benchctl.models.files import ResolvedModel, ResolvedPair
 from benchctl.recipes.schema import Arm
 
 HERE = Path(__file__).parent

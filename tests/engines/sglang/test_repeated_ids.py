@@ -1,4 +1,4 @@
-"""Every event of `/generate` repeats the answer so far: only what is new is read, and what changed is noticed."""
+"""Every event of `/generate` repeats the answer so far: what is new is counted, and what changed is noticed."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from benchctl.engines.base import PrefillScorer, ScoringEngine
 from benchctl.engines.sglang.engine import SglangEngine
-from benchctl.models.resolved import ResolvedPair
+from benchctl.models.files import ResolvedPair
 from benchctl.prompts.suite import Prompt
 from benchctl.recipes.schema import Sampling
 from tests.engines.cells import arm_of

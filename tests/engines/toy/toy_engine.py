@@ -9,15 +9,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchctl.engines.base import Attestation, Capabilities, Completion, Launch, Ledger, Progress, Rendered
-from benchctl.engines.common.completion_stream import CompletionReader
+from benchctl.engines.common.completion_stream import CompletionReader, completed
 from benchctl.engines.common.launched_server import LaunchedServer, StartUp
 from benchctl.engines.common.log import Cause, Reason, first_cause
 from benchctl.engines.common.process import EngineProcess, engine_environment, free_port
 from benchctl.engines.common.programs import FoundBinary, which
 from benchctl.engines.registry import FoundEngine
 from benchctl.errors import EngineError, UsageError
-from benchctl.models.files import file_sha256
-from benchctl.models.resolved import ResolvedPair
+from benchctl.models.files import ResolvedPair, file_sha256
 from benchctl.prompts.suite import Prompt
 from benchctl.recipes.schema import Arm, Recipe, Sampling
 from tests.engines.toy.toy_adapter import ADAPTER, ToySpec
@@ -128,23 +127,11 @@ class ToyServer(LaunchedServer):
         body = {"prompt": prompt.text, "max_tokens": sampling.max_tokens, "stream": True}
         streamed = await self._stream("/v1/completions", body, CompletionReader(sampling.max_tokens), on_tokens)
         answer = streamed.answer
-        drafts, prompt_tokens = answer.extra.get("drafts") or {}, answer.prompt_tokens
-        if prompt_tokens is None:
+        drafts = answer.extra.get("drafts") or {}
+        if answer.prompt_tokens is None:
             raise EngineError("toy-serve did not count the prompt's tokens.", kind="protocol")
-        return Completion(
-            text=answer.text,
-            token_ids=answer.ids,
-            n_predicted=len(answer.ids),
-            finish_reason=answer.finish_reason,
-            prompt_tokens=prompt_tokens,
-            ttft_s=answer.ttft_s,
-            decode_s=answer.decode_s,
-            e2e_s=streamed.e2e_s,
-            sent_at=streamed.sent_at,
-            engine_prompt_s=None,
-            engine_decode_s=None,
-            ledger=Ledger(drafts.get("drafted"), drafts.get("accepted"), drafts.get("rounds")),
-        )
+        ledger = Ledger(drafts.get("drafted"), drafts.get("accepted"), drafts.get("rounds"))
+        return completed(streamed, ledger)
 
     def attest(self, drafted: int | None) -> Attestation:
         """The evidence that it ran as requested: what the engine itself reports, not the command line."""

@@ -19,8 +19,7 @@ from benchctl.engines.transformers.find import SERVER, Probe
 from benchctl.engines.transformers.server import attest, contradiction, launch_cause, requested_speculation
 from benchctl.engines.transformers.speculation import worth_trying
 from benchctl.errors import EngineError, UsageError
-from benchctl.models.resolved import ResolvedModel, ResolvedPair
-from benchctl.recipes.adapters import lossy_settings
+from benchctl.models.files import ResolvedModel, ResolvedPair
 from benchctl.recipes.schema import Arm
 from tests.engines.cells import arm_of, recipe_of
 
@@ -166,15 +165,6 @@ def test_the_command_line_is_explicit(folder_of: Callable[[str], Path]) -> None:
     assert drafted[-2:] == ("--draft", str(folder))
 
 
-def test_a_mixture_of_draft_and_target_is_lossy(folder_of: Callable[[str], Path]) -> None:
-    folder = folder_of("tiny-transformer")
-    mixed = arm_of("assisted", max=2, options={"assistant_ensemble_weight": 0.5})
-    argv = engine_of().launch(mixed, pair(folder, folder)).argv
-    assert lossy_settings("transformers", argv, {}) == ["draft and target mixed"]
-    exact = engine_of().launch(arm_of("assisted", max=2), pair(folder, folder)).argv
-    assert lossy_settings("transformers", exact, {}) == []
-
-
 def test_why_the_server_ended() -> None:
     log = ["Traceback", "benchctl-serve: error: There is no CUDA device. | Write `device: cpu`.", "exit code 2"]
     assert launch_cause(log) == ("There is no CUDA device.", "Write `device: cpu`.")
@@ -226,11 +216,11 @@ def test_which_python_runs_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(EngineError, match="no transformers was found"):
         find.find_python()
     assert find.inventory()[0].hint is not None
-    python = find.environment_folder() / "bin" / "python"
+    python = find.environment().folder / "bin" / "python"
     python.parent.mkdir(parents=True)
     python.touch()
-    assert find.installed_python() is None  # an installation that was interrupted
-    (find.environment_folder() / "benchctl.json").write_text("{}")
+    assert find.environment().installed() is None  # an installation that was interrupted
+    (find.environment().folder / "benchctl.json").write_text("{}")
     assert find.find_python().found_in == "bundled"
     monkeypatch.setenv(find.VARIABLE, "sh")
     assert find.find_python().found_in == "environment"

@@ -31,7 +31,7 @@ GB = 10**9
 def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An environment with a pip that notes what it is asked and knows the packages of the file beside the notes."""
     monkeypatch.setenv("BENCHCTL_CACHE", str(tmp_path / "cache"))
-    python = find.environment_folder() / "bin" / "python"
+    python = find.environment().folder / "bin" / "python"
     python.parent.mkdir(parents=True)
     python.write_text(PIP.format(python=sys.executable, log=str(tmp_path / "asked")))
     python.chmod(0o755)
@@ -50,7 +50,7 @@ def quiet(stage: str, done: int, total: int) -> None:
 def test_a_build_for_the_cpu_needs_two_gigabytes(calls: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls.with_name("packages").write_text("torch sympy jinja2")
     free(monkeypatch, 3)
-    assert find.install(quiet) == find.installed_python()
+    assert find.environment().install(quiet) == find.environment().installed()
     text = calls.read_text()
     assert "--dry-run" in text
     assert text.index("--dry-run") < text.index("--progress-bar off torch==2.13.0")
@@ -60,15 +60,15 @@ def test_a_build_for_cuda_is_not_begun_where_it_does_not_fit(calls: Path, monkey
     calls.with_name("packages").write_text("torch nvidia-cudnn-cu13 triton")
     free(monkeypatch, 3)
     with pytest.raises(StorageError, match="takes 10 GB of disk") as caught:
-        find.install(quiet)
+        find.environment().install(quiet)
     assert "an index with one" in caught.value.what
     assert "--progress-bar off torch" not in calls.read_text()
     free(monkeypatch, 30)
-    assert find.install(quiet).is_file()
+    assert find.environment().install(quiet).is_file()
 
 
 def test_a_disk_too_small_for_either_is_reported_at_once(calls: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     free(monkeypatch, 1)
     with pytest.raises(StorageError, match="transformers takes 2 GB of disk"):
-        find.install(quiet)
+        find.environment().install(quiet)
     assert not calls.exists()

@@ -24,7 +24,7 @@ from benchctl.engines.transformers.serving.decode import Step, Task
 from benchctl.engines.transformers.serving.decoder import Decoder
 from benchctl.engines.transformers.serving.drafters.self_drafter import UnsuitableError
 from benchctl.errors import UsageError
-from benchctl.models.resolved import ResolvedModel, ResolvedPair
+from benchctl.models.files import ResolvedModel, ResolvedPair
 from tests.engines.cells import arm_of, recipe_of
 
 pytestmark = pytest.mark.torch

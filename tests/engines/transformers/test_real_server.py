@@ -20,7 +20,7 @@ from benchctl.engines.transformers.engine import TransformersEngine
 from benchctl.engines.transformers.find import SERVER
 from benchctl.engines.transformers.server import TransformersServer
 from benchctl.errors import EngineError
-from benchctl.models.resolved import ResolvedModel, ResolvedPair
+from benchctl.models.files import ResolvedModel, ResolvedPair
 from benchctl.prompts.suite import Message, Prompt
 from benchctl.recipes.schema import Arm, Sampling
 from tests.engines.cells import arm_of, complete, outsider

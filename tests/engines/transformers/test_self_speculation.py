@@ -14,9 +14,7 @@ from benchctl.engines.transformers.serving.answering import Answer, Speculation,
 from benchctl.engines.transformers.serving.choose import Sampler
 from benchctl.engines.transformers.serving.decode import Draft, Step, Task
 from benchctl.engines.transformers.serving.decoder import Decoder
-from benchctl.engines.transformers.serving.drafters.draft_verify import SelfDraftVerify
-from benchctl.engines.transformers.serving.drafters.fixed import evenly_skipped
-from benchctl.engines.transformers.serving.drafters.self_drafter import UnsuitableError
+from benchctl.engines.transformers.serving.drafters.self_drafter import SelfDraftVerify, UnsuitableError, evenly_skipped
 from tests.engines.transformers.conftest import PROMPTS
 
 pytestmark = pytest.mark.torch

@@ -14,8 +14,8 @@ import pytest
 
 from benchctl.engines.vllm.command import Package
 from benchctl.engines.vllm.installation import find_vllm
+from benchctl.models.files import ModelFile, ResolvedModel
 from benchctl.models.huggingface.folder import huggingface_folder
-from benchctl.models.resolved import ModelFile, ResolvedModel
 
 DATA = Path(__file__).parent / "data"
 

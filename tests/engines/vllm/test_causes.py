@@ -25,21 +25,8 @@ API = "(APIServer pid=11403) "
         ),
         ([f"{API}OSError: [Errno 98] Address already in use"], "port is taken"),
         (
-            [f"{API}HFValidationError: Repo id must be in the form 'repo_name' or 'namespace/repo_name': '/none'"],
-            "no model in /none",
-        ),
-        (
             [f"{WORKER}ValueError: Unsupported CPU attention configuration: head_dim=16"],
             "does not know this model's shape (head_dim=16)",
-        ),
-        (
-            [
-                "pydantic_core._pydantic_core.ValidationError: 1 validation error for SpeculativeConfig",
-                "  Value error, Target and draft model should have the same vocabulary size. Target model "
-                "vocab_size=151936. Draft model vocab_size=1024. Using models with different tokenizers",
-                "    For further information visit https://errors.pydantic.dev/2.14/v/value_error",
-            ],
-            "vocabulary is not the target's: Target model vocab_size=151936. Draft model vocab_size=1024",
         ),
         (
             [

@@ -14,7 +14,7 @@ from benchctl.engines.vllm.adapter import VllmSpec
 from benchctl.engines.vllm.command import Package
 from benchctl.engines.vllm.engine import VllmEngine
 from benchctl.errors import UsageError
-from benchctl.models.resolved import ResolvedModel, ResolvedPair
+from benchctl.models.files import ResolvedModel, ResolvedPair
 from benchctl.recipes.schema import Arm, ModelPair, ModelSpec, PromptsSpec, Recipe
 from benchctl.recipes.speculation import Speculation
 

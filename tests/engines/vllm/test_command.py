@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
+from benchctl.engines.common.process import engine_environment, refused_variables
 from benchctl.engines.vllm.adapter import VllmSpec
 from benchctl.engines.vllm.command import (
+    REFUSED_VARIABLES,
     argument_problems,
     command_line,
-    environment_problems,
     missing_options,
     own_settings,
-    vllm_environment,
 )
-from benchctl.models.resolved import ResolvedPair
+from benchctl.models.files import ResolvedPair
 from benchctl.recipes.schema import Arm
 from benchctl.recipes.speculation import Speculation
 
@@ -90,7 +90,7 @@ def test_the_environment_is_scrubbed_offline_and_silent(tmp_path: Path) -> None:
     (tmp_path / "lib" / "libiomp5.so").touch()
     settings = own_settings(cpu=True, prefix=tmp_path, threads=None)
     caller = {"PATH": "/bin", "HF_TOKEN": "secret", "VLLM_USE_V1": "0", "PYTHONPATH": "/mine"}
-    env = vllm_environment(caller, settings, {"VLLM_CPU_KVCACHE_SPACE": "1"})
+    env = engine_environment(caller, settings | {"VLLM_CPU_KVCACHE_SPACE": "1"})
     assert not {"HF_TOKEN", "VLLM_USE_V1", "PYTHONPATH"} & env.keys()
     assert (env["HF_HUB_OFFLINE"], env["DO_NOT_TRACK"], env["VLLM_CPU_OMP_THREADS_BIND"]) == ("1", "1", "auto")
     assert env["LD_PRELOAD"] == str(tmp_path / "lib" / "libiomp5.so")
@@ -105,7 +105,7 @@ def test_threads_are_bound_where_requested(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["VLLM_API_KEY", "HF_TOKEN", "VLLM_PLUGINS"])
 def test_variables_that_are_refused(name: str) -> None:
-    (found,) = environment_problems({name: "x"})
+    (found,) = refused_variables({name: "x"}, REFUSED_VARIABLES)
     assert name in found
 
 

@@ -68,9 +68,9 @@ def test_without_any_there_is_advice() -> None:
 
 def test_the_users_own_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     own, named = environment(tmp_path / "own"), environment(tmp_path / "named")
-    installed = environment(installation.environment_folder())
+    installed = environment(installation.environment().folder)
     assert candidates() == []  # without its last file an installation is not whole
-    (installation.environment_folder() / MARKER).write_text("{}")
+    (installation.environment().folder / MARKER).write_text("{}")
     assert find_vllm() == FoundBinary(installed, "bundled")
     monkeypatch.setenv("BENCHCTL_VLLM", str(own))
     assert find_vllm() == FoundBinary(own, "environment")

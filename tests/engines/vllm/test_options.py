@@ -8,7 +8,6 @@ import pytest
 
 from benchctl.engines.common.programs import FoundBinary
 from benchctl.engines.vllm.adapter import OPTIONS, VllmSpec
-from benchctl.engines.vllm.command import _RESERVED
 from benchctl.engines.vllm.installation import probe_vllm
 from benchctl.recipes.schema import Recipe
 from benchctl.recipes.trust import find_openings
@@ -28,13 +27,13 @@ def recipe(*args: str) -> Recipe:
     return recipe_of(arm_of(), engine=VllmSpec(kind="vllm", args=list(args)))
 
 
-def test_every_option_of_the_real_package_is_on_a_list(names: Names) -> None:
+def test_options_that_open_the_machine_are_the_real_packages(names: Names) -> None:
     assert ("--uds",) in names
     assert any({"--compilation-config", "-cc"} <= set(group) for group in names), "aliases are told together"
-    reserved = {name.lstrip("-") for name in _RESERVED} | {"help"}
-    known = {*OPTIONS.opens, *OPTIONS.reads, *OPTIONS.harmless, *OPTIONS.aliases, *reserved}
-    plain = [{name.lstrip("-").removeprefix("no-") for name in group} for group in names]
-    assert [group for group in plain if not group & known] == []
+    plain = {name.lstrip("-").removeprefix("no-") for group in names for name in group}
+    assert plain >= {"trust-remote-code", "middleware", "kv-transfer-config", "enforce-eager", "mamba-cache-mode"}
+    (found,) = find_openings(recipe("--watermark"), Path.cwd(), names)
+    assert found.opens is None, "what is on no list is unknown"
 
 
 @pytest.mark.parametrize(

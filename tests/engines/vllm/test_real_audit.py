@@ -18,13 +18,12 @@ from benchctl.engines.openai.adapter import OpenAiSpec
 from benchctl.engines.openai.engine import OpenAiEngine
 from benchctl.engines.openai.score import EchoScorer
 from benchctl.engines.vllm.adapter import VllmSpec
-from benchctl.engines.vllm.engine import VllmEngine
-from benchctl.engines.vllm.score import VllmScorer
+from benchctl.engines.vllm.engine import VllmEngine, VllmScorer
 from benchctl.errors import EngineError
 from benchctl.lossless.audit_session import read_by_decoding, score
 from benchctl.lossless.conclude import audit_arms
 from benchctl.lossless.selection import Answer, ArmAnswers, Selection
-from benchctl.models.resolved import ResolvedModel, ResolvedPair
+from benchctl.models.files import ResolvedModel, ResolvedPair
 from benchctl.prompts.suite import Message, Prompt
 from benchctl.recipes.schema import Arm
 

@@ -14,7 +14,7 @@ from benchctl.engines.vllm.attest import plain_steps
 from benchctl.engines.vllm.engine import VllmEngine
 from benchctl.engines.vllm.server import VllmServer
 from benchctl.errors import EngineError
-from benchctl.models.resolved import ResolvedModel, ResolvedPair
+from benchctl.models.files import ResolvedModel, ResolvedPair
 from benchctl.prompts.suite import Message, Prompt
 from benchctl.recipes.schema import Arm, Sampling
 from benchctl.recipes.speculation import Speculation

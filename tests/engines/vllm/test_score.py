@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from benchctl.engines.vllm.score import VllmScorer
+from benchctl.engines.vllm.engine import VllmScorer
 from benchctl.errors import EngineError
 from benchctl.lossless.audit_session import read_by_decoding, score
 from benchctl.lossless.selection import Answer

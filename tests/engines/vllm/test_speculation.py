@@ -18,7 +18,7 @@ from benchctl.engines.vllm.command import (
     types_of,
     worth_trying,
 )
-from benchctl.models.resolved import ResolvedModel, ResolvedPair
+from benchctl.models.files import ResolvedModel, ResolvedPair
 from benchctl.recipes.adapters import SYNTHETIC, lossy_settings
 from benchctl.recipes.speculation import Speculation
 

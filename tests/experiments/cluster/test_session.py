@@ -16,10 +16,9 @@ from benchctl.data.manifest import Manifest
 from benchctl.data.record import Record, RecordError
 from benchctl.data.store import open_run
 from benchctl.errors import EngineError, UsageError
-from benchctl.experiments.cluster.node import inspect_node, measure_group
+from benchctl.experiments.cluster.node import GroupWork, Message, NodeFacts, NodeWork, inspect_node, measure_group
 from benchctl.experiments.cluster.on_ray import connect
 from benchctl.experiments.cluster.session import DisconnectedError, Happened, OnCluster
-from benchctl.experiments.cluster.work import GroupWork, Message, NodeFacts, NodeWork
 from benchctl.lossless.analysed import analyse_run
 from benchctl.measure.prepare import Prepared, prepare
 from benchctl.measure.progress import RunProgress

@@ -12,9 +12,7 @@ from benchctl.data.expectations import DiagnosisSettings, Expectations
 from benchctl.experiments.diagnose import judge
 from benchctl.experiments.diagnose.expectations import Place, distances, expectations
 from benchctl.experiments.diagnose.judge import (
-    CALIBRATION,
     accepted_shares,
-    calibration_of,
     judge_diagnosis,
     verdict_of,
     windows,
@@ -24,9 +22,7 @@ from benchctl.experiments.diagnose.stored import (
     Diagnosis,
     DraftCosts,
     ForcedAnswer,
-    read_diagnosis,
 )
-from tests.kept_runs import ROOT
 
 RNG = np.random.default_rng(3)
 VOCABULARY = 6
@@ -236,39 +232,3 @@ def test_nothing_read_is_nothing_concluded() -> None:
         None,
         None,
     )
-    assert calibration_of(found) is None
-
-
-KEPT = (
-    "self-speculation-control/diagnosis/20261122-071515-263f",
-    "self-speculation-parallel/diagnosis/20261122-070130-4763",
-    "self-speculation-sequential/diagnosis/20261122-070707-a2f5",
-)
-
-
-def test_the_calibration_is_what_the_kept_diagnoses_say() -> None:
-    found = {}
-    for folder in KEPT:
-        kept = read_diagnosis(ROOT / "results" / folder)
-        for one in judge_diagnosis(kept):
-            assert one.perplexity_ratio is not None
-            assert one.cost_flops is not None
-            greedy = next(row for row in one.acceptance if row.temperature == 0)
-            found[kept.manifest.recipe_name, one.draft] = (one.perplexity_ratio, greedy.per_token.value, one.cost_flops)
-    assert {(known.model, known.part) for known in CALIBRATION} == set(found)
-    for known in CALIBRATION:
-        expected = found[known.model, known.part]
-        assert (known.ratio, known.per_token, known.cost) == pytest.approx(expected, abs=0.006)
-
-
-def test_a_draft_is_compared_with_parts_in_its_own_range() -> None:
-    one = forced(Expectations(starts=[1], overlap=[[1.0]], accept=[[1.0]]))
-    of = {
-        ratio: judged(one.model_copy(update={"loss_target": 0.0, "loss_draft": math.log(ratio) * 10, "scored": 10}))
-        for ratio in (2.0, 50.0)
-    }
-    paying = sum(known.per_token > known.cost for known in CALIBRATION)
-    sentence = calibration_of(of[2.0])
-    assert sentence is not None
-    assert f"of {len(CALIBRATION)} parts in this range {paying} would pay by FLOP" in sentence
-    assert calibration_of(of[50.0]) == f"none of {len(CALIBRATION)} parts was in this range"

@@ -1,4 +1,4 @@
-"""A diagnosis on disk: lists of numbers on one line each, and files that an older benchctl wrote."""
+"""A diagnosis on disk: whole, and files that an older benchctl wrote."""
 
 from __future__ import annotations
 
@@ -37,16 +37,10 @@ def made() -> Diagnosis:
     return Diagnosis(settings=settings, manifest=build_manifest({"baseline": None}, 1, 1), drafts=[draft])
 
 
-def test_lists_of_numbers_take_a_line_each(tmp_path: Path) -> None:
+def test_a_diagnosis_is_read_as_it_was_written(tmp_path: Path) -> None:
     found = made()
     write_diagnosis(tmp_path, found)
-    text = (tmp_path / DOCUMENT).read_text()
     assert read_diagnosis(tmp_path) == found
-    assert '"overlap": [[0.5, 1e-9], [-1.25]],' in text
-    assert '"accept": [[1.0, 0.0], []],' in text
-    assert '"agree": [true, false],' in text
-    assert text.count("0.1,") == 199 and len(text.splitlines()) < 150
-    assert '"arms": [\n' in text, "other lists stay an item a line"
 
 
 def test_a_file_of_one_number_a_line_reads_as_before(tmp_path: Path) -> None:

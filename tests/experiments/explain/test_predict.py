@@ -6,7 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from tests.benchctl_process import benchctl
 
@@ -73,11 +75,12 @@ def test_the_cost_comes_from_what_both_models_read(tiny_target: Path, tiny_draft
 
 
 def test_a_verify_of_a_mixture_costs_what_its_further_experts_take(tmp_path: Path) -> None:
-    sizes = {"hidden_size": 2048, "num_hidden_layers": 48, "num_attention_heads": 32, "vocab_size": 151936}
-    experts = {"num_experts": 128, "num_experts_per_tok": 8, "moe_intermediate_size": 768, "intermediate_size": 6144}
-    file = tmp_path / "config.json"
-    file.write_text(json.dumps({"model_type": "qwen3_moe", **sizes, **experts}))
-    words = ("-a", 0.8, "-k", "1,8", "-t", file, "-c", 0.1, "--context", 1)
+    sizes = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 150}
+    experts = {"num_experts": 128, "num_experts_per_tok": 8, "moe_intermediate_size": 12, "intermediate_size": 100}
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "qwen3_moe", **sizes, **experts}))
+    weights = {"head": np.zeros((150, 64), np.float16), "experts": np.zeros(2 * 128 * 3 * 64 * 12, np.float16)}
+    save_file(weights, tmp_path / "model.safetensors")
+    words = ("-a", 0.8, "-k", "1,8", "-t", tmp_path, "-c", 0.1, "--context", 1)
     found = predicted(*words)
     read = found["experts"]["verify_bytes"]
     dearer = (read["8"] - found["experts"]["step_bytes"]) / found["memory"]["models"][0]["read_per_step_bytes"]

@@ -135,6 +135,7 @@ def test_what_was_not_checked_is_not_verified(
     monkeypatch.setenv("PATH", "")
     without = checked(file, "--signers", keys / "allowed")
     assert isinstance(without, UsageError) and "openssh-client" in (without.fix or "")
+    assert (nothing.exit_code, unsigned.exit_code, without.exit_code) == (1, 2, 2)
 
 
 def test_a_sound_certificate_of_a_failure_exits_with_one(tmp_path: Path) -> None:

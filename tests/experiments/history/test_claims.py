@@ -14,8 +14,7 @@ import pytest
 
 from benchctl.data.store import open_run
 from benchctl.errors import UsageError
-from benchctl.experiments.history.claims import read_claim
-from benchctl.experiments.history.imported import conclude, write_records
+from benchctl.experiments.history.claims import conclude, read_claim, write_records
 from tests.benchctl_process import benchctl
 
 LOGS = {name: Path(__file__).with_name("claims") / f"llama-server-{name}.log" for name in ("baseline", "spec_d4")}

@@ -14,7 +14,7 @@ import pytest
 from benchctl.cli.app import app
 from benchctl.errors import BenchctlError, EngineError, UsageError
 from benchctl.experiments.isolate import session
-from benchctl.measure.preflight.probes import probe_items
+from benchctl.measure.probes import probe_items
 from benchctl.models.gguf_header import read_header
 from benchmarks.outliers import Outliers, write_model
 from tests.cli.calls import answer, call
@@ -82,7 +82,7 @@ def test_a_healthy_quantization_is_said_to_be_one(monkeypatch: pytest.MonkeyPatc
     assert result.exit_code == 0, result.output
     assert "q8_0 does not damage this model; nothing needs repair." in result.stdout
     assert "1 quantization was measured" in result.stdout
-    assert all(title in result.stdout for title in ("KL", "top-1 %", "perplexity", "flawed", "size"))
+    assert all(title in result.stdout for title in ("KL", "Top-1 %", "Perplexity", "Flawed", "Size"))
     assert "…" not in result.stdout
     assert "all quantized: probes sound, divergence 0.000" in result.stderr
 

@@ -80,7 +80,7 @@ class Model:
         ask = next(steps)
         try:
             while True:
-                ask = steps.send(self.answer(ask.kept))
+                ask = steps.send(self.answer(ask))
         except StopIteration as end:
             finding: Finding = end.value
             assert finding.evaluations == sum(kept is not None for kept in self.requested)

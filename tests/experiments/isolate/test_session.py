@@ -8,12 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from benchctl.data.writer import LOCK
 from benchctl.errors import StorageError, UsageError
 from benchctl.experiments.isolate import session
 from benchctl.experiments.isolate.search import divergence_of
-from benchctl.experiments.isolate.session import IsolateProgress, Search, TextSource, isolate
+from benchctl.experiments.isolate.session import IsolateDisplay, Search, TextSource, isolate
 from benchctl.experiments.isolate.source_model import SourceModel, find_source_model
 from benchctl.experiments.isolate.stored import (
     ISOLATION,
@@ -21,32 +22,33 @@ from benchctl.experiments.isolate.stored import (
     Isolation,
     Kept,
     Measurement,
-    NextMeasurement,
     read_isolation,
 )
-from benchctl.measure.preflight.probes import probe_items
+from benchctl.measure.display import Display
+from benchctl.measure.probes import probe_items
 from benchctl.recipes.schema import Recipe
 from benchmarks.outliers import FAMILIES, Outliers, write_model
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("cache")]
 
 
-class Watched(IsolateProgress):
+class Watched(IsolateDisplay):
     """Remembers what was measured, and interrupts after so many measurements."""
 
     def __init__(self, stop_after: int | None = None) -> None:
+        super().__init__(Display(Console(quiet=True)))
         self.stop_after = stop_after
         self.new = self.old = 0
-        self.notes: list[str] = []
 
-    def note(self, text: str) -> None:
-        self.notes.append(text)
-
-    def measured(self, found: Measurement, *, stored: bool, more: int, seconds_left: float | None) -> None:
+    def measured(self, found: Measurement, *, stored: bool) -> None:
         self.old += stored
         self.new += not stored
         if self.new == self.stop_after:
             raise KeyboardInterrupt
+
+
+def unseen() -> IsolateDisplay:
+    return IsolateDisplay(Display(Console(quiet=True)))
 
 
 @pytest.fixture
@@ -81,7 +83,7 @@ def stored(folder: Path) -> Isolation:
 def one(*wanted: Kept) -> Search[list[Measurement]]:
     found = []
     for kept in wanted:
-        found.append((yield NextMeasurement(kept, 0)))
+        found.append((yield kept))
     return found
 
 
@@ -148,17 +150,17 @@ def test_a_text_of_ones_own_is_another_question(source: SourceModel, tmp_path: P
     text = tmp_path / "own.txt"
     text.write_text("The children opened the window at the hotel because it was raining.\n" * 20)
     wish = TextSource(text, 1024)
-    folder, isolation, _ = isolate(source, lambda: one(None), wish, tmp_path, IsolateProgress())
+    folder, isolation, _ = isolate(source, lambda: one(None), wish, tmp_path, unseen())
     assert isolation.text is not None
     assert isolation.text.origin == "own.txt"
     assert isolation.text.context < 512  # too short for two whole pieces
     assert (folder / TEXT).read_text() == text.read_text()
     (folder / TEXT).write_text("something else")
     with pytest.raises(StorageError, match="is missing or has changed"):
-        isolate(source, lambda: one(frozenset()), wish, tmp_path, IsolateProgress())
+        isolate(source, lambda: one(frozenset()), wish, tmp_path, unseen())
     text.write_text("Short.")
     with pytest.raises(UsageError, match=r"the text has \d+ tokens, which are too few"):
-        isolate(source, lambda: one(None), TextSource(text, 1024), tmp_path, IsolateProgress())
+        isolate(source, lambda: one(None), TextSource(text, 1024), tmp_path, unseen())
 
 
 @pytest.mark.engine
@@ -169,42 +171,42 @@ def test_a_disk_that_fills_up_costs_nothing_that_was_measured(
     text = tmp_path / "own.txt"
     text.write_text("The children opened the window at the hotel because it was raining.\n" * 20)
     wish = TextSource(text, 1024)
-    folder, *_ = isolate(source, lambda: one(None), wish, tmp_path, IsolateProgress())
+    folder, *_ = isolate(source, lambda: one(None), wish, tmp_path, unseen())
 
     def full(*args: object) -> None:
         raise StorageError("the quantized model cannot be kept: No space left on device")
 
     monkeypatch.setattr(session, "quantize_to", full)
     with pytest.raises(StorageError, match="No space left"):
-        isolate(source, lambda: one(frozenset()), wish, tmp_path, IsolateProgress())
+        isolate(source, lambda: one(frozenset()), wish, tmp_path, unseen())
     assert len(stored(folder).measurements) == 1
 
 
 def test_two_at_once_are_refused(source: SourceModel, tmp_path: Path) -> None:
     import fcntl
 
-    def measuring() -> Generator[NextMeasurement, Measurement, None]:
+    def measuring() -> Generator[Kept, Measurement, None]:
         (folder,) = (tmp_path / "hunt").iterdir()
         with (folder / LOCK).open() as lock, pytest.raises(BlockingIOError):
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         with pytest.raises(StorageError, match=r"Another benchctl \(process \d+\) is measuring here"):
-            isolate(source, lambda: one(None), TextSource(), tmp_path, IsolateProgress())
+            isolate(source, lambda: one(None), TextSource(), tmp_path, unseen())
         return
         yield
 
-    isolate(source, measuring, TextSource(), tmp_path, IsolateProgress())
+    isolate(source, measuring, TextSource(), tmp_path, unseen())
 
 
 def test_a_damaged_file_of_results_is_not_overwritten(source: SourceModel, tmp_path: Path) -> None:
-    def nothing() -> Generator[NextMeasurement, Measurement, None]:
+    def nothing() -> Generator[Kept, Measurement, None]:
         return
         yield
 
-    folder, *_ = isolate(source, nothing, TextSource(), tmp_path, IsolateProgress())
+    folder, *_ = isolate(source, nothing, TextSource(), tmp_path, unseen())
     (folder / ISOLATION).write_text("{half")
     with pytest.raises(StorageError, match="The isolation cannot be read"):
-        isolate(source, nothing, TextSource(), tmp_path, IsolateProgress())
+        isolate(source, nothing, TextSource(), tmp_path, unseen())
     assert (folder / ISOLATION).read_text() == "{half"
     (folder / ISOLATION).write_text('{"schema": 99}')
     with pytest.raises(StorageError, match="newer benchctl"):
-        isolate(source, nothing, TextSource(), tmp_path, IsolateProgress())
+        isolate(source, nothing, TextSource(), tmp_path, unseen())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,9 +15,8 @@ from benchctl.experiments.sampling.draw import (
     CheckPlan,
     run_check,
     sampled_recipe,
-    seeds_of,
 )
-from benchctl.experiments.sampling.stored import ANSWERS, CHECK, latest_check, open_check
+from benchctl.experiments.sampling.stored import CHECK, latest_check, open_check
 from benchctl.measure.plan import SEED_BITS, spread_over_tasks, spread_seed
 from benchctl.measure.prepare import Prepared, prepare
 from benchctl.measure.progress import RunProgress
@@ -110,8 +108,6 @@ def test_every_number_has_a_seed_of_its_own_far_from_its_neighbours() -> None:
     )
     changed = [(spread_seed(number) ^ spread_seed(number + 1)).bit_count() for number in range(1000)]
     assert 14 < sum(changed) / len(changed) < 17, "half of the bits"
-    assert seeds_of("consecutive", 5, 3) == [5, 6, 7]
-    assert seeds_of("spread", 5, 3) == [spread_seed(number) for number in (5, 6, 7)]
 
 
 @pytest.mark.engine
@@ -226,36 +222,6 @@ def test_the_same_check_goes_on_where_it_was_broken_off(prepared: Callable[..., 
     assert {(one.arm, one.task, one.seed) for one in open_check(whole).answers} == {
         (one.arm, one.task, one.seed) for one in data.answers
     }
-
-
-@pytest.mark.engine
-def test_an_older_check_is_resumed_with_the_seeds_that_it_began_with(
-    prepared: Callable[..., Prepared], tmp_path: Path
-) -> None:
-    def until(last: int) -> Callable[[str, int], Completion]:
-        def answers(arm: str, number: int) -> Completion:
-            if arm == "spec" and number > last:
-                raise KeyboardInterrupt
-            return answer(drafted=None if arm == "baseline" else 4)
-
-        return answers
-
-    ready = prepared()
-    with pytest.raises(KeyboardInterrupt):
-        run_check(toy(ready, ToyEngine(answers=until(3))), PLAN, tmp_path, RunProgress(), [])
-    folder = latest_check(tmp_path)
-    file, lines = folder / CHECK, folder / ANSWERS
-    head = json.loads(file.read_text())
-    assert head["settings"].pop("seeding") == "spread"
-    file.write_text(json.dumps(head))  # as a benchctl that counted its seeds left it
-    drawn = [json.loads(line) for line in lines.read_text().splitlines()]
-    assert [one["seed"] for one in drawn] == seeds_of("spread", 1, len(drawn))
-    lines.write_text("".join(json.dumps(one | {"seed": 1 + place}) + "\n" for place, one in enumerate(drawn)))
-    assert run_check(toy(ready, ToyEngine(answers=until(99))), PLAN, tmp_path, RunProgress(), []) == folder
-    data = open_check(folder)
-    assert sorted(one.seed for one in data.answers) == list(range(1, 17)), "nothing is drawn twice"
-    assert data.check.settings.seeding == "consecutive"
-    assert data.check.manifest.status == "finished"
 
 
 @pytest.mark.engine

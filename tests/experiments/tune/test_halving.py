@@ -15,7 +15,8 @@ from benchctl.data.store import open_run
 from benchctl.data.writer import RunWriter
 from benchctl.engines.base import Completion, Launch
 from benchctl.errors import EngineError
-from benchctl.experiments.tune.halving import by_turns, halving_blocks
+from benchctl.experiments.tune.halving import Halving
+from benchctl.measure.plan import by_turns
 from benchctl.measure.progress import RunProgress
 from benchctl.measure.runner import Runner
 from benchctl.prompts.suite import Prompt, PromptItem
@@ -90,7 +91,7 @@ def search(recipe: Recipe, prompts: list[PromptItem], folder: Path, manifest: Ma
         prepared: Any = SimpleNamespace(recipe=recipe, prompts=tuple(prompts))
         with RunWriter(folder, manifest) as writer:
             runner = Runner(recipe, engine, launches, writer)
-            batches = halving_blocks(prepared, writer, progress or RunProgress())
+            batches = Halving.blocks(prepared, writer, progress or RunProgress())
             for number, cells in enumerate(batches, start=1):
                 runner.run(cells, RunProgress())
                 if number == blocks:
@@ -162,4 +163,4 @@ def test_where_nothing_drafts_nothing_is_chosen(search: Search, folder: Path) ->
 
 
 def test_prompts_are_asked_a_task_in_turn(prompts: list[PromptItem]) -> None:
-    assert [item.prompt.prompt for item in by_turns(tuple(prompts))] == ["chat0", "code0", "chat1", "code1"]
+    assert [item.prompt.prompt for item in by_turns(prompts)] == ["chat0", "code0", "chat1", "code1"]

@@ -12,7 +12,7 @@ from benchctl.engines.base import Launch
 from benchctl.errors import UsageError
 from benchctl.experiments.tune.session import all_candidates
 from benchctl.measure.prepare import Prepared, PreparedSetup
-from benchctl.models.resolved import ResolvedModel, ResolvedPair
+from benchctl.models.files import ResolvedModel, ResolvedPair
 from benchctl.recipes.schema import Arm, Recipe
 from benchctl.recipes.speculation import Speculation
 from tests.measure.toy_engine import ToyEngine

@@ -68,8 +68,8 @@ class Assisted(Assistance):
         _set_depth(draft.model, depth)
 
     def keywords(self) -> dict[str, Any]:
-        """Name the draft; `assistant_ensemble_weight` is lossy."""
-        return {"assistant_model": self.assistant.model, **self.options}
+        """Name the draft."""
+        return {"assistant_model": self.assistant.model}
 
     def describe(self) -> dict[str, object]:
         """Return the depth that the draft's configuration holds."""

@@ -76,19 +76,15 @@ class Drafter(Protocol):
 
     def start(self, decoder: Decoder) -> None:
         """Begin a request."""
-        ...
 
     def draft(self, current: Round) -> Draft:
         """Guess at most `current.depth` tokens; none is an answer, too."""
-        ...
 
     def verified(self, current: Round, draft: Draft, accepted: int, logits: torch.Tensor) -> None:
         """Take the result of a draft's verification: how many of its tokens were accepted, and the target's logits."""
-        ...
 
     def describe(self) -> dict[str, object]:
         """Return the evidence that it is set up as requested, as plain data."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -199,7 +199,7 @@ def _passed_on_in_tuple(hidden_states: torch.Tensor, *_: object, **__: object) -
 
 @contextmanager
 def without(decoder: Decoder, parts: Parts) -> Iterator[None]:
-    """Run the model without `parts`, one token at a time.
+    """Run the model without `parts`, token by token.
 
     What they remember stays as it is, so that layers no longer hold equally many tokens: a mask over several tokens
     would be wrong, and whoever comes back restores a snapshot.

@@ -59,7 +59,7 @@ class SelfTest:
         if self.passed:
             return None
         return (
-            "several tokens read in one pass do not give what single steps give (log-probabilities differ by up to "
+            "several tokens read in a pass do not give what single steps give (log-probabilities differ by up to "
             f"{self.difference:.2g}): this architecture loses its state there in the installed transformers"
         )
 

@@ -131,7 +131,7 @@ class Variants:
 
 
 def _at(anchor: Snapshot, number: int, layer: CacheLayerMixin, variants: int) -> CacheLayerMixin:
-    """Return a layer's cache as it was at the anchor, beside the real one: what is read with it is kept elsewhere."""
+    """Return a layer's cache as it was at the anchor, beside the real cache: what is read with it is kept elsewhere."""
     beside = copy.copy(layer)
     if getattr(layer, "keys", None) is not None:
         beside.keys, beside.values = layer.keys[..., : anchor.read, :], layer.values[..., : anchor.read, :]

@@ -10,8 +10,8 @@ tokens most like the whole model's; ways below `cosine` are pruned. Of the sets 
 with a the share of the window's tokens at which the set's token is the whole model's. A draft ends early after a
 token below `confidence`. Where the paper does not specify it, or where this differs:
 
-- c and v are measured seconds (`latencies`): at a short context when the model is loaded, at a longer one as soon as a
-  search finds the answer there. v is the pass over k + 1 tokens; the paper takes that of one, which on a CPU is several
+- c and v are measured seconds (`latencies`): at a short context when the model is loaded, at a longer context as soon
+  as a search finds the answer there. v is the pass over k + 1 tokens; the paper takes that of 1 token, on a CPU several
   times too cheap. c holds the output layer, too.
 - weights are whole numbers of the cheapest item's time, at least 1, and so coarse that there are at most `budgets`; the
   tokens per time are those of the exact latencies. Budgets end at half of the time that all items take.
@@ -66,7 +66,7 @@ class Latencies:
     """Ascending by context; the first has a pass of every width that another has."""
 
     def cover(self, state: State) -> None:
-        """Measure at a state's context, where that is far beyond the longest one so far; the state stays as it is."""
+        """Measure at a state's context, where that is far beyond the longest so far; the state stays as it is."""
         if state.read > _BEYOND * self.points[-1].context:
             widths = self.points[0].passes
             self.points.append(_timed(state, {min(widths), max(widths)}))

@@ -1,4 +1,28 @@
-"""Drafting with the target itself, parts of it left out: its weights and its caches, nothing of its own."""
+"""Drafting with the target itself, parts of it left out: its weights and its caches, nothing of its own.
+
+Its subclasses here leave out a fixed set, attention or some of the layers.
+
+`self-ssm`, `self-linear`: the recurrent part of a hybrid. In a parallel hybrid every layer keeps its recurrent branch;
+in a sequential hybrid the attention layers pass their input on. Not specified by the ablation study that proposes this:
+the MLP of such a layer stays, unless `mlp: false` has it left out as well. `self-layerskip`, `self-early-exit`: a share
+of the layers skipped evenly, or the first alone, as in LayerSkip (Elhoushi et al. 2024,
+https://arxiv.org/abs/2404.16710) but without its training: the final norm and the output projection read whatever the
+last layer that runs hands on. `self-skip`: what the recipe lists.
+
+`self-draft-verify`: a set of parts that was found beforehand is skipped, and how far a draft goes adapts.
+
+Draft & Verify (Zhang et al. 2024, https://arxiv.org/abs/2309.08168): a draft ends after a token below a threshold,
+which is moved after every verification, so that the share of accepted tokens stays near `acceptance`:
+
+    share = 0.5 share + 0.5 accepted / drafted;  threshold = 0.9 threshold + 0.1 (threshold ± step)
+
++ where the share is below `acceptance`; - where it is not, unless the draft had its full length. Where the paper does
+not specify it, or where this differs:
+
+- the numbers, and a share that begins at 0 with every request, are those of the study's code.
+- the study finds the set by Bayesian optimization on training text, by the time that answers take. That is not part of
+  it: the recipe lists the set. `self-swift` searches by the same optimization while it answers, and reports its set.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +32,7 @@ from typing import Any
 import torch
 
 from benchctl.engines.transformers.serving.decode import Draft, Round
-from benchctl.engines.transformers.serving.decoder import Decoder, Parts, Snapshot, State, named, without
+from benchctl.engines.transformers.serving.decoder import Decoder, Part, Parts, Snapshot, State, named, without
 
 Options = Mapping[str, Any]
 
@@ -79,3 +103,118 @@ class Window:
         if anchor is None:
             return None
         return anchor, list(current.tokens[anchor.read : anchor.read + self.length])
+
+
+SKIPPED_SHARE = 0.5
+
+
+def evenly_skipped(layers: int, share: float) -> list[int]:
+    """Return which of so many layers to skip, evenly spaced; the first and the last are kept while others are left."""
+    count = min(max(1, round(share * layers)), layers - 1)
+    inner = list(range(1, layers - 1))
+    if count >= len(inner):
+        return sorted([*inner, *([layers - 1] if count > len(inner) else [])])
+    step = len(inner) / count
+    return [inner[int((number + 0.5) * step)] for number in range(count)]
+
+
+class SelfLayerSkip(SelfDrafter):
+    """`skip`: the share of layers that is left out, half of them by default."""
+
+    def __init__(self, decoder: Decoder, options: Options) -> None:
+        super().__init__(decoder)
+        if len(decoder.layers) < 2:
+            raise UnsuitableError("the model has one layer, and skipping it would leave nothing")
+        skipped = evenly_skipped(len(decoder.layers), float(options.get("skip", SKIPPED_SHARE)))
+        self.left_out = frozenset((number, "layer") for number in skipped)
+
+
+_LISTS: dict[str, Part] = {"layers": "layer", "attention": "attention", "recurrent": "recurrent", "mlp": "mlp"}
+
+
+class SelfSkip(SelfDrafter):
+    """`layers`, `attention`, `recurrent`, `mlp`: numbers, from 0, of layers that are skipped, or lose that part."""
+
+    def __init__(self, decoder: Decoder, options: Options) -> None:
+        super().__init__(decoder)
+        listed = [(name, number) for name in _LISTS for number in options.get(name, ())]
+        if not listed:
+            raise UnsuitableError(f"it needs a list of layers in its options: {', '.join(_LISTS)}")
+        count = len(decoder.layers)
+        for name, number in listed:
+            if number >= count:
+                raise UnsuitableError(f"{name} has {number}, and the model has layers 0 to {count - 1}")
+            if not decoder.layers[number].modules(_LISTS[name]):
+                raise UnsuitableError(f"{name} has {number}, a layer without that part")
+        self.left_out = frozenset((number, _LISTS[name]) for name, number in listed)
+        if all((number, "layer") in self.left_out for number in range(count)):
+            raise UnsuitableError("layers lists all of them, and skipping them would leave nothing")
+
+
+CONFIDENCE, ACCEPTANCE, STEP = 0.6, 0.9, 0.01
+_KEPT_SHARE, _KEPT_THRESHOLD = 0.5, 0.9
+
+
+class SelfDraftVerify(SelfSkip):
+    """`confidence`: the first threshold; `acceptance`, `step`: see above; and the lists of `self-skip`."""
+
+    def __init__(self, decoder: Decoder, options: Options) -> None:
+        super().__init__(decoder, options)
+        self._first = float(options.get("confidence", CONFIDENCE))
+        self._acceptance = float(options.get("acceptance", ACCEPTANCE))
+        self._step = float(options.get("step", STEP))
+        self.start(decoder)
+
+    def start(self, decoder: Decoder) -> None:
+        """Begin a request: from the first threshold."""
+        self.confidence, self._share = self._first, 0.0
+
+    def verified(self, current: Round, draft: Draft, accepted: int, logits: torch.Tensor) -> None:
+        """Move the threshold."""
+        drafted = len(draft.tokens)
+        if not drafted:
+            return
+        self._share = _KEPT_SHARE * self._share + (1 - _KEPT_SHARE) * accepted / drafted
+        if self._share < self._acceptance:
+            moved = self.confidence + self._step
+        else:
+            moved = self.confidence - (0 if drafted >= current.depth else self._step)
+        self.confidence = _KEPT_THRESHOLD * self.confidence + (1 - _KEPT_THRESHOLD) * moved
+
+    def describe(self) -> dict[str, object]:
+        """Return what is left out, and where the threshold is now."""
+        return {**super().describe(), "threshold": round(self.confidence, 4)}
+
+
+class SelfEarlyExit(SelfDrafter):
+    """`exit_layer`: how many of the first layers draft; half of them by default."""
+
+    def __init__(self, decoder: Decoder, options: Options) -> None:
+        super().__init__(decoder)
+        layers = len(decoder.layers)
+        last = int(options.get("exit_layer", max(1, layers // 2)))
+        if not 0 < last < layers:
+            raise UnsuitableError(f"exit_layer is {last}, and the model has {layers} layers: it must be less")
+        self.left_out = frozenset((number, "layer") for number in range(last, layers))
+
+
+def _attention_layers(decoder: Decoder) -> list[int]:
+    return [number for number, layer in enumerate(decoder.layers) if layer.attention is not None]
+
+
+class SelfSsm(SelfDrafter):
+    """Parallel hybrids: the attention branch of every layer is silent."""
+
+    def __init__(self, decoder: Decoder, options: Options) -> None:
+        super().__init__(decoder)
+        self.left_out = frozenset((number, "attention") for number in _attention_layers(decoder))
+
+
+class SelfLinear(SelfDrafter):
+    """Sequential hybrids: attention layers pass their input on."""
+
+    def __init__(self, decoder: Decoder, options: Options) -> None:
+        super().__init__(decoder)
+        part = "attention" if options.get("mlp", True) else "layer"
+        left_out: Parts = frozenset((number, part) for number in _attention_layers(decoder))  # type: ignore[misc]
+        self.left_out = left_out

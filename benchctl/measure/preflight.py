@@ -1,7 +1,7 @@
 """The preflight: is the target sound, do target and draft fit, does the context, is the quantization as requested?
 
 It runs before anything is measured, in processes of its own, and takes seconds; a broken model answers as fast as a
-sound one, and a benchmark of it looks fine.
+sound model, and a benchmark of it looks fine.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from benchctl.engines.base import Engine, Launch, Scorer, ScoringEngine
 from benchctl.errors import EngineError, GateError
 from benchctl.measure.cell import scoring
 from benchctl.measure.memory import SHARE, free_bytes
-from benchctl.measure.preflight.probes import (
+from benchctl.measure.prepare import Prepared, PreparedSetup, device_names
+from benchctl.measure.probes import (
     ENOUGH,
     MIN_PROBES,
     TOP,
@@ -32,10 +33,9 @@ from benchctl.measure.preflight.probes import (
     is_blank,
     probe_items,
 )
-from benchctl.measure.prepare import Prepared, PreparedSetup, device_names
+from benchctl.models.files import ResolvedModel, ResolvedPair
 from benchctl.models.gguf_facts import all_shards, tensors_of
 from benchctl.models.gguf_header import read_header
-from benchctl.models.resolved import ResolvedModel, ResolvedPair
 from benchctl.models.tensor_types import fallback_sentence, requested_types
 from benchctl.models.vocabulary import differences
 from benchctl.prompts.suite import PromptItem
@@ -50,14 +50,14 @@ FLAWED_SHARE = 2 / 3
 """Sound models of half a billion parameters loop on two probes in five: only well beyond that it is evidence."""
 UNSURE = -2.0
 """Mean log-probability, in nats, of the model's own best token. Measured on the probes: the bundled models, of 1 M and
-4 M parameters, reach -1.1 and -1.5, one of half a billion -0.5; the bundled target with all tensors at tq2_0, whose
+4 M parameters, reach -1.1 and -1.5, a model of half a billion -0.5; the bundled target with all tensors at tq2_0, whose
 output is word salad, -2.6; from 64 tokens on these figures hardly move."""
 EXPECTED = 0.45
 """Share of the probes' own tokens among the 64 likeliest of the model: the bundled models reach 0.60, small
-as they are; the target with one tensor family scaled, shuffled or zeroed 0.19 to 0.37."""
+as they are; the target with a tensor family scaled, shuffled or zeroed 0.19 to 0.37."""
 DAMAGED = 0.25
 """Kullback-Leibler divergence in nats from the unquantized model. Measured on the bundled target: q8_0 0.00, q4_k_m
-0.01, q2_k 0.08; one tensor family at tq2_0 0.35 to 0.64; all at tq2_0 1.85."""
+0.01, q2_k 0.08; a tensor family at tq2_0 0.35 to 0.64; all at tq2_0 1.85."""
 
 
 def preflight(prepared: Prepared, log: Path) -> PreflightRecord:
@@ -73,7 +73,7 @@ def preflight(prepared: Prepared, log: Path) -> PreflightRecord:
         found = PreflightRecord(mode=record.mode)
         group = groups.get(name or "")
         own = log if name is None else log.with_name(f"{log.stem}-{name}{log.suffix}")
-        _check_setup(prepared, setup, own, found, probe=group not in probed)  # setups of a group have one target
+        _check_setup(prepared, setup, own, found, probe=group not in probed)  # setups of a group have the same target
         probed.add(group)
         where = "" if name is None else f" ({name})"
         for finding in found.findings:
@@ -85,7 +85,7 @@ def preflight(prepared: Prepared, log: Path) -> PreflightRecord:
 
 
 def _check_setup(prepared: Prepared, setup: PreparedSetup, log: Path, record: PreflightRecord, *, probe: bool) -> None:
-    """Check one engine with one pair of models; `probe`: and have the target answer."""
+    """Check an engine with a pair of models; `probe`: and have the target answer."""
     _vocabulary(setup, record)
     for role, spec, model in _models(setup):
         if spec.quantize is not None and (probe or role != "models.target"):

@@ -27,7 +27,7 @@ TOP = 64
 ENOUGH = 64
 """Fewer tokens than this are too few to assess probabilities."""
 MIN_PROBES = 4
-"""Fewer probes than this, one of each kind that comes first, are too few to assess the share that is answered badly."""
+"""Fewer probes than this, the first of each kind, are too few to assess the share that is answered badly."""
 _FIRST = ("newlines", "indentation", "empty_lines", "mixed_scripts")
 BUDGET_S = 2.0
 """So many seconds are taken for each step (to answer, to read, to compare) once there is enough …"""
@@ -45,7 +45,7 @@ class ProbeAnswer:
     tokens: list[int] = field(default_factory=list)
     """Greedy, without an end-of-text token."""
     scores: list[Scores] = field(default_factory=list)
-    """One for every token, and one for the end where it came."""
+    """Of every token, and of the end where it came."""
     text: str = ""
 
 
@@ -66,7 +66,7 @@ class Agreement:
 
 
 def probe_items() -> list[PromptItem]:
-    """Return the probes, one of each task before a second of any: where time is short, all kinds are tried."""
+    """Return the probes, a first of each task before a second of any: where time is short, all kinds are tried."""
     found = shipped_folder("prompts") / SUITE
     items = load_suite(str(found), recipe_folder=found.parent).select(None, None)
     return sorted(items, key=lambda item: (item.prompt_idx, item.task not in _FIRST))
@@ -122,7 +122,7 @@ def is_blank(answer: ProbeAnswer) -> bool:
 
 
 def agreement(reference: Scorer, found: Sequence[ProbeAnswer]) -> Agreement | None:
-    """Score another model at the places of `found` as long as the budget lasts; None when there was no time for one.
+    """Score another model at the places of `found` as long as the budget lasts; None when there was no time.
 
     Raises EngineError.
     """
@@ -147,7 +147,7 @@ def _time_is_up(began: float, places: int, probes: int = MIN_PROBES) -> bool:
 
 
 def _divergence(reference: Scores, other: Scores) -> float:
-    """Kullback-Leibler divergence in nats over the reference's tokens; one that the other lacks counts as its last."""
+    """Kullback-Leibler divergence in nats over the reference's tokens; what the other lacks counts as its last."""
     least = min(other.logprobs.values())
     return sum(
         math.exp(expected) * (expected - other.logprobs.get(token, least))

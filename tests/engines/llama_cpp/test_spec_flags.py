@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from benchctl.engines.llama_cpp.command import (
+from benchctl.engines.llama_cpp.probe import Flags, parse_help
+from benchctl.engines.llama_cpp.spec_flags import (
     RequestedSpeculation,
     deepest_draft,
     requested_of,
@@ -13,7 +14,6 @@ from benchctl.engines.llama_cpp.command import (
     speculation_warnings,
     worth_trying,
 )
-from benchctl.engines.llama_cpp.probe import Flags, parse_help
 from benchctl.recipes.speculation import SPECULATION_TYPES, Speculation
 from tests.engines.cells import HERE
 

@@ -1,1 +1,0 @@
-"""Checks of models and context before anything is measured."""
