@@ -6,6 +6,7 @@ The floors are those of docs/architecture.md. Imports are read from the source, 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 from importlib.metadata import entry_points
@@ -96,6 +97,17 @@ def test_imports_go_down_the_floors() -> None:
     assert not wrong, "\n".join(wrong)
 
 
+def test_what_measures_and_what_shows_never_meet() -> None:
+    wings = {("measure", "reports"), ("reports", "measure")}
+    arrows = [(module, line, other) for module, found in IMPORTS.items() for line, other in found]
+    wrong = [
+        f"{places(module, line)} imports {other}"
+        for module, line, other in arrows
+        if (part(module), part(other)) in wings
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
 def test_nothing_is_circular() -> None:
     graph = {module: {other for _, other in found if other != module} for module, found in IMPORTS.items()}
     try:
@@ -165,3 +177,17 @@ def test_no_module_outside_an_adapter_names_a_kind_of_engine() -> None:
             continue
         wrong += [f"{places(module, line)} says {text!r}" for line, text in strings(file) if text in kinds]
     assert not wrong, "\n".join(wrong)
+
+
+def test_the_page_on_the_architecture_names_every_floor_and_no_missing_file() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+    named = set(re.findall(r"`(?:benchctl/)?([a-z_/]+\.py|benchctl/[a-z]+/)`", page))
+    files = {
+        str(file.relative_to(place))
+        for place, top in ((ROOT, ROOT / "tests"), (ROOT, PACKAGE), (PACKAGE, PACKAGE))
+        for file in top.rglob("*.py")
+    }
+    names = {file.name for file in PACKAGE.rglob("*.py")}  # of a file beside the one that was named before
+    found = files | names | {f"benchctl/{name}/" for name in FLOOR}
+    assert named <= found, named - found
+    assert {name for name in FLOOR if not re.search(rf"`(benchctl/)?{name}(/|\.py)`", page)} == set()

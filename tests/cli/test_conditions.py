@@ -88,6 +88,6 @@ def test_the_plan_shows_every_condition(tmp_path: Path) -> None:
     argv = plan["commands"]["spec-c8"]
     assert argv[argv.index("-np") + 1] == "8"
     assert argv[argv.index("-c") + 1] == str(8 * 2048)
-    assert any("with 4 prompts there are less than 8" in warning for warning in plan["warnings"])
+    assert any("less than 8" in warning for warning in plan["warnings"])
     none = run("run", recipe(tmp_path, "concurrency: [1, 8]"), "--only", "spec-c4", "--dry-run", cwd=tmp_path)
     assert none.returncode == 2

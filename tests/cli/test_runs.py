@@ -81,7 +81,7 @@ def test_rm_refuses_what_is_no_run_before_it_deletes_anything(results: Path) -> 
     (results / "b" / RUN / "photos").mkdir()
     done = benchctl("runs", "rm", results / "a" / RUN, results / "b" / RUN, "--yes")
     assert done.returncode == 2
-    assert "contains something that is not benchctl's: photos" in done.stderr
+    assert "photos" in done.stderr
     assert (results / "a" / RUN / "manifest.json").exists()
     assert benchctl("runs", "rm", "nowhere", "--results", results, "--yes").returncode == 2
 

@@ -68,8 +68,8 @@ def test_sixteen_bits_say_what_float32_says_and_two_bits_do_not(there: None) -> 
         assert arm["counts"]["speculation"] == arm["counts"]["both"] == arm["counts"]["undetermined"] == 0
     assert found["arms"][0]["counts"]["baseline"] == len(by_quantization["differing"])
     told = call(app, "verify-lossless", "against", "coarse", "whole", "reference").stdout
-    assert "The precision alone changed" in told
-    assert "Speculation changed 0 of 6 answers of spec" in told
+    assert "precision alone" in told
+    assert "changed 0 of 6" in told
     assert call(app, "verify-lossless", "against", "coarse", "whole", "--quiet").stdout == ""
 
 

