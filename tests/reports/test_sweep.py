@@ -102,15 +102,8 @@ def test_the_crossing_comes_first(concurrency: tuple[list[dict[str, Any]], Repor
     assert 2 < places["ngram"] < 4
     first = files.markdown.read_text().splitlines()[2]
     told = [f"about {places[arm]:.1f} with {arm}" for arm in ("spec_d4", "ngram")]
-<<<<<<< HEAD
     assert all(place in first for place in told)
     assert "compared one request at a time, not at concurrency 2, 4, 8" in first
-=======
-    assert first.startswith(
-        f"**Total throughput: speculation stops helping at a concurrency of {' and '.join(told)}.**"
-    )
-    assert "not at concurrency 2" in first
->>>>>>> refs/heads/docs
     page = files.page.read_text()
     assert page.index("the curves cross at about") < page.index("<table>")
 
@@ -184,12 +177,7 @@ def test_a_rate_that_is_not_kept_is_told_first(tmp_path: Path) -> None:
 def test_too_few_blocks_say_so_in_place_of_a_crossing(tmp_path: Path) -> None:
     _, files = reported(tmp_path, Sweep(concurrency=(1, 8), blocks=2, prompts=40), server())
     text = files.markdown.read_text()
-<<<<<<< HEAD
     assert "undetermined at 1 and 8" in text.splitlines()[2]
-=======
-    assert "spec_d4 helps total throughput is undetermined" in text.splitlines()[2].replace("\\", "")
-    assert "between 1 and 8" in text
->>>>>>> refs/heads/docs
     assert {row[4] for row in page_tables(files.page.read_text())["By concurrency: all requests together"]} == {
         "",
         "2 blocks: no interval",
@@ -242,11 +230,7 @@ def test_a_run_that_has_only_begun_is_reported(tmp_path: Path) -> None:
     run = open_run(tmp_path / "run")
     files = write_report(run, analyse_run(run), tmp_path / "report")
     text = files.markdown.read_text()
-<<<<<<< HEAD
     assert "no cell can be compared with the baseline's" in text
-=======
-    assert "at level 8 no cell" in text
->>>>>>> refs/heads/docs
     assert "by-concurrency.png" not in {path.name for path in files.figures}
     assert "spec_d4-c8: undetermined" in text
     rows = page_tables(files.page.read_text())["By concurrency: all requests together"]
