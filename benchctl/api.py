@@ -1,6 +1,6 @@
 """benchctl from Python: `benchctl.open_run(path)` and `benchctl.measure(recipe)`.
 
-Tables are pandas DataFrames (`pip install 'benchctl[pandas]'`), one row an observation, with the columns of the
+Tables are pandas DataFrames (`pip install 'benchctl[pandas]'`), a row an observation, with the columns of the
 report's CSV files; docs/python.md has their units.
 """
 

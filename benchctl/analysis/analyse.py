@@ -41,7 +41,7 @@ from benchctl.recipes.groups import ComparedArm, by_label
 
 @dataclass(frozen=True)
 class Condition:
-    """The records of one condition of a run, laid out for comparing answers."""
+    """The records of a condition of a run, laid out for comparing answers."""
 
     group: Group
     frame: Frame
@@ -113,7 +113,7 @@ def _analyse(
     speeds: Mapping[str, Speed],
     lossless_of: Mapping[str, Losslessness],
 ) -> Analysis:
-    """Analyse the arms of one condition.
+    """Analyse the arms of a condition.
 
     `compared`: of the whole run; `speeds`: of `find_speeds`; `lossless_of`: the judge's verdicts.
     """

@@ -36,7 +36,7 @@ CONTINUATION = 64
 
 @dataclass(frozen=True)
 class Answers:
-    """One entry per record of the frame, and a last entry for a missing record (row -1)."""
+    """An entry per record of the frame, and a last entry for a missing record (row -1)."""
 
     code: Integers
     """Equal for records that are equal in text, token ids, length, ending, prompt and error."""
@@ -256,7 +256,7 @@ def find_loop(sequence: Sequence[object], longest_unit: int, at_least: int) -> t
 
 
 def repeated_share(sequence: Sequence[object]) -> float:
-    """Return the largest share of token ids, or of text, that is one unit repeated at least `LOOP_REPEATS` times.
+    """Return the largest share of token ids, or of text, that is a unit repeated at least `LOOP_REPEATS` times.
 
     Anywhere in it, unlike a loop that an answer ends in; 0 where that is shorter than `LOOP_MIN`.
     """

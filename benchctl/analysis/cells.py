@@ -106,7 +106,7 @@ TOGETHER = "the engines of all arms ran at the same time (schedule: interleaved)
 
 
 class Resources(Result):
-    """One arm. `None`: not reported."""
+    """An arm. `None`: not reported."""
 
     arm: str
     joules_per_token: float | None
@@ -122,7 +122,7 @@ class Resources(Result):
     device_bytes: int | None
     swapped_bytes: int | None
     checkpoint_bytes: int | None
-    """Of one sequence's recurrent state, as the engine saves it."""
+    """Of a sequence's recurrent state, as the engine saves it."""
     means: dict[str, float] = Field(default_factory=dict)
     """Of power (W), clocks (MHz), temperatures (°C) and memory (bytes) over the measured time of its cells."""
     untold: str | None

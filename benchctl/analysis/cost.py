@@ -44,7 +44,7 @@ class RoundCosts:
     """What a round costs, in decode steps of the target alone."""
 
     draft_step: float
-    """c: one draft token."""
+    """c: a draft token."""
     overhead: float = 0.0
     """o: everything of a round that is neither drafting nor the target's pass."""
     verify_token: float = 0.0
@@ -91,7 +91,7 @@ def alpha_for(tokens: float, depth: int) -> float | None:
 
 
 def predict(alpha: float, depths: Sequence[int], costs: RoundCosts) -> list[Prediction]:
-    """Return the prediction for every draft depth; `alpha` is the acceptance of one token, the same at every position.
+    """Return the prediction for every draft depth; `alpha` is the acceptance of a token, the same at every position.
 
     Raises ValueError for an α outside 0 to 1 and for depths below 1.
     """
@@ -163,7 +163,7 @@ def why_no_depth(frame: Frame, acceptance: Acceptance) -> str | None:
 def _round_cost(frame: Frame, counters: CounterColumns, arm: int) -> float | None:
     """Return the time of a verify round over that of a baseline token, on the prompts that both answered.
 
-    Steps of the arm without a draft (tokens that neither a draft nor a bonus explains) count as one baseline step each;
+    Steps of the arm without a draft (tokens that neither a draft nor a bonus explains) count as a baseline step each;
     a recurrent model's evaluation after a partial rejection, which yields a token, is such a step. `None` where they
     are too many.
     """

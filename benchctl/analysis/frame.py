@@ -1,4 +1,4 @@
-"""The frame: a run's measured records as columns, one row per record, sorted by block, arm and prompt.
+"""The frame: a run's measured records as columns, a row per record, sorted by block, arm and prompt.
 
 Everything else in this package computes on it. A value that was not reported is NaN here, never 0. Sorting
 makes every number independent of the order in which the records were read.
@@ -40,7 +40,7 @@ NUMBERS = ENGINE_NUMBERS + CLIENT_NUMBERS
 
 @dataclass(frozen=True)
 class Frame:
-    """Columns have one entry per record; `arm`, `block`, `task` and `prompt` are indices into the tuples below them."""
+    """Columns have an entry per record; `arm`, `block`, `task` and `prompt` are indices into the tuples below them."""
 
     records: list[Record]
     arms: tuple[str, ...]
@@ -55,7 +55,7 @@ class Frame:
     task: Integers
     prompt: Integers
     prompt_task: Integers
-    """The task of every prompt (one entry per prompt)."""
+    """The task of every prompt (an entry per prompt)."""
     answered: Booleans
     """Whether the request finished without an error."""
     predicted: Floats

@@ -114,7 +114,7 @@ class ArmAudit(Result):
     p_adjusted: float | None
     """Corrected by Holm's method over the arms."""
     floor: float | None
-    """Nats: beyond this margin no place of any arm diverges by noise, but in one run of 200."""
+    """Nats: beyond this margin no place of any arm diverges by noise, but in 1 run of 200."""
     beyond: int
     """Divergences beyond the floor."""
     excess_limit: float | None

@@ -162,7 +162,7 @@ def _types(manifest: Manifest) -> set[str]:
 def _another_depth(analysis: Analysis) -> tuple[float, int, str] | None:
     """Return (predicted speed-up, depth, type) of the best depth that the line through the measured ones promises.
 
-    `None` over several conditions, and where arms of one type differ in more than their depth.
+    `None` over several conditions, and where arms of a type differ in more than their depth.
     """
     if analysis.sweep is not None:
         return None

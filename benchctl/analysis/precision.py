@@ -36,7 +36,7 @@ Decided = Literal["faster", "slower", "within"]
 
 
 class Ratio(Protocol):
-    """An arm's rate over its baseline's, as after one block; `benchctl.analysis.results.SpeedUp` is one."""
+    """An arm's rate over its baseline's, as after a single block; `benchctl.analysis.results.SpeedUp` is one."""
 
     @property
     def pooled(self) -> float | None:
@@ -56,7 +56,7 @@ class Ratio(Protocol):
 
 
 def decided_arms(arms: Mapping[str, Ratio], level: float = LOOK_LEVEL) -> dict[str, Decided]:
-    """Return what is decided, of those arms of one group that need no further block. `level`: of one look."""
+    """Return what is decided, of those arms of a group that need no further block. `level`: of a look."""
     words = {name: word for name, ratio in arms.items() if (word := _word(ratio)) is not None}
     faster = [name for name, word in words.items() if word == "faster"]
     rivals = [name for name in arms if name in faster or name not in words]

@@ -222,7 +222,7 @@ def check_repetitions(frame: Frame) -> Iterator[Observation]:
 
 
 def check_repeats(frame: Frame, counters: CounterColumns, warm_ups: Sequence[Record]) -> Iterator[Observation]:
-    """Prompts that were sent twice to one process, where the drafter remembers earlier requests."""
+    """Prompts that were sent twice to a process, where the drafter remembers earlier requests."""
     for number, arm in enumerate(frame.arms):
         if not _remembers(frame, arm):
             continue
@@ -297,7 +297,7 @@ SLOWER_CLOCK = 0.15
 GPU_SLOWED_SHARE = 0.01
 SWAPPED_BYTES = 8 * 2**20
 MAJOR_FAULTS = 100
-"""The engine waiting for the disk so often within one cell is more than a page of a library used for the first time."""
+"""The engine waiting for the disk so often within a cell is more than a page of a library used for the first time."""
 CLOCK_JUMP_S = 0.1
 """A clock that is steered moves by half a thousandth at most; what changes faster was set, or the machine slept."""
 

@@ -12,7 +12,7 @@ class Result(BaseModel):
 
 
 class Interval(Result):
-    """An interval that holds the truth in 95 of 100 runs. `method`: how it was made, in one line."""
+    """An interval that holds the truth in 95 of 100 runs. `method`: how it was made, in a line."""
 
     low: float
     high: float

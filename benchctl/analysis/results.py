@@ -106,7 +106,7 @@ class Acceptance(Result):
     """Steps of the target without a draft, in the answers for which the engine reports them."""
     tokens_per_step: float | None = None
     """Tokens a step of the target, drafted or not: (n - 1) / (n - 1 - accepted), summed over the answers, since a step
-    yields one token of its own beside those that it accepts. Known wherever acceptances are; 1 for an arm that accepted
+    yields a token of its own beside those that it accepts. Known wherever acceptances are; 1 for an arm that accepted
     nothing."""
     rate_by_request: float | None = None
     """Mean over the answers of accepted / drafted: every request counts alike, however long."""
@@ -128,7 +128,7 @@ class Acceptance(Result):
 
 
 class Throughput(Result):
-    """Decode rates of one arm in one task, or over all: a distribution, one value per record in record order."""
+    """Decode rates of an arm in one task, or over all: a distribution, a value per record in record order."""
 
     arm: str
     task: str
@@ -149,7 +149,7 @@ PromptClass = Literal["identical", "near-tie", "violation", "degenerate", "diffe
 
 
 class Comparison(Result):
-    """One prompt of one arm against the baseline, over all blocks."""
+    """A prompt of an arm against the baseline, over all blocks."""
 
     arm: str
     task: str
@@ -179,7 +179,7 @@ ACCEPTED: dict[Accepted, tuple[LosslessVerdict, ...]] = {
 
 
 class Losslessness(Result):
-    """The verdict on one arm."""
+    """The verdict on an arm."""
 
     arm: str
     verdict: LosslessVerdict
@@ -213,7 +213,7 @@ class SelfConsistency(Result):
 
 
 class Cost(Result):
-    """The cost model of one arm, measured beside predicted."""
+    """The cost model of an arm, measured beside predicted."""
 
     arm: str
     depth: int | None
@@ -246,7 +246,7 @@ Speed = Literal["faster", "slower", "within", "undecided", "unknown"]
 
 
 class Verdict(Result):
-    """What is concluded of one arm: does it pay, is it lossless, why."""
+    """What is concluded of an arm: does it pay, is it lossless, why."""
 
     arm: str
     setting: str
@@ -338,7 +338,7 @@ class GroupDecision(Result):
     overall: Advice
     """For all tasks together."""
     tasks: list[Advice]
-    """For each task alone; empty where there is one task, and where requests overlap."""
+    """For each task alone; empty where there is only one task, and where requests overlap."""
 
 
 class Experiment(Result):
@@ -362,7 +362,7 @@ class Decision(Result):
 
 
 class Analysis(Result):
-    """Everything found in one run."""
+    """Everything found in a run."""
 
     schema_version: int = Field(default=1, alias="schema")
     run: str

@@ -279,7 +279,7 @@ def bare(row: SpeedUp) -> SpeedUp:
 
 @dataclass(frozen=True)
 class Speed:
-    """How fast one arm is."""
+    """How fast an arm is."""
 
     rows: list[SpeedUp]
     """Over all tasks, then of each."""
@@ -302,7 +302,7 @@ class Speed:
 def find_speeds(groups: Sequence[Group], frames: Sequence[Frame]) -> dict[str, Speed]:
     """Return the speed of every compared arm of a run.
 
-    Arms of one condition share their variances. Claims hold together over the arms of all conditions; an arm of
+    Arms of a condition share their variances. Claims hold together over the arms of all conditions; an arm of
     synthetic acceptance makes none, and its variance is shared with others of its kind alone.
     """
     synthetic = {(number, arm) for number, frame in enumerate(frames) for arm in compared_arms(frame)

@@ -40,7 +40,7 @@ worst case. At this level, with looks after five blocks (`FIRST_LOOK`) and after
 constant level at every look is Pocock's (1977) way of paying for looks.
 """
 LOOK_LEVEL = 0.992
-"""The level of one look of a run that ends when its arms are decided: a look after every block from the third, at most
+"""The level of a look of a run that ends when its arms are decided: a look after every block from the third, at most
 18 of them. Over all looks about 5 % of runs make a false claim at the worst (`benchmarks/deciding.py`).
 """
 MOST_SHARED = 6.0
@@ -60,7 +60,7 @@ COMMON = 0.25
 
 @dataclass(frozen=True)
 class Variance:
-    """Of the logarithm of one block's ratio."""
+    """Of the logarithm of a block's ratio."""
 
     value: float
     freedom: float
@@ -171,7 +171,7 @@ def enough_blocks(spread: float, half: float, *, start: int, freedom: float, lev
     """Return how many blocks beyond `start` make half of the interval of a logarithm at most `half`.
 
     The smallest n ≥ 0 with t((1 + level) / 2, freedom + n) · spread / √(start + n) ≤ half; `spread` is the standard
-    deviation of one block, `freedom` what is known of it at `start` blocks. `None`: not with `MOST_BLOCKS`.
+    deviation of a block, `freedom` what is known of it at `start` blocks. `None`: not with `MOST_BLOCKS`.
     """
     from scipy.special import stdtrit
 
@@ -207,7 +207,7 @@ REPEATED = "Student's t over the logarithms of whole runs that were repeated"
 
 
 def block_variance(by_block: Sequence[float] | Floats) -> Variance | None:
-    """Return the variance of the logarithm of one block's value, positive ones; `None` below three blocks."""
+    """Return the variance of the logarithm of a block's value, positive ones; `None` below three blocks."""
     if len(by_block) < MIN_BLOCKS:
         return None
     return Variance(float(np.log(by_block).var(ddof=1)), len(by_block) - 1)
@@ -223,8 +223,8 @@ def change_interval(
     """Return the interval of the ratio of two means (of logarithms) over runs, `after` to `before`.
 
     `before`, `after`: of each run, the variance of its logarithm between blocks, divided by their number; they are
-    summed with the degrees of freedom of Welch (Biometrika 1947) and Satterthwaite (1946). Blocks of one run share the
-    machine's state of that run; `repeated` is the variance of one run's logarithm between runs of equal settings, where
+    summed with the degrees of freedom of Welch (Biometrika 1947) and Satterthwaite (1946). Blocks of a run share the
+    machine's state of that run; `repeated` is the variance of a run's logarithm between runs of equal settings, where
     some were repeated: then the wider of the two intervals is returned. The prompts are the same in all runs and count
     as fixed.
     """
@@ -277,7 +277,7 @@ def found_beyond(mean: Variance, error: float, power: float) -> float:
 
 
 def repeated_variance(runs: Sequence[Sequence[float]]) -> Variance | None:
-    """Return the variance of one run's logarithm, from runs of equal settings; `None` where none was repeated.
+    """Return the variance of a run's logarithm, from runs of equal settings; `None` where none was repeated.
 
     `runs`: the values of the runs of each setting. Pooled: the squared distances from each setting's mean, over the
     runs less the settings.
@@ -290,10 +290,10 @@ def repeated_variance(runs: Sequence[Sequence[float]]) -> Variance | None:
 
 
 def pooled_variance(arms: Sequence[Variance | None]) -> Variance | None:
-    """Return the mean of the variances between repeated runs of arms with one baseline; `None` where there is none.
+    """Return the mean variance between repeated runs of arms with the same baseline; `None` where there is none.
 
     Unlike `shared_variances` it takes them for equal, since what changes from run to run is the machine's state; that
-    one arm's blocks are noisier is seen in its blocks. Degrees of freedom as there: less what the arms have in common.
+    an arm's blocks are noisier is seen in its blocks. Degrees of freedom as there: less what the arms have in common.
     """
     known = [variance for variance in arms if variance is not None]
     freedom = sum(variance.freedom for variance in known)
@@ -350,7 +350,7 @@ def _like_these(
         return None
     tasks = task[np.unique(prompt, return_index=True)[1]]
     if min(np.bincount(tasks)[np.unique(tasks)]) < 2:
-        tasks = np.zeros_like(tasks)  # a task of one prompt shows no spread
+        tasks = np.zeros_like(tasks)  # a task of a single prompt shows no spread
     without = np.log(_ratio(prompts.sum(axis=0) - prompts))
     of_prompts = 0.0
     for number in np.unique(tasks):

@@ -45,7 +45,7 @@ def find_verdict(
     claimed: bool,
     whole: SpeedUp | None = None,
 ) -> Verdict:
-    """Conclude from everything that was found of one arm.
+    """Conclude from everything that was found of an arm.
 
     `whole`: of requests that share the engine, the speed-up of whole answers, which then decides. While some wait for
     their first token the others decode faster: the decode rate alone would call that a gain.
@@ -255,7 +255,7 @@ def _break_even(speed: Speed, overall: SpeedUp, accepted: Acceptance, cost: Cost
     if speed not in ("faster", "slower") or cost.depth is None or cost.alpha is None or cost.overhead is None:
         return ""
     if cost.break_even_alpha is None:
-        # At the upper end of the interval the arm takes `share` of its time; its plain steps still cost one step each.
+        # At the upper end of the interval the arm takes `share` of its time; its plain steps still cost a step each.
         share = (overall.pooled or 0.0) / overall.interval.high if overall.interval else 0.0
         plain = max(0.0, (accepted.tokens_per_round or 0.0) - (accepted.acceptance_length or 0.0))
         cheapest = share * (1 + cost.overhead) - (1 - share) * plain

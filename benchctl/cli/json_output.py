@@ -1,4 +1,4 @@
-"""The JSON of every command: `--json` prints one document on stdout, and all are written here."""
+"""The JSON of every command: `--json` prints a document on stdout, and all are written here."""
 
 from __future__ import annotations
 

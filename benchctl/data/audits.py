@@ -30,7 +30,7 @@ class DivergedToken(Part):
 
 
 class ScoredAnswer(Part):
-    """One answer of any arm, scored on the target alone."""
+    """An answer of any arm, scored on the target alone."""
 
     task: str
     prompt_idx: int

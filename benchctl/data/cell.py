@@ -83,13 +83,13 @@ class MemoryRecord(Part):
     device: int | None = None
     """Likewise."""
     checkpoint: int | None = None
-    """Of one sequence's recurrent state, from the engine's log: target and draft together."""
+    """Of a sequence's recurrent state, from the engine's log: target and draft together."""
     spilled: str | None = None
     """Which part of the model is not on the device of the rest, from the engine's log; a sentence."""
 
 
 class Cell(Part):
-    """One process: an arm in a block. A resumed cell has several entries with rising `attempt`; the last counts."""
+    """A process: an arm in a block. A resumed cell has several entries with rising `attempt`; the last counts."""
 
     block: int
     arm: str

@@ -61,7 +61,7 @@ class Integrity:
 
     @property
     def state(self) -> str:
-        """One word for `--json`."""
+        """A word for `--json`."""
         return "damaged" if self.findings else "intact" if self.digests else "no digests"
 
     @property

@@ -39,7 +39,7 @@ class RecordError(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False, forbid_unknown_fields=True):
-    """One request as it was measured. Times are seconds, rates tokens per second.
+    """A request as it was measured. Times are seconds, rates tokens per second.
 
     A struct and not a pydantic model, because a run may have 100,000: it is read in a third of the time, takes a third
     of the memory, and (`gc=False`) the garbage collector never visits it. Reading checks types and ranges; calling

@@ -23,7 +23,7 @@ tokens at a time, as an arm verifies drafts. `prefill`: prompt and answer at onc
 
 
 class Reading(Part):
-    """One prefix in one shape: natural logarithms of the target's probabilities of the next token."""
+    """One prefix in a shape: natural logarithms of the target's probabilities of the next token."""
 
     shape: Shape
     width: int = Field(ge=0)

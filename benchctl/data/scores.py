@@ -28,7 +28,7 @@ Read = TypeVar("Read")
 
 
 class ScoreDigest(Part):
-    """One file."""
+    """A file."""
 
     sha256: str
     mark: Mark | None = None

@@ -51,9 +51,9 @@ class ScoringCost:
     """What reading takes, in seconds."""
 
     token_s: float
-    """One token, decoded."""
+    """A token, decoded."""
     prompt_s: float
-    """One prompt."""
+    """A prompt."""
 
     def of_answer(self, answer: Answer) -> float:
         """Scoring an answer token by token."""
@@ -86,7 +86,7 @@ def seconds_of(records: Sequence[Record]) -> float:
 
 @dataclass(frozen=True)
 class AnswerPlan:
-    """What is read of one answer."""
+    """What is read of an answer."""
 
     answer: Answer
     scored: bool

@@ -1,4 +1,4 @@
-"""The audit: a run's distinct answers, scored whole on the target alone in one engine process, within a time."""
+"""The audit: a run's distinct answers, scored whole on the target alone in an engine process, within a time."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def _read_shared(
 
 
 class _Session:
-    """One process that reads a plan."""
+    """A process that reads a plan."""
 
     def __init__(
         self,

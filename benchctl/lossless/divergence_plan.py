@@ -1,6 +1,6 @@
 """Which prefixes are replayed, and how: pure functions of the answers and of the divergences to be explained.
 
-A pass reads one answer from its beginning, a fixed number of tokens at a time, as a round of speculation verifies
+A pass reads an answer from its beginning, a fixed number of tokens at a time, as a round of speculation verifies
 them; every end of a batch gives one score. Passes only ever read on, so they need no way back in the model's memory.
 """
 
@@ -16,7 +16,7 @@ SAMPLE = 100
 ENOUGH = 30
 """So many are worth reading answers more than twice."""
 SHARE = 8
-"""Fewest prefixes of one answer before the next answer is taken: noise within an answer is alike."""
+"""Fewest prefixes of an answer before the next answer is taken: noise within an answer is alike."""
 PREFILLS = 24
 """Prefixes of the sample that are also read at once."""
 
@@ -39,7 +39,7 @@ class Pass:
 
 @dataclass(frozen=True)
 class AnswerPlan:
-    """What is read of one answer."""
+    """What is read of an answer."""
 
     answer: AnswerToScore
     passes: tuple[Pass, ...]

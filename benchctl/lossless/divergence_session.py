@@ -1,4 +1,4 @@
-"""The replay: prefixes of a baseline's answers, scored on the target alone, in one engine process."""
+"""The replay: prefixes of a baseline's answers, scored on the target alone, in an engine process."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def write_replays(run: RunData, replays: Replays) -> None:
 
 
 def read_answer(scorer: Scorer, prompt: Sequence[int], plan: AnswerPlan) -> tuple[list[Position], Decoded]:
-    """Read one answer in every planned way; what the engine cannot give is absent, with the reason.
+    """Read an answer in every planned way; what the engine cannot give is absent, with the reason.
 
     Raises EngineError.
     """

@@ -6,7 +6,7 @@ target's likeliest. Without a fault X_t is 1 with the chance h_t = P(loss > m_t)
     max over tau of  sum over m_t <= tau of (X_t - h_t) / h_t  /  sqrt(sum (1 - h_t) / h_t)
 
 which weighs a flip by how unlikely it was. Its distribution is simulated: losses are drawn by answer, since those of
-one answer are alike, and h_t is estimated again each time from answers drawn with replacement, since it is an estimate.
+an answer are alike, and h_t is estimated again each time from answers drawn with replacement, since it is an estimate.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ CHUNK = 2_000_000
 
 @dataclass(frozen=True)
 class Places:
-    """The places of an arm's own answers, as the target alone has them. Arrays of one entry per place."""
+    """The places of an arm's own answers, as the target alone has them. Arrays of an entry per place."""
 
     margins: Floats
     """The likeliest token over the second likeliest."""
@@ -105,7 +105,7 @@ class Hazard:
 
 
 def statistic(diverged: Booleans, chance: Floats, margins: Floats) -> Floats:
-    """Return the statistic for every row; `diverged` (rows, places), `chance` the same or one row for all."""
+    """Return the statistic for every row; `diverged` (rows, places), `chance` the same or a row for all."""
     h = np.clip(chance, LEAST_CHANCE, 1 - LEAST_CHANCE)
     surprise = np.where(diverged, 1 / h - 1, -1.0)
     variance = np.broadcast_to((1 - h) / h, surprise.shape)

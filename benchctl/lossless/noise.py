@@ -85,7 +85,7 @@ def fit_tail(losses: Floats) -> Tail:
 
 @dataclass(frozen=True)
 class Noise:
-    """Losses measured where the target alone read the same prefix in two shapes. Arrays of one entry a prefix."""
+    """Losses measured where the target alone read the same prefix in two shapes. Arrays of an entry a prefix."""
 
     margins: Floats
     losses: Floats

@@ -87,7 +87,7 @@ class ReferenceRun(Result):
 
 
 class ReferenceComparison(Result):
-    """One run against others."""
+    """A run against others."""
 
     runs: list[ReferenceRun]
     """The run itself first, then the references in the order given."""

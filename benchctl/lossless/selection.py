@@ -40,7 +40,7 @@ class Answer:
 class Reach:
     """How many tokens of an answer may differ by rounding: those that a round with a draft decided, and all after it.
 
-    What a round writes into the cache or a recurrent state changes later tokens as much as its own, those of one token
+    What a round writes into the cache or a recurrent state changes later tokens as much as its own, those of a token
     at a time, too (`benchmarks.state_noise`). Before the first such round, nothing differs from the target alone. Where
     the first one was is not reported, so that there is a range.
     """
@@ -57,7 +57,7 @@ class ArmAnswers:
 
     arm: str
     widths: tuple[int, ...]
-    """Tokens of one request that the target may have read at once while it gave them; empty where not reported."""
+    """Tokens of a request that the target may have read at once while it gave them; empty where not reported."""
     answers: tuple[Answer, ...]
     """Distinct ones, of all blocks."""
     agreed: dict[AnswerKey, int]
@@ -177,7 +177,7 @@ def _answer(record: Record) -> Answer | None:
 
 
 def _widths(frame: Frame, arm: int) -> tuple[int, ...]:
-    """Return what an arm's rounds read at once of one request: its widest verify step."""
+    """Return what an arm's rounds read at once of a request: its widest verify step."""
     reported = {verify_width(frame.manifest, frame.records[row]) for row in frame.rows(arm).tolist()}
     known = [width for width in reported if width is not None]
     return (max(known),) if known else ()

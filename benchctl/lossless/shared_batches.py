@@ -40,7 +40,7 @@ class AuditedAnswer:
 
 @dataclass
 class _Slot:
-    """One stream of answers, each read to its end before the next begins."""
+    """A stream of answers, each read to its end before the next begins."""
 
     tasks: Iterator[tuple[AuditedAnswer, Alignment]]
     current: AuditedAnswer | None = None
@@ -90,7 +90,7 @@ def read_shared(
 
 
 def _tasks(answers: Sequence[AuditedAnswer], width: int, slots: int) -> list[Iterator[tuple[AuditedAnswer, Alignment]]]:
-    """Deal the answers out to the slots, those to one prompt to one slot: no two slots share a prefix."""
+    """Deal the answers out to the slots, all to a prompt to the same slot: no two slots share a prefix."""
     prompts = list(dict.fromkeys(answer.prompt for answer in answers))
     by_slot: list[list[AuditedAnswer]] = [[] for _ in range(slots)]
     for number, answer in enumerate(answers):

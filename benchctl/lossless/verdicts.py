@@ -141,7 +141,7 @@ def _identical(frame: Frame, arm: int, prompt: int) -> Comparison:
 
 
 def _compare(frame: Frame, answers: Answers, arm: int, prompt: int, evidence: Evidence, rules: Endings) -> Comparison:
-    """Compare one prompt over all blocks."""
+    """Compare a prompt over all blocks."""
     task, index = frame.prompts[prompt]
     theirs, flaws = _sound_records(frame, answers, frame.baseline, prompt)
     ours, more_flaws = _sound_records(frame, answers, arm, prompt)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Probability:
-    """The target's probabilities of both tokens where the answers diverge, reading the prefix in one shape."""
+    """The target's probabilities of both tokens where the answers diverge, reading the prefix in a shape."""
 
     shape: str
     width: int
@@ -49,7 +49,7 @@ class DivergingAnswer:
 
 @dataclass(frozen=True)
 class PromptAnswers:
-    """One prompt, one baseline's answer, and the answers of the arms that are compared with it."""
+    """A prompt, a baseline's answer, and the answers of the arms that are compared with it."""
 
     task: str
     prompt_idx: int
@@ -125,7 +125,7 @@ def _probabilities(comparison: Comparison, fork: FirstDivergence, replays: Repla
         for reading in (position.readings if position else ())
         if (reading.shape, reading.width) in scored
     )
-    return tuple(dict.fromkeys(read))  # the prefix is read several times at one width, from different rounds
+    return tuple(dict.fromkeys(read))  # the prefix is read several times at the same width, from different rounds
 
 
 def _exp(value: float | None) -> float | None:

@@ -141,8 +141,8 @@ def cpu_model(root: Path = ROOT) -> str:
 
 
 def cpu_identity(root: Path = ROOT) -> str:
-    """Return the name and eight hex digits of the instruction set: where both are equal, code built for the one machine
-    runs on the other.
+    """Return the name and eight hex digits of the instruction set: where both are equal, code built on either machine
+    runs on both.
 
     The name alone is not enough, since virtual machines call several generations by the same name.
     """

@@ -89,7 +89,7 @@ class CellContext:
 
 
 class EngineCell:
-    """One process of a cell: `open`, `measure`, `close`; once it is `over`, these do nothing."""
+    """A process of a cell: `open`, `measure`, `close`; once it is `over`, these do nothing."""
 
     def __init__(self, plan: CellPlan, context: CellContext) -> None:
         self.plan = plan

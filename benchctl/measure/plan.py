@@ -31,7 +31,7 @@ SEED_BITS = 31
 
 @dataclass(frozen=True)
 class CellPlan:
-    """One engine process: an arm in a block, and its prompts; none, where it only has to be attested."""
+    """An engine process: an arm in a block, and its prompts; none, where it only has to be attested."""
 
     block: int
     order: int

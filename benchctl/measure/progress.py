@@ -225,7 +225,7 @@ class RunDisplay(RunProgress):
         self.display.stop()
 
     def summary(self, cell: CellPlan, failure: str | None) -> Text:
-        """One line for an ended cell."""
+        """A line for an ended cell."""
         line = Text(f"[{self.ended}/{self.cells}{'+' if self.open_ended else ''}] {cell.name}: ")
         if failure is not None:
             return line.append(f"failed: {visible(failure)}", style="red")

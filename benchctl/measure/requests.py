@@ -27,7 +27,7 @@ from benchctl.recipes.adapters import SYNTHETIC
 from benchctl.recipes.schema import Recipe, Sampling
 
 REQUEST_ONLY = frozenset({"http"})
-"""Failures that cost one request; every other kind leaves an engine that cannot be relied on for the next."""
+"""Failures that cost a request; every other kind leaves an engine that cannot be relied on for the next."""
 OPEN_LOOP_REQUEST_ONLY = REQUEST_ONLY | {"timeout"}
 """An open loop may send more than the engine can answer, and the requests that wait too long are its finding."""
 

@@ -140,7 +140,7 @@ def _remember(key: str, digest: str) -> None:
 
 @dataclass(frozen=True)
 class ModelFile:
-    """One file of a model and what identifies it."""
+    """A file of a model and what identifies it."""
 
     path: Path
     size: int

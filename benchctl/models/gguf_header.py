@@ -102,7 +102,7 @@ class ArrayPlace:
 
 @dataclass(frozen=True)
 class Tensor:
-    """One tensor as the header lists it. `nbytes` is None for a type that this benchctl does not know."""
+    """A tensor as the header lists it. `nbytes` is None for a type that this benchctl does not know."""
 
     name: str
     shape: tuple[int, ...]

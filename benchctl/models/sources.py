@@ -35,7 +35,7 @@ from benchctl.text import one_line
 
 @dataclass(frozen=True)
 class BundledModel:
-    """One entry of `index.json`."""
+    """An entry of `index.json`."""
 
     name: str
     path: Path

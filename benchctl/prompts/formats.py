@@ -28,7 +28,7 @@ from benchctl.recipes.schema import MAX_NAME, NAME_PATTERN
 
 Kind = Literal["chat", "raw"]
 Fields = dict[str, Plain]
-"""One row: a JSON object of a line, or a row of a table."""
+"""A row: a JSON object of a line, or a row of a table."""
 
 
 class UnexpectedRowError(ValueError):
@@ -72,7 +72,7 @@ class Format:
     kind: Kind | None
     """Chat or raw unless the user chooses; None: as the first row is."""
     example: str
-    """One row, for error messages."""
+    """A row, for error messages."""
     read: Callable[[Fields], Question | None]
     """Returns None for a row without its text; raises UnexpectedRowError."""
 

@@ -28,7 +28,7 @@ class Message(BaseModel):
 
 
 class Prompt(BaseModel):
-    """One prompt: either `messages` (chat) or `prompt` (raw)."""
+    """A prompt: either `messages` (chat) or `prompt` (raw)."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 

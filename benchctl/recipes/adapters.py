@@ -38,7 +38,7 @@ def _nothing_lossy(argv: Sequence[str], env: Mapping[str, str]) -> list[str]:
 
 @dataclass(frozen=True)
 class Adapter:
-    """One kind of engine, declared."""
+    """A kind of engine, declared."""
 
     spec: type[EngineSpec]
     """Its branch of the recipe's `engine`; `kind` is a `Literal` of its name. A `kind` with a default makes it the

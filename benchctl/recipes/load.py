@@ -55,7 +55,7 @@ Axes = Annotated[Any, WithJsonSchema({"anyOf": [AXES_SCHEMA, {"type": "null"}]})
 
 
 class WrittenArm(ArmBase):
-    """One setting to be measured, or with a matrix a setting for every combination of its values."""
+    """A setting to be measured, or with a matrix a setting for every combination of its values."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9{][A-Za-z0-9_.+{}-]*$")] = Field(
         description="The arm's name, which is also its label in the records.", examples=["baseline", "spec_d{depth}"]

@@ -44,7 +44,7 @@ class Value:
 
 @dataclass(frozen=True)
 class Combination:
-    """One value of every axis, by the axis."""
+    """A value of every axis, by the axis."""
 
     values: Mapping[str, Value] = field(default_factory=dict)
     without: tuple[str, ...] = ()

@@ -23,7 +23,7 @@ MAX_QUOTED = 60
 
 @dataclass(frozen=True, order=True)
 class Problem:
-    """One thing that is wrong. `line` counts from 1; 0 means the file as a whole."""
+    """A thing that is wrong. `line` counts from 1; 0 means the file as a whole."""
 
     line: int
     path: KeyPath

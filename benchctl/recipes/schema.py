@@ -52,7 +52,7 @@ class QuantizeSpec(Strict):
 
 
 class ModelSpec(Strict):
-    """One model of the pair."""
+    """A model of the pair."""
 
     source: str = Field(
         min_length=1,

@@ -124,7 +124,7 @@ _Options = Annotated[
 
 
 class Speculation(Strict):
-    """One setting of speculation in benchctl's names; each adapter maps them to the flags of the binary at hand."""
+    """A setting of speculation in benchctl's names; each adapter maps them to the flags of the binary at hand."""
 
     type: SpeculationType | list[SpeculationType] = _TYPE
     max: _Max = None
@@ -142,7 +142,7 @@ class Speculation(Strict):
 
 
 class WrittenSpeculation(Strict):
-    """One setting of speculation; a key of the arm's matrix may stand for any value."""
+    """A setting of speculation; a key of the arm's matrix may stand for any value."""
 
     type: OrPlaceholder[SpeculationType] | list[OrPlaceholder[SpeculationType]] = _TYPE
     max: OrPlaceholder[_Max] = None

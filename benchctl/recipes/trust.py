@@ -38,7 +38,7 @@ class Destination:
 
 @dataclass(frozen=True)
 class Finding:
-    """One setting of a recipe."""
+    """A setting of a recipe."""
 
     where: str
     what: str

@@ -57,7 +57,7 @@ def plain(value: object) -> Cell:
 
 @dataclass(frozen=True)
 class Column(Generic[Row]):
-    """One column over rows of one type."""
+    """A column over rows of a type."""
 
     header: str
     """Its header. Empty: it is for programs, and only in the CSV file."""

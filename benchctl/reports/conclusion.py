@@ -63,7 +63,7 @@ def headline(analysis: Analysis) -> str:
 
 
 def _pays(analysis: Analysis, verdicts: list[Verdict]) -> str:
-    """One sentence: does speculation pay in the arms of these verdicts."""
+    """A sentence: does speculation pay in the arms of these verdicts."""
     if any(warning.id == "baseline-speculates" for warning in analysis.warnings):
         return f"No conclusion about speculation: the baseline, {analysis.baseline}, speculates itself."
     if any(warning.id == "searched" for warning in analysis.warnings):
@@ -120,7 +120,7 @@ def _pays(analysis: Analysis, verdicts: list[Verdict]) -> str:
 
 
 def _does_not_pay(drafted: list[Verdict], verdicts: list[Verdict]) -> str:
-    """One sentence for a run without a faster arm: what is known of the arms that drafted."""
+    """A sentence for a run without a faster arm: what is known of the arms that drafted."""
     slower = [arm_verdict for arm_verdict in drafted if arm_verdict.speed == "slower"]
     within = [arm_verdict for arm_verdict in drafted if arm_verdict.speed == "within"]
     rest = [arm_verdict for arm_verdict in drafted if arm_verdict.speed in ("undecided", "unknown")]
@@ -184,7 +184,7 @@ def only_group(analysis: Analysis) -> GroupDecision | None:
 
 @dataclass(frozen=True)
 class WarningGroup:
-    """All warnings of one kind, which share their reason and remedy."""
+    """All warnings of a kind, which share their reason and remedy."""
 
     id: str
     why: str

@@ -1,4 +1,4 @@
-"""How numbers are written: one place, so that a value reads the same on the page, in Markdown and in the terminal.
+"""How numbers are written, so that a value reads the same on the page, in Markdown and in the terminal.
 
 Every function takes a value or `None` and returns a short string without markup; `None` is written as a dash, because
 what was not reported is not 0.
@@ -28,7 +28,7 @@ def ratio(value: float | None) -> str:
 
 
 def percent(value: float | None) -> str:
-    """A share between 0 and 1 as a percentage with one decimal (`77.0 %`)."""
+    """A share between 0 and 1 as a percentage with a digit after the point (`77.0 %`)."""
     return ABSENT if value is None else text.percent(value)
 
 
@@ -38,7 +38,7 @@ def at_most(value: float | None) -> str:
 
 
 def rate(value: float | None) -> str:
-    """Tokens per second with one decimal, two below 10 (`16.6`, `2.35`)."""
+    """Tokens per second with a digit after the point, two below 10 (`16.6`, `2.35`)."""
     if value is None:
         return ABSENT
     return f"{value:.2f}" if value < 9.995 else f"{value:.1f}"
@@ -68,7 +68,7 @@ def seconds(value: float | None) -> str:
 
 
 def milliseconds(value: float | None) -> str:
-    """A short time in milliseconds with one decimal, without its unit (`12.3`)."""
+    """A short time in milliseconds with a digit after the point, without its unit (`12.3`)."""
     return ABSENT if value is None else f"{1000 * value:.1f}"
 
 
@@ -88,14 +88,14 @@ def yes_or_no(value: bool | None) -> str:
 
 
 def nats(value: float | None) -> str:
-    """A margin or a noise floor with three decimals; very small ones with one digit (`2e-06`)."""
+    """A margin or a noise floor with three decimals; very small ones with a digit (`2e-06`)."""
     if value is None:
         return ABSENT
     return f"{value:.3f}" if value == 0 or abs(value) >= 0.001 else f"{value:.0e}"
 
 
 def size(value: int | None) -> str:
-    """Bytes in binary units with one decimal (`1.0 GiB`)."""
+    """Bytes in binary units with a digit after the point (`1.0 GiB`)."""
     if value is None:
         return ABSENT
     amount = float(value)

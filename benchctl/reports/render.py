@@ -176,7 +176,7 @@ def markdown_text(text: str) -> str:
 
 
 def markdown_code(text: str) -> str:
-    """Return `text` as a code span of one line that it cannot break out of; safe in a table cell, too."""
+    """Return `text` as a code span of a line that it cannot break out of; safe in a table cell, too."""
     line = one_line(text).replace("|", "¦") or " "
     fence = "`" * (_longest_run(line) + 1)
     pad = " " if line.startswith(("`", " ")) or line.endswith(("`", " ")) else ""

@@ -99,7 +99,7 @@ def render_files(run: RunData, analysis: Analysis, *, figures: bool = True) -> d
 
 
 def _json(analysis: Analysis) -> str:
-    """The analysis as ASCII JSON, one key a line: quick to write for 100,000 records, and lone surrogates survive."""
+    """The analysis as ASCII JSON, a key a line: quick to write for 100,000 records, and lone surrogates survive."""
     lines = [
         f'"{key}": {json.dumps(value, allow_nan=False)}' for key, value in analysis.model_dump(by_alias=True).items()
     ]
@@ -177,6 +177,6 @@ def _plain(value: object) -> object:
 
 
 def spreadsheet_text(text: str) -> str:
-    """One line of visible text that no spreadsheet reads as a formula (a leading apostrophe, as OWASP advises)."""
+    """A line of visible text that no spreadsheet reads as a formula (a leading apostrophe, as OWASP advises)."""
     line = one_line(text)
     return f"'{line}" if line.startswith(("=", "+", "-", "@")) else line

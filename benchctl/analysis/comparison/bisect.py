@@ -18,7 +18,7 @@ from benchctl.recipes.axes import BINARY
 
 
 class FirstChange(Result):
-    """What the builds after the first show of one arm."""
+    """What the builds after the first show of an arm."""
 
     arm: str
     slower: int | None

@@ -129,7 +129,7 @@ def arm_rows(frame: Frame, arm: int, prompts: Sequence[PromptKey]) -> Integers:
 def full_blocks(seconds: Floats) -> Booleans:
     """Which blocks of (blocks, prompts) timed at least half as many prompts as the fullest.
 
-    One cell that broke off early thus costs its block alone, and not the prompts of all others.
+    A cell that broke off early thus costs its block alone, and not the prompts of all others.
     """
     counts = np.isfinite(seconds).sum(axis=1)
     full: Booleans = counts * 2 >= max(1, int(counts.max(initial=0)))

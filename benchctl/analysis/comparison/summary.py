@@ -46,7 +46,7 @@ class ArmSummary(msgspec.Struct, kw_only=True):
 
     name: str
     of: str
-    """The recipe's arm that it is in one setup and under one condition."""
+    """The recipe's arm that it is in one setup and under a condition."""
     is_baseline: bool
     is_again: bool
     """Whether it is the second cell of its baseline."""

@@ -32,7 +32,7 @@ PromptHashes = dict[tuple[str, int], str | None]
 
 
 class Change(Result):
-    """One thing that is not the same in both runs."""
+    """A thing that is not the same in both runs."""
 
     what: str
     a: str
@@ -128,7 +128,7 @@ def is_repeat(a: Manifest, b: Manifest) -> bool:
 def two_sides(manifests: Iterable[Manifest]) -> tuple[list[int], list[int]] | None:
     """Return the places of the runs that repeat the first, and of the others, which repeat each other.
 
-    `None` where the runs are not of two settings and one workload; no manifest after that is read.
+    `None` where the runs are not of two settings and the same workload; no manifest after that is read.
     """
     settings: list[tuple[Manifest, list[int]]] = []
     for number, manifest in enumerate(manifests):

@@ -1,4 +1,4 @@
-"""What requests wait for and what all of them together get, for every arm under one condition.
+"""What requests wait for and what all of them together get, for every arm under a condition.
 
 A cell is an arm in a block. Its makespan (s) is the time from its first request sent to the end of its last answer, one
 request at a time the sum of their times. Total throughput is tokens over the window in which all slots of a closed
@@ -47,7 +47,7 @@ CELLS = 3
 
 @dataclass(frozen=True)
 class CellLoad:
-    """The requests of an arm in one block, added up."""
+    """The requests of an arm in a block, added up."""
 
     tokens: float
     """In `window_s`."""
@@ -171,7 +171,7 @@ def _cells(frame: Frame, arm: int, slots: int, waited: Floats, *, one_at_a_time:
 def _full_window(sent: Floats, first_s: Floats, whole_s: Floats, tokens: Floats, slots: int) -> tuple[float, float]:
     """Return (seconds, tokens) of the time in which `slots` requests are in flight; zeros where there is none.
 
-    Sent, to the first token, to the last: in seconds, one value a request. From the time at which so many have been
+    Sent, to the first token, to the last: in seconds, a value a request. From the time at which so many have been
     sent to the first end of an answer after the last request was sent: from then on a slot stays empty.
     """
     if len(sent) < slots or not np.isfinite(sent + whole_s + first_s).all():

@@ -47,7 +47,7 @@ class Arrival(Result):
 
 
 class Level(Result):
-    """One arm under one condition: what a request waits for, and what all requests together get."""
+    """An arm under a condition: what a request waits for, and what all requests together get."""
 
     arm: str
     of: str

@@ -1,4 +1,4 @@
-"""A run by part (one engine, target and prompt length, with its own baseline) and by condition within each part."""
+"""A run by part (an engine, target and prompt length, with its own baseline) and by condition within each part."""
 
 from __future__ import annotations
 

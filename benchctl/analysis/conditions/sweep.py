@@ -1,6 +1,6 @@
 """What depends on the condition: every level of a sweep, and where the curves cross.
 
-Speculation fills idle compute: with more requests in flight there is less of it, so what helps one request can cost
+Speculation fills idle compute: with more requests in flight there is less of it, so what helps a request can cost
 all of them together. The crossing is the concurrency at which `throughput_speedup` falls through 1, interpolated
 between two neighbouring measured levels: logarithm of the ratio against logarithm of the concurrency. It is given only
 between a level whose interval lies above 1 and a later level whose interval lies below, and never beyond the measured.
@@ -217,7 +217,7 @@ def join(parts: Sequence[Analysis], sweep: Sweep, disturbances: Iterable[Observa
 
 
 class Point(NamedTuple):
-    """An arm at one level."""
+    """An arm at a level."""
 
     concurrency: int
     ratio: float | None

@@ -32,7 +32,7 @@ def find_rounds(
     costs: Sequence[Cost],
     traces: CostTraces | None,
 ) -> RoundModel:
-    """Return the cost of rounds by the arms of one condition."""
+    """Return the cost of rounds by the arms of a condition."""
     units: list[UnitCost] = []
     splits: list[RoundSplit] = []
     depths: list[DepthCost] = []
@@ -171,14 +171,14 @@ CLOSE = 0.10
 
 @dataclass(frozen=True)
 class DepthCost:
-    """One arm that a model drafts for to a depth."""
+    """An arm that a model drafts for to a depth."""
 
     arm: str
     setting: str
-    """Arms of one setting differ in nothing but the depth."""
+    """Arms of a setting differ in nothing but the depth."""
     depth: int
     round_cost: float
-    """In steps, plain steps and re-evaluations taken off as one step each."""
+    """In steps, plain steps and re-evaluations taken off as a step each."""
     rounds: float
     accepted_at: Sequence[float] | None
     """Rounds that accepted position 0, 1, …"""

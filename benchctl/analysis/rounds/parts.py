@@ -45,7 +45,7 @@ class Rounds:
 
 @dataclass(frozen=True)
 class Trace:
-    """The passes of one arm in steps of its own process's baseline."""
+    """The passes of an arm in steps of its own process's baseline."""
 
     passes: Sequence[PassTime]
     plain_s: float
@@ -157,7 +157,7 @@ def unit_costs(frame: Frame, arm: int, rounds: Rounds, traces: CostTraces | None
 def width_curve(traces: CostTraces | None, baseline: str, arms: Sequence[str]) -> list[tuple[int, float, int]]:
     """Return (width, steps, count): the cost of the target's pass over so many tokens, over the passes of `arms`.
 
-    `arms`: of one target; traces hold those of every group.
+    `arms`: of a target; traces hold those of every group.
     """
     if traces is None:
         return []

@@ -1,6 +1,6 @@
 """The parts of a round: their costs, each round's time split into them, and forecasts at held-out depths.
 
-Times are seconds; a *step* is the time in which the baseline decodes one token under the same condition.
+Times are seconds; a *step* is the time in which the baseline decodes a token under the same condition.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ INFERRED: frozenset[Source] = frozenset({"alone", "difference"})
 
 
 class UnitCost(Result):
-    """What one thing costs on this machine."""
+    """What a thing costs on this machine."""
 
     arm: str
     what: Literal["target step", "draft step", "verify", "draft reads", "checkpoint", "restore", "re-evaluation"]

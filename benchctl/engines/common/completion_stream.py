@@ -33,7 +33,7 @@ _STANDARD = frozenset({"id", "object", "created", "model", "choices", "usage"})
 
 @dataclass(frozen=True)
 class StreamedAnswer:
-    """One answer as it was received. Times are seconds since the request was sent."""
+    """An answer as it was received. Times are seconds since the request was sent."""
 
     text: str
     """Reasoning that the server sends separately is included, in the order received."""

@@ -151,7 +151,7 @@ class TokenizingTarget(EndpointTarget):
 
 @dataclass(frozen=True)
 class ServerFamily:
-    """One kind of server, as an endpoint."""
+    """A kind of server, as an endpoint."""
 
     recognise: Callable[[Pages], Recognised | None]
     """Inspect the server; `None` where it is not of this family."""

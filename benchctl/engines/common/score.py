@@ -1,4 +1,4 @@
-"""Scoring on a server that keeps no prefix from one request to the next, by the log-probabilities that it returns.
+"""Scoring on a server that keeps no prefix from a request to the next, by the log-probabilities that it returns.
 
 Nothing can be read on in a batch of chosen width there. Two readings remain: an answer is decoded again token by token,
 which gives the target's own log-probabilities at each position of it, and a whole sequence is read at once (prefill).

@@ -88,7 +88,7 @@ class AnswerReader(ABC, Generic[Answer]):
 
     def __init__(self, most_tokens: float = math.inf) -> None:
         """`most_tokens`: what was requested; an answer of more, or of `most_ids`, is refused."""
-        self.most_tokens = max(1, most_tokens)  # one token comes even where none was requested
+        self.most_tokens = max(1, most_tokens)  # a token comes even where none was requested
         self.most_ids = self.most_tokens + OVERRUN
         self._most_bytes = min(self.most_bytes, _OTHER_BYTES + self.bytes_a_token * self.most_tokens)
         self.clock = self.started = 0.0

@@ -1,4 +1,4 @@
-"""One build of llama.cpp in a folder of its own: find the tools, configure, compile, try; again where it crashes."""
+"""A build of llama.cpp in a folder of its own: find the tools, configure, compile, try; again where it crashes."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ SERVER_FLAGS = frozenset({"--model", "--ctx-size", "--port", "--parallel", "--ba
 
 @dataclass(frozen=True)
 class Flag:
-    """One option of the binary under all its names."""
+    """An option of the binary under all its names."""
 
     names: tuple[str, ...]
     metavar: str

@@ -158,7 +158,7 @@ class LlamaSlotScorer(LlamaScorer[SlotTarget]):
     def read_together(self, prefixes: Sequence[Sequence[int]], top: int) -> list[Scores]:
         """Read on in all slots in a single batch.
 
-        One request of several prompts: llama-server gives each to the slot that holds most of it, and evaluates what is
+        A request of several prompts: llama-server gives each to the slot that holds most of it, and evaluates what is
         new in a single batch.
         """
         answers = self._server.ask_all(self._body(list(map(list, prefixes)), top, cached=True))

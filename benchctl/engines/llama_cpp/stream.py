@@ -43,7 +43,7 @@ class Gap:
 
 @dataclass(frozen=True)
 class LlamaAnswer:
-    """One answer as it was received. Times are seconds since the request was sent."""
+    """An answer as it was received. Times are seconds since the request was sent."""
 
     text: str
     known_ids: tuple[tuple[int, int], ...]

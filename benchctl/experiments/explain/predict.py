@@ -121,7 +121,7 @@ def predict(
 def measured_costs(run: str) -> tuple[float | None, float]:
     """Return (c, w) of a run as `explain` has timed it, in target steps; c is `None` where no model drafted.
 
-    w: of each token after the first, over all timed passes of the target; its pass over one token as it was timed with
+    w: of each token after the first, over all timed passes of the target; its pass over a token as it was timed with
     them, where it was. Raises UsageError where no longer pass was timed.
     """
     from statistics import median

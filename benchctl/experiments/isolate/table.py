@@ -57,7 +57,7 @@ _ROLES = {
 
 @dataclass(frozen=True)
 class Row:
-    """One configuration."""
+    """A configuration."""
 
     what: str
     """Such as `unquantized`, `all q8_0`, `kept: ssm_out`, `only: ssm_out`."""

@@ -1,4 +1,4 @@
-"""One prompt with and without speculation, in turn."""
+"""A prompt answered with and without speculation, in turn."""
 
 from __future__ import annotations
 

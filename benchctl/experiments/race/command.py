@@ -1,4 +1,4 @@
-"""`benchctl report race`: one prompt, answered by the baseline and by an arm in turn, each alone on the machine."""
+"""`benchctl report race`: a prompt, answered by the baseline and by an arm in turn, each alone on the machine."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def race(
     models_dir: options.ModelsDir = None,
     trust_recipe: options.TrustRecipe = False,
 ) -> None:
-    """Answer one prompt with and without speculation.
+    """Answer a prompt with and without speculation.
 
     The two are measured in turn, each alone on the machine. One prompt gives no verdict: use `benchctl run`.
     """

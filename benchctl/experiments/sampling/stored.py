@@ -64,7 +64,7 @@ class SamplingCheck(Part):
 
 
 class SampledAnswer(Part):
-    """One answer; `token_ids` is `None` where the request failed or its ids were not reported."""
+    """An answer; `token_ids` is `None` where the request failed or its ids were not reported."""
 
     arm: str
     task: str
@@ -95,7 +95,7 @@ class TermSum(Part):
 
 
 class TokenScores(Part):
-    """One answer, scored on the target alone; see `benchctl.experiments.sampling.tokens`."""
+    """An answer, scored on the target alone; see `benchctl.experiments.sampling.tokens`."""
 
     arm: str
     task: str

@@ -45,7 +45,7 @@ class ArmCost:
     overhead_s: float
     """Starting, warming up and stopping."""
     answer_s: float
-    """One prompt."""
+    """A prompt."""
 
     def cell(self, prompts: int) -> float:
         """Seconds of a process that answers so many prompts."""

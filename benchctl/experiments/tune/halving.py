@@ -37,7 +37,7 @@ from benchctl.text import one_line
 
 @dataclass(frozen=True)
 class Standing:
-    """One arm of a search."""
+    """An arm of a search."""
 
     arm: str
     speedup: float | None

@@ -73,7 +73,7 @@ def in_turn(first: Transform, second: Transform) -> Transform:
 
 @dataclass(frozen=True)
 class TensorPair:
-    """One tensor under its two names.
+    """A tensor under its two names.
 
     Backward, a float32 result is written as bfloat16 where that keeps every number, else as float32; int64 and bool
     results are written as they are.

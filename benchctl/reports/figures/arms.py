@@ -19,7 +19,7 @@ VALUE_COLUMN = 0.7
 
 
 def draw_speedup(analysis: Analysis) -> Figure | None:
-    """One panel a task (all tasks first), one row an arm; `None` when no arm has a speed-up."""
+    """A panel a task (all tasks first), a row an arm; `None` when no arm has a speed-up."""
     compared = {row.arm for row in analysis.speedups}  # a baseline that was measured a second time is not
     arms = [arm for arm in analysis.arms if arm in compared]
     found = {(row.task, row.arm): row for row in analysis.speedups if row.pooled is not None and row.arm in arms}
@@ -181,7 +181,7 @@ _GOLDEN = 0.618034
 
 
 def draw_throughput(analysis: Analysis) -> Figure | None:
-    """One panel a task, one row an arm, the baseline on top; `None` when no record has a decode rate."""
+    """A panel a task, a row an arm, the baseline on top; `None` when no record has a decode rate."""
     found = {(row.task, row.arm): row.tok_per_sec for row in analysis.throughput if row.tok_per_sec}
     arms = sorted(analysis.arms, key=lambda arm: analysis.sweep is None and arm != analysis.baseline)
     arms = [arm for arm in arms if any((task, arm) in found for task in (*analysis.tasks, ALL_TASKS))]
@@ -304,7 +304,7 @@ _INFERRED = "///"
 
 
 def draw_rounds(analysis: Analysis) -> Figure | None:
-    """One panel a task, one bar an arm; `None` where no engine reports its rounds."""
+    """A panel a task, a bar an arm; `None` where no engine reports its rounds."""
     found = {(row.task, row.arm): row for row in analysis.rounds.splits}
     if not found:
         return None

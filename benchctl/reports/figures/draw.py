@@ -23,7 +23,7 @@ Section: TypeAlias = "Dimension | Literal['axes']"
 
 @dataclass(frozen=True)
 class Drawing:
-    """One figure of the report. `svg` and `png` are `None` where there was nothing to draw; `absent` says why."""
+    """A figure of the report. `svg` and `png` are `None` where there was nothing to draw; `absent` says why."""
 
     name: str
     """File name without its ending."""

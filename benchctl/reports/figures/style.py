@@ -68,7 +68,7 @@ _RC: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Mark:
-    """How one arm is drawn."""
+    """How an arm is drawn."""
 
     colour: str
     marker: str

@@ -82,7 +82,7 @@ def _panels(left: Axes, right: Axes, axis: str, rows: Sequence[AxisRow]) -> None
 
 
 class _Spot(NamedTuple):
-    """What is drawn of an arm at one place of the horizontal scale."""
+    """What is drawn of an arm at a place of the horizontal scale."""
 
     place: float
     rate: float | None
@@ -128,7 +128,7 @@ def draw_pareto(analysis: Analysis) -> Figure | None:
 
 
 def has_energy(analysis: Analysis) -> bool:
-    """Whether the figure has a panel of energy: at least one arm has energy per token."""
+    """Whether the figure has a panel of energy: some arm has energy per token."""
     return _is_drawn(_ENERGY, axis_rows(analysis))
 
 

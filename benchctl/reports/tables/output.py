@@ -212,7 +212,7 @@ def probabilities(found: DivergingAnswer) -> Table[Probability]:
 
 @dataclass(frozen=True)
 class TargetNoise:
-    """The noise of one target, with one type of KV cache, at one width."""
+    """The noise of a target, with a type of KV cache, at a width."""
 
     baseline: str
     """The arm that runs this target alone."""
@@ -269,7 +269,7 @@ def consistency(analysis: Analysis) -> Table[SelfConsistency]:
 
 
 def margin(fork: FirstDivergence, shape: str) -> str:
-    """The margin in one shape (`0.102`, `-0.021 (5) ←`): the width where the arm's counts, an arrow where it flips."""
+    """The margin in a shape (`0.102`, `-0.021 (5) ←`): the width where the arm's counts, an arrow where it flips."""
     found = next((scored for scored in fork.shapes if scored.shape == shape), None)
     if found is None:
         return numbers.ABSENT
@@ -279,7 +279,7 @@ def margin(fork: FirstDivergence, shape: str) -> str:
 
 
 def divergence_start(text: str) -> Code:
-    """The first characters of an answer after its divergence, on one line."""
+    """The first characters of an answer after its divergence, on a single line."""
     return Code(one_line(text, FORK_CHARACTERS) or "(end)")
 
 

@@ -2,7 +2,7 @@
 
 The tensor table: which tensors were kept, their role, the state of the output. The configuration table: for every
 configuration and task decode rate, speed-up, acceptance and identical outputs, and for every configuration the bytes of
-a checkpoint of one sequence. Values that a study's file does not have (JSONL without a manifest) are dashes.
+a checkpoint of a sequence. Values that a study's file does not have (JSONL without a manifest) are dashes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Tensors:
 
 @dataclass(frozen=True)
 class Configuration:
-    """One configuration on one task, or on all together."""
+    """A configuration on one task, or on all together."""
 
     configuration: str
     task: str

@@ -51,7 +51,7 @@ def all_requests(analysis: Analysis, levels: Sequence[Level]) -> Table[Level]:
 
 
 def one_request(analysis: Analysis, levels: Sequence[Level]) -> Table[Level]:
-    """Latencies of one request, a row for each arm and condition."""
+    """Latencies of a request, a row for each arm and condition."""
     columns, arrival = _columns(analysis), _open(levels)
     names = (*_place(analysis, arrival), "requests", "ttft", "e2e", "tpot", "latency_x", "latency_95")
     return Table(

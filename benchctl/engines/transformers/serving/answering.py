@@ -1,4 +1,4 @@
-"""One answer: its steps counted and timed."""
+"""An answer: its steps counted and timed."""
 
 from __future__ import annotations
 

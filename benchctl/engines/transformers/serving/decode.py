@@ -102,7 +102,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Task:
-    """One answer to be decoded. `ends`: tokens that end it."""
+    """An answer to be decoded. `ends`: tokens that end it."""
 
     prompt: Sequence[int]
     max_tokens: int
