@@ -3,14 +3,17 @@
 From Python: `benchctl.open_run(path)` reads a run, `benchctl.measure(recipe)` makes one; see docs/python.md.
 """
 
-from importlib import import_module
-from typing import Any
+TYPE_CHECKING = False  # the name that type checkers know; `typing` itself is not imported before it is needed
+if TYPE_CHECKING:
+    from typing import Any
 
 __version__ = "0.1.0"
 __all__ = ["__version__", "measure", "open_run"]
 
 
-def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever it is; and only then is anything heavy imported
+def __getattr__(name: str) -> "Any":  # noqa: ANN401 - whatever it is
+    from importlib import import_module
+
     if name == "measure":
         return import_module("benchctl.measure")  # a package that can be called
     if name == "open_run":

@@ -13,7 +13,7 @@ that noise as it was measured (`audit_simulation` draws the noise, too).
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -50,21 +50,30 @@ STATED = (0.1, 0.3)
 
 
 def found_in_draws(
-    audited: Audited, arm: str, *, prompts: int, draws: int, seed: int = 1, afresh: bool = False
+    audited: Audited,
+    arm: str,
+    *,
+    prompts: int,
+    draws: int,
+    nats: Sequence[float] = STATED,
+    seed: int = 1,
+    afresh: bool = False,
 ) -> dict[str, Any]:
     """Return in how many drawn runs of an arm something is found, and the power that they state, in percent; an arm
     never audited is identical."""
     own = next((one for one in audited.selection.arms if one.arm == arm), None)
     if own is None:
         return {"identical": True}
-    if not afresh and prompts > len(own.answers):
-        return {"prompts_measured": len(own.answers)}
+    scored = {one.key for one in audited.audit.answers}
+    known = sum(answer.key in scored for answer in own.answers)
+    if not afresh and prompts > known:
+        return {"prompts_scored": known}
     rng = np.random.default_rng(seed)
     drawn = list(_drawn(audited, own, prompts, draws, rng, afresh=afresh))
     stated: dict[float, list[float]] = {}
-    for nats in STATED:
-        found = [audit_arms(one.audit, one.selection, nats=nats)[arm] for one in drawn]
-        stated[nats] = [100 * audit.stated.chance for audit in found if audit.stated is not None]
+    for stated_nats in nats:
+        found = [audit_arms(one.audit, one.selection, nats=stated_nats)[arm] for one in drawn]
+        stated[stated_nats] = [100 * audit.stated.chance for audit in found if audit.stated is not None]
     return {
         "draws": draws,
         "violation_percent": 100 * sum(one.violates for one in found) / draws,
@@ -72,8 +81,8 @@ def found_in_draws(
         "lacking_percent": 100 * sum(one.lacking is not None for one in found) / draws,
         "no_divergence_percent": 100 * sum(not one.diverged for one in found) / draws,
         "stated_power_percent": {
-            f"{nats:g}": {"mean": float(np.mean(chances)), "tenths": np.quantile(chances, [0.1, 0.9]).tolist()}
-            for nats, chances in stated.items()
+            f"{within:g}": {"mean": float(np.mean(chances)), "tenths": np.quantile(chances, [0.1, 0.9]).tolist()}
+            for within, chances in stated.items()
             if chances
         },
     }

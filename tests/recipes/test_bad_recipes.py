@@ -221,7 +221,7 @@ WRONG_VALUES = {
     "terminal escapes in a key": (
         HEAD + '"\\e[2J\\n": 1\n' + ARMS,
         "recipe.yaml:6: ␛[2J⏎: unknown key; known here: name, description, engine, models, prompts, sampling, "
-        "lossless, blocks, schedule, preflight, warmup, baseline, arms, concurrency, rate, "
+        "lossless, goodput, blocks, schedule, preflight, warmup, baseline, arms, concurrency, rate, "
         "context_length, cache_type, matrix.",
     ),
 }

@@ -7,6 +7,7 @@ import importlib.metadata
 import importlib.util
 import os
 import re
+import selectors
 import signal
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from tempfile import TemporaryDirectory, TemporaryFile
+from tempfile import TemporaryDirectory
 from typing import TextIO
 
 from benchctl.engines.common.process import EngineProcess, engine_environment
@@ -28,6 +29,7 @@ from benchctl.paths import on_path
 from benchctl.recipes.adapters import registered
 
 _POLL_S = 0.1
+_BLOCK = 65536
 _BLOCK_BYTES = 2**20
 """Read at a time; a longer line is several."""
 _EXTRA = re.compile(r"([\w-]+).*;.*extra == [\"']convert[\"']")
@@ -208,32 +210,48 @@ def short_run(
     `one_stream`: what it prints as an error is in `output`, at its place.
     """
     deadline = time.monotonic() + timeout_s
-    with TemporaryFile() as output, TemporaryFile() as errors:
-        process = subprocess.Popen(
-            list(argv),
-            env=dict(env),
-            cwd=cwd,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT if one_stream else errors,
-            process_group=0,
-        )
-        try:
-            while process.poll() is None:
-                with suppress(subprocess.TimeoutExpired):
-                    process.wait(_POLL_S)
-                if max(os.fstat(file.fileno()).st_size for file in (output, errors)) > MOST_BYTES:
-                    raise NoAnswerError(f"it printed more than {MOST_BYTES >> 20} MiB")
-                if process.returncode is None and time.monotonic() > deadline:
+    process = subprocess.Popen(
+        list(argv),
+        env=dict(env),
+        cwd=cwd,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT if one_stream else subprocess.PIPE,
+        process_group=0,
+    )
+    try:
+        with selectors.DefaultSelector() as waiting:
+            printed = {stream: bytearray() for stream in (process.stdout, process.stderr) if stream is not None}
+            for stream in printed:
+                waiting.register(stream, selectors.EVENT_READ)
+            while waiting.get_map():
+                ready = waiting.select(_POLL_S)
+                if not ready and process.poll() is not None:
+                    break  # a child that it left behind holds its streams open
+                for key, _ in ready:
+                    stream = next(stream for stream in printed if stream is key.fileobj)
+                    block = os.read(key.fd, _BLOCK)
+                    printed[stream] += block
+                    if not block:
+                        waiting.unregister(stream)
+                    elif len(printed[stream]) > MOST_BYTES:
+                        raise NoAnswerError(f"it printed more than {MOST_BYTES >> 20} MiB")
+                if time.monotonic() > deadline:
                     raise NoAnswerError(f"it did not end within {timeout_s:g} s")
-        except BaseException:
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-            raise
-        for file in (output, errors):
-            file.seek(0)
-        return Ended(process.returncode, output.read(MOST_BYTES), errors.read(MOST_BYTES))
+        status = process.wait(max(0.0, deadline - time.monotonic()))
+    except BaseException as error:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        if isinstance(error, subprocess.TimeoutExpired):
+            raise NoAnswerError(f"it did not end within {timeout_s:g} s") from None
+        raise
+    finally:
+        for pipe in (process.stdout, process.stderr):
+            if pipe is not None:
+                pipe.close()
+    output, errors = (*map(bytes, printed.values()), b"")[:2]
+    return Ended(status, output, errors)
 
 
 _KEPT_LINES = 4000

@@ -110,7 +110,7 @@ def test_a_source_that_is_broken_itself_is_no_finding(tiny_target: Path, monkeyp
             'hybrid"}',
             'hybrid", quantize: {type: q8_0, tensors: {nothing: bf16}}}',
             [],
-            "matches no tensor of this model",
+            "it matches no tensor",
         ),
         ("", "", ["--text", "missing.txt"], "the text cannot be read: No such file or directory"),
     ],
