@@ -112,7 +112,6 @@ def measure(
     from rich.console import Console
 
     from benchctl.measure.plan import with_second_baseline
-    from benchctl.measure.prepare import prepare
     from benchctl.measure.progress import progress_for
     from benchctl.measure.requested import requested_recipe, standing_of_data
     from benchctl.measure.run import signals_interrupt, start_run
@@ -125,13 +124,11 @@ def measure(
     )
     progress = progress_for(Console(stderr=True), quiet=not show)
     with signals_interrupt():
-        prepared = prepare(
+        prepared = standing.prepare(
+            None if engine_binary is None else str(engine_binary),
+            None if models_dir is None else Path(models_dir),
+            progress.note,
             with_second_baseline(standing.recipe),
-            recipe_folder=standing.folder,
-            binary=None if engine_binary is None else str(engine_binary),
-            models_dir=None if models_dir is None else Path(models_dir),
-            notice=progress.note,
-            trusted=standing.trusted,
         )
         progress.end()
         return open_run(start_run(prepared, folder, progress, ["benchctl.measure"]))

@@ -154,7 +154,7 @@ def why_no_depth(frame: Frame, acceptance: Acceptance) -> str | None:
         return "the recipe names no depth"
     drafted, rounds = acceptance.drafted, acceptance.rounds
     if drafted and rounds and drafted > depth * rounds:
-        return f"rounds draft a tree of {drafted / rounds:.1f} tokens on average, {depth} deep"
+        return f"rounds draft {drafted / rounds:.1f} tokens on average: a tree, or deeper than {depth}"
     if drafted and rounds and drafted / rounds < FULL_DRAFTS * depth:
         return f"rounds draft {drafted / rounds:.1f} tokens on average, of {depth} at most"
     return None

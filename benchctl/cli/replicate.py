@@ -146,7 +146,6 @@ def _measured(run: RunData, standing: Standing, arms: Sequence[str], here: Here)
 
     from benchctl.lossless.session import explain
     from benchctl.measure.plan import keep_only, with_second_baseline
-    from benchctl.measure.prepare import prepare
     from benchctl.measure.progress import progress_for
     from benchctl.measure.run import signals_interrupt, start_run
 
@@ -155,14 +154,7 @@ def _measured(run: RunData, standing: Standing, arms: Sequence[str], here: Here)
     with signals_interrupt():
         try:
             progress.waiting("checking the engine, the models and the prompts")
-            prepared = prepare(
-                recipe,
-                recipe_folder=standing.folder,
-                binary=here.binary,
-                models_dir=here.models_dir,
-                notice=progress.note,
-                trusted=standing.trusted,
-            )
+            prepared = standing.prepare(here.binary, here.models_dir, progress.note, recipe)
         except UsageError as error:
             if (error.where or "").startswith("models."):
                 error.fix = f"{error.fix or ''} Or name the files: --target FILE --draft FILE".strip()

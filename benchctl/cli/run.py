@@ -108,14 +108,12 @@ def run(
     """
     import sys
     from contextlib import nullcontext
-    from functools import partial
 
     from rich.console import Console
 
     from benchctl.data.store import open_run, resolve_run
     from benchctl.errors import UsageError
     from benchctl.measure.plan import keep_matching, keep_only, with_blocks, with_second_baseline
-    from benchctl.measure.prepare import prepare
     from benchctl.measure.progress import progress_for
     from benchctl.measure.requested import requested_recipe, subject_of
     from benchctl.measure.run import Standing, prepare_again, recipe_of, resume_run, signals_interrupt, start_run
@@ -181,9 +179,10 @@ def run(
 
     def prepared_now() -> Prepared:
         progress.waiting("checking the engine, the models and the prompts")
-        new = partial(prepare, planned, recipe_folder=standing.folder)
-        ready = new if earlier is None else partial(prepare_again, earlier)
-        return ready(binary=engine_binary, models_dir=models_dir, notice=progress.note, trusted=standing.trusted)
+        if earlier is None:
+            return standing.prepare(engine_binary, models_dir, progress.note, planned)
+        note, trusted = progress.note, standing.trusted
+        return prepare_again(earlier, binary=engine_binary, models_dir=models_dir, notice=note, trusted=trusted)
 
     with signals_interrupt():  # a download or a quantization also ends cleanly
         try:

@@ -111,6 +111,7 @@ class Standing:
         models_dir: Path | None = None,
         notice: Notice | None = None,
         recipe: Recipe | None = None,
+        recorded: Recorded | None = None,
     ) -> Prepared:
         """Prepare its recipe, or `recipe` in its place; raises as `prepare`."""
         return prepare(
@@ -120,6 +121,7 @@ class Standing:
             models_dir=models_dir,
             notice=notice,
             trusted=self.trusted,
+            recorded=recorded,
         )
 
 
@@ -155,15 +157,7 @@ def prepare_again(
     again = standing_of(run, trusted=trusted)
     assert manifest is not None
     recipe_must_be_unchanged(manifest, run.folder)
-    return prepare(
-        again.recipe,
-        recipe_folder=again.folder,
-        binary=binary,
-        models_dir=models_dir,
-        notice=notice,
-        trusted=again.trusted,
-        recorded=recorded_engines(manifest),
-    )
+    return again.prepare(binary, models_dir, notice, recorded=recorded_engines(manifest))
 
 
 def recorded_engines(manifest: Manifest) -> Recorded:

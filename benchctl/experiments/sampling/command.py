@@ -144,7 +144,6 @@ def _draw(
     from benchctl.experiments.sampling.draw import CheckPlan, is_greedy, run_check, sampled_recipe
     from benchctl.experiments.sampling.scoring import score_check
     from benchctl.lossless.session import scoring_progress
-    from benchctl.measure.prepare import prepare
     from benchctl.measure.progress import progress_for
     from benchctl.measure.run import recorded_engines, signals_interrupt
 
@@ -159,15 +158,8 @@ def _draw(
             f"The recipe is greedy; this check samples at temperature {temperature:g} from the full vocabulary."
         )
     with signals_interrupt():
-        prepared = prepare(
-            sampled,
-            recipe_folder=standing.folder,
-            binary=engine_binary,
-            models_dir=models_dir,
-            notice=progress.note,
-            trusted=standing.trusted,
-            recorded=None if run is None or run.manifest is None or engine_binary else recorded_engines(run.manifest),
-        )
+        known = None if run is None or run.manifest is None or engine_binary else recorded_engines(run.manifest)
+        prepared = standing.prepare(engine_binary, models_dir, progress.note, sampled, known)
         parent = results / recipe.name if run is None else run.folder
         drawn = run_check(prepared, plan, parent, progress, ["benchctl", *sys.argv[1:]])
         if scored:

@@ -158,7 +158,7 @@ def measure_chosen(
         return None
     progress.note(f"Measuring {recipe.arms[-1].name} again on fresh data: {recipe.blocks} blocks.")
     standing = standing_of(found)
-    prepared = prepare(recipe, recipe_folder=standing.folder, trusted=standing.trusted)
+    prepared = standing.prepare(recipe=recipe)
     return open_run(start_run(prepared, out, progress, command, tuned_in=found))
 
 
