@@ -29,6 +29,7 @@ def diagnose(
     depth: options.Depth = None,
     prompts: options.Prompts = None,
     settings: options.Settings = None,
+    keep: options.Keep = None,
     out: options.Out = Path("results"),
     offline: Annotated[
         bool, typer.Option("--offline", help="Judge a diagnosis (its folder) again; start no engine.")
@@ -53,6 +54,7 @@ def diagnose(
     from benchctl.experiments.diagnose.session import diagnose as run_diagnosis
     from benchctl.experiments.diagnose.stored import read_diagnosis
     from benchctl.measure.display import shown_steps
+    from benchctl.measure.plan import keep_matching
     from benchctl.measure.requested import named
     from benchctl.measure.run import signals_interrupt
 
@@ -68,7 +70,8 @@ def diagnose(
         standing = named(subject, out, target, draft, kind, types, depth, prompts, settings, trust=trust_recipe)
         plan = DiagnosisPlan(prompts=count, tokens=tokens, stride=stride)
         with shown_steps(quiet=quiet or as_json) as show, signals_interrupt():
-            prepared = standing.prepare(engine_binary, models_dir, lambda text: show(text, 0, 0))
+            kept = keep_matching(standing.recipe, keep or [])
+            prepared = standing.prepare(engine_binary, models_dir, lambda text: show(text, 0, 0), kept)
             folder, found = run_diagnosis(prepared, plan, out, ["benchctl", *sys.argv[1:]], show)
     drafts = judge_diagnosis(found)
     if as_json:
