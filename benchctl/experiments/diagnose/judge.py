@@ -134,7 +134,9 @@ def _judge(draft: DiagnosedDraft) -> DraftDiagnosis:
     costs = draft.costs
     cost = _ratio(costs.draft_step_s, costs.target_step_s)
     cost_flops = _ratio(costs.draft_flops, costs.target_flops)
-    whole, removed = _perplexities(draft.answers)
+    # Of a corpus nothing is drafted.
+    corpus = [answer for answer in draft.answers if not answer.starts]
+    whole, removed = _perplexities(corpus or draft.answers)
     ratio = _ratio(removed, whole)
     payoff = [
         predicted
@@ -159,7 +161,7 @@ def _judge(draft: DiagnosedDraft) -> DraftDiagnosis:
         perplexity=whole,
         perplexity_removed=removed,
         perplexity_ratio=ratio,
-        perplexity_verdict=verdict_of(ratio),
+        perplexity_verdict=verdict_of(ratio) if corpus else None,
         payoff=payoff,
         best=max(greedy, key=lambda predicted: (predicted.speedup_measured or 0.0, -predicted.depth), default=None),
         error=draft.error,

@@ -144,7 +144,7 @@ def cost_table(drafts: Sequence[DraftDiagnosis]) -> Table[DraftDiagnosis]:
             "By the ratio",
             lambda row: row.perplexity_verdict,
             tone=lambda row: _TONES.get(row.perplexity_verdict, ""),
-            explain=f"the ablation study's limits: viable below {VIABLE:g}×, not viable above {HOPELESS:g}×.",
+            explain=f"the ablation study's, of a --corpus: viable below {VIABLE:g}×, not viable above {HOPELESS:g}×.",
             optional=True,
         ),
     ]

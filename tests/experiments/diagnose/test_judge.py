@@ -220,7 +220,20 @@ def test_perplexity_is_of_all_tokens_together() -> None:
     found = judged(*answers)
     assert found.perplexity == pytest.approx(math.exp(15 / 30))
     assert found.perplexity_ratio == pytest.approx(math.exp(60 / 30))
+    assert found.perplexity_verdict is None
+
+
+def test_the_label_is_by_a_corpus_alone() -> None:
+    own, text = (
+        forced(Expectations(starts=starts, overlap=rows, accept=rows)).model_copy(
+            update={"loss_target": 10.0, "loss_draft": removed, "scored": 10}
+        )
+        for starts, rows, removed in (([1], [[1.0]], 11.0), ([], [], 30.0))
+    )
+    found = judged(own, text)
+    assert found.perplexity_ratio == pytest.approx(math.exp(2))
     assert found.perplexity_verdict == "between"
+    assert [row.starts for row in found.acceptance] == [1, 1]
 
 
 def test_nothing_read_is_nothing_concluded() -> None:
