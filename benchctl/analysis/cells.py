@@ -94,20 +94,17 @@ def verify_width(manifest: Manifest | None, record: Record) -> int | None:
     return max(known, default=None)
 
 
-_DRAFTS_BEFORE_PROMPT = frozenset({"assisted", "assisted-universal", "prompt-lookup", "early-exit"})
-"""Types of transformers' own assisted generation, which reads the prompt together with the first draft."""
-
-
 def first_token_by_round(manifest: Manifest | None, arm: str) -> bool:
     """Whether a round with a draft may have decided an answer's first token, which else the prompt's reading did.
 
-    That reading is the baseline's own, to the last bit (`benchmarks.state_noise`).
+    That reading is the baseline's own, to the last bit, also with trained heads
+    (tests/engines/llama_cpp/test_bundled_drafts.py). Only transformers' own assisted generation reads the prompt
+    together with a draft.
     """
     identity = identity_of(manifest, arm)
     if manifest is None or identity is None:
         return True
-    assisted = manifest.engine.kind == "transformers" and not all(name.startswith("self-") for name in identity.types)
-    return assisted or not _DRAFTS_BEFORE_PROMPT.isdisjoint(identity.types)
+    return manifest.engine.kind == "transformers" and not all(name.startswith("self-") for name in identity.types)
 
 
 def is_synthetic(frame: Frame, arm: int) -> bool:
