@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 
 from benchctl.data.expectations import DiagnosisSettings, Expectations
 from benchctl.data.writer import LOGS, cannot_write, folder_lock
@@ -274,6 +275,7 @@ class _Session:
             draft.costs = DraftCosts(
                 target_step_s=typical([step for answer in draft.answers for step in answer.steps_target]),
                 draft_step_s=typical([step for answer in draft.answers for step in answer.steps_draft]),
+                checks_s=_typical_checks(draft.answers),
                 target_flops=target,
                 draft_flops=own,
                 flops_how="torch's own count of a step",
@@ -365,6 +367,11 @@ class _Session:
     def _log(self, what: str) -> Path:
         name = "".join(letter if letter.isalnum() else "-" for letter in what)
         return self._folder / LOGS / f"{next(self._logs)}-{name}.log"
+
+
+def _typical_checks(answers: Sequence[Expectations]) -> dict[int, float]:
+    widths = sorted({width for answer in answers for width in answer.checks})
+    return {width: median(answer.checks[width] for answer in answers if width in answer.checks) for width in widths}
 
 
 def _forced(answer: TargetAnswer, read: Expectations) -> ForcedAnswer:

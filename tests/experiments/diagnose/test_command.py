@@ -148,6 +148,7 @@ def test_parts_of_a_model_on_transformers(empty_folder: Path) -> None:
         assert draft["perplexity_verdict"] in ("viable", "between", "not viable")
         assert 0 < draft["cost_flops"] < 1
         assert {one["depth"] for one in draft["payoff"]} == set(range(1, 17))
+        assert all(one["check"] >= 1 for one in draft["payoff"])
     assert linear["acceptance"][0]["per_token"]["value"] > 0
     shown = answer(app, "diagnose", found["folder"], "--offline")
     assert "without it" in shown

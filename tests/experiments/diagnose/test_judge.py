@@ -236,6 +236,16 @@ def test_the_label_is_by_a_corpus_alone() -> None:
     assert [row.starts for row in found.acceptance] == [1, 1]
 
 
+def test_a_check_costs_what_was_timed_and_beyond_that_what_a_line_says() -> None:
+    costs = DraftCosts(target_step_s=2.0, draft_step_s=1.0, checks_s={2: 2.2, 3: 2.1, 5: 3.0, 9: 5.0})
+    answers = forced(Expectations(starts=[1], overlap=[[0.0]], accept=[[0.0]]))
+    payoff = {row.depth: row for row in judged(answers, costs=costs).payoff}
+    assert [payoff[depth].check for depth in (1, 2, 4, 6, 8, 16)] == pytest.approx([1.1, 1.1, 1.5, 2.0, 2.5, 4.5])
+    assert payoff[4].speedup_measured == pytest.approx(1 / (1.5 + 4 * 0.5))
+    untimed = costs.model_copy(update={"checks_s": {}})
+    assert judged(answers, costs=untimed).payoff[3].speedup_measured == pytest.approx(1 / (1 + 4 * 0.5))
+
+
 def test_nothing_read_is_nothing_concluded() -> None:
     found = judged()
     assert (found.acceptance, found.payoff, found.best, found.cost, found.perplexity_ratio) == (
