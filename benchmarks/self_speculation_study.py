@@ -1,6 +1,6 @@
 """What KnapSpec's study tells of a run and its report does not: tokens per time, what is skipped, what predicts speed.
 
-    python -m benchmarks.self_speculation_study RUN … [--diagnosis FOLDER] [--keep NAME]
+    python -m benchmarks.self_speculation_study RUN … [--diagnosis FOLDER] [--figures FOLDER] [--keep NAME]
 
 RUN is a run of the recipe `self-speculation-knapspec`, or of any whose engine has `trace: true`. A row is an arm at a
 context: acceptance, tau (tokens a round), the measured throughput and speed-up, the share of attention and MLP layers
@@ -10,7 +10,8 @@ that did not draft, and TPT, the tokens per second that a model of costs predict
 
 with c and v from latencies that are timed here, apart from the run, so that it is no identity. Then Pearson's r of TPT
 and of acceptance with throughput, over the arms that speculate, by context and for all. Of a diagnosis of the recipe
-`self-speculation-ablation`: accepted / k and perplexity ratio of every draft.
+`self-speculation-ablation`: accepted / k and perplexity ratio of every draft. Figures: TPT against throughput, and how
+often each part of each layer was skipped.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import matplotlib.pyplot as plt
 import numpy as np
 import torch
 
@@ -53,11 +55,16 @@ def steps_of(run: Run, warmup: int) -> dict[str, list[Step]]:
     return dict(found)
 
 
+def _lost(step: Step, number: int, part: str) -> bool:
+    """Whether a step drafted without a part of a layer."""
+    return not {f"{number}.{part}", f"{number}.layer"}.isdisjoint(step["left_out"] or ())
+
+
 class Costs:
     """What a round costs in seconds, by latencies of the model's parts."""
 
     def __init__(self, decoder: Decoder, contexts: Sequence[int], deepest: int) -> None:
-        self._every = [item for number in range(len(decoder.layers)) for item in items_of(decoder, number)]
+        self.every = [item for number in range(len(decoder.layers)) for item in items_of(decoder, number)]
         self.latencies: Latencies = measure_latencies(decoder, deepest + 1)
         with torch.inference_mode():
             for context in sorted(set(contexts)):
@@ -67,14 +74,14 @@ class Costs:
 
     def skipped(self, step: Step, part: str) -> float:
         """Return the share of the layers with a part that draft without it."""
-        lost, having = set(step["left_out"] or ()), [number for number, name in self._every if name == part]
-        return sum(f"{number}.{part}" in lost or f"{number}.layer" in lost for number in having) / len(having)
+        having = [number for number, name in self.every if name == part]
+        return sum(_lost(step, number, part) for number in having) / len(having)
 
     def seconds(self, step: Step) -> float:
         """Return what a round, or a step without a draft, costs."""
-        lost, context = set(step["left_out"] or ()), step["context"]
-        run = [name for number, name in self._every if not {f"{number}.{name}", f"{number}.layer"} & lost]
-        draft = self.latencies.rest + sum(self.latencies.part(name, context) for name in run)
+        context = step["context"]
+        run = [part for number, part in self.every if not _lost(step, number, part)]
+        draft = self.latencies.rest + sum(self.latencies.part(part, context) for part in run)
         return float(step["drafted"] * draft + self.latencies.verify(step["drafted"] + 1, context))
 
 
@@ -118,6 +125,10 @@ def rows_of(run: Run) -> Iterator[dict[str, Any]]:
                     f"{part}_skipped": round(float(np.mean([costs.skipped(step, part) for step in rounds])), 3)
                     for part in ("attention", "mlp")
                 },
+                "skipped": {
+                    f"{number}.{part}": round(float(np.mean([_lost(step, number, part) for step in rounds])), 3)
+                    for number, part in costs.every
+                },
             }
         yield row
 
@@ -159,19 +170,46 @@ def drafts_of(folder: Path) -> Iterator[dict[str, Any]]:
                 }
 
 
+def draw(rows: Sequence[Mapping[str, Any]], folder: Path) -> None:
+    """Write both figures as PNG files."""
+    drafting = [row for row in rows if "skipped" in row]
+    figure, axes = plt.subplots(layout="constrained")
+    for arm in dict.fromkeys(row["arm"] for row in drafting):
+        own = [row for row in drafting if row["arm"] == arm]
+        axes.scatter([row["tpt"] for row in own], [row["throughput"] for row in own], label=arm)
+    axes.set(xlabel="TPT, tokens per second (predicted)", ylabel="throughput, tokens per second (measured)")
+    axes.legend()
+    figure.savefig(folder / "tpt.png")
+    figure, panels = plt.subplots(len(drafting), squeeze=False, sharex=False, layout="constrained",
+                                  figsize=(8, 1 + 0.9 * len(drafting)))  # fmt: skip
+    for axes, row in zip(panels[:, 0], drafting, strict=True):
+        parts = list(dict.fromkeys(name.partition(".")[2] for name in row["skipped"]))
+        numbers = list(dict.fromkeys(name.partition(".")[0] for name in row["skipped"]))
+        shares = [[row["skipped"].get(f"{number}.{part}", np.nan) for number in numbers] for part in parts]
+        axes.imshow(shares, vmin=0, vmax=1, cmap="Blues", aspect="auto")
+        axes.set_yticks(range(len(parts)), parts)
+        axes.set_xticks(range(len(numbers)), numbers)
+        axes.set_title(f"{row['model']}, {row['arm']}, {row['context'] or 'short'}", loc="left", fontsize="small")
+    figure.savefig(folder / "skipped.png")
+
+
 def main() -> None:
     """Read the runs, print a table, keep it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", type=Path, nargs="+")
     parser.add_argument("--diagnosis", type=Path, help="folder of a diagnosis, kept beside")
+    parser.add_argument("--figures", type=Path, help="folder for figures")
     parser.add_argument("--keep", help="name of the file below benchmarks/results")
     options = parser.parse_args()
     rows = [row for path in options.runs for row in rows_of(benchctl.open_run(path))]
-    keys = list(dict.fromkeys(key for row in rows for key in row))
+    keys = [key for key in dict.fromkeys(key for row in rows for key in row) if key != "skipped"]
     for line in (keys, *([row.get(key, "") for key in keys] for row in rows)):
         print(
             "  ".join(f"{'' if value is None else value!s:>{len(key)}}" for key, value in zip(keys, line, strict=True))
         )
+    if options.figures:
+        options.figures.mkdir(parents=True, exist_ok=True)
+        draw(rows, options.figures)
     found: dict[str, Any] = {"rows": rows, "correlations": correlations(rows)}
     if options.diagnosis:
         found["drafts"] = list(drafts_of(options.diagnosis))
