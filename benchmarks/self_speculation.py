@@ -315,6 +315,8 @@ def main() -> None:
         alone = answered(loaded, asked, options.tokens, None)
         found["types"][name] = beside_bare(loaded, asked, alone, way, options.passes, draft)
         print(name, found["types"][name], flush=True)
+        if options.keep:
+            keep(options.keep, found)
     found["plain"] = _beside_generate(loaded, prompt, options, None)
     found["prompt_lookup"] = _beside_generate(loaded, repeating, options, "prompt-lookup")
     if options.keep:

@@ -1,6 +1,6 @@
 """What KnapSpec's study tells of a run and its report does not: tokens per time, what is skipped, what predicts speed.
 
-    python -m benchmarks.self_speculation_study RUN … [--diagnosis FOLDER] [--figures FOLDER] [--keep NAME]
+    python -m benchmarks.self_speculation_study [RUN …] [--diagnosis FOLDER] [--figures FOLDER] [--keep NAME]
 
 RUN is a run of the recipe `self-speculation-knapspec`, or of any whose engine has `trace: true`. A row is an arm at a
 context: acceptance, tau (tokens a round), the measured throughput and speed-up, the share of attention and MLP layers
@@ -196,12 +196,13 @@ def draw(rows: Sequence[Mapping[str, Any]], folder: Path) -> None:
 def main() -> None:
     """Read the runs, print a table, keep it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("runs", type=Path, nargs="+")
+    parser.add_argument("runs", type=Path, nargs="*")
     parser.add_argument("--diagnosis", type=Path, help="folder of a diagnosis, kept beside")
     parser.add_argument("--figures", type=Path, help="folder for figures")
     parser.add_argument("--keep", help="name of the file below benchmarks/results")
     options = parser.parse_args()
     rows = [row for path in options.runs for row in rows_of(benchctl.open_run(path))]
+    found: dict[str, Any] = {"rows": rows, "correlations": correlations(rows)} if rows else {}
     keys = [key for key in dict.fromkeys(key for row in rows for key in row) if key != "skipped"]
     for line in (keys, *([row.get(key, "") for key in keys] for row in rows)):
         print(
@@ -210,13 +211,12 @@ def main() -> None:
     if options.figures:
         options.figures.mkdir(parents=True, exist_ok=True)
         draw(rows, options.figures)
-    found: dict[str, Any] = {"rows": rows, "correlations": correlations(rows)}
     if options.diagnosis:
         found["drafts"] = list(drafts_of(options.diagnosis))
     if options.keep:
         keep(options.keep, found)
     else:
-        print(json.dumps(found["correlations"], indent=1))
+        print(json.dumps({key: value for key, value in found.items() if key != "rows"}, indent=1))
 
 
 if __name__ == "__main__":

@@ -19,6 +19,11 @@ from benchmarks.keep import RESULTS
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "self-speculation.md"
 _TABLE = re.compile(r"(<!-- from (\w+)\.json -->\n\n)(?:\|.*\n)+")
 Found = Mapping[str, Any]
+SEARCHING = ("self-swift", "self-clasp", "self-del", "self-knapspec")
+
+
+def _percent(share: float, digits: int = 0) -> str:
+    return f"{100 * share:.{digits}f} %"
 
 
 def rounds(found: Found) -> Iterator[Sequence[str]]:
@@ -26,51 +31,63 @@ def rounds(found: Found) -> Iterator[Sequence[str]]:
     yield "type", "accepted", "c", "v", "realised", "overhead", "search", "speed-up"
     for name, row in found["types"].items():
         share = row["accepted"] / row["drafted"] if row["drafted"] else 0.0
-        own = (f"{row[key]:.1%}" for key in ("realised", "overhead", "search_share"))
-        yield f"`{name}`", f"{share:.0%}", f"{row['c']:.2f}", f"{row['v']:.2f}", *own, f"{row['speed_up']:.2f}×"
+        own = (_percent(row[key], 1) for key in ("realised", "overhead", "search_share"))
+        yield f"`{name}`", _percent(share), f"{row['c']:.2f}", f"{row['v']:.2f}", *own, f"{row['speed_up']:.2f}×"
 
 
-def study(found: Found) -> Iterator[Sequence[str]]:
+def ablation(found: Found) -> Iterator[Sequence[str]]:
+    """Yield the lines of the ablation study: what of k draft tokens is accepted."""
+    yield "draft, target", "k = 2", "4", "8", "at T = 0.6: 2", "4", "8", "perplexity"
+    by_draft: dict[str, list[Found]] = {}
+    for row in found["drafts"]:
+        by_draft.setdefault(row["draft"], []).append(row)
+    for name, rows in by_draft.items():
+        kind, details = name.split(" (", 1)
+        target = details.rstrip(")").rpartition("t_tiny-")[2]
+        shares = [row["accepted_of_k"][depth] for row in rows for depth in ("2", "4", "8")]
+        yield f"`{kind}`, {target}", *map(_percent, shares), f"{rows[0]['perplexity_ratio']:.2f}×"
+
+
+def methods(found: Found) -> Iterator[Sequence[str]]:
     """Yield the claims of the studies beside what was found."""
     yield "claim", "here"
-    greedy = {row["draft"]: row for row in found["drafts"] if not row["temperature"]}
 
-    def share(start: str, model: str) -> str:
-        row = next(row for name, row in greedy.items() if name.startswith(start) and model in name)
-        return f"{row['accepted_of_k'].get('4', row['accepted_of_k'].get(4)):.0%}"
+    def shares(model: str, method: str) -> tuple[str, ...]:
+        rows = [row for row in found["rows"] if (row["model"], row["method"]) == (model, method)]
+        return tuple(_percent(row["acceptance"]) for row in sorted(rows, key=lambda row: int(row["context"])))
 
+    (short, long), (linear, linear_long), (skip, skip_long) = (
+        shares("tiny-hybrid", "self-ssm"),
+        shares("tiny-sequential", "self-linear"),
+        shares("tiny-sequential", "self-layerskip"),
+    )
     yield (
         "parallel hybrids draft well without attention, sequential hybrids less",
-        f"of four draft tokens {share('self-ssm', 'parallel')} and {share('self-linear', 'sequential')} are accepted",
+        f"{long} and {linear_long} accepted at the long context ({short} and {linear} at the short)",
     )
     yield (
-        "on a sequential hybrid leaving out the component beats skipping a third of the layers, or exiting halfway",
-        f"{share('self-linear', 'sequential')} against {share('self-layerskip', 'sequential')} and "
-        f"{share('self-early-exit', 'sequential')}",
+        "on a sequential hybrid leaving out the component beats skipping layers",
+        f"{linear} against {skip} at the short context, {linear_long} against {skip_long} at the long",
     )
-    every = found["correlations"]["all"]
+    every = found["correlations"]
+    apart = sorted(row["predicted"] for name, row in every.items() if name != "all")
     yield (
         "tokens per time predicts throughput (KnapSpec: r = 0.84), acceptance less",
-        f"r = {every['tpt']:.2f} and {every['acceptance']:.2f} ({every['rows']} rows)",
+        f"r = {every['all']['predicted']:.2f} ({apart[0]:.2f} to {apart[-1]:.2f} by model); of acceptance "
+        f"{every['all']['acceptance']:.2f}",
     )
-    best, groups = 0, 0
-    rows = [row for row in found["rows"] if row["arm"] in ("swift", "clasp", "del", "knapspec") and "tau" in row]
+    best: list[bool] = []
+    rows = [row for row in found["rows"] if row["method"] in SEARCHING and "predicted" in row]
     for _, group in groupby(rows, key=lambda row: (row["model"], row["context"])):
-        groups += 1
-        best += max(group, key=lambda row: row["tpt"])["arm"] == "knapspec"
-    yield "KnapSpec beats CLaSp, SWIFT and DEL in tokens per time", f"in {best} of {groups} cases"
-    by_context: dict[int, list[float]] = {}
-    for row in rows:
-        if row["arm"] == "knapspec":
-            by_context.setdefault(row["context"] or 0, []).append(row["attention_skipped"])
-    shares = "; ".join(
-        f"{f'{context:,} tokens' if context else 'short'}: {sum(each) / len(each):.0%}"
-        for context, each in sorted(by_context.items())
-    )
-    yield "longer contexts favour leaving out attention (KnapSpec's share of skipped attention layers)", shares
+        best.append(max(group, key=lambda row: float(row["predicted"]))["method"] == "self-knapspec")
+    yield "KnapSpec beats CLaSp, SWIFT and DEL in tokens per time", f"in {sum(best)} of {len(best)} cases"
 
 
-TABLES = {"self_speculation_rounds": rounds, "self_speculation_study": study}
+TABLES = {
+    "self_speculation_rounds": rounds,
+    "self_speculation_ablation": ablation,
+    "self_speculation_methods": methods,
+}
 
 
 def written(page: str) -> str:

@@ -18,7 +18,7 @@ from benchctl.engines.transformers.serving.decode import Step, Task  # noqa: E40
 from benchctl.engines.transformers.serving.decoder import Decoder  # noqa: E402
 from benchctl.engines.transformers.serving.drafters.kangaroo import load_adapter  # noqa: E402
 from benchctl.engines.transformers.serving.drafters.self_drafter import UnsuitableError  # noqa: E402
-from tests.engines.transformers.conftest import PROMPTS  # noqa: E402
+from tests.conversion.prompts import chat_prompts  # noqa: E402
 from tests.engines.transformers.test_independent import DEPTH, PROMPT, TOKENS, naive_rounds  # noqa: E402
 from tests.engines.transformers.tiny_models import DECLARED, loaded, untrained_adapter  # noqa: E402
 
@@ -69,18 +69,20 @@ def test_weights_of_another_shape_are_refused() -> None:
 @pytest.mark.slow
 def test_a_trained_adapter_is_accepted_more_often(load: Callable[[str], Any], tmp_path: Path) -> None:
     target = load("tiny-transformer")
+    texts = [
+        target.tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
+        for turns in chat_prompts()
+    ]
     shares = []
     for steps in (STEPS, 0):
-        words = [sys.executable, "-m", "training.kangaroo", str(tmp_path / str(steps)), "--steps", str(steps)]
+        folder = tmp_path / str(steps)
+        words = [sys.executable, "-m", "training.kangaroo", str(folder), "--steps", str(steps)]
         subprocess.run(words, check=True, capture_output=True)
-        made = [
-            step
-            for text in PROMPTS
-            for step in rounds_of(
-                target, tmp_path / str(steps) / "kangaroo", target.tokenizer(text)["input_ids"], 48, confidence=0.0
-            )
-        ]
+        made: list[Step] = []
+        for text in texts:
+            prompt = target.tokenizer(text, add_special_tokens=False)["input_ids"]
+            made += rounds_of(target, folder / "kangaroo", prompt, 40, confidence=0.0)
         shares.append(sum(step.accepted for step in made) / sum(step.drafted for step in made))
     trained, untrained = shares
-    assert trained > 0.2
-    assert trained > untrained
+    # Measured: 0.71 and 0.56. The untrained adapter passes on much of what the first layer says.
+    assert trained > untrained + 0.05

@@ -28,12 +28,13 @@ def run(folder: Path, *words: str) -> dict[str, Any]:
 
 
 def test_the_ablation_study(tmp_path: Path) -> None:
-    found = run(tmp_path, "self-speculation-ablation", "-k", "*_d4-t_tiny*", "-k", "code")
-    arms = {row["arm"]: row["lossless"] for row in found["verdicts"]}
+    kept = ("-k", "*_d4-t_tiny*-t0", "-k", "ssm_d4-t_tiny-parallel-t0.6", "-k", "code")
+    found = run(tmp_path, "self-speculation-ablation", *kept)
+    arms = {row["arm"]: row["lossless"] for row in found["analysis"]["verdicts"]}
     names = ("ssm", "layerskip", "exit"), ("linear", "layerskip", "exit"), ("layerskip", "exit")
     targets = zip(("parallel", "sequential", "transformer"), names, strict=True)
     expected = {f"{name}_d4-t_tiny-{target}" for target, parts in targets for name in parts}
-    assert set(arms) == {f"{name}-t{temperature}" for name in expected for temperature in ("0", "0.6")}
+    assert set(arms) == {"ssm_d4-t_tiny-parallel-t0.6", *(f"{name}-t0" for name in expected)}
     assert {output for name, output in arms.items() if name.endswith("-t0")} == {"identical"}
 
 
@@ -51,12 +52,12 @@ def test_the_study_of_methods_that_choose(tmp_path: Path) -> None:
     target = ("--set", "models.target.source=bundled:tiny-transformer", "--set", "engine.context=2048")
     contexts = ("--set", "matrix.context_length=[null, 1024]", "-k", "code")
     found = run(tmp_path, "self-speculation-knapspec", *target, *contexts)
-    assert {row["lossless"] for row in found["verdicts"]} == {"identical"}
+    assert {row["lossless"] for row in found["analysis"]["verdicts"]} == {"identical"}
     (folder,) = (file.parent for file in tmp_path.rglob("manifest.json"))
     words = [sys.executable, "-m", "benchmarks.self_speculation_study", str(folder)]
     told = subprocess.run(words, check=True, capture_output=True, encoding="utf-8").stdout.splitlines()
     keys = told[0].split()
     assert {"throughput", "tpt", "tau", "acceptance", "attention_skipped"} <= set(keys)
     assert len(told) > 2 * (1 + sum(method.searches for method in METHODS.values()))
-    by_group = json.loads("".join(told[told.index("{") :]))
+    by_group = json.loads("".join(told[told.index("{") :]))["correlations"]
     assert set(by_group["all"]) == {"rows", "tpt", "acceptance"}

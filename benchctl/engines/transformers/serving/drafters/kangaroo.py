@@ -112,10 +112,14 @@ class SelfKangaroo(SelfEarlyExit):
     def draft(self, current: Round) -> Draft:
         """Guess tokens with the adapter in place of the later layers and the final norm."""
         before = current.state.read
-        self._cache.crop(before)  # of the last verification what was accepted is left
+        self._crop(before)  # of the last verification what was accepted is left
         self._inner.norm.forward = lambda _: self._adapted
         try:
             return super().draft(current)
         finally:
             del self._inner.norm.forward
-            self._cache.crop(before)
+            self._crop(before)
+
+    def _crop(self, read: int) -> None:
+        (layer,) = self._cache.layers
+        layer.keys, layer.values = layer.keys[..., :read, :], layer.values[..., :read, :]
