@@ -8,6 +8,7 @@ from typing import Any
 
 from rich.cells import chop_cells
 
+from benchctl.analysis.accuracy import ArmAccuracy
 from benchctl.analysis.losslessness import FirstDivergence, NoiseFloor
 from benchctl.analysis.results import Analysis, Comparison, Losslessness, PromptClass, SelfConsistency
 from benchctl.analysis.verdict import lossy_label
@@ -266,6 +267,55 @@ def consistency(analysis: Analysis) -> Table[SelfConsistency]:
         ),
         analysis.consistency,
     )
+
+
+def accuracy(analysis: Analysis) -> Table[ArmAccuracy]:
+    """A row an arm, the first baseline before them; none where prompts carry no answers."""
+    found = analysis.accuracy
+
+    def beside(name: str) -> Callable[[ArmAccuracy], Any]:
+        """Of an arm that is compared."""
+        return lambda row: getattr(row, name) if row.baseline is not None else None
+
+    return Table(
+        "accuracy",
+        "Correct answers",
+        (
+            arm_column(analysis, lambda row: row.arm),
+            numeric("Correct", "correct", cell=_correct, tone=_worse),
+            *for_programs("prompts"),
+            Column(
+                "Against", beside("baseline"), cell=lambda row: Name(row.baseline or numbers.ABSENT), key="baseline"
+            ).means("another target by the run’s first."),
+            numeric("Its correct", beside("baseline_correct"), key="baseline_correct"),
+            numeric("Lost", beside("lost"), key="lost"),
+            numeric("Gained", beside("gained"), key="gained"),
+            numeric("p", "p_adjusted", lambda p: numbers.ABSENT if p is None else f"{p:.2g}").means(
+                "McNemar’s exact test, adjusted for the number of comparisons by Holm."
+            ),
+            *for_programs("p", "detectable"),
+            numeric("Cut off", lambda row: row.cut or None, key="cut", optional=True).means(
+                "answers that ended at max_tokens; without a mark their last number or letter does not count."
+            ),
+        ),
+        found.arms if found else [],
+        note=found.sentence if found else "",
+    )
+
+
+def correct_column(analysis: Analysis) -> Column[Any]:
+    """How many answers of a row's `arm` are right; no row has any where prompts carry no answers."""
+    found = {row.arm: row for row in analysis.accuracy.arms} if analysis.accuracy else {}
+    return numeric("Correct", lambda row: found.get(row.arm), _correct, tone=lambda row: _worse(found.get(row.arm)),
+                   optional=True)  # fmt: skip
+
+
+def _correct(row: ArmAccuracy | None) -> str:
+    return f"{row.correct} of {row.prompts}" if row else numbers.ABSENT
+
+
+def _worse(row: ArmAccuracy | None) -> Tone:
+    return "bad" if row is not None and row.worse else ""
 
 
 def margin(fork: FirstDivergence, shape: str) -> str:
