@@ -50,9 +50,9 @@ class ArmAccuracy(Result):
     cut: int
     """Answers that were cut off at `max_tokens`."""
     baseline_correct: int
-    lost: int
-    """Prompts that the baseline alone answers right, …"""
-    gained: int
+    lost: list[str]
+    """Prompts that the baseline alone answers right, by `task/prompt_idx`, …"""
+    gained: list[str]
     """… and that the arm alone does."""
     p: float | None = None
     """Of McNemar's exact test, two-sided."""
@@ -64,7 +64,7 @@ class ArmAccuracy(Result):
     @property
     def worse(self) -> bool:
         """Whether it is shown to answer fewer prompts right."""
-        return self.p_adjusted is not None and self.p_adjusted <= LEVEL and self.lost > self.gained
+        return self.p_adjusted is not None and self.p_adjusted <= LEVEL and len(self.lost) > len(self.gained)
 
 
 class Accuracy(Result):
@@ -108,24 +108,25 @@ def _compare(arm: str, ours: Judged, baseline: str | None, theirs: Judged) -> Ar
     first: dict[tuple[str, int], tuple[Judgement, Judgement]] = {}
     for key in sorted(ours.keys() & theirs.keys()):
         first.setdefault(key[:2], (ours[key], theirs[key]))
-    pairs = list(first.values())
+    pairs = {f"{task}/{number}": pair for (task, number), pair in first.items()}
     return ArmAccuracy(
         arm=arm,
         baseline=baseline,
         prompts=len(pairs),
-        correct=sum(own.right for own, _ in pairs),
-        cut=sum(own.cut for own, _ in pairs),
-        baseline_correct=sum(other.right for _, other in pairs),
-        lost=sum(other.right and not own.right for own, other in pairs),
-        gained=sum(own.right and not other.right for own, other in pairs),
+        correct=sum(own.right for own, _ in pairs.values()),
+        cut=sum(own.cut for own, _ in pairs.values()),
+        baseline_correct=sum(other.right for _, other in pairs.values()),
+        lost=[name for name, (own, other) in pairs.items() if other.right and not own.right],
+        gained=[name for name, (own, other) in pairs.items() if own.right and not other.right],
     )
 
 
 def _tested(rows: list[ArmAccuracy]) -> list[ArmAccuracy]:
     from scipy.stats import binomtest
 
-    p = [float(binomtest(row.lost, row.lost + row.gained).pvalue) if row.lost + row.gained else 1.0 for row in rows]
-    limits = [detectable_loss(row.prompts, row.gained, LEVEL / len(rows)) for row in rows]
+    changed = [(len(row.lost), len(row.gained)) for row in rows]
+    p = [float(binomtest(lost, lost + gained).pvalue) if lost + gained else 1.0 for lost, gained in changed]
+    limits = [detectable_loss(row.prompts, len(row.gained), LEVEL / len(rows)) for row in rows]
     return [
         row.model_copy(update={"p": own, "p_adjusted": adjusted, "detectable": limit})
         for row, own, adjusted, limit in zip(rows, p, holm(p), limits, strict=True)

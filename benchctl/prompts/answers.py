@@ -32,13 +32,15 @@ _CODE = frozenset({"code", "tests", "unit-test", "unit_test", "execution", "prog
 _MARK = re.compile(r"\\boxed\s?\{|####|\banswer(?:\s+is|\**\s?:)", re.IGNORECASE)
 _LATEX = re.compile(r"\\(?:text|mathrm|[,!$])")
 _AROUND = " \t\r\n.,:;!*_`$\\\"'()[]{}"
+_BEFORE = "(?<![A-Za-z0-9_.)])"
+"""What a number or letter stands alone after: ASCII, since Japanese sets no spaces around them."""
 _NUMBER = re.compile(
-    r"(?<![\w.)])[-−]?\$?(?:\d{1,3}(?:,\d{3})+(?![\d])|\d+)(?:\.\d+)?(?:[eE][+-]?\d{1,3}\b)?|(?<![\w.)])[-−]?\.\d+"
+    rf"{_BEFORE}[-−]?\$?(?:\d{{1,3}}(?:,\d{{3}})+(?!\d)|\d+)(?:\.\d+)?(?:[eE][+-]?\d{{1,3}}\b)?|{_BEFORE}[-−]?\.\d+"
 )
-_LETTER = re.compile(r"(?<!\w)([A-J])(?![\w'’]|(?<=[AI])\s+[a-z])")
+_LETTER = re.compile(r"(?<![A-Za-z0-9_])([A-J])(?![A-Za-z0-9_'’]|(?<=[AI])\s+[a-z])")
 """A letter that stands alone, and is neither the article nor the pronoun."""
-_MARKED_LETTER = re.compile(r"(?<!\w)([A-J])(?![\w'’]|(?<=I)\s+[a-z])")
-_LETTER_FIRST = re.compile(r"\W*([A-J])(?=[).:,\]*]|\s*$|\s*\n)")
+_MARKED_LETTER = re.compile(r"(?<![A-Za-z0-9_])([A-J])(?![A-Za-z0-9_'’]|(?<=I)\s+[a-z])")
+_LETTER_FIRST = re.compile(r"\W*([A-J])(?=[^\w\s'’-]|\s*$|\s*\n)")
 _COUNT = re.compile(r"\{(\d+)(?:,(\d*))?\}")
 
 

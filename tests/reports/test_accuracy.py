@@ -8,14 +8,17 @@ from benchctl.data.store import RunData
 from benchctl.reports.write import render_files
 from tests.reports.test_terminal import printed
 
+LOST = [f"code/{number}" for number in range(9)]
 COUNTS = {"prompts": 24, "cut": 0}
 
 
 def judged(analysis: Analysis) -> Analysis:
     """The baseline has 20 of 24 right, every arm 11."""
-    own = ArmAccuracy(arm=analysis.baseline, baseline=None, correct=20, baseline_correct=20, lost=0, gained=0, **COUNTS)
+    own = ArmAccuracy(
+        arm=analysis.baseline, baseline=None, correct=20, baseline_correct=20, lost=[], gained=[], **COUNTS
+    )
     rows = [
-        ArmAccuracy(arm=verdict.arm, baseline=analysis.baseline, correct=11, baseline_correct=20, lost=9, gained=0,
+        ArmAccuracy(arm=verdict.arm, baseline=analysis.baseline, correct=11, baseline_correct=20, lost=LOST, gained=[],
                     p=0.004, p_adjusted=0.024, detectable=0.37, **COUNTS)
         for verdict in analysis.verdicts
     ]  # fmt: skip
@@ -40,4 +43,4 @@ def test_report_and_csv(run_data: RunData, analysis: Analysis) -> None:
     header, first, second = files["accuracy.csv"].decode().splitlines()[:3]
     assert header.startswith("arm,correct,prompts,baseline,baseline_correct,lost,gained,p_adjusted,p,detectable")
     assert first.startswith("baseline,20,24,,,")
-    assert ",11,24,baseline,20,9,0,0.024,0.004,0.37," in second
+    assert ",11,24,baseline,20," in second and second.count("code/") == 9 and "0.024,0.004,0.37," in second

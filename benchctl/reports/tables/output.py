@@ -28,6 +28,8 @@ OUTPUT_TONE: dict[str, Tone] = {
 CLASSES: tuple[PromptClass, ...] = ("identical", "near-tie", "violation", "degenerate", "differs", "undetermined")
 FORK_CHARACTERS = 12
 """Characters of an answer after its divergence."""
+NAMED_PROMPTS = 8
+"""Prompts of an arm that a cell names."""
 DIVERGENCE_CELLS = 40
 """Columns of a terminal that the beginning of an answer after its divergence takes at most."""
 
@@ -288,8 +290,8 @@ def accuracy(analysis: Analysis) -> Table[ArmAccuracy]:
                 "Against", beside("baseline"), cell=lambda row: Name(row.baseline or numbers.ABSENT), key="baseline"
             ).means("another target by the run’s first."),
             numeric("Its correct", beside("baseline_correct"), key="baseline_correct"),
-            numeric("Lost", beside("lost"), key="lost"),
-            numeric("Gained", beside("gained"), key="gained"),
+            Column("Lost", beside("lost"), _counted, key="lost", wrap=True),
+            Column("Gained", beside("gained"), _counted, key="gained", wrap=True),
             numeric("p", "p_adjusted", lambda p: numbers.ABSENT if p is None else f"{p:.2g}").means(
                 "McNemar’s exact test, adjusted for the number of comparisons by Holm."
             ),
@@ -312,6 +314,14 @@ def correct_column(analysis: Analysis) -> Column[Any]:
 
 def _correct(row: ArmAccuracy | None) -> str:
     return f"{row.correct} of {row.prompts}" if row else numbers.ABSENT
+
+
+def _counted(prompts: list[str] | None) -> str:
+    """How many, and the first of them by name."""
+    if not prompts:
+        return numbers.ABSENT if prompts is None else "0"
+    more = ", …" if len(prompts) > NAMED_PROMPTS else ""
+    return f"{len(prompts)}: {', '.join(prompts[:NAMED_PROMPTS])}{more}"
 
 
 def _worse(row: ArmAccuracy | None) -> Tone:
