@@ -193,9 +193,9 @@ def _choice(fields: Fields, task: str, options: Plain, answer: Plain, form: str)
     if not isinstance(options, list) or not all(isinstance(option, str) for option in options):
         raise UnexpectedRowError(f"expected the options as a list of texts; got {quoted(options)}")
     letters = LETTERS[: len(options)]
-    known = {**{str(place): letter for place, letter in enumerate(letters)}, **{letter: letter for letter in letters}}
-    right = known.get(str(answer)) if isinstance(answer, str | int) else None
-    if right is None or not 2 <= len(options) <= len(LETTERS):
+    indices = dict(zip("0123456789", letters, strict=False))
+    right = indices.get(str(answer), str(answer)) if isinstance(answer, str | int) else ""
+    if right not in letters or not right or not 2 <= len(options) <= len(LETTERS):
         raise UnexpectedRowError(f"expected 2 to {len(LETTERS)} options and `answer`, a letter or index of theirs; "
                                  f"got {len(options)} and {quoted(answer)}")  # fmt: skip
     listed = "\n".join(f"{letter}. {option}" for letter, option in zip(letters, options, strict=True))

@@ -284,11 +284,9 @@ def accuracy(analysis: Analysis) -> Table[ArmAccuracy]:
         "Correct answers",
         (
             arm_column(analysis, lambda row: row.arm),
-            numeric("Correct", "correct", cell=_correct, tone=_worse),
-            *for_programs("prompts"),
-            Column(
-                "Against", beside("baseline"), cell=lambda row: Name(row.baseline or numbers.ABSENT), key="baseline"
-            ).means("another target by the run’s first."),
+            correct_column(analysis),
+            *for_programs("correct", "prompts"),
+            Column("Against", beside("baseline"), key="baseline").means("another target by the run’s first."),
             numeric("Its correct", beside("baseline_correct"), key="baseline_correct"),
             Column("Lost", beside("lost"), _counted, key="lost", wrap=True),
             Column("Gained", beside("gained"), _counted, key="gained", wrap=True),
@@ -305,17 +303,6 @@ def accuracy(analysis: Analysis) -> Table[ArmAccuracy]:
     )
 
 
-def correct_column(analysis: Analysis) -> Column[Any]:
-    """How many answers of a row's `arm` are right; no row has any where prompts carry no answers."""
-    found = {row.arm: row for row in analysis.accuracy.arms} if analysis.accuracy else {}
-    return numeric("Correct", lambda row: found.get(row.arm), _correct, tone=lambda row: _worse(found.get(row.arm)),
-                   optional=True)  # fmt: skip
-
-
-def _correct(row: ArmAccuracy | None) -> str:
-    return f"{row.correct} of {row.prompts}" if row else numbers.ABSENT
-
-
 def _counted(prompts: list[str] | None) -> str:
     """How many, and the first of them by name."""
     if not prompts:
@@ -324,8 +311,17 @@ def _counted(prompts: list[str] | None) -> str:
     return f"{len(prompts)}: {', '.join(prompts[:NAMED_PROMPTS])}{more}"
 
 
-def _worse(row: ArmAccuracy | None) -> Tone:
-    return "bad" if row is not None and row.worse else ""
+def correct_column(analysis: Analysis) -> Column[Any]:
+    """How many answers of a row's `arm` are right; no row has any where prompts carry no answers."""
+    found = {row.arm: row for row in analysis.accuracy.arms} if analysis.accuracy else {}
+
+    def tone(row: Any) -> Tone:  # noqa: ANN401 - of any table with arms
+        return "bad" if row.arm in found and found[row.arm].worse else ""
+
+    def write(row: ArmAccuracy | None) -> str:
+        return f"{row.correct} of {row.prompts}" if row else numbers.ABSENT
+
+    return numeric("Correct", lambda row: found.get(row.arm), write, tone=tone, optional=True)
 
 
 def margin(fork: FirstDivergence, shape: str) -> str:
