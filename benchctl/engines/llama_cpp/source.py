@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TextIO
 
-from benchctl.engines.llama_cpp.packages import IndexFailure, fetch
+from benchctl.engines.common.programs import CommandFailedError
+from benchctl.engines.llama_cpp.package_index import download
 from benchctl.errors import EngineError, UsageError
 from benchctl.paths import cache_folder
 
@@ -88,25 +89,19 @@ def fetch_sdist(version: str, log: TextIO) -> Sdist:
         return Sdist(cached, version, KNOWN_SHA256[version])
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder, prefix=".download-") as temporary:
-        fetched = Path(temporary) / cached.name
         try:
-            fetch(PACKAGE, _file_of(version), KNOWN_SHA256.get(version), fetched, log)
-        except IndexFailure as failure:
-            log.writelines(f"{reason}\n" for reason in failure.reasons)
+            fetched = download(PACKAGE, version, KNOWN_SHA256.get(version), Path(temporary), log)
+        except CommandFailedError as failure:
             what, fix = f"{PACKAGE} {version} could not be downloaded", _OFFLINE
-            if failure.other_bytes:
+            if "DO NOT MATCH THE HASHES" in "\n".join(failure.lines):
                 what = f"what the package index has as {PACKAGE} {version} is not what was published (other SHA-256)"
                 fix = "Do not use it. Check which index or mirror pip (`pip config list`) or uv is configured to use."
             raise EngineError(
-                what, kind="install", where="package index", fix=fix, log_tail=tuple(failure.reasons)
+                what, kind="install", where="package index", fix=fix, log_tail=failure.tail()
             ) from failure
         sdist = Sdist(cached, version, sha256_file(fetched))
         fetched.replace(cached)
     return sdist
-
-
-def _file_of(version: str) -> re.Pattern[str]:
-    return re.compile(rf"llama[-_.]cpp[-_.]python-{re.escape(version)}\.tar\.gz", re.IGNORECASE)
 
 
 def extract_llama_cpp(sdist: Sdist, into: Path) -> SourceTree:
