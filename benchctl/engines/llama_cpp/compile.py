@@ -11,7 +11,7 @@ import subprocess
 import sys
 import sysconfig
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -182,27 +182,25 @@ class Work:
 def make_build(work: Work, sdist: Sdist, key: str) -> Path:
     """Return the folder with `bin` and `build.json` of a build that has answered with quantized models.
 
-    One that crashes on them is built again without the instructions that may be the reason. Raises BenchctlError.
+    One that crashes on them is built again without AMX, the known reason. Raises BenchctlError.
     """
     started = time.monotonic()
     work.report("unpacking the source", 0, 0)
     source = extract_llama_cpp(sdist, work.folder / "source")
     # A plain build of the unpacked archive counts one commit, too: its history is cut off. The commit identifies it.
     identity = ("-DLLAMA_BUILD_NUMBER=1", f"-DLLAMA_BUILD_COMMIT={(source.commit or 'unknown')[:7]}")
-    variants: Iterator[LeftOut] = without_more_and_more(work.toolchain.cxx)
-    left_out, quick = LeftOut(), sdist.sha256 in KNOWN_SHA256.values()  # untested with other sources
-    while True:
-        flags = (*_flags(work.flags, left_out), *identity)
+    quick = sdist.sha256 in KNOWN_SHA256.values()  # untested with other sources
+    flags = (*work.flags, *identity)
+    server, printed = _compiled(work, source, flags, quick=quick)
+    tried, amx = _tried(work, server), uses_amx(work.toolchain.cxx)
+    if tried.crashed and amx:
+        work.log.write(f"Crashed: {'; '.join(tried.crashed)}. Building without AMX.\n")
+        work.report("crashed with quantized models; building again without AMX", 0, 0)
+        flags = without_amx(flags)
         server, printed = _compiled(work, source, flags, quick=quick)
         tried = _tried(work, server)
-        if not tried.crashed:
-            break
-        next_one = next(variants, None)
-        if next_one is None:
-            raise crashes(tried.crashed, left_out.features, work.log_path)
-        left_out = next_one
-        work.log.write(f"Crashed: {'; '.join(tried.crashed)}. Building without {', '.join(left_out.features)}.\n")
-        work.report(f"crashed with quantized models; building again without {left_out.features[-1]}", 0, 0)
+    if tried.crashed:
+        raise crashes(tried.crashed, work.log_path, amx=amx)
     work.report("putting it in place", 0, 0)
     staged = work.folder / "staged"
     (staged / "bin").mkdir(parents=True)
@@ -223,7 +221,7 @@ def make_build(work: Work, sdist: Sdist, key: str) -> Path:
         build_s=round(time.monotonic() - started, 1),
         version_output=" · ".join(line for line in printed if line.strip()),
         files={name: sha256_file(staged / "bin" / name) for name in TARGETS},
-        left_out=left_out.features,
+        left_out=("AMX",) if NO_AMX in flags[-1] else (),
     )
     (staged / "build.json").write_text(json.dumps(finished.to_json(), indent=1) + "\n")
     tried.write(staged)
@@ -265,24 +263,35 @@ def _tried(work: Work, server: Path) -> Trial:
     return Trial.of(failures)
 
 
-def _flags(flags: tuple[str, ...], left_out: LeftOut) -> tuple[str, ...]:
-    """Add what leaves instructions out; flags of the compilers that the user gave stay."""
-    if not left_out.compiler_flags:
-        return (*flags, *left_out.cmake_args)
+NO_AMX = "-mno-amx-tile -mno-amx-int8 -mno-amx-bf16"
+
+
+def without_amx(flags: tuple[str, ...]) -> tuple[str, ...]:
+    """Return CMake arguments that leave AMX out; the compilers' flags that the user gave stay."""
     added = []
     for language in ("C", "CXX"):
         own = os.environ.get(f"{language}FLAGS", "")
         for flag in flags:
             if given := re.match(rf"-DCMAKE_{language}_FLAGS(?::\w+)?=(.*)", flag, re.DOTALL):
                 own = given[1]
-        added.append(f"-DCMAKE_{language}_FLAGS={' '.join([own, shlex.join(left_out.compiler_flags)]).strip()}")
-    return (*flags, *left_out.cmake_args, *added)
+        added.append(f"-DCMAKE_{language}_FLAGS={f'{own} {NO_AMX}'.strip()}")
+    return (*flags, *added)
 
 
-def crashes(crashed: Sequence[str], left_out: Sequence[str], log: Path) -> EngineError:
-    """Return the error for a build that crashes with quantized models, whatever it leaves out of the processor."""
+def uses_amx(compiler: str) -> bool:
+    """Whether `compiler` uses it for this processor, where llama.cpp then has code for it."""
+    argv = [compiler, "-march=native", "-dM", "-E", "-x", "c++", "/dev/null"]
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return "#define __AMX_TILE__ " in done.stdout
+
+
+def crashes(crashed: Sequence[str], log: Path, *, amx: bool) -> EngineError:
+    """Return the error for a build that crashes with quantized models; `amx`: also without."""
     return EngineError(
-        f"the llama-server that was built crashes with quantized models, also without {', '.join(left_out)}",
+        f"the llama-server that was built crashes with quantized models{', also without AMX' if amx else ''}",
         kind="install",
         where="llama.cpp",
         fix="Try another compiler: set CC and CXX, and install again. Report it to llama.cpp with the log if that "
@@ -310,50 +319,3 @@ def explain(step: str, failure: CommandFailedError, log: Path) -> BenchctlError:
         fix=f"{advice or 'The lines above are the first that show an error.'} The whole log: {log}",
         log_tail=failure.tail(),
     )
-
-
-@dataclass(frozen=True)
-class LeftOut:
-    """Instructions that a build does without, as flags of the compilers and CMake arguments."""
-
-    features: tuple[str, ...] = ()
-    compiler_flags: tuple[str, ...] = ()
-    cmake_args: tuple[str, ...] = ()
-
-    def with_more(self, more: LeftOut) -> LeftOut:
-        """Return both together."""
-        return LeftOut(
-            self.features + more.features,
-            self.compiler_flags + more.compiler_flags,
-            self.cmake_args + more.cmake_args,
-        )
-
-
-_OPTIONAL = {
-    # llama.cpp's code for each is compiled only where the compiler defines the macro.
-    "__AMX_TILE__": LeftOut(("AMX",), ("-mno-amx-tile", "-mno-amx-int8", "-mno-amx-bf16")),
-    "__AVX512F__": LeftOut(("AVX-512",), ("-mno-avx512f",)),
-}
-"""By the macro that a compiler defines where it uses them; the likeliest to crash first."""
-_ANY_SUCH_PROCESSOR = LeftOut(("all that only some processors of its kind have",), (), ("-DGGML_NATIVE=OFF",))
-
-
-def without_more_and_more(compiler: str) -> Iterator[LeftOut]:
-    """Yield what a build for this processor leaves out, a little more each time."""
-    defined = _macros(compiler)
-    left_out = LeftOut()
-    for macro, feature in _OPTIONAL.items():
-        if macro in defined:
-            left_out = left_out.with_more(feature)
-            yield left_out
-    yield left_out.with_more(_ANY_SUCH_PROCESSOR)
-
-
-def _macros(compiler: str) -> frozenset[str]:
-    """Return the names of what `compiler` defines when it compiles for this processor; none where it cannot be run."""
-    argv = [compiler, "-march=native", "-dM", "-E", "-x", "c++", "/dev/null"]
-    try:
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return frozenset()
-    return frozenset(re.findall(r"^#define (\w+)", done.stdout, re.MULTILINE))

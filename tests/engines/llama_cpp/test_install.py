@@ -20,7 +20,6 @@ import pytest
 
 from benchctl.engines.llama_cpp.adapter import LlamaCppSpec
 from benchctl.engines.llama_cpp.builds import Build, builds_folder, installed_builds
-from benchctl.engines.llama_cpp.compile import LeftOut
 from benchctl.engines.llama_cpp.engine import LlamaCppEngine
 from benchctl.engines.llama_cpp.find import find_server, inventory
 from benchctl.engines.llama_cpp.install import InstallRequest, install
@@ -135,14 +134,14 @@ def test_build_of_another_machine_or_schema_is_not_used(sdist: Path) -> None:
 
 
 @pytest.fixture
-def one_feature(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have a processor with one feature, whose code crashes in a build with -DFAKE_CRASHES=ON."""
-    amx = LeftOut(("AMX",), ("-DWITHOUT_THE_FEATURE",))
-    monkeypatch.setattr("benchctl.engines.llama_cpp.compile.without_more_and_more", lambda cxx: iter([amx]))
+def amx(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have a processor with AMX, whose code crashes in a build with -DFAKE_CRASHES=ON."""
+    monkeypatch.setattr("benchctl.engines.llama_cpp.compile.uses_amx", lambda cxx: True)
+    monkeypatch.setattr("benchctl.engines.llama_cpp.compile.NO_AMX", "-DWITHOUT_THE_FEATURE")
 
 
-@pytest.mark.usefixtures("one_feature")
-def test_a_build_that_crashes_on_quantized_models_is_made_again_without_the_feature(
+@pytest.mark.usefixtures("amx")
+def test_a_build_that_crashes_on_quantized_models_is_made_again_without_amx(
     sdist: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stages = Stages()
@@ -170,16 +169,15 @@ def test_a_build_that_does_not_crash_leaves_nothing_out(sdist: Path, monkeypatch
     assert LlamaCppEngine(LlamaCppSpec()).probe().details["left_out"] == []
 
 
-def test_a_build_that_crashes_whatever_it_leaves_out_is_refused(sdist: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    nothing = LeftOut(("AVX-512",), ("-DSOMETHING_ELSE",))
-    monkeypatch.setattr("benchctl.engines.llama_cpp.compile.without_more_and_more", lambda cxx: iter([nothing]))
-    with pytest.raises(EngineError, match="crashes with quantized models, also without AVX-512") as caught:
+def test_a_build_that_crashes_without_amx_too_is_refused(sdist: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("benchctl.engines.llama_cpp.compile.uses_amx", lambda cxx: True)
+    with pytest.raises(EngineError, match="also without AMX") as caught:
         install(InstallRequest("cpu", sdist=sdist, cmake_args=("-DFAKE_CRASHES=ON",)), Stages())
     assert len(caught.value.log_tail) == 8  # four quantizations, alone and with a draft
     assert installed_builds() == []
 
 
-@pytest.mark.usefixtures("one_feature")
+@pytest.mark.usefixtures("amx")
 def test_a_build_from_before_such_trials_is_tried_when_it_is_next_used(
     sdist: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -206,10 +204,8 @@ def test_a_build_from_before_such_trials_is_tried_when_it_is_next_used(
     assert "engines install llama.cpp" in (listed.hint or "")
     monkeypatch.undo()
     monkeypatch.setenv("BENCHCTL_CACHE", str(old.folder.parents[2]))
-    monkeypatch.setattr(
-        "benchctl.engines.llama_cpp.compile.without_more_and_more",
-        lambda cxx: iter([LeftOut(("AMX",), ("-DWITHOUT_THE_FEATURE",))]),
-    )
+    monkeypatch.setattr("benchctl.engines.llama_cpp.compile.uses_amx", lambda cxx: True)
+    monkeypatch.setattr("benchctl.engines.llama_cpp.compile.NO_AMX", "-DWITHOUT_THE_FEATURE")
     stages = Stages()
     new = install(request, stages)
     assert new.folder == old.folder
