@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from benchctl.engines.base import Ledger, Rendered, Scorer
+from benchctl.engines.common.drafts import Counters, prefix_of, read_counters, read_total
 from benchctl.engines.common.http import HttpClient
-from benchctl.engines.common.metrics import Counters, prefix_of, read_counters, read_total
-from benchctl.engines.common.values import ids_in
-from benchctl.engines.common.wire import protocol_error
+from benchctl.engines.common.wire import ids_in, protocol_error
 from benchctl.prompts.suite import Prompt
 from benchctl.text import one_line
 

@@ -27,10 +27,10 @@ from benchctl.engines.common import wire
 from benchctl.engines.common.connection import BrokenConnectionError, Connection, RefusedError, connect
 from benchctl.engines.common.log import READ_THE_LOG, clean, name_log
 from benchctl.engines.common.stream import Answer, AnswerReader
-from benchctl.engines.common.values import decode
 from benchctl.engines.common.wire import (
     SIDE_TIMEOUT_S,
     compressed,
+    decode,
     error_in,
     protocol_error,
     proxy_header,

@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 from benchctl.engines.base import Attestation, Capabilities, Completion, MemoryReport, Progress, Rendered
+from benchctl.engines.common.drafts import Tally
 from benchctl.engines.common.http import HttpClient, Streamed
 from benchctl.engines.common.log import READ_THE_LOG, Reason, log_tail, name_log, read_log
-from benchctl.engines.common.metrics import Tally
 from benchctl.engines.common.process import Access, EngineProcess, describe_exit
 from benchctl.engines.common.programs import FoundBinary
 from benchctl.engines.common.stream import Answer, AnswerReader
-from benchctl.engines.common.values import ids_in
-from benchctl.engines.common.wire import protocol_error
+from benchctl.engines.common.wire import ids_in, protocol_error
 from benchctl.errors import EngineError, UsageError
 from benchctl.prompts.suite import Prompt
 from benchctl.recipes.engine_spec import EngineSpec, LaunchedEngineSpec

@@ -21,7 +21,7 @@ from typing import Any, TextIO
 
 from benchctl.engines.common.log import clean
 from benchctl.engines.common.programs import CommandFailedError, NoAnswerError, run_logged, short_run
-from benchctl.engines.common.values import decode
+from benchctl.engines.common.wire import decode
 from benchctl.engines.registry import Report
 from benchctl.errors import BenchctlError, EngineError, StorageError
 from benchctl.models.files import file_sha256, finish, unfinished

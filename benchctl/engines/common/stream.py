@@ -15,8 +15,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 from benchctl.engines.base import Progress
 from benchctl.engines.common import wire
 from benchctl.engines.common.log import clean
-from benchctl.engines.common.values import decode
-from benchctl.engines.common.wire import error_in, protocol_error
+from benchctl.engines.common.wire import decode, error_in, protocol_error
 from benchctl.errors import EngineError
 
 _LINE_BYTES = 64

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 
 from benchctl.data.cell import UNCHECKED_ACCEPTANCE
 from benchctl.engines.base import Attestation, Ledger, MemoryReport
+from benchctl.engines.common.drafts import Counters, Tally, read_counters, since
 from benchctl.engines.common.launched_server import (
     CHECK_THE_DRAFT,
     concluded,
@@ -25,8 +26,7 @@ from benchctl.engines.common.launched_server import (
     unrequested,
 )
 from benchctl.engines.common.log import Reason
-from benchctl.engines.common.metrics import Counters, Tally, read_counters, since
-from benchctl.engines.common.values import count_in
+from benchctl.engines.common.wire import count_in
 from benchctl.engines.llama_cpp.causes import silence_cause
 from benchctl.engines.llama_cpp.command import DEVICES
 from benchctl.engines.llama_cpp.spec_flags import RequestedSpeculation

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TextIO
 
 from benchctl.engines.common.programs import CommandFailedError, run_logged
-from benchctl.engines.llama_cpp.builds import Build, Host
+from benchctl.engines.llama_cpp.find import Build, Host
 from benchctl.engines.llama_cpp.source import KNOWN_SHA256, Sdist, SourceTree, extract_llama_cpp, sha256_file
 from benchctl.engines.llama_cpp.trial import Trial, try_quantized
 from benchctl.engines.registry import Backend, Report

@@ -21,7 +21,6 @@ from benchctl.engines.common.launched_server import LaunchedEngine
 from benchctl.engines.common.process import OWN_SETTINGS, engine_environment, refused_variables
 from benchctl.engines.common.programs import FoundBinary, program, sibling_hashes
 from benchctl.engines.llama_cpp.adapter import ADAPTER, LlamaCppSpec
-from benchctl.engines.llama_cpp.builds import Build
 from benchctl.engines.llama_cpp.command import (
     argument_problems,
     batch_problem,
@@ -29,12 +28,18 @@ from benchctl.engines.llama_cpp.command import (
     default_threads,
     devices_of,
 )
-from benchctl.engines.llama_cpp.find import PERPLEXITY, QUANTIZE, find_server, find_tool, refuse_backends_here
+from benchctl.engines.llama_cpp.find import PERPLEXITY, QUANTIZE, Build, find_server, find_tool, refuse_backends_here
 from benchctl.engines.llama_cpp.ik_server import kind_of
-from benchctl.engines.llama_cpp.logit_shift import LogitShift
 from benchctl.engines.llama_cpp.perplexity import Perplexity
 from benchctl.engines.llama_cpp.probe import Flags, Probe, probe_server
-from benchctl.engines.llama_cpp.score import LlamaScorer, LlamaSlotScorer, scoring_args, split_batch, unsplit
+from benchctl.engines.llama_cpp.score import (
+    LlamaScorer,
+    LlamaSlotScorer,
+    LogitShift,
+    scoring_args,
+    split_batch,
+    unsplit,
+)
 from benchctl.engines.llama_cpp.server import LlamaServer, start_server
 from benchctl.engines.llama_cpp.source import PINNED_VERSION, extract_llama_cpp, fetch_sdist
 from benchctl.engines.llama_cpp.spec_flags import (

@@ -18,8 +18,7 @@ from benchctl.data.record import FinishReason
 from benchctl.engines.base import Completion, Ledger, Progress, Rendered
 from benchctl.engines.common.completion_stream import CompletionReader
 from benchctl.engines.common.drafts import read_drafts
-from benchctl.engines.common.values import ids_in, seconds_in
-from benchctl.engines.common.wire import protocol_error
+from benchctl.engines.common.wire import ids_in, protocol_error, seconds_in
 from benchctl.engines.llama_cpp.probe import Flags
 from benchctl.engines.llama_cpp.server import LlamaServer
 from benchctl.engines.llama_cpp.stream import check_echo, completion_body

@@ -21,8 +21,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchctl.engines.llama_cpp.builds import Build, Host, builds_folder
 from benchctl.engines.llama_cpp.compile import QUICK_BUILD, TARGETS, Toolchain, Work, find_toolchain, make_build
+from benchctl.engines.llama_cpp.find import Build, Host, builds_folder
 from benchctl.engines.llama_cpp.source import KNOWN_SHA256, PINNED_VERSION, fetch_sdist, read_sdist, sha256_file
 from benchctl.engines.llama_cpp.trial import Trial, check_quantized, tried_once
 from benchctl.engines.registry import Backend, FoundEngine, Installed, InstallOptions, Report

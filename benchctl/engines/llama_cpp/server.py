@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from benchctl.engines.base import Attestation, Completion, Launch, Ledger, MemoryReport, Progress, Rendered
+from benchctl.engines.common.drafts import Counters
 from benchctl.engines.common.launched_server import LaunchedServer, StartUp, check_tools
-from benchctl.engines.common.metrics import Counters
 from benchctl.engines.common.process import Access, EngineProcess, free_port, make_access
-from benchctl.engines.common.values import count_in, ids_in, seconds_in, text_in
-from benchctl.engines.common.wire import protocol_error
+from benchctl.engines.common.wire import count_in, ids_in, protocol_error, seconds_in, text_in
 from benchctl.engines.llama_cpp.attest import (
     LlamaObserved,
     LoggedCounts,

@@ -22,9 +22,9 @@ import numpy as np
 from benchctl.engines.base import Launch
 from benchctl.engines.common.process import engine_environment
 from benchctl.engines.llama_cpp.adapter import LlamaCppSpec
-from benchctl.engines.llama_cpp.builds import Build
 from benchctl.engines.llama_cpp.causes import BROKEN_BUILD
 from benchctl.engines.llama_cpp.command import command_line
+from benchctl.engines.llama_cpp.find import Build
 from benchctl.engines.llama_cpp.ik_server import kind_of
 from benchctl.engines.llama_cpp.probe import Probe, probe_server
 from benchctl.engines.llama_cpp.server import start_server

@@ -1,7 +1,7 @@
 """Where an endpoint is, the key that opens it, and what it reports: its server, its model, whether it speculates.
 
 The key is read from the environment and never printed. Nothing is concluded from what is absent: an endpoint behind a
-gateway may report none of this, and `speculates` is then `None`.
+gateway may report none of this: `speculates` is then `None`, and the attestation of a cell `unverified`.
 """
 
 from __future__ import annotations
@@ -14,13 +14,12 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from benchctl.engines.base import Ledger
+from benchctl.engines.base import Attestation, Ledger
 from benchctl.engines.common.completion_stream import StreamedAnswer
-from benchctl.engines.common.drafts import Drafts
+from benchctl.engines.common.drafts import Counters, Drafts, since
 from benchctl.engines.common.endpoint import MetricsReading, Pages, Recognised, ServerFamily, short_line
 from benchctl.engines.common.http import HttpClient
-from benchctl.engines.common.metrics import Counters, since
-from benchctl.engines.common.values import count_in, seconds_in
+from benchctl.engines.common.wire import count_in, seconds_in
 from benchctl.errors import EngineError, UsageError
 from benchctl.offers import load
 from benchctl.recipes.adapters import registered
@@ -279,3 +278,99 @@ def read_key(variable: str | None, environment: Mapping[str, str]) -> ApiKey:
             fix="A key is printable ASCII without spaces.",
         )
     return ApiKey(value, variable)
+
+
+_REMEDY = "Check how the endpoint was launched, and write the recipe accordingly."
+
+
+@dataclass(frozen=True)
+class EndpointObserved:
+    """What was observed of a cell."""
+
+    speculation: str | None
+    """The speculation that the recipe states for this endpoint; `None`: none."""
+    first: Endpoint
+    last: Endpoint
+    drafted: int | None
+    """Draft tokens of our answers; `None` when they are not reported."""
+    answers: int
+    accepted: int = 0
+    """Draft tokens accepted in our answers, as far as they are reported."""
+    shared: int = 0
+    """Answers during which the endpoint also generated tokens for other clients."""
+    cached: int = 0
+    """Answers whose prompt was partly taken from a cache."""
+    only_chat: bool = False
+    shapes: tuple[str, ...] = ()
+    """Of drafts in answers, as `benchctl.engines.common.drafts` reads them."""
+    contradictions: tuple[str, ...] = ()
+    lengths: tuple[float, ...] = ()
+    """Acceptance lengths of answers that tell that alone: what was drafted and accepted is not known."""
+
+    @property
+    def drafts_seen(self) -> bool:
+        """Whether anything shows that it drafted for us."""
+        return bool(self.drafted or self.accepted) or max(self.lengths, default=1.0) > 1.0
+
+
+def attest(observed: EndpointObserved) -> Attestation:
+    """Return the attestation of a cell."""
+    evidence = [*observed.last.evidence, f"draft tokens of our answers: {_rendered(observed.drafted)}"]
+    evidence.append(
+        f"drafts read from {', '.join(observed.shapes)}" if observed.shapes else "drafts in answers: not reported"
+    )
+    if lengths := observed.lengths:
+        each = f"{min(lengths):.2f} to {max(lengths):.2f} tokens a step in {len(lengths)} answers"
+        evidence.append(f"acceptance length, as the answers state it: {each}; no counts")
+    if count := len(observed.contradictions):
+        evidence.append(f"contradiction ({count} in all): {observed.contradictions[0]}")
+    if observed.shared:
+        evidence.append(f"{observed.shared} of {observed.answers} answers shared the endpoint with other requests")
+    if observed.cached:
+        evidence.append(
+            f"{observed.cached} of {observed.answers} prompts were partly taken from a cache, which shortens TTFT"
+        )
+    if observed.only_chat:
+        evidence.append("no /v1/completions: raw prompts were sent as a user message")
+    if (observed.first.family, observed.first.version) != (observed.last.family, observed.last.version):
+        was, now = (f"{server.family} {server.version}" for server in (observed.first, observed.last))
+        reason = f"A different server answers than at the start: {now}, not {was}."
+        return Attestation("failed", tuple(evidence), reason, "Run it again while nothing is deployed.")
+    if observed.speculation is None:
+        return _alone(observed, tuple(evidence))
+    return _speculating(observed, (*evidence, f"type and depth: not reported; the recipe says {observed.speculation}"))
+
+
+def _alone(observed: EndpointObserved, evidence: tuple[str, ...]) -> Attestation:
+    """Without speculation in the recipe."""
+    if observed.drafts_seen:
+        count = observed.drafted or observed.accepted
+        what = f"drafted {count} tokens for it" if count else "states an acceptance length above 1"
+        reason = f"The arm requests no speculation, but the endpoint {what}."
+        return Attestation("failed", evidence, reason, _REMEDY)
+    if observed.last.speculates:
+        reason = "The arm requests no speculation, but the endpoint reports that it is on."
+        return Attestation("failed", evidence, reason, _REMEDY)
+    if observed.last.speculates is False:
+        return Attestation("off", evidence)
+    return Attestation(
+        "unverified", evidence, "The endpoint does not report whether it speculated; none was requested."
+    )
+
+
+def _speculating(observed: EndpointObserved, evidence: tuple[str, ...]) -> Attestation:
+    if observed.drafts_seen:
+        return Attestation("active", evidence)
+    if observed.last.speculates is False:
+        reason = f"The recipe says {observed.speculation}, but the endpoint reports that it does not speculate."
+        return Attestation("failed", evidence, reason, _REMEDY)
+    if observed.last.speculates and (observed.drafted == 0 or not observed.answers):
+        return Attestation("idle", evidence)
+    known = "has speculation on, but not whether it drafted" if observed.last.speculates else "speculated"
+    lead = "The endpoint reports that it" if observed.last.speculates else "The endpoint does not report whether it"
+    reason = f"{lead} {known}; the recipe says {observed.speculation}."
+    return Attestation("unverified", evidence, reason)
+
+
+def _rendered(count: int | None) -> str:
+    return "not reported" if count is None else str(count)

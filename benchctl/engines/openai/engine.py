@@ -21,9 +21,8 @@ from benchctl.engines.openai.discovery import (
     read_key,
     shown,
 )
-from benchctl.engines.openai.request import unsupported
 from benchctl.engines.openai.score import echo_scorer
-from benchctl.engines.openai.server import EndpointLaunch, EndpointServer
+from benchctl.engines.openai.server import EndpointLaunch, EndpointServer, unsupported
 from benchctl.engines.registry import FoundEngine
 from benchctl.errors import EngineError, StorageError, UsageError
 from benchctl.models.files import ResolvedPair

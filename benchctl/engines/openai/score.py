@@ -15,8 +15,7 @@ from benchctl.engines.base import Rendered, Scores
 from benchctl.engines.common.completion_stream import first_choice
 from benchctl.engines.common.endpoint import EndpointTarget, as_sent
 from benchctl.engines.common.score import RequestScorer, usable_scores
-from benchctl.engines.common.values import count_in, id_named, ids_in, logprob_of
-from benchctl.engines.common.wire import protocol_error
+from benchctl.engines.common.wire import count_in, id_named, ids_in, logprob_of, protocol_error
 from benchctl.errors import EngineError, UsageError
 from benchctl.prompts.suite import Prompt
 

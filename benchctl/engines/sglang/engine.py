@@ -23,7 +23,7 @@ from types import MappingProxyType
 from typing import Any
 
 from benchctl.engines.base import Capabilities, Launch, Ledger, Scores
-from benchctl.engines.common.drafts import verified_ledger
+from benchctl.engines.common.drafts import Counters, verified_ledger
 from benchctl.engines.common.endpoint import (
     EndpointTarget,
     Pages,
@@ -34,12 +34,11 @@ from benchctl.engines.common.endpoint import (
 )
 from benchctl.engines.common.launched_server import LaunchedEngine, PackageProbe
 from benchctl.engines.common.log import make_private
-from benchctl.engines.common.metrics import Counters
 from benchctl.engines.common.process import EngineProcess, engine_environment, free_port, make_access, refused_variables
 from benchctl.engines.common.programs import FoundBinary, named_python
 from benchctl.engines.common.python_environment import Question
 from benchctl.engines.common.score import RequestScorer, Target, usable_scores
-from benchctl.engines.common.values import id_of, logprob_of
+from benchctl.engines.common.wire import id_of, logprob_of
 from benchctl.engines.registry import FoundEngine
 from benchctl.engines.sglang.adapter import ADAPTER, SglangSpec
 from benchctl.engines.sglang.command import (

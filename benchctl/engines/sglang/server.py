@@ -18,7 +18,7 @@ from typing import Any
 from benchctl.data.record import FinishReason
 from benchctl.engines.base import Attestation, Completion, Progress, Rendered
 from benchctl.engines.common.completion_stream import StreamedAnswer, completed
-from benchctl.engines.common.drafts import verified_ledger
+from benchctl.engines.common.drafts import Tally, verified_ledger
 from benchctl.engines.common.launched_server import (
     LaunchedServer,
     StartUp,
@@ -28,11 +28,9 @@ from benchctl.engines.common.launched_server import (
     unrequested,
 )
 from benchctl.engines.common.log import READ_THE_LOG, Cause, Reason, clean, first_reason, hide
-from benchctl.engines.common.metrics import Tally
 from benchctl.engines.common.process import Access, EngineProcess
 from benchctl.engines.common.stream import AnswerReader
-from benchctl.engines.common.values import count_in, ids_in
-from benchctl.engines.common.wire import protocol_error
+from benchctl.engines.common.wire import count_in, ids_in, protocol_error
 from benchctl.engines.sglang.command import MODEL_NAME
 from benchctl.errors import EngineError
 from benchctl.prompts.suite import Prompt

@@ -16,8 +16,7 @@ from benchctl.engines.common.launched_server import LaunchedEngine
 from benchctl.engines.common.process import EngineProcess, engine_environment, free_port, make_access, refused_variables
 from benchctl.engines.common.programs import FoundBinary
 from benchctl.engines.common.score import ServerScorer
-from benchctl.engines.common.values import count_in, id_of, logprob_of
-from benchctl.engines.common.wire import protocol_error
+from benchctl.engines.common.wire import count_in, id_of, logprob_of, protocol_error
 from benchctl.engines.transformers.adapter import ADAPTER, TransformersSpec
 from benchctl.engines.transformers.find import SETTINGS, Probe, find_python, probe_python
 from benchctl.engines.transformers.methods import METHODS, method_of, registered

@@ -11,12 +11,11 @@ from typing import Any
 
 from benchctl.engines.base import Attestation, Completion, Ledger, Progress, Rendered
 from benchctl.engines.common.completion_stream import CompletionReader, StreamedAnswer, completed
+from benchctl.engines.common.drafts import DEEPEST, Tally
 from benchctl.engines.common.launched_server import LaunchedServer, check_tools, concluded, drafted_nothing
 from benchctl.engines.common.log import Cause, Reason, first_reason
-from benchctl.engines.common.metrics import DEEPEST, Tally
 from benchctl.engines.common.process import Access, EngineProcess
-from benchctl.engines.common.values import count_in, counts_in, seconds_in
-from benchctl.engines.common.wire import protocol_error
+from benchctl.engines.common.wire import count_in, counts_in, protocol_error, seconds_in
 from benchctl.engines.transformers.adapter import TransformersSpec
 from benchctl.engines.transformers.find import SERVER
 from benchctl.engines.transformers.methods import method_of, registered

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchctl.engines.common.programs import FoundBinary
-from benchctl.engines.llama_cpp.builds import Build, Host, builds_folder
-from benchctl.engines.llama_cpp.find import PERPLEXITY, candidates, find_server, find_tool
+from benchctl.engines.llama_cpp.find import PERPLEXITY, Build, Host, builds_folder, candidates, find_server, find_tool
 from benchctl.engines.registry import Backend
 from benchctl.errors import EngineError, UsageError
 

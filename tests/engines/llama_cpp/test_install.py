@@ -19,9 +19,8 @@ import psutil
 import pytest
 
 from benchctl.engines.llama_cpp.adapter import LlamaCppSpec
-from benchctl.engines.llama_cpp.builds import Build, builds_folder, installed_builds
 from benchctl.engines.llama_cpp.engine import LlamaCppEngine
-from benchctl.engines.llama_cpp.find import find_server, inventory
+from benchctl.engines.llama_cpp.find import Build, builds_folder, find_server, installed_builds, inventory
 from benchctl.engines.llama_cpp.install import InstallRequest, install
 from benchctl.engines.llama_cpp.trial import Trial, try_quantized
 from benchctl.errors import EngineError, StorageError, UsageError

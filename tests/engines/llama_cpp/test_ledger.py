@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from benchctl.engines.base import Ledger
-from benchctl.engines.common.metrics import Counters
+from benchctl.engines.common.drafts import Counters
 from benchctl.engines.llama_cpp.attest import drafts_by_position, make_ledger, parse_metrics
 
 METRICS = """# HELP llamacpp:spec_decode_num_drafts_total Speculative: Total speculative decoding verification steps

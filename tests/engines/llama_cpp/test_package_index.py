@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from benchctl.engines.common.programs import CommandFailedError
-from benchctl.engines.llama_cpp.package_index import download, with_uvs_places
+from benchctl.engines.llama_cpp.source import download, with_uvs_places
 from tests.engines.llama_cpp.test_source import PACKAGE, write
 
 NAME = "llama_cpp_python-9.9.9.tar.gz"

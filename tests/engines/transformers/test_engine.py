@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from benchctl.engines.base import Capabilities, Ledger
-from benchctl.engines.common.metrics import Tally
+from benchctl.engines.common.drafts import Tally
 from benchctl.engines.transformers import find
 from benchctl.engines.transformers.adapter import TransformersSpec
 from benchctl.engines.transformers.engine import TransformersEngine

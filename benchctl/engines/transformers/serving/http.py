@@ -35,9 +35,8 @@ from transformers import PreTrainedTokenizerBase
 
 from benchctl.engines.transformers.serving.answering import Answer
 from benchctl.engines.transformers.serving.assisted import Assistance
-from benchctl.engines.transformers.serving.choose import Sampler
 from benchctl.engines.transformers.serving.comparing import Comparing, Passage
-from benchctl.engines.transformers.serving.decode import Drafter, Step, Task
+from benchctl.engines.transformers.serving.decode import Drafter, Sampler, Step, Task
 from benchctl.engines.transformers.serving.decoder import Decoder, State
 from benchctl.engines.transformers.serving.loading import Loaded
 
