@@ -21,7 +21,7 @@ from tempfile import TemporaryDirectory
 from typing import TextIO
 
 from benchctl.engines.common.process import EngineProcess, engine_environment
-from benchctl.errors import EngineError, UsageError
+from benchctl.errors import UsageError
 from benchctl.models.files import file_sha256
 from benchctl.models.quantize import OnLine, Program
 from benchctl.offers import load
@@ -155,20 +155,6 @@ def which(value: str) -> Path | None:
         return on_path(value)
     path = Path(value).expanduser().absolute()
     return path if path.is_file() and os.access(path, os.X_OK) else None
-
-
-def named_python(recipe: str | None, option: str | None, variable: str, fix: str) -> FoundBinary | None:
-    """Return the Python that the option, the recipe or the environment names; `None` where none of them does.
-
-    Raises EngineError (`launch`) when it is not there.
-    """
-    for value, found_in in ((option, "option"), (recipe, "recipe"), (os.environ.get(variable), "environment")):
-        if value:
-            path = which(value)
-            if path is None:
-                raise EngineError("there is no such program", kind="launch", where=value, fix=fix)
-            return FoundBinary(path, found_in)
-    return None
 
 
 def sibling_hashes(binary: Path) -> dict[str, str]:

@@ -28,7 +28,7 @@ from benchctl.engines.llama_cpp.command import (
     default_threads,
     devices_of,
 )
-from benchctl.engines.llama_cpp.find import PERPLEXITY, QUANTIZE, Build, find_server, find_tool, refuse_backends_here
+from benchctl.engines.llama_cpp.find import PERPLEXITY, QUANTIZE, Build, find_tool, refuse_backends_here, search
 from benchctl.engines.llama_cpp.ik_server import kind_of
 from benchctl.engines.llama_cpp.perplexity import Perplexity
 from benchctl.engines.llama_cpp.probe import Flags, Probe, probe_server
@@ -188,7 +188,7 @@ class LlamaCppEngine(LaunchedEngine[LlamaCppSpec]):
 
     @cached_property
     def _found(self) -> FoundBinary:
-        found = find_server(self._spec.binary, self._option, device=self._spec.device)
+        found = search(self._spec.device).find(self._spec.binary, self._option)
         refuse_backends_here(found)
         return replace(found, hashes={"sha256": file_sha256(found.path), "siblings": sibling_hashes(found.path)})
 

@@ -17,8 +17,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchctl.engines.common.programs import FoundBinary, named_program
-from benchctl.engines.registry import Backend, FoundEngine
+from benchctl.engines.common.programs import FoundBinary
+from benchctl.engines.registry import Backend, FoundEngine, Search
 from benchctl.errors import BenchctlError, EngineError, UsageError
 from benchctl.machine.describe import cpu_identity
 from benchctl.paths import cache_folder, on_path
@@ -114,25 +114,15 @@ _BACKEND = re.compile(r"(lib)?ggml-.*\.(so|dylib)$")
 _INSTALL = "Build it with `benchctl engines install llama.cpp`, or name your own with --engine-binary."
 
 
-def find_server(recipe_binary: str | None = None, option: str | None = None, *, device: str = "auto") -> FoundBinary:
-    """Return the llama-server to run.
+def search(device: str = "auto") -> Search:
+    """Return where llama-server is looked for; among builds of benchctl, a build for `device` comes first."""
 
-    Raises UsageError when what was named is not there or cannot be run, EngineError (`launch`) when there is
-    none at all. A recipe that says just `llama-server`, the name that every installation has, names none in particular:
-    when it is not on PATH, the search goes on. Among builds of benchctl, a build for `device` comes first.
-    """
-    if option is not None and (path := _named(option, f"--engine-binary {option}")):
-        return FoundBinary(path, "option")
-    if recipe_binary is not None:
-        where = f"engine.binary: {recipe_binary}"
-        if path := _named(recipe_binary, where, optional=recipe_binary == SERVER):
-            return FoundBinary(path, "recipe")
-    found = candidates(device=device)
-    if not found:
-        raise EngineError(
-            "no llama-server was found", kind="launch", where="llama.cpp", fix=_INSTALL, installs=_installation(device)
-        )
-    return found[0]
+    def bundled() -> list[FoundBinary]:
+        builds = sorted(installed_builds(), key=lambda build: build.backend != device)  # newest first within each
+        return [FoundBinary(build.binary(), "bundled") for build in builds]
+
+    installs = "llama.cpp" if device in ("auto", "rpc") else f"llama.cpp --{device}"
+    return Search("llama.cpp", SERVER, VARIABLE, SERVER, _INSTALL, bundled, program=SERVER, installs=installs)
 
 
 def refuse_backends_here(found: FoundBinary) -> None:
@@ -153,21 +143,6 @@ def refuse_backends_here(found: FoundBinary) -> None:
                     where=one_line(str(here), 400),
                     fix="Run benchctl from another folder.",
                 )
-
-
-def _installation(device: str) -> str:
-    return "llama.cpp" if device in ("auto", "rpc") else f"llama.cpp --{device}"
-
-
-def candidates(*, device: str = "auto") -> list[FoundBinary]:
-    """Return every llama-server that is found without a recipe or an option, the winner first. Raises UsageError."""
-    found = []
-    if (own := os.environ.get(VARIABLE)) and (path := _named(own, f"{VARIABLE}={own}")):
-        found.append(FoundBinary(path, "environment"))
-    if there := on_path(SERVER):
-        found.append(FoundBinary(there, "PATH"))
-    builds = sorted(installed_builds(), key=lambda build: build.backend != device)  # stable: newest first within each
-    return found + [FoundBinary(build.binary(), "bundled") for build in builds]
 
 
 def find_tool(name: str, server: Path) -> Path:
@@ -193,22 +168,12 @@ def find_tool(name: str, server: Path) -> Path:
     raise EngineError(f"no {name} was found beside {server}", kind="launch", where="llama.cpp", fix=_INSTALL)
 
 
-def _named(value: str, where: str, *, optional: bool = False) -> Path | None:
-    return named_program(value, where, within=SERVER, install=_INSTALL, optional=optional)
-
-
 def inventory() -> list[FoundEngine]:
     """Return every llama-server that is found, what runs first, with its version."""
-    try:
-        found = candidates()
-    except BenchctlError as error:
-        return [FoundEngine("llama.cpp", "environment", error.where, problem=error.what, hint=error.fix)]
-    if not found:
-        return [FoundEngine("llama.cpp", hint="build it with `benchctl engines install llama.cpp`")]
-    return [_probed(binary, runs=index == 0) for index, binary in enumerate(found)]
+    return search().inventory(_probed, "build it with `benchctl engines install llama.cpp`")
 
 
-def _probed(binary: FoundBinary, *, runs: bool) -> FoundEngine:
+def _probed(binary: FoundBinary, runs: bool) -> FoundEngine:
     from benchctl.engines.llama_cpp.causes import BROKEN_BUILD
     from benchctl.engines.llama_cpp.probe import probe_server
     from benchctl.engines.llama_cpp.trial import Trial

@@ -16,7 +16,6 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
@@ -35,11 +34,11 @@ from benchctl.engines.common.endpoint import (
 from benchctl.engines.common.launched_server import LaunchedEngine, PackageProbe
 from benchctl.engines.common.log import make_private
 from benchctl.engines.common.process import EngineProcess, engine_environment, free_port, make_access, refused_variables
-from benchctl.engines.common.programs import FoundBinary, named_python
+from benchctl.engines.common.programs import FoundBinary
 from benchctl.engines.common.python_environment import Question
 from benchctl.engines.common.score import RequestScorer, Target, usable_scores
 from benchctl.engines.common.wire import id_of, logprob_of
-from benchctl.engines.registry import FoundEngine
+from benchctl.engines.registry import FoundEngine, Search
 from benchctl.engines.sglang.adapter import ADAPTER, SglangSpec
 from benchctl.engines.sglang.command import (
     DEVICES,
@@ -53,7 +52,7 @@ from benchctl.engines.sglang.command import (
     types_of,
 )
 from benchctl.engines.sglang.server import SglangServer, drafts_are_counted
-from benchctl.errors import BenchctlError, EngineError
+from benchctl.errors import EngineError
 from benchctl.models.files import ResolvedPair
 from benchctl.recipes.options import read_flags
 from benchctl.recipes.schema import GREEDY, Arm, Recipe, Sampling
@@ -70,7 +69,7 @@ class SglangEngine(LaunchedEngine[SglangSpec]):
 
     @cached_property
     def _found(self) -> FoundBinary:
-        return find_python(self._spec.binary, self._option)
+        return SEARCH.find(self._spec.binary, self._option)
 
     @cached_property
     def _probe(self) -> PackageProbe[Package]:
@@ -138,13 +137,12 @@ _SCRIPT = Path(__file__).with_name("ask_package.py")
 _FIX = f"Name the Python that SGLang is installed in: engine.binary, --engine-binary, or {VARIABLE}."
 
 
-def find_python(recipe: str | None, option: str | None) -> FoundBinary:
-    """Return the Python to run. Raises EngineError (`launch`) when there is none."""
-    if named := named_python(recipe, option, VARIABLE, _FIX):
-        return named
-    if importlib.util.find_spec("sglang") is None:
-        raise EngineError("no SGLang was found", kind="launch", where="sglang", fix=_FIX)
-    return FoundBinary(Path(sys.executable), "Python package")
+def _others() -> list[FoundBinary]:
+    found = importlib.util.find_spec("sglang") is not None
+    return [FoundBinary(Path(sys.executable), "Python package")] if found else []
+
+
+SEARCH = Search("sglang", "SGLang", VARIABLE, "bin/python", _FIX, _others)
 
 
 def probe_sglang(python: Path, found_in: str, added: Mapping[str, str] = MappingProxyType({})) -> PackageProbe[Package]:
@@ -187,18 +185,12 @@ def _no_sglang(python: Path, what: str, tail: tuple[str, ...]) -> EngineError:
 
 def inventory() -> list[FoundEngine]:
     """Return where SGLang is; importing it takes 10 s and more, so it is not probed."""
-    named = os.environ.get(VARIABLE)
-    try:
-        found = find_python(None, None)
-    except BenchctlError as error:
-        if named:
-            return [FoundEngine("sglang", "environment", named, problem=error.what, hint=error.fix)]
-        return [FoundEngine("sglang", hint=f"install it and name its Python: {VARIABLE}; see `benchctl docs engines`")]
-    version = None
-    if not named:
-        with suppress(importlib.metadata.PackageNotFoundError):
-            version = importlib.metadata.version("sglang")
-    return [FoundEngine("sglang", found.found_in, str(found.path), runs=True, version=version)]
+    return SEARCH.inventory(_listed, f"install it and name its Python: {VARIABLE}; see `benchctl docs engines`")
+
+
+def _listed(python: FoundBinary, runs: bool) -> FoundEngine:
+    version = importlib.metadata.version("sglang") if python.found_in == "Python package" else None
+    return FoundEngine("sglang", python.found_in, str(python.path), runs, version)
 
 
 MOST_LOGPROBS = 100

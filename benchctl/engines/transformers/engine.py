@@ -18,7 +18,7 @@ from benchctl.engines.common.programs import FoundBinary
 from benchctl.engines.common.score import ServerScorer
 from benchctl.engines.common.wire import count_in, id_of, logprob_of, protocol_error
 from benchctl.engines.transformers.adapter import ADAPTER, TransformersSpec
-from benchctl.engines.transformers.find import SETTINGS, Probe, find_python, probe_python
+from benchctl.engines.transformers.find import SEARCH, SETTINGS, Probe, probe_python
 from benchctl.engines.transformers.methods import METHODS, method_of, registered
 from benchctl.engines.transformers.server import TransformersServer, command_line
 from benchctl.engines.transformers.serving import KEY_VARIABLE
@@ -41,7 +41,7 @@ class TransformersEngine(LaunchedEngine[TransformersSpec]):
 
     @cached_property
     def _found(self) -> FoundBinary:
-        return find_python(self._spec.binary, self._option)
+        return SEARCH.find(self._spec.binary, self._option)
 
     @cached_property
     def _probe(self) -> Probe:

@@ -19,11 +19,11 @@ from types import MappingProxyType
 
 from benchctl.engines.base import Capabilities
 from benchctl.engines.common.process import engine_environment
-from benchctl.engines.common.programs import FoundBinary, named_python, which
+from benchctl.engines.common.programs import FoundBinary, which
 from benchctl.engines.common.python_environment import PythonEnvironment, Question
-from benchctl.engines.registry import FoundEngine, Installed, InstallOptions, Report
+from benchctl.engines.registry import FoundEngine, Installed, InstallOptions, Report, Search
 from benchctl.engines.transformers.methods import METHODS, registered
-from benchctl.errors import BenchctlError, EngineError, UsageError
+from benchctl.errors import EngineError, UsageError
 from benchctl.paths import cache_folder
 
 VARIABLE = "BENCHCTL_TRANSFORMERS"
@@ -33,23 +33,12 @@ INSTALL = (
 )
 
 
-def find_python(recipe: str | None = None, option: str | None = None) -> FoundBinary:
-    """Return the Python to run. Raises EngineError (`launch`) when there is none."""
-    if named := named_python(recipe, option, VARIABLE, INSTALL):
-        return named
-    if found := _unnamed():
-        return found[0]
-    raise EngineError(
-        "no transformers was found", kind="launch", where="transformers", fix=INSTALL, installs="transformers"
-    )
-
-
 def converting_python() -> Path | None:
     """Return the Python that the user named, else that of benchctl's own environment; `None` where there is neither."""
     return which(os.environ.get(VARIABLE, "")) or environment().installed()
 
 
-def _unnamed() -> list[FoundBinary]:
+def _others() -> list[FoundBinary]:
     found = []
     if all(importlib.util.find_spec(name) for name in ("torch", "transformers")):
         found.append(FoundBinary(Path(sys.executable), "Python package"))
@@ -58,27 +47,18 @@ def _unnamed() -> list[FoundBinary]:
     return found
 
 
+SEARCH = Search("transformers", "transformers", VARIABLE, "bin/python", INSTALL, _others, installs="transformers")
+
+
 def inventory() -> list[FoundEngine]:
     """Return every Python that could run the server, in order of use; none is probed, which takes seconds."""
-    found = _unnamed()
-    if os.environ.get(VARIABLE):
-        try:
-            found.insert(0, find_python())
-        except BenchctlError as error:
-            return [FoundEngine("transformers", "environment", error.where, problem=error.what, hint=error.fix)]
-    if not found:
-        return [FoundEngine("transformers", hint="install it with `benchctl engines install transformers`")]
-    return [
-        FoundEngine(
-            "transformers",
-            python.found_in,
-            str(python.path),
-            runs=number == 0,
-            version=_version(python),
-            speculation_types=tuple(registered()),
-        )
-        for number, python in enumerate(found)
-    ]
+    return SEARCH.inventory(_listed, "install it with `benchctl engines install transformers`")
+
+
+def _listed(python: FoundBinary, runs: bool) -> FoundEngine:
+    types = tuple(registered())
+    where, version = str(python.path), _version(python)
+    return FoundEngine("transformers", python.found_in, where, runs, version, speculation_types=types)
 
 
 def _version(found: FoundBinary) -> str | None:

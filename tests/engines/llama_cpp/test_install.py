@@ -20,7 +20,7 @@ import pytest
 
 from benchctl.engines.llama_cpp.adapter import LlamaCppSpec
 from benchctl.engines.llama_cpp.engine import LlamaCppEngine
-from benchctl.engines.llama_cpp.find import Build, builds_folder, find_server, installed_builds, inventory
+from benchctl.engines.llama_cpp.find import Build, builds_folder, installed_builds, inventory, search
 from benchctl.engines.llama_cpp.install import InstallRequest, install
 from benchctl.engines.llama_cpp.trial import Trial, try_quantized
 from benchctl.errors import EngineError, StorageError, UsageError
@@ -92,8 +92,8 @@ def test_builds_once_and_is_found_again(sdist: Path, monkeypatch: pytest.MonkeyP
     assert again == []
 
     monkeypatch.setenv("PATH", os.defpath)
-    assert find_server().path == build.binary()
-    assert find_server().found_in == "bundled"
+    assert search().find().path == build.binary()
+    assert search().find().found_in == "bundled"
 
     forced = Stages()
     rebuilt = install(InstallRequest("cpu", sdist=sdist, force=True), forced)
@@ -118,7 +118,7 @@ def test_a_build_with_fewer_programs_is_made_anew(sdist: Path, monkeypatch: pyte
     after = install(InstallRequest("cpu", sdist=sdist), Stages())
     assert after.folder != before.folder
     assert after.binary("llama-perplexity").is_file()
-    assert find_server().path == after.binary()  # the newer one, though both are there
+    assert search().find().path == after.binary()  # the newer one, though both are there
 
 
 def test_build_of_another_machine_or_schema_is_not_used(sdist: Path) -> None:
