@@ -51,7 +51,7 @@ from benchctl.engines.sglang.command import (
     speculation_problems,
     types_of,
 )
-from benchctl.engines.sglang.server import SglangServer, drafts_are_counted
+from benchctl.engines.sglang.server import ONLY_THE_MAXIMUM, SglangServer, drafts_are_counted
 from benchctl.errors import EngineError
 from benchctl.models.files import ResolvedPair
 from benchctl.recipes.options import read_flags
@@ -278,7 +278,7 @@ def _recognise(pages: Pages) -> Recognised | None:
     ]
     counted = drafts_are_counted(info)
     if algorithm and not counted:
-        evidence.append("SGLang reports only the maximum number of draft tokens: drafted tokens are not reported")
+        evidence.append(ONLY_THE_MAXIMUM)
     return Recognised(version, bool(algorithm) if known else None, None, tuple(evidence), counted)
 
 
