@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from benchctl.engines.base import Attestation, Ledger
+from benchctl.engines.base import Attestation, AttestationState, Ledger
 from benchctl.engines.common.completion_stream import StreamedAnswer
-from benchctl.engines.common.drafts import Counters, Drafts, since
+from benchctl.engines.common.drafts import Counters, Drafts, Tally, since
 from benchctl.engines.common.endpoint import MetricsReading, Pages, Recognised, ServerFamily, short_line
 from benchctl.engines.common.http import HttpClient
 from benchctl.engines.common.wire import count_in, seconds_in
@@ -281,96 +281,76 @@ def read_key(variable: str | None, environment: Mapping[str, str]) -> ApiKey:
 
 
 _REMEDY = "Check how the endpoint was launched, and write the recipe accordingly."
+_DEPLOYED = "Run it again while nothing is deployed."
 
 
-@dataclass(frozen=True)
+@dataclass
 class EndpointObserved:
-    """What was observed of a cell."""
+    """What was observed of a cell so far."""
 
     speculation: str | None
     """The speculation that the recipe states for this endpoint; `None`: none."""
-    first: Endpoint
-    last: Endpoint
-    drafted: int | None
-    """Draft tokens of our answers; `None` when they are not reported."""
-    answers: int
-    accepted: int = 0
-    """Draft tokens accepted in our answers, as far as they are reported."""
+    tally: Tally = field(default_factory=Tally)
     shared: int = 0
     """Answers during which the endpoint also generated tokens for other clients."""
     cached: int = 0
     """Answers whose prompt was partly taken from a cache."""
-    only_chat: bool = False
-    shapes: tuple[str, ...] = ()
-    """Of drafts in answers, as `benchctl.engines.common.drafts` reads them."""
-    contradictions: tuple[str, ...] = ()
-    lengths: tuple[float, ...] = ()
+    shapes: dict[str, None] = field(default_factory=dict)
+    """Of drafts in answers, as `benchctl.engines.common.drafts` reads them, in the order in which they were found."""
+    contradictions: list[str] = field(default_factory=list)
+    lengths: list[float] = field(default_factory=list)
     """Acceptance lengths of answers that tell that alone: what was drafted and accepted is not known."""
 
-    @property
-    def drafts_seen(self) -> bool:
-        """Whether anything shows that it drafted for us."""
-        return bool(self.drafted or self.accepted) or max(self.lengths, default=1.0) > 1.0
 
-
-def attest(observed: EndpointObserved) -> Attestation:
-    """Return the attestation of a cell."""
-    evidence = [*observed.last.evidence, f"draft tokens of our answers: {_rendered(observed.drafted)}"]
-    evidence.append(
-        f"drafts read from {', '.join(observed.shapes)}" if observed.shapes else "drafts in answers: not reported"
-    )
-    if lengths := observed.lengths:
+def attest(
+    seen: EndpointObserved, first: Endpoint, last: Endpoint, drafted: int | None, *, only_chat: bool
+) -> Attestation:
+    """Return the attestation of a cell, from what its endpoint reported first and last; `drafted`: in all answers."""
+    drafted, answers = seen.tally.most_drafted(drafted), seen.tally.answers
+    counted = "not reported" if drafted is None else drafted
+    evidence = [*last.evidence, f"draft tokens of our answers: {counted}"]
+    evidence.append(f"drafts read from {', '.join(seen.shapes)}" if seen.shapes else "drafts in answers: not reported")
+    if lengths := seen.lengths:
         each = f"{min(lengths):.2f} to {max(lengths):.2f} tokens a step in {len(lengths)} answers"
         evidence.append(f"acceptance length, as the answers state it: {each}; no counts")
-    if count := len(observed.contradictions):
-        evidence.append(f"contradiction ({count} in all): {observed.contradictions[0]}")
-    if observed.shared:
-        evidence.append(f"{observed.shared} of {observed.answers} answers shared the endpoint with other requests")
-    if observed.cached:
-        evidence.append(
-            f"{observed.cached} of {observed.answers} prompts were partly taken from a cache, which shortens TTFT"
-        )
-    if observed.only_chat:
+    if count := len(seen.contradictions):
+        evidence.append(f"contradiction ({count} in all): {seen.contradictions[0]}")
+    if seen.shared:
+        evidence.append(f"{seen.shared} of {answers} answers shared the endpoint with other requests")
+    if seen.cached:
+        evidence.append(f"{seen.cached} of {answers} prompts were partly taken from a cache, which shortens TTFT")
+    if only_chat:
         evidence.append("no /v1/completions: raw prompts were sent as a user message")
-    if (observed.first.family, observed.first.version) != (observed.last.family, observed.last.version):
-        was, now = (f"{server.family} {server.version}" for server in (observed.first, observed.last))
-        reason = f"A different server answers than at the start: {now}, not {was}."
-        return Attestation("failed", tuple(evidence), reason, "Run it again while nothing is deployed.")
-    if observed.speculation is None:
-        return _alone(observed, tuple(evidence))
-    return _speculating(observed, (*evidence, f"type and depth: not reported; the recipe says {observed.speculation}"))
+    if seen.speculation is not None:
+        evidence.append(f"type and depth: not reported; the recipe says {seen.speculation}")
+    state, reason, remedy = _state(seen, first, last, drafted)
+    return Attestation(state, tuple(evidence), reason, remedy)
 
 
-def _alone(observed: EndpointObserved, evidence: tuple[str, ...]) -> Attestation:
-    """Without speculation in the recipe."""
-    if observed.drafts_seen:
-        count = observed.drafted or observed.accepted
-        what = f"drafted {count} tokens for it" if count else "states an acceptance length above 1"
-        reason = f"The arm requests no speculation, but the endpoint {what}."
-        return Attestation("failed", evidence, reason, _REMEDY)
-    if observed.last.speculates:
-        reason = "The arm requests no speculation, but the endpoint reports that it is on."
-        return Attestation("failed", evidence, reason, _REMEDY)
-    if observed.last.speculates is False:
-        return Attestation("off", evidence)
-    return Attestation(
-        "unverified", evidence, "The endpoint does not report whether it speculated; none was requested."
-    )
-
-
-def _speculating(observed: EndpointObserved, evidence: tuple[str, ...]) -> Attestation:
-    if observed.drafts_seen:
-        return Attestation("active", evidence)
-    if observed.last.speculates is False:
-        reason = f"The recipe says {observed.speculation}, but the endpoint reports that it does not speculate."
-        return Attestation("failed", evidence, reason, _REMEDY)
-    if observed.last.speculates and (observed.drafted == 0 or not observed.answers):
-        return Attestation("idle", evidence)
-    known = "has speculation on, but not whether it drafted" if observed.last.speculates else "speculated"
-    lead = "The endpoint reports that it" if observed.last.speculates else "The endpoint does not report whether it"
-    reason = f"{lead} {known}; the recipe says {observed.speculation}."
-    return Attestation("unverified", evidence, reason)
-
-
-def _rendered(count: int | None) -> str:
-    return "not reported" if count is None else str(count)
+def _state(
+    seen: EndpointObserved, first: Endpoint, last: Endpoint, drafted: int | None
+) -> tuple[AttestationState, str | None, str | None]:
+    """Return the state of a cell, with its reason and remedy."""
+    if (first.family, first.version) != (last.family, last.version):
+        was, now = (f"{server.family} {server.version}" for server in (first, last))
+        return "failed", f"A different server answers than at the start: {now}, not {was}.", _DEPLOYED
+    count, says = drafted or seen.tally.accepted, f"the recipe says {seen.speculation}"
+    speculated = bool(count) or max(seen.lengths, default=1.0) > 1.0
+    if seen.speculation is None:
+        if speculated or last.speculates:
+            what = f"drafted {count} tokens for it" if count else "states an acceptance length above 1"
+            what = what if speculated else "reports that it is on"
+            return "failed", f"The arm requests no speculation, but the endpoint {what}.", _REMEDY
+        if last.speculates is False:
+            return "off", None, None
+        return "unverified", "The endpoint does not report whether it speculated; none was requested.", None
+    if speculated:
+        return "active", None, None
+    if last.speculates is False:
+        what = f"The recipe says {seen.speculation}, but the endpoint reports that it does not speculate."
+        return "failed", what, _REMEDY
+    if last.speculates is None:
+        return "unverified", f"The endpoint does not report whether it speculated; {says}.", None
+    if drafted == 0 or not seen.tally.answers:
+        return "idle", None, None
+    return "unverified", f"The endpoint reports that it has speculation on, but not whether it drafted; {says}.", None

@@ -58,8 +58,8 @@ class EchoTarget(EndpointTarget):
             }
             answer = self.http.post(f"{self.api}/chat/completions", body, timeout_s=self.timeout_s)
             ids = ids_in(answer.get("prompt_token_ids"))
-        if not ids:
-            raise protocol_error("The endpoint returned no token ids for the prompt.")
+            if not ids:
+                raise protocol_error("The endpoint returned no token ids for the prompt.")
         return Rendered(as_sent(prompt), tuple(ids))
 
 
@@ -84,67 +84,38 @@ class EchoScorer(RequestScorer):
 
 
 def echo_scorer(target: EndpointTarget, where: str) -> EchoScorer:
-    """Return a scorer on an endpoint, once a short prompt was scored.
+    """Return a scorer on an endpoint, once a short prompt was scored, as its text and as its tokens.
 
-    Raises UsageError, saying what the endpoint lacks, and EngineError where it is gone.
+    Raises UsageError where the endpoint does not do it, and EngineError where it is gone.
     """
-    echoing = EchoTarget.of(target)
+    echoing, refusal = EchoTarget.of(target), ""
     for most in _LOGPROBS:
+        scorer = EchoScorer(echoing, most)
         try:
-            answer = echoing.complete(_TRIED_WITH, 1, most, echo=True)
-            break
+            ids = _prompt_ids(echoing.complete(_TRIED_WITH, 1, most, echo=True))
+            scorer.score_answer(ids[:1], ids[1:], most)
+            scorer.read_prompt(ids, most)
         except EngineError as error:
-            if error.kind != "http":
+            if error.kind not in ("http", "protocol"):
                 raise
             refusal = error.what.rstrip(".")
-    else:
-        raise _lacking(f"it refuses `echo` with `logprobs` on /completions ({refusal})", where)
-    if (lack := _lack(answer)) is not None:
-        raise _lacking(lack, where)
-    ids = _prompt_ids(answer)
-    scorer = EchoScorer(echoing, most)
-    try:
-        scorer.score_answer(ids[:1], ids[1:], most)
-        scorer.read_prompt(ids, most)
-    except EngineError as error:
-        if error.kind not in ("http", "protocol"):
-            raise
-        reason = error.what.rstrip(".")
-        raise _lacking(f"a prompt of token ids is not scored as its text is ({reason})", where) from error
-    return scorer
-
-
-def _lacking(what: str, where: str) -> UsageError:
-    return UsageError(f"the baseline's endpoint returns no log-probabilities for prompt tokens: {what}", where=where)
-
-
-def _lack(answer: Mapping[str, Any]) -> str | None:
-    """Return what an answer to `echo` with `logprobs` lacks; `None` where nothing."""
-    logprobs = first_choice(answer).get("logprobs")
-    tokens = logprobs.get("tokens") if isinstance(logprobs, dict) else None
-    count = _prompt_tokens(answer)
-    if count is None:
-        return "its answer has no usage.prompt_tokens"
-    if not isinstance(tokens, list) or len(tokens) < max(2, count):
-        return "`echo` is ignored, or `logprobs` are of generated tokens alone"
-    if not all(isinstance(token, str) and token.startswith(_MARK) for token in tokens):
-        return "it names tokens by their text (`return_tokens_as_token_ids` is ignored), which is not unique"
-    scored = [scores for _, scores in _places(answer, count, least=2)[1:count]]
-    if not scored or None in scored:
-        return "it has no `top_logprobs` of prompt tokens"
-    return None
-
-
-def _prompt_tokens(answer: Mapping[str, Any]) -> int | None:
-    usage = answer.get("usage")
-    return count_in(usage.get("prompt_tokens"), 2**31) if isinstance(usage, dict) else None
+        else:
+            return scorer
+    raise UsageError(
+        f"the baseline's endpoint returns no log-probabilities of prompt tokens, by their ids ({refusal})",
+        where=where,
+        fix="/completions has to take `echo`, `logprobs`, `return_tokens_as_token_ids` and a prompt of token ids.",
+    )
 
 
 def _prompt_ids(answer: Mapping[str, Any]) -> list[int]:
-    """Return the ids of the prompt of an answer to `echo`; empty where they are not all there."""
-    count = _prompt_tokens(answer)
-    ids = [token for token, _ in _places(answer, count or 0)]
-    return ids[:count] if count is not None and len(ids) >= count else []
+    """Return the ids of the prompt of an answer to `echo`. Raises EngineError where they are not all there."""
+    usage = answer.get("usage")
+    count = count_in(usage.get("prompt_tokens"), 2**31) if isinstance(usage, dict) else None
+    ids = [token for token, _ in _places(answer, count or 0)][:count]
+    if not count or len(ids) < count:
+        raise protocol_error("The endpoint returned no token ids for the prompt.")
+    return ids
 
 
 def _places(answer: Mapping[str, Any], evaluated: int, *, least: int = 1) -> list[tuple[int, Scores | None]]:

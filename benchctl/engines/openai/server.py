@@ -16,7 +16,7 @@ from typing import Any
 
 from benchctl.engines.base import Attestation, Completion, Launch, Progress, Rendered
 from benchctl.engines.common.completion_stream import CompletionReader, StreamedAnswer, first_choice, piece_of
-from benchctl.engines.common.drafts import IN_TIMINGS, Drafts, Tally, contradictions, read_drafts
+from benchctl.engines.common.drafts import IN_TIMINGS, Drafts, contradictions, read_drafts
 from benchctl.engines.common.endpoint import MetricsReading, as_sent
 from benchctl.engines.common.http import HttpClient
 from benchctl.engines.common.log import log_tail
@@ -152,16 +152,10 @@ class EndpointServer:
         self._client, self._address, self._launch, self._spec = client, address, launch, spec
         self._log_path, self._redact = log_path, client.redact
         self._gone = False
-        self._shared = self._cached = 0
         self._tokenizes = not launch.overlapping
         """Whether text may be counted in tokens between two answers, and the endpoint has done it so far."""
-        self._tally = Tally()
-        self._shapes: dict[str, None] = {}
-        """Of drafts in answers, in the order in which they were found."""
-        self._lengths: list[float] = []
-        """Acceptance lengths of answers that tell no counts."""
-        self._contradictions: list[str] = []
-        self._first = self._last = discover(client, address)
+        self._seen = EndpointObserved(launch.speculation)
+        self._first = discover(client, address)
         self._may_return_ids = self._first.family != "vllm"
         """Whether a request that is not streamed may bring the ids that a stream lacks."""
         self._raw, self._chat = (self._has(path) for path in ("completions", "chat/completions"))
@@ -227,9 +221,9 @@ class EndpointServer:
         first_tokens = self._first_tokens(answer, n_predicted)
         drafts = self._drafts(answer, n_predicted)
         ledger = endpoint_ledger(self._first, answer, before, after, n_predicted, drafts)
-        self._tally.add(n_predicted, ledger)
-        self._shared += before is not None and after is not None and not alone(before, after, n_predicted)
-        self._cached += _was_cached(answer)
+        self._seen.tally.add(n_predicted, ledger)
+        self._seen.shared += before is not None and after is not None and not alone(before, after, n_predicted)
+        self._seen.cached += _was_cached(answer)
         whole = len(answer.ids) == n_predicted
         prefill_s, decode_s = engine_times(answer.extra)
         return Completion(
@@ -252,11 +246,12 @@ class EndpointServer:
 
     def _drafts(self, answer: StreamedAnswer, n_predicted: int) -> Drafts | None:
         """Read the answer's drafts by its shape, and keep what was found and what contradicts itself."""
-        found = read_drafts(answer.extra, answer.usage, silent_is_none=not IN_TIMINGS.isdisjoint(self._shapes))
+        seen = self._seen
+        found = read_drafts(answer.extra, answer.usage, silent_is_none=not IN_TIMINGS.isdisjoint(seen.shapes))
         if found is not None:
-            self._shapes[found.shape] = None
-            self._lengths += [] if found.length is None else [found.length]
-            self._contradictions += contradictions(found, n_predicted)
+            seen.shapes[found.shape] = None
+            seen.lengths += [] if found.length is None else [found.length]
+            seen.contradictions += contradictions(found, n_predicted)
         return found
 
     def _first_tokens(self, answer: StreamedAnswer, n_predicted: int) -> int | None:
@@ -304,23 +299,8 @@ class EndpointServer:
 
     def attest(self, drafted: int | None) -> Attestation:
         """Assess the cell now; see `discovery.attest`."""
-        self._last = discover(self._client, self._address)
-        found = attest(
-            EndpointObserved(
-                speculation=self._launch.speculation,
-                first=self._first,
-                last=self._last,
-                drafted=self._tally.most_drafted(drafted),
-                accepted=self._tally.accepted or 0,
-                answers=self._tally.answers,
-                shared=self._shared,
-                cached=self._cached,
-                only_chat=not self._raw,
-                shapes=tuple(self._shapes),
-                contradictions=tuple(self._contradictions),
-                lengths=tuple(self._lengths),
-            )
-        )
+        last = discover(self._client, self._address)
+        found = attest(self._seen, self._first, last, drafted, only_chat=not self._raw)
         evidence = tuple(self._redact(line) for line in found.evidence)
         self._note(*evidence)
         return Attestation(found.state, evidence, found.reason and self._redact(found.reason), found.remedy)
