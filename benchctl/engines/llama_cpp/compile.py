@@ -19,10 +19,11 @@ from typing import TextIO
 
 from benchctl.engines.common.programs import CommandFailedError, run_logged
 from benchctl.engines.llama_cpp.find import Build, Host
-from benchctl.engines.llama_cpp.source import KNOWN_SHA256, Sdist, SourceTree, extract_llama_cpp, sha256_file
+from benchctl.engines.llama_cpp.source import KNOWN_SHA256, Sdist, SourceTree, extract_llama_cpp
 from benchctl.engines.llama_cpp.trial import Trial, try_quantized
 from benchctl.engines.registry import Backend, Report
 from benchctl.errors import BenchctlError, EngineError, StorageError
+from benchctl.models.files import file_sha256
 
 _NEEDED_CMAKE = (3, 14)
 _WITH_BENCHCTL = "benchctl brings CMake and ninja along: install it again, or install CMake 3.14 or newer and ninja."
@@ -220,7 +221,7 @@ def make_build(work: Work, sdist: Sdist, key: str) -> Path:
         built_at=datetime.now(UTC).isoformat(timespec="seconds"),
         build_s=round(time.monotonic() - started, 1),
         version_output=" · ".join(line for line in printed if line.strip()),
-        files={name: sha256_file(staged / "bin" / name) for name in TARGETS},
+        files={name: file_sha256(staged / "bin" / name) for name in TARGETS},
         left_out=("AMX",) if NO_AMX in flags[-1] else (),
     )
     (staged / "build.json").write_text(json.dumps(finished.to_json(), indent=1) + "\n")

@@ -7,7 +7,6 @@ interrupted installation leaves at most a `.building-*` folder, which the next r
 from __future__ import annotations
 
 import errno
-import fcntl
 import hashlib
 import json
 import os
@@ -16,19 +15,19 @@ import shlex
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from benchctl.engines.llama_cpp.compile import QUICK_BUILD, TARGETS, Toolchain, Work, find_toolchain, make_build
 from benchctl.engines.llama_cpp.find import Build, Host, builds_folder
-from benchctl.engines.llama_cpp.source import KNOWN_SHA256, PINNED_VERSION, fetch_sdist, read_sdist, sha256_file
+from benchctl.engines.llama_cpp.source import KNOWN_SHA256, PINNED_VERSION, fetch_sdist, read_sdist
 from benchctl.engines.llama_cpp.trial import Trial, check_quantized, tried_once
 from benchctl.engines.registry import Backend, FoundEngine, Installed, InstallOptions, Report
 from benchctl.errors import StorageError, UsageError
 from benchctl.machine.describe import usable_cores
 from benchctl.machine.doctor import Check
+from benchctl.models.files import file_sha256, unfinished
 
 _FLAGS = (
     "-DCMAKE_BUILD_TYPE=Release",
@@ -57,6 +56,7 @@ _FREE_BYTES: dict[Backend, int] = {
     **dict.fromkeys(("cuda", "rocm", "sycl"), 4 * 10**9),
 }
 """Measured for cpu: 80 MB archive, 180 MB source, 110 MB objects and programs; with a margin."""
+_FREE_SOME = "Free some space, or set BENCHCTL_CACHE to a folder on another disk."
 _BYTES_A_JOB = 1.5e9
 """What the largest translation units take to compile."""
 
@@ -69,22 +69,10 @@ class InstallRequest(InstallOptions):
     """Further CMake arguments, placed after benchctl's own."""
 
 
-def default_backend() -> Backend:
-    """Return `metal` on macOS and `cpu` elsewhere: what works everywhere there."""
-    return "metal" if sys.platform == "darwin" else "cpu"
-
-
-def cmake_args_from_environment() -> tuple[str, ...]:
-    """Return the arguments in `$CMAKE_ARGS`, split as a shell would. Raises UsageError."""
-    try:
-        return tuple(shlex.split(os.environ.get("CMAKE_ARGS", "")))
-    except ValueError as error:
-        raise UsageError(f"this cannot be split into arguments: {error}", where="CMAKE_ARGS") from error
-
-
 def install(request: InstallRequest, report: Report) -> Build:
     """Return the build of `request`, from the cache when it is there. Raises BenchctlError."""
-    backend = request.backend or default_backend()
+    # What works everywhere there.
+    backend: Backend = request.backend or ("metal" if sys.platform == "darwin" else "cpu")
     if backend == "metal" and sys.platform != "darwin":
         raise UsageError("Metal exists on macOS only", where="--metal", fix="Build with --cuda or --cpu.")
     sdist = read_sdist(request.sdist) if request.sdist else None
@@ -93,36 +81,41 @@ def install(request: InstallRequest, report: Report) -> Build:
     version = sdist.version if sdist else request.version or PINNED_VERSION
     if not re.fullmatch(r"[0-9]+(\.[0-9A-Za-z]+)*", version):
         raise UsageError(f"{version!r} is no version", where="--version", fix=f"The tested one is {PINNED_VERSION}.")
-    toolchain = find_toolchain(backend)
+    toolchain, folder = find_toolchain(backend), builds_folder()
     flags = (*_FLAGS, *_BACKEND_FLAGS[backend], *request.cmake_args, *_LAST_FLAGS)
     key = _key(version, sdist.sha256 if sdist else KNOWN_SHA256.get(version), flags, toolchain)
-    final = builds_folder() / f"{version}-{backend}-{key}"
+    final = folder / f"{version}-{backend}-{key}"
     if not request.force and (build := _usable(final, report)):
         return build
     try:
-        (builds_folder() / "logs").mkdir(parents=True, exist_ok=True)
-        with _lock(builds_folder() / "install.lock", report):
+        with unfinished(folder / "llama.cpp", lambda text: report(text, 0, 0)):
             if not request.force and (build := _usable(final, report)):  # made by the process that we waited for
                 return build
-            for leftover in builds_folder().glob(".building-*"):
+            for leftover in folder.glob(".building-*"):
                 shutil.rmtree(leftover, ignore_errors=True)
-            _check_space(backend)
-            log_path = builds_folder() / "logs" / f"{final.name}.log"
-            with tempfile.TemporaryDirectory(
-                dir=builds_folder(), prefix=".building-", ignore_cleanup_errors=True
-            ) as temporary:
+            free, needed = shutil.disk_usage(folder).free, _FREE_BYTES[backend]
+            if free < needed:
+                what = f"building llama.cpp needs {needed / 1e9:.1f} GB of free disk, and there are {free / 1e9:.1f} GB"
+                raise StorageError(what, where=str(folder), fix=_FREE_SOME)
+            log_path = folder / "logs" / f"{final.name}.log"
+            log_path.parent.mkdir(exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=folder, prefix=".building-", ignore_cleanup_errors=True) as temporary:
                 with log_path.open("w", buffering=1) as log:
                     report("fetching the source", 0, 0)
                     sdist = sdist or fetch_sdist(version, log)
                     jobs = request.jobs or _jobs()
                     work = Work(Path(temporary), toolchain, backend, flags, jobs, log, log_path, report)
                     finished = make_build(work, sdist, key)
-                _put_in_place(finished, final)
+                if final.exists():  # --force, or a folder that somebody damaged
+                    final.rename(finished.parent / "replaced")
+                finished.rename(final)
     except OSError as error:
-        raise _storage_error(error) from error
-    build = Build.read(final)
-    assert build is not None
-    return build
+        fix = _FREE_SOME if error.errno == errno.ENOSPC else "Set BENCHCTL_CACHE to a folder that can be written to."
+        what = f"the build could not be written: {error.strerror or error}"
+        raise StorageError(what, where=str(error.filename or folder), fix=fix) from error
+    made = Build.read(final)
+    assert made is not None
+    return made
 
 
 def _usable(folder: Path, report: Report) -> Build | None:
@@ -133,28 +126,10 @@ def _usable(folder: Path, report: Report) -> Build | None:
     return build if build is not None and not tried_once(build).crashed else None
 
 
-def _put_in_place(finished: Path, final: Path) -> None:
-    if final.exists():  # --force, or a folder that somebody damaged
-        final.rename(finished.parent / "replaced")
-    finished.rename(final)
-
-
-@contextmanager
-def _lock(path: Path, report: Report) -> Iterator[None]:
-    """Hold the lock that serialises installations; the system drops it when this process ends, however it ends."""
-    with path.open("a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            report("waiting for another installation to finish", 0, 0)
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
 def _key(version: str, sdist_sha256: str | None, flags: tuple[str, ...], toolchain: Toolchain) -> str:
     host = Host.here()
     settings = [os.environ.get(name, "") for name in _COMPILER_SETTINGS]
-    quick = sha256_file(QUICK_BUILD)
+    quick = file_sha256(QUICK_BUILD)
     parts = [version, sdist_sha256, TARGETS, flags, quick, toolchain.compiler, settings]
     parts += [host.system, host.machine, host.cpu]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:8]
@@ -167,24 +142,6 @@ def _jobs() -> int:
     return max(1, min(round(usable_cores()), by_memory))
 
 
-def _check_space(backend: Backend) -> None:
-    free, needed = shutil.disk_usage(builds_folder()).free, _FREE_BYTES[backend]
-    if free < needed:
-        raise StorageError(
-            f"building llama.cpp needs {needed / 1e9:.1f} GB of free disk, and there are {free / 1e9:.1f} GB",
-            where=str(builds_folder()),
-            fix="Free some space, or set BENCHCTL_CACHE to a folder on another disk.",
-        )
-
-
-def _storage_error(error: OSError) -> StorageError:
-    fix = "Set BENCHCTL_CACHE to a folder that can be written to."
-    if error.errno == errno.ENOSPC:
-        fix = "Free some space, or set BENCHCTL_CACHE to a folder on another disk."
-    what = f"the build could not be written: {error.strerror or error}"
-    return StorageError(what, where=str(error.filename or builds_folder()), fix=fix)
-
-
 class LlamaCppInstaller:
     """Builds llama-server and the programs beside it; see `benchctl.engines.registry.Installer`."""
 
@@ -192,7 +149,11 @@ class LlamaCppInstaller:
 
     def install(self, options: InstallOptions, report: Report) -> Installed:
         """Build, with further CMake arguments from `$CMAKE_ARGS`."""
-        build = install(InstallRequest(**vars(options), cmake_args=cmake_args_from_environment()), report)
+        try:
+            further = tuple(shlex.split(os.environ.get("CMAKE_ARGS", "")))
+        except ValueError as error:
+            raise UsageError(f"this cannot be split into arguments: {error}", where="CMAKE_ARGS") from error
+        build = install(InstallRequest(**vars(options), cmake_args=further), report)
         return Installed(
             heading=f"llama.cpp for {build.backend}, from llama-cpp-python {build.version}",
             lines=(build.version_output, str(build.folder / "bin")),

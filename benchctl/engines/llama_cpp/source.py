@@ -10,7 +10,6 @@ that nothing of the package is run but what builds llama.cpp. uv's settings
 from __future__ import annotations
 
 import ast
-import hashlib
 import os
 import re
 import shutil
@@ -28,6 +27,7 @@ from urllib.parse import quote, urlsplit, urlunsplit
 
 from benchctl.engines.common.programs import CommandFailedError, run_logged
 from benchctl.errors import EngineError, UsageError
+from benchctl.models.files import file_sha256
 from benchctl.paths import cache_folder
 
 _BACKEND = """
@@ -197,7 +197,7 @@ def read_sdist(path: Path) -> Sdist:
             where=f"--sdist {path}",
             fix="See `benchctl docs engines`.",
         )
-    sdist = Sdist(path, version, sha256_file(path))
+    sdist = Sdist(path, version, file_sha256(path))
     known = KNOWN_SHA256.get(version)
     if known and sdist.sha256 != known:
         raise EngineError(
@@ -213,7 +213,7 @@ def fetch_sdist(version: str, log: TextIO) -> Sdist:
     """Return the source distribution of `version` from the cache, or from the package index. Raises EngineError."""
     folder = cache_folder() / "sdists"
     cached = folder / f"llama_cpp_python-{version}.tar.gz"
-    if cached.is_file() and sha256_file(cached) == KNOWN_SHA256.get(version):
+    if cached.is_file() and file_sha256(cached) == KNOWN_SHA256.get(version):
         return Sdist(cached, version, KNOWN_SHA256[version])
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder, prefix=".download-") as temporary:
@@ -227,7 +227,7 @@ def fetch_sdist(version: str, log: TextIO) -> Sdist:
             raise EngineError(
                 what, kind="install", where="package index", fix=fix, log_tail=failure.tail()
             ) from failure
-        sdist = Sdist(cached, version, sha256_file(fetched))
+        sdist = Sdist(cached, version, file_sha256(fetched))
         fetched.replace(cached)
     return sdist
 
@@ -257,9 +257,3 @@ def extract_llama_cpp(sdist: Sdist, into: Path) -> SourceTree:
         raise EngineError(f"the archive carries no {_TREE}", kind="install", where=str(sdist.path))
     (into / ".git").unlink(missing_ok=True)  # it would have git look for a repository that was not unpacked
     return SourceTree(into, commit if commit and re.fullmatch(r"[0-9a-f]{40}", commit) else None)
-
-
-def sha256_file(path: Path) -> str:
-    """Return the SHA-256 of a file, 64 hex digits."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
