@@ -11,10 +11,11 @@ from __future__ import annotations
 import itertools
 import math
 import re
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from benchctl.engines.base import Ledger
 from benchctl.engines.common.wire import count_in, counts_in
@@ -33,9 +34,12 @@ _MOST = 2**53
 """No count is higher."""
 
 
+Reading = TypeVar("Reading")
+
+
 @dataclass(frozen=True)
 class Counters:
-    """One reading; `None` where the server has no such counter."""
+    """A reading; `None` where the server has no such counter."""
 
     rounds: int | None = None
     drafted: int | None = None
@@ -90,6 +94,16 @@ def _series(text: str, name: str) -> Iterator[tuple[str, int | None]]:
             found = _SAMPLE.fullmatch(text, behind, ends) if ends - place <= _LONGEST_LINE else None
             yield ("", None) if found is None else (found[1] or "", _number(found[2]))
         place = text.find(name, ends)
+
+
+def settled(read: Callable[[], Reading], good: Callable[[Reading], bool], within_s: float) -> Reading:
+    """Return what `read` returns once it is good, or so many seconds later: engines count and log beside answers."""
+    deadline = time.monotonic() + within_s
+    while True:
+        found = read()
+        if good(found) or time.monotonic() > deadline:
+            return found
+        time.sleep(0.02)
 
 
 def reached(by_count: Sequence[int]) -> tuple[int, ...]:

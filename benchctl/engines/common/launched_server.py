@@ -20,7 +20,7 @@ from benchctl.engines.common.stream import Answer, AnswerReader
 from benchctl.engines.common.wire import ids_in, protocol_error
 from benchctl.errors import EngineError, UsageError
 from benchctl.prompts.suite import Prompt
-from benchctl.recipes.engine_spec import EngineSpec, LaunchedEngineSpec
+from benchctl.recipes.engine_spec import LaunchedEngineSpec
 from benchctl.recipes.schema import Sampling
 from benchctl.text import one_line
 
@@ -49,7 +49,7 @@ class LaunchedServer:
         process: EngineProcess,
         log_path: Path,
         url: str,
-        spec: EngineSpec,
+        spec: LaunchedEngineSpec,
         launch_cause: LaunchCause,
         *,
         dying_s: float,

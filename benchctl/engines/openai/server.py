@@ -6,7 +6,6 @@ fields without an error, so a setting is sent only where it is known to be suppo
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,7 +15,7 @@ from typing import Any
 
 from benchctl.engines.base import Attestation, Completion, Launch, Progress, Rendered
 from benchctl.engines.common.completion_stream import CompletionReader, StreamedAnswer, first_choice, piece_of
-from benchctl.engines.common.drafts import IN_TIMINGS, Drafts, contradictions, read_drafts
+from benchctl.engines.common.drafts import IN_TIMINGS, Drafts, contradictions, read_drafts, settled
 from benchctl.engines.common.endpoint import MetricsReading, as_sent
 from benchctl.engines.common.http import HttpClient
 from benchctl.engines.common.log import log_tail
@@ -332,13 +331,8 @@ class EndpointServer:
         """Read the counters after an answer; wait a moment where they lag behind its end."""
         if before is None or before.generated is None:
             return None
-        deadline = time.monotonic() + _COUNTING_S
-        while True:
-            after = self._reading()
-            lags = after is not None and (after.generated or 0) - before.generated < n_predicted
-            if not lags or time.monotonic() > deadline:
-                return after
-            time.sleep(0.05)
+        enough = before.generated + n_predicted
+        return settled(self._reading, lambda after: after is None or (after.generated or 0) >= enough, _COUNTING_S)
 
     def _note(self, *lines: str) -> None:
         stamp = datetime.now(UTC).isoformat(timespec="milliseconds")

@@ -33,7 +33,7 @@ from benchctl.engines.common.wire import count_in, ids_in, protocol_error
 from benchctl.engines.sglang.command import MODEL_NAME
 from benchctl.errors import EngineError
 from benchctl.prompts.suite import Prompt
-from benchctl.recipes.engine_spec import EngineSpec
+from benchctl.recipes.engine_spec import LaunchedEngineSpec
 from benchctl.recipes.schema import Sampling
 from benchctl.text import one_line
 
@@ -50,7 +50,7 @@ class SglangServer(LaunchedServer):
         log_path: Path,
         access: Access,
         port: int,
-        spec: EngineSpec,
+        spec: LaunchedEngineSpec,
         requested: Mapping[str, str],
     ) -> None:
         """`requested`: the options of its command line, by name without dashes, underscores for them."""
