@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -11,7 +12,7 @@ import subprocess
 import sys
 import sysconfig
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,7 +21,7 @@ from typing import TextIO
 from benchctl.engines.common.programs import CommandFailedError, run_logged
 from benchctl.engines.llama_cpp.find import Build, Host
 from benchctl.engines.llama_cpp.source import KNOWN_SHA256, Sdist, SourceTree, extract_llama_cpp
-from benchctl.engines.llama_cpp.trial import Trial, try_quantized
+from benchctl.engines.llama_cpp.trial import crashed, try_quantized
 from benchctl.engines.registry import Backend, Report
 from benchctl.errors import BenchctlError, EngineError, StorageError
 from benchctl.models.files import file_sha256
@@ -193,15 +194,22 @@ def make_build(work: Work, sdist: Sdist, key: str) -> Path:
     quick = sdist.sha256 in KNOWN_SHA256.values()  # untested with other sources
     flags = (*work.flags, *identity)
     server, printed = _compiled(work, source, flags, quick=quick)
-    tried, amx = _tried(work, server), uses_amx(work.toolchain.cxx)
-    if tried.crashed and amx:
-        work.log.write(f"Crashed: {'; '.join(tried.crashed)}. Building without AMX.\n")
+    wrong, amx = _crashed(work, server), uses_amx(work.toolchain.cxx)
+    if wrong and amx:
+        work.log.write("Building without AMX.\n")
         work.report("crashed with quantized models; building again without AMX", 0, 0)
         flags = without_amx(flags)
         server, printed = _compiled(work, source, flags, quick=quick)
-        tried = _tried(work, server)
-    if tried.crashed:
-        raise crashes(tried.crashed, work.log_path, amx=amx)
+        wrong = _crashed(work, server)
+    if wrong:
+        raise EngineError(
+            f"the llama-server that was built crashes with quantized models{', also without AMX' if amx else ''}",
+            kind="install",
+            where="llama.cpp",
+            fix="Try another compiler: set CC and CXX, and install again. Report it to llama.cpp with the log if that "
+            f"crashes, too: {work.log_path}",
+            log_tail=wrong,
+        )
     work.report("putting it in place", 0, 0)
     staged = work.folder / "staged"
     (staged / "bin").mkdir(parents=True)
@@ -225,7 +233,6 @@ def make_build(work: Work, sdist: Sdist, key: str) -> Path:
         left_out=("AMX",) if NO_AMX in flags[-1] else (),
     )
     (staged / "build.json").write_text(json.dumps(finished.to_json(), indent=1) + "\n")
-    tried.write(staged)
     return staged
 
 
@@ -248,20 +255,14 @@ def _compiled(work: Work, source: SourceTree, flags: tuple[str, ...], *, quick: 
     return server, work.run("try", str(server), "--version")
 
 
-def _tried(work: Work, server: Path) -> Trial:
-    """Have the server answer with quantized models; what failed is in the log, too."""
-    done = 0
-
-    def on_case(case: str) -> None:
-        nonlocal done
-        work.report(f"trying it with {case}", done, 0)
-        done += 1
-
-    failures = try_quantized(server, on_case)
-    for failure in failures:
-        work.log.write(f"{failure.case}: {failure.error.what}\n" + "".join(f"  {x}\n" for x in failure.error.log_tail))
+def _crashed(work: Work, server: Path) -> tuple[str, ...]:
+    """Have the server answer with quantized models; return how it crashed. What failed is in the log, too."""
+    done = itertools.count()
+    failures = try_quantized(server, lambda case: work.report(f"trying it with {case}", next(done), 0))
+    for case, error in failures.items():
+        work.log.write(f"{case}: {error.what}\n" + "".join(f"  {line}\n" for line in error.log_tail))
     work.log.flush()
-    return Trial.of(failures)
+    return crashed(failures)
 
 
 NO_AMX = "-mno-amx-tile -mno-amx-int8 -mno-amx-bf16"
@@ -287,18 +288,6 @@ def uses_amx(compiler: str) -> bool:
     except (OSError, subprocess.TimeoutExpired):
         return False
     return "#define __AMX_TILE__ " in done.stdout
-
-
-def crashes(crashed: Sequence[str], log: Path, *, amx: bool) -> EngineError:
-    """Return the error for a build that crashes with quantized models; `amx`: also without."""
-    return EngineError(
-        f"the llama-server that was built crashes with quantized models{', also without AMX' if amx else ''}",
-        kind="install",
-        where="llama.cpp",
-        fix="Try another compiler: set CC and CXX, and install again. Report it to llama.cpp with the log if that "
-        f"crashes, too: {log}",
-        log_tail=tuple(crashed),
-    )
 
 
 def explain(step: str, failure: CommandFailedError, log: Path) -> BenchctlError:

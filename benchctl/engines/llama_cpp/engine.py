@@ -48,7 +48,6 @@ from benchctl.engines.llama_cpp.spec_flags import (
     speculation_warnings,
     worth_trying,
 )
-from benchctl.engines.llama_cpp.trial import refuse_crashing
 from benchctl.errors import StorageError
 from benchctl.models.files import ResolvedPair, file_sha256
 from benchctl.models.gguf_facts import read_facts, rotates_nothing
@@ -199,7 +198,6 @@ class LlamaCppEngine(LaunchedEngine[LlamaCppSpec]):
         build = Build.read(found.path.parent.parent) if found.found_in == "bundled" else None
         if build is None:
             return probe
-        refuse_crashing(build)
         details = {**probe.capabilities.details, "left_out": list(build.left_out)}
         return replace(probe, capabilities=replace(probe.capabilities, details=details))
 

@@ -174,9 +174,7 @@ def inventory() -> list[FoundEngine]:
 
 
 def _probed(binary: FoundBinary, runs: bool) -> FoundEngine:
-    from benchctl.engines.llama_cpp.causes import BROKEN_BUILD
     from benchctl.engines.llama_cpp.probe import probe_server
-    from benchctl.engines.llama_cpp.trial import Trial
 
     where = str(binary.path)
     try:
@@ -184,9 +182,7 @@ def _probed(binary: FoundBinary, runs: bool) -> FoundEngine:
         able = probe_server(binary.path, binary.found_in).capabilities
     except BenchctlError as error:
         return FoundEngine("llama.cpp", binary.found_in, where, runs, problem=error.what, hint=error.fix)
-    types = able.speculation_types
-    trial = Trial.read(binary.path.parent.parent) if binary.found_in == "bundled" else None
-    broken = "it crashes with quantized models" if trial is not None and trial.crashed else None
+    devices = able.details["devices"]
     return FoundEngine(
         "llama.cpp",
         binary.found_in,
@@ -195,8 +191,6 @@ def _probed(binary: FoundBinary, runs: bool) -> FoundEngine:
         able.version,
         able.build,
         able.commit,
-        types,
-        tuple(map(str, devices)) if isinstance(devices := able.details["devices"], list) else (),
-        problem=broken,
-        hint=BROKEN_BUILD if broken else None,
+        able.speculation_types,
+        tuple(map(str, devices)) if isinstance(devices, list) else (),
     )

@@ -22,7 +22,7 @@ from pathlib import Path
 from benchctl.engines.llama_cpp.compile import QUICK_BUILD, TARGETS, Toolchain, Work, find_toolchain, make_build
 from benchctl.engines.llama_cpp.find import Build, Host, builds_folder
 from benchctl.engines.llama_cpp.source import KNOWN_SHA256, PINNED_VERSION, fetch_sdist, read_sdist
-from benchctl.engines.llama_cpp.trial import Trial, check_quantized, tried_once
+from benchctl.engines.llama_cpp.trial import check_quantized
 from benchctl.engines.registry import Backend, FoundEngine, Installed, InstallOptions, Report
 from benchctl.errors import StorageError, UsageError
 from benchctl.machine.describe import usable_cores
@@ -85,11 +85,11 @@ def install(request: InstallRequest, report: Report) -> Build:
     flags = (*_FLAGS, *_BACKEND_FLAGS[backend], *request.cmake_args, *_LAST_FLAGS)
     key = _key(version, sdist.sha256 if sdist else KNOWN_SHA256.get(version), flags, toolchain)
     final = folder / f"{version}-{backend}-{key}"
-    if not request.force and (build := _usable(final, report)):
+    if not request.force and (build := Build.read(final)):
         return build
     try:
         with unfinished(folder / "llama.cpp", lambda text: report(text, 0, 0)):
-            if not request.force and (build := _usable(final, report)):  # made by the process that we waited for
+            if not request.force and (build := Build.read(final)):  # made by the process that we waited for
                 return build
             for leftover in folder.glob(".building-*"):
                 shutil.rmtree(leftover, ignore_errors=True)
@@ -116,14 +116,6 @@ def install(request: InstallRequest, report: Report) -> Build:
     made = Build.read(final)
     assert made is not None
     return made
-
-
-def _usable(folder: Path, report: Report) -> Build | None:
-    """Return the build in `folder`, unless there is none or it crashes; what was never tried is tried now."""
-    build = Build.read(folder)
-    if build is not None and Trial.read(folder) is None:
-        report("trying the build that is there with quantized models", 0, 0)
-    return build if build is not None and not tried_once(build).crashed else None
 
 
 def _key(version: str, sdist_sha256: str | None, flags: tuple[str, ...], toolchain: Toolchain) -> str:

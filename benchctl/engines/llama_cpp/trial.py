@@ -8,13 +8,10 @@ with a draft. Their weights are random; rows have 256 values, the block of the K
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import tempfile
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -24,14 +21,13 @@ from benchctl.engines.common.process import engine_environment
 from benchctl.engines.llama_cpp.adapter import LlamaCppSpec
 from benchctl.engines.llama_cpp.causes import BROKEN_BUILD
 from benchctl.engines.llama_cpp.command import command_line
-from benchctl.engines.llama_cpp.find import Build
 from benchctl.engines.llama_cpp.ik_server import kind_of
 from benchctl.engines.llama_cpp.probe import Probe, probe_server
 from benchctl.engines.llama_cpp.server import start_server
 from benchctl.engines.llama_cpp.stream import completion_body
 from benchctl.errors import EngineError
 from benchctl.machine.doctor import Check
-from benchctl.models.files import ModelFile, ResolvedModel, ResolvedPair, finish, unfinished
+from benchctl.models.files import ModelFile, ResolvedModel, ResolvedPair
 from benchctl.recipes.schema import Arm, Sampling
 from benchctl.recipes.speculation import Speculation
 
@@ -106,91 +102,16 @@ _ARMS = {
     "alone": Arm(name="alone"),
     "with a draft": Arm(name="draft", speculation=Speculation(type="draft-simple", max=4)),
 }
-_FILE, _SCHEMA = "trial.json", 1
-_SIGNAL = re.compile(r"signal (SIG[A-Z]+)")
+_SIGNAL = re.compile(r"signal SIG[A-Z]+")
 
 
-@dataclass(frozen=True)
-class Failure:
-    """One quantization that did not work: `q4_0 alone`, and why."""
-
-    case: str
-    error: EngineError
-
-    @property
-    def sentence(self) -> str:
-        """What failed, and how."""
-        return f"{self.case}: {self.error.what}"
-
-    @property
-    def crashed(self) -> bool:
-        """Whether a signal ended the server: the code of the build is wrong, not a setting."""
-        return _SIGNAL.search(self.error.what) is not None
-
-
-@dataclass(frozen=True)
-class Trial:
-    """The result of trying a build, each failure a sentence; kept beside `build.json` unless something is unclear."""
-
-    crashed: tuple[str, ...]
-    unclear: tuple[str, ...] = ()
-    """What failed in another way, such as a machine that was too busy to answer in time: it is tried again."""
-
-    @classmethod
-    def of(cls, failures: Sequence[Failure]) -> Trial:
-        """Return the trial with these failures."""
-        crashed = tuple(failure.sentence for failure in failures if failure.crashed)
-        return cls(crashed, tuple(failure.sentence for failure in failures if not failure.crashed))
-
-    @classmethod
-    def read(cls, folder: Path) -> Trial | None:
-        """Return the trial of the build in `folder`, or `None` when it was not tried, or not by this benchctl."""
-        try:
-            facts = json.loads((folder / _FILE).read_text())
-            known = facts["schema"] == _SCHEMA and facts["cases"] == _cases()
-            return cls(tuple(facts["crashed"])) if known else None
-        except (OSError, ValueError, KeyError, TypeError):
-            return None
-
-    def write(self, folder: Path) -> None:
-        """Keep it beside the build. Raises OSError."""
-        if not self.unclear:
-            facts = {"schema": _SCHEMA, "cases": _cases(), "crashed": list(self.crashed)}
-            with unfinished(folder / _FILE) as part:
-                part.write_text(json.dumps(facts, indent=1) + "\n")
-                finish(part, folder / _FILE)
-
-
-def tried_once(build: Build) -> Trial:
-    """Return the result of trying `build`, which is tried now if it never was; takes seconds then."""
-    known = Trial.read(build.folder)
-    if known is None:
-        known = Trial.of(try_quantized(build.binary()))
-        with suppress(OSError):  # a cache that cannot be written to: it is tried again
-            known.write(build.folder)
-    return known
-
-
-def refuse_crashing(build: Build) -> None:
-    """Raise EngineError (`launch`) where `build` crashes with quantized models."""
-    if crashed := tried_once(build).crashed:
-        raise EngineError(
-            "this build of llama.cpp crashes with quantized models",
-            kind="launch",
-            where=str(build.binary()),
-            fix=BROKEN_BUILD,
-            log_tail=crashed,
-        )
-
-
-def try_quantized(binary: Path, on_case: Callable[[str], None] | None = None) -> list[Failure]:
-    """Load and run a model of every common quantization, alone and with a draft; return what failed.
+def try_quantized(binary: Path, on_case: Callable[[str], None] | None = None) -> dict[str, EngineError]:
+    """Load and run a model of every common quantization, alone and with a draft; return what failed: `q4_0 alone`.
 
     Takes some seconds. Raises EngineError where `binary` is no llama-server that runs here.
     """
-    probe = probe_server(binary, "option")
+    probe, failures = probe_server(binary, "option"), {}
     drafts = "draft-simple" in probe.capabilities.speculation_types
-    failures = []
     with tempfile.TemporaryDirectory(prefix="benchctl-trial-", ignore_cleanup_errors=True) as folder:
         for quantization in QUANTIZATIONS:
             model = Path(folder) / f"{quantization}.gguf"
@@ -204,28 +125,31 @@ def try_quantized(binary: Path, on_case: Callable[[str], None] | None = None) ->
                 try:
                     _request(probe, model, arm, Path(folder) / "server.log")
                 except EngineError as error:
-                    failures.append(Failure(case, error))
+                    failures[case] = error
     return failures
+
+
+def crashed(failures: Mapping[str, EngineError]) -> tuple[str, ...]:
+    """Return a sentence for each failure in which a signal ended the server: the build's code is wrong, no setting."""
+    return tuple(f"{case}: {error.what}" for case, error in failures.items() if _SIGNAL.search(error.what))
 
 
 def check_quantized(binary: Path) -> Check:
     """Try `binary` now, for `benchctl engines doctor`."""
     name, why = "engine.llama.cpp.quantized", "Most models that people serve are quantized."
     try:
-        trial = Trial.of(try_quantized(binary))
+        failures = try_quantized(binary)
     except EngineError as error:
         return Check(name, "fail", f"It cannot be tried: {error.what}", why, error.fix)
-    if trial.crashed:
-        summary = f"It crashes with {len(trial.crashed)} of {len(_cases())} small models: {' '.join(trial.crashed)}"
+    if wrong := crashed(failures):
+        cases = len(QUANTIZATIONS) * len(_ARMS)
+        summary = f"It crashes with {len(wrong)} of {cases} small models: {' '.join(wrong)}"
         return Check(name, "fail", summary, why, BROKEN_BUILD)
-    if trial.unclear:
+    if failures:
         todo = "Run `benchctl engines doctor` again when the machine is less busy."
-        return Check(name, "warn", f"Not all small models gave an answer: {' '.join(trial.unclear)}", why, todo)
+        unclear = " ".join(f"{case}: {error.what}" for case, error in failures.items())
+        return Check(name, "warn", f"Not all small models gave an answer: {unclear}", why, todo)
     return Check(name, "ok", f"It answers with {', '.join(QUANTIZATIONS)}, alone and with a draft.", why)
-
-
-def _cases() -> list[str]:
-    return [f"{quantization} {name}" for quantization in QUANTIZATIONS for name in _ARMS]
 
 
 def _request(probe: Probe, model: Path, arm: Arm, log: Path) -> None:

@@ -20,9 +20,9 @@ import pytest
 
 from benchctl.engines.llama_cpp.adapter import LlamaCppSpec
 from benchctl.engines.llama_cpp.engine import LlamaCppEngine
-from benchctl.engines.llama_cpp.find import Build, builds_folder, installed_builds, inventory, search
+from benchctl.engines.llama_cpp.find import Build, builds_folder, installed_builds, search
 from benchctl.engines.llama_cpp.install import InstallRequest, install
-from benchctl.engines.llama_cpp.trial import Trial, try_quantized
+from benchctl.engines.llama_cpp.trial import try_quantized
 from benchctl.errors import EngineError, StorageError, UsageError
 
 pytestmark = pytest.mark.slow
@@ -149,7 +149,7 @@ def test_a_build_that_crashes_on_quantized_models_is_made_again_without_amx(
     assert build.left_out == ("AMX",)
     assert "-DCMAKE_CXX_FLAGS=-O0 -g -DWITHOUT_THE_FEATURE" in build.flags
     assert "crashed with quantized models; building again without AMX" in stages
-    assert try_quantized(build.binary()) == []
+    assert try_quantized(build.binary()) == {}
     log = (builds_folder() / "logs" / f"{build.folder.name}.log").read_text()
     assert re.search("q4_0 alone: .*SIGSEGV", log)
 
@@ -163,7 +163,6 @@ def test_a_build_that_crashes_on_quantized_models_is_made_again_without_amx(
 def test_a_build_that_does_not_crash_leaves_nothing_out(sdist: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     build = install(InstallRequest("cpu", sdist=sdist), Stages())
     assert build.left_out == ()
-    assert Trial.read(build.folder) == Trial(())
     monkeypatch.setenv("PATH", os.defpath)
     assert LlamaCppEngine(LlamaCppSpec()).probe().details["left_out"] == []
 
@@ -174,42 +173,6 @@ def test_a_build_that_crashes_without_amx_too_is_refused(sdist: Path, monkeypatc
         install(InstallRequest("cpu", sdist=sdist, cmake_args=("-DFAKE_CRASHES=ON",)), Stages())
     assert len(caught.value.log_tail) == 8  # four quantizations, alone and with a draft
     assert installed_builds() == []
-
-
-@pytest.mark.usefixtures("amx")
-def test_a_build_from_before_such_trials_is_tried_when_it_is_next_used(
-    sdist: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    request = InstallRequest("cpu", sdist=sdist, cmake_args=("-DFAKE_CRASHES=ON",))
-    with monkeypatch.context() as earlier:
-        earlier.setattr("benchctl.engines.llama_cpp.compile.try_quantized", lambda server, on_case: [])
-        old = install(request, Stages())
-    (old.folder / "trial.json").unlink()
-    facts = json.loads((old.folder / "build.json").read_text())
-    del facts["left_out"]
-    (old.folder / "build.json").write_text(json.dumps(facts))
-    assert installed_builds() == [old]
-
-    monkeypatch.setenv("PATH", os.defpath)
-    for _ in range(2):
-        with pytest.raises(EngineError, match="crashes with quantized models") as caught:
-            LlamaCppEngine(LlamaCppSpec()).probe()
-        assert caught.value.kind == "launch"
-        assert "engines install llama.cpp" in (caught.value.fix or "")
-        assert any("q6_k with a draft" in line and "SIGSEGV" in line for line in caught.value.log_tail)
-        monkeypatch.setattr("benchctl.engines.llama_cpp.trial.try_quantized", None)  # it is not tried twice
-    listed = next(engine for engine in inventory() if engine.where == str(old.binary()))
-    assert listed.problem == "it crashes with quantized models"
-    assert "engines install llama.cpp" in (listed.hint or "")
-    monkeypatch.undo()
-    monkeypatch.setenv("BENCHCTL_CACHE", str(old.folder.parents[2]))
-    monkeypatch.setattr("benchctl.engines.llama_cpp.compile.uses_amx", lambda cxx: True)
-    monkeypatch.setattr("benchctl.engines.llama_cpp.compile.NO_AMX", "-DWITHOUT_THE_FEATURE")
-    stages = Stages()
-    new = install(request, stages)
-    assert new.folder == old.folder
-    assert new.left_out == ("AMX",)
-    assert try_quantized(new.binary()) == []
 
 
 def test_compile_error_shows_the_compilers_words(sdist: Path) -> None:
