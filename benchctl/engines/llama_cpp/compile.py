@@ -13,6 +13,7 @@ import sys
 import sysconfig
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,95 +28,68 @@ from benchctl.errors import BenchctlError, EngineError, StorageError
 from benchctl.models.files import file_sha256
 
 _NEEDED_CMAKE = (3, 14)
+_NO_CUDA = "Install the CUDA toolkit and put its bin folder on PATH (or set CUDACXX), or build without --cuda."
 _WITH_BENCHCTL = "benchctl brings CMake and ninja along: install it again, or install CMake 3.14 or newer and ninja."
 
 
 @dataclass(frozen=True)
 class Toolchain:
-    """What was found; versions are as the tools print them, a line."""
+    """What was found: paths; versions are as the tools print them, a line."""
 
     cmake: str
     cmake_version: str
-    generator: str
     maker: str
-    """Path of the program that runs the build: ninja or make."""
-    compiler: str
+    """What runs the build: ninja or make."""
     cxx: str
-    """Path of the C++ compiler."""
+    """The C++ compiler."""
+    compiler: str
+    """Its version, and that of the CUDA compiler for a CUDA build."""
     nvcc: str | None = None
-    """Path of the CUDA compiler, for a CUDA build."""
 
 
 def find_toolchain(backend: Backend) -> Toolchain:
     """Find every tool, this Python environment's first, then PATH's. Raises EngineError that says what is missing."""
-    cmake = _find("cmake")
-    cmake_version = _version(cmake) if cmake else None
-    if cmake is None or cmake_version is None:
-        raise EngineError("CMake is not installed", kind="install", fix=_WITH_BENCHCTL)
-    digits = re.search(r"(\d+)\.(\d+)", cmake_version)
-    if digits is None or (int(digits[1]), int(digits[2])) < _NEEDED_CMAKE:
-        raise EngineError(f"CMake is too old: {cmake_version}", kind="install", where=cmake, fix=_WITH_BENCHCTL)
-    ninja, make = _find("ninja"), _find("make")
-    if not ninja and not make:
+    cmake = _first("cmake", own=True)
+    digits = re.search(r"(\d+)\.(\d+)", cmake[1]) if cmake else None
+    if cmake is None or digits is None or (int(digits[1]), int(digits[2])) < _NEEDED_CMAKE:
+        what = "CMake is not installed" if cmake is None else f"CMake is too old: {cmake[1]}"
+        raise EngineError(what, kind="install", where=cmake and cmake[0], fix=_WITH_BENCHCTL)
+    maker = _first("ninja", own=True) or _first("make", own=True)
+    if maker is None:
         raise EngineError("neither ninja nor make is installed", kind="install", fix=_WITH_BENCHCTL)
-    cxx, compiler = _compiler()
-    nvcc = None
-    if backend == "cuda":
-        nvcc, nvcc_version = _nvcc()
-        compiler += f"; nvcc {nvcc_version}"
-    return Toolchain(
-        cmake=cmake,
-        cmake_version=cmake_version,
-        generator="Ninja" if ninja else "Unix Makefiles",
-        maker=ninja or make or "",
-        compiler=compiler,
-        cxx=cxx,
-        nvcc=nvcc,
-    )
+    names = shlex.split(os.environ.get("CXX", ""))[:1] or ["c++", "g++", "clang++"]
+    cxx = _first(*names)  # macOS has a placeholder c++ that only offers an installation
+    if cxx is None:
+        fix = "Debian and Ubuntu: `sudo apt install g++`; Fedora: `sudo dnf install gcc-c++`."
+        fix = "Run `xcode-select --install`." if sys.platform == "darwin" else fix
+        raise EngineError(f"there is no working C++ compiler (tried {', '.join(names)})", kind="install", fix=fix)
+    if backend != "cuda":
+        return Toolchain(*cmake, maker[0], *cxx)
+    nvcc = _first(*nvcc_candidates(), line=-1)
+    if nvcc is None:
+        raise EngineError("the CUDA compiler (nvcc) was not found", kind="install", fix=_NO_CUDA)
+    return Toolchain(*cmake, maker[0], cxx[0], f"{cxx[1]}; nvcc {nvcc[1]}", nvcc[0])
 
 
-def _find(program: str) -> str | None:
-    # An environment that is not activated has its programs beside its interpreter, not on PATH.
-    return shutil.which(program, path=sysconfig.get_path("scripts")) or shutil.which(program)
-
-
-def _compiler() -> tuple[str, str]:
-    compilers = shlex.split(os.environ.get("CXX", ""))[:1] or ["c++", "g++", "clang++"]
-    for name in compilers:
-        if (path := shutil.which(name)) and (
-            version := _version(path)
-        ):  # macOS has a placeholder c++ that only offers an installation
-            return path, version
-    fix = "Debian and Ubuntu: `sudo apt install g++`; Fedora: `sudo dnf install gcc-c++`."
-    if sys.platform == "darwin":
-        fix = "Run `xcode-select --install`."
-    raise EngineError(f"there is no working C++ compiler (tried {', '.join(compilers)})", kind="install", fix=fix)
-
-
-def _nvcc_candidates() -> list[str]:
+def nvcc_candidates() -> list[str]:
+    """Return where the CUDA compiler may be."""
     homes = [home for name in ("CUDA_PATH", "CUDA_HOME") if (home := os.environ.get(name))]
     own = [compiler] if (compiler := os.environ.get("CUDACXX")) else []
     return [*own, *(f"{home}/bin/nvcc" for home in homes), "nvcc", "/usr/local/cuda/bin/nvcc"]
 
 
-def _nvcc() -> tuple[str, str]:
-    for candidate in _nvcc_candidates():
-        if (path := shutil.which(candidate)) and (version := _version(path, line=-1)):
-            return path, version
-    raise EngineError(
-        "the CUDA compiler (nvcc) was not found",
-        kind="install",
-        fix="Install the CUDA toolkit and put its bin folder on PATH (or set CUDACXX), or build without --cuda.",
-    )
+def _first(*names: str, line: int = 0, own: bool = False) -> tuple[str, str] | None:
+    """Return the path of the first of these programs that runs, and a line of its version.
 
-
-def _version(path: str, line: int = 0) -> str | None:
-    try:
-        done = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=60, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    lines = done.stdout.strip().splitlines()
-    return lines[line].strip() if done.returncode == 0 and lines else None
+    `own`: this Python environment's wins; where it is not activated, its programs are not on PATH.
+    """
+    for name in names:
+        path = (shutil.which(name, path=sysconfig.get_path("scripts")) if own else None) or shutil.which(name)
+        with suppress(OSError, subprocess.TimeoutExpired):
+            done = path and subprocess.run([path, "--version"], capture_output=True, text=True, timeout=60, check=False)
+            if path and done and done.returncode == 0 and (lines := done.stdout.strip().splitlines()):
+                return path, lines[line].strip()
+    return None
 
 
 TARGETS = ("llama-server", "llama-quantize", "llama-perplexity")
@@ -131,7 +105,7 @@ _CAUSES = (
     (r"Killed signal terminated program|std::bad_alloc|out of memory", "Memory ran out: try again with `--jobs 1`."),
     (
         r"CUDA Toolkit not found|No CMAKE_CUDA_COMPILER|nvcc.*not found|Could not find nvcc",
-        "Install the CUDA toolkit and put its bin folder on PATH (or set CUDACXX), or build without --cuda.",
+        _NO_CUDA,
     ),
     (
         r"unsupported GNU version|-- unsupported (GNU|clang)",
@@ -240,7 +214,8 @@ def _compiled(work: Work, source: SourceTree, flags: tuple[str, ...], *, quick: 
     """Configure and compile; return the llama-server, which has started once, and the version that it printed."""
     toolchain, build = work.toolchain, work.folder / "build"
     work.report("configuring", 0, 0)
-    generator = ("-G", toolchain.generator, f"-DCMAKE_MAKE_PROGRAM={toolchain.maker}")
+    makes = "Ninja" if "ninja" in Path(toolchain.maker).name else "Unix Makefiles"
+    generator = ("-G", makes, f"-DCMAKE_MAKE_PROGRAM={toolchain.maker}")
     sooner = [f"-DCMAKE_PROJECT_llama.cpp_INCLUDE={QUICK_BUILD}"] if quick else []
     work.run("configure", toolchain.cmake, "-S", str(source.folder), "-B", str(build), *generator, *sooner, *flags)
 

@@ -208,7 +208,7 @@ def test_no_cmake(sdist: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 def test_no_nvcc(sdist: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if shutil.which("nvcc") or Path("/usr/local/cuda/bin/nvcc").exists():
-        monkeypatch.setattr("benchctl.engines.llama_cpp.compile._nvcc_candidates", list)
+        monkeypatch.setattr("benchctl.engines.llama_cpp.compile.nvcc_candidates", list)
     for name in ("CUDACXX", "CUDA_PATH", "CUDA_HOME"):
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(EngineError, match="CUDA compiler"):
