@@ -27,7 +27,6 @@ from benchctl.engines.registry import FoundEngine
 from benchctl.errors import EngineError, StorageError, UsageError
 from benchctl.models.files import ResolvedPair
 from benchctl.recipes.schema import GREEDY, Arm, Recipe, Sampling
-from benchctl.recipes.speculation import Speculation
 from benchctl.text import one_line
 
 _STANDARD_FIELDS = frozenset({"tools", "tool_choice", "response_format"})
@@ -43,7 +42,7 @@ class OpenAiEngine:
         if binary is not None:
             raise UsageError("An endpoint has no binary here.", where="--engine-binary", fix="Leave it out.")
         self._spec = spec
-        self._inspected: dict[str, Endpoint] = {}
+        self._inspected: dict[str | None, Endpoint] = {}
 
     def locate(self) -> None:
         """There is none: an endpoint runs already."""
@@ -93,14 +92,11 @@ class OpenAiEngine:
     def launch(self, arm: Arm, models: ResolvedPair) -> Launch:
         """Return where the endpoint of an arm is and with which settings it is used; nothing is launched."""
         url = self._url(arm)
-        return EndpointLaunch(
-            argv=(),
-            env={},
-            url=url,
-            overlapping=arm.overlapping,
-            model=self._model(models, self._inspect(url, f"arm {arm.name}"), arm),
-            speculation=None if arm.speculation is None else _described(arm.speculation),
-        )
+        model, speculation = self._model(models, self._inspect(url, f"arm {arm.name}"), arm), None
+        if arm.speculation is not None:
+            depth = "" if arm.speculation.max is None else f" up to {arm.speculation.max} tokens"
+            speculation = f"{' + '.join(arm.speculation.types)}{depth}"
+        return EndpointLaunch((), {}, url=url, overlapping=arm.overlapping, model=model, speculation=speculation)
 
     def tool(self, name: str) -> Path:
         """There is none."""
@@ -115,8 +111,7 @@ class OpenAiEngine:
             log_path.touch()
         except OSError as error:
             raise StorageError(f"The log cannot be written: {error.strerror}.", where=str(log_path)) from error
-        address, key = parse_address(launch.url, "url"), self._key()
-        client = self._client(address, key)
+        address, client = self._connect(launch.url, "url")
         try:
             return EndpointServer(client, address, launch, self._spec, log_path)
         except BaseException:
@@ -141,15 +136,9 @@ class OpenAiEngine:
                 "the recipe ignores end-of-sequence tokens, and an endpoint does not report which those are",
                 where=where,
             )
-        address, key = parse_address(launch.url, "url"), self._key()
-        client = self._client(address, key)
-        target = EndpointTarget(
-            client,
-            address.api,
-            launch.model,
-            context=endpoint.context,
-            timeout_s=self._spec.request_timeout_s,
-        )
+        address, client = self._connect(launch.url, "url")
+        timeout_s = self._spec.request_timeout_s
+        target = EndpointTarget(client, address.api, launch.model, context=endpoint.context, timeout_s=timeout_s)
         family = endpoint.reader
         if family is not None and family.scorer is not None:
             return family.scorer(target)
@@ -165,59 +154,49 @@ class OpenAiEngine:
     def _key(self) -> ApiKey:
         return read_key(self._spec.api_key_env, os.environ)
 
-    def _client(self, address: Address, key: ApiKey) -> HttpClient:
+    def _connect(self, url: str | None, where: str) -> tuple[Address, HttpClient]:
+        """Return an endpoint's address and a client for it. Raises UsageError, without showing a password."""
+        address, key = parse_address(url, where), self._key()
         check_key(key, address)
 
         def broken(what: str) -> EngineError:
             if address.takes_connections():
-                return protocol_error(
-                    f"{what}, but the endpoint still accepts connections.", "Read the endpoint's own log."
-                )
+                what = f"{what}, but the endpoint still accepts connections."
+                return protocol_error(what, "Read the endpoint's own log.")
             return EngineError(f"{what}.", kind="crash", where=address.root, fix="Check that the endpoint still runs.")
 
-        return HttpClient(address.root, headers=key.headers, broken=broken, redact=key.redact)
+        return address, HttpClient(address.root, headers=key.headers, broken=broken, redact=key.redact)
 
     def _inspect(self, url: str | None, where: str) -> Endpoint:
         """Inspect an endpoint once a command."""
-        address, key = parse_address(url, where), self._key()
-        if address.api not in self._inspected:
-            client = self._client(address, key)
+        if url not in self._inspected:
+            address, client = self._connect(url, where)
             try:
-                endpoint = discover(client, address)
+                self._inspected[url] = discover(client, address)
             except EngineError as error:
                 kind = "launch" if error.kind == "crash" else error.kind
                 raise EngineError(error.what, kind=kind, where=where, fix=error.fix) from error
             finally:
                 client.close()
-            self._inspected[address.api] = endpoint
-        return self._inspected[address.api]
+        return self._inspected[url]
 
     def _model(self, models: ResolvedPair, endpoint: Endpoint, arm: Arm) -> str:
         """Return the name that the recipe gives, or the only name that the endpoint serves."""
-        name = models.target.source.removeprefix("served:")
-        served = endpoint.models
-        if served is not None and name and name not in served:
-            raise UsageError(
-                f"The endpoint does not serve '{one_line(name, 120)}'.",
-                where=f"models.target (arm {arm.name})",
-                fix=f"It serves: {_listed(served)}.",
-            )
+        name, served = models.target.source.removeprefix("served:"), endpoint.models
+        where, listed = f"models.target (arm {arm.name})", shown(served or ()) or "nothing"
+        if name and served is not None and name not in served:
+            what = f"The endpoint does not serve '{one_line(name, 120)}'."
+            raise UsageError(what, where=where, fix=f"It serves: {listed}.")
         if name:
             return name
-        if served is None or len(served) != 1:
-            what = "does not list what it serves" if not served else f"serves {len(served)} models"
-            fix = "Name one: served:NAME." if not served else f"Name one, served:NAME, of: {_listed(served)}."
-            raise UsageError(f"The endpoint {what}.", where=f"models.target (arm {arm.name})", fix=fix)
+        if not served:
+            raise UsageError(
+                "The endpoint does not list what it serves.", where=where, fix="Name a model: served:NAME."
+            )
+        if len(served) > 1:
+            what = f"The endpoint serves {len(served)} models."
+            raise UsageError(what, where=where, fix=f"Name one, served:NAME, of: {listed}.")
         return served[0]
-
-
-def _listed(names: Sequence[str]) -> str:
-    return shown(names) or "nothing"
-
-
-def _described(speculation: Speculation) -> str:
-    depth = "" if speculation.max is None else f" up to {speculation.max} tokens"
-    return f"{' + '.join(speculation.types)}{depth}"
 
 
 def _same_endpoint(recipe: Recipe, urls: dict[str, str | None]) -> list[str]:
