@@ -17,7 +17,6 @@ from benchctl.engines.common.log import Cause, Reason, first_reason
 from benchctl.engines.common.process import Access, EngineProcess
 from benchctl.engines.common.wire import count_in, counts_in, protocol_error, seconds_in
 from benchctl.engines.transformers.adapter import TransformersSpec
-from benchctl.engines.transformers.find import SERVER
 from benchctl.engines.transformers.methods import method_of, registered
 from benchctl.engines.transformers.speculation import depth_of
 from benchctl.models.files import ResolvedPair
@@ -27,6 +26,7 @@ from benchctl.recipes.schema import Arm, Sampling
 from benchctl.recipes.speculation import Speculation
 from benchctl.text import one_line
 
+SERVER = Path(__file__).with_name("serving")
 _REPORT = "Report it to benchctl, with the engine's log."
 
 

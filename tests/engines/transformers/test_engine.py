@@ -12,11 +12,10 @@ import pytest
 
 from benchctl.engines.base import Capabilities, Ledger
 from benchctl.engines.common.drafts import Tally
-from benchctl.engines.transformers import find
+from benchctl.engines.transformers import engine as find
 from benchctl.engines.transformers.adapter import TransformersSpec
-from benchctl.engines.transformers.engine import TransformersEngine
-from benchctl.engines.transformers.find import SERVER, Probe
-from benchctl.engines.transformers.server import attest, contradiction, launch_cause, requested_speculation
+from benchctl.engines.transformers.engine import Probe, TransformersEngine
+from benchctl.engines.transformers.server import SERVER, attest, contradiction, launch_cause, requested_speculation
 from benchctl.engines.transformers.speculation import worth_trying
 from benchctl.errors import EngineError, UsageError
 from benchctl.models.files import ResolvedModel, ResolvedPair

@@ -15,8 +15,7 @@ pytest.importorskip("torch")
 
 from benchctl.engines.base import Capabilities
 from benchctl.engines.transformers.adapter import TransformersSpec
-from benchctl.engines.transformers.engine import TransformersEngine
-from benchctl.engines.transformers.find import Probe
+from benchctl.engines.transformers.engine import Probe, TransformersEngine
 from benchctl.engines.transformers.methods import GROUP, registered
 from benchctl.engines.transformers.serving.answering import Answer, Speculation, make_drafter
 from benchctl.engines.transformers.serving.decode import Sampler, Step, Task
