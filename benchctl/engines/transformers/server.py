@@ -13,7 +13,7 @@ from benchctl.engines.base import Attestation, Completion, Ledger, Progress, Ren
 from benchctl.engines.common.completion_stream import CompletionReader, StreamedAnswer, completed
 from benchctl.engines.common.drafts import DEEPEST, Tally
 from benchctl.engines.common.launched_server import LaunchedServer, check_tools, concluded, drafted_nothing
-from benchctl.engines.common.log import Cause, Reason, first_reason
+from benchctl.engines.common.log import Reason, causes_in, first_reason
 from benchctl.engines.common.process import Access, EngineProcess
 from benchctl.engines.common.wire import count_in, counts_in, protocol_error, seconds_in
 from benchctl.engines.transformers.adapter import TransformersSpec
@@ -91,18 +91,18 @@ def _wrong_speculation(reported: object, requested: Mapping[str, Any] | None, ta
 
 
 _REFUSED = re.compile(r"benchctl-serve: error: (.*?) \| (.*)$")
-_KNOWN = (
-    Cause(
-        r"(?:CUDA out of memory|MPS backend out of memory|OutOfMemoryError)",
-        "The device has too little memory.",
-        "Lower engine.context, write dtype: bfloat16, or take a smaller model.",
-    ),
-    Cause(
-        r"No module named '(\w+)'",
-        "The Python lacks the package {0}.",
-        "`benchctl engines install transformers`, or name another Python.",
-    ),
-    Cause(r"^((?:[\w.]*)Error: .{1,300})", "{0}", "Read the engine's log."),
+_KNOWN = causes_in(
+    r"""
+(?:CUDA out of memory|MPS backend out of memory|OutOfMemoryError)
+    The device has too little memory.
+    Lower engine.context, write dtype: bfloat16, or take a smaller model.
+No module named '(\w+)'
+    The Python lacks the package {0}.
+    `benchctl engines install transformers`, or name another Python.
+^((?:[\w.]*)Error: .{1,300})
+    {0}
+    Read the engine's log.
+"""
 )
 
 
