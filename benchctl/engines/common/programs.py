@@ -207,20 +207,19 @@ def short_run(
     )
     try:
         with selectors.DefaultSelector() as waiting:
-            printed = {stream: bytearray() for stream in (process.stdout, process.stderr) if stream is not None}
-            for stream in printed:
-                waiting.register(stream, selectors.EVENT_READ)
+            printed = [(pipe, bytearray()) for pipe in (process.stdout, process.stderr) if pipe is not None]
+            for pipe, block_of in printed:
+                waiting.register(pipe, selectors.EVENT_READ, block_of)
             while waiting.get_map():
                 ready = waiting.select(_POLL_S)
                 if not ready and process.poll() is not None:
                     break  # a child that it left behind holds its streams open
                 for key, _ in ready:
-                    stream = next(stream for stream in printed if stream is key.fileobj)
                     block = os.read(key.fd, _BLOCK)
-                    printed[stream] += block
+                    key.data.extend(block)
                     if not block:
-                        waiting.unregister(stream)
-                    elif len(printed[stream]) > MOST_BYTES:
+                        waiting.unregister(key.fileobj)
+                    elif len(key.data) > MOST_BYTES:
                         raise NoAnswerError(f"it printed more than {MOST_BYTES >> 20} MiB")
                 if time.monotonic() > deadline:
                     raise NoAnswerError(f"it did not end within {timeout_s:g} s")
@@ -233,10 +232,9 @@ def short_run(
             raise NoAnswerError(f"it did not end within {timeout_s:g} s") from None
         raise
     finally:
-        for pipe in (process.stdout, process.stderr):
-            if pipe is not None:
-                pipe.close()
-    output, errors = (*map(bytes, printed.values()), b"")[:2]
+        for pipe in filter(None, (process.stdout, process.stderr)):
+            pipe.close()
+    output, errors = (*(bytes(whole) for _, whole in printed), b"")[:2]
     return Ended(status, output, errors)
 
 
