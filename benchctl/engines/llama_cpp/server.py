@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from benchctl.engines.base import Attestation, Completion, Launch, Ledger, MemoryReport, Progress, Rendered
-from benchctl.engines.common.drafts import Counters, settled
+from benchctl.engines.common.drafts import Counters, read_counters, settled
 from benchctl.engines.common.launched_server import LaunchedServer, StartUp, check_tools
 from benchctl.engines.common.process import Access, EngineProcess, free_port, make_access
 from benchctl.engines.common.wire import count_in, ids_in, protocol_error, seconds_in, text_in
@@ -21,7 +21,6 @@ from benchctl.engines.llama_cpp.attest import (
     contradiction,
     drafts_by_position,
     make_ledger,
-    parse_metrics,
     read_counts,
     read_memory,
     speculating,
@@ -281,7 +280,7 @@ class LlamaServer(LaunchedServer):
             return Counters()
         response = self.http.get("/metrics")
         self._has_metrics = response.status_code == 200
-        return parse_metrics(response.text) if self._has_metrics else Counters()
+        return read_counters(response.text, "llamacpp") if self._has_metrics else Counters()
 
 
 def filled_ids(answer: LlamaAnswer, model: Path) -> tuple[int, ...] | None:
