@@ -8,13 +8,19 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from benchctl.engines.base import Attestation, Completion, Launch, Progress, Rendered
-from benchctl.engines.common.completion_stream import CompletionReader, StreamedAnswer, first_choice, piece_of
+from benchctl.engines.common.completion_stream import (
+    CompletionReader,
+    StreamedAnswer,
+    completed,
+    first_choice,
+    piece_of,
+)
 from benchctl.engines.common.drafts import IN_TIMINGS, Drafts, contradictions, read_drafts, settled
 from benchctl.engines.common.endpoint import MetricsReading, as_sent
 from benchctl.engines.common.http import HttpClient
@@ -210,8 +216,8 @@ class EndpointServer:
             self._gone = error.kind == "crash"
             raise
         answer = streamed.answer
-        n_predicted, prompt_tokens = answer.completion_tokens, answer.prompt_tokens
-        if n_predicted is None or prompt_tokens is None:
+        n_predicted = answer.completion_tokens
+        if n_predicted is None or answer.prompt_tokens is None:
             raise protocol_error(
                 "The endpoint does not report how many tokens it generated: its stream has no usable usage.",
                 "Use a server that supports stream_options.include_usage; pieces of text are not tokens.",
@@ -225,21 +231,15 @@ class EndpointServer:
         self._seen.cached += _was_cached(answer)
         whole = len(answer.ids) == n_predicted
         prefill_s, decode_s = engine_times(answer.extra)
-        return Completion(
+        return replace(
+            completed(streamed, ledger),
             text=self._redact(answer.text),
             token_ids=answer.ids if whole else None,
             n_predicted=n_predicted,
-            finish_reason=answer.finish_reason,
-            prompt_tokens=prompt_tokens,
-            ttft_s=answer.ttft_s,
-            decode_s=answer.decode_s,
             first_tokens=first_tokens,
             least_after_first=answer.later_tokens if first_tokens is None else None,
-            e2e_s=streamed.e2e_s,
-            sent_at=streamed.sent_at,
             engine_prompt_s=None if _was_cached(answer) else prefill_s,
             engine_decode_s=decode_s if n_predicted > 1 else None,
-            ledger=ledger,
             token_gap=None if whole else f"the endpoint returned {len(answer.ids)} of {n_predicted} token ids",
         )
 
