@@ -9,10 +9,13 @@ from __future__ import annotations
 import ipaddress
 import re
 import socket
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import urlsplit
+
+import msgspec
 
 from benchctl.engines.base import Attestation, AttestationState, Ledger
 from benchctl.engines.common.completion_stream import StreamedAnswer
@@ -25,10 +28,17 @@ from benchctl.offers import load
 from benchctl.recipes.adapters import registered
 from benchctl.text import one_line
 
-_MOST_MODELS = 10_000
-_LONGEST_NAME = 4096
-"""Some servers name a model by its folder."""
 _SHOWN = 20
+
+
+class _Model(msgspec.Struct):
+    id: Annotated[str, msgspec.Meta(max_length=4096)]
+    """Some servers name a model by its folder."""
+    max_model_len: Any = None
+
+
+class _Models(msgspec.Struct):
+    data: Annotated[list[_Model], msgspec.Meta(max_length=10_000)]
 
 
 @dataclass(frozen=True)
@@ -94,26 +104,14 @@ def _models(client: HttpClient, address: Address) -> tuple[tuple[str, ...] | Non
             where=address.api,
             fix=f"Write the address itself: {one_line(elsewhere, 200)}",
         )
-    try:
-        listed = response.json()["data"] if response.status_code == 200 else None
-        if listed is None:
-            return None, None
-        names = tuple(client.redact(_name(model["id"])) for model in _each(listed))
-        return names, count_in(listed[0].get("max_model_len"), 2**31) if listed else None
-    except (ValueError, TypeError, KeyError, AttributeError):
+    if response.status_code != 200:
         return None, None
-
-
-def _each(listed: object) -> Iterable[Any]:
-    if not isinstance(listed, list) or len(listed) > _MOST_MODELS:
-        raise TypeError("a list of models")
-    return listed
-
-
-def _name(name: object) -> str:
-    if not isinstance(name, str) or len(name) > _LONGEST_NAME:
-        raise TypeError("a name")
-    return name
+    try:
+        listed = msgspec.convert(response.json(), _Models).data
+    except ValueError:
+        return None, None
+    names = tuple(client.redact(model.id) for model in listed)
+    return names, count_in(listed[0].max_model_len, 2**31) if listed else None
 
 
 def shown(names: Sequence[str]) -> str:
@@ -188,27 +186,19 @@ class Address:
 
 def parse_address(url: str | None, where: str) -> Address:
     """Split a recipe's URL, with or without `/v1` at its end. Raises UsageError, without showing a password."""
-    if not url:
-        raise UsageError("An endpoint needs an address.", where=where, fix="Such as `url: http://127.0.0.1:8000/v1`.")
-    try:
-        parts = urlsplit(url.strip())
-        port = parts.port
-    except ValueError:
-        raise UsageError("This is no URL.", where=where, fix="Such as `http://127.0.0.1:8000/v1`.") from None
-    if parts.username is not None or parts.password is not None:
-        raise UsageError(
-            "The URL has a user or password in it, and a recipe is recorded as it is.",
-            where=where,
-            fix="Name the environment variable that holds the API key: engine.api_key_env.",
-        )
-    if parts.query or parts.fragment:
-        raise UsageError(
-            "The URL has a query or fragment, which benchctl's requests would not carry.",
-            where=where,
-            fix="Write scheme, host, port and path; a key belongs into the environment: engine.api_key_env.",
-        )
+    parts, port = urlsplit(""), None
+    with suppress(ValueError):
+        split = urlsplit((url or "").strip())
+        port = split.port
+        # A recipe is recorded as it is, and benchctl's requests carry no query.
+        if split.username is None and split.password is None and not (split.query or split.fragment):
+            parts = split
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise UsageError("Expected http:// or https:// and a host.", where=where)
+        raise UsageError(
+            "An endpoint's address has http:// or https://, a host, maybe a port and a path, and nothing else.",
+            where=where,
+            fix="Such as `http://127.0.0.1:8000/v1`; name the variable that holds a key: engine.api_key_env.",
+        )
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     path = parts.path.rstrip("/")
     origin = f"{parts.scheme}://{host}{'' if port is None else f':{port}'}"
@@ -265,17 +255,11 @@ def read_key(variable: str | None, environment: Mapping[str, str]) -> ApiKey:
     if variable is None:
         return ApiKey()
     value = environment.get(variable, "").strip()
-    if not value:
-        raise UsageError(
-            f"The environment variable {variable} holds no API key.",
-            where="engine.api_key_env",
-            fix=f"Set it before the run: export {variable}=…",
-        )
     if not _SENDABLE.fullmatch(value):
         raise UsageError(
-            f"What the environment variable {variable} holds cannot be sent as a key.",
+            f"The environment variable {variable} holds no API key: printable ASCII without spaces.",
             where="engine.api_key_env",
-            fix="A key is printable ASCII without spaces.",
+            fix=f"Set it before the run: export {variable}=…",
         )
     return ApiKey(value, variable)
 
