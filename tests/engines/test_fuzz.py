@@ -28,7 +28,7 @@ from benchctl.engines.llama_cpp.score import likeliest
 from benchctl.engines.llama_cpp.spec_flags import RequestedSpeculation
 from benchctl.engines.llama_cpp.stream import LlamaReader
 from benchctl.engines.openai.discovery import discover, engine_times, parse_address
-from benchctl.engines.openai.score import _places as echo_places
+from benchctl.engines.openai.engine import _places as echo_places
 from benchctl.engines.sglang import server as sglang_server
 from benchctl.engines.sglang.server import GenerateReader
 from benchctl.engines.transformers import server as transformers_server
