@@ -28,8 +28,11 @@ LaunchCause = Callable[[Sequence[str]], Reason | None]
 """Reads why an engine ended from the lines of its log and from how it ended, the last line: `signal SIGSEGV`."""
 
 
-def check_tools(prompt: Prompt, text: str) -> None:
-    """Raise EngineError (of this request) where a rendered prompt lacks a tool: templates that know none drop them."""
+def check_tools(prompt: Prompt, text: object) -> str:
+    """Return a rendered prompt. Raises EngineError where it is no text, or lacks a tool: templates that know none drop
+    them, which is an error of this request."""
+    if not isinstance(text, str):
+        raise protocol_error("The engine did not return the prompt's text.")
     for tool in prompt.tools or ():
         function = tool.get("function")
         name = function.get("name") if isinstance(function, dict) else None
@@ -39,6 +42,7 @@ def check_tools(prompt: Prompt, text: str) -> None:
                 kind="http",
                 fix="Leave `tools` out of the prompt, or use a model whose template has them.",
             )
+    return text
 
 
 class LaunchedServer:

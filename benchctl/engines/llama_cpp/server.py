@@ -90,13 +90,11 @@ class LlamaServer(LaunchedServer):
 
     def render(self, prompt: Prompt) -> Rendered:
         """Apply the chat template (raw prompts stay as they are) and tokenize, special tokens included."""
-        text = prompt.prompt
+        text: object = prompt.prompt
         if text is None:
             messages = [message.model_dump() for message in prompt.messages or ()]
             text = self.http.post("/apply-template", {"messages": messages, **prompt.request}).get("prompt")
-        if not isinstance(text, str):
-            raise protocol_error("The engine did not return the prompt's text.")
-        check_tools(prompt, text)
+        text = check_tools(prompt, text)
         return Rendered(text, self.tokenize(text, special=True), answer_schema(prompt))
 
     def tokenize(self, text: str, *, special: bool) -> tuple[int, ...]:

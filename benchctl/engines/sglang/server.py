@@ -21,6 +21,7 @@ from benchctl.engines.common.drafts import Tally, verified_ledger
 from benchctl.engines.common.launched_server import (
     LaunchedServer,
     StartUp,
+    check_tools,
     concluded,
     drafted_nothing,
     other_model,
@@ -77,10 +78,7 @@ class SglangServer(LaunchedServer):
             return Rendered(prompt.prompt, self._ids({"prompt": prompt.prompt}))
         ids = self._ids({"messages": [message.model_dump() for message in prompt.messages or ()]})
         body = {"model": MODEL_NAME, "tokens": list(ids), "skip_special_tokens": False}
-        text = self.http.post("/detokenize", body).get("text")
-        if not isinstance(text, str):
-            raise protocol_error("The engine did not return the prompt's text.")
-        return Rendered(text, ids)
+        return Rendered(check_tools(prompt, self.http.post("/detokenize", body).get("text")), ids)
 
     def _ids(self, what: dict[str, Any]) -> tuple[int, ...]:
         return self._prompt_ids(self.http.post("/tokenize", {"model": MODEL_NAME, **what}))

@@ -173,11 +173,7 @@ class TransformersServer(LaunchedServer):
         else:
             body = {"messages": [message.model_dump() for message in prompt.messages or ()], **prompt.request}
         answer = self.http.post("/render", body)
-        text = answer.get("text")
-        if not isinstance(text, str):
-            raise protocol_error("The engine did not return the prompt's text.")
-        check_tools(prompt, text)
-        return Rendered(text, self._prompt_ids(answer))
+        return Rendered(check_tools(prompt, answer.get("text")), self._prompt_ids(answer))
 
     async def complete(self, prompt: Rendered, sampling: Sampling, on_tokens: Progress | None = None) -> Completion:
         """Stream an answer and its ledger. Raises EngineError; leaves no request behind."""
