@@ -28,7 +28,7 @@ def make_engine(spec: EngineSpec, *, binary: str | None = None) -> Engine:
 
 @dataclass(frozen=True)
 class FoundEngine:
-    """One engine, or the fact that there is none of its kind (`found_in` is then `None`)."""
+    """An engine, or the fact that there is none of its kind (`found_in` is then `None`)."""
 
     kind: str
     found_in: str | None = None

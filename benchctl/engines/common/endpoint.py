@@ -1,7 +1,7 @@
 """How an adapter recognises its own server behind an OpenAI-compatible endpoint, and reads what it reports of drafts.
 
 An adapter declares a `ServerFamily` (`benchctl.recipes.adapters.Adapter.endpoint`); the adapter of endpoints tries
-every registered one. Nothing is concluded from what is absent: an endpoint behind a gateway may report none of this.
+every registered family. Nothing is concluded from what is absent: an endpoint behind a gateway may report none of this.
 """
 
 from __future__ import annotations

@@ -147,7 +147,7 @@ class _Making:
         finish(part, environment.folder / MARKER)
 
     def _check_build(self, torch: str, cuda_bytes: int) -> None:
-        """Check which build of torch the index has; one for CUDA takes many times the disk. Raises StorageError."""
+        """Check which build of torch the index has: for CUDA it takes many times the disk. Raises StorageError."""
         found = self.environment.folder / "torch.json"
         self._pip(f"looking for {torch}", 0, "--dry-run", "--ignore-installed", "--report", str(found), torch)
         packages = [package["metadata"]["name"].lower() for package in json.loads(found.read_text("utf-8"))["install"]]
@@ -155,7 +155,7 @@ class _Making:
             self.environment.check_free(
                 cuda_bytes,
                 f"the package index has {torch} with CUDA's libraries for this machine, which takes "
-                f"{cuda_bytes / 1e9:.0f} GB of disk (one for the CPU takes a tenth: have pip use an index with one)",
+                f"{cuda_bytes / 1e9:.0f} GB of disk (a build for the CPU takes a tenth: have pip use an index that has it)",
             )
 
     def _pip(self, stage: str, count: int, *arguments: str) -> None:
@@ -207,7 +207,7 @@ Unusable = Callable[[str, tuple[str, ...]], EngineError]
 
 @dataclass(frozen=True)
 class Question:
-    """One probe of an installation: `script`, run by its `python` in the environment `env`."""
+    """A probe of an installation: `script`, run by its `python` in the environment `env`."""
 
     package: str
     """What its distribution's name begins with."""

@@ -171,7 +171,7 @@ class AnswerReader(ABC, Generic[Answer]):
 
     @abstractmethod
     def event(self, event: dict[str, Any]) -> None:
-        """Take an event; what an event lacks may raise as it does by itself. Sets `over` with the last one."""
+        """Take an event; what an event lacks may raise as it does by itself. Sets `over` with the last event."""
 
     @abstractmethod
     def answer(self) -> Answer | None:

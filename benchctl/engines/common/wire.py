@@ -58,7 +58,7 @@ class Route:
 
 
 def route_to(url: str, socket_path: Path | None = None) -> Route:
-    """Return the way to `url`: its Unix socket, or the caller's proxy where one is set and `url` is no loopback.
+    """Return the way to `url`: its Unix socket, or the caller's proxy where it is set and `url` is no loopback.
 
     Raises EngineError for a proxy that cannot be used.
     """

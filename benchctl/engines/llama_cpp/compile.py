@@ -109,7 +109,7 @@ _CAUSES = (
     ),
     (
         r"unsupported GNU version|-- unsupported (GNU|clang)",
-        "This CUDA toolkit does not take this C++ compiler: set CXX and CUDAHOSTCXX to an older one.",
+        "This CUDA toolkit does not take this C++ compiler: set CXX and CUDAHOSTCXX to an older compiler.",
     ),
     (
         r"No CMAKE_C(XX)?_COMPILER could be found|is not able to compile a simple test program",
@@ -158,7 +158,7 @@ class Work:
 def make_build(work: Work, sdist: Sdist, key: str) -> Path:
     """Return the folder with `bin` and `build.json` of a build that has answered with quantized models.
 
-    One that crashes on them is built again without AMX, the known reason. Raises BenchctlError.
+    A build that crashes on them is built again without AMX, the known reason. Raises BenchctlError.
     """
     started = time.monotonic()
     work.report("unpacking the source", 0, 0)

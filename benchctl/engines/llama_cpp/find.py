@@ -159,11 +159,11 @@ def find_tool(name: str, server: Path) -> Path:
             return candidate
     if name in _MEASURING:
         raise EngineError(
-            f"no {name} lies beside {server}, and one of another build would measure another engine",
+            f"no {name} lies beside {server}, and that of another build would measure another engine",
             kind="launch",
             where="llama.cpp",
             fix=f"Build llama.cpp's target {name} there too; or `benchctl engines install llama.cpp`, which builds "
-            "both, and use that one in place of your own llama-server.",
+            "both, and use that build in place of your own llama-server.",
         )
     raise EngineError(f"no {name} was found beside {server}", kind="launch", where="llama.cpp", fix=_INSTALL)
 

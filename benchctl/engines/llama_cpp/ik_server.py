@@ -112,7 +112,7 @@ class IkServer(LlamaServer):
             ) from None
 
     def _ids_again(self, prompt: Rendered, sampling: Sampling, text: str) -> tuple[int, ...] | None:
-        """Return the ids of an answer of that text to the same request; `None` where another one comes."""
+        """Return the ids of an answer of that text to the same request; `None` where another comes."""
         body = completion_body(prompt.token_ids, sampling, stream=False) | prompt.settings | {"logprobs": 1}
         try:
             answer = self.http.post(_PATH, body, timeout_s=self._spec.request_timeout_s)

@@ -80,7 +80,9 @@ def install(request: InstallRequest, report: Report) -> Build:
         raise UsageError(f"the file is version {sdist.version}, not {request.version}", where=f"--sdist {sdist.path}")
     version = sdist.version if sdist else request.version or PINNED_VERSION
     if not re.fullmatch(r"[0-9]+(\.[0-9A-Za-z]+)*", version):
-        raise UsageError(f"{version!r} is no version", where="--version", fix=f"The tested one is {PINNED_VERSION}.")
+        raise UsageError(
+            f"{version!r} is no version", where="--version", fix=f"The tested version is {PINNED_VERSION}."
+        )
     toolchain, folder = find_toolchain(backend), builds_folder()
     flags = (*_FLAGS, *_BACKEND_FLAGS[backend], *request.cmake_args, *_LAST_FLAGS)
     key = _key(version, sdist.sha256 if sdist else KNOWN_SHA256.get(version), flags, toolchain)

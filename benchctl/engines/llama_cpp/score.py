@@ -39,7 +39,7 @@ from benchctl.prompts.suite import Prompt
 from benchctl.recipes.schema import GREEDY, Sampling
 
 RISING = 200
-"""Tokens that are read in addition where one of the less likely may rise to the top."""
+"""Tokens that are read in addition where less likely tokens may rise to the top."""
 
 
 class LogitShift:

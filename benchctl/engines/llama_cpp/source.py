@@ -50,7 +50,7 @@ for name in list(os.environ):
     elif "_BACKEND_PATH" in name:
         del os.environ[name]
 """
-"""Run by every Python that pip starts: whatever backend an archive names, or brings, this one is asked."""
+"""Run by every Python that pip starts: whatever backend an archive names, or brings, this backend is asked."""
 _PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input")
 _SETTING = re.compile(r"^(global|download|:env:)\.(index-url|extra-index-url|find-links)=(.*)$", re.MULTILINE)
 _YES = {"1", "true", "yes", "on"}

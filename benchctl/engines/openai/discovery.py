@@ -43,7 +43,7 @@ class _Models(msgspec.Struct):
 
 @dataclass(frozen=True)
 class Endpoint(Recognised):
-    """One inspection of an endpoint: what its server reports, and what it serves."""
+    """An inspection of an endpoint: what its server reports, and what it serves."""
 
     family: str | None = None
     """The kind of engine that it is, by the adapter that recognised it."""

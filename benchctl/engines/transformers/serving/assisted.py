@@ -26,7 +26,7 @@ Options = Mapping[str, Any]
 
 
 class Assistance:
-    """One way of transformers to assist; what is common to all."""
+    """A way of transformers to assist; what is common to all."""
 
     def __init__(self, target: Loaded, depth: int, options: Options, draft: Loaded | None) -> None:
         self.target = target

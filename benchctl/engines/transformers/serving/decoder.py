@@ -32,7 +32,7 @@ Part = Literal["attention", "recurrent", "mlp", "layer"]
 
 @dataclass(frozen=True)
 class Layer:
-    """One layer and its parts; a part that it does not have is `None`."""
+    """A layer and its parts; a part that it does not have is `None`."""
 
     whole: torch.nn.Module
     attention: torch.nn.Module | None
