@@ -155,7 +155,7 @@ class _Making:
             self.environment.check_free(
                 cuda_bytes,
                 f"the package index has {torch} with CUDA's libraries for this machine, which takes "
-                f"{cuda_bytes / 1e9:.0f} GB of disk (a build for the CPU takes a tenth: have pip use an index that has it)",
+                f"{cuda_bytes / 1e9:.0f} GB of disk (a build for the CPU takes a tenth: have pip use its index)",
             )
 
     def _pip(self, stage: str, count: int, *arguments: str) -> None:
