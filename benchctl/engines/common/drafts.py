@@ -15,6 +15,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from itertools import zip_longest
 from typing import Any, TypeVar
 
 from benchctl.engines.base import Ledger
@@ -116,21 +118,20 @@ def since(before: Counters, after: Counters) -> Counters:
 
     Positions that the earlier reading lacks began at 0: servers list a position once something was accepted there.
     """
+
+    def more(early: int | None, late: int | None) -> int | None:
+        return None if early is None or late is None else late - early
+
     by_position = None
     if after.accepted_by_position is not None:
-        earlier = before.accepted_by_position or ()
-        padded = earlier + (0,) * (len(after.accepted_by_position) - len(earlier))
-        by_position = tuple(late - early for late, early in zip(after.accepted_by_position, padded, strict=False))
+        pairs = zip_longest(after.accepted_by_position, before.accepted_by_position or (), fillvalue=0)
+        by_position = tuple(late - early for late, early in pairs)[: len(after.accepted_by_position)]
     return Counters(
-        _difference(before.rounds, after.rounds),
-        _difference(before.drafted, after.drafted),
-        _difference(before.accepted, after.accepted),
+        more(before.rounds, after.rounds),
+        more(before.drafted, after.drafted),
+        more(before.accepted, after.accepted),
         by_position,
     )
-
-
-def _difference(before: int | None, after: int | None) -> int | None:
-    return None if before is None or after is None else after - before
 
 
 def _number(text: str) -> int | None:
@@ -299,15 +300,10 @@ def _by_depth(rows: object, name: str) -> tuple[int, ...] | None:
     return tuple(counts.get(depth, 0) for depth in range(1, max(counts) + 1))
 
 
-def _lm_studio(place: str) -> Callable[[Mapping[str, Any]], Drafts | None]:
-    def read(fields: Mapping[str, Any]) -> Drafts | None:
-        drafted = _count(fields, "total_draft_tokens_count")
-        accepted = _count(fields, "accepted_draft_tokens_count")
-        if drafted is None:
-            return None
-        return Drafts(f"`{place}` (LM Studio's shape)", Ledger(drafted=drafted, accepted=accepted))
-
-    return read
+def _lm_studio(fields: Mapping[str, Any], place: str) -> Drafts | None:
+    drafted = _count(fields, "total_draft_tokens_count")
+    ledger = Ledger(drafted=drafted, accepted=_count(fields, "accepted_draft_tokens_count"))
+    return None if drafted is None else Drafts(f"`{place}` (LM Studio's shape)", ledger)
 
 
 def _vllm(metrics: Mapping[str, Any]) -> Drafts | None:
@@ -356,8 +352,8 @@ _SHAPES: tuple[tuple[str, Callable[[Mapping[str, Any]], Drafts | None]], ...] = 
     ("timings", _timings),
     ("metrics", _vllm),
     ("meta_info", _sglang),
-    ("usage", _lm_studio("usage")),
-    ("stats", _lm_studio("stats")),
+    ("usage", partial(_lm_studio, place="usage")),
+    ("stats", partial(_lm_studio, place="stats")),
 )
 """Where a shape stands in an answer or its last event, and its reader."""
 
