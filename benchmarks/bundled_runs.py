@@ -12,7 +12,7 @@ from typing import Any
 
 from benchctl.data.store import RunData, open_run
 from benchctl.engines.llama_cpp.adapter import LlamaCppSpec
-from benchctl.engines.llama_cpp.find import search
+from benchctl.engines.llama_cpp.installation import search
 from benchctl.measure.prepare import prepare
 from benchctl.measure.progress import RunProgress
 from benchctl.measure.run import start_run

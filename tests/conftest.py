@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import benchctl.models
-from benchctl.engines.llama_cpp.find import search
+from benchctl.engines.llama_cpp.installation import search
 
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # two busy-waiting servers on two cores slow each other 17-fold
 

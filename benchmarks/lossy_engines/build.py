@@ -15,9 +15,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from benchctl.engines.llama_cpp.compile import find_toolchain
-from benchctl.engines.llama_cpp.find import Build
-from benchctl.engines.llama_cpp.install import InstallRequest, install
+from benchctl.engines.llama_cpp.compile import Build, find_toolchain
+from benchctl.engines.llama_cpp.installation import InstallRequest, install
 from benchctl.engines.llama_cpp.source import extract_llama_cpp, fetch_sdist
 from benchctl.paths import cache_folder
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from benchctl.data.store import read_manifest
-from benchctl.engines.llama_cpp.find import search
+from benchctl.engines.llama_cpp.installation import search
 from benchctl.models import gguf_facts
 from tests.benchctl_process import benchctl
 from tests.cli.test_compare import slower, write_run

@@ -11,7 +11,7 @@ import pytest
 
 from benchctl.engines.common.programs import program
 from benchctl.engines.llama_cpp.engine import converter_script
-from benchctl.engines.llama_cpp.find import find_tool, search
+from benchctl.engines.llama_cpp.installation import find_tool, search
 from benchctl.models.gguf_facts import read_facts
 from benchctl.models.huggingface.folder import write_weights
 from benchctl.models.sources import resolve_pair

@@ -10,7 +10,7 @@ import pytest
 
 from benchctl.data.manifest import EngineIdentity, Manifest, ModelIdentity
 from benchctl.data.writer import RunWriter
-from benchctl.engines.llama_cpp.find import VARIABLE, search
+from benchctl.engines.llama_cpp.installation import VARIABLE, search
 from benchctl.prompts.suite import Prompt, PromptItem
 from benchctl.recipes.schema import Recipe
 

@@ -161,10 +161,10 @@ def synthetic(rates: Sequence[float]) -> tuple[list[str], dict[str, object]]:
 ADAPTER = Adapter(
     spec=LlamaCppSpec,
     engine="benchctl.engines.llama_cpp.engine:LlamaCppEngine",
-    inventory="benchctl.engines.llama_cpp.find:inventory",
+    inventory="benchctl.engines.llama_cpp.installation:inventory",
     endpoint="benchctl.engines.llama_cpp.score:FAMILY",
-    doctor="benchctl.engines.llama_cpp.install:check",
-    installer="benchctl.engines.llama_cpp.install:LlamaCppInstaller",
+    doctor="benchctl.engines.llama_cpp.installation:check",
+    installer="benchctl.engines.llama_cpp.installation:LlamaCppInstaller",
     model_format="gguf",
     own_methods=True,
     lists_types=True,

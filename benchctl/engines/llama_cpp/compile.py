@@ -1,10 +1,15 @@
-"""A build of llama.cpp in a folder of its own: find the tools, configure, compile, try; again where it crashes."""
+"""A build of llama.cpp: what it is, and making it: find the tools, configure, compile, try; again where it crashes.
+
+Builds lie in `<cache>/engines/llama.cpp/<version>-<backend>-<key>/{build.json, bin/}`. A folder gets that name only
+when it is complete, so whatever else lies there (`.building-*`, `logs`) is never taken for a build.
+"""
 
 from __future__ import annotations
 
 import itertools
 import json
 import os
+import platform
 import re
 import shlex
 import shutil
@@ -14,18 +19,99 @@ import sysconfig
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from benchctl.engines.common.programs import CommandFailedError, run_logged
-from benchctl.engines.llama_cpp.find import Build, Host
 from benchctl.engines.llama_cpp.source import KNOWN_SHA256, Sdist, SourceTree, extract_llama_cpp
 from benchctl.engines.llama_cpp.trial import crashed, try_quantized
 from benchctl.engines.registry import Backend, Report
 from benchctl.errors import BenchctlError, EngineError, StorageError
+from benchctl.machine.describe import cpu_identity
 from benchctl.models.files import file_sha256
+from benchctl.paths import cache_folder
+
+BUILD_SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class Host:
+    """The machine that a build was made on and for: native code may not run on another."""
+
+    system: str
+    machine: str
+    cpu: str
+
+    @classmethod
+    def here(cls) -> Host:
+        """Return this machine."""
+        return cls(platform.system(), platform.machine(), cpu_identity())
+
+
+@dataclass(frozen=True)
+class Build:
+    """A finished build; `build.json` holds these fields without `folder`."""
+
+    folder: Path
+    version: str
+    """Of llama-cpp-python, whose source distribution carries this llama.cpp."""
+    backend: Backend
+    key: str
+    commit: str | None
+    sdist_sha256: str
+    flags: tuple[str, ...]
+    compiler: str
+    cmake: str
+    host: Host
+    built_at: str
+    """ISO 8601, UTC."""
+    build_s: float
+    version_output: str
+    """What `llama-server --version` printed: the proof that the binary starts here."""
+    files: dict[str, str] = field(default_factory=dict)
+    """SHA-256 of every file below `bin`."""
+    left_out: tuple[str, ...] = ()
+    """Instructions of this processor that it does without, because with them it crashed: `AMX`."""
+
+    def binary(self, name: str = "llama-server") -> Path:
+        """Return where the program `name` lies."""
+        return self.folder / "bin" / name
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what `build.json` holds."""
+        return {"schema": BUILD_SCHEMA, **{key: value for key, value in asdict(self).items() if key != "folder"}}
+
+    @classmethod
+    def read(cls, folder: Path) -> Build | None:
+        """Return the build in `folder`; `None` where there is none that is whole and that this benchctl can read."""
+        try:
+            facts = json.loads((folder / "build.json").read_text())
+            if facts.pop("schema") != BUILD_SCHEMA or facts["flags"] is None:
+                return None
+            lists = {name: tuple(facts.get(name, ())) for name in ("flags", "left_out")}
+            build = cls(folder=folder, **{**facts, "host": Host(**facts["host"]), **lists})
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return None
+        return build if build.binary().is_file() else None
+
+
+def builds_folder() -> Path:
+    """Return the folder that holds the builds (it may not exist yet)."""
+    return cache_folder() / "engines" / "llama.cpp"
+
+
+def installed_builds() -> list[Build]:
+    """Return every finished build that this machine can run, newest first."""
+    try:
+        folders = [entry for entry in builds_folder().iterdir() if not entry.name.startswith(".")]
+    except OSError:
+        return []
+    here = Host.here()
+    builds = [build for folder in folders if (build := Build.read(folder)) and build.host == here]
+    return sorted(builds, key=lambda build: str(build.built_at), reverse=True)
+
 
 _NEEDED_CMAKE = (3, 14)
 _NO_CUDA = "Install the CUDA toolkit and put its bin folder on PATH (or set CUDACXX), or build without --cuda."

@@ -27,8 +27,9 @@ from benchctl.engines.llama_cpp.command import (
     default_threads,
     devices_of,
 )
-from benchctl.engines.llama_cpp.find import PERPLEXITY, QUANTIZE, Build, find_tool, refuse_backends_here, search
+from benchctl.engines.llama_cpp.compile import Build
 from benchctl.engines.llama_cpp.ik_server import kind_of
+from benchctl.engines.llama_cpp.installation import PERPLEXITY, QUANTIZE, find_tool, refuse_backends_here, search
 from benchctl.engines.llama_cpp.perplexity import Perplexity
 from benchctl.engines.llama_cpp.probe import Probe, probe_server
 from benchctl.engines.llama_cpp.score import (

@@ -14,8 +14,6 @@ import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-import numpy as np
-
 from benchctl.engines.base import Launch
 from benchctl.engines.common.process import engine_environment
 from benchctl.engines.llama_cpp.adapter import LlamaCppSpec
@@ -48,6 +46,7 @@ QUANTIZATIONS = tuple(_TYPES)
 def write_trial_model(path: Path, quantization: str) -> None:
     """Write a model of a single layer whose matrices are of `quantization`, of `QUANTIZATIONS`. Raises OSError."""
     import gguf
+    import numpy as np
 
     file_type, scales = _TYPES[quantization]
     kind, generator = gguf.GGMLQuantizationType[quantization.upper()], np.random.default_rng(1)

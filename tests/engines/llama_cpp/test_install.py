@@ -19,9 +19,9 @@ import psutil
 import pytest
 
 from benchctl.engines.llama_cpp.adapter import LlamaCppSpec
+from benchctl.engines.llama_cpp.compile import Build, builds_folder, installed_builds
 from benchctl.engines.llama_cpp.engine import LlamaCppEngine
-from benchctl.engines.llama_cpp.find import Build, builds_folder, installed_builds, search
-from benchctl.engines.llama_cpp.install import InstallRequest, install
+from benchctl.engines.llama_cpp.installation import InstallRequest, install, search
 from benchctl.engines.llama_cpp.trial import try_quantized
 from benchctl.errors import EngineError, StorageError, UsageError
 
@@ -32,7 +32,7 @@ FAKE = Path(__file__).parents[1] / "fake_llama_cpp"
 INSTALL = """
 import sys
 from pathlib import Path
-from benchctl.engines.llama_cpp.install import InstallRequest, install
+from benchctl.engines.llama_cpp.installation import InstallRequest, install
 print(install(InstallRequest("cpu", sdist=Path(sys.argv[1]), cmake_args=tuple(sys.argv[2:])),
               lambda stage, done, total: print(stage, flush=True)).folder, flush=True)
 """
@@ -251,7 +251,7 @@ def test_two_at_once_build_once(sdist: Path) -> None:
 
 def test_full_disk_is_reported_before_anything_is_built(sdist: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = type(shutil.disk_usage("/"))(10**12, 10**12 - 10**8, 10**8)
-    monkeypatch.setattr("benchctl.engines.llama_cpp.install.shutil.disk_usage", lambda path: usage)
+    monkeypatch.setattr("benchctl.engines.llama_cpp.installation.shutil.disk_usage", lambda path: usage)
     with pytest.raises(StorageError, match=r"needs 0\.7 GB .* there are 0\.1 GB"):
         install(InstallRequest("cpu", sdist=sdist), Stages())
 

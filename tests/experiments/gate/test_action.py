@@ -18,7 +18,7 @@ from xml.etree import ElementTree
 import pytest
 import yaml
 
-from benchctl.engines.llama_cpp.find import search
+from benchctl.engines.llama_cpp.installation import search
 from tests.security.test_evidence import edit_records
 
 ROOT = Path(__file__).parents[3]

@@ -1,7 +1,9 @@
-"""`benchctl engines install llama.cpp`: llama-server and the programs beside it, built from the pinned source, once.
+"""Which llama-server runs, and installing it: the user's own always wins over what benchctl built.
 
-Everything happens in a temporary folder of the cache, under a lock; a rename makes the finished build appear. An
-interrupted installation leaves at most a `.building-*` folder, which the next removes.
+In this order: the option `--engine-binary`, the recipe's `engine.binary`, `$BENCHCTL_LLAMA_SERVER`, `llama-server` on
+PATH, the newest build of `benchctl engines install llama.cpp` that this machine can run. That is built from the pinned
+source, once, in a temporary folder of the cache, under a lock; a rename makes it appear. An interrupted installation
+leaves at most a `.building-*` folder, which the next removes.
 """
 
 from __future__ import annotations
@@ -16,18 +18,124 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchctl.engines.llama_cpp.compile import QUICK_BUILD, TARGETS, Toolchain, Work, find_toolchain, make_build
-from benchctl.engines.llama_cpp.find import Build, Host, builds_folder
+from benchctl.engines.common.programs import FoundBinary
+from benchctl.engines.llama_cpp.compile import (
+    QUICK_BUILD,
+    TARGETS,
+    Build,
+    Host,
+    Toolchain,
+    Work,
+    builds_folder,
+    find_toolchain,
+    installed_builds,
+    make_build,
+)
 from benchctl.engines.llama_cpp.source import KNOWN_SHA256, PINNED_VERSION, fetch_sdist, read_sdist
 from benchctl.engines.llama_cpp.trial import check_quantized
-from benchctl.engines.registry import Backend, FoundEngine, Installed, InstallOptions, Report
-from benchctl.errors import StorageError, UsageError
+from benchctl.engines.registry import Backend, FoundEngine, Installed, InstallOptions, Report, Search
+from benchctl.errors import BenchctlError, EngineError, StorageError, UsageError
 from benchctl.machine.describe import usable_cores
 from benchctl.machine.doctor import Check
 from benchctl.models.files import file_sha256, unfinished
+from benchctl.paths import on_path
+from benchctl.text import one_line
+
+SERVER = "llama-server"
+VARIABLE = "BENCHCTL_LLAMA_SERVER"
+PERPLEXITY = "llama-perplexity"
+QUANTIZE = "llama-quantize"
+_MEASURING = frozenset({PERPLEXITY})
+"""Programs that measure their own build: that of another build than the server's would not measure the server."""
+_BACKEND = re.compile(r"(lib)?ggml-.*\.(so|dylib)$")
+_INSTALL = "Build it with `benchctl engines install llama.cpp`, or name your own with --engine-binary."
+
+
+def search(device: str = "auto") -> Search:
+    """Return where llama-server is looked for; among builds of benchctl, a build for `device` comes first."""
+
+    def bundled() -> list[FoundBinary]:
+        builds = sorted(installed_builds(), key=lambda build: build.backend != device)  # newest first within each
+        return [FoundBinary(build.binary(), "bundled") for build in builds]
+
+    installs = "llama.cpp" if device in ("auto", "rpc") else f"llama.cpp --{device}"
+    return Search("llama.cpp", SERVER, VARIABLE, SERVER, _INSTALL, bundled, program=SERVER, installs=installs)
+
+
+def refuse_backends_here(found: FoundBinary) -> None:
+    """Raise UsageError where the working folder holds backends that are not the binary's own.
+
+    A llama.cpp with loadable backends (its published builds) looks for `libggml-*.so` beside itself and in the working
+    folder, and runs what it finds there: a folder of somebody's recipe would bring code. benchctl's own builds load
+    none.
+    """
+    here = Path.cwd()
+    if found.found_in == "bundled" or here in (found.path.parent, found.path.resolve().parent):
+        return
+    with suppress(OSError):  # a folder that cannot be listed is searched by no engine
+        for file in sorted(here.iterdir()):
+            if _BACKEND.match(file.name):
+                raise UsageError(
+                    f"{found.path.name} may load {one_line(file.name, 100)} of the working folder.",
+                    where=one_line(str(here), 400),
+                    fix="Run benchctl from another folder.",
+                )
+
+
+def find_tool(name: str, server: Path) -> Path:
+    """Return the program `name` (such as `llama-quantize`) that belongs to `server`: its sibling, else any there is.
+
+    Of a program that measures only the sibling will do. Raises EngineError (`launch`).
+    """
+    places = [server.parent / name, server.resolve().parent / name]  # Homebrew links only some into its bin folder
+    if name not in _MEASURING:
+        places += [path] if (path := on_path(name)) else []
+        places += [build.binary(name) for build in installed_builds()]
+    for candidate in places:
+        if candidate.is_file() and os.access(candidate, os.X_OK):
+            return candidate
+    if name in _MEASURING:
+        raise EngineError(
+            f"no {name} lies beside {server}, and that of another build would measure another engine",
+            kind="launch",
+            where="llama.cpp",
+            fix=f"Build llama.cpp's target {name} there too; or `benchctl engines install llama.cpp`, which builds "
+            "both, and use that build in place of your own llama-server.",
+        )
+    raise EngineError(f"no {name} was found beside {server}", kind="launch", where="llama.cpp", fix=_INSTALL)
+
+
+def inventory() -> list[FoundEngine]:
+    """Return every llama-server that is found, what runs first, with its version."""
+    return search().inventory(_probed, "build it with `benchctl engines install llama.cpp`")
+
+
+def _probed(binary: FoundBinary, runs: bool) -> FoundEngine:
+    from benchctl.engines.llama_cpp.probe import probe_server
+
+    where = str(binary.path)
+    try:
+        refuse_backends_here(binary)
+        able = probe_server(binary.path, binary.found_in).capabilities
+    except BenchctlError as error:
+        return FoundEngine("llama.cpp", binary.found_in, where, runs, problem=error.what, hint=error.fix)
+    devices = able.details["devices"]
+    return FoundEngine(
+        "llama.cpp",
+        binary.found_in,
+        where,
+        runs,
+        able.version,
+        able.build,
+        able.commit,
+        able.speculation_types,
+        tuple(map(str, devices)) if isinstance(devices, list) else (),
+    )
+
 
 _FLAGS = (
     "-DCMAKE_BUILD_TYPE=Release",
