@@ -112,7 +112,7 @@ def test_other_flags_are_another_build(sdist: Path) -> None:
 
 def test_a_build_with_fewer_programs_is_made_anew(sdist: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as older:
-        for module in ("install", "compile"):
+        for module in ("installation", "compile"):
             older.setattr(f"benchctl.engines.llama_cpp.{module}.TARGETS", ("llama-server", "llama-quantize"))
         before = install(InstallRequest("cpu", sdist=sdist), Stages())
     after = install(InstallRequest("cpu", sdist=sdist), Stages())
