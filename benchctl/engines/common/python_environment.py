@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, TextIO, TypeVar
 
 from benchctl.engines.common.log import clean
 from benchctl.engines.common.programs import CommandFailedError, NoAnswerError, run_logged, short_run
@@ -201,6 +201,7 @@ _LINE_CHARACTERS = 600
 PROBE_TIMEOUT_S = 300.0
 """Importing takes 10 s, and minutes on a busy machine."""
 
+Read = TypeVar("Read")
 Unusable = Callable[[str, tuple[str, ...]], EngineError]
 """Makes the error of a package that cannot be used, of what is wrong and the last lines of its output."""
 
@@ -218,6 +219,21 @@ class Question:
     env: Mapping[str, str]
     added: Mapping[str, str]
     """Of `env`: what the recipe adds."""
+
+    def answered(self, what: str, fix: str, read: Callable[[dict[str, Any]], Read]) -> Read:
+        """Return what `read` makes of the facts, of an earlier probe or a new one. Raises EngineError (`launch`)."""
+
+        def unusable(why: str, tail: tuple[str, ...] = ()) -> EngineError:
+            where = str(self.program)
+            return EngineError(f"{what} cannot be used: {why}", kind="launch", where=where, fix=fix, log_tail=tail)
+
+        facts = self.known() or self.ask(unusable)
+        try:
+            made = read(facts)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise unusable(f"it does not report {error}") from None
+        self.keep(facts)
+        return made
 
     def known(self) -> dict[str, Any] | None:
         """Return the kept result of an earlier probe; `None` where there is none."""

@@ -149,38 +149,33 @@ def probe_sglang(python: Path, found_in: str, added: Mapping[str, str] = Mapping
     """Probe what an installed SGLang can do; `added` is the recipe's `engine.env`. Raises EngineError (`launch`)."""
     env = engine_environment(os.environ, {**own_settings(cpu=False), **added})
     question = Question("sglang", python, python, _SCRIPT, env, added)
-    facts = question.known() or question.ask(lambda what, tail: _no_sglang(python, what, tail))
-    try:
+
+    def read(facts: dict[str, Any]) -> PackageProbe[Package]:
         package = Package(
             version=str(facts["version"]),
             algorithms=tuple(facts["algorithms"]),
             options={name: option["takes"] == 0 for name, option in facts["options"].items()},
         )
-    except (KeyError, TypeError, AttributeError) as error:
-        raise _no_sglang(python, f"it does not report {error}", ()) from None
-    question.keep(facts)
-    capabilities = Capabilities(
-        kind="sglang",
-        binary=python,
-        found_in=found_in,
-        version=f"SGLang {package.version}",
-        build=package.version,
-        commit=None,
-        speculation_types=types_of(package.algorithms),
-        option_names=tuple(map(tuple, facts.get("names") or ([name] for name in package.options))),
-        details={
-            "python": facts.get("python"),
-            "algorithms": list(package.algorithms),
-            "flags": sorted(package.options),
-            # Of the list of files that were installed, which holds every file's hash.
-            "sha256": facts.get("record_sha256"),
-        },
-    )
-    return PackageProbe(capabilities, package)
+        capabilities = Capabilities(
+            kind="sglang",
+            binary=python,
+            found_in=found_in,
+            version=f"SGLang {package.version}",
+            build=package.version,
+            commit=None,
+            speculation_types=types_of(package.algorithms),
+            option_names=tuple(map(tuple, facts.get("names") or ([name] for name in package.options))),
+            details={
+                "python": facts.get("python"),
+                "algorithms": list(package.algorithms),
+                "flags": sorted(package.options),
+                # Of the list of files that were installed, which holds every file's hash.
+                "sha256": facts.get("record_sha256"),
+            },
+        )
+        return PackageProbe(capabilities, package)
 
-
-def _no_sglang(python: Path, what: str, tail: tuple[str, ...]) -> EngineError:
-    return EngineError(f"This SGLang cannot be used: {what}", kind="launch", where=str(python), fix=_FIX, log_tail=tail)
+    return question.answered("This SGLang", _FIX, read)
 
 
 def inventory() -> list[FoundEngine]:

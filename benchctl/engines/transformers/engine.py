@@ -36,7 +36,7 @@ from benchctl.engines.transformers.methods import METHODS, method_of, registered
 from benchctl.engines.transformers.server import SERVER, TransformersServer, command_line
 from benchctl.engines.transformers.serving import KEY_VARIABLE
 from benchctl.engines.transformers.speculation import model_problems, speculation_problems, worth_trying
-from benchctl.errors import EngineError, UsageError
+from benchctl.errors import UsageError
 from benchctl.models.files import ResolvedPair
 from benchctl.paths import cache_folder
 from benchctl.recipes.schema import GREEDY, Arm, Recipe, Sampling
@@ -156,48 +156,34 @@ def probe_python(found: FoundBinary, added: Mapping[str, str] = MappingProxyType
     """Probe a Python; `added` is the recipe's `engine.env`. Raises EngineError (`launch`)."""
     env = engine_environment(os.environ, {**SETTINGS, **added})
     question = Question("transformers", found.path, found.path, _SCRIPT, env, added)
-    facts = question.known() or question.ask(lambda what, tail: _unusable(found.path, what, tail))
-    try:
+
+    def read(facts: dict[str, Any]) -> Probe:
         versions = {name: str(package["version"]) for name, package in facts["distributions"].items()}
         records = {name: package["record_sha256"] for name, package in facts["distributions"].items()}
         devices, drafters = (tuple(map(str, facts[name])) for name in ("devices", "drafters"))
-        version = f"transformers {versions['transformers']}, torch {versions['torch']}"
-    except (KeyError, TypeError, AttributeError) as error:
-        raise _unusable(found.path, f"it does not report {error}", ()) from None
-    question.keep(facts)
-    records["benchctl's server"] = _server_sha256()
-    capabilities = Capabilities(
-        kind="transformers",
-        binary=found.path,
-        found_in=found.found_in,
-        version=version,
-        build=versions["transformers"],
-        commit=None,
-        speculation_types=(*METHODS, *drafters),
-        request_fields=frozenset({"tools", "chat_template_kwargs"}),
-        details={
-            "python": facts.get("python"),
-            "distributions": versions,
-            "devices": [] if facts.get("accelerator") is None else [f"CUDA: {facts['accelerator']}"],
-            # Of the lists of installed files, which hold every file's hash, and of the server's own code.
-            "sha256": hashlib.sha256(json.dumps(records, sort_keys=True).encode()).hexdigest(),
-            "siblings": {name: value for name, value in records.items() if value},
-        },
-    )
-    return Probe(capabilities, found.path, devices, drafters)
+        files = b"".join(hashlib.sha256(file.read_bytes()).digest() for file in sorted(SERVER.rglob("*.py")))
+        records["benchctl's server"] = hashlib.sha256(files).hexdigest()
+        capabilities = Capabilities(
+            kind="transformers",
+            binary=found.path,
+            found_in=found.found_in,
+            version=f"transformers {versions['transformers']}, torch {versions['torch']}",
+            build=versions["transformers"],
+            commit=None,
+            speculation_types=(*METHODS, *drafters),
+            request_fields=frozenset({"tools", "chat_template_kwargs"}),
+            details={
+                "python": facts.get("python"),
+                "distributions": versions,
+                "devices": [] if facts.get("accelerator") is None else [f"CUDA: {facts['accelerator']}"],
+                # Of the lists of installed files, which hold every file's hash, and of the server's own code.
+                "sha256": hashlib.sha256(json.dumps(records, sort_keys=True).encode()).hexdigest(),
+                "siblings": {name: value for name, value in records.items() if value},
+            },
+        )
+        return Probe(capabilities, found.path, devices, drafters)
 
-
-def _server_sha256() -> str:
-    whole = hashlib.sha256()
-    for file in sorted(SERVER.rglob("*.py")):
-        whole.update(hashlib.sha256(file.read_bytes()).digest())
-    return whole.hexdigest()
-
-
-def _unusable(python: Path, what: str, tail: tuple[str, ...]) -> EngineError:
-    return EngineError(
-        f"This Python cannot run transformers: {what}", kind="launch", where=str(python), fix=INSTALL, log_tail=tail
-    )
+    return question.answered("transformers in this Python", INSTALL, read)
 
 
 _NO_ARGS = "benchctl writes the whole command line of its server; nothing can be added to it."
