@@ -181,11 +181,6 @@ class EndpointServer:
         """What benchctl observed of the endpoint, whose own log is not accessible."""
         return self._log_path
 
-    @property
-    def endpoint(self) -> Endpoint:
-        """What the endpoint reported of itself at the first inspection."""
-        return self._first
-
     def render(self, prompt: Prompt) -> Rendered:
         """Return what is sent; the endpoint applies its own template. Raises EngineError where it has no chat route."""
         if prompt.messages and not self._chat:
