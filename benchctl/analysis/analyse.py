@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from benchctl.analysis.acceptance import find_acceptance, find_counters
+from benchctl.analysis.accuracy import find_accuracy
 from benchctl.analysis.answers import Answers, find_answers, find_consistency
 from benchctl.analysis.cells import failed_cells, find_resources
 from benchctl.analysis.conditions.split import Group, split
@@ -95,6 +96,7 @@ def analyse(run: RunData, judge: Judge, *, baseline: str | None = None) -> Analy
     found = found.model_copy(
         update={
             "stopping": find_stopping(manifest, found.speedups, levels) if own else None,
+            "accuracy": find_accuracy(run, compared),
             "breakeven": None if run.integrity.damage else offered("breakeven")(found, manifest),
         }
     )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import ConfigDict, Field, model_serializer
 
+from benchctl.analysis.accuracy import Accuracy
 from benchctl.analysis.cells import Resources
 from benchctl.analysis.conditions.results import Sweep
 from benchctl.analysis.losslessness import ArmAudit, FirstDivergence, NoiseFloor
@@ -389,6 +390,8 @@ class Analysis(Result):
     costs: list[Cost]
     rounds: RoundModel = Field(default_factory=RoundModel)
     """What rounds are made of."""
+    accuracy: Accuracy | None = None
+    """Of a suite whose prompts carry their answers; else left out."""
     breakeven: dict[str, Any] | None = None
     """Of a run with arms of synthetic acceptance, as an experiment offers it (`section` reads it)."""
     resources: list[Resources] = Field(default_factory=list)
@@ -414,8 +417,7 @@ class Analysis(Result):
         return list(dict.fromkeys(arm.of for arm in self.compared.values())) if self.sweep else self.arms
 
     @model_serializer(mode="wrap")
-    def _leave_out_what_was_not_swept(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _leave_out_what_is_not_there(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         found: dict[str, Any] = handler(self)
-        if self.sweep is None:
-            found.pop("sweep", None)
-        return found
+        absent = {name for name in ("accuracy", "sweep") if getattr(self, name) is None}
+        return {name: value for name, value in found.items() if name not in absent}

@@ -12,6 +12,7 @@ from pydantic import ConfigDict, Field, model_validator
 
 from benchctl.data.cell import Cell
 from benchctl.data.versions import Document, Part, StoredFormat
+from benchctl.prompts.answers import Answer
 from benchctl.recipes.adapters import lossy_settings
 from benchctl.recipes.groups import ComparedArm, GroupKey, ModelName, recipe_arm, with_baselines
 from benchctl.recipes.schema import AutoBlocks
@@ -175,6 +176,8 @@ class PromptIdentity(Part):
     constrained: str | None = None
     """The key of its request that constrains the answers (`response_format`, `tools`): what the target scores without
     it shows nothing."""
+    answer: Answer | None = None
+    """The right answer, where the suite has it."""
 
 
 class MachineIdentity(Part):

@@ -321,6 +321,7 @@ def new_manifest(prepared: Prepared, command: list[str]) -> Manifest:
             prompt_idx=item.prompt_idx,
             sha256=prompt_sha256(item.prompt),
             constrained=item.constrained,
+            answer=item.prompt.answer,
         )
         for item in prepared.prompts
     ]

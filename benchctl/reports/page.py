@@ -223,6 +223,7 @@ def folds(run: RunData, analysis: Analysis, drawings: Sequence[Drawing]) -> dict
                      f"{found.places_alike} of {found.places_decoded} positions."
                      for found in (part.replays for part in parts_of(run)) if found is not None
                  ]),
+            fold("Correct answers", "", output.accuracy(analysis)),
             fold("Which answers repeat in every block", "", output.consistency(analysis)),
         ],
     }  # fmt: skip

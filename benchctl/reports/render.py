@@ -152,6 +152,7 @@ def _view(run: RunData, analysis: Analysis, drawings: Sequence[Drawing]) -> dict
         "decided": conclusion.only_group(analysis),
         "what_to_run": to_run if len(to_run.rows) > 1 and any(row.arm for row in to_run.rows) else None,
         "additions": {row.arm: row.added for row in reversed(to_run.rows) if row.added},
+        "accuracy": output.accuracy(analysis),
         "experiment": analysis.decision.next if analysis.decision else None,
         "verdicts": analysis.verdicts,
         "lossy": lossy_labels(analysis),
