@@ -97,7 +97,7 @@ class Ledger:
 
 @dataclass(frozen=True)
 class Completion:
-    """One finished answer. Times are seconds since its request was sent, on a connection that was open before."""
+    """A finished answer. Times are seconds since its request was sent, on a connection that was open before."""
 
     text: str
     token_ids: tuple[int, ...] | None
@@ -394,7 +394,7 @@ class Pass:
     seconds: float
     """All of them."""
     median_s: float
-    """One of them: a machine that was busy for a moment does not move it."""
+    """Of a single pass: a machine that was busy for a moment does not move it."""
 
 
 @runtime_checkable

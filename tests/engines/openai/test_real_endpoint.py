@@ -17,7 +17,7 @@ from benchctl.data.record import sha256_text, sha256_tokens
 from benchctl.engines.common.endpoint import EndpointTarget
 from benchctl.engines.common.http import HttpClient
 from benchctl.engines.common.process import free_port
-from benchctl.engines.openai.score import echo_scorer
+from benchctl.engines.openai.engine import echo_scorer
 from benchctl.errors import UsageError
 from tests.resealed import reseal
 
@@ -89,7 +89,7 @@ def test_a_llama_server_that_cannot_be_recognised_is_not_scored_on(two_servers: 
     root = two_servers[0].removesuffix("/v1")
     client = HttpClient(root, headers={"Authorization": f"Bearer {SECRET}"})
     target = EndpointTarget(client, two_servers[0], "tiny", context=2048, timeout_s=60)
-    with pytest.raises(UsageError, match="`echo` is ignored"):
+    with pytest.raises(UsageError, match="no log-probabilities of prompt tokens"):
         echo_scorer(target, root)
     client.close()
 

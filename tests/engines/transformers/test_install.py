@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from benchctl.engines.transformers import find
+from benchctl.engines.transformers import engine as find
 from benchctl.errors import StorageError
 
 PIP = """#!{python}

@@ -15,8 +15,7 @@ from benchctl.data.audits import Audit
 from benchctl.data.record import sha256_tokens
 from benchctl.engines.common.http import HttpClient
 from benchctl.engines.openai.adapter import OpenAiSpec
-from benchctl.engines.openai.engine import OpenAiEngine
-from benchctl.engines.openai.score import EchoScorer
+from benchctl.engines.openai.engine import EchoScorer, OpenAiEngine
 from benchctl.engines.vllm.adapter import VllmSpec
 from benchctl.engines.vllm.engine import VllmEngine, VllmScorer
 from benchctl.errors import EngineError

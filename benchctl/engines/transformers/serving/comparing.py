@@ -16,8 +16,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from benchctl.engines.transformers.serving.answering import ToDepth
 from benchctl.engines.transformers.serving.assisted import Assistance, Assisted
-from benchctl.engines.transformers.serving.choose import Sampler
-from benchctl.engines.transformers.serving.decode import Drafter, PhaseClock
+from benchctl.engines.transformers.serving.decode import Drafter, PhaseClock, Sampler
 from benchctl.engines.transformers.serving.decoder import Decoder, Parts, State, without
 from benchctl.engines.transformers.serving.drafters.self_drafter import SelfDrafter, UnsuitableError
 
