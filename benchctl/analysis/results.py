@@ -166,6 +166,11 @@ class Comparison(Result):
     """The most serious, where blocks diverge differently."""
     other_forks: tuple[FirstDivergence, ...] = ()
 
+    @property
+    def forks(self) -> tuple[FirstDivergence, ...]:
+        """All of them, the most serious first."""
+        return () if self.fork is None else (self.fork, *self.other_forks)
+
 
 LosslessVerdict = Literal["identical", "consistent with the target", "violation", "undetermined", "not judged"]
 """Whether an arm's output is the target's own, see docs/method.md. `not judged`: it samples while other conditions are

@@ -8,14 +8,13 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from benchctl.data.audits import AUDIT
-from benchctl.data.replays import REPLAYS
-from benchctl.data.scores import DIGESTS
+from benchctl.data.integrity import DIGESTS
+from benchctl.data.scores import OLDER, SCORES
 from benchctl.data.store import MANIFEST, RECORDS
 
 SUMMARY = ".summary"
 _OF_THE_RUN = (MANIFEST, RECORDS, DIGESTS)
-_SCORED = (REPLAYS, AUDIT)
+_SCORED = (SCORES, *OLDER)
 _DIGEST = hashlib.sha256().digest_size
 
 

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -148,6 +148,8 @@ class Outcome:
     """Why nothing, or nothing more, could be scored; the end of a sentence."""
     error: EngineError | None = None
     """The engine's failure, where that was it."""
+    by_answer: dict[tuple[str, int], str] = field(default_factory=dict)
+    """Why single answers could not be scored, by task and index."""
 
     @contextmanager
     def keeping_failures(self) -> Iterator[None]:

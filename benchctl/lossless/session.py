@@ -1,4 +1,4 @@
-"""Scores differing answers on the target for `benchctl verify-lossless`, and assesses the arms."""
+"""`benchctl verify-lossless`: scores what no stored score explains of a run's answers, and assesses the arms."""
 
 from __future__ import annotations
 
@@ -14,18 +14,15 @@ from rich.text import Text
 
 from benchctl.analysis.conditions.split import parts_of
 from benchctl.analysis.results import Losslessness, LosslessVerdict, SelfConsistency
-from benchctl.data.audits import Audit
 from benchctl.data.machines import AXIS as MACHINE
-from benchctl.data.replays import Replays
+from benchctl.data.scores import TargetScores
 from benchctl.data.store import RunData
 from benchctl.errors import EngineError, UsageError
 from benchctl.lossless.analysed import OutputComparison
-from benchctl.lossless.audit_plan import AuditPlan
-from benchctl.lossless.audit_session import audit_run
-from benchctl.lossless.divergence_session import Advance, replay
-from benchctl.lossless.explain import Evidence
-from benchctl.lossless.prefixes import prefixes_to_score
+from benchctl.lossless.explain import UNREPLAYED
+from benchctl.lossless.plan import ScoringPlan, prefixes_to_score
 from benchctl.lossless.relaunch import Target
+from benchctl.lossless.scoring import Advance, ScoringSession, silent
 from benchctl.measure.run import signals_interrupt
 from benchctl.recipes.groups import recipe_arm
 from benchctl.text import one_line, spoken
@@ -47,10 +44,10 @@ class Explained:
     outputs: OutputComparison
     found: list[Losslessness]
     consistency: list[SelfConsistency]
-    replays: Replays | None
-    failure: EngineError | None
+    scores: TargetScores | None = None
+    """Of a run of several parts `None`: each has its own."""
+    failure: EngineError | None = None
     """The engine's failure, where no difference could be explained because of it."""
-    audit: Audit | None = None
 
     def baseline_of(self, arm: str) -> str:
         """Return the arm that `arm` is compared with."""
@@ -62,12 +59,25 @@ class Explained:
         return bool(verdicts) and all(verdict in accepted for verdict in verdicts)
 
 
+@dataclass(frozen=True)
+class _Request:
+    """What is asked for."""
+
+    arms: list[str] | None
+    depth: Depth
+    budget_min: float | None
+    binary: str | None
+    models_dir: Path | None
+    trusted: bool
+    quiet: bool
+
+
 def explain(
     run: RunData,
     *,
-    baseline: str | None,
-    arms: list[str] | None,
-    depth: Depth,
+    baseline: str | None = None,
+    arms: list[str] | None = None,
+    depth: Depth = "full",
     budget_min: float | None = None,
     binary: str | None,
     models_dir: Path | None,
@@ -90,107 +100,67 @@ def explain(
     parts = parts_of(run)
     elsewhere = run.manifest is not None and any(MACHINE in setup.axes for setup in run.manifest.setups)
     depth = "off" if elsewhere else depth
-    if len(parts) > 1:
-        known = run.manifest.compared().values() if run.manifest else ()
-        chosen = None if baseline is None else recipe_arm(known, baseline)
-        scored, failures = {}, []
-        for part in parts:
-            names = {name for arm in part.manifest.arms for name in (arm.name, arm.of)} if part.manifest else set()
-            if arms and not names & set(arms):
-                continue
-            own = _explained(
-                part,
-                baseline=chosen,
-                arms=arms,
-                depth=depth,
-                budget_min=None if budget_min is None else budget_min / len(parts),
-                binary=binary,
-                models_dir=models_dir,
-                trusted=trusted,
-                quiet=quiet,
-            )
-            scored[part.part or ""] = (own.replays, own.audit)
-            failures += [own.failure] if own.failure is not None else []
-        outputs = OutputComparison(replace(run, of_parts={**run.of_parts, **scored}), baseline=baseline, arms=arms)
-        offline = ELSEWHERE if elsewhere else UNSCORED_OFFLINE
-        reason = {"off": offline, "forks": FORKS_ALONE}.get(depth, NOT_SCORED)
-        found = outputs.verdicts(reason=reason)
-        failure = next((_if_nothing(problem, found) for problem in failures), None)
-        return Explained(outputs, found, outputs.consistency(), None, failure)
-    return _explained(
-        parts[0],
-        baseline=baseline,
-        arms=arms,
-        depth=depth,
-        budget_min=budget_min,
-        binary=binary,
-        models_dir=models_dir,
-        trusted=trusted,
-        quiet=quiet,
-    )
+    budget = None if budget_min is None else budget_min / len(parts)
+    asked = _Request(arms, depth, budget, binary, models_dir, trusted, quiet)
+    if len(parts) == 1:
+        return _explained(parts[0], baseline, asked)
+    known = run.manifest.compared().values() if run.manifest else ()
+    chosen = None if baseline is None else recipe_arm(known, baseline)
+    scored, failures = {}, []
+    for part in parts:
+        names = {name for arm in part.manifest.arms for name in (arm.name, arm.of)} if part.manifest else set()
+        if arms and not names & set(arms):
+            continue
+        own = _explained(part, chosen, asked)
+        scored[part.part or ""] = own.scores
+        failures += [own.failure] if own.failure is not None else []
+    outputs = OutputComparison(replace(run, of_parts={**run.of_parts, **scored}), baseline=baseline, arms=arms)
+    offline = ELSEWHERE if elsewhere else UNSCORED_OFFLINE
+    found = outputs.verdicts(reason={"off": offline, "forks": FORKS_ALONE}.get(depth, NOT_SCORED))
+    failure = next((_if_nothing(problem, found) for problem in failures), None)
+    return Explained(outputs, found, outputs.consistency(), failure=failure)
 
 
-def _explained(
-    run: RunData,
-    *,
-    baseline: str | None,
-    arms: list[str] | None,
-    depth: Depth,
-    budget_min: float | None,
-    binary: str | None,
-    models_dir: Path | None,
-    trusted: bool,
-    quiet: bool,
-) -> Explained:
+def _explained(run: RunData, baseline: str | None, asked: _Request) -> Explained:
     """Explain a run of one target, or a part of a run."""
-    outputs = OutputComparison(run, baseline=baseline, arms=arms)
-    if depth == "off":
+    outputs = OutputComparison(run, baseline=baseline, arms=asked.arms)
+    if asked.depth == "off":
         stored = outputs.stored
-        reason = OFFLINE if stored.replays or not run.replays else stored.reason
+        reason = OFFLINE if stored.reason == UNREPLAYED else stored.reason
         found = outputs.verdicts(replace(stored, reason=reason), reason=UNSCORED_OFFLINE)
-        return Explained(outputs, found, outputs.consistency(), stored.replays, None, outputs.audit)
+        return Explained(outputs, found, outputs.consistency(), stored.scores)
     name = outputs.frame.arms[outputs.frame.baseline]
-    with signals_interrupt(), Target(run, name, binary=binary, models_dir=models_dir, trusted=trusted) as target:
-        return _scored(target, outputs, depth=depth, budget_min=budget_min, quiet=quiet)
+    target = Target(run, name, binary=asked.binary, models_dir=asked.models_dir, trusted=asked.trusted)
+    with signals_interrupt(), target:
+        return _scored(target, outputs, asked)
 
 
-def _scored(
-    target: Target, outputs: OutputComparison, *, depth: Depth, budget_min: float | None, quiet: bool
-) -> Explained:
-    """Explain a run by scores of its target: of divergences, then of whole answers."""
-    consistency = outputs.consistency()
-    evidence, failure = _replayed(target, outputs, quiet=quiet)
-    if depth == "forks" or not outputs.selection.arms:
-        found = outputs.verdicts(evidence, reason=FORKS_ALONE)
-        return Explained(outputs, found, consistency, evidence.replays, _if_nothing(failure, found), outputs.audit)
-    with scoring_progress("Scoring whole answers", "prompts", quiet=quiet) as advance:
-        outcome = audit_run(
-            target,
-            outputs.selection,
-            stored=outputs.audit,
-            budget_s=None if budget_min is None else 60 * budget_min,
-            announce=None if quiet else _announce,
-            advance=advance,
-        )
-    reason = f"its answers could not be scored: {outcome.reason}" if outcome.reason else NOT_SCORED
-    evidence = replace(evidence, audit=outcome.audit, noise={})  # more is known of the noise now
-    found = outputs.verdicts(evidence, audit=outcome.audit, reason=reason)
-    failure = _if_nothing(failure or outcome.error, found)
-    return Explained(outputs, found, consistency, evidence.replays, failure, outcome.audit)
-
-
-def _replayed(target: Target, outputs: OutputComparison, *, quiet: bool) -> tuple[Evidence, EngineError | None]:
-    """Replay the first divergences that no stored replay explains."""
-    frame, stored = outputs.frame, outputs.stored
-    here = [verdict for verdict in outputs.verdicts() if verdict.arm in frame.arms]
-    prefixes = prefixes_to_score(frame, here)
-    if not any(prefix.forks for prefix in prefixes) or _is_explained(here):
-        return stored, None
-    with scoring_progress("Explaining what differs", "answers", quiet=quiet) as advance:
-        outcome = replay(target, prefixes, stored=stored.replays, advance=advance)
-    reason = f"it could not be replayed: {outcome.reason}" if outcome.reason else "it was not replayed"
-    by_answer = {answer: f"it could not be replayed: {why}" for answer, why in outcome.by_answer.items()}
-    return replace(stored, replays=outcome.replays, reason=reason, by_answer=by_answer, noise={}), outcome.error
+def _scored(target: Target, outputs: OutputComparison, asked: _Request) -> Explained:
+    """Explain a run by scores of its target: of divergences that are not yet explained, then of whole answers."""
+    session, evidence, failure = ScoringSession(target, outputs.stored.scores), outputs.stored, None
+    here = [verdict for verdict in outputs.verdicts() if verdict.arm in outputs.frame.arms]
+    prefixes = prefixes_to_score(outputs.frame, here)
+    if any(prefix.forks for prefix in prefixes) and not _is_explained(here):
+        with scoring_progress("Explaining what differs", "answers", quiet=asked.quiet) as advance:
+            outcome = session.score_prefixes(prefixes, advance or silent)
+        failure = outcome.error
+        reason = f"it could not be replayed: {outcome.reason}" if outcome.reason else "it was not replayed"
+        by_answer = {answer: f"it could not be replayed: {why}" for answer, why in outcome.by_answer.items()}
+        evidence = replace(evidence, scores=session.scores, reason=reason, by_answer=by_answer, noise={})
+    unscored = FORKS_ALONE
+    if asked.depth == "full" and outputs.selection.arms:
+        with scoring_progress("Scoring whole answers", "prompts", quiet=asked.quiet) as advance:
+            outcome = session.score_answers(
+                outputs.selection,
+                budget_s=None if asked.budget_min is None else 60 * asked.budget_min,
+                announce=None if asked.quiet else _announce,
+                advance=advance or silent,
+            )
+        unscored = f"its answers could not be scored: {outcome.reason}" if outcome.reason else NOT_SCORED
+        evidence = replace(evidence, scores=session.scores, noise={})  # more is known of the noise now
+        failure = failure or outcome.error
+    found = outputs.verdicts(evidence, reason=unscored)
+    return Explained(outputs, found, outputs.consistency(), session.scores, _if_nothing(failure, found))
 
 
 def _if_nothing(failure: EngineError | None, found: list[Losslessness]) -> EngineError | None:
@@ -201,7 +171,7 @@ def _if_nothing(failure: EngineError | None, found: list[Losslessness]) -> Engin
     return None if explained else failure
 
 
-def _announce(plan: AuditPlan) -> None:
+def _announce(plan: ScoringPlan) -> None:
     """Print how long scoring whole answers will take, before it begins."""
     answers = sum(len(prompt) for prompt in plan.prompts)
     of = f" of {plan.of}" if len(plan.prompts) < plan.of else ""
@@ -212,13 +182,7 @@ def _announce(plan: AuditPlan) -> None:
 
 def _is_explained(found: list[Losslessness]) -> bool:
     """Whether every divergence that can be scored has been."""
-    forks = [
-        fork
-        for arm in found
-        for comparison in arm.comparisons
-        if comparison.fork
-        for fork in (comparison.fork, *comparison.other_forks)
-    ]
+    forks = [fork for arm in found for comparison in arm.comparisons for fork in comparison.forks]
     scorable = [fork for fork in forks if fork.unit == "token" and fork.arm_token is not None and fork.width]
     return all(fork.noise_floor is not None for fork in scorable)
 

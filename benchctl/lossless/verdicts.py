@@ -299,14 +299,9 @@ def _weight(differing: list[Comparison]) -> str:
 
 def _with_noise(found: Losslessness, frame: Frame, arm: int, evidence: Evidence) -> Losslessness:
     """Add the noise at the widths of the divergences and of the arm itself."""
-    if evidence.replays is None:
+    if evidence.scores is None or not evidence.scores.positions:
         return found
-    widths = {
-        fork.width
-        for comparison in found.comparisons
-        if comparison.fork
-        for fork in (comparison.fork, *comparison.other_forks)
-    }
+    widths = {fork.width for comparison in found.comparisons for fork in comparison.forks}
     widths |= {verify_width(frame.manifest, frame.records[row]) for row in frame.rows(arm)[:1].tolist()}
     every = [evidence.noise_at(width) for width in sorted(width for width in widths if width and width > 1)]
     return found.model_copy(update={"noise": tuple(noise for noise in every if noise.prefixes)})

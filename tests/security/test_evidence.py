@@ -17,8 +17,7 @@ from benchctl.analysis.comparison.compare import compare_runs
 from benchctl.analysis.comparison.gates import check_gates, parse_gate
 from benchctl.cli.app import app
 from benchctl.data.chain import chain_seed, linked, stated
-from benchctl.data.integrity import RecordCheck
-from benchctl.data.scores import DIGESTS
+from benchctl.data.integrity import DIGESTS, RecordCheck
 from benchctl.data.store import MANIFEST, RECORDS, open_run, read_manifest
 from benchctl.data.summaries import SUMMARY
 from benchctl.data.writer import RunWriter
@@ -221,7 +220,7 @@ def test_scores_that_were_replaced_are_not_used(run: Path) -> None:
         text = (run / name).read_text("utf-8")
         (run / name).write_text(text.replace("1", "2", 1), "utf-8")
     data = open_run(run)
-    assert (data.audit, data.replays, data.costs) == (None, None, None)
+    assert (data.scores, data.costs) == (None, None)
     assert data.integrity.state == "damaged"
     found = analyse_run(data)
     assert {one.arm: one.lossless for one in found.verdicts} == {"spec": "undetermined", "ngram": "identical"}
@@ -237,7 +236,7 @@ def test_scores_of_another_run_are_not_used_even_with_their_digests(run: Path, t
     shutil.copy(other / "audit.json", run / "audit.json")
     shutil.copy(other / DIGESTS, run / DIGESTS)
     data = open_run(run)
-    assert (data.audit, data.replays) == (None, None)
+    assert data.scores is None
     assert f"{DIGESTS} is not as it was written." in data.integrity.scores
 
 

@@ -28,7 +28,7 @@ from benchctl.experiments.diagnose.stored import (
     ForcedAnswer,
     write_diagnosis,
 )
-from benchctl.lossless.audit_session import scores_of
+from benchctl.lossless.reading import scores_of
 from benchctl.measure.cell import running, scoring
 from benchctl.measure.plan import spread_over_tasks, spread_seed
 from benchctl.measure.prepare import Prepared, PreparedSetup, new_manifest
