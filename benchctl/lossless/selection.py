@@ -16,7 +16,7 @@ from benchctl.data.record import Record, sha256_tokens
 if TYPE_CHECKING:
     from benchctl.analysis.conditions.split import Group
     from benchctl.analysis.frame import Frame
-    from benchctl.data.audits import AnswerKey
+    from benchctl.data.scores import AnswerKey
 
 
 @dataclass(frozen=True)
