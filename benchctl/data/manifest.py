@@ -18,14 +18,10 @@ from benchctl.recipes.schema import AutoBlocks
 from benchctl.recipes.speculation import takes_draft
 
 RunStatus = Literal["started", "finished", "interrupted", "failed"]
-Ordering = Literal["rotated", "balanced", "mirrored"]
-"""How arms and prompts are ordered within blocks; see `benchctl.measure.plan`."""
-ORDERING: Ordering = "mirrored"
-"""Of new runs; a run that was begun in another is finished in that."""
 
 
 def _to_2(document: Document) -> Document:
-    """Runs of the first version rotated their arms, are finished in that order, and may not record what is lossy."""
+    """Runs of the first version rotated their arms, and may not record what is lossy."""
     engine, arms = document.get("engine"), document.get("arms")
     kind = engine.get("kind") if isinstance(engine, dict) else None
     if isinstance(kind, str) and isinstance(arms, list):
@@ -323,7 +319,8 @@ class Manifest(Part):
     baseline: str
     blocks: int
     """With `blocks: auto`, those begun so far."""
-    ordering: Ordering = ORDERING
+    ordering: Literal["rotated", "balanced", "mirrored"] = "mirrored"
+    """How arms were ordered within blocks: now as `benchctl.measure.plan.mirrored` has it, also where it is resumed."""
     spent_s: float = 0.0
     """Seconds of measuring, engine starts included; what a killed benchctl had not finished is missing."""
     decided: dict[str, DecidedArm] = Field(default_factory=dict)

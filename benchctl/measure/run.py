@@ -288,7 +288,6 @@ def _execute(
         done,
         sure,
         unclosed=opened,
-        ordering=manifest.ordering,
         ended=manifest.ended(),
     )
     batches, tokens = iter([plan]), prepared.recipe.sampling.max_tokens
@@ -415,7 +414,6 @@ def blocks_as_needed(
                 prepared.recipe,
                 prepared.prompts,
                 blocks=[block],
-                ordering=manifest.ordering,
                 ended=manifest.ended(),
             )
             progress.more(cells)

@@ -26,7 +26,7 @@ def test_a_run_of_the_first_version(tmp_path: Path) -> None:
     run = open_run(folder)
     assert run.manifest is not None
     assert run.manifest.schema_version == MANIFEST_FORMAT.version
-    assert run.manifest.ordering == "rotated", "such a run is finished in the order in which it was begun"
+    assert run.manifest.ordering == "rotated"
     assert [cell.status for cell in run.manifest.cells] == ["finished"] * 4
     assert len([one for one in run.records if one.phase == "measure" and one.error is None]) == 8
     assert json.loads((folder / MANIFEST).read_text())["schema"] == 1, "reading changes nothing"
