@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchctl.analysis.comparison.changes import find_quantities, interval_of, speed_change
-from benchctl.analysis.comparison.rates import InAllRuns, Measured
+from benchctl.analysis.comparison.changes import InAllRuns, Measured, find_quantities, interval_of, speed_change
 from benchctl.analysis.statistics import LEVEL, block_variance
 from benchmarks.keep import keep
 

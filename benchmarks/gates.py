@@ -22,10 +22,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import fdtrc, nctdtr, stdtr, stdtrit
 
-from benchctl.analysis.comparison.changes import Quantity, find_quantities, watched_changes
+from benchctl.analysis.comparison.changes import InAllRuns, Measured, Quantity, find_quantities, watched_changes
 from benchctl.analysis.comparison.compare import OwnFacts, compare_arm
 from benchctl.analysis.comparison.gates import ERROR, MISSED, MISSED_BY_RUNS, ArmTest, Gate, find_worse, tests_of
-from benchctl.analysis.comparison.rates import InAllRuns, Measured
 from benchctl.analysis.comparison.results import ArmComparison, RunComparison, RunFacts
 from benchctl.analysis.comparison.workload import Outputs
 from benchctl.analysis.results import ALL_TASKS

@@ -20,14 +20,18 @@ import numpy as np
 from benchctl.analysis.analyse import Judge, analyse
 from benchctl.analysis.answers import Answers, find_answers
 from benchctl.analysis.comparison.changes import (
+    InAllRuns,
     Quantity,
+    Times,
     doubt_of,
     find_quantities,
+    in_all_runs,
+    rate_times,
     speed_change,
+    speedup_times,
     watch,
     watched_changes,
 )
-from benchctl.analysis.comparison.rates import InAllRuns, Times, in_all_runs, rate_times, speedup_times
 from benchctl.analysis.comparison.results import ArmComparison, OwnVerdict, Ratio, RunComparison, RunFacts
 from benchctl.analysis.comparison.workload import Outputs, compare_answers, find_changes, require_same_workload
 from benchctl.analysis.frame import Frame, PromptKey, make_frame

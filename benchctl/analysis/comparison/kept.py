@@ -16,7 +16,16 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from benchctl.analysis.analyse import Judge
-from benchctl.analysis.comparison.changes import find_quantities, watch, watched_changes
+from benchctl.analysis.comparison.changes import (
+    InAllRuns,
+    Measured,
+    Times,
+    find_quantities,
+    in_all_runs,
+    rate_times,
+    watch,
+    watched_changes,
+)
 from benchctl.analysis.comparison.compare import (
     OwnFacts,
     Side,
@@ -26,7 +35,6 @@ from benchctl.analysis.comparison.compare import (
     side_of,
     timed_prompts,
 )
-from benchctl.analysis.comparison.rates import InAllRuns, Measured, Times, in_all_runs, rate_times
 from benchctl.analysis.comparison.results import ArmComparison, RunComparison, RunFacts
 from benchctl.analysis.comparison.workload import Change, Outputs, is_repeat, rendered_settings
 from benchctl.analysis.conditions.results import DIMENSIONS
