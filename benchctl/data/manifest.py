@@ -245,6 +245,13 @@ class PreflightRecord(Part):
         """Add a finding."""
         self.findings.append(PreflightFinding(id=kind, where=where, seen=evidence))
 
+    def judge(self, kind: str, where: str, evidence: str, *, wrong: str | None) -> None:
+        """Add a finding, with how it is `wrong` as the end of its sentence; where it is not, a check that passed."""
+        if wrong is None:
+            self.checked.append(f"{evidence}.")
+        else:
+            self.find(kind, where, f"{evidence}{wrong}")
+
 
 class DecidedArm(Part):
     """What a run with `blocks: auto` found of an arm, which it then measured no further."""

@@ -73,13 +73,7 @@ class PlanSize:
 
 def size_of(prepared: Prepared, plan: Sequence[CellPlan], cost: RunEstimate) -> PlanSize:
     """Return what a plan takes; its time goes by `cost`, else by how fast this machine reads the models' weights."""
-    files = {
-        file.path: file.size
-        for setup in prepared.setups.values()
-        for model in (setup.models.target, setup.models.draft)
-        if model is not None
-        for file in model.files
-    }
+    files = {file.path: file.size for setup in prepared.setups.values() for model in setup.pair for file in model.files}
     groups = {cell.group for cell in plan}
     targets = {cell.arm.group for cell in plan if prepared.setups[cell.arm.setup].engine.model_format == "gguf"}
     probes = 0 if prepared.recipe.preflight == "off" else len(targets)

@@ -39,7 +39,7 @@ from benchctl.models.gguf_header import read_header
 from benchctl.models.tensor_types import fallback_sentence, requested_types
 from benchctl.models.vocabulary import differences
 from benchctl.prompts.suite import PromptItem
-from benchctl.recipes.schema import ModelSpec
+from benchctl.recipes.schema import QuantizeSpec
 from benchctl.text import one_line
 
 _LONGEST = 16
@@ -87,9 +87,10 @@ def preflight(prepared: Prepared, log: Path) -> PreflightRecord:
 def _check_setup(prepared: Prepared, setup: PreparedSetup, log: Path, record: PreflightRecord, *, probe: bool) -> None:
     """Check an engine with a pair of models; `probe`: and have the target answer."""
     _vocabulary(setup, record)
-    for role, spec, model in _models(setup):
-        if spec.quantize is not None and (probe or role != "models.target"):
-            _quantization(role, spec, model, record)
+    pair, files = setup.recipe.models, setup.models
+    for role, spec, model in (("target", pair.target, files.target), ("draft", pair.draft, files.draft)):
+        if spec is not None and spec.quantize is not None and model is not None and (probe or role == "draft"):
+            _quantization(f"models.{role}", spec.quantize, model, record)
     if not probe:
         return
     reason, engine = why_not_probed(setup.engine), setup.engine
@@ -121,14 +122,6 @@ def stop_if_strict(record: PreflightRecord, folder: Path) -> None:
         )
 
 
-def _models(setup: PreparedSetup) -> list[tuple[str, ModelSpec, ResolvedModel]]:
-    pair, files = setup.recipe.models, setup.models
-    found = [("models.target", pair.target, files.target)]
-    if pair.draft is not None and files.draft is not None:
-        found.append(("models.draft", pair.draft, files.draft))
-    return found
-
-
 def _vocabulary(setup: PreparedSetup, record: PreflightRecord) -> None:
     draft = setup.models.draft
     uses_it = any(arm.speculation and "draft-simple" in arm.speculation.types for arm in setup.recipe.arms)
@@ -144,9 +137,7 @@ def _vocabulary(setup: PreparedSetup, record: PreflightRecord) -> None:
         record.checked.append("Target and draft have the same tokens and special tokens.")
 
 
-def _quantization(role: str, spec: ModelSpec, model: ResolvedModel, record: PreflightRecord) -> None:
-    quantization = spec.quantize
-    assert quantization is not None
+def _quantization(role: str, quantization: QuantizeSpec, model: ResolvedModel, record: PreflightRecord) -> None:
     tensors = tensors_of(all_shards(model.path))
     types = {tensor.name: tensor.type_name for tensor in tensors}
     requested = requested_types(tensors, quantization.tensors)
@@ -250,10 +241,8 @@ def check_answers(found: Sequence[ProbeAnswer], record: PreflightRecord) -> None
         record.checked.append(f"The target answered {len(found)} health probes, {len(flaws)} of them degenerately.")
     mean, places = confidence(found)
     what = f"On average it gives its own best next token a probability of {math.exp(mean):.0%}, over {places} tokens"
-    if places >= ENOUGH and mean < UNSURE:
-        record.find("unsure-target", "models.target", f"{what}; a sound model gives far higher ones.")
-    else:
-        record.checked.append(f"{what}.")
+    wrong = "; a sound model gives far higher ones." if places >= ENOUGH and mean < UNSURE else None
+    record.judge("unsure-target", "models.target", what, wrong=wrong)
 
 
 def check_reading(hits: int, places: int, record: PreflightRecord) -> None:
@@ -262,10 +251,8 @@ def check_reading(hits: int, places: int, record: PreflightRecord) -> None:
         record.checked.append(f"Whether it expects what it reads was not tested: {places} tokens are too few.")
         return
     what = f"Of {places} tokens of the probes it expects {hits / places:.0%} among its {TOP} likeliest"
-    if hits < EXPECTED * places:
-        record.find("unsure-target", "models.target", f"{what}; small sound models reach 60%.")
-    else:
-        record.checked.append(f"{what}.")
+    wrong = "; small sound models reach 60%." if hits < EXPECTED * places else None
+    record.judge("unsure-target", "models.target", what, wrong=wrong)
 
 
 def check_agreement(compared: Agreement | None, record: PreflightRecord) -> None:
@@ -278,7 +265,5 @@ def check_agreement(compared: Agreement | None, record: PreflightRecord) -> None
         f"The quantized target and its source expect the same next token at {compared.same} of {compared.places} "
         f"places of the health probes; they diverge by {compared.divergence:.2f} nats"
     )
-    if compared.divergence > DAMAGED:
-        record.find("quantization-damage", "models.target", f"{what}, more than {DAMAGED:g}.")
-    else:
-        record.checked.append(f"{what}.")
+    wrong = f", more than {DAMAGED:g}." if compared.divergence > DAMAGED else None
+    record.judge("quantization-damage", "models.target", what, wrong=wrong)
