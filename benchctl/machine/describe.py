@@ -15,14 +15,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 ROOT = Path("/")
 _MIB = 2**20
 
 
 def describe_machine(root: Path = ROOT) -> dict[str, Any]:
     """Return the machine as flat, JSON-able facts; sizes in bytes, cores as logical cores unless named physical."""
-    import psutil
-
     memory, swap = psutil.virtual_memory(), psutil.swap_memory()
     return {
         "cpu": cpu_model(root),

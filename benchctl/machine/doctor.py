@@ -8,7 +8,9 @@ import sys
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
+
+import psutil
 
 from benchctl.machine.describe import (
     ROOT,
@@ -22,9 +24,6 @@ from benchctl.machine.describe import (
     virtualised,
 )
 from benchctl.text import one_line
-
-if TYPE_CHECKING:
-    import psutil
 
 _GOOD_CLOCKS = frozenset({"tsc", "kvm-clock", "arch_sys_counter", "hyperv_clocksource_tsc_page", "riscv_clocksource"})
 _NEAR_LIMIT_CELSIUS = 10.0
@@ -106,8 +105,6 @@ def _boost(root: Path) -> Check:
 
 
 def _heat(root: Path) -> Check:
-    import psutil
-
     why = "A processor that gets too hot slows itself down in the middle of a run."
     todo = "Let the machine cool, give it air, and put a pause between runs."
     counters = list((root / "sys/devices/system/cpu").glob("cpu[0-9]*/thermal_throttle/core_throttle_count"))
@@ -131,8 +128,6 @@ def _heat(root: Path) -> Check:
 
 
 def _battery() -> Check:
-    import psutil
-
     why = "On battery the system saves power and lowers the clock as the charge falls."
     battery = psutil.sensors_battery() if hasattr(psutil, "sensors_battery") else None
     if battery is None:
@@ -200,8 +195,6 @@ def _slowed(reasons: str) -> bool:
 
 def check_load(folder: Path | None = None) -> list[Check]:
     """Watch the machine for a moment. `folder` is where results will be written (default: the current folder)."""
-    import psutil
-
     others = _other_processes()
     psutil.cpu_times_percent(None)
     for process in others:
@@ -249,8 +242,6 @@ def _steal(percent: float | None) -> Check:
 
 
 def _memory() -> Check:
-    import psutil
-
     why = "Models are mapped into memory; with too little of it they are read from disk again and again."
     memory = psutil.virtual_memory()
     observed = f"{memory.available / _GIB:.1f} of {memory.total / _GIB:.1f} GiB of memory are free."
@@ -262,8 +253,6 @@ def _memory() -> Check:
 
 
 def _swap() -> Check:
-    import psutil
-
     why = "Memory that was swapped out comes back from disk in the middle of a run."
     swap = psutil.swap_memory()
     if not swap.used:
@@ -277,8 +266,6 @@ def _swap() -> Check:
 
 
 def _disk(folder: Path) -> Check:
-    import psutil
-
     why = "Records, engine logs and reports are written here; a full disk ends a run."
     try:
         free = psutil.disk_usage(str(folder)).free
@@ -293,15 +280,11 @@ def _disk(folder: Path) -> Check:
 
 
 def _other_processes() -> list[psutil.Process]:
-    import psutil
-
     return [process for process in psutil.process_iter() if process.pid != os.getpid()]
 
 
 def _percent(process: psutil.Process) -> float:
     """Return the share of one core since the last call; 0 where a process has ended or may not be read."""
-    import psutil
-
     try:
         return process.cpu_percent(None)
     except psutil.Error:
@@ -309,8 +292,6 @@ def _percent(process: psutil.Process) -> float:
 
 
 def _name(process: psutil.Process) -> str:
-    import psutil
-
     try:
         return one_line(process.name(), 40)
     except psutil.Error:

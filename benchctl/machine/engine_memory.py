@@ -8,6 +8,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
+
 from benchctl.machine.describe import ROOT, answer, read
 
 _KIB = 1024
@@ -38,8 +40,6 @@ class EngineMemory:
 
 def read_engine_memory(pid: int, root: Path = ROOT) -> EngineMemory:
     """Read the memory of the process `pid` and its descendants; all `None` where it has ended."""
-    import psutil
-
     try:
         first = psutil.Process(pid)
         family = [first, *first.children(recursive=True)]
@@ -62,8 +62,6 @@ def read_engine_memory(pid: int, root: Path = ROOT) -> EngineMemory:
 
 def _of_process(process: object, root: Path) -> tuple[int | None, int | None]:
     """Return (peak resident, swapped) of a process."""
-    import psutil
-
     assert isinstance(process, psutil.Process)
     if sys.platform == "linux":
         fields = {name: int(size) * _KIB for name, size in _FIELD.findall(read(root / f"proc/{process.pid}/status"))}

@@ -16,15 +16,13 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
+
+import psutil
 
 from benchctl.data.cell import WatchRecord
 from benchctl.machine.describe import ROOT, answer, cpu_quota, read
-from benchctl.machine.energy import Meter
-from benchctl.machine.sensors import Reading, Sensors, series_of
-
-if TYPE_CHECKING:
-    import psutil
+from benchctl.machine.energy import Meter, Reading, Sensors, series_of
 
 Number = TypeVar("Number", int, float)
 
@@ -140,8 +138,6 @@ def largest_jump(offsets: list[float]) -> float:
 
 def fastest_core_mhz() -> float | None:
     """Return the clock of the fastest core, which is busy where something computes."""
-    import psutil
-
     try:
         clocks = psutil.cpu_freq(percpu=True) if hasattr(psutil, "cpu_freq") else None
     except (OSError, RuntimeError, NotImplementedError):
@@ -211,8 +207,6 @@ def _processor_time(root: Path) -> tuple[int | None, float | None, float | None]
 
     Under a quota on processor time `busy` is `None`: others then use cores that would not have been ours.
     """
-    import psutil
-
     times = psutil.cpu_times(percpu=True)
     process = psutil.Process()
     allowed = process.cpu_affinity() if hasattr(process, "cpu_affinity") else None
@@ -227,8 +221,6 @@ def _processor_time(root: Path) -> tuple[int | None, float | None, float | None]
 
 def _own_tree(root: Path) -> tuple[float, int | None, list[int]]:
     """Return (processor time, major page faults, process ids) of benchctl and what descends from it."""
-    import psutil
-
     own = psutil.Process()
     total, faults, pids = 0.0, [], []
     for process in (own, *own.children(recursive=True)):
@@ -260,8 +252,6 @@ def _swapped_bytes(root: Path) -> int | None:
         if not {"pswpin", "pswpout"} <= set(lines):
             return None
         return (int(lines["pswpin"]) + int(lines["pswpout"])) * os.sysconf("SC_PAGE_SIZE")
-    import psutil
-
     return psutil.swap_memory().sout  # what macOS calls swapped in is every page read from a file, too
 
 

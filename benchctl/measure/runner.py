@@ -20,11 +20,10 @@ from benchctl.data.writer import FolderWriter, RunWriter
 from benchctl.engines.base import Engine, Launch, Server
 from benchctl.machine.monitor import Watch
 from benchctl.measure.cell import CellContext, EngineCell, FileStamps
-from benchctl.measure.load_generator import allow_connections
 from benchctl.measure.plan import CellKey, CellPlan, EarlierProcesses, turns
 from benchctl.measure.prepare import Prepared
 from benchctl.measure.progress import RunProgress
-from benchctl.measure.requests import CellRequests
+from benchctl.measure.requests import CellRequests, allow_connections
 from benchctl.prompts.suite import PromptItem
 from benchctl.recipes.groups import GroupKey
 from benchctl.recipes.schema import Recipe

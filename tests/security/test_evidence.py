@@ -15,11 +15,11 @@ import pytest
 
 from benchctl.analysis.comparison.compare import compare_runs
 from benchctl.analysis.comparison.gates import check_gates, parse_gate
+from benchctl.analysis.comparison.summary import SUMMARY
 from benchctl.cli.app import app
 from benchctl.data.chain import chain_seed, linked, stated
 from benchctl.data.integrity import DIGESTS, RecordCheck
 from benchctl.data.store import MANIFEST, RECORDS, open_run, read_manifest
-from benchctl.data.summaries import SUMMARY
 from benchctl.data.writer import RunWriter
 from benchctl.errors import StorageError
 from benchctl.experiments.diagnose.stored import DOCUMENT, read_diagnosis, write_diagnosis

@@ -1,14 +1,17 @@
 """The summary of a run for comparing many: small enough to be saved beside the run, so that it is made once.
 
+What is saved is valid as long as no file of the run changes; summaries do not themselves.
+
 Times and answers are kept by arm, block and prompt as arrays, everything else as the run's analysis found it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
@@ -27,12 +30,17 @@ from benchctl.analysis.conditions.sweep import axes_of
 from benchctl.analysis.frame import Frame, make_frame
 from benchctl.analysis.results import ALL_TASKS, Analysis
 from benchctl.analysis.statistics import level_for
+from benchctl.data.integrity import DIGESTS
 from benchctl.data.manifest import Manifest, SetupIdentity
-from benchctl.data.store import RunData, open_run
-from benchctl.data.summaries import keep_summary, kept_summary
+from benchctl.data.scores import OLDER, SCORES
+from benchctl.data.store import MANIFEST, RECORDS, RunData, open_run
 from benchctl.errors import BenchctlError, UsageError
 from benchctl.recipes.groups import ComparedArm
 
+SUMMARY = ".summary"
+_OF_THE_RUN = (MANIFEST, RECORDS, DIGESTS)
+_SCORED = (SCORES, *OLDER)
+_DIGEST = hashlib.sha256().digest_size
 SUMMARY_VERSION = f"4 {__version__}"
 """A summary of another version is made again."""
 FEW = 4
@@ -294,3 +302,39 @@ def _made(path: Path, judge: Judge) -> bytes | BenchctlError:
         return keep_summary(path, SUMMARY_VERSION, make) if path.is_dir() else make()
     except BenchctlError as error:
         return error
+
+
+def fingerprint(run: Path, version: str) -> bytes:
+    """Return a line that changes when a file of the run, or `version` of the summary, does."""
+    names = [*_OF_THE_RUN, *(file.name for stem in _SCORED for file in run.glob(f"{stem.partition('.')[0]}*.json"))]
+    stamps = []
+    for name in sorted(names):
+        with contextlib.suppress(OSError):
+            status = (run / name).stat()
+            stamps.append(f"{name} {status.st_size} {status.st_mtime_ns}")
+    return "; ".join([version, *stamps]).encode() + b"\n"
+
+
+def kept_summary(run: Path, version: str) -> bytes | None:
+    """Return the summary that is kept beside a run; `None` where there is none of the run as it is."""
+    try:
+        found = (run / SUMMARY).read_bytes()
+    except OSError:
+        return None
+    first, rest = fingerprint(run, version), found[_DIGEST:]
+    whole = found.startswith(hashlib.sha256(rest).digest()) and rest.startswith(first)
+    return rest[len(first) :] if whole else None
+
+
+def keep_summary(run: Path, version: str, make: Callable[[], bytes]) -> bytes:
+    """Make a summary and keep it beside the run, where that can be written."""
+    first = fingerprint(run, version)
+    made = make()
+    temporary = run / f"{SUMMARY}.{os.getpid()}"
+    try:
+        temporary.write_bytes(hashlib.sha256(first + made).digest() + first + made)
+        temporary.replace(run / SUMMARY)
+    except OSError:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+    return made
