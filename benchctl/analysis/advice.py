@@ -18,16 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from benchctl.analysis.cells import identity_of
-from benchctl.analysis.results import (
-    ALL_TASKS,
-    Advice,
-    Analysis,
-    GroupDecision,
-    Interval,
-    Speed,
-    SpeedUp,
-    Verdict,
-)
+from benchctl.analysis.results import ALL_TASKS, Advice, Analysis, GroupDecision, Interval, Speed, SpeedUp, Verdict
 from benchctl.recipes.options import IS_OPTION
 from benchctl.text import listed
 

@@ -15,12 +15,7 @@ from benchctl.analysis.frame import make_frame
 from benchctl.analysis.result import Interval
 from benchctl.analysis.results import ALL_TASKS, SpeedUp, Stopping
 from benchctl.analysis.speedup import compared_arms, find_speeds, find_speedups
-from benchctl.analysis.statistics import (
-    LOOK_LEVEL,
-    Variance,
-    ratio_interval,
-    shared_variances,
-)
+from benchctl.analysis.statistics import LOOK_LEVEL, Variance, ratio_interval, shared_variances
 from benchctl.data.manifest import DecidedArm, Stopped
 from benchctl.recipes.schema import AutoBlocks
 from benchctl.text import listed, spoken

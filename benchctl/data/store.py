@@ -19,14 +19,7 @@ from msgspec.structs import force_setattr
 
 from benchctl.data.cell import Cell
 from benchctl.data.chain import without_link
-from benchctl.data.integrity import (
-    Integrity,
-    RecordCheck,
-    StoredScores,
-    manifest_damage,
-    missing_cells,
-    recipe_changed,
-)
+from benchctl.data.integrity import Integrity, RecordCheck, StoredScores, manifest_damage, missing_cells, recipe_changed
 from benchctl.data.machines import by_machine
 from benchctl.data.manifest import MANIFEST_FORMAT, Manifest
 from benchctl.data.record import SCHEMA_VERSION, Record, RecordError, unknown_keys

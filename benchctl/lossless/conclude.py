@@ -10,13 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from benchctl.analysis.answers import common_length
-from benchctl.analysis.losslessness import (
-    AUDIT_LEVEL,
-    ENOUGH_POWER,
-    ArmAudit,
-    DetectionPower,
-    can_be_shown,
-)
+from benchctl.analysis.losslessness import AUDIT_LEVEL, ENOUGH_POWER, ArmAudit, DetectionPower, can_be_shown
 from benchctl.analysis.statistics import holm
 from benchctl.lossless.noise import (
     TAUS,

@@ -26,14 +26,7 @@ from benchctl.machine.engine_memory import EngineMemory
 from benchctl.machine.monitor import Watch
 from benchctl.measure.plan import CellKey, CellPlan, EarlierProcesses
 from benchctl.measure.progress import RunProgress
-from benchctl.measure.recording import (
-    attestation_record,
-    cell_error,
-    memory_record,
-    now,
-    read_memory,
-    require_attested,
-)
+from benchctl.measure.recording import attestation_record, cell_error, memory_record, now, read_memory, require_attested
 from benchctl.recipes.schema import GREEDY, Recipe, Sampling
 
 
