@@ -60,7 +60,7 @@ def conditions_of(run: RunData, baseline: str | None = None) -> list[Condition]:
 
 
 def analyse(run: RunData, judge: Judge, *, baseline: str | None = None) -> Analysis:
-    """Analyse a run against its baseline, or the named one. Raises UsageError when no arm has that name.
+    """Analyse a run against its baseline, or the named arm. Raises UsageError when no arm has that name.
 
     Where a run varies concurrency, rate or temperature, every arm is compared with the baseline of its own condition.
     """

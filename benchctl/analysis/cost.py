@@ -140,7 +140,7 @@ def draft_depth(frame: Frame, acceptance: Acceptance) -> int | None:
 
 
 def why_no_depth(frame: Frame, acceptance: Acceptance) -> str | None:
-    """Return why an arm's rounds have no depth in common, as the end of a sentence; `None` where they have one.
+    """Return why an arm's rounds have no depth in common, as the end of a sentence; `None` where they do.
 
     `acceptance`: over all tasks.
     """

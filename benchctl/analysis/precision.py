@@ -31,7 +31,7 @@ Decided = Literal["faster", "slower", "within"]
 
 
 class Ratio(Protocol):
-    """An arm's rate over its baseline's, as after a single block; `benchctl.analysis.results.SpeedUp` is one."""
+    """An arm's rate over its baseline's, as after a single block; `benchctl.analysis.results.SpeedUp` has all of it."""
 
     @property
     def pooled(self) -> float | None:

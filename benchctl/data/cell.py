@@ -62,7 +62,7 @@ class WatchRecord(Part):
     gpu_slowed_s: float | None = None
     """How long heat or the power brake slowed the GPU that was slowed longest."""
     clock_jump_s: float | None = None
-    """The largest step of the wall clock against the monotonic one, forward positive."""
+    """The largest step of the wall clock against the monotonic clock, forward positive."""
     cost_s: float | None = None
     """Processor time that watching took meanwhile."""
     energy_j: dict[str, float] = Field(default_factory=dict)

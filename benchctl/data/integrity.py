@@ -158,7 +158,7 @@ class LineCheck:
         cells = {what: number for what, number in self.missed.items() if what.startswith("block ")}
         if cells:
             what, number = max(cells.items(), key=lambda pair: pair[1])
-            yield f"{self._name}: line {number} is not the last one of {what}; the file has {self._lines} lines."
+            yield f"{self._name}: line {number} is not the last of {what}; the file has {self._lines} lines."
 
 
 class RecordCheck(LineCheck):
@@ -261,7 +261,7 @@ def manifest_damage(raw: bytes, stored: Mapping[str, Any], manifest: Manifest, n
     if not manifest.digests:
         return found
     if recipe_changed(manifest):
-        found.append(f"{name}: the recipe is not the one that was run, for its hash is another.")
+        found.append(f"{name}: the recipe is not that which was run, for its hash is another.")
     found += [f"{name}: {key} is no key of a manifest." for key in _unknown(stored, manifest.model_dump(by_alias=True))]
     found += [f"{name}: {what} has no SHA-256." for what in _without_hash(manifest)]
     for cell in manifest.cells:

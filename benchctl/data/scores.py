@@ -46,7 +46,7 @@ class Reading(Part):
 
 
 class Position(Part):
-    """A place in a baseline's answer: a fork, whose rival is the arm's token, or one of the sample.
+    """A place in a baseline's answer: a fork, whose rival is the arm's token, or a place of the sample.
 
     In the sample the rival is the second likeliest token, as the baseline's own shape has it.
     """
@@ -133,7 +133,7 @@ class NullPass(OfAnswer):
 
     `width` tokens in a batch, the first batch ending at token `first`, between two of them a batch of `skipped` tokens
     that is not scored, as between two rounds that accept in part. `width` 0: the answer's own decoding, for a target
-    that is scored by prefill. `slots`: in each batch `width` tokens of so many requests, of which this is one.
+    that is scored by prefill. `slots`: in each batch `width` tokens of so many requests, this answer's among them.
     """
 
     width: int = Field(ge=0)
@@ -142,7 +142,7 @@ class NullPass(OfAnswer):
     slots: int = Field(default=1, ge=1)
     places: list[Annotated[int, Field(ge=0)]]
     losses: list[float]
-    """At each place: how much less the target prefers its likeliest token to the best other one; nats."""
+    """At each place: how much less the target prefers its likeliest token to the best other; nats."""
 
     @property
     def key(self) -> tuple[object, ...]:
@@ -211,7 +211,7 @@ class TargetScores(Part):
         return sum(len(read.places) for read in self.passes if (read.width, read.slots) == (width, slots))
 
     def add(self, positions: Iterable[Position]) -> None:
-        """Add positions; of one that is there already only the shapes that it lacks."""
+        """Add positions; of those that are there already only the shapes that it lacks."""
         known = {position.key: position for position in self.positions}
         for position in positions:
             there = known.setdefault(position.key, position)
@@ -231,7 +231,7 @@ class TargetScores(Part):
 
 
 def of_part(name: str, part: str | None) -> str:
-    """Return the name of a run's file for one of its parts: `scores-kv_q8_0.json`."""
+    """Return the name of a run's file for a part of it: `scores-kv_q8_0.json`."""
     stem, _, suffix = name.rpartition(".")
     return name if part is None else f"{stem}-{part}.{suffix}"
 

@@ -45,7 +45,7 @@ _OWN = ("speculative", "speculation", "/metrics", "draft")
 
 
 def analyse_run(run: RunData, *, baseline: str | None = None) -> Analysis:
-    """Analyse a run against its baseline, or the named one. Raises UsageError when no arm has that name."""
+    """Analyse a run against its baseline, or the named arm. Raises UsageError when no arm has that name."""
     return analyse(run, judge, baseline=baseline)
 
 

@@ -173,7 +173,7 @@ def _places(known: Sequence[tuple[Answer, ScoredAnswer]], reach: Mapping[AnswerK
 
 
 def _reach_of(answer: Answer, size: int, reach: Mapping[AnswerKey, Reach]) -> Reach:
-    """Return what rounds reach of an answer of `size` tokens: all of one that is absent."""
+    """Return what rounds reach of an answer of `size` tokens: all of it where it is absent."""
     return reach.get(answer.key, Reach(size, size))
 
 
@@ -315,7 +315,7 @@ def _repeated(places: Places, times: int, rng: np.random.Generator) -> Places:
 
 
 def _of_a_silent_engine(places: Places, nats: float, proposed: float) -> Power:
-    """Where the target has no noise, one swapped token is detected."""
+    """Where the target has no noise, a single swapped token is detected."""
     near = int((places.margins <= nats).sum())
     chance = 1 - (1 - proposed) ** near
     times = next((factor for factor in (1, *TIMES) if 1 - (1 - proposed) ** (near * factor) >= ENOUGH_POWER), None)

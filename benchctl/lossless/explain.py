@@ -25,7 +25,7 @@ FEWEST = 20
 FEWEST_CHANGES = 5
 """Below so many prefixes, of which fewer than so many changed, the noise is not estimated."""
 FEWEST_TOKENS = 1_000
-"""The floor of a shorter run is that of one of so many tokens."""
+"""The floor of a shorter run is that of a run of so many tokens."""
 
 
 @dataclass(frozen=True)
@@ -183,7 +183,7 @@ def _nats(value: float | None) -> str:
 
 
 def find_noise(scores: TargetScores | None, width: int, *, tokens: int = 0) -> NoiseFloor:
-    """Return how margins change between one token at a time and `width` at once.
+    """Return how margins change between a token at a time and `width` at once.
 
     The floor is the margin that the noise of all `tokens` of the run's arms passes at any place with a chance of half
     the audit's level: by the losses at small margins, where tokens flip, and with as many places near a tie as the
@@ -255,7 +255,7 @@ def margins(position: Position, width: int, *, by_prefill: bool = False) -> tupl
 def together_at(position: Position, width: int, *, by_prefill: bool = False) -> Reading | None:
     """Return the reading that stands for a round of `width` tokens at a place.
 
-    Before the `width`-th token of an answer, that is one of all its tokens so far: filling it up with prompt tokens, as
+    Before the `width`-th token of an answer, that is a batch of all tokens until there: filling it up with the prompt's, as
     earlier versions did, is a batch that no round reads.
     """
     if by_prefill:

@@ -1,7 +1,7 @@
 """How far the target's own noise changes its margins, and the test of an arm against it.
 
 A *loss* is by how much a margin (the likeliest token over its best rival, in nats) shrinks when the target reads
-several tokens at once instead of one. A token flips where the loss exceeds the margin.
+several tokens at once instead of each alone. A token flips where the loss exceeds the margin.
 
 The hazard test: does an arm diverge from its target's likeliest token more often, or elsewhere, than by noise?
 At place t of an arm's own answer the target alone has the margin m_t, and X_t is 1 where the arm's token is not the
@@ -58,7 +58,7 @@ class Tail:
     """The distribution of losses: as measured up to `start`, exponential beyond it.
 
     The tail is the predictive distribution of an exponential whose mean is estimated from k exceedances,
-    P(excess > x) = (1 + x / (k · mean))^-k, so that a small sample promises less than a large one.
+    P(excess > x) = (1 + x / (k · mean))^-k, so that a small sample promises less than a large sample.
     """
 
     ordered: Floats
@@ -80,7 +80,7 @@ class Tail:
         return np.asarray(chance, dtype=np.float64)
 
     def smoothed(self, losses: Floats, uniforms: Floats) -> Floats:
-        """Return drawn losses with those of the tail drawn from the fitted one; `uniforms`: in (0, 1], as many."""
+        """Return drawn losses with those of the tail drawn from the fitted tail; `uniforms`: in (0, 1], as many."""
         if not self.exceedances:
             return losses
         size = self.exceedances
@@ -190,7 +190,7 @@ class Places:
     reached: Booleans
     """Whether a round with a draft may have changed it by rounding: where none did, noise explains nothing."""
     surely_reached: Booleans
-    """Whether one did, however late it was."""
+    """Whether a round did, however late it was."""
 
     @classmethod
     def everywhere(cls, margins: Floats, diverged: Booleans, answers: Integers) -> Places:
@@ -284,7 +284,7 @@ class Simulation:
         return fit_tail(np.concatenate(parts))
 
     def chances(self, rows: int) -> Floats:
-        """Return (rows, places): the chances of a flip, each row by one of many samples of answers."""
+        """Return (rows, places): the chances of a flip, each row by any of many samples of answers."""
         return self._chances[self._rng.integers(len(self._chances), size=rows)]
 
     @cached_property
@@ -305,7 +305,7 @@ def null_statistics(simulation: Simulation, margins: Floats, rounds: int) -> Flo
 def hazard_test(noise: Noise, places: Places, *, seed: int = 1, rounds: int = SECOND_ROUND) -> Hazard:
     """Test an arm's places against the target's noise at the arm's verify width; `rounds`: most simulations.
 
-    A divergence that no round with a draft reached is one that noise cannot have made.
+    A divergence that no round with a draft reached noise cannot have made.
     """
     reached = places.at(places.reached)
     chance = noise.tail.chance_above(reached.margins)

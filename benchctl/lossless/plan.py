@@ -1,7 +1,7 @@
 """What is read of a run's answers on the target alone, in which order, and what that costs: pure functions.
 
 At divergences, prefixes of the baseline's answers: a pass reads an answer from its beginning, a fixed number of tokens
-at a time, as a round of speculation verifies them; every end of a batch gives one score. Passes only ever read on, so
+at a time, as a round of speculation verifies them; every end of a batch gives a score. Passes only ever read on, so
 they need no way back in the model's memory. Of the arms, whole answers, each once, and its noise in batches of every
 width.
 """
@@ -60,7 +60,7 @@ class AnswerToScore:
 
 
 def prefixes_to_score(frame: Frame, found: Iterable[Losslessness]) -> list[AnswerToScore]:
-    """Return the baseline's sound answers, one per prompt, with the divergences from them that can be scored.
+    """Return the baseline's sound answers, of each prompt the first, with the divergences from them that can be scored.
 
     Answers without a divergence come along: the sample of the noise is taken from all.
     """
@@ -129,7 +129,7 @@ class PrefixPlan:
 def divergence_pass(fork: DivergenceToScore) -> Pass | None:
     """Return the pass that ends at a divergence with a batch of the arm's width; `None` where it read none at once.
 
-    A divergence before the `width`-th token has fewer before it: they are read in one narrower batch. The prompt is
+    A divergence before the `width`-th token has fewer before it: they are read in a narrower batch. The prompt is
     never split to fill it up, which no round does.
 
     A divergence at the very first token has no such pass: the prompt's own reading, which is no round, decides it.

@@ -150,7 +150,7 @@ class ReadAnswer:
         return next(left, self.tokens[place])
 
     def loss(self, place: int, scores: Scores) -> float:
-        """Return how much less the target now prefers its likeliest token to the best other one; nats."""
+        """Return how much less the target now prefers its likeliest token to the best other; nats."""
         known, likeliest = scores.logprobs, self.likeliest(place)
         value = known.get(likeliest, min(known.values()))
         best = max(other for token, other in known.items() if token != likeliest)
@@ -272,10 +272,10 @@ class _Slot:
 def read_shared(
     scorer: SlotScorer, answers: Sequence[ReadAnswer], known: TargetScores, *, width: int, slots: int, until: float
 ) -> None:
-    """Measure the noise of batches that several requests share, one answer in each slot, in step; adds to `known`.
+    """Measure the noise of batches that several requests share, an answer in each slot, in step; adds to `known`.
 
     It is what an engine of several slots does with rounds of speculation: every slot has `width` tokens in each batch,
-    and where one begins its next answer, that prompt is in the batch, too. `until`: the monotonic time to end at. Only
+    and where it begins its next answer, that prompt is in the batch, too. `until`: the monotonic time to end at. Only
     batches in which every slot reads on count. Raises EngineError.
     """
     streams = [_Slot(tasks) for tasks in _tasks(answers, width, slots)]

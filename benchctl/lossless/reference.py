@@ -3,7 +3,7 @@
 Three answers are compared on every prompt: the arm's, that of its own baseline, and that of the
 reference's baseline (the target alone, mostly in float32). Where the two baselines differ, it was the engine or the
 precision, without any speculation; where an arm differs from its own baseline, it was speculation. Whether engine or
-precision changed a baseline is known where two runs differ in one of them alone: that needs a run of the same
+precision changed a baseline is known where two runs differ in either alone: that needs a run of the same
 engine in the reference's precision beside the two, so that any number of references may be named.
 """
 

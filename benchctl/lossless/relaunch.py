@@ -281,7 +281,7 @@ def _recorded_binary(recorded: str) -> str:
 def _target(manifest: Manifest, first: Path, models_dir: Path | None, notice: Notice | None) -> ResolvedModel:
     """Find the target's files where the manifest has them, or in `models_dir`, and check every hash.
 
-    Those of a Hugging Face model lie in a folder; one that was derived from a file that benchctl ships is made again.
+    Those of a Hugging Face model lie in a folder; what was derived from a file that benchctl ships is made again.
     """
     names = [identity.name for identity in manifest.target.files]
     whole = first.suffix != ".gguf" and not any(name.endswith(".gguf") for name in names)

@@ -1,6 +1,6 @@
 """A scoring session: a run's target, launched again alone, reads divergences and whole answers; all of it is kept.
 
-One process serves both, and one file takes what it reads, so that assessing it again launches no engine.
+A single process serves both, and a single file takes what it reads, so that assessing it again launches no engine.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class ScoringSession:
         self._written_at = time.monotonic()
 
     def score_prefixes(self, answers: Sequence[AnswerToScore], advance: Advance = silent) -> Outcome:
-        """Score the divergences of `answers` and a sample of prefixes without one.
+        """Score the divergences of `answers` and a sample of prefixes without any.
 
         Raises StorageError, and KeyboardInterrupt.
         """

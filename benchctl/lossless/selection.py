@@ -106,7 +106,7 @@ class Selection:
         return sorted({(width, arm.slots, arm.baseline) for arm in self.arms for width in arm.widths if arm.slots > 1})
 
     def with_own_answers(self) -> Selection:
-        """Return the selection with the baseline's own answers as those of one more arm, to measure noise on."""
+        """Return the selection with the baseline's own answers as those of a further arm, to measure noise on."""
         agreed = {answer.key: len(answer.token_ids) for answer in self.own}
         return replace(self, arms=(*self.arms, ArmAnswers("", (), self.own, agreed, overlapping=False)))
 
@@ -158,7 +158,7 @@ def _answers(frame: Frame, arm: int, made: _Made) -> dict[tuple[int, int], Answe
     for row in frame.rows(arm).tolist():
         record = frame.records[row]
         if record.error is None and record.token_ids and (record.task, record.prompt_idx) not in frame.constrained:
-            # Reading shares the lists of equal answers, and `frame` keeps them alive, so that an id is one list's.
+            # Reading shares the lists of equal answers, and `frame` keeps them alive: an id is of a single list.
             prompt = (record.task, record.prompt_idx, record.prompt_sha, record.prompt_tokens)
             key = (id(record.token_ids), record.token_sha, *prompt)
             if key not in made:
@@ -219,8 +219,8 @@ def _rejecting(frame: Frame, arm: int, depth: int) -> float | None:
 def _rejections(record: Record, depth: int) -> float:
     """Return in how many rounds of an answer a draft token was rejected, at least.
 
-    A rejection wastes at most `depth` draft tokens; and every round has one that neither had all `depth` accepted nor
-    was shorter than that.
+    A rejection wastes at most `depth` draft tokens; and every round that neither had all `depth`
+    accepted nor was shorter has a rejection.
     """
     drafted, accepted = record.draft_n or 0, record.draft_n_accepted or 0
     if depth < 1 or not drafted:

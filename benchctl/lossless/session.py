@@ -54,7 +54,7 @@ class Explained:
         return next(frame.arms[frame.baseline] for frame in self.outputs.frames if arm in frame.arms)
 
     def only(self, *accepted: LosslessVerdict) -> bool:
-        """Whether every arm that can be assessed has one of these verdicts; false where none can be."""
+        """Whether every arm that can be assessed has any of these verdicts; false where none can be."""
         verdicts = [arm.verdict for arm in self.found if arm.verdict != "not judged"]
         return bool(verdicts) and all(verdict in accepted for verdict in verdicts)
 
@@ -88,7 +88,7 @@ def explain(
 
     Raises UsageError, for an arm that the run does not have before anything is scored, and StorageError.
 
-    Each part of a run with axes is scored on its own target, one after the other. A run measured on unlike machines of
+    Each part of a run with axes is scored on its own target, in turn. A run measured on unlike machines of
     a cluster is not scored.
     """
     if arms:
@@ -122,7 +122,7 @@ def explain(
 
 
 def _explained(run: RunData, baseline: str | None, asked: _Request) -> Explained:
-    """Explain a run of one target, or a part of a run."""
+    """Explain a run of a single target, or a part of a run."""
     outputs = OutputComparison(run, baseline=baseline, arms=asked.arms)
     if asked.depth == "off":
         stored = outputs.stored

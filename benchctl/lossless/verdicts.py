@@ -6,7 +6,7 @@ within a block, over every block. Every prompt gets the first class that applies
     undetermined   the prompt itself, or the baseline's own answer, is not the same in every block
     violation      an answer ends as greedy decoding never does (see `endings`)
     undetermined   an answer differs whose request constrains it (`response_format`, `tools`)
-    degenerate     the answers differ, and one of them is empty, a loop, a run of reserved tokens, or does not end
+    degenerate     the answers differ, and either is empty, a loop, a run of reserved tokens, or does not end
     near-tie       an answer differs, where the target's own numeric noise may be the cause (see `explain`)
     violation      an answer differs, and noise does not explain it
     differs        an answer differs, and no replay has explained it

@@ -164,7 +164,7 @@ def usable_cores(root: Path = ROOT) -> float:
 
 
 def cpu_quota(root: Path = ROOT) -> float | None:
-    """Return the cgroup's CPU quota in cores, or `None` without one (version 2 and version 1 hierarchies)."""
+    """Return the cgroup's CPU quota in cores, or `None` without any (version 2 and version 1 hierarchies)."""
     groups = root / "sys/fs/cgroup"
     own = re.search(r"^0::(/.*)$", read(root / "proc/self/cgroup"), re.MULTILINE)
     quotas = []

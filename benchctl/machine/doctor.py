@@ -213,7 +213,7 @@ def check_load(folder: Path | None = None) -> list[Check]:
 
 
 def _load(busy_percent: float) -> Check:
-    why = "An engine that shares its cores is slowed unevenly; one that spins on its threads, many times over."
+    why = "An engine that shares its cores is slowed unevenly; an engine that spins on its threads, many times over."
     average, cores = os.getloadavg()[0], usable_cores()
     observed = f"The cores are {busy_percent:.0f} % busy; the load average is {average:.1f} on {cores:g} cores."
     if busy_percent > 75.0:
@@ -232,7 +232,7 @@ def _processes(heavy: list[tuple[float, psutil.Process]]) -> Check:
 
 
 def _steal(percent: float | None) -> Check:
-    why = "The host of a virtual machine gave this time to other guests, so this one stood still."
+    why = "The host of a virtual machine gave this time to other guests, so this guest stood still."
     if percent is None:
         return Check("steal", "unknown", "The system does not report stolen time.", why)
     if percent > 1.0:
@@ -284,7 +284,7 @@ def _other_processes() -> list[psutil.Process]:
 
 
 def _percent(process: psutil.Process) -> float:
-    """Return the share of one core since the last call; 0 where a process has ended or may not be read."""
+    """Return the share of a core since the last call; 0 where a process has ended or may not be read."""
     try:
         return process.cpu_percent(None)
     except psutil.Error:
@@ -295,4 +295,4 @@ def _name(process: psutil.Process) -> str:
     try:
         return one_line(process.name(), 40)
     except psutil.Error:
-        return "one that has ended"
+        return "a process that has ended"

@@ -88,7 +88,7 @@ class Watch:
             pause = max(INTERVAL_S, cost / LARGEST_SHARE)
 
     def _read_sensors(self, mhz: float | None) -> None:
-        """Add a reading; power from counters is what they rose by since the one before."""
+        """Add a reading; power from counters is what they rose by since the reading before."""
         at, found = time.monotonic(), self._meter.sensors()
         joules = {name: found.pop(name) for name in list(found) if name.endswith("_j")}
         before, self._joules = self._joules, (at, joules)

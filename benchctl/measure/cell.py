@@ -71,7 +71,7 @@ class CellContext:
     earlier: Mapping[CellKey, EarlierProcesses] = field(default_factory=dict)
     """Of resumed cells."""
     failures: dict[str, str] = field(default_factory=dict)
-    """Failures that were reported so far, and the first cell of each: an identical one then refers to it."""
+    """Failures that were reported so far, and the first cell of each: an identical failure then refers to it."""
 
     context_text: str = ""
     """What pads prompts, where an arm has a context length."""

@@ -80,7 +80,7 @@ class Display:
         self._bar.update(self._task, description=one_line(what), completed=done, total=total or None)
 
     def below(self, lines: Iterable[str]) -> None:
-        """Show further lines below the live one."""
+        """Show further lines below the live line."""
         self._bar.below = tuple(one_line(line) for line in lines)
         if self.live:
             self._bar.refresh()

@@ -84,7 +84,7 @@ def rotated(values: Sequence[T], block: int) -> list[T]:
 def mirrored(values: Sequence[T], block: int) -> list[T]:
     """Return the values in the order of `block` by a Williams design (E. J. Williams, 1949), in pairs of blocks.
 
-    The second block of a pair is the first backwards: what drifts steadily meets every value alike, and what one
+    The second block of a pair is the first backwards: what drifts steadily meets every value alike, and what an
     arm leaves behind (heat, a clock, a cache) meets another arm after as few blocks as can be. Over n blocks where n is
     even, over 2n where it is odd, every value stands at every place, and follows every other, equally often.
     """

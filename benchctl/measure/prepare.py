@@ -51,7 +51,7 @@ class PreparedSetup:
 
     @property
     def pair(self) -> list[ResolvedModel]:
-        """The target, and the draft where there is one."""
+        """The target, and the draft where it has a draft."""
         return [model for model in (self.models.target, self.models.draft) if model is not None]
 
     def launches(self, name: str | None) -> dict[str, Launch]:

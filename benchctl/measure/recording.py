@@ -77,7 +77,7 @@ def read_memory(server: Server) -> EngineMemory:
 
 
 def memory_record(server: Server | None, earlier: EngineMemory) -> MemoryRecord | None:
-    """Return the memory of a server, by a reading now and an earlier one; `None` where it is not reported."""
+    """Return the memory of a server, by a reading now and an earlier reading; `None` where it is not reported."""
     if not isinstance(server, LaunchedProcess):
         return None
     found, reported = read_engine_memory(server.pid).at_least(earlier), server.memory_report()

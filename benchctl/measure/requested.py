@@ -1,4 +1,4 @@
-"""The recipe that a command line asks for: a file, a shipped one, a run's own once more, or made of options."""
+"""The recipe that a command line asks for: a file, a shipped recipe, a run's own once more, or made of options."""
 
 from __future__ import annotations
 

@@ -227,7 +227,7 @@ def _must_be_there(manifest: Manifest, on: Nodes | None, folder: Path) -> None:
 
 
 def must_be_unchanged(prepared: Prepared, manifest: Manifest, folder: Path) -> None:
-    """A run is one experiment: what is measured later must be the same thing."""
+    """A run is a single experiment: what is measured later must be the same thing."""
     pairs = [setup.models for setup in prepared.setups.values()]
     workload = workload_sha256(prepared.recipe, manifest.prompts, *pairs)
     suite = prepared.suite.sha256 == manifest.suite.get("sha256")

@@ -186,7 +186,7 @@ def _compare_arms(before: Sequence[Side], after: Sequence[Side], names: Sequence
     compared = runs[-1].analysis.compared
     baselines = {name: compared[name].baseline for name in names}
     level = 1 - (1 - level_for(*(side.data.manifest for side in runs))) / max(1, len(names))
-    # the machine's state of a run moves all decode rates together, so that arms are no repetitions of one another
+    # the machine's state of a run moves all decode rates together, so that arms are no repetitions of each other
     rate = find_quantities(_measured(rates), len(before), baselines, level, arms_repeat=False)
     speedup = find_quantities(_measured(speedups), len(before), baselines, level, arms_repeat=True)
     timed = {name: timed_prompts(prompts, of_arm) for name, of_arm in rates.items()}

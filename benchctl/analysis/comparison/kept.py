@@ -171,7 +171,7 @@ def keep(runs: Sequence[RunData], judge: Judge) -> Kept:
 
 
 def write_kept(kept: Kept, file: Path) -> None:
-    """Write a kept baseline, in place of an earlier one: sorted, a list a line. Raises StorageError."""
+    """Write a kept baseline, in place of an earlier baseline: sorted, a list a line. Raises StorageError."""
     try:
         file.write_text(f"{_text(kept.model_dump(mode='json', by_alias=True), 0)}\n", encoding="ascii")
     except OSError as error:

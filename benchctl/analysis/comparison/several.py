@@ -71,7 +71,7 @@ class SeveralRuns(Result):
     runs: list[dict[str, str | int | None]]
     differing: list[Differing]
     claims: int
-    """How many intervals of a kind hold together: one an arm and later run."""
+    """How many intervals of a kind hold together: of each arm in every later run."""
     rows: list[ArmRow]
     alone: dict[str, list[int]]
     """Arms that the first run lacks, and the runs that have them; they stand in the table and are not compared."""

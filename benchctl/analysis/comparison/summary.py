@@ -44,7 +44,7 @@ _DIGEST = hashlib.sha256().digest_size
 SUMMARY_VERSION = f"4 {__version__}"
 """A summary of another version is made again."""
 FEW = 4
-"""Up to this number, runs without a summary are read one after the other; more of them on several cores."""
+"""Up to this number, runs without a summary are read in turn; more of them on several cores."""
 ABSENT = 0
 """In place of an answer's number where no sound answer is there."""
 
@@ -54,7 +54,7 @@ class ArmSummary(msgspec.Struct, kw_only=True):
 
     name: str
     of: str
-    """The recipe's arm that it is in one setup and under a condition."""
+    """The recipe's arm that it is in a setup and under a condition."""
     is_baseline: bool
     is_again: bool
     """Whether it is the second cell of its baseline."""

@@ -50,7 +50,7 @@ def find_rounds(
         splits += here
         depth = settings.get("max")
         if is_synthetic(frame, arm):
-            continue  # no draft's acceptance, so it must not enter a forecast of one
+            continue  # no draft's acceptance, so it must not enter a forecast
         overall = next(row for row in acceptance if row.arm == name and row.task == ALL_TASKS)
         if why := why_no_depth(frame, overall):
             without.setdefault(why, []).append(name)
@@ -98,7 +98,7 @@ def _with_forecasts(found: RoundModel, depths: Sequence[DepthCost], traces: Cost
 
 
 def join_rounds(models: Sequence[RoundModel]) -> RoundModel:
-    """Return the models of all conditions as one."""
+    """Return the models of all conditions together."""
     return RoundModel(
         units=[row for model in models for row in model.units],
         splits=[row for model in models for row in model.splits],
@@ -296,7 +296,7 @@ def _cost_ends(depth: int, near: DepthCost, far: DepthCost) -> tuple[float, floa
 
 
 def _beside(depth: int, others: Sequence[DepthCost]) -> list[DepthCost]:
-    """Return the arms at the depths below and above, or the two nearest where one side has none; each depth once."""
+    """Return the arms at the depths below and above, or the two nearest where a side has none; each depth once."""
     by_depth = {other.depth: other for other in others if other.depth != depth}
     below = sorted((other_depth for other_depth in by_depth if other_depth < depth), reverse=True)
     above = sorted(other_depth for other_depth in by_depth if other_depth > depth)
@@ -307,7 +307,7 @@ def _beside(depth: int, others: Sequence[DepthCost]) -> list[DepthCost]:
 def expected_by_position(depth: int, arms: Sequence[DepthCost]) -> float | None:
     """Return the tokens of a round to `depth` from how often other arms accepted each position, given that before.
 
-    Beyond the positions that they report, the last one's share goes on; where they report none, one α serves for all.
+    Beyond the positions that they report, the last share goes on; where they report none, a single α serves for all.
     """
     reporting = [arm for arm in arms if arm.accepted_at and arm.rounds]
     shares: list[float] = []

@@ -39,7 +39,7 @@ class Rounds:
 
     @property
     def undrafted(self) -> float:
-        """Steps that neither a round's own token nor an accepted one explains: plain ones, or a re-evaluation's."""
+        """Steps that neither a round's own token nor an accepted draft token explains: plain, or a re-evaluation's."""
         return max(0.0, self.decoded - self.rounds - self.accepted)
 
 
