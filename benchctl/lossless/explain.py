@@ -255,8 +255,8 @@ def margins(position: Position, width: int, *, by_prefill: bool = False) -> tupl
 def together_at(position: Position, width: int, *, by_prefill: bool = False) -> Reading | None:
     """Return the reading that stands for a round of `width` tokens at a place.
 
-    Before the `width`-th token of an answer, that is a batch of all tokens until there: filling it up with the prompt's, as
-    earlier versions did, is a batch that no round reads.
+    Before the `width`-th token of an answer, that is a batch of all tokens until there: filled up with the prompt's,
+    as in earlier versions, it is a batch that no round reads.
     """
     if by_prefill:
         return next((reading for reading in position.readings if reading.shape == "prefill"), None)

@@ -1,10 +1,10 @@
 """The requests of a cell, sent and recorded: each record is safe on disk the moment its answer ends.
 
 One request at a time, or several where the arm's condition says so: a closed loop, or an open loop that sends however
-many are unanswered. All run on the caller's event loop. What a request raises ends them: none is begun any more, `abort`
-must end those in flight, and the error is raised once they have ended. So does cancelling. In an open loop the times of
-a record count from when its request was due, so that a server that stalls cannot hide how long the requests behind the
-stall waited ("coordinated omission").
+many are unanswered. All run on the caller's event loop. What a request raises ends them: none is begun any more,
+`abort` must end those in flight, and the error is raised once they have ended. So does cancelling. In an open loop the
+times of a record count from when its request was due, so that a server that stalls cannot hide how long the requests
+behind the stall waited ("coordinated omission").
 """
 
 from __future__ import annotations
