@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 
 from benchctl.analysis.losslessness import FirstDivergence
 from benchctl.analysis.results import Losslessness
-from benchctl.data.record import Record, sha256_tokens
+from benchctl.data.record import Record
 from benchctl.lossless.conclude import PREFIXES
-from benchctl.lossless.selection import Answer, Selection
+from benchctl.lossless.selection import Answer, Selection, answer_of
 
 if TYPE_CHECKING:
     from benchctl.analysis.frame import Frame
@@ -48,15 +48,10 @@ class DivergenceToScore:
 
 
 @dataclass(frozen=True)
-class AnswerToScore:
+class AnswerToScore(Answer):
     """A baseline's answer and the divergences from it."""
 
-    task: str
-    prompt_idx: int
-    prompt_sha: str | None
-    prompt_tokens: int | None
-    token_ids: tuple[int, ...]
-    forks: tuple[DivergenceToScore, ...]
+    forks: tuple[DivergenceToScore, ...] = ()
 
 
 def prefixes_to_score(frame: Frame, found: Iterable[Losslessness]) -> list[AnswerToScore]:
@@ -77,16 +72,10 @@ def prefixes_to_score(frame: Frame, found: Iterable[Losslessness]) -> list[Answe
         if (task, index) in frame.constrained:
             continue
         rows = frame.row_at[frame.baseline, :, prompt].tolist()
-        record = next((frame.records[row] for row in rows if row >= 0 and _is_whole(frame.records[row])), None)
-        if record is None or record.token_ids is None:
-            continue
-        ids, here = tuple(record.token_ids), tuple(forks.get((task, index), ()))
-        result.append(AnswerToScore(task, index, record.prompt_sha, record.prompt_tokens, ids, here))
+        answer = next(filter(None, (answer_of(frame.records[row]) for row in rows if row >= 0)), None)
+        if answer is not None:
+            result.append(AnswerToScore(**vars(answer), forks=tuple(forks.get((task, index), ()))))
     return result
-
-
-def _is_whole(record: Record) -> bool:
-    return record.error is None and record.token_ids is not None and record.token_sha == sha256_tokens(record.token_ids)
 
 
 def _scorable(fork: FirstDivergence) -> DivergenceToScore | None:

@@ -41,12 +41,8 @@ _RENDERED_DIFFERENTLY = "the engine now renders the prompt differently"
 
 Announce = Callable[[ScoringPlan], None]
 """Called once, before whole answers are read, with what will be."""
-Advance = Callable[[int, int, str], None]
-"""Called with how many answers or prompts of how many are done, and what comes next."""
-
-
-def silent(done: int, total: int, what: str) -> None:
-    """Report nothing."""
+Show = Callable[[str, int, int], None]
+"""Called with what comes next, and how many answers or prompts of how many are done."""
 
 
 class ScoringSession:
@@ -59,7 +55,7 @@ class ScoringSession:
         self._changed = False
         self._written_at = time.monotonic()
 
-    def score_prefixes(self, answers: Sequence[AnswerToScore], advance: Advance = silent) -> Outcome:
+    def score_prefixes(self, answers: Sequence[AnswerToScore], show: Show) -> Outcome:
         """Score the divergences of `answers` and a sample of prefixes without any.
 
         Raises StorageError, and KeyboardInterrupt.
@@ -74,12 +70,12 @@ class ScoringSession:
             plans = plan_prefixes(usable, sampled)
             if not plans:
                 return outcome
-            advance(0, len(plans), "starting the target alone")
+            show("starting the target alone", 0, len(plans))
             with self._target.scorer() as scorer, self._kept():
                 scores = self._begun(scorer)
                 for number, plan in enumerate(plans):
                     where = (plan.answer.task, plan.answer.prompt_idx)
-                    advance(number, len(plans), f"{where[0]}/{where[1]}")
+                    show(f"{where[0]}/{where[1]}", number, len(plans))
                     prompt = _prompt_of(again, scorer, plan.answer)
                     if prompt is None:
                         outcome.by_answer[where] = _RENDERED_DIFFERENTLY
@@ -90,16 +86,11 @@ class ScoringSession:
                     self._keep_soon()
                 scores.sampled = sorted({*sampled, *widths_of(usable)})
                 self._changed = True
-            advance(len(plans), len(plans), "done")
+            show("done", len(plans), len(plans))
         return outcome
 
     def score_answers(
-        self,
-        selection: Selection,
-        *,
-        budget_s: float | None = None,
-        announce: Announce | None = None,
-        advance: Advance = silent,
+        self, selection: Selection, show: Show, *, budget_s: float | None = None, announce: Announce | None = None
     ) -> Outcome:
         """Score the selected answers whole and measure the noise.
 
@@ -121,7 +112,7 @@ class ScoringSession:
                         plan = plan_answers(both, self.scores, cost, budget_s, in_batches=False)
                     if announce is not None:
                         announce(plan)
-                    self._read_plan(scorer, plan, own, outcome, advance)
+                    self._read_plan(scorer, plan, own, outcome, show)
             self._target.stop()
             scores = self.scores
             if scores is None or not scores.answers or scores.shape != "decode":
@@ -131,9 +122,7 @@ class ScoringSession:
                     self._read_shared(scores, self._target.again(baseline), selection, width, slots, until)
         return outcome
 
-    def _read_plan(
-        self, scorer: Scorer, plan: ScoringPlan, own: set[AnswerKey], outcome: Outcome, advance: Advance
-    ) -> None:
+    def _read_plan(self, scorer: Scorer, plan: ScoringPlan, own: set[AnswerKey], outcome: Outcome, show: Show) -> None:
         """Read prompt by prompt until the time is over."""
         scores = self._begun(scorer)
         if not scores.answers:
@@ -143,11 +132,11 @@ class ScoringSession:
             if number and time.monotonic() - start > plan.budget_s:
                 break
             for planned in prompt:
-                advance(number, len(plan.prompts), f"{planned.answer.task}/{planned.answer.prompt_idx}")
+                show(f"{planned.answer.task}/{planned.answer.prompt_idx}", number, len(plan.prompts))
                 self._read_planned(scorer, scores, planned, own, outcome)
                 scores.seconds = before + time.monotonic() - start
                 self._keep_soon()
-        advance(len(plan.prompts), len(plan.prompts), "done")
+        show("done", len(plan.prompts), len(plan.prompts))
 
     def _read_planned(
         self, scorer: Scorer, scores: TargetScores, plan: AnswerPlan, own: set[AnswerKey], outcome: Outcome
@@ -227,7 +216,7 @@ class ScoringSession:
         self._changed, self._written_at = False, time.monotonic()
 
 
-def _prompt_of(again: Relaunch, scorer: Renders, answer: AnswerToScore | Answer) -> tuple[int, ...] | None:
+def _prompt_of(again: Relaunch, scorer: Renders, answer: Answer) -> tuple[int, ...] | None:
     """Return the tokens of the prompt that was answered; `None` where that is not what it renders to now."""
     prompt = again.prompts.get((answer.task, answer.prompt_idx))
     if prompt is None:

@@ -162,17 +162,16 @@ def _answers(frame: Frame, arm: int, made: _Made) -> dict[tuple[int, int], Answe
             prompt = (record.task, record.prompt_idx, record.prompt_sha, record.prompt_tokens)
             key = (id(record.token_ids), record.token_sha, *prompt)
             if key not in made:
-                made[key] = _answer(record)
-            answer = made[key]
-            if answer is not None:
+                made[key] = answer_of(record)
+            if (answer := made[key]) is not None:
                 found[int(frame.block[row]), int(frame.prompt[row])] = answer
     return found
 
 
-def _answer(record: Record) -> Answer | None:
-    """Return the answer of a record; `None` where its tokens are not those of their hash."""
+def answer_of(record: Record) -> Answer | None:
+    """Return the answer of a record; `None` where it has none, or its tokens are not those of their hash."""
     ids = tuple(record.token_ids or ())
-    if record.token_sha != sha256_tokens(ids):
+    if record.error is not None or not ids or record.token_sha != sha256_tokens(ids):
         return None
     return Answer(record.task, record.prompt_idx, record.prompt_sha, record.prompt_tokens, ids, record.token_sha)
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
 from benchctl.analysis.conditions.split import parts_of
@@ -22,10 +19,11 @@ from benchctl.lossless.analysed import OutputComparison
 from benchctl.lossless.explain import UNREPLAYED
 from benchctl.lossless.plan import ScoringPlan, prefixes_to_score
 from benchctl.lossless.relaunch import Target
-from benchctl.lossless.scoring import Advance, ScoringSession, silent
+from benchctl.lossless.scoring import ScoringSession
+from benchctl.measure.display import shown_steps
 from benchctl.measure.run import signals_interrupt
 from benchctl.recipes.groups import recipe_arm
-from benchctl.text import one_line, spoken
+from benchctl.text import spoken
 
 OFFLINE = "it was not replayed before, and --offline starts no engine"
 UNSCORED_OFFLINE = "its answers were not scored before, and --offline starts no engine"
@@ -141,20 +139,20 @@ def _scored(target: Target, outputs: OutputComparison, asked: _Request) -> Expla
     here = [verdict for verdict in outputs.verdicts() if verdict.arm in outputs.frame.arms]
     prefixes = prefixes_to_score(outputs.frame, here)
     if any(prefix.forks for prefix in prefixes) and not _is_explained(here):
-        with scoring_progress("Explaining what differs", "answers", quiet=asked.quiet) as advance:
-            outcome = session.score_prefixes(prefixes, advance or silent)
+        with shown_steps("Explaining what differs", quiet=asked.quiet) as show:
+            outcome = session.score_prefixes(prefixes, show)
         failure = outcome.error
         reason = f"it could not be replayed: {outcome.reason}" if outcome.reason else "it was not replayed"
         by_answer = {answer: f"it could not be replayed: {why}" for answer, why in outcome.by_answer.items()}
         evidence = replace(evidence, scores=session.scores, reason=reason, by_answer=by_answer, noise={})
     unscored = FORKS_ALONE
     if asked.depth == "full" and outputs.selection.arms:
-        with scoring_progress("Scoring whole answers", "prompts", quiet=asked.quiet) as advance:
+        with shown_steps("Scoring whole answers", quiet=asked.quiet) as show:
             outcome = session.score_answers(
                 outputs.selection,
+                show,
                 budget_s=None if asked.budget_min is None else 60 * asked.budget_min,
                 announce=None if asked.quiet else _announce,
-                advance=advance or silent,
             )
         unscored = f"its answers could not be scored: {outcome.reason}" if outcome.reason else NOT_SCORED
         evidence = replace(evidence, scores=session.scores, noise={})  # more is known of the noise now
@@ -185,27 +183,3 @@ def _is_explained(found: list[Losslessness]) -> bool:
     forks = [fork for arm in found for comparison in arm.comparisons for fork in comparison.forks]
     scorable = [fork for fork in forks if fork.unit == "token" and fork.arm_token is not None and fork.width]
     return all(fork.noise_floor is not None for fork in scorable)
-
-
-@contextmanager
-def scoring_progress(what: str, unit: str, *, quiet: bool) -> Iterator[Advance | None]:
-    """Show a live line on a terminal, a few plain ones elsewhere."""
-    console = Console(stderr=True)
-    if quiet:
-        yield None
-    elif not console.is_terminal:
-
-        def print_line(done: int, total: int, which: str) -> None:
-            if done in (0, total):
-                console.print(f"{what}, {done} of {total} {unit}: {one_line(which)}", soft_wrap=True)
-
-        yield print_line
-    else:
-        columns = (TextColumn(f"{what}: {{task.description}}", markup=False), BarColumn(bar_width=24))
-        with Progress(*columns, MofNCompleteColumn(), TimeElapsedColumn(), console=console, transient=True) as bar:
-            task = bar.add_task("", total=None)
-
-            def advance(done: int, total: int, which: str) -> None:
-                bar.update(task, completed=done, total=total, description=Text(one_line(which, 60)).plain)
-
-            yield advance

@@ -106,7 +106,7 @@ class Display:
 def shown_steps(name: str = "", *, quiet: bool = False) -> Iterator[Callable[[str, int, int], None]]:
     """Give a function of (step, how much of it is done, of how much) that shows it on stderr.
 
-    A live line on a terminal; elsewhere a line for every step, and for every tenth of a step that is counted.
+    A live line on a terminal; elsewhere a line for every step that is not counted, and for every tenth of the others.
     """
     display, told = Display(Console(stderr=True, highlight=False, quiet=quiet)), ("", -1)
 
@@ -115,7 +115,7 @@ def shown_steps(name: str = "", *, quiet: bool = False) -> Iterator[Callable[[st
         text = f"{name}: {step}" if name else step
         if display.live:
             display.at(text, done, total)
-        elif told != (now := (step, done * 10 // total if total else 0)):
+        elif told != (now := ("", done * 10 // total) if total else (step, -1)):
             told = now
             display.line(Text(f"{one_line(text)}{f' {done}/{total}' if total else ''}"))
 

@@ -103,7 +103,7 @@ def test_an_engine_that_keeps_nothing_is_no_scorer() -> None:
 
 
 def baseline(task: str, index: int, size: int, *forks: DivergenceToScore) -> AnswerToScore:
-    return AnswerToScore(task, index, None, None, tuple(range(size)), forks)
+    return AnswerToScore(task, index, None, None, tuple(range(size)), "", forks)
 
 
 @pytest.mark.parametrize(

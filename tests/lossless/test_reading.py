@@ -62,7 +62,7 @@ class ToyScorer:
 
 
 def plan_of(*forks: DivergenceToScore) -> AnswerToScore:
-    return AnswerToScore("code", 0, "sha", len(PROMPT), ANSWER, forks)
+    return AnswerToScore("code", 0, "sha", len(PROMPT), ANSWER, "", forks)
 
 
 def test_a_fork_is_read_in_every_shape() -> None:
@@ -132,7 +132,7 @@ def test_several_forks_of_one_answer_are_each_read_once() -> None:
 def test_an_engine_that_cannot_read_in_batches_is_read_at_once_instead() -> None:
     scorer = ToyScorer(in_batches=False)
     fork = DivergenceToScore(index=9, rival=RIVAL, width=5)
-    (plan,) = plan_prefixes([AnswerToScore("code", 0, None, None, ANSWER, (fork,))])
+    (plan,) = plan_prefixes([AnswerToScore("code", 0, None, None, ANSWER, "", (fork,))])
     positions, decoded = read_answer(scorer, PROMPT, plan)
     (forked,) = [one for one in positions if one.fork]
     assert {one.shape for one in forked.readings} == {"decode", "prefill"}

@@ -143,7 +143,7 @@ def _draw(
 
     from benchctl.experiments.sampling.draw import CheckPlan, is_greedy, run_check, sampled_recipe
     from benchctl.experiments.sampling.scoring import score_check
-    from benchctl.lossless.session import scoring_progress
+    from benchctl.measure.display import shown_steps
     from benchctl.measure.progress import progress_for
     from benchctl.measure.run import recorded_engines, signals_interrupt
 
@@ -163,8 +163,8 @@ def _draw(
         parent = results / recipe.name if run is None else run.folder
         drawn = run_check(prepared, plan, parent, progress, ["benchctl", *sys.argv[1:]])
         if scored:
-            with scoring_progress("Scoring tokens on the target alone", "answers", quiet=quiet) as advance:
-                why = score_check(drawn, prepared, advance=advance)
+            with shown_steps("Scoring tokens on the target alone", quiet=quiet) as show:
+                why = score_check(drawn, prepared, advance=lambda done, total, which: show(which, done, total))
             if why is not None:
                 progress.note(f"The tokens could not be scored, so only whole answers are compared: {one_line(why)}")
         return drawn
