@@ -16,6 +16,7 @@ import numpy as np
 from pydantic import Field
 
 from benchctl.analysis.comparison.changes import full_blocks, interval_of, speed_change
+from benchctl.analysis.comparison.compare import chosen_arms
 from benchctl.analysis.comparison.results import Ratio, SpeedChange
 from benchctl.analysis.comparison.summary import ArmSummary, RunSummary
 from benchctl.analysis.result import Interval, Result
@@ -79,22 +80,17 @@ class SeveralRuns(Result):
 
 def compare_several(runs: Sequence[RunSummary], arms: Collection[str] | None = None) -> SeveralRuns:
     """Compare every run with the first. Raises UsageError where an arm of `arms` is in none."""
-    known = dict.fromkeys(arm.name for run in runs for arm in run.arms)
-    for name in arms or ():
-        if name not in known:
-            fix = f"The arms are: {', '.join(known)}."
-            raise UsageError(f"No run has an arm {name!r}.", where="--arm", fix=fix)
+    wanted = chosen_arms((arm.name for run in runs for arm in run.arms), arms)
     first = runs[0]
-    reference = {arm.name: arm for arm in first.arms}
-    chosen = {name for name in reference if not arms or name in arms}
-    claims = max(1, sum(arm.name in chosen for run in runs[1:] for arm in run.arms))
+    reference = {arm.name: arm for arm in first.arms if arm.name in wanted}
+    claims = max(1, sum(arm.name in reference for run in runs[1:] for arm in run.arms))
     shared = [_shared(run) for run in runs]
     rows, alone = [], dict[str, list[int]]()
     for number, run in enumerate(runs):
         common = _common(first, run)
         level = 1 - (1 - min(first.level, run.level)) / claims
         for arm in run.arms:
-            if arms and arm.name not in arms:
+            if arm.name not in wanted:
                 continue
             row = _row(number, run, arm)
             if number and arm.name in reference:
