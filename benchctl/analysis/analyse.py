@@ -17,7 +17,7 @@ from benchctl.analysis.next_experiment import find_decision
 from benchctl.analysis.precision import find_stopping
 from benchctl.analysis.record_checks import check_disturbances
 from benchctl.analysis.results import Acceptance, Analysis, Cost, Losslessness, SpeedUp, Verdict
-from benchctl.analysis.rounds.model import find_rounds
+from benchctl.analysis.round_model import find_rounds
 from benchctl.analysis.speedup import Speed, compared_arms, find_speeds, find_speedups, find_throughput
 from benchctl.analysis.verdict import distrusted, find_verdict, select
 from benchctl.analysis.warnings import find_warnings

@@ -16,7 +16,7 @@ from benchctl.analysis.losslessness import ArmAudit, FirstDivergence, NoiseFloor
 from benchctl.analysis.result import Interval as Interval
 from benchctl.analysis.result import Result as Result
 from benchctl.analysis.result import open_for_others as open_for_others
-from benchctl.analysis.rounds.results import RoundModel
+from benchctl.analysis.round_results import RoundModel
 from benchctl.recipes.groups import ComparedArm
 
 if TYPE_CHECKING:

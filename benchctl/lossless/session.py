@@ -20,7 +20,7 @@ from benchctl.lossless.explain import UNREPLAYED
 from benchctl.lossless.plan import ScoringPlan, prefixes_to_score
 from benchctl.lossless.relaunch import Target
 from benchctl.lossless.scoring import ScoringSession
-from benchctl.measure.display import shown_steps
+from benchctl.measure.progress import shown_steps
 from benchctl.measure.run import signals_interrupt
 from benchctl.recipes.groups import recipe_arm
 from benchctl.text import spoken

@@ -20,7 +20,7 @@ from benchctl.analysis.conditions.split import Group, dimensions
 from benchctl.analysis.record_checks import Observation
 from benchctl.analysis.result import Interval
 from benchctl.analysis.results import Analysis
-from benchctl.analysis.rounds.model import join_rounds
+from benchctl.analysis.round_model import join_rounds
 from benchctl.analysis.warnings import cautions, in_order
 from benchctl.recipes.speculation import takes_draft
 from benchctl.text import listed

@@ -143,8 +143,7 @@ def _draw(
 
     from benchctl.experiments.sampling.draw import CheckPlan, is_greedy, run_check, sampled_recipe
     from benchctl.experiments.sampling.scoring import score_check
-    from benchctl.measure.display import shown_steps
-    from benchctl.measure.progress import progress_for
+    from benchctl.measure.progress import progress_for, shown_steps
     from benchctl.measure.run import recorded_engines, signals_interrupt
 
     plan = replace(CheckPlan(), **settings)

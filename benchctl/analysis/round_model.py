@@ -14,8 +14,8 @@ from benchctl.analysis.cells import is_synthetic, speculation_of
 from benchctl.analysis.cost import expected_tokens, why_no_depth
 from benchctl.analysis.result import Interval
 from benchctl.analysis.results import ALL_TASKS, Acceptance, Cost, SpeedUp
-from benchctl.analysis.rounds.parts import split_rounds, sum_rounds, unit_costs, width_curve
-from benchctl.analysis.rounds.results import Forecast, RoundFit, RoundModel, RoundSplit, UnitCost
+from benchctl.analysis.round_parts import split_rounds, sum_rounds, unit_costs, width_curve
+from benchctl.analysis.round_results import Forecast, RoundFit, RoundModel, RoundSplit, UnitCost
 from benchctl.recipes.speculation import drafts_by_model
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from benchctl.analysis.results import ALL_TASKS
-from benchctl.analysis.rounds.results import PARTS, Part, RoundSplit, Source, UnitCost
+from benchctl.analysis.round_results import PARTS, Part, RoundSplit, Source, UnitCost
 
 if TYPE_CHECKING:
     from benchctl.analysis.acceptance import CounterColumns
