@@ -106,10 +106,10 @@ def _setups(manifest: Manifest) -> list[SetupIdentity]:
 
 def _recipe(recipe: dict[str, Any], arms: Mapping[str, ArmIdentity]) -> dict[str, Any]:
     """Return the recipe with the new names of its arms."""
-    written = {planned.get("name"): planned for planned in recipe.get("arms") or [] if isinstance(planned, dict)}
+    of_recipe = {planned.get("name"): planned for planned in recipe.get("arms") or [] if isinstance(planned, dict)}
     own = []
     for name, arm in arms.items():
-        former = written.get(name.rpartition("@")[0])
+        former = of_recipe.get(name.rpartition("@")[0])
         if former is not None:
             own.append({**former, "name": name, "of": arm.of, "setup": arm.setup, "group": arm.group})
     setups = recipe.get("setups") or []

@@ -387,13 +387,13 @@ class Manifest(Part):
 
         A second cell counts for its own baseline, and for no other.
         """
-        written = {arm.get("name"): arm for arm in self.recipe.get("arms") or [] if isinstance(arm, dict)}
+        of_recipe = {arm.get("name"): arm for arm in self.recipe.get("arms") or [] if isinstance(arm, dict)}
         sampling = self.recipe.get("sampling") or {}
         setups = {setup.name: setup for setup in self.setups}
         found = []
         for arm in self.arms:
             place = setups.get(arm.setup or "", self)
-            cache = written.get(arm.name, {}).get("cache_type")
+            cache = of_recipe.get(arm.name, {}).get("cache_type")
             cache = cache if isinstance(cache, dict) else {}
             temperature = sampling.get("temperature") if arm.temperature is None else arm.temperature
             draft = place.draft if arm.speculation and takes_draft(arm.types) else None

@@ -102,13 +102,13 @@ def explain_divergence(
     lack = _lack(fork, width, position, evidence, (baseline.task, baseline.prompt_idx))
     if lack is not None or position is None or width is None:
         return "differs", f"{where}; noise and a fault are both possible: {lack}.", fork
-    together = together_at(position, width)
-    readings = [reading for reading in position.readings if reading.shape != "verify" or reading is together]
+    of_round = round_reading(position, width)
+    readings = [reading for reading in position.readings if reading.shape != "verify" or reading is of_round]
     own = next((reading for reading in readings if reading.shape == "decode"), None)
     known = [reading.margin for reading in readings if reading.margin is not None]
     margin = own.margin if own is not None and own.margin is not None else min(known, default=None)
     noise = evidence.noise_at(width)
-    verify = together_at(position, width, by_prefill=noise.by_prefill)
+    verify = round_reading(position, width, by_prefill=noise.by_prefill)
     bounded = own is not None and own.rival is None
     numbers = {
         "margin": margin,
@@ -238,21 +238,20 @@ def _no_width_was_read(scores: TargetScores) -> bool:
     return bool(forks) and all("verify" in fork.absent for fork in forks)
 
 
-def margins(position: Position, width: int, *, by_prefill: bool = False) -> tuple[float, float, bool] | None:
-    """Return the margin token by token, that at `width`, and whether the likeliest token changed; `None` if unknown.
+def margins(position: Position, width: int, *, by_prefill: bool = False) -> tuple[float, float] | None:
+    """Return the margin token by token, and that at `width`; `None` where either is not known.
 
     `by_prefill`: that of reading everything at once in place of that at `width`.
     """
     alone = next((reading for reading in position.readings if reading.shape == "decode"), None)
-    together = together_at(position, width, by_prefill=by_prefill)
-    if alone is None or together is None or alone.rival is None or together.rival is None:
+    of_round = round_reading(position, width, by_prefill=by_prefill)
+    if alone is None or of_round is None or None in (alone.rival, of_round.rival):
         return None
-    if alone.margin is None or together.margin is None:
-        return None
-    return alone.margin, together.margin, alone.likeliest != together.likeliest
+    known = alone.margin, of_round.margin
+    return None if known[0] is None or known[1] is None else (known[0], known[1])
 
 
-def together_at(position: Position, width: int, *, by_prefill: bool = False) -> Reading | None:
+def round_reading(position: Position, width: int, *, by_prefill: bool = False) -> Reading | None:
     """Return the reading that stands for a round of `width` tokens at a place.
 
     Before the `width`-th token of an answer, that is a batch of all tokens until there: filled up with the prompt's,

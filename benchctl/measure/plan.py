@@ -160,11 +160,11 @@ def measured(run: RunData, prompts: int) -> set[Key]:
     for record in run.records:
         if record.phase == "measure" and (record.error is None or is_conflict(record)):
             answers[record.key[:2]][record.key] = record.attempt
-    together = {arm.name for arm in run.manifest.arms if arm.overlapping} if run.manifest else set()
+    overlapping = {arm.name for arm in run.manifest.arms if arm.overlapping} if run.manifest else set()
     done: set[Key] = set()
     for (_, arm), attempts in answers.items():
         whole = len(attempts) >= prompts and len(set(attempts.values())) == 1
-        if whole or arm not in together:
+        if whole or arm not in overlapping:
             done |= attempts.keys()
     return done
 

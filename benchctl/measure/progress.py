@@ -353,8 +353,8 @@ class RunDisplay(RunProgress):
             line.append(", decode rate not known" if rate is None else f", {rate:.1f} tok/s")
         if answers and cell.arm.overlapping:
             first, last = self.span[cell.name]
-            together = self.answered_tokens[cell.name] / (last - first) if last > first else 0.0
-            line.append(f" each, {together:.1f} tok/s together")
+            of_all = self.answered_tokens[cell.name] / (last - first) if last > first else 0.0
+            line.append(f" each, {of_all:.1f} tok/s together")
         return line
 
     def left(self) -> str:

@@ -168,22 +168,22 @@ class Runner:
             self._failures,
             self._context_text,
         )
-        for together in self._together(plan):
-            left = [cell for cell in together if cell.group not in self._without_baseline]
+        for cells in self._up_at_once(plan):
+            left = [cell for cell in cells if cell.group not in self._without_baseline]
             if left:
-                self._run_together(left, context)
+                self._run_at_once(left, context)
             if self.stopped:
                 progress.note("Stopped at the first failure (-x).")
                 return
 
-    def _together(self, plan: list[CellPlan]) -> Iterator[list[CellPlan]]:
+    def _up_at_once(self, plan: list[CellPlan]) -> Iterator[list[CellPlan]]:
         """Yield the cells whose engines are up at the same time: of an interleaved block those of a setup's group."""
         if self.recipe.schedule == "interleaved":
             yield from (list(cells) for _, cells in groupby(plan, key=lambda cell: (cell.block, cell.arm.group)))
         else:
             yield from ([cell] for cell in plan)
 
-    def _run_together(self, plans: list[CellPlan], context: CellContext) -> None:
+    def _run_at_once(self, plans: list[CellPlan], context: CellContext) -> None:
         """Give every cell its engine, its turns and its end; what is not over when this is left was interrupted."""
         cells: list[EngineCell] = []
         try:

@@ -245,8 +245,8 @@ def _build(of: SetupIdentity | Manifest | None) -> str:
 def _setting(manifest: Manifest | None, arm: ComparedArm) -> str:
     recipe = manifest.recipe if manifest else {}
     engine = {key: value for key, value in (recipe.get("engine") or {}).items() if key != "binary"}
-    written = {row.get("name"): row for row in recipe.get("arms") or [] if isinstance(row, dict)}
-    own = [{**written.get(name, {}), "name": None} for name in (arm.name, arm.baseline)]
+    of_recipe = {row.get("name"): row for row in recipe.get("arms") or [] if isinstance(row, dict)}
+    own = [{**of_recipe.get(name, {}), "name": None} for name in (arm.name, arm.baseline)]
     models = [model.identity for model in (arm.target, arm.draft) if model is not None]
     return _digest([engine, own, models, list(vars(arm.group).values()), recipe.get("schedule")])
 
