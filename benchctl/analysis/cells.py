@@ -16,19 +16,32 @@ from pydantic import Field
 
 from benchctl.analysis.result import Result
 from benchctl.data.cell import AttestationRecord, Cell
-from benchctl.data.manifest import ArmIdentity, Manifest
+from benchctl.data.manifest import ArmIdentity, Manifest, SetupIdentity
 from benchctl.recipes.adapters import SYNTHETIC
+from benchctl.recipes.speculation import takes_draft
 
 if TYPE_CHECKING:
     from benchctl.analysis.frame import Frame
-    from benchctl.data.cell import Cell
-    from benchctl.data.manifest import Manifest
     from benchctl.data.record import Record
 
 
 def identity_of(manifest: Manifest | None, arm: str) -> ArmIdentity | None:
     """Return what a manifest says of an arm; `None` where it names no such arm, or there is none."""
     return next((identity for identity in manifest.arms if identity.name == arm), None) if manifest else None
+
+
+def setup_of(manifest: Manifest | None, name: str | None) -> SetupIdentity | None:
+    """Return a setup of a recipe's axes; `None` where there is none of that name."""
+    return next((setup for setup in manifest.setups if setup.name == name), None) if manifest else None
+
+
+def axes_of(manifest: Manifest | None, name: str) -> dict[str, str]:
+    """Return the labels of the axes that an arm was measured at; a draft's only where its setup alone has the arm."""
+    arm = identity_of(manifest, name)
+    if manifest is None or arm is None or (setup := setup_of(manifest, arm.setup)) is None:
+        return {}
+    drafts = takes_draft(arm.types)
+    return {axis: label for axis, label in setup.axes.items() if drafts or not axis.startswith("models.draft")}
 
 
 def latest_cells(manifest: Manifest | None) -> list[Cell]:

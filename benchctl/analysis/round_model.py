@@ -99,13 +99,11 @@ def _with_forecasts(found: RoundModel, depths: Sequence[DepthCost], traces: Cost
 
 def join_rounds(models: Sequence[RoundModel]) -> RoundModel:
     """Return the models of all conditions together."""
-    return RoundModel(
-        units=[row for model in models for row in model.units],
-        splits=[row for model in models for row in model.splits],
-        fits=[row for model in models for row in model.fits],
-        forecasts=[row for model in models for row in model.forecasts],
-        notes=list(dict.fromkeys(note for model in models for note in model.notes)),
-    )
+    rows = {
+        name: [row for model in models for row in getattr(model, name)]
+        for name in ("units", "splits", "fits", "forecasts")
+    }
+    return RoundModel(**rows, notes=list(dict.fromkeys(note for model in models for note in model.notes)))
 
 
 def _target_step(frame: Frame, step_s: float) -> UnitCost:
@@ -197,8 +195,10 @@ def fit_rounds(setting: str, costs: Sequence[DepthCost]) -> RoundFit:
     """Fit a line to what rounds cost by depth; two depths give a line that cannot be checked."""
     depths = [cost.depth for cost in costs]
     if len(set(depths)) < 2:
-        return RoundFit(setting=setting, depths=depths, intercept=None, slope=None, r2=None, worst=None,
-                        refused="a line needs two depths")  # fmt: skip
+        unknown = dict.fromkeys(("intercept", "slope", "r2", "worst"))
+        return RoundFit.model_validate(
+            {"setting": setting, "depths": depths, **unknown, "refused": "a line needs two depths"}
+        )
     x, y = np.array(depths, dtype=float), np.array([cost.round_cost for cost in costs])
     slope, intercept = np.polyfit(x, y, 1)
     residuals = y - (intercept + slope * x)

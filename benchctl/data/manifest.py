@@ -363,6 +363,11 @@ class Manifest(Part):
     model_config = ConfigDict(extra="ignore", populate_by_name=True)
 
     @property
+    def recipe_arms(self) -> dict[object, dict[str, Any]]:
+        """The recipe's own arms, by name."""
+        return {arm.get("name"): arm for arm in self.recipe.get("arms") or [] if isinstance(arm, dict)}
+
+    @property
     def auto_blocks(self) -> AutoBlocks | None:
         """The rule of a run with `blocks: auto`, else `None`."""
         blocks = self.recipe.get("blocks")
@@ -387,9 +392,8 @@ class Manifest(Part):
 
         A second cell counts for its own baseline, and for no other.
         """
-        of_recipe = {arm.get("name"): arm for arm in self.recipe.get("arms") or [] if isinstance(arm, dict)}
         sampling = self.recipe.get("sampling") or {}
-        setups = {setup.name: setup for setup in self.setups}
+        setups, of_recipe = {setup.name: setup for setup in self.setups}, self.recipe_arms
         found = []
         for arm in self.arms:
             place = setups.get(arm.setup or "", self)

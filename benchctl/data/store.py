@@ -320,20 +320,12 @@ def _disagreement(first: Record, second: Record) -> str | None:
     return "times or counts" if first.attempt == second.attempt and same != first else None
 
 
+_IDENTITY = ("label", "task", "prompt_idx", "rep", "schema_version", "run", "block", "order", "attempt")
+
+
 def _conflict(record: Record, differ: str) -> Record:
-    message = f"two good records of this measurement disagree in their {differ}"
-    return Record(
-        label=record.label,
-        task=record.task,
-        prompt_idx=record.prompt_idx,
-        rep=record.rep,
-        schema_version=record.schema_version,
-        run=record.run,
-        block=record.block,
-        order=record.order,
-        attempt=record.attempt,
-        error=RecordError(kind=CONFLICT, message=message),
-    )
+    error = RecordError(kind=CONFLICT, message=f"two good records of this measurement disagree in their {differ}")
+    return Record(**{name: getattr(record, name) for name in _IDENTITY}, error=error)
 
 
 def latest_run(results: Path) -> Path:

@@ -25,8 +25,7 @@ from numpy.typing import NDArray
 from benchctl import __version__
 from benchctl.analysis.analyse import Judge, analyse
 from benchctl.analysis.answers import find_answers
-from benchctl.analysis.cells import identity_of
-from benchctl.analysis.conditions.sweep import axes_of
+from benchctl.analysis.cells import axes_of, identity_of, setup_of
 from benchctl.analysis.frame import Frame, make_frame
 from benchctl.analysis.results import ALL_TASKS, Analysis
 from benchctl.analysis.statistics import level_for
@@ -163,7 +162,7 @@ def _arm(
     rows = frame.row_at[number]
     arm = found.compared[name]
     identity = identity_of(manifest, name)
-    setup = next((setup for setup in manifest.setups if setup.name == arm.setup), None) if manifest else None
+    setup = setup_of(manifest, arm.setup)
     speedup = next((speedup for speedup in found.speedups if speedup.arm == name and speedup.task == ALL_TASKS), None)
     accepted = next((row for row in found.acceptance if row.arm == name and row.task == ALL_TASKS), None)
     lossless = next((row for row in found.losslessness if row.arm == name), None)
@@ -175,7 +174,7 @@ def _arm(
         is_baseline=arm.is_baseline,
         is_again=arm.is_again,
         baseline=arm.baseline,
-        labels=axes_of(manifest, name) if manifest else {},
+        labels=axes_of(manifest, name),
         target=arm.target.source if arm.target else "not known",
         target_files=list(arm.target.identity) if arm.target else [],
         draft=_draft(arm),
@@ -245,7 +244,7 @@ def _build(of: SetupIdentity | Manifest | None) -> str:
 def _setting(manifest: Manifest | None, arm: ComparedArm) -> str:
     recipe = manifest.recipe if manifest else {}
     engine = {key: value for key, value in (recipe.get("engine") or {}).items() if key != "binary"}
-    of_recipe = {row.get("name"): row for row in recipe.get("arms") or [] if isinstance(row, dict)}
+    of_recipe = manifest.recipe_arms if manifest else {}
     own = [{**of_recipe.get(name, {}), "name": None} for name in (arm.name, arm.baseline)]
     models = [model.identity for model in (arm.target, arm.draft) if model is not None]
     return _digest([engine, own, models, list(vars(arm.group).values()), recipe.get("schedule")])
