@@ -15,10 +15,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from rich.text import Text
 
 from benchctl.engines.base import Completion
-from benchctl.measure.estimate import TimeLeft
 from benchctl.measure.plan import CellPlan
 from benchctl.recipes.groups import ComparedArm
 from benchctl.text import one_line, spoken, visible
+
+_PACE_S = 86_400.0
+"""The pace is that of so long: arms differ, and an engine's start counts."""
 
 
 class _Bar(Progress):
@@ -51,8 +53,14 @@ class Display:
             console=console,
             transient=True,
             disable=not console.is_terminal,
+            speed_estimate_period=_PACE_S,
         )
         self._task = self._bar.add_task("starting", total=None, left="")
+
+    @property
+    def left_s(self) -> float | None:
+        """Seconds left at the mean pace of what is done; `None` before that is known."""
+        return self._bar.tasks[0].time_remaining
 
     @property
     def live(self) -> bool:
@@ -250,7 +258,6 @@ class RunDisplay(RunProgress):
         self.what = ""
         self.in_flight = 0
         self.sent = self.first = 0.0
-        self.clock = TimeLeft([])
         self.cells = self.total = self.ended = 0
         self.open_ended = False
         self.decoded: dict[str, list[tuple[int, float] | None]] = {}
@@ -276,7 +283,6 @@ class RunDisplay(RunProgress):
         self.display.start()
 
     def more(self, plan: list[CellPlan]) -> None:
-        self.clock.extend(plan)
         self.cells += len(plan)
         self.total += sum(len(cell.prompts) for cell in plan)
         self.display.update(total=self.total)
@@ -285,11 +291,9 @@ class RunDisplay(RunProgress):
         self.decoded[cell.name] = []
         self.answered_tokens[cell.name] = 0
         self.span.pop(cell.name, None)  # of an earlier process
-        self.clock.cell_started(cell.arm.name)
         self.display.update(f"{cell.name}: launching the engine, which loads its models")
 
     def cell_ready(self, cell: CellPlan) -> None:
-        self.clock.cell_ready(cell.arm.name)
         self.in_flight, self.first = 0, 0.0
         self.display.update(f"{cell.name}: ready")
 
@@ -313,7 +317,6 @@ class RunDisplay(RunProgress):
             self.display.update(f"{self.what}, {count} tokens, {count / (now - self.first):.1f} tok/s")
 
     def answered(self, cell: CellPlan, completion: Completion | None) -> None:
-        self.clock.answered(cell.arm.name)
         self.decoded[cell.name].append(_timed(completion) if completion else None)
         self.answered_tokens[cell.name] += completion.n_predicted if completion else 0
         if cell.name in self.span:
@@ -326,7 +329,8 @@ class RunDisplay(RunProgress):
 
     def cell_ended(self, cell: CellPlan, failure: str | None) -> None:
         self.ended += 1
-        self.clock.cell_ended(cell.arm.name, len(cell.prompts) - len(self.decoded[cell.name]))
+        self.total -= len(cell.prompts) - len(self.decoded[cell.name])  # what it did not answer will not come
+        self.display.update(total=self.total)
         left = "" if self.display.live else self.left()
         self.display.line(self.summary(cell, failure).append(f", {left}" if left else ""))
         self.display.below(self.speedups.lines())
@@ -359,8 +363,8 @@ class RunDisplay(RunProgress):
 
     def left(self) -> str:
         """The time left in words; empty before anything is known."""
-        seconds = self.clock.left()
-        if seconds is None or (self.open_ended and seconds < 1):
+        seconds = self.display.left_s
+        if seconds is None or seconds < 1:
             return ""
         return f"{'at least' if self.open_ended else 'about'} {spoken(seconds)} left"
 
