@@ -70,14 +70,14 @@ class WatchRecord(Part):
     energy_untold: list[str] = Field(default_factory=list)
     """Why the rest is not reported."""
     series: dict[str, list[float]] = Field(default_factory=dict)
-    """Power, clocks, temperatures and memory over the watch, evenly spread: `benchctl.machine.sensors`."""
+    """Power, clocks, temperatures and memory over the watch, evenly spread: `benchctl.machine.energy`."""
 
 
 class MemoryRecord(Part):
     """The machine's memory that an engine used, in bytes; `None`: not reported."""
 
     resident: int | None = None
-    """The most that was in memory at a time: `benchctl.machine.engine_memory.EngineMemory`."""
+    """The most that was in memory at a time: `benchctl.machine.monitor.EngineMemory`."""
     swapped: int | None = None
     """The larger of two readings: once the engine was ready, and after its last answer."""
     device: int | None = None

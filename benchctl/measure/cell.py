@@ -22,8 +22,7 @@ from benchctl.data.writer import LOGS, FolderWriter
 from benchctl.engines.base import Attestation, Engine, Launch, Scorer, ScoringEngine, Server
 from benchctl.engines.common.log import name_log
 from benchctl.errors import EngineError, StorageError
-from benchctl.machine.engine_memory import EngineMemory
-from benchctl.machine.monitor import Watch
+from benchctl.machine.monitor import EngineMemory, Watch
 from benchctl.measure.plan import CellKey, CellPlan, EarlierProcesses
 from benchctl.measure.progress import RunProgress
 from benchctl.measure.recording import attestation_record, cell_error, memory_record, now, read_memory, require_attested

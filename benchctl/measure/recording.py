@@ -12,7 +12,7 @@ from benchctl.data.record import sha256_text, sha256_tokens
 from benchctl.engines.base import Attestation, Completion, LaunchedProcess, Server
 from benchctl.engines.common.log import name_log
 from benchctl.errors import EngineError
-from benchctl.machine.engine_memory import EngineMemory, read_engine_memory
+from benchctl.machine.monitor import EngineMemory, read_engine_memory
 
 
 def now() -> str:

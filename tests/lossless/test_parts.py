@@ -12,11 +12,11 @@ import pytest
 
 from benchctl.data.scores import TargetScores
 from benchctl.data.store import RunData, open_run
-from benchctl.lossless import scoring
+from benchctl.lossless import session
 
 
 def test_the_noise_of_shared_batches_is_kept_with_its_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scoring, "read_shared", lambda *_, **__: None)
+    monkeypatch.setattr(session, "read_shared", lambda *_, **__: None)
     again: Any = SimpleNamespace(slot_scorer=lambda *_: nullcontext())
     selection: Any = SimpleNamespace(prompts=())
     scores = TargetScores.model_construct(answers=[], passes=[], seconds=0.0)
@@ -24,5 +24,5 @@ def test_the_noise_of_shared_batches_is_kept_with_its_part(tmp_path: Path, monke
     run = RunData(tmp_path, manifest, [], [])
     for part in (run, replace(run, part="kv_q8_0")):
         target: Any = SimpleNamespace(run=part)
-        scoring.ScoringSession(target, scores)._read_shared(scores, again, selection, 5, 4, 0.0)
+        session.ScoringSession(target, scores)._read_shared(scores, again, selection, 5, 4, 0.0)
     assert {file.name for file in tmp_path.iterdir()} >= {"scores-kv_q8_0.json", "scores.json"}
