@@ -29,8 +29,6 @@ ENOUGH = 30
 """So many are worth reading answers more than twice."""
 SHARE = 8
 """Fewest prefixes of an answer before the next answer is taken: noise within an answer is alike."""
-PREFILLS = 24
-"""Prefixes of the sample that are also read at once."""
 FEWEST_ANSWERS = 12
 """Noise is measured on the first half of the whole answers, so many at least, before others: the time may end early."""
 REQUEST_S = 0.004
@@ -106,8 +104,6 @@ class PrefixPlan:
 
     answer: AnswerToScore
     passes: tuple[Pass, ...]
-    prefilled: tuple[int, ...]
-    """Places of the sample at which prompt and answer are also read at once."""
 
     @property
     def last(self) -> int:
@@ -140,16 +136,8 @@ def plan_prefixes(answers: Sequence[AnswerToScore], sampled: Sequence[int] = ())
         if width not in sampled:
             for place, added in _sample(ordered, width):
                 passes[place].append(added)
-    plans = []
-    left = PREFILLS if len(sampled) == 0 else 0
-    for answer, own in zip(ordered, passes, strict=True):
-        ends = sorted({end for each in own if not each.fork for end in each.ends})
-        taken = ends[:: max(1, len(ends) // 2)][: min(2, left)]
-        left -= len(taken)
-        plan = PrefixPlan(answer, tuple(own), tuple(taken))
-        if plan.last >= 0:
-            plans.append(plan)
-    return plans
+    plans = [PrefixPlan(answer, tuple(own)) for answer, own in zip(ordered, passes, strict=True)]
+    return [plan for plan in plans if plan.last >= 0]
 
 
 def widths_of(answers: Sequence[AnswerToScore]) -> list[int]:

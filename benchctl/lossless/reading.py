@@ -73,8 +73,7 @@ def read_answer(scorer: Scorer, prompt: Sequence[int], plan: PrefixPlan) -> tupl
                 readings.setdefault(place, []).append(("verify", new, scores))
 
     # Where no width can be read, reading everything at once is the only measure of the noise.
-    prefilled = set(plan.prefilled) if scorer.in_batches else sampled
-    for place in sorted(at_divergence | prefilled):
+    for place in sorted(at_divergence if scorer.in_batches else at_divergence | sampled):
         whole = [*prompt, *answer[:place]]
         readings.setdefault(place, []).append(("prefill", len(whole), scorer.read_whole(whole, top(place))))
 

@@ -22,7 +22,7 @@ from benchctl.measure.cell import fresh_log, running, scoring
 from benchctl.measure.prepare import require_permitted
 from benchctl.measure.requests import fitted_for
 from benchctl.measure.run import context_of, standing_of
-from benchctl.models.files import ModelFile, Notice, ResolvedModel, ResolvedPair, file_sha256
+from benchctl.models.files import ModelFile, ResolvedModel, ResolvedPair, file_sha256
 from benchctl.models.sources import locate_folder, locate_model
 from benchctl.permissions import not_given
 from benchctl.prompts.context import ContextError
@@ -180,7 +180,6 @@ def relaunch(
     *,
     binary: str | None = None,
     models_dir: Path | None = None,
-    notice: Notice | None = None,
     trusted: bool = False,
 ) -> Relaunch:
     """Find what the baseline ran with, and check it by hash. Raises RelaunchError, EngineError.
@@ -213,7 +212,7 @@ def relaunch(
     details = engine.probe().details
     if any(details.get(part) != recorded.get(part) for part in ("sha256", "siblings")):
         raise RelaunchError(f"the engine at {engine.probe().binary} is not the one that ran (its hash differs)")
-    target = _target(manifest, Path(manifest.target.path).expanduser(), models_dir, notice)
+    target = _target(manifest, Path(manifest.target.path).expanduser(), models_dir)
     launch = engine.launch(recipe.arm(baseline), ResolvedPair(target, None))
     beyond = find_in_command(recipe.engine.kind, _beyond(arm.argv, launch.argv), home)
     _refuse(beyond, trusted=trusted)
@@ -278,7 +277,7 @@ def _recorded_binary(recorded: str) -> str:
     return str(path.absolute())
 
 
-def _target(manifest: Manifest, first: Path, models_dir: Path | None, notice: Notice | None) -> ResolvedModel:
+def _target(manifest: Manifest, first: Path, models_dir: Path | None) -> ResolvedModel:
     """Find the target's files where the manifest has them, or in `models_dir`, and check every hash.
 
     Those of a Hugging Face model lie in a folder; what was derived from a file that benchctl ships is made again.
@@ -290,7 +289,7 @@ def _target(manifest: Manifest, first: Path, models_dir: Path | None, notice: No
     if whole and models_dir is not None:
         folders.insert(0, models_dir.expanduser() / first.name)
     if whole and not home.is_dir() and manifest.target.source.startswith("bundled:"):
-        folders.append(locate_folder(manifest.target.source, recipe_folder=Path.cwd(), on_progress=notice))
+        folders.append(locate_folder(manifest.target.source, recipe_folder=Path.cwd()))
     if not whole and manifest.target.source.startswith("bundled:") and not first.is_file():  # padded, and removed since
         folders += [file.parent for file in locate_model(manifest.target.source, recipe_folder=Path.cwd())]
     files = []
@@ -298,7 +297,7 @@ def _target(manifest: Manifest, first: Path, models_dir: Path | None, notice: No
         found = [folder / identity.name for folder in folders if (folder / identity.name).is_file()]
         if not found:
             raise RelaunchError(f"the model file {identity.name} is not here; name its folder with --models-dir")
-        path = next((path for path in found if file_sha256(path, notice) == identity.sha256), None)
+        path = next((path for path in found if file_sha256(path) == identity.sha256), None)
         if path is None:
             raise RelaunchError(f"the model file {found[0]} is not the one that ran (its hash differs)")
         files.append(ModelFile(path, identity.size, identity.sha256))

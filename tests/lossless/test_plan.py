@@ -9,7 +9,6 @@ import pytest
 from benchctl.data.record import sha256_tokens
 from benchctl.errors import EngineError
 from benchctl.lossless.plan import (
-    PREFILLS,
     SAMPLE,
     Alignment,
     AnswerToScore,
@@ -139,7 +138,6 @@ def test_the_sample_is_large_enough_and_no_larger() -> None:
     count = sum(len(one.ends) for plan in plans for one in plan.passes if not one.fork)
     assert SAMPLE <= count <= SAMPLE + 8
     assert len(plans) < 50
-    assert sum(len(plan.prefilled) for plan in plans) <= PREFILLS
 
 
 def test_short_answers_are_read_a_second_time_from_another_start() -> None:
@@ -153,7 +151,6 @@ def test_short_answers_are_read_a_second_time_from_another_start() -> None:
 def test_a_width_that_is_sampled_already_is_not_read_again() -> None:
     plans = plan_prefixes([baseline("code", 0, 40, DivergenceToScore(30, 1, 9)), baseline("code", 1, 40)], sampled=[9])
     assert [plan.passes for plan in plans] == [(Pass(9, 3, 30, fork=True),)]
-    assert plans[0].prefilled == ()
 
 
 def test_the_baselines_own_shape_reaches_as_far_as_anything_else() -> None:
