@@ -15,17 +15,25 @@ import msgspec
 import numpy as np
 from pydantic import Field
 
-from benchctl.analysis.comparison.changes import full_blocks, interval_of, speed_change
+from benchctl.analysis.comparison.changes import (
+    InAllRuns,
+    Measured,
+    Quantity,
+    Times,
+    find_quantities,
+    full_blocks,
+    in_all_runs,
+    speed_change,
+)
 from benchctl.analysis.comparison.compare import chosen_arms
 from benchctl.analysis.comparison.results import Ratio, SpeedChange
 from benchctl.analysis.comparison.summary import ArmSummary, RunSummary
 from benchctl.analysis.result import Interval, Result
-from benchctl.analysis.statistics import Variance, block_variance, shared_variances
 from benchctl.errors import UsageError
 from benchctl.recipes.axes import BINARY
 
 if TYPE_CHECKING:
-    from benchctl.analysis.frame import Floats
+    pass
 
 Part = Literal["rate", "speedup", "answers"]
 
@@ -84,21 +92,15 @@ def compare_several(runs: Sequence[RunSummary], arms: Collection[str] | None = N
     first = runs[0]
     reference = {arm.name: arm for arm in first.arms if arm.name in wanted}
     claims = max(1, sum(arm.name in reference for run in runs[1:] for arm in run.arms))
-    shared = [_shared(run) for run in runs]
     rows, alone = [], dict[str, list[int]]()
     for number, run in enumerate(runs):
-        common = _common(first, run)
-        level = 1 - (1 - min(first.level, run.level)) / claims
-        for arm in run.arms:
-            if arm.name not in wanted:
-                continue
-            row = _row(number, run, arm)
-            if number and arm.name in reference:
-                both = (shared[0], shared[number])
-                row = row.model_copy(update=_against(first, reference[arm.name], run, arm, common, level, both))
-            elif number:
+        arms_here = [arm for arm in run.arms if arm.name in wanted]
+        pairs = [(reference[arm.name], arm) for arm in arms_here if number and arm.name in reference]
+        found = _against(first, run, pairs, 1 - (1 - min(first.level, run.level)) / claims)
+        for arm in arms_here:
+            if number and arm.name not in reference:
                 alone.setdefault(arm.name, []).append(number)
-            rows.append(row)
+            rows.append(_row(number, run, arm).model_copy(update=found.get(arm.name, {})))
     return SeveralRuns(
         runs=[
             {
@@ -148,58 +150,51 @@ def _row(number: int, run: RunSummary, arm: ArmSummary) -> ArmRow:
     )
 
 
-Variances = dict[str, Variance | None]
-"""Between the blocks of a run, by arm, shared among the arms of a baseline."""
-
-
-def _shared(run: RunSummary) -> tuple[Variances, Variances]:
-    """Return those of decode rates, over the prompts that every block timed, and those of speed-ups."""
-    rates, speedups = Variances(), Variances()
-    for baseline in dict.fromkeys(arm.baseline for arm in run.arms):
-        arms = [arm for arm in run.arms if arm.baseline == baseline]
-        of_rates = [block_variance(_block_rates(*_kept(arm, len(run.prompts)))) for arm in arms]
-        rates |= zip([arm.name for arm in arms], shared_variances(of_rates), strict=True)
-        compared = [arm for arm in arms if arm.by_block and all(arm.by_block)]
-        own = [block_variance(arm.by_block) for arm in compared]
-        speedups |= zip([arm.name for arm in compared], shared_variances(own), strict=True)
-    return rates, speedups
-
-
-def _kept(arm: ArmSummary, prompts: int) -> tuple[Floats, Floats]:
-    """Return tokens and seconds, (blocks, prompts), of the blocks that timed at least half of the fullest's prompts."""
+def _times(arm: ArmSummary, prompts: int, places: Sequence[int]) -> Times:
+    """Return the times of an arm at some prompts, in the blocks that timed at least half of the fullest's."""
     tokens, seconds = (arm.array(name, prompts) for name in ("tokens", "seconds"))
-    kept = full_blocks(seconds)
-    return tokens[kept], seconds[kept]
-
-
-def _block_rates(tokens: Floats, seconds: Floats) -> list[float]:
-    """Return each block's decode rate over the prompts that all blocks timed; nothing where none is."""
-    timed = np.isfinite(seconds).all(axis=0)
-    if not timed.any():
-        return []
-    found: list[float] = (tokens[:, timed].sum(axis=1) / seconds[:, timed].sum(axis=1)).tolist()
-    return found
+    full = full_blocks(seconds)
+    tokens, seconds = tokens[full][:, places], seconds[full][:, places]
+    return Times(tokens, seconds, np.ones(tokens.shape), np.ones(tokens.shape), ())
 
 
 def _against(
-    first: RunSummary,
+    first: RunSummary, run: RunSummary, pairs: Sequence[tuple[ArmSummary, ArmSummary]], level: float
+) -> dict[str, dict[str, object]]:
+    """Return by arm the fields of a row that compare it with the first run's; `pairs`: each beside that."""
+    common = _common(first, run)
+    groups = {b.name: str(b.baseline) for _, b in pairs}
+    unlike = {b.name: _unlike(first, a, run, b, common) for a, b in pairs}
+    rates, speedups = dict[str, InAllRuns](), dict[str, InAllRuns]()
+    for a, b in pairs:
+        if "rate" not in unlike[b.name]:
+            sides = ((a, first, common[0]), (b, run, common[1]))
+            rates[b.name] = in_all_runs([_times(arm, len(of.prompts), places) for arm, of, places in sides])
+        if "speedup" not in unlike[b.name] and not b.is_baseline:
+            both = [Measured(arm.speedup, arm.by_block) for arm in (a, b)]
+            speedups[b.name] = InAllRuns(both, [None, None], unequal=False, prompts=0)
+    rate = find_quantities(rates, 1, groups, level, arms_repeat=False)
+    speedup = find_quantities(speedups, 1, groups, level, arms_repeat=False)
+    return {b.name: _compared(a, b, common, unlike[b.name], rate.get(b.name), speedup.get(b.name)) for a, b in pairs}
+
+
+def _compared(
     a: ArmSummary,
-    run: RunSummary,
     b: ArmSummary,
     common: tuple[list[int], list[int]],
-    level: float,
-    shared: Sequence[tuple[Variances, Variances]],
+    unlike: dict[Part, str],
+    rate: Quantity | None,
+    speedup: Quantity | None,
 ) -> dict[str, object]:
-    """Return the fields of a row that compare an arm with the first run's. `shared`: variances of both runs."""
-    why = _unlike(first, a, run, b, common)
-    found: dict[str, object] = {"not_compared": why}
-    if "rate" not in why:
-        found |= _rates(a, b, first, run, common, level, [rates.get(a.name) for rates, _ in shared])
-    if "speedup" not in why and not b.is_baseline:
-        blocks = (len(a.by_block), len(b.by_block))
-        ratio = _ratio(a.speedup, b.speedup, [speedups.get(a.name) for _, speedups in shared], blocks, level)
-        found |= {"speedup_ratio": ratio, "change": speed_change(ratio.interval)}
-    if "answers" not in why:
+    found: dict[str, object] = {"not_compared": unlike}
+    if rate is not None and rate.change.ratio is None:
+        found |= {"change": "unknown", "not_compared": {"rate": "no prompt was timed in every block of both runs"}}
+    elif rate is not None:
+        found |= {"rate_ratio": rate.change}
+        found |= {"change": speed_change(rate.change.interval)} if b.is_baseline else {}
+    if speedup is not None:
+        found |= {"speedup_ratio": speedup.change, "change": speed_change(speedup.change.interval)}
+    if "answers" not in unlike:
         ours = np.frombuffer(a.answers, dtype=np.uint64)[common[0]]
         theirs = np.frombuffer(b.answers, dtype=np.uint64)[common[1]]
         known = (ours != 0) & (theirs != 0)
@@ -237,39 +232,6 @@ def _unlike(
     if (a.overlapping or b.overlapping) and "answers" not in why:
         why["answers"] = "answers of overlapping requests are not reproducible"
     return why
-
-
-def _rates(
-    a: ArmSummary,
-    b: ArmSummary,
-    first: RunSummary,
-    run: RunSummary,
-    common: tuple[list[int], list[int]],
-    level: float,
-    variances: Sequence[Variance | None],
-) -> dict[str, object]:
-    sums = []
-    both = np.ones(len(common[0]), dtype=bool)
-    for arm, prompts, places in ((a, len(first.prompts), common[0]), (b, len(run.prompts), common[1])):
-        tokens, seconds = (part[:, places] for part in _kept(arm, prompts))
-        sums.append((tokens, seconds))
-        both &= np.isfinite(seconds).all(axis=0) & bool(len(seconds))
-    if not both.any():
-        return {"change": "unknown", "not_compared": {"rate": "no prompt was timed in every block of both runs"}}
-    pooled = [float(tokens[:, both].sum() / seconds[:, both].sum()) for tokens, seconds in sums]
-    ratio = _ratio(pooled[0], pooled[1], variances, (len(sums[0][0]), len(sums[1][0])), level)
-    return {"rate_ratio": ratio} | ({"change": speed_change(ratio.interval)} if b.is_baseline else {})
-
-
-def _ratio(
-    a: float | None,
-    b: float | None,
-    variances: Sequence[Variance | None],
-    blocks: tuple[int, int],
-    level: float,
-) -> Ratio:
-    ratio = b / a if a and b else None
-    return Ratio(a=a, b=b, ratio=ratio, interval=interval_of(ratio, variances, blocks, 1, level))
 
 
 def _differing(runs: Sequence[RunSummary]) -> list[Differing]:
