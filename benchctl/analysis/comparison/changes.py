@@ -209,38 +209,17 @@ def _change(
     values = [run.value for run in measured.runs]
     ratio = _mean_ratio(values, of_a)
     blocks = [len(run.by_block) for run in measured.runs]
-    means = _of_means(variances, blocks)
+    means = [variance.of_mean(count) for variance, count in zip(variances, blocks, strict=True) if variance is not None]
+    sides = (means[:of_a], means[of_a:]) if ratio and len(means) == len(values) else None  # else a run shows none
     return Ratio(
         a=_mean(values[:of_a]),
         b=_mean(values[of_a:]),
         ratio=ratio,
-        interval=interval_of(ratio, variances, blocks, of_a, level, repeated),
-        variances=change_variances(means[:of_a], means[of_a:], repeated) if ratio and means else [],
+        interval=change_interval(ratio, *sides, level, repeated) if ratio and sides else None,
+        variances=change_variances(*sides, repeated) if sides else [],
         values_a=[value for value in values[:of_a] if value],
         values_b=[value for value in values[of_a:] if value],
     )
-
-
-def interval_of(
-    ratio: float | None,
-    variances: Sequence[Variance | None],
-    blocks: Sequence[int],
-    of_a: int,
-    level: float,
-    repeated: Variance | None = None,
-) -> Interval | None:
-    """Return the interval of a change from the first `of_a` runs to the others; `None` where a run shows no variance.
-
-    `variances`: of a block of each run, of which it has so many `blocks`.
-    """
-    means = _of_means(variances, blocks)
-    return change_interval(ratio, means[:of_a], means[of_a:], level, repeated) if ratio and means else None
-
-
-def _of_means(variances: Sequence[Variance | None], blocks: Sequence[int]) -> list[Variance]:
-    """Return the variance of each run's mean; none where a run shows none."""
-    means = [variance.of_mean(count) for variance, count in zip(variances, blocks, strict=True) if variance is not None]
-    return means if len(means) == len(blocks) else []
 
 
 def _mean_ratio(values: Sequence[float | None], of_a: int) -> float | None:
