@@ -18,7 +18,7 @@ from benchctl.analysis.precision import find_stopping
 from benchctl.analysis.record_checks import check_disturbances
 from benchctl.analysis.results import Acceptance, Analysis, Cost, Losslessness, SpeedUp, Verdict
 from benchctl.analysis.round_model import find_rounds
-from benchctl.analysis.speedup import Speed, compared_arms, find_speeds, find_speedups, find_throughput
+from benchctl.analysis.speedup import ArmSpeed, compared_arms, find_speeds, find_speedups, find_throughput
 from benchctl.analysis.verdict import distrusted, find_verdict, select
 from benchctl.analysis.warnings import find_warnings
 from benchctl.data.store import RunData
@@ -97,7 +97,7 @@ def _compared_arms(run: RunData, frames: Sequence[Frame], baseline: str | None) 
 def _analyse(
     condition: Condition,
     compared: dict[str, ComparedArm],
-    speeds: Mapping[str, Speed],
+    speeds: Mapping[str, ArmSpeed],
     lossless_of: Mapping[str, Losslessness],
 ) -> Analysis:
     """Analyse the arms of a condition.

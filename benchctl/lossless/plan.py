@@ -18,6 +18,7 @@ from benchctl.analysis.results import Losslessness
 from benchctl.data.record import Record
 from benchctl.lossless.conclude import PREFIXES
 from benchctl.lossless.selection import Answer, Selection, answer_of
+from benchctl.measure.plan import by_turns
 
 if TYPE_CHECKING:
     from benchctl.analysis.frame import Frame
@@ -83,7 +84,7 @@ def _scorable(fork: FirstDivergence) -> DivergenceToScore | None:
 
 
 @dataclass(frozen=True)
-class Pass:
+class PrefixPass:
     """One reading of an answer: `width` tokens at a time, the first batch ending at token `first`."""
 
     width: int
@@ -103,7 +104,7 @@ class PrefixPlan:
     """What is read of a baseline's answer."""
 
     answer: AnswerToScore
-    passes: tuple[Pass, ...]
+    passes: tuple[PrefixPass, ...]
 
     @property
     def last(self) -> int:
@@ -111,7 +112,7 @@ class PrefixPlan:
         return max([fork.index for fork in self.answer.forks] + [each.last for each in self.passes], default=-1)
 
 
-def divergence_pass(fork: DivergenceToScore) -> Pass | None:
+def divergence_pass(fork: DivergenceToScore) -> PrefixPass | None:
     """Return the pass that ends at a divergence with a batch of the arm's width; `None` where it read none at once.
 
     A divergence before the `width`-th token has fewer before it: they are read in a narrower batch. The prompt is
@@ -121,7 +122,7 @@ def divergence_pass(fork: DivergenceToScore) -> Pass | None:
     """
     if fork.width is None or fork.width < 2 or fork.index < 1:
         return None
-    return Pass(fork.width, fork.index % fork.width or fork.width, fork.index, fork=True)
+    return PrefixPass(fork.width, fork.index % fork.width or fork.width, fork.index, fork=True)
 
 
 def plan_prefixes(answers: Sequence[AnswerToScore], sampled: Sequence[int] = ()) -> list[PrefixPlan]:
@@ -130,8 +131,8 @@ def plan_prefixes(answers: Sequence[AnswerToScore], sampled: Sequence[int] = ())
     Answers with a divergence come first, and those of all tasks in turn. A sample takes a few prefixes of each
     answer, then more of each.
     """
-    ordered = _in_turn(answers)
-    passes: list[list[Pass]] = [list(dict.fromkeys(filter(None, map(divergence_pass, a.forks)))) for a in ordered]
+    ordered = sorted(by_turns(answers), key=lambda answer: not answer.forks)
+    passes: list[list[PrefixPass]] = [list(dict.fromkeys(filter(None, map(divergence_pass, a.forks)))) for a in ordered]
     for width in widths_of(answers):
         if width not in sampled:
             for place, added in _sample(ordered, width):
@@ -145,26 +146,15 @@ def widths_of(answers: Sequence[AnswerToScore]) -> list[int]:
     return sorted({fork.width for answer in answers for fork in answer.forks if fork.width and fork.width > 1})
 
 
-def _in_turn(answers: Sequence[AnswerToScore]) -> list[AnswerToScore]:
-    of_task: dict[str, int] = {}
-    places = []
-    for answer in answers:
-        places.append(of_task.setdefault(answer.task, 0))
-        of_task[answer.task] += 1
-    return [
-        answer for _, answer in sorted(zip(places, answers, strict=True), key=lambda pair: (not pair[1].forks, pair[0]))
-    ]
-
-
-def _sample(answers: Sequence[AnswerToScore], width: int) -> list[tuple[int, Pass]]:
+def _sample(answers: Sequence[AnswerToScore], width: int) -> list[tuple[int, PrefixPass]]:
     share = max(SHARE, -(-SAMPLE // max(1, len(answers))))
-    found: list[tuple[int, Pass]] = []
+    found: list[tuple[int, PrefixPass]] = []
     count = 0
     for number, start in enumerate(dict.fromkeys((width, -(-width // 2), *range(1, width)))):
         for place, answer in enumerate(answers):
             last = min(len(answer.token_ids) - 1, start + width * (share - 1))
             if count < (SAMPLE if number < 2 else ENOUGH) and last >= start:
-                added = Pass(width, start, last, fork=False)
+                added = PrefixPass(width, start, last, fork=False)
                 found.append((place, added))
                 count += len(added.ends) - (start < width)
     return found

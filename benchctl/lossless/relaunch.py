@@ -141,7 +141,7 @@ class Target:
 
 
 @dataclass
-class Outcome:
+class ScoringOutcome:
     """What scoring brought, beside the scores."""
 
     reason: str | None = None

@@ -42,7 +42,7 @@ from benchctl.lossless.plan import (
     widths_of,
 )
 from benchctl.lossless.reading import ReadAnswer, read_answer, read_by_decoding, read_in_batches, read_shared, score
-from benchctl.lossless.relaunch import Outcome, Relaunch, Target
+from benchctl.lossless.relaunch import Relaunch, ScoringOutcome, Target
 from benchctl.lossless.selection import Answer, Selection
 from benchctl.measure.progress import shown_steps
 from benchctl.measure.recording import now
@@ -234,12 +234,12 @@ class ScoringSession:
         self._changed = False
         self._written_at = time.monotonic()
 
-    def score_prefixes(self, answers: Sequence[AnswerToScore], show: Show) -> Outcome:
+    def score_prefixes(self, answers: Sequence[AnswerToScore], show: Show) -> ScoringOutcome:
         """Score the divergences of `answers` and a sample of prefixes without any.
 
         Raises StorageError, and KeyboardInterrupt.
         """
-        outcome = Outcome()
+        outcome = ScoringOutcome()
         with outcome.keeping_failures():
             again = self._target.again()
             usable = [answer for answer in answers if (answer.task, answer.prompt_idx) in again.prompts]
@@ -270,13 +270,13 @@ class ScoringSession:
 
     def score_answers(
         self, selection: Selection, show: Show, *, budget_s: float | None = None, announce: Announce | None = None
-    ) -> Outcome:
+    ) -> ScoringOutcome:
         """Score the selected answers whole and measure the noise.
 
         `budget_s`: how long reading may take; as long as the run's own requests took where it is not given. Raises
         StorageError, and KeyboardInterrupt.
         """
-        outcome, records = Outcome(), self._target.run.records
+        outcome, records = ScoringOutcome(), self._target.run.records
         budget_s = max(LEAST_S, sum(record.e2e_s or 0.0 for record in records)) if budget_s is None else budget_s
         cost = cost_of(records, self._target.baseline)
         plan = plan_answers(selection, self.scores, cost, budget_s, in_batches=True)
@@ -301,7 +301,9 @@ class ScoringSession:
                     self._read_shared(scores, self._target.again(baseline), selection, width, slots, until)
         return outcome
 
-    def _read_plan(self, scorer: Scorer, plan: ScoringPlan, own: set[AnswerKey], outcome: Outcome, show: Show) -> None:
+    def _read_plan(
+        self, scorer: Scorer, plan: ScoringPlan, own: set[AnswerKey], outcome: ScoringOutcome, show: Show
+    ) -> None:
         """Read prompt by prompt until the time is over."""
         scores = self._begun(scorer)
         if not scores.answers:
@@ -318,7 +320,7 @@ class ScoringSession:
         show("done", len(plan.prompts), len(plan.prompts))
 
     def _read_planned(
-        self, scorer: Scorer, scores: TargetScores, plan: AnswerPlan, own: set[AnswerKey], outcome: Outcome
+        self, scorer: Scorer, scores: TargetScores, plan: AnswerPlan, own: set[AnswerKey], outcome: ScoringOutcome
     ) -> None:
         answer, again = plan.answer, self._target.again()
         if (answer.task, answer.prompt_idx) not in again.prompts:

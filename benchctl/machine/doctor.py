@@ -19,6 +19,7 @@ from benchctl.machine.describe import (
     container,
     cpu_quota,
     governors,
+    nvidia_rows,
     read,
     usable_cores,
     virtualised,
@@ -170,8 +171,7 @@ def _sharing(root: Path) -> Check:
 def _accelerator() -> Check:
     why = "Work of others on the accelerator, or a clock it lowered because of heat or power, changes every figure."
     fields = "name,utilization.gpu,temperature.gpu,clocks_throttle_reasons.active"
-    output = answer("nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader,nounits")
-    rows = [[cell.strip() for cell in line.split(",")] for line in (output or "").splitlines()]
+    rows = nvidia_rows(f"--query-gpu={fields}")
     if not rows:
         return Check("accelerator", "ok", "No accelerator reports its state here.", why)
     problems = []

@@ -238,7 +238,7 @@ def parse_nvidia(line: str) -> Parsed | None:
     return (index, found) if found else None
 
 
-Reading = dict[str, float]
+SensorReading = dict[str, float]
 """By quantity: `processor_w`, `processor_c`, `processor_mhz`, `memory_bytes`, `gpu_w`, `gpu_c`, `gpu_mhz`,
 `gpu_bytes`. Power and memory of several GPUs are added up; of their clocks and temperatures it is the highest."""
 POINTS = 120
@@ -272,14 +272,14 @@ class Sensors:
             for file in sorted(folder.glob("temp*_input"))
         ]
 
-    def read(self, at: float) -> Reading:
+    def read(self, at: float) -> SensorReading:
         """Return what can be read now; `at`: seconds by a monotonic clock, for power from counters of energy."""
         found = {"memory_bytes": float(psutil.virtual_memory().used)}
         if temperatures := [value / 1e3 for value in map(_number, self._processor) if value is not None]:
             found["processor_c"] = max(temperatures)
         return found | of_gpus([self._of(gpu, at) for gpu in self._gpus])
 
-    def _of(self, gpu: Mapping[str, tuple[Path, float]], at: float) -> Reading:
+    def _of(self, gpu: Mapping[str, tuple[Path, float]], at: float) -> SensorReading:
         values = {what: value / unit for what, (file, unit) in gpu.items() if (value := _number(file)) is not None}
         joules = values.pop("uj", None)
         if joules is not None and "w" not in values:
@@ -290,7 +290,7 @@ class Sensors:
         return values
 
 
-def of_gpus(gpus: Sequence[Mapping[str, float]]) -> Reading:
+def of_gpus(gpus: Sequence[Mapping[str, float]]) -> SensorReading:
     """Return what several GPUs show together: `w`, `c`, `mhz` and `bytes` of each."""
     found = {}
     for what in ("w", "c", "mhz", "bytes"):
@@ -300,7 +300,7 @@ def of_gpus(gpus: Sequence[Mapping[str, float]]) -> Reading:
     return found
 
 
-def series_of(readings: Sequence[Reading], most: int = POINTS) -> dict[str, list[float]]:
+def series_of(readings: Sequence[SensorReading], most: int = POINTS) -> dict[str, list[float]]:
     """Return each quantity over time in at most so many points, evenly spread, each the mean of its readings.
 
     The first reading has no power from counters, and counts for nothing but that; a quantity that another reading lacks

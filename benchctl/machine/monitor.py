@@ -23,8 +23,8 @@ from typing import TypeVar
 import psutil
 
 from benchctl.data.cell import WatchRecord
-from benchctl.machine.describe import ROOT, answer, cpu_quota, read
-from benchctl.machine.energy import Meter, Reading, Sensors, series_of
+from benchctl.machine.describe import ROOT, cpu_quota, nvidia_rows, read
+from benchctl.machine.energy import Meter, SensorReading, Sensors, series_of
 
 Number = TypeVar("Number", int, float)
 
@@ -45,7 +45,7 @@ class Watch:
         self._offsets: list[float] = []
         self._mhz: list[float] = []
         self._sensors = Sensors(root)
-        self._readings: list[Reading] = []
+        self._readings: list[SensorReading] = []
         self._joules: tuple[float, dict[str, float]] | None = None
         self._cost_s = 0.0
 
@@ -265,8 +265,7 @@ def _throttled(root: Path) -> dict[str, int]:
 def _gpu_slowed() -> tuple[float, ...] | None:
     """Return the seconds that heat or the power brake slowed each NVIDIA GPU; `None` where its driver counts none."""
     fields = ",".join(f"clocks_event_reasons_counters.{name}" for name in _GPU_SLOWED)
-    output = answer("nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader,nounits")
-    rows = [[cell.strip() for cell in line.split(",")] for line in (output or "").splitlines()]
+    rows = nvidia_rows(f"--query-gpu={fields}")
     if not rows or not all(len(row) == len(_GPU_SLOWED) and all(cell.isdigit() for cell in row) for row in rows):
         return None
     return tuple(max(map(int, row)) / 1e6 for row in rows)
@@ -334,12 +333,8 @@ def _of_process(process: object, root: Path) -> tuple[int | None, int | None]:
 
 def _on_devices(pids: set[int]) -> int | None:
     """Return the memory of these processes on all GPUs; `None` where the driver lists none, as in containers."""
-    output = answer("nvidia-smi", "--query-compute-apps=pid,used_memory", "--format=csv,noheader,nounits")
-    sizes = []
-    for line in (output or "").splitlines():
-        pid, _, size = (part.strip() for part in line.partition(","))
-        if pid.isdigit() and size.isdigit() and int(pid) in pids:
-            sizes.append(int(size) * _MIB)
+    rows = [row for row in nvidia_rows("--query-compute-apps=pid,used_memory") if all(cell.isdigit() for cell in row)]
+    sizes = [int(size) * _MIB for pid, size in rows if int(pid) in pids]
     return sum(sizes) if sizes else None
 
 

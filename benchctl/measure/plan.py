@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import groupby, zip_longest
 from types import MappingProxyType
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from benchctl.data.record import Record
 from benchctl.data.store import RunData, is_conflict
@@ -277,9 +277,17 @@ def keep_only(recipe: Recipe, names: Sequence[str]) -> Recipe:
     return recipe.model_copy(update={"arms": arms, "setups": setups, "baseline": baseline, **first})
 
 
-def by_turns(prompts: Iterable[PromptItem]) -> list[PromptItem]:
-    """Return the prompts a task at a time in turn, so that the next few are of different tasks."""
-    tasks: dict[str, list[PromptItem]] = {}
+class _OfTask(Protocol):
+    @property
+    def task(self) -> str: ...
+
+
+Tasked = TypeVar("Tasked", bound=_OfTask)
+
+
+def by_turns(prompts: Iterable[Tasked]) -> list[Tasked]:
+    """Return prompts, or their answers, a task at a time in turn, so that the next few are of different tasks."""
+    tasks: dict[str, list[Tasked]] = {}
     for item in prompts:
         tasks.setdefault(item.task, []).append(item)
     return [item for turn in zip_longest(*tasks.values()) for item in turn if item is not None]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,7 +22,7 @@ from benchctl.machine.doctor import check_machine
 from benchctl.measure.memory import check_memory, engine_bytes, tight_slots
 from benchctl.measure.plan import idle_slots
 from benchctl.measure.recording import now
-from benchctl.models.files import ResolvedModel, ResolvedPair
+from benchctl.models.files import Notice, ResolvedModel, ResolvedPair
 from benchctl.models.quantize import Program
 from benchctl.models.sources import resolve_pair
 from benchctl.permissions import permit, permit_part, permit_program
@@ -35,7 +35,6 @@ from benchctl.recipes.schema import Arm, AutoBlocks, Recipe
 from benchctl.recipes.trust import find_openings
 from benchctl.text import one_line
 
-Notice = Callable[[str], None]
 Recorded = Mapping[str | None, Mapping[str, object]]
 
 

@@ -26,10 +26,11 @@ from benchctl.machine.energy import mean_power
 from benchctl.measure.estimate import estimate_run, size_of
 from benchctl.measure.plan import CellPlan, earlier_processes, make_plan, measured, unclosed
 from benchctl.measure.preflight import preflight, stop_if_strict, why_not_probed
-from benchctl.measure.prepare import Notice, Prepared, Recorded, files_of, new_manifest, prepare
+from benchctl.measure.prepare import Prepared, Recorded, files_of, new_manifest, prepare
 from benchctl.measure.progress import RunProgress
 from benchctl.measure.recording import now
 from benchctl.measure.runner import CellRunner, Nodes, Runner, Search
+from benchctl.models.files import Notice
 from benchctl.offers import offered
 from benchctl.permissions import known_run, remember_run
 from benchctl.prompts.context import load_context

@@ -7,7 +7,6 @@ run's records.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,15 +23,13 @@ from benchctl.measure.prepare import Prepared
 from benchctl.measure.recording import now, require_attested
 from benchctl.measure.requests import warm_up
 from benchctl.measure.run import must_be_unchanged, prepare_again
-from benchctl.models.files import ResolvedPair
+from benchctl.models.files import Notice, ResolvedPair
 from benchctl.prompts.suite import PromptItem
 from benchctl.recipes.schema import Arm, Sampling
 
 PROMPTS = 3
 """So many prompts are answered by each arm: the tasks in turn."""
 TOKENS = 48
-
-Notice = Callable[[str], None]
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from benchctl.lossless.plan import (
     Alignment,
     AnswerToScore,
     DivergenceToScore,
-    Pass,
+    PrefixPass,
     ScoringCost,
     alignments,
     divergence_pass,
@@ -150,7 +150,7 @@ def test_short_answers_are_read_a_second_time_from_another_start() -> None:
 
 def test_a_width_that_is_sampled_already_is_not_read_again() -> None:
     plans = plan_prefixes([baseline("code", 0, 40, DivergenceToScore(30, 1, 9)), baseline("code", 1, 40)], sampled=[9])
-    assert [plan.passes for plan in plans] == [(Pass(9, 3, 30, fork=True),)]
+    assert [plan.passes for plan in plans] == [(PrefixPass(9, 3, 30, fork=True),)]
 
 
 def test_the_baselines_own_shape_reaches_as_far_as_anything_else() -> None:

@@ -20,7 +20,7 @@ from benchctl.data.record import Record
 
 BASELINE = "baseline"
 WIDE = f"A difference of {100 * EXCLUDED:g} % is not excluded: measure more blocks."
-Outcome = Literal["agrees", "differs", "cannot tell", "not compared"]
+ClaimOutcome = Literal["agrees", "differs", "cannot tell", "not compared"]
 
 
 class ReplicatedClaim(Result):
@@ -34,7 +34,7 @@ class ReplicatedClaim(Result):
     ratio: float | None = None
     """Here over theirs."""
     interval: Interval | None = None
-    outcome: Outcome
+    outcome: ClaimOutcome
     why: str | None = None
     """Why it is not compared, or why nothing can be told."""
 
@@ -47,7 +47,7 @@ class Replication(Result):
     claims: list[ReplicatedClaim]
     notes: list[str]
 
-    def those(self, outcome: Outcome) -> list[ReplicatedClaim]:
+    def those(self, outcome: ClaimOutcome) -> list[ReplicatedClaim]:
         """Return the claims of this outcome."""
         return [claim for claim in self.claims if claim.outcome == outcome]
 
@@ -104,7 +104,7 @@ def _claims(arm: ArmComparison, *, other_machine: bool) -> Iterator[ReplicatedCl
         )
 
 
-def _outcome(interval: Interval) -> Outcome:
+def _outcome(interval: Interval) -> ClaimOutcome:
     if interval.excludes_one:
         return "differs"
     return "agrees" if interval.low > 1 - EXCLUDED and interval.high < 1 / (1 - EXCLUDED) else "cannot tell"
@@ -249,7 +249,7 @@ def _imported_claims(name: str, own: Claim, base: Claim | None, here: Analysis) 
         why = "No arm of this name was measured here in three blocks."
     elif arm.speedup.low is None and arm.speedup.high >= interval.low:
         why = "They timed chunks instead of tokens, so that only its upper limit is known."
-    outcome: Outcome = "not compared"
+    outcome: ClaimOutcome = "not compared"
     if why is None and arm.speedup is not None and interval is not None:
         apart = (arm.speedup.low or 0.0) > interval.high or arm.speedup.high < interval.low
         wide = interval.high / interval.low > (1 - EXCLUDED) ** -2

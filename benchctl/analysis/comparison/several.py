@@ -35,7 +35,7 @@ from benchctl.recipes.axes import BINARY
 if TYPE_CHECKING:
     pass
 
-Part = Literal["rate", "speedup", "answers"]
+ComparedPart = Literal["rate", "speedup", "answers"]
 
 
 class ArmRow(Result):
@@ -62,7 +62,7 @@ class ArmRow(Result):
     answers_differing: int | None = None
     answers_unsteady: int | None = None
     """Prompts that either did not answer soundly, or not alike in every block."""
-    not_compared: dict[Part, str] = Field(default_factory=dict)
+    not_compared: dict[ComparedPart, str] = Field(default_factory=dict)
     """What is not comparable, and why, as the end of a sentence."""
 
 
@@ -182,7 +182,7 @@ def _compared(
     a: ArmSummary,
     b: ArmSummary,
     common: tuple[list[int], list[int]],
-    unlike: dict[Part, str],
+    unlike: dict[ComparedPart, str],
     rate: Quantity | None,
     speedup: Quantity | None,
 ) -> dict[str, object]:
@@ -208,9 +208,9 @@ def _compared(
 
 def _unlike(
     first: RunSummary, a: ArmSummary, run: RunSummary, b: ArmSummary, common: tuple[list[int], list[int]]
-) -> dict[Part, str]:
+) -> dict[ComparedPart, str]:
     """Return why each quantity cannot be compared; empty where everything can be."""
-    every: tuple[Part, ...] = ("rate", "speedup", "answers")
+    every: tuple[ComparedPart, ...] = ("rate", "speedup", "answers")
     for compared_run in (first, run):
         if compared_run.distrust is not None:
             return dict.fromkeys(every, f"the files of {compared_run.run} are not as they were written")
@@ -218,7 +218,7 @@ def _unlike(
         return dict.fromkeys(every, "the runs have no prompt in common")
     if a.condition != b.condition:
         return dict.fromkeys(every, "its context length, concurrency, rate or temperature differs")
-    why: dict[Part, str] = {}
+    why: dict[ComparedPart, str] = {}
     whole = len(common[0]) == len(first.prompts) == len(run.prompts)
     if not whole:  # a speed-up is over all prompts of its run
         why["speedup"] = f"the runs have only {len(common[0])} prompts in common"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from benchctl.analysis.cells import axes_of, states
 from benchctl.analysis.conditions.load import find_levels
-from benchctl.analysis.conditions.results import Crossing, Level, Outcome, Sweep
+from benchctl.analysis.conditions.results import Crossing, CrossingOutcome, Level, Sweep
 from benchctl.analysis.conditions.split import Group, dimensions
 from benchctl.analysis.record_checks import Observation
 from benchctl.analysis.result import Interval
@@ -225,7 +225,7 @@ def find_crossing(arm: str, temperature: float, points: Sequence[Point]) -> Cros
         [point.concurrency for point in points if point.sign == sign] for sign in (1, -1, 0)
     )  # fmt: skip
     at = None
-    outcome: Outcome = "cannot be said"
+    outcome: CrossingOutcome = "cannot be said"
     if helps and loses and max(helps) < min(loses):
         outcome, at = "crosses", _where(points, max(helps), min(loses))
     elif helps and loses:
