@@ -23,13 +23,13 @@ from benchctl.data.record import SCHEMA_VERSION, Phase, Record, RecordError, sha
 from benchctl.data.writer import RunWriter
 from benchctl.engines.base import Completion, Progress, Rendered, Renders, Server
 from benchctl.errors import EngineError
+from benchctl.measure.cell import CellContext
 from benchctl.measure.plan import CellPlan
-from benchctl.measure.progress import RunProgress
 from benchctl.measure.recording import answer_fields, measured_fields, now
 from benchctl.prompts.context import ContextError, fitted
 from benchctl.prompts.suite import Prompt, PromptItem
 from benchctl.recipes.adapters import SYNTHETIC
-from benchctl.recipes.schema import Recipe, Sampling
+from benchctl.recipes.schema import Sampling
 
 MOST_IN_FLIGHT = 1024
 """Of an open loop; a request that finds as many unanswered is sent late, and its record has by how much."""
@@ -85,17 +85,9 @@ def fitted_for(engine: Renders, prompt: Prompt, length: int, text: str) -> Promp
 class CellRequests:
     """The requests of a process of a cell, and their results so far."""
 
-    def __init__(
-        self,
-        server: Server,
-        plan: CellPlan,
-        attempt: int,
-        recipe: Recipe,
-        writer: RunWriter,
-        progress: RunProgress,
-        context_text: str = "",
-    ) -> None:
-        """`context_text`: what pads prompts, where the arm has a context length."""
+    def __init__(self, server: Server, plan: CellPlan, attempt: int, context: CellContext) -> None:
+        writer, recipe = context.writer, context.recipe
+        assert isinstance(writer, RunWriter)
         self.answers = 0
         """Measured requests that ended well."""
         self.drafted: int | None = None
@@ -104,11 +96,11 @@ class CellRequests:
         self._server = server
         self._plan = plan
         self._attempt = attempt
-        self._context_text = context_text
+        self._context_text = context.context_text
         self._warmups = recipe.warmup
         self._sampling = recipe.sampling_of(plan.arm)
         self._writer = writer
-        self._progress = progress
+        self._progress = context.progress
         arms = {arm.name: arm.lossy for arm in writer.manifest.arms}
         self._synthetic = SYNTHETIC in arms.get(plan.arm.name, ())
         self._without_ids: list[tuple[Record, Rendered, Completion]] = []

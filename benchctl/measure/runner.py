@@ -36,11 +36,7 @@ class MeasuredCell(EngineCell):
 
     def prepare(self, server: Server) -> None:
         """Warm the engine up."""
-        context, writer = self.context, self.context.writer
-        assert isinstance(writer, RunWriter)
-        self._requests = CellRequests(
-            server, self.plan, self.attempt, context.recipe, writer, context.progress, context.context_text
-        )
+        self._requests = CellRequests(server, self.plan, self.attempt, self.context)
         self._requests.warm_up()
 
     def measure(self) -> None:
