@@ -16,7 +16,7 @@ an answer are alike, and h_t is estimated again each time from answers drawn wit
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -204,13 +204,7 @@ class Places:
 
     def at(self, chosen: Booleans | Integers) -> Places:
         """Those that are chosen, with their answers' numbers as they are."""
-        return Places(
-            self.margins[chosen],
-            self.diverged[chosen],
-            self.answers[chosen],
-            self.reached[chosen],
-            self.surely_reached[chosen],
-        )
+        return Places(*(getattr(self, column.name)[chosen] for column in fields(self)))
 
     @cached_property
     def count(self) -> int:
@@ -221,13 +215,7 @@ class Places:
 def joined(parts: Sequence[Places]) -> Places:
     """Return the places of several answers, in order."""
     every = parts or [Places.everywhere(np.zeros(0), np.zeros(0, dtype=np.bool_), np.zeros(0, dtype=np.int64))]
-    return Places(
-        np.concatenate([part.margins for part in every]),
-        np.concatenate([part.diverged for part in every]),
-        np.concatenate([part.answers for part in every]),
-        np.concatenate([part.reached for part in every]),
-        np.concatenate([part.surely_reached for part in every]),
-    )
+    return Places(*(np.concatenate([getattr(part, column.name) for part in every]) for column in fields(Places)))
 
 
 @dataclass(frozen=True)
