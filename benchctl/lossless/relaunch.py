@@ -20,8 +20,9 @@ from benchctl.engines.registry import make_engine
 from benchctl.errors import BenchctlError, EngineError, StorageError, UsageError
 from benchctl.measure.cell import fresh_log, running, scoring
 from benchctl.measure.prepare import require_permitted
+from benchctl.measure.requested import standing_of
 from benchctl.measure.requests import fitted_for
-from benchctl.measure.run import context_of, standing_of
+from benchctl.measure.run import context_of
 from benchctl.models.files import ModelFile, ResolvedModel, ResolvedPair, file_sha256
 from benchctl.models.sources import locate_folder, locate_model
 from benchctl.permissions import not_given

@@ -21,8 +21,8 @@ from benchctl.measure.cell import fresh_log, running
 from benchctl.measure.plan import spread_over_tasks
 from benchctl.measure.prepare import Prepared
 from benchctl.measure.recording import now, require_attested
+from benchctl.measure.requested import must_be_unchanged, prepare_again
 from benchctl.measure.requests import warm_up
-from benchctl.measure.run import must_be_unchanged, prepare_again
 from benchctl.models.files import Notice, ResolvedPair
 from benchctl.prompts.suite import PromptItem
 from benchctl.recipes.schema import Arm, Sampling

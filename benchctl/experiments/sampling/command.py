@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from benchctl.data.integrity import Integrity
     from benchctl.data.store import RunData
     from benchctl.experiments.sampling.conclude import ArmSampling, SamplingResult
-    from benchctl.measure.run import Standing
+    from benchctl.measure.requested import Standing
     from benchctl.recipes.schema import Recipe
 
 COLOUR = {"no difference found": "green", "difference found": "red", "lossy by design": "red", "undetermined": "yellow"}
@@ -144,7 +144,8 @@ def _draw(
     from benchctl.experiments.sampling.draw import CheckPlan, is_greedy, run_check, sampled_recipe
     from benchctl.experiments.sampling.scoring import score_check
     from benchctl.measure.progress import progress_for, shown_steps
-    from benchctl.measure.run import recorded_engines, signals_interrupt
+    from benchctl.measure.requested import recorded_engines
+    from benchctl.measure.run import signals_interrupt
 
     plan = replace(CheckPlan(), **settings)
     run, standing = _what(target, results, trusted=trusted)
@@ -173,8 +174,7 @@ def _what(target: str | None, results: Path, *, trusted: bool) -> tuple[RunData 
     """Resolve a name: a YAML file is a recipe, a recipe's name with runs is its latest run."""
     from benchctl.data.store import open_run, resolve_run
     from benchctl.errors import UsageError
-    from benchctl.measure.requested import requested_recipe
-    from benchctl.measure.run import standing_of
+    from benchctl.measure.requested import requested_recipe, standing_of
 
     if target is None or Path(target).suffix not in (".yaml", ".yml"):
         try:
