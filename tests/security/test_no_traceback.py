@@ -111,15 +111,16 @@ def test_damaged_scores_are_named(spoil: Callable[[dict[str, Any]], None], tmp_p
 def test_a_flipped_bit_of_scores_is_read_or_named(tmp_path: Path) -> None:
     seeded = random.Random(1)
     for name in OLDER:
-        sound = (KEPT / name).read_bytes()
+        sound, file = (KEPT / name).read_bytes(), tmp_path / name / name
+        file.parent.mkdir()
         for _ in range(40):
             damaged = bytearray(sound)
             damaged[seeded.randrange(len(damaged))] ^= 1 << seeded.randrange(8)
-            (tmp_path / name).write_bytes(damaged)
+            file.write_bytes(damaged)
             try:
-                found = read_scores(tmp_path)
+                found = read_scores(file.parent)
             except StorageError as damage:
-                assert str(tmp_path / name) in str(damage)
+                assert str(file) in str(damage)
                 continue
             if found is not None:
                 noise_of(found, [read.width for read in found.passes])
