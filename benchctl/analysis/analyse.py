@@ -17,22 +17,9 @@ from benchctl.analysis.frame import Frame, make_frame
 from benchctl.analysis.next_experiment import find_decision
 from benchctl.analysis.precision import find_stopping
 from benchctl.analysis.record_checks import check_disturbances
-from benchctl.analysis.results import (
-    Acceptance,
-    Analysis,
-    Cost,
-    Losslessness,
-    SpeedUp,
-    Verdict,
-)
-from benchctl.analysis.rounds.model import find_rounds
-from benchctl.analysis.speedup import (
-    Speed,
-    compared_arms,
-    find_speeds,
-    find_speedups,
-    find_throughput,
-)
+from benchctl.analysis.results import Acceptance, Analysis, Cost, Losslessness, SpeedUp, Verdict
+from benchctl.analysis.round_model import find_rounds
+from benchctl.analysis.speedup import ArmSpeed, compared_arms, find_speeds, find_speedups, find_throughput
 from benchctl.analysis.verdict import distrusted, find_verdict, select
 from benchctl.analysis.warnings import find_warnings
 from benchctl.data.store import RunData
@@ -74,7 +61,7 @@ def conditions_of(run: RunData, baseline: str | None = None) -> list[Condition]:
 
 
 def analyse(run: RunData, judge: Judge, *, baseline: str | None = None) -> Analysis:
-    """Analyse a run against its baseline, or the named one. Raises UsageError when no arm has that name.
+    """Analyse a run against its baseline, or the named arm. Raises UsageError when no arm has that name.
 
     Where a run varies concurrency, rate or temperature, every arm is compared with the baseline of its own condition.
     """
@@ -112,7 +99,7 @@ def _compared_arms(run: RunData, frames: Sequence[Frame], baseline: str | None) 
 def _analyse(
     condition: Condition,
     compared: dict[str, ComparedArm],
-    speeds: Mapping[str, Speed],
+    speeds: Mapping[str, ArmSpeed],
     lossless_of: Mapping[str, Losslessness],
 ) -> Analysis:
     """Analyse the arms of a condition.

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from benchctl.analysis.advice import launch_command
 from benchctl.analysis.results import Analysis
-from benchctl.data.prompt_texts import prompt_texts
 from benchctl.data.store import RunData
 from benchctl.lossless.whole_answers import PromptAnswers, find_whole_answers
 from benchctl.reports import conclusion, numbers, page
@@ -40,7 +39,7 @@ def render_html(run: RunData, analysis: Analysis, drawings: Sequence[Drawing]) -
     environment.filters |= {"first_word": _first_word, "probabilities": output.probabilities}
     texts = page.scripts()[0 if drawings else 1 :]  # without figures there is nothing to plot
     manifest = run.manifest
-    answers = find_whole_answers(run, analysis, prompt_texts(manifest) if manifest else {})
+    answers = find_whole_answers(run, analysis)
     included = _within_budget(answers)
     methods = {row.interval.method for row in analysis.speedups if row.interval}
     view, folds = _view(run, analysis, drawings), page.folds(run, analysis, drawings)
