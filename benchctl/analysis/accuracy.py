@@ -161,8 +161,8 @@ def _sentence(rows: list[ArmAccuracy]) -> str:
     shown = [row.detectable for row in rows if row.detectable is not None]
     if len(shown) < len(rows):
         return (
-            f"{fewest} prompts, with this many right, are too few for McNemar's exact test to find even the largest loss "
-            "in 8 of 10 runs."
+            f"{fewest} prompts, with this many right, are too few for McNemar's exact test to find even the largest "
+            "loss in 8 of 10 runs."
         )
     return (
         f"With {fewest} prompts McNemar's exact test finds a loss of {100 * max(shown):.0f} percentage points in 8 of "
