@@ -28,7 +28,6 @@ from benchctl.engines.common.log import log_tail
 from benchctl.engines.common.wire import count_in, ids_in, protocol_error
 from benchctl.engines.openai.discovery import (
     Address,
-    Endpoint,
     EndpointObserved,
     alone,
     attest,

@@ -23,7 +23,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from benchctl.data.traces import DiagnosisSettings, Expectations
-from benchctl.engines.base import Launch, Scores
+from benchctl.engines.base import Capabilities, Launch, Scores
 from benchctl.engines.common.launched_server import LaunchedEngine
 from benchctl.engines.common.process import EngineProcess, engine_environment, free_port, make_access, refused_variables
 from benchctl.engines.common.programs import FoundBinary, which
