@@ -46,6 +46,7 @@ def measured_fields(done: Completion) -> dict[str, object]:
         "e2e_s": done.e2e_s,
         "engine_prompt_s": done.engine_prompt_s,
         "engine_decode_s": done.engine_decode_s,
+        "burst_gaps_s": None if done.burst_gaps_s is None else list(done.burst_gaps_s),
         "phase_s": None if done.phase_s is None else dict(done.phase_s),
     }
 

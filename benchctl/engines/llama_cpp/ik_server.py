@@ -79,6 +79,7 @@ class IkServer(LlamaServer):
             least_after_first=answer.later_tokens if first is None else None,
             e2e_s=streamed.e2e_s,
             sent_at=streamed.sent_at,
+            burst_gaps_s=streamed.burst_gaps_s,
             engine_prompt_s=seconds_in(timings.get("prompt_ms")),
             engine_decode_s=seconds_in(timings.get("predicted_ms")) if n_predicted > 1 else None,
             ledger=ledger,

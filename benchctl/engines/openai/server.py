@@ -156,6 +156,7 @@ class EndpointServer:
             least_after_first=answer.later_tokens if first_tokens is None else None,
             e2e_s=streamed.e2e_s,
             sent_at=streamed.sent_at,
+            burst_gaps_s=streamed.burst_gaps_s,
             engine_prompt_s=None if _was_cached(answer) else prefill_s,
             engine_decode_s=decode_s if n_predicted > 1 else None,
             ledger=ledger,
