@@ -152,7 +152,7 @@ def test_tables_of_the_page(made: tuple[Recount, ReportFiles, dict[str, Any]]) -
         gaps = [f"{1000 * gap:.1f} / {'–' if outer is None else f'{1000 * outer:.1f}'}"]
         gaps += [f"{wanted['tokens_per_burst']:.2f}", str(wanted["records"])]
         assert row[2:] == [*rates, f"{1000 * wanted['ttft_median_s']:.0f} ms", *gaps]
-    assert "Every engine process, and the evidence that it ran as requested" in tables
+    assert any("Every engine process" in title for title in tables)
 
 
 def test_every_number_of_the_first_table(made: tuple[Recount, ReportFiles, dict[str, Any]]) -> None:

@@ -16,8 +16,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 from benchctl.engines.base import Progress
 from benchctl.engines.common import wire
 from benchctl.engines.common.log import clean
-from benchctl.engines.common.values import decode
-from benchctl.engines.common.wire import error_in, protocol_error
+from benchctl.engines.common.wire import decode, error_in, protocol_error
 from benchctl.errors import EngineError
 
 _LINE_BYTES = 64
@@ -134,7 +133,7 @@ class AnswerReader(ABC, Generic[Answer]):
         self.clock = now
         self.received += len(chunk)
         if self.received > self._most_bytes:
-            raise self.too_long()
+            raise protocol_error(f"The engine's stream is longer than {self._most_bytes / 2**20:.0f} MiB.")
         try:
             payloads = self._parser.feed(chunk)
         except ValueError as error:
@@ -167,10 +166,6 @@ class AnswerReader(ABC, Generic[Answer]):
         except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
             raise unreadable(payload, error) from error
 
-    def too_long(self) -> EngineError:
-        """Return the error of a stream that has no end."""
-        return protocol_error(f"The engine's stream is longer than {self._most_bytes / 2**20:.0f} MiB.")
-
     def too_many(self, count: int) -> EngineError:
         """Return the error of an answer of more tokens than were requested."""
         requested = f"{self.most_tokens:.0f} {'was' if self.most_tokens == 1 else 'were'} requested"
@@ -178,7 +173,7 @@ class AnswerReader(ABC, Generic[Answer]):
 
     @abstractmethod
     def event(self, event: dict[str, Any]) -> None:
-        """Take an event; what an event lacks may raise as it does by itself. Sets `over` with the last one."""
+        """Take an event; what an event lacks may raise as it does by itself. Sets `over` with the last event."""
 
     @abstractmethod
     def answer(self) -> Answer | None:

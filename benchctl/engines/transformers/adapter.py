@@ -25,9 +25,9 @@ class TransformersSpec(LaunchedEngineSpec):
 ADAPTER = Adapter(
     spec=TransformersSpec,
     engine="benchctl.engines.transformers.engine:TransformersEngine",
-    inventory="benchctl.engines.transformers.find:inventory",
-    installer="benchctl.engines.transformers.find:TransformersInstaller",
-    converting_python="benchctl.engines.transformers.find:converting_python",
+    inventory="benchctl.engines.transformers.engine:inventory",
+    installer="benchctl.engines.transformers.engine:TransformersInstaller",
+    converting_python="benchctl.engines.transformers.engine:converting_python",
     model_format="huggingface",
     own_methods=True,
     speculation="benchctl.engines.transformers.speculation:recipe_problems",

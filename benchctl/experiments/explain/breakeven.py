@@ -14,7 +14,7 @@ from benchctl.errors import UsageError
 if TYPE_CHECKING:
     from benchctl.data.store import RunData
     from benchctl.experiments.explain.curve import BreakEven, Reference
-    from benchctl.measure.run import Standing
+    from benchctl.measure.requested import Standing
 
 
 def breakeven(
@@ -125,7 +125,7 @@ def _alone(
 
     from benchctl.experiments.explain.curve import must_be_one_condition
     from benchctl.experiments.explain.widths import DEEPEST, measure_widths, with_free_drafts
-    from benchctl.measure.display import shown_steps
+    from benchctl.measure.progress import shown_steps
     from benchctl.measure.run import signals_interrupt
     from benchctl.reports.tables.rounds import of_units
     from benchctl.reports.terminal import print_table, table_console

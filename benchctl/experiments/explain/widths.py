@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from benchctl.analysis.rounds.model import cliffs
-from benchctl.analysis.rounds.results import UnitCost
+from benchctl.analysis.round_model import cliffs
+from benchctl.analysis.round_results import UnitCost
 from benchctl.engines.base import Rendered, Server
 from benchctl.errors import EngineError
 from benchctl.measure.cell import running
