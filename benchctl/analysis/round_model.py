@@ -143,7 +143,8 @@ def cliffs(widths: Sequence[UnitCost]) -> list[str]:
         f"Verify width {high.width:g} is a cliff: {high.steps:.2f} target steps, and {low.steps:.2f} at {low.width:g}; "
         f"a draft of {low.width - 1:g} tokens stays below it."
         for low, high, wider in zip(timed, timed[1:], [*timed[2:], *timed[-1:]], strict=False)
-        if high.width == low.width + 1 and min(high.steps, wider.steps) / low.steps > max(CLIFF, high.width / low.width)
+        if high.width == low.width + 1 > 2
+        and min(high.steps, wider.steps) / low.steps > max(CLIFF, high.width / low.width)
     ]
 
 

@@ -139,7 +139,8 @@ def _alone(
         found = measure_widths(prepared, depths, show)
     if as_json:
         curve = [unit.model_dump() for unit in found.curve]
-        document = {"engine": found.engine, "command": list(found.command), "widths": curve, "said": found.statements}
+        document = {"engine": found.engine, "command": list(found.command), "widths": curve, "spread": found.spread}
+        document |= {"said": found.statements}
         print_json("verify-widths", document)
     elif not quiet:
         console = table_console()

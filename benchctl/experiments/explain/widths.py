@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from tempfile import TemporaryDirectory
 
 from benchctl.analysis.round_model import cliffs
@@ -26,6 +27,7 @@ from benchctl.prompts.suite import Prompt
 from benchctl.recipes.load import stored_recipe
 from benchctl.recipes.schema import Arm, Recipe, Sampling
 from benchctl.recipes.speculation import Speculation
+from benchctl.text import percent
 
 ARM = "free_drafts"
 DEEPEST = 32
@@ -33,6 +35,9 @@ _MATCHED = 16
 """Tokens that the look-up matches."""
 PASSES = 5
 """Rounds of each width; the fastest counts."""
+
+MOST_SPREAD = 0.1
+"""Of a machine that is idle enough for its cliffs to be named."""
 
 
 @dataclass(frozen=True)
@@ -43,10 +48,17 @@ class Widths:
     command: Sequence[str]
     curve: list[UnitCost]
     """By width, from 1: a step."""
+    spread: float
+    """By how much of its fastest round a width's middle one is slower, the median of all widths."""
 
     @property
     def statements(self) -> list[str]:
-        """A sentence for every width at which the cost jumps."""
+        """A sentence for every width at which the cost jumps; none of these where other load may be the cause."""
+        if self.spread > MOST_SPREAD:
+            what = (
+                f"Rounds of a width take {percent(self.spread)} more than the fastest: another load has the machine, "
+            )
+            return [what + "so no width is called a cliff. Measure again when it is idle."]
         found = cliffs(self.curve)
         return found or [f"No width up to {self.curve[-1].width:g} is a cliff."]
 
@@ -88,7 +100,8 @@ def measure_widths(prepared: Prepared, depths: Sequence[int], show: Callable[[st
                  steps=min(timed[width]) / step_s, count=len(timed[width]), source="traced")
         for width in widths if timed[width]
     ]  # fmt: skip
-    return Widths(str(setup.capabilities.version), launch.argv, curve)
+    spread = median(median(times) / min(times) - 1 for times in timed.values())
+    return Widths(str(setup.capabilities.version), launch.argv, curve, spread)
 
 
 def _round(server: Server, prompt: Rendered, sampling: Sampling, token: int, width: int) -> float | None:

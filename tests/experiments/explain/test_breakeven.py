@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from benchctl.analysis.round_results import UnitCost
+from benchctl.experiments.explain.widths import Widths
 from tests.benchctl_process import benchctl
 
 pytestmark = pytest.mark.slow
@@ -146,6 +148,16 @@ def test_of_a_target_alone_every_width_is_timed(tmp_path: Path) -> None:
     assert found["widths"][0]["steps"] == 1
     assert "ngram-mod" in found["command"]
     assert not (tmp_path / "results").exists()
+
+
+def test_a_busy_machine_names_no_cliff() -> None:
+    jump = [1.0, 1.1, 1.2, 1.3, 2.6, 2.7]
+    curve = [
+        UnitCost(arm="a", what="verify", width=width, seconds=steps, steps=steps, count=5, source="traced")
+        for width, steps in enumerate(jump, 1)
+    ]
+    assert Widths("", (), curve, 0.02).statements[0].startswith("Verify width 5")
+    assert not any("Verify width" in said for said in Widths("", (), curve, 0.5).statements)
 
 
 def test_widths_need_a_look_up_that_the_binary_has(recipe: Path) -> None:
