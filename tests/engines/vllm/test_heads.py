@@ -83,3 +83,14 @@ def test_a_head_drafts_and_the_answer_is_the_targets(
     assert attested.state == "active", attested.evidence
     assert done.ledger.drafted == 3 * (done.ledger.rounds or 0) > 0
     assert done.token_ids == own_answer.token_ids
+
+
+def test_suffix_decoding_keeps_the_targets_answer(
+    engine: VllmEngine, tiny_transformer: ResolvedModel, own_answer: Completion, tmp_path: Path
+) -> None:
+    if not engine.probe().details["arctic_inference"]:
+        pytest.skip("vLLM's environment has no arctic-inference, of which there is no build")
+    arm = Arm(name="suffix", speculation=Speculation(type="suffix", max=8))
+    done, attested = answered(engine, arm, ResolvedPair(tiny_transformer, None), tmp_path / "server.log")
+    assert attested.state in ("active", "idle"), attested.evidence
+    assert done.token_ids == own_answer.token_ids
