@@ -36,7 +36,7 @@ from benchctl.engines.transformers.serving.loading import choose_device, load
 from benchctl.engines.transformers.serving.variants import items_of
 from benchctl.experiments.diagnose.judge import judge_diagnosis
 from benchctl.experiments.diagnose.stored import read_diagnosis
-from benchctl.measure.run import recipe_of
+from benchctl.measure.requested import recipe_of
 from benchmarks.keep import keep
 
 Step = Mapping[str, Any]

@@ -13,8 +13,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from benchctl.engines.transformers.serving.answering import Answer, Speculation, make_drafter  # noqa: E402
-from benchctl.engines.transformers.serving.choose import Sampler  # noqa: E402
-from benchctl.engines.transformers.serving.decode import Step, Task  # noqa: E402
+from benchctl.engines.transformers.serving.decode import Sampler, Step, Task  # noqa: E402
 from benchctl.engines.transformers.serving.decoder import Decoder  # noqa: E402
 from benchctl.engines.transformers.serving.drafters.kangaroo import load_adapter  # noqa: E402
 from benchctl.engines.transformers.serving.drafters.self_drafter import UnsuitableError  # noqa: E402
