@@ -41,7 +41,7 @@ from benchctl.engines.vllm.command import (
     speculation_warnings,
     worth_trying,
 )
-from benchctl.engines.vllm.installation import find_vllm, probe_vllm
+from benchctl.engines.vllm.installation import SEARCH, probe_vllm
 from benchctl.engines.vllm.server import VllmServer, scoring_body
 from benchctl.errors import EngineError
 from benchctl.models.files import ResolvedPair
@@ -61,7 +61,7 @@ class VllmEngine(LaunchedEngine[VllmSpec]):
 
     @cached_property
     def _found(self) -> FoundBinary:
-        return find_vllm(self._spec.binary, self._option)
+        return SEARCH.find(self._spec.binary, self._option)
 
     @cached_property
     def _probe(self) -> PackageProbe[Package]:
