@@ -23,12 +23,10 @@ import numpy as np
 from benchctl.data.store import RunData, open_run
 from benchctl.engines.base import Scorer
 from benchctl.lossless.analysed import OutputComparison
-from benchctl.lossless.audit_session import score
-from benchctl.lossless.divergence_session import read_steps
 from benchctl.lossless.noise import SMALL_MARGIN
+from benchctl.lossless.reading import TOP, read_steps, score
 from benchctl.lossless.relaunch import Target
 from benchctl.lossless.selection import Answer
-from benchctl.lossless.shared_batches import TOP, loss
 from benchmarks.keep import keep
 
 BEFORE = 8
@@ -105,7 +103,7 @@ def _read(scorer: Scorer, prompt: tuple[int, ...], answer: Answer, width: int, c
             if margin > SMALL_MARGIN or (kind == "one token" and end == wide_step):
                 continue
             where = "" if kind != "one token" else " before a wide step" if end < wide_step else " after a wide step"
-            changes[kind + where].append(loss(margin, first.likeliest[end], scores))
+            changes[kind + where].append(first.loss(end, scores))
 
 
 if __name__ == "__main__":

@@ -314,11 +314,11 @@ def check_disturbances(frame: Frame) -> Iterator[Observation]:
     yield from _clock_jumps(watched)
 
 
-Watched = Sequence[tuple[str, "WatchRecord"]]
+WatchedCells = Sequence[tuple[str, "WatchRecord"]]
 """(name of the cell, its watch)."""
 
 
-def _other_work(watched: Watched) -> Iterator[Observation]:
+def _other_work(watched: WatchedCells) -> Iterator[Observation]:
     shares = [(_taken(watch), name, watch) for name, watch in watched if _has_shares(watch)]
     busy = [share for share in shares if share[0] > OTHERS_SHARE]
     if busy:
@@ -360,7 +360,7 @@ def _load(frame: Frame) -> Iterator[Observation]:
         yield "high-load", "machine", sentence
 
 
-def _heat(watched: Watched) -> Iterator[Observation]:
+def _heat(watched: WatchedCells) -> Iterator[Observation]:
     sentences = []
     if events := [(watch.throttled, name) for name, watch in watched if watch.throttled]:
         count, name = max(events)
@@ -389,7 +389,7 @@ def _spilled(cells: Sequence[Cell]) -> Iterator[Observation]:
         yield "spilled", "machine", f"{'; '.join(spilled)}."
 
 
-def _swapping(watched: Watched, cells: Sequence[Cell]) -> Iterator[Observation]:
+def _swapping(watched: WatchedCells, cells: Sequence[Cell]) -> Iterator[Observation]:
     sentences = []
     sizes = [(watch.swapped_bytes or 0, name) for name, watch in watched]
     if swapped := [size for size in sizes if size[0] > SWAPPED_BYTES]:
@@ -411,7 +411,7 @@ def _swapping(watched: Watched, cells: Sequence[Cell]) -> Iterator[Observation]:
         yield "swapping", "machine", " ".join(sentences)
 
 
-def _clock_jumps(watched: Watched) -> Iterator[Observation]:
+def _clock_jumps(watched: WatchedCells) -> Iterator[Observation]:
     steps = [(watch.clock_jump_s or 0.0, name) for name, watch in watched]
     if jumps := [step for step in steps if abs(step[0]) > CLOCK_JUMP_S]:
         jump, name = max(jumps, key=lambda jump: abs(jump[0]))

@@ -278,7 +278,7 @@ def bare(row: SpeedUp) -> SpeedUp:
 
 
 @dataclass(frozen=True)
-class Speed:
+class ArmSpeed:
     """How fast an arm is."""
 
     rows: list[SpeedUp]
@@ -299,7 +299,7 @@ class Speed:
         return 1.0 if self.decides.p is None else self.decides.p
 
 
-def find_speeds(groups: Sequence[Group], frames: Sequence[Frame]) -> dict[str, Speed]:
+def find_speeds(groups: Sequence[Group], frames: Sequence[Frame]) -> dict[str, ArmSpeed]:
     """Return the speed of every compared arm of a run.
 
     Arms of a condition share their variances. Claims hold together over the arms of all conditions; an arm of
@@ -308,7 +308,7 @@ def find_speeds(groups: Sequence[Group], frames: Sequence[Frame]) -> dict[str, S
     synthetic = {(number, arm) for number, frame in enumerate(frames) for arm in compared_arms(frame)
                  if is_synthetic(frame, arm)}  # fmt: skip
     most = max(1, sum(len(compared_arms(frame)) for frame in frames) - len(synthetic))
-    speeds: dict[tuple[int, int], Speed] = {}
+    speeds: dict[tuple[int, int], ArmSpeed] = {}
     for number, (group, frame) in enumerate(zip(groups, frames, strict=True)):
         for lots in (False, True):
             arms = [arm for arm in compared_arms(frame) if ((number, arm) in synthetic) == lots]
@@ -318,13 +318,13 @@ def find_speeds(groups: Sequence[Group], frames: Sequence[Frame]) -> dict[str, S
                 whole = _shared([whole_variances(then, arm) for arm in arms]) if group.overlapping else []
                 for place, arm in enumerate(arms):
                     if frame.blocks_of(arm) == blocks:
-                        speeds[number, arm] = Speed(
+                        speeds[number, arm] = ArmSpeed(
                             find_speedups(then, arm, most, decoding[place]),
                             find_whole_speedup(then, arm, most, whole[place]) if group.overlapping else None,
                         )
     if any(group.run.integrity.damage for group in groups):  # the values are shown, and nothing is claimed of them
         speeds = {
-            key: Speed([bare(row) for row in speed.rows], speed.whole and bare(speed.whole))
+            key: ArmSpeed([bare(row) for row in speed.rows], speed.whole and bare(speed.whole))
             for key, speed in speeds.items()
         }
     claims = [key for key in speeds if key not in synthetic]

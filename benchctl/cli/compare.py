@@ -231,8 +231,7 @@ def _compare_several(
 
 def _bisect(paths: Sequence[Path], *, arms: Sequence[str] | None, as_json: bool, quiet: bool) -> None:
     """Print which build is the first that changed."""
-    from benchctl.analysis.comparison.bisect import by_build, first_changes, sentences
-    from benchctl.analysis.comparison.several import compare_several
+    from benchctl.analysis.comparison.several import by_build, compare_several, first_changes, sentences
     from benchctl.analysis.comparison.summary import summaries_of
     from benchctl.lossless.analysed import judge
     from benchctl.reports.comparison import print_several

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from benchctl.analysis.comparison.replication import ReplicatedClaim, Replication
     from benchctl.data.manifest import ModelIdentity
     from benchctl.measure.prepare import Prepared
-    from benchctl.measure.run import Standing
+    from benchctl.measure.requested import Standing
 
 UNITS = {"decode rate": ", tok/s", "ttft": ", s", "memory": ", bytes", "energy": ", J a token"}
 
@@ -87,7 +87,7 @@ def _own_run(run: RunData, measured_by: str | None, arms: Sequence[str], here: H
 
 def _their_recipe(run: RunData, here: Here) -> Standing:
     """Return the recipe of a run with the models as they lie here. Raises UsageError where it was changed."""
-    from benchctl.measure.run import recipe_must_be_unchanged, standing_of
+    from benchctl.measure.requested import recipe_must_be_unchanged, standing_of
     from benchctl.permissions import settle
     from benchctl.recipes.saved import with_settings
 

@@ -11,7 +11,7 @@ from rich.text import Text
 from benchctl.analysis.losslessness import NoiseFloor
 from benchctl.analysis.results import Losslessness, SelfConsistency
 from benchctl.cli.json_output import print_json
-from benchctl.data.replays import Replays
+from benchctl.data.scores import TargetScores
 from benchctl.data.store import RunData
 from benchctl.lossless.session import Explained
 from benchctl.reports.tables.output import OUTPUT_TONE, divergences, verdict_counts
@@ -25,7 +25,7 @@ MOST_PROMPTS = 6
 def print_document(run: RunData, explained: Explained) -> None:
     """Print everything as one JSON document in ASCII."""
     frame, found = explained.outputs.frame, explained.found
-    consistency, replays = explained.consistency, explained.replays
+    consistency, scores = explained.consistency, explained.scores
     document = {
         "run": run.name,
         "baseline": explained.outputs.baseline,
@@ -37,25 +37,25 @@ def print_document(run: RunData, explained: Explained) -> None:
         "failed_cells": explained.outputs.failed_cells,
         "damaged": run.damaged,
         "integrity": run.integrity.as_dict(),
-        "replayed": None if replays is None else _replayed(replays),
+        "replayed": None if scores is None or not scores.decoded else _replayed(scores),
     }
-    if explained.outputs.unjudged:
-        document["unjudged"] = explained.outputs.unjudged
+    if explained.outputs.not_judged:
+        document["unjudged"] = explained.outputs.not_judged
     print_json("verify-lossless", document)
 
 
 def print_tables(run: RunData, explained: Explained) -> None:
     """Print the verdicts, then every arm that is not identical with its differing prompts."""
     frame, found = explained.outputs.frame, explained.found
-    consistency, replays = explained.consistency, explained.replays
+    consistency, scores = explained.consistency, explained.scores
     console = table_console()
     name = run.name
     baselines = {each_frame.arms[each_frame.baseline] for each_frame in explained.outputs.frames}
     against = one_line(frame.arms[frame.baseline]) if len(baselines) == 1 else "the baseline of its condition"
     counts = f"{_count(len(frame.prompts), 'prompt')}, {_count(len(frame.blocks), 'block')}"
     console.print(Text(f"Run {one_line(name)}: every arm against {against}, {counts}\n"))
-    if explained.outputs.unjudged:
-        console.print(Text(f"{explained.outputs.unjudged}\n"))
+    if explained.outputs.not_judged:
+        console.print(Text(f"{explained.outputs.not_judged}\n"))
     print_table(console, verdict_counts(found))
     console.print()
     overlapping = {
@@ -70,8 +70,8 @@ def print_tables(run: RunData, explained: Explained) -> None:
     console.print(files, soft_wrap=not console.is_terminal)
     for sentence in run.damaged[:MOST_PROMPTS]:
         console.print(Text(one_line(sentence), style="yellow"))
-    if replays is not None:
-        console.print(Text(_repeated(replays)))
+    if scores is not None and scores.decoded:
+        console.print(Text(_repeated(scores)))
     alike: dict[str, list[str]] = {}
     for arm in found:
         if (arm.comparisons and arm.verdict != "identical") or (arm.audit is not None and arm.verdict != "not judged"):
@@ -104,16 +104,17 @@ def _repeats(own: SelfConsistency) -> Text:
     return Text(f"{one_line(own.arm)} does not repeat itself: {count}", style="yellow")
 
 
-def _replayed(replays: Replays) -> dict[str, object]:
-    """The replay without its positions, which `replays.json` has."""
-    return replays.model_dump(by_alias=True, exclude={"positions"}) | {"positions": len(replays.positions)}
+def _replayed(scores: TargetScores) -> dict[str, object]:
+    """What was scored of the baseline's answers, without its positions, which `scores.json` has."""
+    left_out = {"positions", "shape", "seconds", "answers", "passes"}
+    return scores.model_dump(by_alias=True, exclude=left_out) | {"positions": len(scores.positions)}
 
 
-def _repeated(replays: Replays) -> str:
+def _repeated(scores: TargetScores) -> str:
     """Return whether the target alone, launched again, repeats the baseline's answers token by token."""
-    others = replays.places_decoded - replays.places_alike
-    what = f"{_count(replays.places_decoded, 'token')} of {_count(len(replays.decoded), 'answer')}"
-    name = one_line(replays.baseline)
+    others = scores.places_decoded - scores.places_alike
+    what = f"{_count(scores.places_decoded, 'token')} of {_count(len(scores.decoded), 'answer')}"
+    name = one_line(scores.baseline)
     if not others:
         return f"Replay on the target alone: the same token as {name} at all {what}."
     return f"Replay on the target alone: another token than {name} at {others:,} of {what}."

@@ -10,7 +10,6 @@ from rich.console import Console
 from rich.text import Text
 
 from benchctl.cli.json_output import print_json
-from benchctl.data.manifest import ORDERING
 from benchctl.data.store import RunData
 from benchctl.measure.estimate import PlanSize, RunEstimate, estimate_run, size_of
 from benchctl.measure.plan import CellPlan, groups_of, make_plan, measured, unclosed
@@ -30,7 +29,6 @@ def show_plan(prepared: Prepared, earlier: RunData | None, out: Path, *, as_json
         done,
         range(max(recipe.first_blocks, begun.blocks if begun else 0)),
         unclosed=unclosed(earlier, done) if earlier else (),
-        ordering=begun.ordering if begun else ORDERING,
         ended=begun.ended() if begun else {},
     )
     runs = out / recipe.name

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from benchctl.data.expectations import DiagnosisSettings, Expectations
 from benchctl.data.record import FinishReason, sha256_text
+from benchctl.data.traces import DiagnosisSettings, Expectations
 from benchctl.engines.common.programs import FoundBinary
 from benchctl.models.files import ResolvedPair
 from benchctl.prompts.suite import Prompt

@@ -20,7 +20,7 @@ from benchctl.text import one_line
 
 _GENERATED = ("generation_tokens_total", "tokens_predicted_total")
 """What vLLM and llama-server call the tokens that they generated."""
-_LEAST_CONTEXT = 2048
+LEAST_CONTEXT = 2048
 """Assumed where a server does not report how long a sequence may be."""
 
 
@@ -91,29 +91,23 @@ class Pages:
         return response.text if response.status_code == 200 else ""
 
 
-def _no_metrics(pages: Pages) -> MetricsReading | None:
-    del pages
-    return None
-
-
+@dataclass
 class EndpointTarget:
     """A baseline's endpoint that returns log-probabilities: what a family's scorer sends its requests to."""
 
-    def __init__(self, http: HttpClient, api: str, model: str, *, context: int | None, timeout_s: float) -> None:
-        """`api`: the address below which `/completions` is; `model`: the name that it is served by.
-
-        `context`: the longest sequence, in tokens, where that is reported.
-        """
-        self.http = http
-        self.api = api
-        self.model = model
-        self.context = context or _LEAST_CONTEXT
-        self.timeout_s = timeout_s
+    http: HttpClient
+    api: str
+    """The address below which `/completions` is."""
+    model: str
+    """The name that it is served by."""
+    context: int
+    """The longest sequence, in tokens."""
+    timeout_s: float
 
     @classmethod
     def of(cls, target: EndpointTarget) -> Self:
         """Return the same endpoint as an object of this class."""
-        return cls(target.http, target.api, target.model, context=target.context, timeout_s=target.timeout_s)
+        return cls(**vars(target))
 
     @staticmethod
     def chat(prompt: Prompt) -> dict[str, Any]:
@@ -156,8 +150,8 @@ class ServerFamily:
     """Inspect the server; `None` where it is not of this family."""
     ledger: Callable[[Recognised, Mapping[str, Any], Counters, Counters], Ledger]
     """Return the ledger of an answer from the further fields of its stream, and the counters before and after."""
-    metrics: Callable[[Pages], MetricsReading | None] = _no_metrics
-    """Read the counters of all requests."""
+    metrics: Callable[[Pages], MetricsReading | None] | None = None
+    """Reads the counters of all requests; `None` where it has none."""
     scorer: Callable[[EndpointTarget], Scorer] | None = None
     """Return a scorer that reads the log-probabilities of given tokens from the server; `None` where it returns
     none."""

@@ -30,7 +30,6 @@ from benchctl.engines.common.wire import (
     protocol_error,
     proxy_header,
     route_to,
-    too_slow,
 )
 from benchctl.errors import EngineError
 
@@ -173,7 +172,8 @@ class HttpClient:
             try:
                 return self._fetch(method, path, body, timeout_s)
             except TimeoutError as error:
-                raise too_slow(timeout_s, "finished no answer") from error
+                what = f"The engine finished no answer for {timeout_s:g} s."
+                raise EngineError(what, kind="timeout", fix=READ_THE_LOG) from error
             except OSError as error:
                 raise self._broken("The engine accepts no connections") from error
             except BrokenConnectionError as error:

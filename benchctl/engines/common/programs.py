@@ -157,6 +157,11 @@ def which(value: str) -> Path | None:
     return path if path.is_file() and os.access(path, os.X_OK) else None
 
 
+def reserved(options: Mapping[str, str]) -> dict[str, str]:
+    """Return by each option that benchctl relies on what a recipe has in its place; `options`: the other way round."""
+    return {name: instead for instead, names in options.items() for name in names.split()}
+
+
 def sibling_hashes(binary: Path) -> dict[str, str]:
     """Return name and SHA-256 of ggml's shared libraries beside the binary or in the `lib` folder next to it."""
     home = binary.resolve().parent

@@ -127,7 +127,7 @@ class AnswerReader(ABC, Generic[Answer]):
         self.clock = now
         self.received += len(chunk)
         if self.received > self._most_bytes:
-            raise self.too_long()
+            raise protocol_error(f"The engine's stream is longer than {self._most_bytes / 2**20:.0f} MiB.")
         try:
             payloads = self._parser.feed(chunk)
         except ValueError as error:
@@ -159,10 +159,6 @@ class AnswerReader(ABC, Generic[Answer]):
             self.event(event)
         except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
             raise unreadable(payload, error) from error
-
-    def too_long(self) -> EngineError:
-        """Return the error of a stream that has no end."""
-        return protocol_error(f"The engine's stream is longer than {self._most_bytes / 2**20:.0f} MiB.")
 
     def too_many(self, count: int) -> EngineError:
         """Return the error of an answer of more tokens than were requested."""

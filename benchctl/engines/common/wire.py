@@ -23,7 +23,7 @@ from urllib.request import getproxies, proxy_bypass
 import httpx
 import msgspec
 
-from benchctl.engines.common.log import READ_THE_LOG, clean
+from benchctl.engines.common.log import clean
 from benchctl.errors import EngineError
 
 SIDE_TIMEOUT_S = 60.0
@@ -100,11 +100,6 @@ def protocol_error(
 def compressed(encoding: str) -> EngineError:
     """Return the error for an answer in an encoding that cannot be read."""
     return protocol_error(f"The engine compressed its answer ({encoding[:40]!r}), which was not requested.")
-
-
-def too_slow(timeout_s: float, how: str = "sent nothing") -> EngineError:
-    """Return the error for an answer that takes too long."""
-    return EngineError(f"The engine {how} for {timeout_s:g} s.", kind="timeout", fix=READ_THE_LOG)
 
 
 def error_in(payload: object) -> str | None:

@@ -132,6 +132,12 @@ class Toolchain:
     """Its version, and that of the CUDA compiler for a CUDA build."""
     nvcc: str | None = None
 
+    @property
+    def generator(self) -> tuple[str, ...]:
+        """The options by which CMake writes what the build program runs."""
+        makes = "Ninja" if "ninja" in Path(self.maker).name else "Unix Makefiles"
+        return ("-G", makes, f"-DCMAKE_MAKE_PROGRAM={self.maker}")
+
 
 def find_toolchain(backend: Backend) -> Toolchain:
     """Find every tool, this Python environment's first, then PATH's. Raises EngineError that says what is missing."""
@@ -300,10 +306,10 @@ def _compiled(work: Work, source: SourceTree, flags: tuple[str, ...], *, quick: 
     """Configure and compile; return the llama-server, which has started once, and the version that it printed."""
     toolchain, build = work.toolchain, work.folder / "build"
     work.report("configuring", 0, 0)
-    makes = "Ninja" if "ninja" in Path(toolchain.maker).name else "Unix Makefiles"
-    generator = ("-G", makes, f"-DCMAKE_MAKE_PROGRAM={toolchain.maker}")
     sooner = [f"-DCMAKE_PROJECT_llama.cpp_INCLUDE={QUICK_BUILD}"] if quick else []
-    work.run("configure", toolchain.cmake, "-S", str(source.folder), "-B", str(build), *generator, *sooner, *flags)
+    work.run(
+        "configure", toolchain.cmake, "-S", str(source.folder), "-B", str(build), *toolchain.generator, *sooner, *flags
+    )
 
     def on_line(line: str) -> None:
         if (step := re.match(r"\[\s*(\d+)/(\d+)\]", line)) or (step := re.match(r"\[\s*(\d+)(%)\]", line)):

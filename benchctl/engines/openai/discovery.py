@@ -83,7 +83,9 @@ def families() -> Iterator[tuple[str, ServerFamily]]:
 def read_metrics(client: HttpClient, address: Address, endpoint: Endpoint) -> MetricsReading | None:
     """Read the counters of a server; `None` where it has none."""
     pages = Pages(client, address.root)
-    return pages.any_metrics() if endpoint.reader is None else endpoint.reader.metrics(pages)
+    if endpoint.reader is None:
+        return pages.any_metrics()
+    return endpoint.reader.metrics(pages) if endpoint.reader.metrics else None
 
 
 def _models(client: HttpClient, address: Address) -> tuple[tuple[str, ...] | None, int | None]:

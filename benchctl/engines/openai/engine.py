@@ -15,7 +15,7 @@ from typing import Any
 
 from benchctl.engines.base import Capabilities, Launch, Rendered, Scorer, Scores
 from benchctl.engines.common.completion_stream import first_choice
-from benchctl.engines.common.endpoint import EndpointTarget, as_sent
+from benchctl.engines.common.endpoint import LEAST_CONTEXT, EndpointTarget, as_sent
 from benchctl.engines.common.http import HttpClient
 from benchctl.engines.common.score import RequestScorer, usable_scores
 from benchctl.engines.common.wire import count_in, id_named, ids_in, logprob_of, protocol_error
@@ -273,7 +273,8 @@ class OpenAiEngine:
             )
         address, client = self._connect(launch.url, "url")
         timeout_s = self._spec.request_timeout_s
-        target = EndpointTarget(client, address.api, launch.model, context=endpoint.context, timeout_s=timeout_s)
+        context = endpoint.context or LEAST_CONTEXT
+        target = EndpointTarget(client, address.api, launch.model, context, timeout_s)
         family = endpoint.reader
         if family is not None and family.scorer is not None:
             return family.scorer(target)

@@ -28,7 +28,6 @@ from benchctl.engines.common.log import log_tail
 from benchctl.engines.common.wire import count_in, ids_in, protocol_error
 from benchctl.engines.openai.discovery import (
     Address,
-    Endpoint,
     EndpointObserved,
     alone,
     attest,
@@ -180,11 +179,6 @@ class EndpointServer:
     def log_path(self) -> Path:
         """What benchctl observed of the endpoint, whose own log is not accessible."""
         return self._log_path
-
-    @property
-    def endpoint(self) -> Endpoint:
-        """What the endpoint reported of itself at the first inspection."""
-        return self._first
 
     def render(self, prompt: Prompt) -> Rendered:
         """Return what is sent; the endpoint applies its own template. Raises EngineError where it has no chat route."""

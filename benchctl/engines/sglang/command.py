@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchctl.engines.common.programs import reserved
 from benchctl.engines.common.python_environment import argument_problems as package_argument_problems
 from benchctl.engines.common.python_environment import named_types
 from benchctl.engines.sglang.adapter import SIMULATED, SglangSpec
@@ -23,22 +24,20 @@ from benchctl.recipes.speculation import SPECULATION_TYPES, OptionValue, Specula
 MODEL_NAME = "benchctl"
 """The model's served name, whatever its folder is called."""
 DEVICES = {"cpu": "cpu", "cuda": "cuda", "metal": "mps"}
-_LOOPBACK = "nothing (benchctl talks to its own server on loopback)"
-_MEASURES = "nothing (benchctl sets it for its measurement)"
-_RESERVED = {
-    **dict.fromkeys(("--model-path", "--model", "--tokenizer-path", "--revision"), "models.target"),
-    "--context-length": "engine.context",
-    "--dtype": "engine.dtype",
-    "--device": "engine.device",
-    "--max-running-requests": "concurrency",
-    **dict.fromkeys(("--speculative-algorithm", "--speculative-draft-model-path"), "arms[].speculation"),
-    "--speculative-draft-model": "arms[].speculation",
-    **dict.fromkeys(("--host", "--port", "--api-key", "--admin-api-key", "--config", "--grpc-mode"), _LOOPBACK),
-    **dict.fromkeys(("--served-model-name", "--ssl-keyfile", "--ssl-certfile", "--smg-grpc-mode"), _LOOPBACK),
-    "--ssl-keyfile-password": _LOOPBACK,
-    **dict.fromkeys(("--disable-radix-cache", "--random-seed", "--incremental-streaming-output"), _MEASURES),
-    **dict.fromkeys(("--stream-interval", "--skip-tokenizer-init", "--stream-output"), _MEASURES),
-}
+_RESERVED = reserved(
+    {
+        "models.target": "--model-path --model --tokenizer-path --revision",
+        "engine.context": "--context-length",
+        "engine.dtype": "--dtype",
+        "engine.device": "--device",
+        "concurrency": "--max-running-requests",
+        "arms[].speculation": "--speculative-algorithm --speculative-draft-model-path --speculative-draft-model",
+        "nothing (benchctl talks to its own server on loopback)": "--host --port --api-key --admin-api-key --config "
+        "--grpc-mode --served-model-name --ssl-keyfile --ssl-certfile --smg-grpc-mode --ssl-keyfile-password",
+        "nothing (benchctl sets it for its measurement)": "--disable-radix-cache --random-seed --stream-interval "
+        "--incremental-streaming-output --skip-tokenizer-init --stream-output",
+    }
+)
 """Options that benchctl itself relies on, and the recipe's key for each."""
 
 

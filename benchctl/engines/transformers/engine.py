@@ -22,7 +22,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from benchctl.data.expectations import DiagnosisSettings, Expectations
+from benchctl.data.traces import DiagnosisSettings, Expectations
 from benchctl.engines.base import Capabilities, Launch, Scores
 from benchctl.engines.common.launched_server import LaunchedEngine
 from benchctl.engines.common.process import EngineProcess, engine_environment, free_port, make_access, refused_variables

@@ -52,7 +52,7 @@ def diagnose(
     from benchctl.experiments.diagnose.session import DiagnosisPlan
     from benchctl.experiments.diagnose.session import diagnose as run_diagnosis
     from benchctl.experiments.diagnose.stored import read_diagnosis
-    from benchctl.measure.display import shown_steps
+    from benchctl.measure.progress import shown_steps
     from benchctl.measure.requested import named
     from benchctl.measure.run import signals_interrupt
 

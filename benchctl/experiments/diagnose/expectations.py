@@ -13,7 +13,7 @@ from statistics import median
 
 import numpy as np
 
-from benchctl.data.expectations import Expectations
+from benchctl.data.traces import Expectations
 
 
 @dataclass(frozen=True)

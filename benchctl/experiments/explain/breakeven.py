@@ -14,7 +14,7 @@ from benchctl.errors import UsageError
 if TYPE_CHECKING:
     from benchctl.data.store import RunData
     from benchctl.experiments.explain.curve import BreakEven, Reference
-    from benchctl.measure.run import Standing
+    from benchctl.measure.requested import Standing
 
 
 def breakeven(

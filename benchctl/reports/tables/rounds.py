@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from benchctl.analysis.results import Analysis
-from benchctl.analysis.rounds.results import PARTS, Forecast, Part, RoundFit, RoundSplit, UnitCost
+from benchctl.analysis.round_results import PARTS, Forecast, Part, RoundFit, RoundSplit, UnitCost
 from benchctl.reports import numbers
 from benchctl.reports.columns import Column, Table, Tone, arm_column, interval, numeric, task_column
 

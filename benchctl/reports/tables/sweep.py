@@ -10,7 +10,7 @@ from benchctl.analysis.conditions.results import Dimension, Level, Quantiles
 from benchctl.analysis.results import Analysis, Interval
 from benchctl.reports import numbers
 from benchctl.reports.columns import WHAT_AN_ARM_IS, Cell, Column, Table, arm_column, for_programs, interval, numeric
-from benchctl.reports.tables.output import OUTPUT_TONE
+from benchctl.reports.tables.output import OUTPUT_TONE, correct_column
 
 _QUANTILES = ("median", "p95", "p99")
 
@@ -83,6 +83,7 @@ def summary(analysis: Analysis, levels: Sequence[Level]) -> Table[Level]:
                 lambda row: output.get(row.arm, ""),
                 tone=lambda row: OUTPUT_TONE.get(output.get(row.arm, ""), ""),
             ),
+            correct_column(analysis),
         ),
         levels,
         note=f"{WHAT_AN_ARM_IS} Latency: median of a request, tok/s: all requests together, ×: over the baseline.",

@@ -193,7 +193,7 @@ def test_configure_error_is_reported(sdist: Path) -> None:
 
 def test_no_compiler(sdist: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", "no-such-compiler")
-    with pytest.raises(EngineError, match=r"no working C\+\+ compiler \(tried no-such-compiler\)") as caught:
+    with pytest.raises(EngineError, match=r"tried no-such-compiler") as caught:
         install(InstallRequest("cpu", sdist=sdist), Stages())
     assert "install" in (caught.value.fix or "")
 
@@ -266,7 +266,7 @@ def test_unwritable_cache(sdist: Path, tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_metal_elsewhere_than_on_macos(sdist: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "linux")
-    with pytest.raises(UsageError, match="Metal exists on macOS only"):
+    with pytest.raises(UsageError, match="macOS only"):
         install(InstallRequest("metal", sdist=sdist), Stages())
 
 
@@ -276,7 +276,7 @@ def test_version_that_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_version_and_file_must_agree(sdist: Path) -> None:
-    with pytest.raises(UsageError, match=r"the file is version 0\.0\.1, not 0\.0\.2"):
+    with pytest.raises(UsageError, match=r"not 0\.0\.2"):
         install(InstallRequest("cpu", sdist=sdist, version="0.0.2"), Stages())
 
 

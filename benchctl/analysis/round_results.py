@@ -57,7 +57,7 @@ class UnitCost(Result):
 
 
 class RoundSplit(Result):
-    """Where the time of an arm's rounds goes, in one task or all; means a round."""
+    """Where the time of an arm's rounds goes, in a task or all; means a round."""
 
     arm: str
     task: str
@@ -93,7 +93,7 @@ class RoundFit(Result):
 
 
 class Forecast(Result):
-    """The speed-up of an arm, worked out without its own rounds, beside the measured one."""
+    """The speed-up of an arm, worked out without its own rounds, beside the measured speed-up."""
 
     arm: str
     depth: int
@@ -111,7 +111,7 @@ class Forecast(Result):
     none."""
     measured: float
     interval: Interval | None
-    """Of the measured one."""
+    """Of the measured speed-up."""
     error: float
     """predicted / measured - 1."""
     from_parts: float | None = None

@@ -14,8 +14,8 @@ from benchctl.analysis.cells import is_synthetic, speculation_of
 from benchctl.analysis.cost import expected_tokens, why_no_depth
 from benchctl.analysis.result import Interval
 from benchctl.analysis.results import ALL_TASKS, Acceptance, Cost, SpeedUp
-from benchctl.analysis.rounds.parts import split_rounds, sum_rounds, unit_costs, width_curve
-from benchctl.analysis.rounds.results import Forecast, RoundFit, RoundModel, RoundSplit, UnitCost
+from benchctl.analysis.round_parts import split_rounds, sum_rounds, unit_costs, width_curve
+from benchctl.analysis.round_results import Forecast, RoundFit, RoundModel, RoundSplit, UnitCost
 from benchctl.recipes.speculation import drafts_by_model
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def find_rounds(
         splits += here
         depth = settings.get("max")
         if is_synthetic(frame, arm):
-            continue  # no draft's acceptance, so it must not enter a forecast of one
+            continue  # no draft's acceptance, so it must not enter a forecast
         overall = next(row for row in acceptance if row.arm == name and row.task == ALL_TASKS)
         if why := why_no_depth(frame, overall):
             without.setdefault(why, []).append(name)
@@ -98,14 +98,12 @@ def _with_forecasts(found: RoundModel, depths: Sequence[DepthCost], traces: Cost
 
 
 def join_rounds(models: Sequence[RoundModel]) -> RoundModel:
-    """Return the models of all conditions as one."""
-    return RoundModel(
-        units=[row for model in models for row in model.units],
-        splits=[row for model in models for row in model.splits],
-        fits=[row for model in models for row in model.fits],
-        forecasts=[row for model in models for row in model.forecasts],
-        notes=list(dict.fromkeys(note for model in models for note in model.notes)),
-    )
+    """Return the models of all conditions together."""
+    rows = {
+        name: [row for model in models for row in getattr(model, name)]
+        for name in ("units", "splits", "fits", "forecasts")
+    }
+    return RoundModel(**rows, notes=list(dict.fromkeys(note for model in models for note in model.notes)))
 
 
 def _target_step(frame: Frame, step_s: float) -> UnitCost:
@@ -197,8 +195,10 @@ def fit_rounds(setting: str, costs: Sequence[DepthCost]) -> RoundFit:
     """Fit a line to what rounds cost by depth; two depths give a line that cannot be checked."""
     depths = [cost.depth for cost in costs]
     if len(set(depths)) < 2:
-        return RoundFit(setting=setting, depths=depths, intercept=None, slope=None, r2=None, worst=None,
-                        refused="a line needs two depths")  # fmt: skip
+        unknown = dict.fromkeys(("intercept", "slope", "r2", "worst"))
+        return RoundFit.model_validate(
+            {"setting": setting, "depths": depths, **unknown, "refused": "a line needs two depths"}
+        )
     x, y = np.array(depths, dtype=float), np.array([cost.round_cost for cost in costs])
     slope, intercept = np.polyfit(x, y, 1)
     residuals = y - (intercept + slope * x)
@@ -296,7 +296,7 @@ def _cost_ends(depth: int, near: DepthCost, far: DepthCost) -> tuple[float, floa
 
 
 def _beside(depth: int, others: Sequence[DepthCost]) -> list[DepthCost]:
-    """Return the arms at the depths below and above, or the two nearest where one side has none; each depth once."""
+    """Return the arms at the depths below and above, or the two nearest where a side has none; each depth once."""
     by_depth = {other.depth: other for other in others if other.depth != depth}
     below = sorted((other_depth for other_depth in by_depth if other_depth < depth), reverse=True)
     above = sorted(other_depth for other_depth in by_depth if other_depth > depth)
@@ -307,7 +307,7 @@ def _beside(depth: int, others: Sequence[DepthCost]) -> list[DepthCost]:
 def expected_by_position(depth: int, arms: Sequence[DepthCost]) -> float | None:
     """Return the tokens of a round to `depth` from how often other arms accepted each position, given that before.
 
-    Beyond the positions that they report, the last one's share goes on; where they report none, one α serves for all.
+    Beyond the positions that they report, the last share goes on; where they report none, a single α serves for all.
     """
     reporting = [arm for arm in arms if arm.accepted_at and arm.rounds]
     shares: list[float] = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from benchctl.data.summaries import SUMMARY, keep_summary, kept_summary
+from benchctl.analysis.comparison.summary import SUMMARY, keep_summary, kept_summary
 
 
 def test_a_summary_is_of_the_run_as_it_is(tmp_path: Path) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from benchctl.analysis.results import Analysis
-from benchctl.analysis.rounds.model import cliffs
-from benchctl.analysis.rounds.results import RoundSplit, UnitCost
+from benchctl.analysis.round_model import cliffs
+from benchctl.analysis.round_results import RoundSplit, UnitCost
 from benchctl.data.store import RunData
 from benchctl.data.traces import CostTraces, DraftAlone, PassTime, TracedArm
 from benchctl.lossless.analysed import analyse_run

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from benchctl.analysis.results import ALL_TASKS
-from benchctl.analysis.rounds.results import PARTS, Part, RoundSplit, Source, UnitCost
+from benchctl.analysis.round_results import PARTS, Part, RoundSplit, Source, UnitCost
 
 if TYPE_CHECKING:
     from benchctl.analysis.acceptance import CounterColumns
@@ -39,7 +39,7 @@ class Rounds:
 
     @property
     def undrafted(self) -> float:
-        """Steps that neither a round's own token nor an accepted one explains: plain ones, or a re-evaluation's."""
+        """Steps that neither a round's own token nor an accepted draft token explains: plain, or a re-evaluation's."""
         return max(0.0, self.decoded - self.rounds - self.accepted)
 
 
