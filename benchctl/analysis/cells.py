@@ -17,7 +17,7 @@ from pydantic import Field
 from benchctl.analysis.result import Result
 from benchctl.data.cell import AttestationRecord, Cell, WatchRecord
 from benchctl.data.manifest import ArmIdentity, Manifest, SetupIdentity
-from benchctl.recipes.adapters import SYNTHETIC
+from benchctl.recipes.adapters import SYNTHETIC, reads_prompt_in_round
 from benchctl.recipes.speculation import takes_draft
 
 if TYPE_CHECKING:
@@ -111,13 +111,10 @@ def first_token_by_round(manifest: Manifest | None, arm: str) -> bool:
     """Whether a round with a draft may have decided an answer's first token, which else the prompt's reading did.
 
     That reading is the baseline's own, to the last bit, also with trained heads
-    (tests/engines/llama_cpp/test_bundled_drafts.py). Only transformers' own assisted generation reads the prompt
-    together with a draft.
+    (tests/engines/llama_cpp/test_bundled_drafts.py), unless the engine reads the prompt together with a draft.
     """
     identity = identity_of(manifest, arm)
-    if manifest is None or identity is None:
-        return True
-    return manifest.engine.kind == "transformers" and not all(name.startswith("self-") for name in identity.types)
+    return manifest is None or identity is None or reads_prompt_in_round(manifest.engine.kind, identity.types)
 
 
 def is_synthetic(frame: Frame, arm: int) -> bool:

@@ -111,7 +111,9 @@ class EndpointTarget:
 
     @staticmethod
     def chat(prompt: Prompt) -> dict[str, Any]:
-        """Return what a request to a chat route has of a prompt."""
+        """Return what a request to a chat route has of a prompt; a raw prompt becomes a user's message."""
+        if prompt.prompt is not None:
+            return {"messages": [{"role": "user", "content": prompt.prompt}], **prompt.request}
         return {"messages": [message.model_dump() for message in prompt.messages or ()], **prompt.request}
 
     @staticmethod
@@ -166,6 +168,5 @@ def as_sent(prompt: Prompt, *, only_chat: bool = False) -> str:
     """Return a prompt as an endpoint is sent it: raw, or its messages as JSON, to which it applies its own template."""
     if prompt.prompt is not None and not only_chat:
         return prompt.prompt
-    raw = prompt.prompt is not None
-    chat = {"messages": [{"role": "user", "content": prompt.prompt}]} if raw else EndpointTarget.chat(prompt)
+    chat = EndpointTarget.chat(prompt)
     return json.dumps(chat if prompt.request else chat["messages"], ensure_ascii=False, sort_keys=True)

@@ -22,7 +22,7 @@ from benchctl.engines.common.completion_stream import (
     piece_of,
 )
 from benchctl.engines.common.drafts import IN_TIMINGS, Drafts, contradictions, read_drafts, settled
-from benchctl.engines.common.endpoint import MetricsReading, as_sent
+from benchctl.engines.common.endpoint import EndpointTarget, MetricsReading, as_sent
 from benchctl.engines.common.http import HttpClient
 from benchctl.engines.common.log import log_tail
 from benchctl.engines.common.wire import count_in, ids_in, protocol_error
@@ -56,11 +56,8 @@ def render(prompt: Prompt, *, only_chat: bool) -> EndpointPrompt:
     """Return what is sent. A raw prompt becomes a user message where the endpoint has only a chat route."""
     if prompt.prompt is not None and not only_chat:
         return EndpointPrompt(prompt.prompt, ())
-    if prompt.prompt is not None:
-        messages: list[dict[str, Any]] = [{"role": "user", "content": prompt.prompt}]
-    else:
-        messages = [message.model_dump() for message in prompt.messages or ()]
-    return EndpointPrompt(as_sent(prompt, only_chat=only_chat), (), messages=tuple(messages), request=prompt.request)
+    messages = tuple(EndpointTarget.chat(prompt)["messages"])
+    return EndpointPrompt(as_sent(prompt, only_chat=only_chat), (), messages=messages, request=prompt.request)
 
 
 def unsupported(sampling: Sampling, family: str | None) -> list[str]:

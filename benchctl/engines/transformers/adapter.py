@@ -31,6 +31,9 @@ ADAPTER = Adapter(
     model_format="huggingface",
     own_methods=True,
     speculation="benchctl.engines.transformers.speculation:recipe_problems",
+    reads_prompt_in_round=frozenset(  # transformers' own assisted generation
+        {"assisted", "assisted-universal", "prompt-lookup", "early-exit", "draft-simple", "ngram-simple"}
+    ),
     options=OptionList(keys={"remote_code": CODE}, variables=TORCH),
     example=("# dtype: float32         # precision of the weights; left out: the model's own",),
 )
