@@ -1,6 +1,6 @@
 """Does a wide step change later tokens, too? Margins at steps of one token, before and after a wider one.
 
-    python -m benchmarks.state_noise RUN [RUN …] [--width 5] [--answers 12] [--models-dir DIR]
+    python -m benchmarks.state_noise RUN [RUN …] [--width 5] [--answers 12] [--models-dir DIR] [--keep NAME]
 
 The target of each run, launched again, reads the baseline's answers to the run's prompts: token by token, twice; in
 steps of `--width` tokens; and eight tokens one at a time, `--width` at once, the rest one at a time. Kept are the
@@ -41,9 +41,10 @@ def main() -> None:
     parser.add_argument("--width", type=int, default=5)
     parser.add_argument("--answers", type=int, default=12)
     parser.add_argument("--models-dir", type=Path)
+    parser.add_argument("--keep", default="state_noise", metavar="NAME", help="of the file in results/")
     options = parser.parse_args()
     rows = [_row(open_run(folder), options.width, options.answers, options.models_dir) for folder in options.runs]
-    keep("state_noise", {"width": options.width, "rows": rows})
+    keep(options.keep, {"width": options.width, "rows": rows})
 
 
 def _row(run: RunData, width: int, most: int, models_dir: Path | None) -> dict[str, Any]:

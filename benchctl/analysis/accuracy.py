@@ -126,17 +126,18 @@ def _tested(rows: list[ArmAccuracy]) -> list[ArmAccuracy]:
 
     changed = [(len(row.lost), len(row.gained)) for row in rows]
     p = [float(binomtest(lost, lost + gained).pvalue) if lost + gained else 1.0 for lost, gained in changed]
-    limits = [detectable_loss(row.prompts, len(row.gained), LEVEL / len(rows)) for row in rows]
+    limits = [detectable_loss(row.prompts, row.baseline_correct, len(row.gained), LEVEL / len(rows)) for row in rows]
     return [
         row.model_copy(update={"p": own, "p_adjusted": adjusted, "detectable": limit})
         for row, own, adjusted, limit in zip(rows, p, holm(p), limits, strict=True)
     ]
 
 
-def detectable_loss(prompts: int, gained: int, level: float, power: float = POWER) -> float | None:
-    """Return the smallest loss, as a share of `prompts`, that McNemar's exact test finds with probability `power`.
+def detectable_loss(prompts: int, right: int, gained: int, level: float, power: float = POWER) -> float | None:
+    """Return the smallest net loss, as a share of `prompts`, that McNemar's exact test finds with probability `power`.
 
-    As many prompts are taken to be gained by chance as were. `None` where not even the largest loss is found.
+    As many prompts are taken to be gained by chance as were. `right`: of the baseline, which is all that can be lost.
+    `None` where not even the largest loss is found.
     """
     from scipy.stats import binom
 
@@ -148,7 +149,7 @@ def detectable_loss(prompts: int, gained: int, level: float, power: float = POWE
         share = lost + gained / prompts
         return float(binom.pmf(differing, prompts, share) @ binom.sf(needed, differing, lost / share))
 
-    largest = prompts - 2 * gained
+    largest = min(prompts - 2 * gained, right - gained)
     smallest = bisect_left(range(1, largest + 1), power, key=found) + 1
     return smallest / prompts if smallest <= largest else None
 
@@ -159,7 +160,10 @@ def _sentence(rows: list[ArmAccuracy]) -> str:
     fewest = min(row.prompts for row in rows)
     shown = [row.detectable for row in rows if row.detectable is not None]
     if len(shown) < len(rows):
-        return f"{fewest} prompts are too few for McNemar's exact test to find any loss."
+        return (
+            f"{fewest} prompts, with this many right, are too few for McNemar's exact test to find even the largest "
+            "loss in 8 of 10 runs."
+        )
     return (
         f"With {fewest} prompts McNemar's exact test finds a loss of {100 * max(shown):.0f} percentage points in 8 of "
         "10 runs; smaller losses may be missed."

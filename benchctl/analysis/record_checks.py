@@ -226,14 +226,14 @@ def check_repeats(frame: Frame, counters: CounterColumns, warm_ups: Sequence[Rec
     for number, arm in enumerate(frame.arms):
         if not _remembers(frame, arm):
             continue
-        earlier = {(record.block, record.attempt, record.prompt_sha) for record in warm_ups if record.label == arm}
+        earlier = {(_process(frame, record), record.prompt_sha) for record in warm_ups if record.label == arm}
         repeated = []
         for row in sorted(frame.rows(number).tolist(), key=lambda row: frame.records[row].started_at or ""):
             record = frame.records[row]
-            process = (record.block, record.attempt, record.prompt_sha)
-            if record.prompt_sha is not None and process in earlier:
+            sent = (_process(frame, record), record.prompt_sha)
+            if record.prompt_sha is not None and sent in earlier:
                 repeated.append(row)
-            earlier.add(process)
+            earlier.add(sent)
         if repeated:
             yield (
                 "repeated-prompts",
@@ -241,6 +241,12 @@ def check_repeats(frame: Frame, counters: CounterColumns, warm_ups: Sequence[Rec
                 f"Sent before to the same process: {_named(frame, np.array(sorted(repeated)))}."
                 + _acceptance_when_repeated(frame, counters, number, repeated),
             )
+
+
+def _process(frame: Frame, record: Record) -> tuple[int, int] | None:
+    """Return the block and attempt of its process; `None` for an endpoint, which has the same in all blocks."""
+    identity = identity_of(frame.manifest, record.label)
+    return None if identity is not None and identity.url is not None else (record.block, record.attempt)
 
 
 def _remembers(frame: Frame, arm: str) -> bool:

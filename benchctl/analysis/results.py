@@ -142,6 +142,12 @@ class Throughput(Result):
     mean_rate: float | None = None
     """Of the rates of the prompts, each pooled over blocks."""
     ttft_median_s: float | None
+    burst_gap_median_s: float | None = None
+    """Of all gaps between bursts of tokens, as they arrived."""
+    burst_gap_p95_s: float | None = None
+    """From 40 gaps on: so many that two lie beyond."""
+    tokens_per_burst: float | None = None
+    """Tokens over bursts, each answer's first burst included."""
     prompt_tok_per_sec_median: float | None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -130,7 +130,8 @@ def _widths(frame: Frame, traces: CostTraces | None, units: Sequence[UnitCost]) 
 
 
 CLIFF = 1.25
-"""A pass that takes so many times as long as that of a token less is a cliff: other kernels, or another tile."""
+"""A pass that takes so many times as long as that of a token less is a cliff (other kernels, another tile), if the next
+wider pass does, too: a single slow width is a disturbance."""
 _TIMED = 5
 """Passes of a width from which on its median counts."""
 
@@ -141,8 +142,9 @@ def cliffs(widths: Sequence[UnitCost]) -> list[str]:
     return [
         f"Verify width {high.width:g} is a cliff: {high.steps:.2f} target steps, and {low.steps:.2f} at {low.width:g}; "
         f"a draft of {low.width - 1:g} tokens stays below it."
-        for low, high in pairwise(timed)
-        if high.width == low.width + 1 and high.steps / low.steps > max(CLIFF, high.width / low.width)
+        for low, high, wider in zip(timed, timed[1:], [*timed[2:], *timed[-1:]], strict=False)
+        if high.width == low.width + 1 > 2
+        and min(high.steps, wider.steps) / low.steps > max(CLIFF, high.width / low.width)
     ]
 
 

@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 AS_GOOD_AS_NONE = 0.02
 """Where the prompts without a draft are shown to have run within this share of the baseline, they count as 1.00×."""
 
+P95_FROM = 40
+"""Gaps between bursts, so that two lie beyond their p95."""
+
 Variances = Mapping[str, Variance | None]
 """Between the blocks of an arm, by task."""
 
@@ -249,6 +252,7 @@ def find_throughput(frame: Frame, arm: int) -> list[Throughput]:
             median=median(frame.rate[here]),
             **_rates(frame, here),
             ttft_median_s=median(ttft_s[here]),
+            **_bursts(frame, here),
             prompt_tok_per_sec_median=median(prefill_rate[here]),
         )
         for name, here in [(ALL_TASKS, rows), *by_task]
@@ -263,6 +267,18 @@ def _rates(frame: Frame, rows: Integers) -> dict[str, float]:
     sums = [np.bincount(frame.prompt[rows], column[rows]) for column in (frame.decoded, frame.decode_s)]
     each = sums[0][sums[1] > 0] / sums[1][sums[1] > 0]
     return {"pooled_rate": float(sums[0].sum() / sums[1].sum()), "mean_rate": float(each.mean())}
+
+
+def _bursts(frame: Frame, rows: Integers) -> dict[str, float]:
+    """Return what is said of the bursts in which tokens arrived; empty where no gap was timed."""
+    answers = [frame.records[row] for row in rows.tolist() if frame.records[row].burst_gaps_s]
+    if not answers:
+        return {}
+    gaps = np.concatenate([record.burst_gaps_s or () for record in answers])
+    found = {"burst_gap_median_s": float(np.median(gaps))}
+    if len(gaps) >= P95_FROM:
+        found["burst_gap_p95_s"] = float(np.quantile(gaps, 0.95))
+    return found | {"tokens_per_burst": sum(record.n_predicted for record in answers) / (len(gaps) + len(answers))}
 
 
 def median(values: Floats) -> float | None:

@@ -147,7 +147,8 @@ ADVICE: dict[str, WarningText] = {
     "repeated-prompts": WarningText(
         "This drafter remembers earlier requests: given the same prompt again, it drafts from its own earlier answer, "
         "which requests of real users rarely repeat.",
-        "Take the repetitions out of the prompts file; blocks repeat every prompt, each in a fresh process.",
+        "Take the repetitions out of the prompts file. An endpoint gets every prompt again in every block: believe "
+        "its first block alone, and restart the server before the next run.",
     ),
     "repeating-answers": WarningText(
         "Text that repeats itself is easy to draft, above all for n-grams: its speed-up is not that of other answers.",

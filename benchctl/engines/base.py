@@ -122,6 +122,8 @@ class Completion:
     """How many tokens came after `ttft_s` at least, where `first_tokens` is not known."""
     sent_at: float | None = None
     """When the request was sent, in seconds of `time.perf_counter`; `None` where that is not known."""
+    burst_gaps_s: list[float] | None = None
+    """`benchctl.data.record.Record.burst_gaps_s`."""
 
     @property
     def after_first(self) -> int | None:

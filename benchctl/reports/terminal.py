@@ -106,7 +106,7 @@ def print_summary(console: Console, analysis: Analysis, run: str, *, verbose: bo
     for finding in conclusion.findings(analysis):
         console.print(Text(f"- {one_line(finding, 400)}"))
     table, folded = decisive(analysis, None if verbose else MOST_ARMS)
-    if analysis.verdicts:
+    if analysis.verdicts or analysis.accuracy:
         print_table(console, table)
         if folded:
             console.print(Text(f"{folded} more: {one_line(rest)}", "dim"), soft_wrap=True)

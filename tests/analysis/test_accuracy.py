@@ -128,7 +128,7 @@ def brute_power(prompts: int, lost: float, gained: float, level: float) -> float
 
 @pytest.mark.parametrize(("prompts", "gained", "claims"), [(24, 0, 1), (24, 2, 1), (30, 1, 3)])
 def test_the_loss_that_is_found_in_eight_of_ten_runs(prompts: int, gained: int, claims: int) -> None:
-    loss = detectable_loss(prompts, gained, LEVEL / claims)
+    loss = detectable_loss(prompts, prompts, gained, LEVEL / claims)
     assert loss is not None
     share = gained / prompts
     assert brute_power(prompts, share + loss, share, LEVEL / claims) >= POWER
@@ -136,6 +136,8 @@ def test_the_loss_that_is_found_in_eight_of_ten_runs(prompts: int, gained: int, 
 
 
 def test_few_prompts_can_show_nothing(found: Callable[..., Accuracy]) -> None:
-    assert detectable_loss(5, 0, LEVEL) is None
+    assert detectable_loss(5, 5, 0, LEVEL) is None
+    assert detectable_loss(24, 8, 0, LEVEL) == pytest.approx(8 / 24)
+    assert detectable_loss(24, 7, 0, LEVEL) is None, "there are no more to lose"
     few = found({("baseline", 0): "11", ("arm", 0): "10"})
     assert "too few" in few.sentence

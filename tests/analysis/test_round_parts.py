@@ -168,5 +168,6 @@ def test_a_jump_of_the_width_curve_is_named_and_even_growth_is_not() -> None:
     assert len(jumping) == 1
     assert jumping[0].startswith("Verify width 9 ") and "7 tokens" in jumping[0]
     assert cliffs(curve(*range(1, 20))) == []
+    assert cliffs(curve(1, 1.1, 1.2, 1.6, 1.3, 1.4)) == [], "a single slow width is a disturbance"
     seldom = [unit.model_copy(update={"count": 2}) for unit in curve(1, 1, 3)]
     assert cliffs(seldom) == []

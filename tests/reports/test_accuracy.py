@@ -6,6 +6,7 @@ from benchctl.analysis.accuracy import Accuracy, ArmAccuracy
 from benchctl.analysis.results import Analysis
 from benchctl.data.store import RunData
 from benchctl.reports.write import render_files
+from tests.reports.handmade import build_analysis
 from tests.reports.test_terminal import printed
 
 LOST = [f"code/{number}" for number in range(9)]
@@ -32,6 +33,13 @@ def test_a_column_of_the_first_table(analysis: Analysis) -> None:
     assert "20 of 24" in baseline
     assert sum("11 of 24" in line for line in lines) == 6
     assert "37 points" in " ".join(lines)
+
+
+def test_baselines_alone_are_shown_where_they_were_judged() -> None:
+    """As where targets are compared, and nothing speculates."""
+    alone = build_analysis(["baseline"])
+    assert "24" not in printed(alone, 80)
+    assert "20 of 24" in printed(judged(alone), 80)
 
 
 def test_report_and_csv(run_data: RunData, analysis: Analysis) -> None:

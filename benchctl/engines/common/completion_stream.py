@@ -86,6 +86,7 @@ def completed(streamed: Streamed[StreamedAnswer], ledger: Ledger) -> Completion:
         first_tokens=answer.first_tokens,
         e2e_s=streamed.e2e_s,
         sent_at=streamed.sent_at,
+        burst_gaps_s=streamed.burst_gaps_s,
         engine_prompt_s=None,
         engine_decode_s=None,
         ledger=ledger,

@@ -66,6 +66,8 @@ class Streamed(Generic[Answer]):
     """Seconds of `time.perf_counter`; the connection was open before."""
     e2e_s: float
     """From then until the last of the answer was received."""
+    burst_gaps_s: list[float]
+    """`AnswerReader.burst_gaps_s`."""
 
 
 class _Whole(AnswerReader[bytes]):
@@ -248,7 +250,7 @@ class HttpClient:
             answer = reader.answer()
             if answer is None:
                 raise await _in_thread(self._broken, "The answer ended in its middle")
-            return Streamed(answer, reader.started, reader.clock - reader.started)
+            return Streamed(answer, reader.started, reader.clock - reader.started, reader.burst_gaps_s)
 
     def _head(self, method: str, path: str, content: bytes | None) -> bytes:
         """Return the request for `path` with its body."""

@@ -8,6 +8,7 @@ needs no care. The field `error`, which some engines send, is handed out like `d
 
 from __future__ import annotations
 
+import itertools
 import math
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar, Generic, TypeVar
@@ -27,6 +28,9 @@ _OTHER_BYTES = 16 * 2**20
 OVERRUN = 64
 """Tokens beyond what was requested that are still taken where their ids come with them: a round of speculation that is
 not cut at the limit. Such an answer is the engine's fault, which the comparison with the baseline names."""
+
+BURST = 0.1
+"""Of an answer's typical gap: what follows sooner arrives together. Half of the time passes in longer gaps."""
 
 Answer = TypeVar("Answer")
 
@@ -99,6 +103,8 @@ class AnswerReader(ABC, Generic[Answer]):
         """Tokens so far, or pieces of text where the server reports no ids."""
         self.first_tokens = 0
         """How many came at the time of the first."""
+        self._arrivals: list[float] = []
+        """When tokens came, a value each time that bytes with tokens were received."""
         self._first: float | None = None
         self._last: float | None = None
         self._parser = SseParser()
@@ -180,6 +186,8 @@ class AnswerReader(ABC, Generic[Answer]):
             self._first = now
         self._last = now
         self.count += count
+        if count and (not self._arrivals or self._arrivals[-1] != now):
+            self._arrivals.append(now)
         if now == self._first:
             self.first_tokens += count
 
@@ -192,6 +200,17 @@ class AnswerReader(ABC, Generic[Answer]):
     def decode_s(self) -> float:
         """Seconds from the first token to the last."""
         return 0.0 if self._first is None or self._last is None else self._last - self._first
+
+    @property
+    def burst_gaps_s(self) -> list[float]:
+        """Seconds between bursts: an engine may send the tokens of a round one by one, so `BURST` tells these apart."""
+        gaps = [round(later - earlier, 6) for earlier, later in itertools.pairwise(self._arrivals)]
+        passed = 0.0
+        for typical in sorted(gaps, reverse=True):
+            passed += typical
+            if 2 * passed >= sum(gaps):
+                return [gap for gap in gaps if gap > BURST * typical]
+        return []
 
     @property
     def due(self) -> float:

@@ -138,6 +138,7 @@ class LlamaServer(LaunchedServer):
             first_tokens=answer.first_tokens,
             e2e_s=streamed.e2e_s,
             sent_at=streamed.sent_at,
+            burst_gaps_s=streamed.burst_gaps_s,
             engine_prompt_s=seconds_in(answer.timings.get("prompt_ms")),
             engine_decode_s=seconds_in(answer.timings.get("predicted_ms")) if answer.n_predicted > 1 else None,
             ledger=ledger,

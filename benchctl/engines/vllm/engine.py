@@ -39,6 +39,7 @@ from benchctl.engines.vllm.command import (
     requested_method,
     speculation_problems,
     speculation_warnings,
+    target_problems,
     worth_trying,
 )
 from benchctl.engines.vllm.installation import SEARCH, probe_vllm
@@ -72,7 +73,11 @@ class VllmEngine(LaunchedEngine[VllmSpec]):
         package = self._probe.package
         problems = [f"engine.env: {text}" for text in refused_variables(self._spec.env, REFUSED_VARIABLES)]
         problems += [f"engine.args: {text}" for text in argument_problems(self._spec.args, package.options)]
-        problems += [*self._device_problems(), *self._context_problems(models)]
+        problems += [
+            *self._device_problems(),
+            *self._context_problems(models),
+            *target_problems(package, models.target),
+        ]
         speculates = any(arm.speculation is not None for arm in recipe.arms)
         problems += missing_options(package, speculates=speculates)
         warnings = []

@@ -50,11 +50,13 @@ def breakeven(
     Beside a recipe's own arms, synthetic ones are measured: the engine accepts their draft tokens at random with a
     given probability (llama-server, vLLM; SGLang to a given length, never run). Their text is not a model's output and
     is marked so everywhere. Where the curve crosses 1, a depth breaks even. Of a run of this command it is printed
-    again, without an engine.
+    again, without an engine. Of a target alone: what verifying 1, 2, 3, … tokens at once costs, and where that jumps.
     """
     from benchctl.data.store import MANIFEST, open_run, resolve_run
+    from benchctl.experiments.explain.curve import drafted_arms
     from benchctl.experiments.explain.references import read_references
     from benchctl.measure.requested import named
+    from benchctl.recipes.source import names_a_model
     from benchctl.recipes.speculation import MAX_DEPTH
 
     results, reports = out / "results", out / "reports"
@@ -62,13 +64,17 @@ def breakeven(
     depths = [] if depth is None else options.read_depths(depth, MAX_DEPTH)
     references = [] if reference is None else read_references(reference)
     words = subject or []
-    if len(words) == 1 and ((Path(words[0]) / MANIFEST).is_file() or (results / words[0]).is_dir()):
+    recorded = len(words) == 1 and not names_a_model(words[0])
+    if recorded and ((Path(words[0]) / MANIFEST).is_file() or (results / words[0]).is_dir()):
         folder = resolve_run(words[0], results)
     else:
-        made = depth if target or len(words) > 1 else None
+        made = depth if (target and (draft or types)) or len(words) > 1 else None
         standing = named(
             words, results, target, draft, kind, types, made, prompts, settings, trust=trust_recipe, limit=limit
         )
+        if standing.recipe.models.draft is None and not drafted_arms(standing.recipe):
+            _alone(standing, depths, engine_binary, models_dir, as_json=as_json, quiet=quiet)
+            return
         folder = _measure(standing, depths, levels, blocks, results, engine_binary, models_dir, quiet=quiet or as_json)
     run = open_run(folder)
     _show(run, references, write_reference, reports, as_json=as_json, quiet=quiet)
@@ -109,6 +115,38 @@ def _measure(
             )
         prepared = standing.prepare(binary, models_dir, progress.note, extended)
     return start_run(prepared, results, progress, ["benchctl", *sys.argv[1:]])
+
+
+def _alone(
+    standing: Standing, depths: list[int], binary: str | None, models_dir: Path | None, *, as_json: bool, quiet: bool
+) -> None:
+    """Measure and print what the target alone takes to verify by the number of tokens."""
+    from rich.text import Text
+
+    from benchctl.experiments.explain.curve import must_be_one_condition
+    from benchctl.experiments.explain.widths import DEEPEST, measure_widths, with_free_drafts
+    from benchctl.measure.progress import shown_steps
+    from benchctl.measure.run import signals_interrupt
+    from benchctl.reports.tables.rounds import of_units
+    from benchctl.reports.terminal import print_table, table_console
+    from benchctl.text import one_line
+
+    must_be_one_condition(standing.recipe)
+    depths = depths or list(range(1, DEEPEST + 1))
+    with shown_steps(quiet=quiet or as_json) as show, signals_interrupt():
+        extended = with_free_drafts(standing.recipe, max(depths))
+        prepared = standing.prepare(binary, models_dir, lambda text: show(text, 0, 0), extended)
+        found = measure_widths(prepared, depths, show)
+    if as_json:
+        curve = [unit.model_dump() for unit in found.curve]
+        document = {"engine": found.engine, "command": list(found.command), "widths": curve, "spread": found.spread}
+        document |= {"said": found.statements}
+        print_json("verify-widths", document)
+    elif not quiet:
+        console = table_console()
+        print_table(console, of_units(found.curve))
+        for sentence in found.statements:
+            console.print(Text(f"- {one_line(sentence, 400)}"))
 
 
 def _show(

@@ -30,6 +30,7 @@ FACTS: dict[str, Any] = {
     "keys": ["method"],
     "options": {"--seed": None},
     "arctic_inference": False,
+    "torchvision": False,
 }
 
 
