@@ -131,6 +131,15 @@ OnlyArms = Annotated[
     list[str] | None,
     typer.Option(metavar="NAME", help="Only this arm; repeatable.", autocompletion=complete.arms),
 ]
+Keep = Annotated[
+    list[str] | None,
+    typer.Option(
+        "-k",
+        metavar="NAME",
+        help="Only arms or tasks of this name, with *.",
+        autocompletion=complete.tasks_and_arms,
+    ),
+]
 EngineBinary = Annotated[
     str | None,
     typer.Option(

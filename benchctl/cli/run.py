@@ -55,15 +55,7 @@ def run(
     prompts: options.Prompts = None,
     limit: options.Limit = None,
     settings: options.Settings = None,
-    keep: Annotated[
-        list[str] | None,
-        typer.Option(
-            "-k",
-            metavar="NAME",
-            help="Only arms or tasks of this name, with *.",
-            autocompletion=complete.tasks_and_arms,
-        ),
-    ] = None,
+    keep: options.Keep = None,
     blocks: options.Blocks = None,
     engine_binary: options.EngineBinary = None,
     models_dir: options.ModelsDir = None,

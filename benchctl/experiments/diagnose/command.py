@@ -10,6 +10,9 @@ import typer
 from benchctl.cli import options
 from benchctl.cli.json_output import print_json
 
+CORPUS_LENGTH = 200_000
+"""Characters of a corpus that are read at most."""
+
 if TYPE_CHECKING:
     from benchctl.experiments.diagnose.judge import DraftDiagnosis
     from benchctl.experiments.diagnose.stored import Diagnosis
@@ -29,6 +32,11 @@ def diagnose(
     depth: options.Depth = None,
     prompts: options.Prompts = None,
     settings: options.Settings = None,
+    keep: options.Keep = None,
+    corpus: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Text that the perplexity without a part is taken on.", dir_okay=False),
+    ] = None,
     out: options.Out = Path("results"),
     offline: Annotated[
         bool, typer.Option("--offline", help="Judge a diagnosis (its folder) again; start no engine.")
@@ -52,6 +60,7 @@ def diagnose(
     from benchctl.experiments.diagnose.session import DiagnosisPlan
     from benchctl.experiments.diagnose.session import diagnose as run_diagnosis
     from benchctl.experiments.diagnose.stored import read_diagnosis
+    from benchctl.measure.plan import keep_matching
     from benchctl.measure.progress import shown_steps
     from benchctl.measure.requested import named
     from benchctl.measure.run import signals_interrupt
@@ -66,9 +75,10 @@ def diagnose(
             ) from None
     else:
         standing = named(subject, out, target, draft, kind, types, depth, prompts, settings, trust=trust_recipe)
-        plan = DiagnosisPlan(prompts=count, tokens=tokens, stride=stride)
+        plan = DiagnosisPlan(prompts=count, tokens=tokens, stride=stride, corpus=_text_of(corpus))
         with shown_steps(quiet=quiet or as_json) as show, signals_interrupt():
-            prepared = standing.prepare(engine_binary, models_dir, lambda text: show(text, 0, 0))
+            kept = keep_matching(standing.recipe, keep or [])
+            prepared = standing.prepare(engine_binary, models_dir, lambda text: show(text, 0, 0), kept)
             folder, found = run_diagnosis(prepared, plan, out, ["benchctl", *sys.argv[1:]], show)
     drafts = judge_diagnosis(found)
     if as_json:
@@ -83,6 +93,19 @@ def diagnose(
             where=str(folder),
             fix="Read the engine's logs there.",
         )
+
+
+def _text_of(corpus: Path | None) -> str:
+    """Return as much of a text as is read at most. Raises UsageError."""
+    from benchctl.errors import UsageError
+
+    if corpus is None:
+        return ""
+    try:
+        with corpus.open(encoding="utf-8") as text:
+            return text.read(CORPUS_LENGTH)
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"This text cannot be read: {error}.", where=f"--corpus {corpus}") from None
 
 
 def _show(folder: Path, found: Diagnosis, drafts: list[DraftDiagnosis]) -> None:

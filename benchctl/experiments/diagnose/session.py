@@ -14,10 +14,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 
 from benchctl.data.traces import DiagnosisSettings, Expectations
 from benchctl.data.writer import LOGS, cannot_write, folder_lock
-from benchctl.engines.base import ComparingEngine, Rendered, ScoringEngine, Server
+from benchctl.engines.base import Comparer, ComparingEngine, Rendered, ScoringEngine, Server
 from benchctl.errors import EngineError, UsageError
 from benchctl.experiments.diagnose.expectations import expectations, typical
 from benchctl.experiments.diagnose.stored import (
@@ -35,9 +36,11 @@ from benchctl.measure.prepare import Prepared, PreparedSetup, new_manifest
 from benchctl.measure.run import signals_interrupt
 from benchctl.models.files import ResolvedPair
 from benchctl.models.footprint import step_flops
-from benchctl.prompts.suite import PromptItem
+from benchctl.prompts.suite import Prompt, PromptItem
 from benchctl.recipes.schema import Arm, Sampling
 
+CORPUS, PASSAGE, PASSAGES = "corpus", 512, 64
+"""The task of a corpus, and how it is read: so many passages at most of so many tokens, each from its beginning."""
 PAIR = ("draft-simple", "assisted", "draft_model")
 """Types that draft with `models.draft` as it is, a language model of its own."""
 
@@ -55,6 +58,8 @@ class DiagnosisPlan:
     depth: int = 8
     stride: int = 4
     top: int = 100
+    corpus: str = ""
+    """A text on which the loss without a part is taken; nothing: on prompts and answers."""
 
     @property
     def settings(self) -> DiagnosisSettings:
@@ -213,6 +218,7 @@ class _Session:
         self._folder, self._logs, self._progress = folder, logs, progress
         self._baseline, self._setup = prepared.recipe.arm(baseline), prepared.setup_of(baseline)
         self._target_answers: list[TargetAnswer] = []
+        self._corpus: tuple[int, ...] = ()
         self._target_step_s: float | None = None
         self._scores: list[list[Mapping[int, float]]] = []
 
@@ -220,6 +226,8 @@ class _Session:
         """Have the target alone answer every prompt, greedily and sampled."""
         with self._server("the target answers", self._setup.models) as server:
             self._target_answers, self._target_step_s = self._answers(server, sampled=True)
+            if self._plan.corpus:
+                self._corpus = tuple(server.render(Prompt(prompt=self._plan.corpus)).token_ids or ())
         if not any(len(answer.token_ids) > 1 for answer in self._target_answers):
             raise EngineError(
                 "The target ends every answer at once, so there is nothing to draft.",
@@ -261,14 +269,29 @@ class _Session:
                         answer.prompt.token_ids, answer.token_ids, answer.temperature, self._plan.settings
                     )
                     draft.answers.append(_forced(answer, read))
+            if not way.with_model:
+                self._read_corpus(comparer, draft)
             target, own = comparer.flops(self._target_answers[0].prompt.token_ids)
             draft.costs = DraftCosts(
                 target_step_s=typical([step for answer in draft.answers for step in answer.steps_target]),
                 draft_step_s=typical([step for answer in draft.answers for step in answer.steps_draft]),
+                checks_s=_typical_checks(draft.answers),
                 target_flops=target,
                 draft_flops=own,
                 flops_how="torch's own count of a step",
             )
+
+    def _read_corpus(self, comparer: Comparer, draft: DiagnosedDraft) -> None:
+        """Take the loss on passages of the text: each is an answer of a token, so that nothing is drafted in it."""
+        starts = range(0, min(len(self._corpus), PASSAGE * PASSAGES) - 1, PASSAGE)
+        for number, start in enumerate(starts):
+            self._progress(f"{draft.name}: reading the corpus", number, len(starts))
+            *before, last = self._corpus[start : start + PASSAGE]
+            if before:
+                read = comparer.compare(before, [last], 0.0, self._plan.settings)
+                draft.answers.append(
+                    ForcedAnswer(**read.model_dump(), task=CORPUS, prompt_idx=number, temperature=0.0, tokens=1)
+                )
 
     def _score(self, way: Way, draft: DiagnosedDraft) -> None:
         """Score target and draft model in turn, and time the draft model alone."""
@@ -344,6 +367,11 @@ class _Session:
     def _log(self, what: str) -> Path:
         name = "".join(letter if letter.isalnum() else "-" for letter in what)
         return self._folder / LOGS / f"{next(self._logs)}-{name}.log"
+
+
+def _typical_checks(answers: Sequence[Expectations]) -> dict[int, float]:
+    widths = sorted({width for answer in answers for width in answer.checks})
+    return {width: median(answer.checks[width] for answer in answers if width in answer.checks) for width in widths}
 
 
 def _forced(answer: TargetAnswer, read: Expectations) -> ForcedAnswer:
