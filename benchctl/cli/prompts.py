@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from benchctl.cli import complete, options
-from benchctl.cli.json_output import print_json
 from benchctl.errors import UsageError
+from benchctl.reports.json_output import print_json
 
 if TYPE_CHECKING:
     from benchctl.prompts.load import Suite
@@ -160,6 +160,6 @@ def _counts(suite: Suite) -> dict[str, int]:
 
 
 def _print_table(titles: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
-    from benchctl.reports.terminal import print_rows, table_console
+    from benchctl.reports.terminal import Printout
 
-    print_rows(table_console(), titles, rows, right=("prompt", "prompts", "turns"), wrap=titles[-1])
+    Printout().rows(titles, rows, right=("prompt", "prompts", "turns"), wrap=titles[-1])

@@ -46,25 +46,6 @@ Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
-class DiagnosisPlan:
-    """How large a diagnosis is; see `DiagnosisSettings`."""
-
-    prompts: int = 24
-    tokens: int = 64
-    temperature: float = 0.6
-    depth: int = 8
-    stride: int = 4
-    top: int = 100
-
-    @property
-    def settings(self) -> DiagnosisSettings:
-        """What is kept of it."""
-        return DiagnosisSettings(
-            tokens=self.tokens, temperature=self.temperature, depth=self.depth, stride=self.stride, top=self.top
-        )
-
-
-@dataclass(frozen=True)
 class TargetAnswer:
     """An answer of the target alone."""
 
@@ -142,19 +123,19 @@ def _name(arm: Arm, prepared: Prepared) -> str:
 
 
 def diagnose(
-    prepared: Prepared, plan: DiagnosisPlan, out: Path, command: list[str], progress: Progress
+    prepared: Prepared, settings: DiagnosisSettings, count: int, out: Path, command: list[str], progress: Progress
 ) -> tuple[Path, Diagnosis]:
-    """Diagnose every way to draft of a prepared recipe; return the folder and what was found.
+    """Diagnose every way to draft of a prepared recipe on `count` prompts; return the folder and what was found.
 
     A way that fails keeps its error, and the others go on. Raises EngineError where the target itself cannot answer,
     UsageError, StorageError, and KeyboardInterrupt, after which what was read is kept.
     """
     ways, not_reached = ways_of(prepared)
-    prompts = spread_over_tasks(prepared.prompts, plan.prompts)
+    prompts = spread_over_tasks(prepared.prompts, count)
     manifest = new_manifest(prepared, command)
     chosen = {(item.task, item.prompt_idx) for item in prompts}
     manifest.prompts = [prompt for prompt in manifest.prompts if (prompt.task, prompt.prompt_idx) in chosen]
-    found = Diagnosis(settings=plan.settings, manifest=manifest, not_reached=not_reached)
+    found = Diagnosis(settings=settings, manifest=manifest, not_reached=not_reached)
     folder = out / prepared.recipe.name / FOLDER / manifest.run
     with folder_lock(folder, "diagnosing here"):
         try:
@@ -166,7 +147,7 @@ def diagnose(
         try:
             with signals_interrupt():
                 for target, own in _by_target(ways, prepared).items():
-                    session = _Session(prepared, target, plan, prompts, folder, logs, progress)
+                    session = _Session(prepared, target, settings, prompts, folder, logs, progress)
                     session.answer()
                     for way in own:
                         found.drafts.append(session.read(way))
@@ -203,13 +184,13 @@ class _Session:
         self,
         prepared: Prepared,
         baseline: str,
-        plan: DiagnosisPlan,
+        settings: DiagnosisSettings,
         prompts: Sequence[PromptItem],
         folder: Path,
         logs: Iterator[int],
         progress: Progress,
     ) -> None:
-        self._prepared, self._plan, self._prompts = prepared, plan, prompts
+        self._prepared, self._settings, self._prompts = prepared, settings, prompts
         self._folder, self._logs, self._progress = folder, logs, progress
         self._baseline, self._setup = prepared.recipe.arm(baseline), prepared.setup_of(baseline)
         self._target_answers: list[TargetAnswer] = []
@@ -258,7 +239,7 @@ class _Session:
                 self._progress(f"{way.name}: reading", number, len(self._target_answers))
                 if len(answer.token_ids) > 1:
                     read = comparer.compare(
-                        answer.prompt.token_ids, answer.token_ids, answer.temperature, self._plan.settings
+                        answer.prompt.token_ids, answer.token_ids, answer.temperature, self._settings
                     )
                     draft.answers.append(_forced(answer, read))
             target, own = comparer.flops(self._target_answers[0].prompt.token_ids)
@@ -281,7 +262,7 @@ class _Session:
         ours = self._scored(f"{draft.name} scores", alone)
         for answer, target, own in zip(self._target_answers, theirs, ours, strict=True):
             if len(answer.token_ids) > 1:
-                read = expectations(answer.token_ids, target, own, answer.temperature, self._plan.top)
+                read = expectations(answer.token_ids, target, own, answer.temperature, self._settings.top)
                 draft.answers.append(_forced(answer, read))
         with self._server(f"{draft.name} answers", alone) as server:
             _, step_s = self._answers(server, sampled=False)
@@ -301,14 +282,14 @@ class _Session:
         with scoring(engine, launch, self._log(what)) as scorer:
             for number, answer in enumerate(self._target_answers):
                 self._progress(what, number, len(self._target_answers))
-                scores = scores_of(scorer, answer.prompt.token_ids, answer.token_ids, self._plan.top)
+                scores = scores_of(scorer, answer.prompt.token_ids, answer.token_ids, self._settings.top)
                 scored.append([place.logprobs for place in scores])
         return scored
 
     def _answers(self, server: Server, *, sampled: bool) -> tuple[list[TargetAnswer], float | None]:
         """Return the answers of a server's model, and the typical time of its step in the greedy ones."""
         answers, steps = [], []
-        temperatures = (0.0, self._plan.temperature) if sampled else (0.0,)
+        temperatures = (0.0, self._settings.temperature) if sampled else (0.0,)
         for number, (item, temperature) in enumerate(itertools.product(self._prompts, temperatures)):
             self._progress("answering", number, len(self._prompts) * len(temperatures))
             prompt = server.render(item.prompt)
@@ -330,7 +311,7 @@ class _Session:
     def _sampling(self, temperature: float, seed: int) -> Sampling:
         """Greedy, or from the whole vocabulary."""
         cut = {"top_k": 1, "seed": 1} if temperature == 0 else {"top_k": 0, "seed": seed}
-        changes = {"temperature": temperature, "top_p": 1.0, "max_tokens": self._plan.tokens, "ignore_eos": False}
+        changes = {"temperature": temperature, "top_p": 1.0, "max_tokens": self._settings.tokens, "ignore_eos": False}
         return self._prepared.recipe.sampling.model_copy(update=changes | cut)
 
     @contextmanager

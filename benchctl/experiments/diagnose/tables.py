@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from benchctl.experiments.diagnose.judge import (
     DEPTHS,
@@ -15,8 +16,10 @@ from benchctl.experiments.diagnose.judge import (
     Estimate,
     Payoff,
 )
+from benchctl.experiments.diagnose.stored import Diagnosis
 from benchctl.reports import numbers
 from benchctl.reports.columns import Column, Name, Table, Tone, numeric
+from benchctl.reports.terminal import Printout
 
 _TONES: dict[str | None, Tone] = {"viable": "good", "not viable": "bad", "between": "open"}
 
@@ -25,7 +28,7 @@ def acceptance_table(drafts: Sequence[DraftDiagnosis]) -> Table[DraftAcceptance]
     """A row for every draft, temperature and task."""
     depths: list[Column[DraftAcceptance]] = [_all_tokens(depth) for depth in DEPTHS]
     columns: list[Column[DraftAcceptance]] = [
-        Column("Draft", lambda row: row.draft, cell=lambda row: Name(row.draft), heads=True),
+        Column("Draft", lambda row: row.draft, Name, heads=True),
         Column(
             "Sampling", lambda row: row.temperature, lambda value: f"T={value:g}" if value else "greedy", heads=True
         ),
@@ -82,7 +85,7 @@ class _Predicted:
 def payoff_table(drafts: Sequence[DraftDiagnosis]) -> Table[_Predicted]:
     """The predicted speed-up at the depths `DEPTHS`, and at the best."""
     columns: list[Column[_Predicted]] = [
-        Column("Draft", lambda row: row.draft, cell=lambda row: Name(row.draft), heads=True),
+        Column("Draft", lambda row: row.draft, Name, heads=True),
         Column(
             "Sampling",
             lambda row: row.payoff.temperature,
@@ -130,7 +133,7 @@ def _predicted(drafts: Sequence[DraftDiagnosis]) -> Iterator[_Predicted]:
 def cost_table(drafts: Sequence[DraftDiagnosis]) -> Table[DraftDiagnosis]:
     """The cost of a step of every draft, and the target's perplexity without a part."""
     columns: list[Column[DraftDiagnosis]] = [
-        Column("Draft", lambda row: row.draft, cell=lambda row: Name(row.draft), heads=True),
+        Column("Draft", lambda row: row.draft, Name, heads=True),
         numeric(
             "c", lambda row: row.cost, numbers.decimal, explain="cost of a draft step over a target step, measured."
         ),
@@ -169,3 +172,32 @@ def _distance(row: DraftAcceptance) -> str:
 
 def _tone(speedup: float | None) -> Tone:
     return "" if speedup is None else "good" if speedup > 1 else "bad"
+
+
+def print_diagnosis(folder: Path, found: Diagnosis, drafts: Sequence[DraftDiagnosis]) -> None:
+    """Print the tables, and which drafts were not diagnosed."""
+    out, settings = Printout(), found.settings
+    out.say(
+        f"{found.manifest.recipe_name}: {len(found.manifest.prompts)} prompts, answers of at most {settings.tokens} "
+        f"tokens, greedy and at temperature {settings.temperature:g}"
+    )
+    out.say()
+    for table in (acceptance_table(drafts), cost_table(drafts), payoff_table(drafts)):
+        if table.rows:
+            out.table(table, titled=True)
+            out.say()
+    for draft in drafts:
+        if draft.what:
+            out.say(f"{draft.draft}: {'; '.join(f'{key} {value}' for key, value in draft.what.items())}", "dim")
+        if not draft.exact:
+            out.say(
+                f"{draft.draft}: the engine reports only the {settings.top} likeliest tokens of each model. "
+                f"Acceptances are lower bounds; at most {100 * draft.truncated:.2g} % of a sampled distribution lies "
+                "beyond those tokens. Perplexity with a part removed is reported by the transformers engine only.",
+                "dim",
+            )
+        if draft.error:
+            out.say(f"{draft.draft} could not be scored: {draft.error}", "yellow")
+    for arm, reason in found.not_reached.items():
+        out.say(f"{arm} is not diagnosed: {reason}.", "yellow")
+    out.say(f"Saved: {folder}", whole=True)

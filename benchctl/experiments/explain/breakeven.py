@@ -8,18 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from benchctl.cli import options
-from benchctl.cli.json_output import print_json
 from benchctl.errors import UsageError
+from benchctl.reports.json_output import print_json
 
 if TYPE_CHECKING:
     from benchctl.data.store import RunData
     from benchctl.experiments.explain.curve import BreakEven, Reference
-    from benchctl.measure.run import Standing
 
 
 def breakeven(
-    subject: options.Words = None,
-    depth: options.Depth = None,
+    work: options.Work = options.NOTHING_NAMED,
     acceptance: Annotated[
         str, typer.Option(metavar="A1,A2", help="Acceptance of a draft token, 0 to 1.")
     ] = "0,0.5,0.8,1",
@@ -31,17 +29,8 @@ def breakeven(
         Path | None, typer.Option(metavar="FILE", help="Write the real drafts' there: .csv or .yaml.")
     ] = None,
     blocks: options.Blocks = None,
-    limit: options.Limit = None,
-    settings: options.Settings = None,
-    target: options.Target = None,
-    draft: options.Draft = None,
-    kind: options.Kind = None,
-    types: options.Types = None,
-    prompts: options.Prompts = None,
     out: options.Out = Path(),
-    engine_binary: options.EngineBinary = None,
-    models_dir: options.ModelsDir = None,
-    trust_recipe: options.TrustRecipe = False,
+    here: options.Here = options.AS_FOUND,
     quiet: options.Quiet = False,
     as_json: options.JsonAtEnd = False,
 ) -> None:
@@ -54,38 +43,24 @@ def breakeven(
     """
     from benchctl.data.store import MANIFEST, open_run, resolve_run
     from benchctl.experiments.explain.references import read_references
-    from benchctl.measure.requested import named
-    from benchctl.recipes.speculation import MAX_DEPTH
 
     results, reports = out / "results", out / "reports"
-    levels = _numbers(acceptance, "--acceptance")
-    depths = [] if depth is None else options.read_depths(depth, MAX_DEPTH)
     references = [] if reference is None else read_references(reference)
-    words = subject or []
+    words = work.subject or []
     if len(words) == 1 and ((Path(words[0]) / MANIFEST).is_file() or (results / words[0]).is_dir()):
         folder = resolve_run(words[0], results)
     else:
-        made = depth if target or len(words) > 1 else None
-        standing = named(
-            words, results, target, draft, kind, types, made, prompts, settings, trust=trust_recipe, limit=limit
-        )
-        folder = _measure(standing, depths, levels, blocks, results, engine_binary, models_dir, quiet=quiet or as_json)
-    run = open_run(folder)
-    _show(run, references, write_reference, reports, as_json=as_json, quiet=quiet)
+        levels = _numbers(acceptance, "--acceptance")
+        folder = _measure(work, here, levels, blocks, results, quiet=quiet or as_json)
+    _show(open_run(folder), references, write_reference, reports, as_json=as_json, quiet=quiet)
 
 
 def _measure(
-    standing: Standing,
-    depths: list[int],
-    levels: list[float],
-    blocks: str | None,
-    results: Path,
-    binary: str | None,
-    models_dir: Path | None,
-    *,
-    quiet: bool,
+    work: options.Work, here: options.Here, levels: list[float], blocks: str | None, results: Path, *, quiet: bool
 ) -> Path:
+    """Measure the recipe with its synthetic arms, at the depths that were named where it is a file's."""
     import sys
+    from dataclasses import replace
 
     from rich.console import Console
 
@@ -94,20 +69,24 @@ def _measure(
     from benchctl.measure.prepare import probed_engine
     from benchctl.measure.progress import progress_for
     from benchctl.measure.run import signals_interrupt, start_run
+    from benchctl.recipes.speculation import MAX_DEPTH
 
+    depths = [] if work.depth is None else options.read_depths(work.depth, MAX_DEPTH)
+    makes_a_recipe = work.target is not None or len(work.subject or ()) > 1
+    standing = (work if makes_a_recipe else replace(work, depth=None)).standing(results, here)
     extended = with_synthetic_arms(standing.recipe, depths, levels)
     if blocks:
         extended = with_blocks(extended, blocks)
     progress = progress_for(Console(stderr=True), quiet=quiet)
     with signals_interrupt():
-        _, found, _ = probed_engine(standing.recipe, standing.folder, binary, trusted=standing.trusted)
+        _, found, _ = probed_engine(standing.recipe, standing.folder, here.engine_binary, trusted=standing.trusted)
         if found.details.get("has_synthetic") is False:
             raise UsageError(
                 f"This {found.kind} has no synthetic acceptance, so the curve cannot be measured.",
                 where=str(found.binary),
                 fix="Use a newer build; or predict it from numbers: benchctl explain --predict --alpha 0.8 --cost 0.1",
             )
-        prepared = standing.prepare(binary, models_dir, progress.note, extended)
+        prepared = standing.prepare(here.engine_binary, here.models_dir, progress.note, extended)
     return start_run(prepared, results, progress, ["benchctl", *sys.argv[1:]])
 
 
@@ -140,21 +119,19 @@ def _show(
 
 
 def _print(found: BreakEven, page: Path) -> None:
-    from rich.text import Text
-
     from benchctl.experiments.explain.section import NOT_AN_OUTPUT, needs_table, points_table, statements
-    from benchctl.reports.terminal import print_table, table_console
-    from benchctl.text import one_line
+    from benchctl.reports.terminal import Printout
 
-    console = table_console()
+    out = Printout()
     for table in (points_table(found), needs_table(found)):
-        console.print(Text(f"\n{table.title}", "bold"))
-        print_table(console, table)
-    console.print()
+        out.say()
+        out.say(table.title, "bold")
+        out.table(table)
+    out.say()
     for sentence in statements(found):
-        console.print(Text(f"- {one_line(sentence, 400)}"))
-    console.print(Text(NOT_AN_OUTPUT, "yellow"))
-    console.print(Text(f"Report: {one_line(str(page))}"), soft_wrap=True)
+        out.say(f"- {sentence}")
+    out.say(NOT_AN_OUTPUT, "yellow")
+    out.say(f"Report: {page}", whole=True)
 
 
 def _numbers(text: str, option: str) -> list[float]:

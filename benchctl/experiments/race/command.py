@@ -17,57 +17,46 @@ if TYPE_CHECKING:
     from benchctl.prompts.suite import PromptItem
     from benchctl.recipes.schema import Arm, Recipe
 
-NO_VERDICT = "One prompt gives no verdict: use benchctl run."
+NO_VERDICT = "A single prompt gives no verdict: use benchctl run."
 
 
 def race(
-    subject: options.Words = None,
+    work: options.Work = options.NOTHING_NAMED,
     arm: Annotated[
         str | None,
         typer.Option(metavar="ARM", help="Default: the first that speculates.", autocompletion=complete.arms),
     ] = None,
     prompt: Annotated[
-        str | None, typer.Option(metavar="TASK/N|TEXT", help="One of the suite, or your own text.")
+        str | None, typer.Option(metavar="TASK/N|TEXT", help="A prompt of the suite, or your own text.")
     ] = None,
-    target: options.Target = None,
-    draft: options.Draft = None,
-    kind: options.Kind = None,
-    types: options.Types = None,
-    depth: options.Depth = None,
-    prompts: options.Prompts = None,
-    settings: options.Settings = None,
-    engine_binary: options.EngineBinary = None,
-    models_dir: options.ModelsDir = None,
-    trust_recipe: options.TrustRecipe = False,
+    here: options.Here = options.AS_FOUND,
 ) -> None:
     """Answer a prompt with and without speculation.
 
-    The two are measured in turn, each alone on the machine. One prompt gives no verdict: use `benchctl run`.
+    The two are measured in turn, each alone on the machine. A single prompt gives no verdict: use `benchctl run`.
     """
     import tempfile
 
     from rich.console import Console
-    from rich.text import Text
 
     from benchctl.measure.progress import progress_for
-    from benchctl.measure.requested import named
     from benchctl.measure.run import signals_interrupt
-    from benchctl.text import one_line
+    from benchctl.reports.terminal import Printout
 
-    standing = named(subject, Path("results"), target, draft, kind, types, depth, prompts, settings, trust=trust_recipe)
+    standing = work.standing(Path("results"), here)
     pair = pair_of(standing.recipe, arm)
     progress = progress_for(Console(stderr=True), quiet=False)
-    console, texts = Console(highlight=False), set()
+    out, texts = Printout(), set()
     with signals_interrupt(), tempfile.TemporaryDirectory(prefix="benchctl-") as logs:
-        prepared = standing.prepare(engine_binary, models_dir, progress.note, pair)
-        item = find_prompt(prepared.prompts, prompt, chat=prepared.suite.kind == "chat")
+        prepared = standing.prepare(here.engine_binary, here.models_dir, progress.note, pair)
+        asked = find_prompt(prepared.prompts, prompt, chat=prepared.suite.kind == "chat")
         for contestant in sorted(pair.arms, key=lambda each: each.name != pair.baseline):
-            progress.note(f"{contestant.name} answers {item.task}/{item.prompt_idx}, alone on the machine.")
-            done = _answer(prepared, contestant, item, Path(logs) / f"{contestant.name}.log")
-            console.print(Text(f"{one_line(contestant.name)} {outcome(contestant, done)}"))
+            progress.note(f"{contestant.name} answers {asked.task}/{asked.prompt_idx}, alone on the machine.")
+            done = _answer(prepared, contestant, asked, Path(logs) / f"{contestant.name}.log")
+            out.say(f"{contestant.name} {outcome(contestant, done)}")
             texts.add(done.text)
-    console.print(Text("Both answers are the same text." if len(texts) == 1 else "The answers differ."))
-    console.print(Text(NO_VERDICT, "dim"))
+    out.say("Both answers are the same text." if len(texts) == 1 else "The answers differ.")
+    out.say(NO_VERDICT, "dim")
 
 
 def outcome(arm: Arm, done: Completion) -> str:
