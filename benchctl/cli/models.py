@@ -215,11 +215,11 @@ def _print_models(models: tuple[BundledModel, ...]) -> None:
 
     columns: tuple[Column[BundledModel], ...] = (
         Column("name", lambda model: f"bundled:{model.name}", heads=True),
-        Column("role", lambda model: model.role),
-        Column("architecture", lambda model: model.architecture),
-        numeric("parameters", lambda model: model.parameters, lambda count: f"{count / 1e6:.2f} M"),
-        numeric("MB", lambda model: model.size, lambda size: f"{size / 1e6:.1f}"),
+        Column("role", "role"),
+        Column("architecture", "architecture"),
+        numeric("parameters", "parameters", lambda count: f"{count / 1e6:.2f} M"),
+        numeric("MB", "size", lambda size: f"{size / 1e6:.1f}"),
         Column("sha256", lambda model: model.sha256, lambda sha256: sha256[:_HASH_CHARACTERS]),
-        Column("licence", lambda model: model.licence),
+        Column("licence", "licence"),
     )
     Printout().table(Table("models", "Models", columns, models))

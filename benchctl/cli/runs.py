@@ -117,14 +117,14 @@ def _print_table(found: list[ListedRun]) -> None:
     from benchctl.reports.terminal import Printout
 
     columns: tuple[Column[ListedRun], ...] = (
-        Column("recipe", lambda run: run.recipe, Name, heads=True),
-        Column("run", lambda run: run.folder.name),
+        Column("recipe", "recipe", Name, heads=True),
+        Column("run", "folder.name"),
         Column("status", lambda run: run.manifest.status if run.manifest else "unreadable"),
         Column("engine", lambda run: run.manifest.engine.kind if run.manifest else None, least_width=90),
         numeric("arms", lambda run: len(run.manifest.arms) if run.manifest else None),
         numeric("blocks", lambda run: run.manifest.blocks if run.manifest else None, least_width=110),
-        numeric("cells", lambda run: run.finished_cells, least_width=110),
-        numeric("size", lambda run: run.size, numbers.size),
+        numeric("cells", "finished_cells", least_width=110),
+        numeric("size", "size", numbers.size),
     )
     out = Printout()
     out.table(Table("runs", "Runs", columns, found))
@@ -163,8 +163,8 @@ def _print_run(folder: Path, manifest: Manifest, integrity: Integrity) -> None:
     out.facts(rows)
     out.say()
     columns: tuple[Column[ArmIdentity], ...] = (
-        Column("arm", lambda arm: arm.name, Name, heads=True),
-        Column("command", lambda arm: arm.argv, cell=lambda arm: Code(arm.url or " ".join(arm.argv)), wrap=True),
+        Column("arm", "name", Name, heads=True),
+        Column("command", "argv", cell=lambda arm: Code(arm.url or " ".join(arm.argv)), wrap=True),
     )
     out.table(Table("arms", "Arms", columns, manifest.arms))
 

@@ -37,8 +37,8 @@ def show_tensors(path: Path) -> None:
         "tensors",
         "Tensors",
         (
-            Column("tensor", lambda tensor: tensor.name, cell=lambda tensor: one_line(tensor.name, 80), heads=True),
-            Column("type", lambda tensor: tensor.type_name),
+            Column("tensor", "name", cell=lambda tensor: one_line(tensor.name, 80), heads=True),
+            Column("type", "type_name"),
             Column("shape", lambda tensor: " × ".join(map(str, tensor.shape))),
             numeric("bytes", lambda tensor: "unknown" if tensor.nbytes is None else f"{tensor.nbytes:,}"),
         ),

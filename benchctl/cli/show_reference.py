@@ -50,8 +50,8 @@ def _pairs(found: ReferenceComparison) -> Table[BaselinePair]:
         Column("Run", lambda row: row.runs[0], Name, heads=True),
         Column("against", lambda row: row.runs[1], Name, heads=True),
         Column("Differ in", lambda row: " and ".join(row.differs_in) or "nothing"),
-        numeric("Prompts", lambda row: row.prompts, numbers.count),
-        numeric("Identical", lambda row: row.same, cell=lambda row: f"{row.same} of {row.prompts}"),
+        numeric("Prompts", "prompts", numbers.count),
+        numeric("Identical", "same", cell=lambda row: f"{row.same} of {row.prompts}"),
         numeric("Differ", lambda row: len(row.differing), numbers.count),
         numeric("Undetermined", lambda row: len(row.undetermined), numbers.count),
         numeric("First difference", lambda row: _places(row.differing)),
@@ -61,9 +61,9 @@ def _pairs(found: ReferenceComparison) -> Table[BaselinePair]:
 
 def _causes(found: ReferenceComparison) -> Table[ArmCauses]:
     columns: list[Column[ArmCauses]] = [
-        Column("Run", lambda row: row.run, Name, heads=True),
-        Column("Arm", lambda row: row.arm, Name, heads=True),
-        Column("against", lambda row: row.reference, Name, heads=True),
+        Column("Run", "run", Name, heads=True),
+        Column("Arm", "arm", Name, heads=True),
+        Column("against", "reference", Name, heads=True),
         numeric("Identical", lambda row: row.counts["none"], numbers.count),
         numeric("Engine or precision", lambda row: row.counts["baseline"], numbers.count),
         numeric("Speculation", lambda row: row.counts["speculation"], numbers.count),

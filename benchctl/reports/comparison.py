@@ -15,7 +15,7 @@ from benchctl.analysis.verdict import lossy_label
 from benchctl.errors import StorageError
 from benchctl.reports import numbers
 from benchctl.reports.columns import Column, Name, Table, interval, numeric
-from benchctl.reports.tables.output import OUTPUT_TONE
+from benchctl.reports.tables.output import OUTPUT_TONE, output_column
 from benchctl.reports.tables.speed import SPEED_TONE
 from benchctl.reports.terminal import Printout
 from benchctl.text import one_line, plural
@@ -37,21 +37,21 @@ def compared_arms(found: RunComparison) -> Table[ArmComparison]:
         "Both runs",
         (
             Column("arm", lambda arm: labels[arm.arm], Name, heads=True),
-            Column("speed-up A → B", lambda arm: arm.speedup.ratio, cell=_speedups),
-            numeric("B/A", lambda arm: arm.judged.ratio, numbers.ratio),
-            interval("95 %, all arms", lambda arm: arm.judged.interval, optional=True),
-            Column("change", lambda arm: arm.change, tone=lambda arm: SPEED_TONE.get(arm.change, "")),
-            Column("tok/s A → B", lambda arm: arm.rate.ratio, cell=lambda arm: _both(arm.rate, numbers.rate)),
-            Column("accepted A → B", lambda arm: arm.acceptance_b, cell=_accepted),
+            Column("speed-up A → B", "speedup.ratio", cell=_speedups),
+            numeric("B/A", "judged.ratio", numbers.ratio),
+            interval("95 %, all arms", "judged.interval", optional=True),
+            Column("change", "change", tone=lambda arm: SPEED_TONE.get(arm.change, "")),
+            Column("tok/s A → B", "rate.ratio", cell=lambda arm: _both(arm.rate, numbers.rate)),
+            Column("accepted A → B", "acceptance_b", cell=_accepted),
             Column(
                 "output A → B",
-                lambda arm: arm.lossless_b,
+                "lossless_b",
                 cell=lambda arm: _arrow(arm.lossless_a or numbers.ABSENT, arm.lossless_b or numbers.ABSENT),
                 tone=lambda arm: OUTPUT_TONE.get(arm.lossless_b or "", ""),
             ),
             Column(
                 "answers",
-                lambda arm: arm.outputs.same,
+                "outputs.same",
                 cell=_answers,
                 tone=lambda arm: "good" if arm.outputs.alike else "open",
             ),
@@ -69,9 +69,9 @@ def several_arms(found: SeveralRuns) -> Table[ArmRow]:
         "several",
         "All runs",
         (
-            Column("arm", lambda row: row.arm, Name, heads=True, key="arm"),
+            Column("arm", "arm", Name, heads=True),
             numeric("run", lambda row: row.run + 1, key="run"),
-            numeric("tok/s", lambda row: row.rate, numbers.rate, key="tok_per_s"),
+            numeric("tok/s", "rate", numbers.rate, key="tok_per_s"),
             numeric(
                 "/ run 1",
                 lambda row: row.rate_ratio and row.rate_ratio.ratio,
@@ -87,11 +87,10 @@ def several_arms(found: SeveralRuns) -> Table[ArmRow]:
             ),
             numeric(
                 "speed-up",
-                lambda row: row.speedup,
+                "speedup",
                 cell=lambda row: "baseline" if row.is_baseline else numbers.ratio(row.speedup),
-                key="speedup",
             ),
-            interval("of its own baseline", lambda row: row.interval, key="speedup"),
+            interval("of its own baseline", "interval", key="speedup"),
             numeric(
                 "speed-up / run 1",
                 lambda row: row.speedup_ratio and row.speedup_ratio.ratio,
@@ -107,26 +106,19 @@ def several_arms(found: SeveralRuns) -> Table[ArmRow]:
             ),
             Column(
                 "change",
-                lambda row: row.change,
+                "change",
                 tone=lambda row: SPEED_TONE.get(row.change or "", ""),
                 optional=True,
-                key="change",
             ),
-            numeric("accepted", lambda row: row.acceptance, numbers.percent, key="acceptance"),
-            Column(
-                "output",
-                lambda row: row.lossless,
-                tone=lambda row: OUTPUT_TONE.get(row.lossless or "", ""),
-                key="output",
-            ),
+            numeric("accepted", "acceptance", numbers.percent),
+            output_column("output", lambda row: row.lossless, key="output"),
             Column(
                 "answers as run 1",
-                lambda row: row.answers_same,
+                "answers_same",
                 cell=_same_answers,
-                key="answers_same",
                 optional=True,
             ),
-            Column("", lambda row: row.answers_differing, key="answers_differing"),
+            Column("", "answers_differing"),
             Column("", lambda row: "; ".join(f"{k}: {v}" for k, v in row.not_compared.items()), key="not_compared"),
         ),
         rows,
@@ -287,9 +279,9 @@ def _print_changes(out: Printout, found: RunComparison) -> None:
     out.say("What changed:")
     columns: tuple[Column[Change], ...] = (
         Column("what", lambda change: f"  {change.what}", wrap=True),
-        Column("A", lambda change: change.a, wrap=True),
+        Column("A", "a", wrap=True),
         Column("→", lambda change: "→"),
-        Column("B", lambda change: change.b, wrap=True),
+        Column("B", "b", wrap=True),
     )
     out.table(Table("changed", "What changed", columns, found.changed), headings=False)
 

@@ -141,7 +141,7 @@ def all_tables(analysis: Analysis) -> dict[str, str]:
 
 def csv_table(table: Table[Any], lossy: dict[str, str]) -> str:
     """The columns that have a key; the last column: what is lossy by design in the arm of the first."""
-    fields = [field for column in table.columns if column.key for field in _fields(column)]
+    fields = [field for column in table.columns if column.csv_key for field in _fields(column)]
     safe = cache(spreadsheet_text)  # names and reasons repeat
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
@@ -157,12 +157,12 @@ def csv_table(table: Table[Any], lossy: dict[str, str]) -> str:
 def _fields(column: Column[Any]) -> list[tuple[str, Callable[[Any], Any]]]:
     """(header, value) of every CSV column that a declared column has."""
     if not column.parts:
-        return [(column.key, column.value)]
+        return [(column.csv_key, column.value)]
 
     def part(name: str) -> Callable[[Any], Any]:
         return lambda row: getattr(column.value(row), name, None)
 
-    return [(column.key.format(name), part(name)) for name in column.parts]
+    return [(column.csv_key.format(name), part(name)) for name in column.parts]
 
 
 def _plain(value: object) -> object:

@@ -28,20 +28,16 @@ def acceptance_table(drafts: Sequence[DraftDiagnosis]) -> Table[DraftAcceptance]
     """A row for every draft, temperature and task."""
     depths: list[Column[DraftAcceptance]] = [_all_tokens(depth) for depth in DEPTHS]
     columns: list[Column[DraftAcceptance]] = [
-        Column("Draft", lambda row: row.draft, Name, heads=True),
-        Column(
-            "Sampling", lambda row: row.temperature, lambda value: f"T={value:g}" if value else "greedy", heads=True
-        ),
-        Column("Task", lambda row: row.task),
-        numeric("Prompts", lambda row: row.prompts, numbers.count),
-        numeric(
-            "Per token", lambda row: row.per_token, _estimate, explain="probability that a draft token is accepted."
-        ),
+        Column("Draft", "draft", Name, heads=True),
+        Column("Sampling", "temperature", lambda value: f"T={value:g}" if value else "greedy", heads=True),
+        Column("Task", "task"),
+        numeric("Prompts", "prompts", numbers.count),
+        numeric("Per token", "per_token", _estimate, explain="probability that a draft token is accepted."),
         *depths,
         *map(_accepted_share, DEPTHS),
         numeric(
             "Distance",
-            lambda row: row.distance,
+            "distance",
             cell=_distance,
             optional=True,
             explain="total variation over the target's 100 likeliest tokens at temperature 1, all others as a single "
@@ -49,7 +45,7 @@ def acceptance_table(drafts: Sequence[DraftDiagnosis]) -> Table[DraftAcceptance]
         ),
         numeric(
             "Top-1",
-            lambda row: row.agreement,
+            "agreement",
             numbers.percent,
             optional=True,
             explain="share of positions where draft and target have the same likeliest token.",
@@ -85,33 +81,31 @@ class _Predicted:
 def payoff_table(drafts: Sequence[DraftDiagnosis]) -> Table[_Predicted]:
     """The predicted speed-up at the depths `DEPTHS`, and at the best."""
     columns: list[Column[_Predicted]] = [
-        Column("Draft", lambda row: row.draft, Name, heads=True),
+        Column("Draft", "draft", Name, heads=True),
         Column(
             "Sampling",
-            lambda row: row.payoff.temperature,
+            "payoff.temperature",
             lambda value: f"T={value:g}" if value else "greedy",
             heads=True,
         ),
-        numeric("Depth k", lambda row: row.payoff.depth, cell=lambda row: f"{row.payoff.depth}{_BEST * row.best}"),
-        numeric(
-            "E", lambda row: row.payoff.tokens, numbers.decimal, explain="tokens per round by the acceptance per token."
-        ),
+        numeric("Depth k", "payoff.depth", cell=lambda row: f"{row.payoff.depth}{_BEST * row.best}"),
+        numeric("E", "payoff.tokens", numbers.decimal, explain="tokens per round by the acceptance per token."),
         numeric(
             "E by depth",
-            lambda row: row.payoff.measured_tokens,
+            "payoff.measured_tokens",
             numbers.decimal,
             explain="1 + α(1) + … + α(k), without assuming equal acceptance at every depth.",
         ),
         numeric(
             "Speed-up",
-            lambda row: row.payoff.speedup_measured,
+            "payoff.speedup_measured",
             numbers.ratio,
             explain="E / (1 + k·c) with the measured cost of a draft step; verifying k + 1 tokens counts as a step.",
             tone=lambda row: _tone(row.payoff.speedup_measured),
         ),
         numeric(
             "By FLOP",
-            lambda row: row.payoff.speedup_flops,
+            "payoff.speedup_flops",
             numbers.ratio,
             explain="the same with the draft's share of floating-point operations.",
         ),
@@ -133,19 +127,15 @@ def _predicted(drafts: Sequence[DraftDiagnosis]) -> Iterator[_Predicted]:
 def cost_table(drafts: Sequence[DraftDiagnosis]) -> Table[DraftDiagnosis]:
     """The cost of a step of every draft, and the target's perplexity without a part."""
     columns: list[Column[DraftDiagnosis]] = [
-        Column("Draft", lambda row: row.draft, Name, heads=True),
-        numeric(
-            "c", lambda row: row.cost, numbers.decimal, explain="cost of a draft step over a target step, measured."
-        ),
-        numeric(
-            "c by FLOP", lambda row: row.cost_flops, numbers.decimal, explain="the same in floating-point operations."
-        ),
-        numeric("Perplexity", lambda row: row.perplexity, numbers.decimal, optional=True),
-        numeric("without it", lambda row: row.perplexity_removed, numbers.decimal, optional=True),
-        numeric("Ratio", lambda row: row.perplexity_ratio, numbers.ratio, optional=True),
+        Column("Draft", "draft", Name, heads=True),
+        numeric("c", "cost", numbers.decimal, explain="cost of a draft step over a target step, measured."),
+        numeric("c by FLOP", "cost_flops", numbers.decimal, explain="the same in floating-point operations."),
+        numeric("Perplexity", "perplexity", numbers.decimal, optional=True),
+        numeric("without it", "perplexity_removed", numbers.decimal, optional=True),
+        numeric("Ratio", "perplexity_ratio", numbers.ratio, optional=True),
         Column(
             "By the ratio",
-            lambda row: row.perplexity_verdict,
+            "perplexity_verdict",
             tone=lambda row: _TONES.get(row.perplexity_verdict, ""),
             explain=f"the ablation study's limits: viable below {VIABLE:g}×, not viable above {HOPELESS:g}×.",
             optional=True,

@@ -10,7 +10,7 @@ import typer
 
 from benchctl.cli import complete
 from benchctl.cli.options import JsonForText, read_depths
-from benchctl.errors import StorageError, UsageError
+from benchctl.errors import UsageError
 from benchctl.reports.json_output import print_json
 
 if TYPE_CHECKING:
@@ -71,7 +71,6 @@ def predict(
     bandwidth: Annotated[
         float | None, typer.Option(min=0, metavar="GB/S", help="Of the memory: a step's time.")
     ] = None,
-    figure: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw it: .png or .svg.", dir_okay=False)] = None,
     as_json: JsonForText = False,
 ) -> None:
     """Predict the speed-up from numbers alone; starts no engine.
@@ -99,8 +98,6 @@ def predict(
         changes = sensitivity(alpha, depths, costs, further)
     except ValueError as error:
         raise UsageError(f"{error}.", fix="See: benchctl explain --predict --help") from None
-    if figure is not None:
-        _write_figure(figure, alpha, depths, costs, further)
     forecast = _Forecast(
         alpha=alpha,
         costs=costs,
@@ -221,22 +218,6 @@ def _memory(
             for model in models
         ],
     }
-
-
-def _write_figure(file: Path, alpha: float, depths: list[int], costs: RoundCosts, further: FurtherCost) -> None:
-    from benchctl.experiments.explain.prediction import draw, speedup_grid
-    from benchctl.reports.figures import style
-
-    if file.suffix not in {".png", ".svg"}:
-        raise UsageError("A figure is written as .png or .svg.", where="--figure")
-    alphas = [step / 50 for step in range(51)]
-    with style.styled():
-        drawn = draw(alphas, depths, speedup_grid(alphas, depths, costs, further), alpha, costs.verify_token)
-        content = style.to_svg(drawn).encode() if file.suffix == ".svg" else style.to_png(drawn)
-    try:
-        file.write_bytes(content)
-    except OSError as error:
-        raise StorageError(f"The figure cannot be written: {error.strerror}.", where=str(file)) from None
 
 
 def _print_json(found: _Forecast) -> None:

@@ -62,14 +62,14 @@ def _print(found: History) -> None:
         return "–" if row.low is None or row.high is None else f"{row.low:.2f} to {row.high:.2f}×"
 
     columns: tuple[Column[Row], ...] = (
-        Column("date", lambda row: row.created_at, cell=lambda row: numbers.moment(row.created_at)[:10]),
-        Column("run", lambda row: row.run, heads=True),
-        Column("build", lambda row: row.engine, wrap=True),
-        Column("arm", lambda row: row.arm, Name),
+        Column("date", "created_at", lambda moment: numbers.moment(moment)[:10]),
+        Column("run", "run", heads=True),
+        Column("build", "engine", wrap=True),
+        Column("arm", "arm", Name),
         numeric("speed-up", "speedup", numbers.ratio),
-        Column("95 %", lambda row: row.low, cell=own_interval, align="right"),
+        Column("95 %", "low", cell=own_interval, align="right"),
         numeric("accept. length", "acceptance_length", numbers.decimal, optional=True),
-        Column("output", lambda row: row.lossless, tone=lambda row: OUTPUT_TONE.get(row.lossless or "", "open")),
+        Column("output", "lossless", tone=lambda row: OUTPUT_TONE.get(row.lossless or "", "open")),
     )
     out = Printout()
     builds = len({row.build for row in found.rows})
@@ -195,15 +195,15 @@ def _print_imported(found: Imported, out: Path) -> None:
         return f"at most {high}" if low is None else high if f"{low}{unit}" == high else f"{low} to {high}"
 
     columns: tuple[Column[ImportedArm], ...] = (
-        Column("arm", lambda arm: arm.arm, Name, heads=True),
-        Column("program", lambda arm: arm.program),
+        Column("arm", "arm", Name, heads=True),
+        Column("program", "program"),
         numeric("requests", "requests"),
         numeric("failed", "failed"),
         numeric("tokens", "tokens"),
-        Column("tok/s", lambda arm: arm.rate, limits, align="right"),
+        Column("tok/s", "rate", limits, align="right"),
         numeric("accepted", "acceptance", numbers.percent),
         numeric("accept. length", "acceptance_length", numbers.decimal),
-        Column("decode speed-up", lambda arm: arm.speedup, cell=lambda arm: limits(arm.speedup, "×"), align="right"),
+        Column("decode speed-up", "speedup", cell=lambda arm: limits(arm.speedup, "×"), align="right"),
         numeric("whole answers", "whole", numbers.ratio),
         numeric("of pairs", "pairs"),
     )

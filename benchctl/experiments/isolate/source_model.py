@@ -112,13 +112,8 @@ def find_source_model(
     quantizer, divergence = program(engine.quantizer()), engine.divergence_meter()
     suite = load_suite(recipe.prompts.suite, recipe_folder=recipe_folder)
     prompts = suite.select(recipe.prompts.tasks, recipe.prompts.limit)
-    files = _source(
-        recipe,
-        recipe_folder,
-        models_dir,
-        notice,
-        partial(permitted_tool, engine, folder=recipe_folder, trusted=trusted),
-    )
+    tool = partial(permitted_tool, engine, folder=recipe_folder, trusted=trusted)
+    files = _source(recipe, recipe_folder, models_dir, notice, tool)
     tensors = tensors_of(files)
     done = sorted({tensor.type_name for tensor in tensors if is_quantized(tensor)})
     if done and not spec.allow_requantize:
@@ -170,7 +165,7 @@ def families_of(tensors: Sequence[Tensor], spec: QuantizeSpec) -> tuple[Family, 
         )
         for name, members in changed.items()
     ]
-    return tuple(sorted(found, key=lambda member: (-member.parameters, member.name)))
+    return tuple(sorted(found, key=lambda changed_family: (-changed_family.parameters, changed_family.name)))
 
 
 def spec_with(

@@ -76,8 +76,8 @@ class Row:
 
 
 OUTPUT: tuple[Column[Row], ...] = (
-    Column("Tensors", lambda row: row.what, Name, heads=True),
-    Column("Role", lambda row: row.role),
+    Column("Tensors", "what", Name, heads=True),
+    Column("Role", "role"),
     Column(
         "Output",
         lambda row: "; ".join(row.damage) or "sound",
@@ -88,11 +88,11 @@ OUTPUT: tuple[Column[Row], ...] = (
 MEASURED: tuple[Column[Row], ...] = (
     *OUTPUT[:2],
     Column("Output", lambda row: "BROKEN" if row.damage else "sound", tone=lambda row: "bad" if row.damage else "good"),
-    numeric("KL", lambda row: row.measurement.spoken_divergence),
+    numeric("KL", "measurement.spoken_divergence"),
     numeric("Top-1 %", lambda row: _severity(row, "same_top", 100, 2)),
     numeric("Perplexity", lambda row: _severity(row, "perplexity", 1, 3)),
     numeric("Flawed", lambda row: f"{row.flawed}/{row.probes}"),
-    numeric("Size", lambda row: row.measurement.bytes, numbers.size),
+    numeric("Size", "measurement.bytes", numbers.size),
 )
 
 

@@ -10,7 +10,7 @@ from benchctl.analysis.conditions.results import Dimension, Level, Quantiles
 from benchctl.analysis.results import Analysis, Interval
 from benchctl.reports import numbers
 from benchctl.reports.columns import WHAT_AN_ARM_IS, Cell, Column, Table, arm_column, for_programs, interval, numeric
-from benchctl.reports.tables.output import OUTPUT_TONE
+from benchctl.reports.tables.output import output_column
 
 _QUANTILES = ("median", "p95", "p99")
 
@@ -78,11 +78,7 @@ def summary(analysis: Analysis, levels: Sequence[Level]) -> Table[Level]:
             columns["throughput_x"],
             columns["throughput_95"],
             columns["latency_x"],
-            Column(
-                "Output",
-                lambda row: output.get(row.arm, ""),
-                tone=lambda row: OUTPUT_TONE.get(output.get(row.arm, ""), ""),
-            ),
+            output_column("Output", lambda row: output.get(row.arm, "")),
         ),
         levels,
         note=f"{WHAT_AN_ARM_IS} Latency: median of a request, tok/s: all requests together, ×: over the baseline.",
@@ -209,12 +205,7 @@ def by_axis(analysis: Analysis) -> Table[AxisRow]:
             key="acceptance_length",
         ).means("tokens per drafted round: accepted ones and the target's own."),
         Column("", lambda row: row.acceptance.tokens_per_round if row.acceptance else None, key="tokens_per_round"),
-        Column(
-            "Output",
-            lambda row: row.verdict.lossless if row.verdict else None,
-            tone=lambda row: OUTPUT_TONE.get(row.verdict.lossless if row.verdict else "", ""),
-            key="output",
-        ),
+        output_column("Output", lambda row: row.verdict.lossless if row.verdict else None, key="output"),
         numeric(
             "Memory",
             lambda row: row.level.memory_bytes,
