@@ -47,8 +47,7 @@ def compare(
         typer.Option("--output", "-o", "--out", metavar="DIR", help="Write all of it there: .md, .csv, .json."),
     ] = None,
     against: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Compare with a kept baseline.", dir_okay=False),
+        Path | None, typer.Option(metavar="FILE", help="Compare with a kept baseline.", dir_okay=False)
     ] = None,
     junit: Annotated[Path | None, typer.Option(metavar="FILE", help="The gates as JUnit XML.", dir_okay=False)] = None,
     as_json: JsonForTables = False,

@@ -44,12 +44,10 @@ def install_engine(
         ),
     ] = None,
     sdist: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Build from this source distribution instead of downloading it."),
+        Path | None, typer.Option(metavar="FILE", help="Build from this source distribution instead of downloading it.")
     ] = None,
     jobs: Annotated[
-        int | None,
-        typer.Option("--jobs", "-j", min=1, help="Files compiled at once; default: by cores and memory."),
+        int | None, typer.Option("--jobs", "-j", min=1, help="Files compiled at once; default: by cores and memory.")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Reinstall even when the same build is installed.")] = False,
     as_json: JsonForText = False,

@@ -88,10 +88,7 @@ def quantize(
     base: Annotated[str, typer.Option("--type", "-t", metavar="TYPE", help="Such as q8_0 or q4_k_m.")],
     tensor: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="PATTERN=TYPE",
-            help="Such as ssm_out=bf16; repeatable, the first match wins.",
-        ),
+        typer.Option(metavar="PATTERN=TYPE", help="Such as ssm_out=bf16; repeatable, the first match wins."),
     ] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Default: NAME-TYPE.gguf in this folder.")

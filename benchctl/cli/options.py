@@ -134,33 +134,17 @@ Baseline = Annotated[
     ),
 ]
 OnlyArms = Annotated[
-    list[str] | None,
-    typer.Option(metavar="NAME", help="Only this arm; repeatable.", autocompletion=complete.arms),
+    list[str] | None, typer.Option(metavar="NAME", help="Only this arm; repeatable.", autocompletion=complete.arms)
 ]
 EngineBinary = Annotated[
-    str | None,
-    typer.Option(
-        metavar="PATH",
-        help="The engine's binary: a path, or on PATH.",
-        rich_help_panel=RARE,
-    ),
+    str | None, typer.Option(metavar="PATH", help="The engine's binary: a path, or on PATH.", rich_help_panel=RARE)
 ]
 ModelsDir = Annotated[
     Path | None,
-    typer.Option(
-        metavar="DIR",
-        help="Look for the models here first.",
-        file_okay=False,
-        rich_help_panel=RARE,
-    ),
+    typer.Option(metavar="DIR", help="Look for the models here first.", file_okay=False, rich_help_panel=RARE),
 ]
 TrustRecipe = Annotated[
-    bool,
-    typer.Option(
-        "--trust-recipe",
-        help="Allow its code, files, servers and keys.",
-        rich_help_panel=RARE,
-    ),
+    bool, typer.Option("--trust-recipe", help="Allow its code, files, servers and keys.", rich_help_panel=RARE)
 ]
 Accept = Annotated[
     Literal["identical", "consistent"],

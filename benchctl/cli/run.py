@@ -24,20 +24,12 @@ def run(
     work: options.Work = options.NOTHING_NAMED,
     out: options.Out = Path("results"),
     resume: Annotated[
-        str | None,
-        typer.Option(metavar="RUN", help="Finish this run.", autocompletion=complete.runs),
+        str | None, typer.Option(metavar="RUN", help="Finish this run.", autocompletion=complete.runs)
     ] = None,
-    dry_run: Annotated[
-        bool,
-        typer.Option("--dry-run", help="Print the exact commands; start no engine."),
-    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the exact commands; start no engine.")] = False,
     only: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="ARM",
-            help="Only this arm and the baseline; repeatable.",
-            autocompletion=complete.arms,
-        ),
+        typer.Option(metavar="ARM", help="Only this arm and the baseline; repeatable.", autocompletion=complete.arms),
     ] = None,
     url: Annotated[
         str | None, typer.Option(metavar="URL", help="A server without speculation.", rich_help_panel=options.MODELS)
@@ -59,32 +51,17 @@ def run(
     here: options.Here = options.AS_FOUND,
     on: Annotated[
         str | None,
-        typer.Option(
-            metavar="CLUSTER",
-            help="A Ray cluster: ray, or ray://HOST:PORT.",
-            rich_help_panel=options.RARE,
-        ),
+        typer.Option(metavar="CLUSTER", help="A Ray cluster: ray, or ray://HOST:PORT.", rich_help_panel=options.RARE),
     ] = None,
     yes: Annotated[
-        bool,
-        typer.Option("--yes", "-y", help=f"Confirm more than {MANY_CELLS} cells.", rich_help_panel=options.RARE),
+        bool, typer.Option("--yes", "-y", help=f"Confirm more than {MANY_CELLS} cells.", rich_help_panel=options.RARE)
     ] = False,
     stop_at_failure: Annotated[
         bool,
-        typer.Option(
-            "--stop-at-failure",
-            "-x",
-            help="End the run at the first failure.",
-            rich_help_panel=options.RARE,
-        ),
+        typer.Option("--stop-at-failure", "-x", help="End the run at the first failure.", rich_help_panel=options.RARE),
     ] = False,
     install: Annotated[
-        bool,
-        typer.Option(
-            "--install",
-            help="Install what is missing.",
-            rich_help_panel=options.RARE,
-        ),
+        bool, typer.Option("--install", help="Install what is missing.", rich_help_panel=options.RARE)
     ] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print every answer and warning.")] = False,
     quiet: options.Quiet = False,

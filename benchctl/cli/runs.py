@@ -20,9 +20,7 @@ if TYPE_CHECKING:
     from benchctl.data.manifest import ArmIdentity, Manifest, ModelIdentity, SetupIdentity
 
 app = typer.Typer(
-    help="List, show and delete runs.",
-    no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    help="List, show and delete runs.", no_args_is_help=True, context_settings={"help_option_names": ["-h", "--help"]}
 )
 
 
@@ -41,11 +39,7 @@ def list_all(results: Results = Path("results"), as_json: JsonForText = False) -
 
 
 @app.command("show")
-def show(
-    run: options.LatestRun = None,
-    results: Results = Path("results"),
-    as_json: JsonForText = False,
-) -> None:
+def show(run: options.LatestRun = None, results: Results = Path("results"), as_json: JsonForText = False) -> None:
     """Show a run: models, engine, machine, every arm's command line, and the status of its cells."""
     from benchctl.data.store import open_run, read_manifest, resolve_run
 

@@ -15,11 +15,7 @@ from benchctl.reports.json_output import print_json
 def verify_against(
     run: Annotated[
         str,
-        typer.Argument(
-            metavar="RUN",
-            help="A run, a recipe's name, or a JSONL file.",
-            autocompletion=complete.runs,
-        ),
+        typer.Argument(metavar="RUN", help="A run, a recipe's name, or a JSONL file.", autocompletion=complete.runs),
     ],
     references: Annotated[
         list[str],

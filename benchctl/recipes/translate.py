@@ -83,13 +83,7 @@ def _data_path(loc: tuple[int | str, ...], data: Plain, *, missing: bool) -> Key
     return tuple(path)
 
 
-def _message(
-    error: ErrorDetails,
-    path: KeyPath,
-    value: Plain,
-    data: Plain,
-    model: type[BaseModel],
-) -> str:
+def _message(error: ErrorDetails, path: KeyPath, value: Plain, data: Plain, model: type[BaseModel]) -> str:
     kind, context = error["type"], error.get("ctx", {})
     if kind == "extra_forbidden":
         if path[:-1] == ("engine",) and (takers := _kinds_that_take(str(path[-1]))):

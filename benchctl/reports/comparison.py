@@ -49,12 +49,7 @@ def compared_arms(found: RunComparison) -> Table[ArmComparison]:
                 cell=lambda arm: _arrow(arm.lossless_a or numbers.ABSENT, arm.lossless_b or numbers.ABSENT),
                 tone=lambda arm: OUTPUT_TONE.get(arm.lossless_b or "", ""),
             ),
-            Column(
-                "answers",
-                "outputs.same",
-                cell=_answers,
-                tone=lambda arm: "good" if arm.outputs.alike else "open",
-            ),
+            Column("answers", "outputs.same", cell=_answers, tone=lambda arm: "good" if arm.outputs.alike else "open"),
         ),
         found.arms,
     )
@@ -86,9 +81,7 @@ def several_arms(found: SeveralRuns) -> Table[ArmRow]:
                 optional=True,
             ),
             numeric(
-                "speed-up",
-                "speedup",
-                cell=lambda row: "baseline" if row.is_baseline else numbers.ratio(row.speedup),
+                "speed-up", "speedup", cell=lambda row: "baseline" if row.is_baseline else numbers.ratio(row.speedup)
             ),
             interval("of its own baseline", "interval", key="speedup"),
             numeric(
@@ -104,20 +97,10 @@ def several_arms(found: SeveralRuns) -> Table[ArmRow]:
                 key="speedup_ratio",
                 optional=True,
             ),
-            Column(
-                "change",
-                "change",
-                tone=lambda row: SPEED_TONE.get(row.change or "", ""),
-                optional=True,
-            ),
+            Column("change", "change", tone=lambda row: SPEED_TONE.get(row.change or "", ""), optional=True),
             numeric("accepted", "acceptance", numbers.percent),
             output_column("output", lambda row: row.lossless, key="output"),
-            Column(
-                "answers as run 1",
-                "answers_same",
-                cell=_same_answers,
-                optional=True,
-            ),
+            Column("answers as run 1", "answers_same", cell=_same_answers, optional=True),
             Column("", "answers_differing"),
             Column("", lambda row: "; ".join(f"{k}: {v}" for k, v in row.not_compared.items()), key="not_compared"),
         ),

@@ -89,12 +89,7 @@ class Printout:
             self.say(table.explanation, "dim", most=6000)
 
     def rows(
-        self,
-        headings: Sequence[str],
-        rows: Sequence[Sequence[str]],
-        *,
-        right: Container[str] = (),
-        wrap: str = "",
+        self, headings: Sequence[str], rows: Sequence[Sequence[str]], *, right: Container[str] = (), wrap: str = ""
     ) -> None:
         """Print rows of texts under headings; those in `right` are aligned right, `wrap` has long texts."""
 

@@ -213,10 +213,7 @@ class _Session:
         """Read the answers with a way to draft."""
         exact = isinstance(self._setup.engine, ComparingEngine)
         draft = DiagnosedDraft(
-            name=way.name,
-            arms=[arm.name for arm in way.arms],
-            kind="pair" if way.with_model else "part",
-            exact=exact,
+            name=way.name, arms=[arm.name for arm in way.arms], kind="pair" if way.with_model else "part", exact=exact
         )
         try:
             if exact:

@@ -82,12 +82,7 @@ def payoff_table(drafts: Sequence[DraftDiagnosis]) -> Table[_Predicted]:
     """The predicted speed-up at the depths `DEPTHS`, and at the best."""
     columns: list[Column[_Predicted]] = [
         Column("Draft", "draft", Name, heads=True),
-        Column(
-            "Sampling",
-            "payoff.temperature",
-            lambda value: f"T={value:g}" if value else "greedy",
-            heads=True,
-        ),
+        Column("Sampling", "payoff.temperature", lambda value: f"T={value:g}" if value else "greedy", heads=True),
         numeric("Depth k", "payoff.depth", cell=lambda row: f"{row.payoff.depth}{_BEST * row.best}"),
         numeric("E", "payoff.tokens", numbers.decimal, explain="tokens per round by the acceptance per token."),
         numeric(

@@ -54,13 +54,11 @@ def predict(
         typer.Option("--cost", "-c", metavar="C", help="Of a draft step, in target steps.", show_default="by bytes"),
     ] = None,
     verify_cost: Annotated[
-        float | None,
-        typer.Option(min=0, metavar="W", help="Of each further verified token.", show_default="a range"),
+        float | None, typer.Option(min=0, metavar="W", help="Of each further verified token.", show_default="a range")
     ] = None,
     overhead: Annotated[float, typer.Option(metavar="O", help="Further cost of a round.")] = 0.0,
     costs_of: Annotated[
-        str | None,
-        typer.Option(metavar="RUN", help="C and W as explain timed them.", autocompletion=complete.runs),
+        str | None, typer.Option(metavar="RUN", help="C and W as explain timed them.", autocompletion=complete.runs)
     ] = None,
     target: Annotated[str | None, typer.Option("--target", "-t", "-m", metavar="MODEL", help=_MODEL_HELP)] = None,
     draft: Annotated[str | None, typer.Option("--draft", "-d", "-md", metavar="MODEL", help="As --target.")] = None,

@@ -20,11 +20,7 @@ if TYPE_CHECKING:
     from benchctl.data.store import RunData
 
 NOT_AN_OUTPUT = "The text of synthetic arms is not a model's output: draft tokens were accepted at random."
-_KINDS = {
-    "synthetic": "synthetic (not a model's output)",
-    "draft": "real draft",
-    "reference": "reference (inferred)",
-}
+_KINDS = {"synthetic": "synthetic (not a model's output)", "draft": "real draft", "reference": "reference (inferred)"}
 
 
 def needs_table(found: BreakEven) -> Table[Need]:

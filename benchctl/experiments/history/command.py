@@ -145,8 +145,7 @@ def site(
 
 def import_claims(
     files: Annotated[
-        list[str],
-        typer.Argument(metavar="[ARM=]FILE…", help="Files of a program; the baseline as baseline=FILE."),
+        list[str], typer.Argument(metavar="[ARM=]FILE…", help="Files of a program; the baseline as baseline=FILE.")
     ],
     out: Annotated[
         Path, typer.Option("--output", "-o", metavar="DIR", help="Where the records are written.", file_okay=False)

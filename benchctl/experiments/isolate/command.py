@@ -20,8 +20,7 @@ def isolate(
         ),
     ],
     base: Annotated[
-        str | None,
-        typer.Option("--type", "-t", metavar="TYPE", help="Default: the recipe's, else q8_0."),
+        str | None, typer.Option("--type", "-t", metavar="TYPE", help="Default: the recipe's, else q8_0.")
     ] = None,
     layers: Annotated[bool, typer.Option("--layers", help="Also the layers within the family.")] = False,
     every: Annotated[bool, typer.Option("--all", help="Also every family quantized alone, kept alone.")] = False,

@@ -76,11 +76,7 @@ class TextSource:
 
 
 def isolate(
-    source: SourceModel,
-    search: Callable[[], Search[Finding]],
-    wish: TextSource,
-    out: Path,
-    progress: IsolateDisplay,
+    source: SourceModel, search: Callable[[], Search[Finding]], wish: TextSource, out: Path, progress: IsolateDisplay
 ) -> tuple[Path, Isolation, Finding]:
     """Measure until the search has its answer; return the folder, all measurements and that answer.
 

@@ -24,13 +24,7 @@ from benchctl.measure.plan import keep_only, with_second_baseline
 from benchctl.measure.prepare import Prepared, new_manifest
 from benchctl.measure.progress import progress_for
 from benchctl.measure.requested import requested_recipe
-from benchctl.measure.run import (
-    Standing,
-    recipe_must_be_unchanged,
-    signals_interrupt,
-    standing_of,
-    start_run,
-)
+from benchctl.measure.run import Standing, recipe_must_be_unchanged, signals_interrupt, standing_of, start_run
 from benchctl.models.files import file_sha256
 from benchctl.paths import cache_folder
 from benchctl.permissions import settle
@@ -99,10 +93,7 @@ def _their_recipe(run: RunData, models: Models, *, trusted: bool) -> Standing:
     standing = standing_of(run, trusted=trusted)
     settings: dict[str, Any] = {}
     if not manifest.setups:
-        for role, given, model in (
-            ("target", models.target, manifest.target),
-            ("draft", models.draft, manifest.draft),
-        ):
+        for role, given, model in (("target", models.target, manifest.target), ("draft", models.draft, manifest.draft)):
             source = given or (None if model is None else _by_hash(model, models.folder))
             if model is not None and source is not None:
                 settings[f"models.{role}"] = {"source": str(Path(source).absolute()), "quantize": None}

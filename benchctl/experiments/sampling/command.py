@@ -54,8 +54,7 @@ def verify_sampling(
         float | None, typer.Option(min=0.01, max=10, metavar="T", show_default="the recipe's, or 0.8")
     ] = None,
     level: Annotated[
-        float | None,
-        typer.Option(min=0.0001, max=0.05, metavar="P", help="Family-wise.", show_default="0.01"),
+        float | None, typer.Option(min=0.0001, max=0.05, metavar="P", help="Family-wise.", show_default="0.01")
     ] = None,
     score: Annotated[bool, typer.Option(help="Score tokens on the target.")] = True,
     offline: Annotated[bool, typer.Option("--offline", help="Judge the stored check again.")] = False,
