@@ -152,9 +152,9 @@ Accept = Annotated[
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
 NoTables = Annotated[bool, typer.Option("--quiet", "-q", help="Print no tables.")]
-JsonAtEnd = Annotated[bool, typer.Option("--json", help="Print one JSON document at the end.")]
-JsonForTables = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of tables.")]
-JsonForText = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
+JsonAtEnd = Annotated[bool, typer.Option("--json", help="Print a JSON document at the end.")]
+JsonForTables = Annotated[bool, typer.Option("--json", help="Print a JSON document instead of tables.")]
+JsonForText = Annotated[bool, typer.Option("--json", help="Print a JSON document instead of text.")]
 
 
 @dataclass(frozen=True)
@@ -310,7 +310,7 @@ class Program(Group):
         return [word for words in GROUPS.values() for word in words]
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401 - typer's own click has no public name
-        """Find the command of one word or two; an older word means what `MOVED` says, with a hint on stderr."""
+        """Find the command, of a word or two; an older word means what `MOVED` says, with a hint on stderr."""
         first, *rest = args
         if (now := MOVED.get(first)) is not None:
             quiet = any(word in ("--json", "--quiet") or re.fullmatch("-[a-zA-Z]*q", word) for word in rest)

@@ -81,10 +81,10 @@ def show(
         typer.echo(note)
     typer.echo()
     rows = []
-    for item in loaded.select(None, None):
-        messages = item.prompt.messages
-        text = item.prompt.prompt if messages is None else messages[-1].content
-        rows.append((item.task, str(item.prompt_idx), str(len(messages or ())), one_line(text or "", _BEGINNING)))
+    for asked in loaded.select(None, None):
+        messages = asked.prompt.messages
+        text = asked.prompt.prompt if messages is None else messages[-1].content
+        rows.append((asked.task, str(asked.prompt_idx), str(len(messages or ())), one_line(text or "", _BEGINNING)))
     if loaded.kind == "raw":
         _print_table(("task", "prompt", "begins"), [(task, index, text) for task, index, _, text in rows])
     else:

@@ -36,7 +36,7 @@ def run(
     ] = None,
     arm_url: Annotated[
         str | None,
-        typer.Option(metavar="URL", help="With --url: one with --type, --depth.", rich_help_panel=options.MODELS),
+        typer.Option(metavar="URL", help="With --url: a server with --type, --depth.", rich_help_panel=options.MODELS),
     ] = None,
     keep: Annotated[
         list[str] | None,

@@ -19,7 +19,7 @@ MOST_PROMPTS = 6
 
 
 def print_document(run: RunData, explained: Explained) -> None:
-    """Print everything as one JSON document in ASCII."""
+    """Print everything as a JSON document in ASCII."""
     frame, found = explained.outputs.frame, explained.found
     consistency, replays = explained.consistency, explained.replays
     document = {

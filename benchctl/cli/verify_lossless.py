@@ -51,7 +51,7 @@ def verify_lossless(
     if without_effect := [name for name, given in ignored.items() if given]:
         where = "--offline" if offline else f"--audit {audit}"
         what = f"{', '.join(without_effect)} would have no effect"
-        raise UsageError(what, where=where, fix="Leave out one or the other.")
+        raise UsageError(what, where=where, fix="Leave out either of them.")
     from benchctl.analysis.results import ACCEPTED
     from benchctl.cli.show_lossless import print_document, print_tables
     from benchctl.data.store import open_run, resolve_run

@@ -188,10 +188,10 @@ def _annotation(model: Annotation, path: KeyPath) -> Annotation:
     here = model
     for part in path:
         if isinstance(part, int):
-            here = next((get_args(item)[0] for item in _lists(here)), None)
+            here = next((get_args(listed)[0] for listed in _lists(here)), None)
             continue
         fields = [m.model_fields[part].annotation for m in _models(here) if part in m.model_fields]
-        values = [get_args(item)[1] for item in _flatten(here) if _origin_of(item) is dict]
+        values = [get_args(member)[1] for member in _flatten(here) if _origin_of(member) is dict]
         here = next(iter(fields + values), None)
     return here
 
@@ -207,7 +207,7 @@ def _lists(annotation: Annotation) -> list[Annotation]:
 def _literals(annotation: Annotation) -> list[Annotation]:
     """Return the `Literal`s that a value, or an item of a list value, may be."""
     inside = [get_args(part)[0] for part in _lists(annotation)]
-    parts = [part for item in (annotation, *inside) for part in _flatten(item)]
+    parts = [part for outer in (annotation, *inside) for part in _flatten(outer)]
     return list(dict.fromkeys(part for part in parts if _origin_of(part) is Literal))
 
 
@@ -220,5 +220,5 @@ def _flatten(annotation: Annotation) -> list[Annotation]:
     if _origin_of(annotation) is Annotated:
         return _flatten(get_args(annotation)[0])
     if get_origin(annotation) in {Union, types.UnionType}:
-        return [part for item in get_args(annotation) for part in _flatten(item)]
+        return [part for member in get_args(annotation) for part in _flatten(member)]
     return [annotation]

@@ -1,6 +1,6 @@
 """A table is declared once, as columns over rows; terminal, Markdown, HTML and CSV are made of that declaration.
 
-A new metric is one `Column` in the table where it belongs (`benchctl.reports.tables`). The formats are rendered in
+A new metric is a `Column` in the table where it belongs (`benchctl.reports.tables`). The formats are rendered in
 `terminal`, `markdown`, `page` and `csv_files`.
 """
 

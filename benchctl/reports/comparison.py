@@ -231,13 +231,13 @@ def said(found: RunComparison) -> list[str]:
         sentences.append(
             f"From run to run, with nothing changed, {widest} lies up to {100 * apart[widest]:.1f} % apart, the most "
             "of all arms; the intervals count that."
-            + (" They are wide with one repetition: A B A B A narrows them." if runs == 3 else "")
+            + (" They are wide with a single repetition: A B A B A narrows them." if runs == 3 else "")
         )
     return sentences
 
 
 def _apart(ratio: Ratio) -> float:
-    """Return how far the repeated runs of one side lie apart at most, as a share."""
+    """Return how far the repeated runs of a side lie apart at most, as a share."""
     return max((max(values) / min(values) - 1 for values in (ratio.values_a, ratio.values_b) if values), default=0.0)
 
 

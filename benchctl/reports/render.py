@@ -1,4 +1,4 @@
-"""Renders the page and the Markdown report from one view of run and analysis; everything untrusted is escaped here."""
+"""Renders the page and the Markdown report from a view of run and analysis; everything untrusted is escaped here."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def _within_budget(answers: list[PromptAnswers]) -> list[PromptAnswers]:
 
 
 def _first_word(text: str) -> tuple[str, str]:
-    """The first word (or character outside one) and the rest: the first is marked at a divergence."""
+    """The first word (or a character outside a word) and the rest: the first is marked at a divergence."""
     found = re.match(r"\s*(?:[A-Za-z0-9_]+|\S)|\s+", text)
     return (text[: found.end()], text[found.end() :]) if found else ("", "")
 

@@ -100,7 +100,7 @@ class Printout:
         self.table(Table("rows", "Rows", [column(*numbered) for numbered in enumerate(headings)], rows))
 
     def facts(self, facts: Iterable[tuple[str, Cell]]) -> None:
-        """Print names and values below one another."""
+        """Print names and values, a line each."""
         columns: tuple[Column[tuple[str, Cell]], ...] = (
             Column("fact", lambda fact: fact[0], tone=lambda _: "quiet", heads=True),
             Column("value", lambda fact: fact[1], cell=lambda fact: fact[1], wrap=True),

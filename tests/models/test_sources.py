@@ -127,7 +127,7 @@ def test_a_bundled_file_that_was_changed_is_refused(
     model = {**facts, "file": "m.gguf", "sha256": "0" * 64}
     (tmp_path / "bundle" / "index.json").write_text(json.dumps({"m": model}))
     monkeypatch.setattr(sources, "bundled_folder", lambda: tmp_path / "bundle")
-    assert "is not the one that benchctl ships" in refusal("bundled:m", tmp_path)
+    assert "as benchctl ships it" in refusal("bundled:m", tmp_path)
     (tmp_path / "bundle" / "index.json").write_text(json.dumps({"m": {**model, "file": "gone.gguf"}}))
     assert "the bundled file gone.gguf is missing" in refusal("bundled:m", tmp_path)
     (tmp_path / "bundle" / "index.json").unlink()

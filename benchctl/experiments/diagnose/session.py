@@ -49,7 +49,7 @@ Progress = Callable[[str, int, int], None]
 class TargetAnswer:
     """An answer of the target alone."""
 
-    item: PromptItem
+    asked: PromptItem
     prompt: Rendered
     temperature: float
     token_ids: tuple[int, ...]
@@ -57,7 +57,7 @@ class TargetAnswer:
 
 @dataclass
 class Way:
-    """One way to draft: the arms of a setup that do, whatever their depth."""
+    """A way to draft: the arms of a setup that do, whatever their depth."""
 
     name: str
     setup: PreparedSetup
@@ -133,7 +133,7 @@ def diagnose(
     ways, not_reached = ways_of(prepared)
     prompts = spread_over_tasks(prepared.prompts, count)
     manifest = new_manifest(prepared, command)
-    chosen = {(item.task, item.prompt_idx) for item in prompts}
+    chosen = {(asked.task, asked.prompt_idx) for asked in prompts}
     manifest.prompts = [prompt for prompt in manifest.prompts if (prompt.task, prompt.prompt_idx) in chosen]
     found = Diagnosis(settings=settings, manifest=manifest, not_reached=not_reached)
     folder = out / prepared.recipe.name / FOLDER / manifest.run
@@ -287,9 +287,9 @@ class _Session:
         """Return the answers of a server's model, and the typical time of its step in the greedy ones."""
         answers, steps = [], []
         temperatures = (0.0, self._settings.temperature) if sampled else (0.0,)
-        for number, (item, temperature) in enumerate(itertools.product(self._prompts, temperatures)):
+        for number, (asked, temperature) in enumerate(itertools.product(self._prompts, temperatures)):
             self._progress("answering", number, len(self._prompts) * len(temperatures))
-            prompt = server.render(item.prompt)
+            prompt = server.render(asked.prompt)
             sampling = self._sampling(temperature, spread_seed(1 + number))
             done = asyncio.run(server.complete(prompt, sampling))
             ids = done.token_ids if done.token_ids is not None else server.recover_token_ids(prompt, sampling, done)
@@ -297,9 +297,9 @@ class _Session:
                 raise EngineError(
                     "The engine does not report token ids, by which draft and target are compared.",
                     kind="protocol",
-                    where=f"{item.task}/{item.prompt_idx}",
+                    where=f"{asked.task}/{asked.prompt_idx}",
                 )
-            answers.append(TargetAnswer(item, prompt, temperature, tuple(ids)))
+            answers.append(TargetAnswer(asked, prompt, temperature, tuple(ids)))
             decode_s = done.engine_decode_s or done.decode_s
             if temperature == 0 and done.n_predicted > 1 and decode_s > 0:
                 steps.append(decode_s / (done.n_predicted - 1))
@@ -327,8 +327,8 @@ class _Session:
 def _forced(answer: TargetAnswer, read: Expectations) -> ForcedAnswer:
     return ForcedAnswer(
         **read.model_dump(),
-        task=answer.item.task,
-        prompt_idx=answer.item.prompt_idx,
+        task=answer.asked.task,
+        prompt_idx=answer.asked.prompt_idx,
         temperature=answer.temperature,
         tokens=len(answer.token_ids),
     )

@@ -47,7 +47,7 @@ class DraftCosts(Part):
 
 
 class DiagnosedDraft(Part):
-    """One way to draft, whatever its depth."""
+    """A way to draft, whatever its depth."""
 
     name: str
     arms: list[str]

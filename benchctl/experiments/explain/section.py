@@ -95,7 +95,7 @@ def statements(found: BreakEven) -> list[str]:
 
 
 def draw_curves(found: BreakEven) -> Figure | None:
-    """One curve a depth; `None` where no depth has two points."""
+    """A curve a depth; `None` where no depth has two points."""
     curves = {need.depth: [point for point in found.points if (point.kind, point.depth) == ("synthetic", need.depth)]
               for need in found.needs}  # fmt: skip
     curves = {depth: curve for depth, curve in curves.items() if len(curve) > 1}

@@ -43,7 +43,7 @@ def history(
 
     runs, unreadable = read_summaries(results)
     if not runs:
-        raise UsageError("There is no run here.", where=str(results), fix="Make one: benchctl run RECIPE")
+        raise UsageError("There is no run here.", where=str(results), fix="Make it: benchctl run RECIPE")
     found = find_history(runs, workload=workload, recipe=recipe, arms=arm or (), unreadable=unreadable)
     if as_json:
         print_json("runs history", found.model_dump())

@@ -75,7 +75,7 @@ def outcome(arm: Arm, done: Completion) -> str:
     return f"{line}; drafted {drafted}, accepted {'not reported' if accepted is None else accepted}{share}"
 
 
-def _answer(prepared: Prepared, arm: Arm, item: PromptItem, log: Path) -> Completion:
+def _answer(prepared: Prepared, arm: Arm, asked: PromptItem, log: Path) -> Completion:
     """Return the answer of an arm's engine, warm and attested before and after it. Raises EngineError."""
     import asyncio
 
@@ -87,11 +87,11 @@ def _answer(prepared: Prepared, arm: Arm, item: PromptItem, log: Path) -> Comple
     with running(prepared.engines[arm.name].start(prepared.launches[arm.name], log)) as server:
         require_attested(server.attest(None), server)
         _, warm = warm_up(server, sampling)
-        done = asyncio.run(server.complete(server.render(item.prompt), sampling))
+        done = asyncio.run(server.complete(server.render(asked.prompt), sampling))
         drafted = [answer.ledger.drafted for answer in (warm, done) if answer.ledger.drafted is not None]
         require_attested(server.attest(sum(drafted) if drafted else None), server)
     if not done.n_predicted:
-        raise EngineError(f"{arm.name} gave an empty answer.", kind="protocol", where=item.task)
+        raise EngineError(f"{arm.name} gave an empty answer.", kind="protocol", where=asked.task)
     return done
 
 
@@ -121,8 +121,8 @@ def find_prompt(prompts: Sequence[PromptItem], requested: str | None, *, chat: b
 
     if requested is None:
         return prompts[0]
-    names = {f"{item.task}/{item.prompt_idx}": item for item in prompts}
-    by_task = {item.task: item for item in reversed(prompts)}
+    names = {f"{asked.task}/{asked.prompt_idx}": asked for asked in prompts}
+    by_task = {asked.task: asked for asked in reversed(prompts)}
     if found := names.get(requested) or by_task.get(requested):
         return found
     if " " in requested.strip() or "\n" in requested:

@@ -58,7 +58,7 @@ def tune(
     """Search for the fastest setting within a time budget.
 
     Successive halving: blocks measure no speculation and every remaining setting; the slower half is dropped. The last
-    one is measured again, on new data; that run decides. Ctrl-C keeps everything; --resume RUN continues.
+    setting is measured again, on new data; that run decides. Ctrl-C keeps everything; --resume RUN continues.
     """
     import sys
     from functools import partial

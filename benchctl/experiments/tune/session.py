@@ -102,7 +102,7 @@ def search(prepared: Prepared, out: Path, budget_s: float, progress: RunProgress
     with tempfile.TemporaryDirectory(prefix="benchctl-") as scratch:
         baseline = time_baseline(prepared, Path(scratch) / "timing.log")
     costs = guesses(recipe, baseline)
-    per_task = Counter(item.task for item in prepared.prompts)
+    per_task = Counter(asked.task for asked in prepared.prompts)
     took = time.perf_counter() - began
     design = fit(recipe, costs, len(prepared.prompts), len(per_task), budget_s, took)
     arms = [arm for arm in recipe.arms if arm.name in design.arms or arm.name == recipe.baseline]

@@ -143,7 +143,7 @@ def answers(analysis: Analysis) -> Table[Comparison]:
 
 @dataclass(frozen=True)
 class ScoredDivergence:
-    """A divergence that was scored on the target alone, of one arm and prompt."""
+    """A divergence that was scored on the target alone, of an arm and prompt."""
 
     answer: Comparison
     fork: FirstDivergence

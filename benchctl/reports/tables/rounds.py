@@ -34,7 +34,7 @@ def unit_costs(analysis: Analysis) -> Table[UnitCost]:
             Column("Part", "what", heads=True),
             numeric("Tokens at once", "width", _width),
             numeric("Time", "seconds", _time),
-            numeric("Target steps", "steps", numbers.decimal).means("time over the baseline's time for one token."),
+            numeric("Target steps", "steps", numbers.decimal).means("time over the baseline's time for a token."),
             numeric("Timed", "count", numbers.count),
             Column("Source", lambda row: SOURCES[row.source], key="source"),
         ),

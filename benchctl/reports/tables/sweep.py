@@ -56,7 +56,7 @@ def one_request(analysis: Analysis, levels: Sequence[Level]) -> Table[Level]:
     names = (*_place(analysis, arrival), "requests", "ttft", "e2e", "tpot", "latency_x", "latency_95")
     return Table(
         f"{_title(arrival).lower().replace(' ', '-')}-one",
-        f"{_title(arrival)}: latency of one request (median / p95 / p99)",
+        f"{_title(arrival)}: latency of a request (median / p95 / p99)",
         [columns[name] for name in names],
         levels,
         note="p95, p99: only where at least two requests lie above.",
@@ -138,7 +138,7 @@ def _columns(analysis: Analysis) -> dict[str, Column[Level]]:
         ),
         "finished": numeric(
             "Finished per second", lambda row: row.arrival and row.arrival.finished_rate, numbers.decimal
-        ).means("requests finished per second, between the first and the last one."),
+        ).means("requests finished per second, between the first and the last."),
         "kept_up": Column("Kept up", lambda row: row.arrival and row.arrival.kept_up, numbers.yes_or_no).means(
             "no: latency grows beyond noise while requests are sent, so latencies depend on the number of "
             "requests; a dash: unknown."
