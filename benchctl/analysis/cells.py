@@ -94,6 +94,19 @@ def verify_width(manifest: Manifest | None, record: Record) -> int | None:
     return max(known, default=None)
 
 
+def first_token_by_round(manifest: Manifest | None, arm: str) -> bool:
+    """Whether a round with a draft may have decided an answer's first token, which else the prompt's reading did.
+
+    That reading is the baseline's own, to the last bit, also with trained heads
+    (tests/engines/llama_cpp/test_bundled_drafts.py). Only transformers' own assisted generation reads the prompt
+    together with a draft.
+    """
+    identity = identity_of(manifest, arm)
+    if manifest is None or identity is None:
+        return True
+    return manifest.engine.kind == "transformers" and not all(name.startswith("self-") for name in identity.types)
+
+
 def is_synthetic(frame: Frame, arm: int) -> bool:
     """Whether an arm's draft tokens were accepted at random, as its manifest says."""
     identity = identity_of(frame.manifest, frame.arms[arm])

@@ -71,7 +71,8 @@ def explain_divergence(
 ) -> tuple[PromptClass, str, FirstDivergence]:
     """Return the class of a divergence, the reason in a sentence, and the divergence with its numbers.
 
-    `width`: tokens that the arm verified in a round; 1 when it drafted nothing, `None` when that is not reported.
+    `width`: tokens that the arm verified in a round; 1 when it drafted nothing, and for a first token that the prompt's
+    reading decided; `None` when that is not reported.
     """
     where = f"The answer differs from {fork.unit} {fork.index} on"
     fork = fork.model_copy(update={"width": width})
@@ -144,7 +145,7 @@ def _shape(reading: Reading, position: Position) -> ShapeMargin:
 
 def _moves(noise: NoiseFloor, width: int) -> str:
     if width == 1:
-        return "the arm drafted nothing in this answer, so that nothing was read at once"
+        return "no draft had been verified before it, so that nothing was read at once"
     instead = f"reading {_much(noise, width)} at once instead of {'one' if not noise.by_prefill else 'token by token'}"
     if noise.floor == 0:
         return f"{instead} changes nothing ({noise.method})"

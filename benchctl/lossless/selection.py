@@ -9,7 +9,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from benchctl.analysis.answers import common_length
-from benchctl.analysis.cells import speculates, verify_width
+from benchctl.analysis.cells import first_token_by_round, speculates, verify_width
 from benchctl.analysis.conditions.split import is_greedy
 from benchctl.data.record import Record, sha256_tokens
 
@@ -41,14 +41,15 @@ class Reach:
     """How many tokens of an answer may differ by rounding: those that a round with a draft decided, and all after it.
 
     What a round writes into the cache or a recurrent state changes later tokens as much as its own, those of a token
-    at a time, too (`benchmarks.state_noise`). Before the first such round, nothing differs from the target alone. Where
-    the first one was is not reported, so that there is a range.
+    at a time, too (`benchmarks.state_noise`). Before the first such round, nothing differs from the target alone: so
+    the first token, which the prompt's reading decides, never does (but see `first_token_by_round`). Where the first
+    round was is not reported, so that there is a range.
     """
 
     least: int
     """Where the first such round was as late as its counters allow: the tokens that rounds decided."""
     most: int
-    """Where it was the first of all: every token; 0 of an answer that drafted nothing."""
+    """Where it was the first of all: every token after the prompt's own; 0 of an answer that drafted nothing."""
 
 
 @dataclass(frozen=True)
@@ -186,17 +187,19 @@ def _widths(frame: Frame, arm: int) -> tuple[int, ...]:
 def _reach(frame: Frame, arm: int, answers: Mapping[tuple[int, int], Answer], depth: int) -> dict[AnswerKey, Reach]:
     """Return the reach of rounds for every answer; `depth`: of the arm's longest draft."""
     found: dict[AnswerKey, Reach] = {}
+    by_prompt = 0 if first_token_by_round(frame.manifest, frame.arms[arm]) else 1
     for row in frame.rows(arm).tolist():
         answer = answers.get((int(frame.block[row]), int(frame.prompt[row])))
         if answer is None:
             continue
-        here = _reach_of(frame.records[row], len(answer.token_ids), depth)
+        here = _reach_of(frame.records[row], len(answer.token_ids) - by_prompt, depth)
         before = found.get(answer.key, here)  # several blocks may have given it, each with rounds of its own
         found[answer.key] = Reach(min(here.least, before.least), max(here.most, before.most))
     return found
 
 
 def _reach_of(record: Record, tokens: int, depth: int) -> Reach:
+    """`tokens`: those of the answer that rounds may have decided."""
     if record.draft_n == 0:
         return Reach(0, 0)
     if record.draft_n is None or record.draft_n_accepted is None or depth < 1:

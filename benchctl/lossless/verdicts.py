@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from benchctl.analysis.answers import degeneration, find_divergence, runs_on, same_answer, same_text, same_tokens
-from benchctl.analysis.cells import speculates, verify_width
+from benchctl.analysis.cells import first_token_by_round, speculates, verify_width
 from benchctl.analysis.conditions.split import is_greedy
 from benchctl.analysis.losslessness import ArmAudit, FirstDivergence
 from benchctl.analysis.results import Comparison, Losslessness, LosslessVerdict, PromptClass
@@ -182,6 +182,7 @@ def _explained(
     """Explain every distinct divergence of a prompt, the most serious first."""
     distinct: dict[tuple[int, int | None, int | None], tuple[PromptClass, str, FirstDivergence]] = {}
     pairs: set[tuple[str | None, str | None, str | None, int | None]] = set()
+    by_round = first_token_by_round(frame.manifest, unequal[0][1].label) if unequal else True
     for theirs, ours in unequal:
         width = verify_width(frame.manifest, ours)
         pair = (theirs.token_sha, ours.token_sha, ours.content_sha, width)
@@ -190,7 +191,10 @@ def _explained(
         pairs.add(pair)
         fork = find_divergence(theirs, ours)
         if fork is not None:
-            distinct.setdefault((fork.index, fork.arm_token, width), explain_divergence(fork, theirs, width, evidence))
+            decided = width if width is None or fork.index or by_round or evidence.noise_at(width).by_prefill else 1
+            distinct.setdefault(
+                (fork.index, fork.arm_token, decided), explain_divergence(fork, theirs, decided, evidence)
+            )
     return sorted(distinct.values(), key=lambda class_found: _GRAVITY.index(class_found[0]))
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchctl.data.manifest import Manifest
+from benchctl.data.record import Record
 from benchctl.data.store import RunData, latest_run, open_run
 from benchctl.errors import BenchctlError
 from benchctl.measure.memory import peak_bytes
@@ -127,12 +128,12 @@ def estimate_run(plan: list[CellPlan], max_tokens: int, recipe_runs: Path) -> Ru
     except BenchctlError:
         earlier = None  # no earlier run to learn from
     if earlier is not None and earlier.manifest is not None:
-        seconds = _seconds(plan, earlier, earlier.manifest)
+        seconds = _seconds(plan, max_tokens, earlier, earlier.manifest)
         source = earlier.manifest.run if seconds is not None else None
     return RunEstimate(len(plan), requests, requests * max_tokens, seconds, source)
 
 
-def _seconds(plan: list[CellPlan], earlier: RunData, manifest: Manifest) -> float | None:
+def _seconds(plan: list[CellPlan], max_tokens: int, earlier: RunData, manifest: Manifest) -> float | None:
     starts: dict[str, list[float]] = defaultdict(list)
     answers: dict[str, list[float]] = defaultdict(list)
     for cell in manifest.cells:
@@ -141,7 +142,7 @@ def _seconds(plan: list[CellPlan], earlier: RunData, manifest: Manifest) -> floa
     spans: dict[tuple[str, int, int], list[tuple[float, float]]] = defaultdict(list)
     for record in earlier.records:
         if record.e2e_s is not None and record.phase == "measure":
-            answers[record.label].append(record.e2e_s)
+            answers[record.label].append(record.e2e_s * _share_of_tokens(record, max_tokens))
             if record.sent_s is not None:
                 process = (record.label, record.block, record.attempt)
                 spans[process].append((record.sent_s, record.sent_s + record.e2e_s))
@@ -158,6 +159,13 @@ def _seconds(plan: list[CellPlan], earlier: RunData, manifest: Manifest) -> floa
             return None
         total += sum(start) / len(start) + len(planned.prompts) * sum(answer) / len(answer)
     return total
+
+
+def _share_of_tokens(record: Record, max_tokens: int) -> float:
+    """Return about how much of an answer there would be under a limit of `max_tokens`."""
+    tokens = record.n_predicted or 0
+    ended_early = record.finish_reason != "length" and tokens <= max_tokens
+    return 1.0 if ended_early or not tokens else max_tokens / tokens
 
 
 class TimeLeft:

@@ -102,6 +102,8 @@ def _pays(analysis: Analysis, verdicts: list[Verdict]) -> str:
             else f"for others like them it is open ({numbers.interval(best.like_these)})"
         )
         return f"Speculative decoding is faster on {these} with {share}{name}{few}; {others}."
+    if by_task := _pays_for_tasks(analysis, verdicts):
+        return by_task
     if all(verdict.speed == "unknown" for verdict in verdicts):
         usable = [
             verdict
@@ -117,6 +119,22 @@ def _pays(analysis: Analysis, verdicts: list[Verdict]) -> str:
         speed = f"in this run the fastest arm was {best.arm}, {numbers.ratio(best.speedup)}"
         return f"{few} to conclude whether it pays; {speed}."
     return _does_not_pay([verdict for verdict in verdicts if verdict.arm not in inactive], verdicts)
+
+
+def _pays_for_tasks(analysis: Analysis, verdicts: Sequence[Verdict]) -> str:
+    """A sentence for a run that advises arms for single tasks only, each task's fastest; empty for every other run."""
+    named = {verdict.arm for verdict in verdicts}
+    advised = [row for group in analysis.decision.groups for row in group.tasks] if analysis.decision else []
+    best: dict[str, Advice] = {}
+    for row in sorted(advised, key=lambda row: row.speedup or 0.0):
+        if row.arm in named:
+            best[row.task] = row
+    ordered = [best[task] for task in analysis.tasks if task in best]
+    if not ordered:
+        return ""
+    pays = "pays here for" if all(row.for_others for row in ordered) else "is faster on these prompts of"
+    tasks = listed([f"{row.task} ({numbers.ratio(row.speedup)} with {row.arm})" for row in ordered])
+    return f"Speculative decoding {pays} {tasks}, but for no arm is a gain shown over all tasks together."
 
 
 def _does_not_pay(drafted: list[Verdict], verdicts: list[Verdict]) -> str:

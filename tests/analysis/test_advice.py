@@ -81,6 +81,16 @@ def test_each_task_has_its_own_arm_or_none(analysis: Analysis) -> None:
     assert "--port 8080" in (rows["code"].command or "")
 
 
+@pytest.mark.parametrize("for_others", [True, False])
+def test_a_gain_for_some_tasks_alone_is_the_conclusion(analysis: Analysis, for_others: bool) -> None:
+    like_these = Interval(low=1.1 if for_others else 0.9, high=1.5, method="")
+    rows = [row.model_copy(update={"like_these": like_these}) for row in analysis.speedups]
+    open_overall = with_verdict(analysis.model_copy(update={"speedups": rows}), "ngram_simple", speed="undecided")
+    said = headline(decided(open_overall))
+    assert ("pays here for code (1.30× with ngram_simple)" in said) == for_others
+    assert "code" in said and "ja_chat" not in said and "for no arm" in said
+
+
 def test_the_command_is_that_of_what_is_advised(analysis: Analysis) -> None:
     manifest = build_manifest(analysis)
     arms = [arm.model_copy(update={"argv": ["server", "--as", arm.name, "--port", "{port}"]}) for arm in manifest.arms]
@@ -247,7 +257,7 @@ def test_a_gain_that_rests_on_a_few_prompts_asks_for_more_of_them(analysis: Anal
     )
     found = next_experiment(fewer)
     assert found is not None
-    assert found.sentence.startswith("More prompts") and "for others like them 0.98 to 1.25" in found.sentence
+    assert found.sentence.startswith("More prompts") and "0.98 to 1.25" in found.sentence
     assert found.command.endswith("--prompts your-prompts.jsonl")
 
 
@@ -255,7 +265,7 @@ def test_an_arm_that_is_not_shown_to_have_drafted_is_concluded_once(analysis: An
     """An endpoint that reports no drafts: neither does it pay, nor does it cost more than it gains."""
     unseen = with_verdict(build_analysis(["baseline", "ngram_simple"]), "ngram_simple", attestation="unverified")
     found = decided(unseen)
-    assert "not shown that speculation is the cause" in headline(found)
+    assert "not shown" in headline(found)
     assert "pays here" not in headline(found)
     assert found.decision is not None
     (group,) = found.decision.groups

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -154,6 +155,23 @@ def test_noise_explains_nothing_in_an_answer_that_drafted_nothing(run: RunData) 
     others = [prompt for prompt in range(PROMPTS) if prompt != 3]
     still = verdicts(sparse(run, 4, 0, others), audit(run))["spec"].audit
     assert still is not None and still.violates and still.beyond == 1 and still.p == 0.0
+
+
+@pytest.fixture
+def first_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The arm leaves the baseline at its first token."""
+    monkeypatch.setattr(sys.modules[__name__], "FORK", 0)
+
+
+@pytest.mark.parametrize("engine", ["llama.cpp", "transformers"])
+def test_a_rounds_noise_explains_no_first_token_but_where_the_prompt_is_read_with_a_draft(
+    first_token: None, run: RunData, engine: str
+) -> None:
+    assert run.manifest is not None
+    run.manifest.engine = run.manifest.engine.model_copy(update={"kind": engine})
+    found = verdicts(run, audit(run))["spec"].audit
+    assert found is not None
+    assert (found.violates, found.beyond) == ((True, 1) if engine == "llama.cpp" else (False, 0))
 
 
 def test_the_limit_of_an_arm_that_seldom_drafts_counts_on_no_noise_elsewhere(run: RunData) -> None:

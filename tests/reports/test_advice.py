@@ -79,7 +79,7 @@ def test_an_arm_that_never_drafted_is_a_null_control() -> None:
 def slower(analysis: Analysis, *arms: str) -> Analysis:
     verdicts = [one.model_copy(update={"speed": "slower" if one.arm in arms else "undecided"})
                 for one in analysis.verdicts]  # fmt: skip
-    return analysis.model_copy(update={"verdicts": verdicts})
+    return analysis.model_copy(update={"verdicts": verdicts, "decision": None})
 
 
 def test_the_headline_says_what_is_known() -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from benchctl.engines.base import Completion, Server
+from benchctl.engines.llama_cpp.server import LlamaServer
 from benchctl.models.files import ResolvedPair
 from benchctl.models.sources import bundled_models
 from benchctl.prompts.suite import Message, Prompt
@@ -38,13 +41,33 @@ def answers(server: Server) -> list[Completion]:
     return [complete(server, server.render(prompt), Sampling(max_tokens=LENGTH)) for prompt in prompts]
 
 
+def first_logprobs(server: Server) -> list[Any]:
+    """The likeliest tokens after each prompt, with their log-probabilities, of answers that go on with drafts."""
+    assert isinstance(server, LlamaServer)
+    asked = {"n_predict": 8, "n_probs": 20, "temperature": 0, "cache_prompt": False}
+    prompts = [server.render(Prompt(messages=tuple(map(Message.model_validate, turns)))) for turns in chat_prompts()]
+    answers = [
+        server.http.post("/completion", asked | {"prompt": list(prompt.token_ids)}, timeout_s=60) for prompt in prompts
+    ]
+    return [answer["completion_probabilities"][0]["top_logprobs"] for answer in answers]
+
+
+def test_no_draft_changes_the_reading_of_the_prompt(
+    start_server: StartServer, speculation: tuple[str, ResolvedPair]
+) -> None:
+    """To the last bit, although these heads have the target put out the hidden states of every token: so a round's
+    noise explains no other first token."""
+    kind, models = speculation
+    plain, drafting = start_server(arm_of(), models), start_server(arm_of(kind, max=DEPTH), models)
+    assert first_logprobs(plain) == first_logprobs(drafting)
+
+
 def test_drafts_are_accepted_and_change_nothing(
     start_server: StartServer, speculation: tuple[str, ResolvedPair]
 ) -> None:
     kind, models = speculation
-    alone = answers(start_server(arm_of(), models))
-    server = start_server(arm_of(kind, max=DEPTH), models)
-    together = answers(server)
+    plain, server = start_server(arm_of(), models), start_server(arm_of(kind, max=DEPTH), models)
+    alone, together = answers(plain), answers(server)
     assert [(answer.text, answer.token_ids) for answer in together] == [
         (answer.text, answer.token_ids) for answer in alone
     ]
