@@ -61,13 +61,11 @@ def tune(
     setting is measured again, on new data; that run decides. Ctrl-C keeps everything; --resume RUN continues.
     """
     import sys
-    from functools import partial
 
     from rich.console import Console
 
     from benchctl.errors import UsageError
     from benchctl.experiments.tune.session import all_candidates, measure_chosen, resume_search, search
-    from benchctl.measure.prepare import prepare
     from benchctl.measure.progress import progress_for
     from benchctl.measure.run import prepare_again, signals_interrupt
 
@@ -93,16 +91,20 @@ def tune(
     console = Console(stderr=True)
     progress, again = progress_for(console, quiet=silent), progress_for(console, quiet=silent)
     places: dict[str, Any] = {"binary": here.engine_binary, "models_dir": here.models_dir, "notice": progress.note}
-    ready = partial(prepare, **places)
-    ready_again = partial(prepare_again, **places, trusted=here.trust_recipe)
+
+    def ready(standing: Standing) -> Prepared:
+        return standing.prepare(**places)
+
+    def ready_again(run: RunData) -> Prepared:
+        return prepare_again(run, **places, trusted=here.trust_recipe)
+
     command = ["benchctl", *sys.argv[1:]]
     with signals_interrupt():
         if resume is not None:
             found = resume_search(resume, out, ready_again, progress)
         else:
-            standing, complete = _what_to_search([*words, *(draft or [])], given, here)
-            base = standing.prepare(here.engine_binary, here.models_dir, progress.note)
-            candidates = all_candidates(base, only_arms=only_arms or complete)
+            standing, own_alone = _what_to_search([*words, *(draft or [])], given, here)
+            candidates = all_candidates(ready(standing), only_arms=only_arms or own_alone)
             if dry_run:
                 _show_candidates(candidates, as_json=as_json)
                 return

@@ -9,10 +9,9 @@ from __future__ import annotations
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
 
 from benchctl.data.listing import list_runs
 from benchctl.data.manifest import Tuning
@@ -31,7 +30,7 @@ from benchctl.experiments.tune.budget import (
 )
 from benchctl.measure.prepare import Prepared, lossy_of, with_arms
 from benchctl.measure.progress import RunProgress
-from benchctl.measure.run import recipe_of, resume_run, standing_of, start_run
+from benchctl.measure.run import Standing, recipe_of, resume_run, standing_of, start_run
 from benchctl.recipes.saved import RECIPE
 from benchctl.recipes.schema import MAX_NAME, Arm, Recipe
 from benchctl.recipes.speculation import DRAFTS, Speculation
@@ -43,20 +42,10 @@ SHORT_KEYS = {"max": "d", "min": "min", "p_min": "p", "size_n": "n", "size_m": "
 """How an arm's name shortens the keys of its speculation."""
 
 
-class Prepare(Protocol):
-    """`benchctl.measure.prepare.prepare` with the command line's options filled in."""
-
-    def __call__(self, recipe: Recipe, *, recipe_folder: Path, trusted: bool) -> Prepared:
-        """Check a recipe; errors as `prepare`."""
-        ...
-
-
-class PrepareAgain(Protocol):
-    """`benchctl.measure.run.prepare_again` with the command line's options filled in."""
-
-    def __call__(self, run: RunData) -> Prepared:
-        """Check a run's recipe; errors as `prepare_again`."""
-        ...
+Prepare = Callable[[Standing], Prepared]
+"""`Standing.prepare` with the command line's options filled in."""
+PrepareAgain = Callable[[RunData], Prepared]
+"""`benchctl.measure.run.prepare_again` with the command line's options filled in."""
 
 
 def all_candidates(prepared: Prepared, *, only_arms: bool) -> Prepared:
@@ -157,8 +146,7 @@ def measure_chosen(
     if recipe is None:
         return None
     progress.note(f"Measuring {recipe.arms[-1].name} again on fresh data: {recipe.blocks} blocks.")
-    standing = standing_of(found)
-    prepared = standing.prepare(recipe=recipe)
+    prepared = prepare(replace(standing_of(found), recipe=recipe))
     return open_run(start_run(prepared, out, progress, command, tuned_in=found))
 
 
