@@ -22,11 +22,9 @@ def breakeven(
         str, typer.Option(metavar="A1,A2", help="Acceptance of a draft token, 0 to 1.")
     ] = "0,0.5,0.8,1",
     reference: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Acceptance lengths to show as points: CSV, or golden YAML.")
+        Path | None, typer.Option(metavar="FILE", help="Acceptance lengths to show as points: golden YAML.")
     ] = None,
-    write_reference: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the real drafts' there: .csv or .yaml.")
-    ] = None,
+    write_reference: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the real drafts' there.")] = None,
     blocks: options.Blocks = None,
     out: options.Out = Path(),
     here: options.Here = options.AS_FOUND,
