@@ -95,7 +95,7 @@ def _columns(analysis: Analysis) -> dict[str, Column[Level]]:
         def cell(row: Level) -> Cell:
             return "" if row.is_baseline else write(value(row))
 
-        return {"value": value, "cell": cell}
+        return {"source": value, "cell": cell}
 
     def ends(found: Interval | None) -> str:
         return numbers.interval(found) if found else without
