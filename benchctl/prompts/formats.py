@@ -86,7 +86,7 @@ def text_of(fields: Fields, key: str) -> str:
 
 
 def turns_of(fields: Fields) -> list[str]:
-    """Return the user turns of a conversation, which has any."""
+    """Return the user turns of a conversation, at least one."""
     turns = fields.get("turns")
     if not isinstance(turns, list) or not turns:
         got = "an empty list" if turns == [] else quoted(turns)

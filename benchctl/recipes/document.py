@@ -100,7 +100,7 @@ def _count_events(file: Path, text: str) -> None:
         if isinstance(event, yaml.DocumentStartEvent):
             documents += 1
             if documents > 1:
-                raise RecipeError(file, [Problem(line, (), "a second document starts here; a file is a recipe.")])
+                raise RecipeError(file, [Problem(line, (), "a second document starts here; a file has one recipe.")])
         elif isinstance(event, (yaml.MappingEndEvent, yaml.SequenceEndEvent)):
             depth -= 1
         elif isinstance(event, yaml.NodeEvent):

@@ -298,7 +298,7 @@ def _speculation(recipe: Recipe, speculation: Speculation) -> Found:
         yield from _untaken(speculation)
     lookups = [name for name in types if name in COPIES]
     if lookups and speculation.size_m is not None and speculation.max not in {None, speculation.size_m}:
-        yield ("size_m",), f"for {', '.join(lookups)} it means the same as max; give either of them."
+        yield ("size_m",), f"for {', '.join(lookups)} it means the same as max; give one of them."
     if speculation.min is not None and speculation.max is not None and speculation.min > speculation.max:
         yield ("min",), f"expected at most max, which is {speculation.max}, got {speculation.min}."
     if speculation.max is not None and speculation.max >= recipe.engine.context:

@@ -1,4 +1,4 @@
-"""Renders the page and the Markdown report from a view of run and analysis; everything untrusted is escaped here."""
+"""Renders the page and the Markdown report from the same view of run and analysis; everything untrusted is escaped here."""
 
 from __future__ import annotations
 
