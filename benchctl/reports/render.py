@@ -1,4 +1,4 @@
-"""Renders the page and the Markdown report from the same view of run and analysis; everything untrusted is escaped here."""
+"""Renders page and Markdown report from the same view of run and analysis; everything untrusted is escaped here."""
 
 from __future__ import annotations
 

@@ -323,7 +323,7 @@ def conclude(claims: Mapping[str, Claim]) -> Imported:
         lacking.append(f"No baseline: a speed-up needs the same requests without speculation, {BASELINE}=FILE.")
     elif not compared and len(arms) > 1:
         lacking.append("No speed-up: no request was answered with as many tokens by baseline and arm.")
-    lacking.append("A process an arm: what differs from process to process is not known, so no interval is given.")
+    lacking.append("One process an arm: what differs from process to process is not known, so no interval is given.")
     if any(request.n_predicted > 1 and not (request.tok_per_sec or request.client_tok_per_sec) for request in every):
         lacking.append("Chunks were timed, not tokens: of decode rates only limits are known.")
     if any(claim.overlapping is not False for claim in claims.values()):
