@@ -189,8 +189,14 @@ class Work:
         from benchctl.measure.requested import requested_recipe, subject_of
 
         recipe, target, draft = subject_of(self.subject or (), self.target, self.draft)
-        if recipe is None and target is None and url is None:
-            raise UsageError("Name a recipe, or a target.", fix="`benchctl recipes list` shows the shipped recipes.")
+        if [recipe, target, url].count(None) != 2:
+            raise UsageError("Name either a recipe or a target.", fix="`benchctl recipes list` shows the shipped recipes.")
+        if target is None and (draft or self.kind):
+            raise UsageError(
+                "These options make a recipe, but this command line already names a recipe or a run.",
+                where="--draft, --engine",
+                fix="Name the target with -t, or write it in the recipe.",
+            )
         return requested_recipe(
             recipe,
             results,
