@@ -190,7 +190,8 @@ class Work:
 
         recipe, target, draft = subject_of(self.subject or (), self.target, self.draft)
         if [recipe, target, url].count(None) != 2:
-            raise UsageError("Name either a recipe or a target.", fix="`benchctl recipes list` shows the shipped recipes.")
+            fix = "`benchctl recipes list` shows the shipped recipes."
+            raise UsageError("Name either a recipe or a target.", fix=fix)
         if target is None and (draft or self.kind):
             raise UsageError(
                 "These options make a recipe, but this command line already names a recipe or a run.",

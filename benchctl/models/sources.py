@@ -102,7 +102,10 @@ class _Places:
                 raise UsageError("this model is served by an endpoint and has no files", fix="Name a model's files.")
 
     def files(self, source: str, drafts_for: str | None = None) -> tuple[Path, ...]:
-        """See `locate_model`."""
+        """See `locate_model`.
+
+        A draft head without a tokenizer (EAGLE-3, DFlash, DSpark) is converted with that of `drafts_for`, the target's.
+        """
         first = self.first(source, safetensors=self.find_tool is not None)
         if is_safetensors_folder(first):
             if self.find_tool is None:
@@ -251,14 +254,12 @@ def locate_model(
     models_dir: Path | None = None,
     on_progress: Notice | None = None,
     find_tool: FindTool | None = None,
-    drafts_for: str | None = None,
 ) -> tuple[Path, ...]:
     """Return the GGUF files of a source, all shards in order, each with a sound header; errors as above.
 
-    A folder or a repository of safetensors is converted first, where `find_tool` can find the converter. A draft head
-    without a tokenizer (EAGLE-3, DFlash, DSpark) is converted with that of `drafts_for`, the target's source.
+    A folder or a repository of safetensors is converted first, where `find_tool` can find the converter.
     """
-    return _Places(recipe_folder, models_dir, on_progress, find_tool).files(source, drafts_for)
+    return _Places(recipe_folder, models_dir, on_progress, find_tool).files(source)
 
 
 def is_there(source: str, *, recipe_folder: Path) -> None:

@@ -35,7 +35,7 @@ def render_html(run: RunData, analysis: Analysis, drawings: Sequence[Drawing]) -
     """The self-contained page: styles, figures, scripts and data are inline, and nothing is fetched."""
     from markupsafe import Markup
 
-    environment = _environment(visible, autoescape=True)
+    environment = template_environment(visible, autoescape=True)
     environment.filters |= {"table": page.html_table, "facts": page.html_facts, "prose": page.prose}
     environment.filters |= {"first_word": _first_word, "probabilities": output.probabilities}
     texts = page.scripts()[0 if drawings else 1 :]  # without figures there is nothing to plot
@@ -92,7 +92,7 @@ def render_markdown(run: RunData, analysis: Analysis, drawings: Sequence[Drawing
     """The Markdown report; text is escaped unless a filter made it a code span or a fenced block."""
     from markupsafe import Markup
 
-    environment = _environment(markdown_text, autoescape=False)
+    environment = template_environment(markdown_text, autoescape=False)
 
     def escaped(write: Callable[..., str]) -> Callable[..., Markup]:
         return lambda *parts: Markup(write(*parts))  # noqa: S704 - `markdown` escapes it for Markdown
@@ -108,7 +108,9 @@ def render_markdown(run: RunData, analysis: Analysis, drawings: Sequence[Drawing
 
 
 @cache
-def _environment(escape: Callable[[str], str], *, autoescape: bool) -> Environment:
+def template_environment(
+    escape: Callable[[str], str], *, autoescape: bool, package: str = "benchctl.reports", folder: str = "templates"
+) -> Environment:
     """An environment that passes every text of a template through `escape`, unless it is `Markup`."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
@@ -117,7 +119,7 @@ def _environment(escape: Callable[[str], str], *, autoescape: bool) -> Environme
         return escape(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
     environment = Environment(
-        loader=PackageLoader("benchctl.reports"),
+        loader=PackageLoader(package, folder),
         autoescape=autoescape,  # noqa: S701 - off for Markdown alone, where `escape` does it
         finalize=finalize,
         undefined=StrictUndefined,
