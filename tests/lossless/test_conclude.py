@@ -125,7 +125,7 @@ def test_an_arm_that_diverges_at_a_near_tie_is_judged_by_its_power(run: RunData)
     assert found["spec"].counts["near-tie"] == 1
     assert "its own noise" in found["spec"].reason
     assert found["spec"].verdict == "undetermined", "twelve short answers show little"
-    assert "No violation found" in found["spec"].reason and "prompts like these are needed" in found["spec"].reason
+    assert "No violation found" in found["spec"].reason and "prompts like these" in found["spec"].reason
     assert found["spec"].unviolated == pytest.approx(0.09, abs=0.04)
     explained = Explained(outputs, list(found.values()), [], None, None)
     assert not explained.only("identical", "consistent with the target")
@@ -194,7 +194,7 @@ def test_a_token_that_noise_cannot_reach_is_a_violation(run: RunData) -> None:
     found = verdicts(run, audit(run, gap=2.5))["spec"]
     assert found.verdict == "violation"
     assert found.audit is not None and found.audit.beyond == 1
-    assert "but not 1 divergence at margins above" in found.reason
+    assert "1 divergence at margins" in found.reason
 
 
 def test_many_near_ties_are_a_violation_although_each_is_compatible_with_noise(run: RunData) -> None:
@@ -231,7 +231,7 @@ def test_without_enough_noise_or_with_another_reading_it_is_undetermined(
 def test_without_an_audit_an_arm_that_differs_is_undetermined(run: RunData) -> None:
     found = verdicts(run, None)
     assert found["spec"].verdict == "undetermined"
-    assert "were not scored on the target alone" in found["spec"].reason
+    assert "not scored" in found["spec"].reason
     assert found["same"].verdict == "identical"
 
 

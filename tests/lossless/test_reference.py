@@ -148,9 +148,9 @@ def test_other_questions_are_refused(changed: dict[str, Any], message: str) -> N
 
 def test_sampled_answers_and_the_same_run_are_refused() -> None:
     hot = {"sampling": {"temperature": 0.8, "top_k": 0}}
-    with pytest.raises(UsageError, match="Sampled answers differ by chance"):
+    with pytest.raises(UsageError, match="by chance"):
         compare_with_references(run("a", {"baseline": "x"}, recipe=hot), [run("b", {"baseline": "x"}, recipe=hot)])
-    with pytest.raises(UsageError, match="cannot be its own reference"):
+    with pytest.raises(UsageError, match="its own reference"):
         compare_with_references(run("a", {"baseline": "x"}), [run("a", {"baseline": "x"})])
     with pytest.raises(UsageError, match="The arms are: spec"):
         compare_with_references(run("a", {"baseline": "x", "spec": "x"}), [run("b", {"baseline": "x"})], arms=["sepc"])

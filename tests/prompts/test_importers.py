@@ -308,7 +308,7 @@ def test_a_suite_is_written_once_unless_forced(tmp_path: Path) -> None:
     questions = read(DATA / "plain_raw.jsonl", "jsonl")
     path = tmp_path / "suite.json"
     path.write_text("mine")
-    with pytest.raises(UsageError, match="this file exists already\nOverwrite it with --force"):
+    with pytest.raises(UsageError, match="--force"):
         write_suite(questions, path, name="s", licence="MIT")
     assert path.read_text() == "mine"
     assert write_suite(questions, path, name="s", licence="MIT", force=True).name == "s"
@@ -322,5 +322,5 @@ def test_a_suite_that_would_not_load_never_gets_in_place(tmp_path: Path) -> None
 
 
 def test_an_unknown_format_suggests_the_nearest() -> None:
-    with pytest.raises(UsageError, match=r"there is no format 'specbench'\nDid you mean 'spec-bench'"):
+    with pytest.raises(UsageError, match=r"'spec-bench'"):
         find_format("specbench")

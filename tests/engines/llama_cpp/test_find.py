@@ -115,7 +115,7 @@ def test_named_but_not_there(value: str, monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_plain_name_as_an_option_is_meant(machine: Path) -> None:
     bundle("2026-01-01")
-    with pytest.raises(UsageError, match="no program called 'llama-server' on PATH"):
+    with pytest.raises(UsageError, match="'llama-server' on PATH"):
         find_server(None, "llama-server")
     program(machine / "work" / "llama-server")
     with pytest.raises(UsageError, match=r"write \./llama-server"):
@@ -156,7 +156,7 @@ def test_device_chooses_among_builds() -> None:
 
 def test_tool_is_the_servers_sibling(machine: Path) -> None:
     server = program(machine / "own" / "llama-server")
-    with pytest.raises(EngineError, match=r"no llama-quantize was found beside .*own/llama-server"):
+    with pytest.raises(EngineError, match="no llama-quantize"):
         find_tool("llama-quantize", server)
     bundled = bundle("2026-01-01")
     assert find_tool("llama-quantize", server) == bundled.parent / "llama-quantize"
@@ -174,7 +174,7 @@ def test_a_tool_that_measures_must_be_of_the_servers_own_build(machine: Path) ->
     server = program(machine / "own" / "llama-server")
     program(bundle("2026-01-01").parent / PERPLEXITY)
     program(machine / "bin" / PERPLEXITY)
-    with pytest.raises(EngineError, match=r"no llama-perplexity lies beside .*own/llama-server") as caught:
+    with pytest.raises(EngineError, match="no llama-perplexity") as caught:
         find_tool(PERPLEXITY, server)
     assert caught.value.fix is not None
     assert "benchctl engines install llama.cpp" in caught.value.fix

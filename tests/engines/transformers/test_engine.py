@@ -248,4 +248,4 @@ def test_a_target_whose_parts_are_not_known_runs_what_needs_none(
         assert refused(arm, folder) == []
     for name in ("self-layerskip", "early-exit", "self-ssm"):
         (line,) = refused(arm_of(name, max=4), folder)
-        assert "the target (opt) is of an architecture whose parts are not known; known: falcon_h1, " in line
+        assert "known: falcon_h1" in line

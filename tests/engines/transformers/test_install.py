@@ -69,6 +69,6 @@ def test_a_build_for_cuda_is_not_begun_where_it_does_not_fit(calls: Path, monkey
 
 def test_a_disk_too_small_for_either_is_reported_at_once(calls: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     free(monkeypatch, 1)
-    with pytest.raises(StorageError, match="transformers takes 2 GB of disk"):
+    with pytest.raises(StorageError, match="2 GB of disk"):
         find.environment().install(quiet)
     assert not calls.exists()

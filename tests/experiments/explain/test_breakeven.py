@@ -99,7 +99,7 @@ def test_a_binary_without_synthetic_acceptance_is_one_message(recipe: Path) -> N
     server.chmod(0o755)
     done = benchctl("explain", "--measure", "tiny.yaml", "--engine-binary", str(server), cwd=recipe)
     assert done.returncode == 2, done.stdout
-    assert "This llama.cpp has no synthetic acceptance" in done.stderr
+    assert "no synthetic acceptance" in done.stderr
     assert done.stderr.count("synthetic acceptance") == 1
 
 
@@ -123,4 +123,4 @@ def test_a_run_without_synthetic_arms_is_told_apart(recipe: Path) -> None:
     write_run(recipe / "results" / "tiny" / "20261121-110500-3fa9")
     done = benchctl("explain", "--measure", "results/tiny/20261121-110500-3fa9", cwd=recipe)
     assert done.returncode == 2
-    assert "This run has no synthetic arms." in done.stderr
+    assert "no synthetic arms" in done.stderr
