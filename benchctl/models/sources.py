@@ -307,7 +307,7 @@ def _from_bundle(source: BundledSource, notice: Notice | None) -> Path:
     if not path.is_file():
         raise UsageError(f"the bundled file {path.name} is missing", fix=fix)
     if not hmac.compare_digest(file_sha256(path, notice), known[source.name].sha256):
-        raise UsageError(f"the bundled file {path.name} is not as benchctl ships it", fix=fix)
+        raise UsageError(f"the bundled file {path.name} is not what benchctl ships", fix=fix)
     return path
 
 
