@@ -149,7 +149,7 @@ def test_tables_of_the_page(made: tuple[Recount, ReportFiles, dict[str, Any]]) -
         keys = ("median", "pooled_rate", "mean_rate", "prompt_tok_per_sec_median")
         rates = [f"{wanted[key]:.1f}" for key in keys]
         assert row[2:] == [*rates, f"{1000 * wanted['ttft_median_s']:.0f} ms", str(wanted["records"])]
-    assert "Every engine process" in tables
+    assert any(title.startswith("Every engine process") for title in tables)
 
 
 def test_every_number_of_the_first_table(made: tuple[Recount, ReportFiles, dict[str, Any]]) -> None:
