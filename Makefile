@@ -9,7 +9,7 @@
 #   make audit     list licences of what is installed and look up known vulnerabilities (that needs the network)
 #   make wheel     build the wheel and try it in an empty environment
 #   make image     build the container images (CPU, CUDA) and run the demo in the first; needs Docker
-#   make heads     train DFlash and DSpark heads for the bundled transformer (ten minutes), kept in the user's cache
+#   make heads     train heads for the bundled transformer (fifteen minutes), kept in the user's cache
 #   make clean     remove the environment and caches; results, reports and engine builds stay
 #
 # PYTHON=python3.12 chooses the interpreter; ENGINE_FLAGS=--cuda builds the engine for a GPU; a llama-server of one's
@@ -112,6 +112,7 @@ image:
 
 heads: $(VENV)/.installed-all
 	$(BIN)/python -m training.flash dflash & $(BIN)/python -m training.flash dspark; wait
+	$(BIN)/python -m training.vllm_heads
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache

@@ -32,8 +32,7 @@ from transformers import Cache, DynamicCache
 from benchctl.data.identity import home_relative
 from benchctl.engines.transformers.serving.answering import Answer, Speculation, ToDepth, make_drafter
 from benchctl.engines.transformers.serving.assisted import Assistance
-from benchctl.engines.transformers.serving.choose import Sampler
-from benchctl.engines.transformers.serving.decode import Drafter, Step, Task
+from benchctl.engines.transformers.serving.decode import Drafter, Sampler, Step, Task
 from benchctl.engines.transformers.serving.decoder import Decoder, Parts
 from benchctl.engines.transformers.serving.drafters.self_drafter import SelfDrafter
 from benchctl.engines.transformers.serving.loading import Loaded, load

@@ -47,7 +47,7 @@ _NAMES = {
     "markov_head.markov_w1.weight": "markov_w1.weight",
     "markov_head.markov_w2.weight": "markov_w2.weight",
 }
-_OF_LAYERS = {
+OF_LAYERS = {
     "input_layernorm.weight": "attn_norm.weight",
     "post_attention_layernorm.weight": "ffn_norm.weight",
     "self_attn.o_proj.weight": "attn_output.weight",
@@ -228,7 +228,7 @@ def write(head: Head, target: Path, path: Path) -> None:
 def in_gguf(name: str) -> str:
     """Return a tensor's name in the file, from the published name."""
     layer = re.fullmatch(r"layers\.(\d+)\.(.+)", name)
-    return f"blk.{layer[1]}.{_OF_LAYERS[layer[2]]}" if layer else _NAMES[name]
+    return f"blk.{layer[1]}.{OF_LAYERS[layer[2]]}" if layer else _NAMES[name]
 
 
 def main() -> None:

@@ -187,8 +187,7 @@ def bisect(
 
     Of a run with builds as an axis, or of a run for each build, the oldest first.
     """
-    from benchctl.analysis.comparison.bisect import by_build, first_changes, sentences
-    from benchctl.analysis.comparison.several import compare_several
+    from benchctl.analysis.comparison.several import by_build, compare_several, first_changes, sentences
     from benchctl.analysis.comparison.summary import summaries_of
     from benchctl.data.store import resolve_run
     from benchctl.lossless.analysed import judge

@@ -58,7 +58,7 @@ def install_engine(
     taken from the environment variable CMAKE_ARGS.
     """
     from benchctl.engines.registry import Backend, Installer, InstallOptions
-    from benchctl.measure.display import shown_steps
+    from benchctl.measure.progress import shown_steps
     from benchctl.offers import load
     from benchctl.recipes.adapters import kinds_with, registered
 

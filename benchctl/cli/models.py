@@ -139,7 +139,7 @@ def _quantized(
     from benchctl.engines.common.programs import program
     from benchctl.engines.quantizing import QuantizingEngine
     from benchctl.engines.registry import make_engine
-    from benchctl.measure.display import shown_steps
+    from benchctl.measure.progress import shown_steps
     from benchctl.measure.run import signals_interrupt
     from benchctl.models.gguf_facts import model_name
     from benchctl.models.quantize import quantize_to

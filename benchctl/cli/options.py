@@ -17,7 +17,7 @@ from benchctl.cli import complete
 from benchctl.errors import UsageError
 
 if TYPE_CHECKING:
-    from benchctl.measure.run import Standing
+    from benchctl.measure.requested import Standing
 
 GROUPS = {
     "Measure": ("demo", "run", "tune", "diagnose"),

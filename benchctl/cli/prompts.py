@@ -93,9 +93,14 @@ def show(
 
 @app.command("import")
 def import_suite(
-    source: Annotated[Path, typer.Argument(metavar="FILE", help="JSON lines, also .gz; a JSON list; parquet.")],
+    source: Annotated[Path, typer.Argument(metavar="FILE", help="JSON lines, also .gz; a JSON list; CSV; parquet.")],
     form: Annotated[
-        str, typer.Option("--format", metavar="FORMAT", help="spec-bench, mt-bench, humaneval, speed-bench or jsonl.")
+        str,
+        typer.Option(
+            "--format",
+            metavar="FORMAT",
+            help="spec-bench, mt-bench, humaneval, speed-bench, gsm8k, mmlu, mmlu-pro, aime or jsonl.",
+        ),
     ],
     output: Annotated[Path, typer.Option("-o", "--output", help="Where to write the suite.")],
     name: Annotated[str | None, typer.Option(help="The suite's name; default: the output file's.")] = None,

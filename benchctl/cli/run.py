@@ -81,7 +81,8 @@ def run(
     from benchctl.errors import UsageError
     from benchctl.measure.plan import keep_matching, keep_only, with_blocks, with_second_baseline
     from benchctl.measure.progress import progress_for
-    from benchctl.measure.run import Standing, prepare_again, recipe_of, resume_run, signals_interrupt, start_run
+    from benchctl.measure.requested import Standing, prepare_again, recipe_of
+    from benchctl.measure.run import resume_run, signals_interrupt, start_run
     from benchctl.offers import offered
 
     if [bool(work.subject or work.target), resume is not None, url is not None].count(True) != 1 or (

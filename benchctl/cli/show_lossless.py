@@ -6,7 +6,7 @@ import shlex
 
 from benchctl.analysis.losslessness import NoiseFloor
 from benchctl.analysis.results import Losslessness, SelfConsistency
-from benchctl.data.replays import Replays
+from benchctl.data.scores import TargetScores
 from benchctl.data.store import RunData
 from benchctl.lossless.session import Explained
 from benchctl.reports.json_output import print_json
@@ -21,7 +21,7 @@ MOST_PROMPTS = 6
 def print_document(run: RunData, explained: Explained) -> None:
     """Print everything as a JSON document in ASCII."""
     frame, found = explained.outputs.frame, explained.found
-    consistency, replays = explained.consistency, explained.replays
+    consistency, scores = explained.consistency, explained.scores
     document = {
         "run": run.name,
         "baseline": explained.outputs.baseline,
@@ -33,25 +33,25 @@ def print_document(run: RunData, explained: Explained) -> None:
         "failed_cells": explained.outputs.failed_cells,
         "damaged": run.damaged,
         "integrity": run.integrity.as_dict(),
-        "replayed": None if replays is None else _replayed(replays),
+        "replayed": None if scores is None or not scores.decoded else _replayed(scores),
     }
-    if explained.outputs.unjudged:
-        document["unjudged"] = explained.outputs.unjudged
+    if explained.outputs.not_judged:
+        document["unjudged"] = explained.outputs.not_judged
     print_json("verify-lossless", document)
 
 
 def print_tables(run: RunData, explained: Explained) -> None:
     """Print the verdicts, then every arm that is not identical with its differing prompts."""
     frame, found = explained.outputs.frame, explained.found
-    consistency, replays = explained.consistency, explained.replays
+    consistency, scores = explained.consistency, explained.scores
     out = Printout()
     baselines = {each_frame.arms[each_frame.baseline] for each_frame in explained.outputs.frames}
     against = frame.arms[frame.baseline] if len(baselines) == 1 else "the baseline of its condition"
     counts = f"{_count(len(frame.prompts), 'prompt')}, {_count(len(frame.blocks), 'block')}"
     out.say(f"Run {run.name}: every arm against {against}, {counts}")
     out.say()
-    if explained.outputs.unjudged:
-        out.say(explained.outputs.unjudged)
+    if explained.outputs.not_judged:
+        out.say(explained.outputs.not_judged)
         out.say()
     out.table(verdict_counts(found))
     out.say()
@@ -65,8 +65,8 @@ def print_tables(run: RunData, explained: Explained) -> None:
     out.say(run.integrity.sentence, style, whole=not out.console.is_terminal)
     for sentence in run.damaged[:MOST_PROMPTS]:
         out.say(sentence, "yellow")
-    if replays is not None:
-        out.say(_repeated(replays))
+    if scores is not None and scores.decoded:
+        out.say(_repeated(scores))
     alike: dict[str, list[str]] = {}
     for arm in found:
         if (arm.comparisons and arm.verdict != "identical") or (arm.audit is not None and arm.verdict != "not judged"):
@@ -100,16 +100,17 @@ def _repeats(own: SelfConsistency) -> str:
     return f"{own.arm} does not repeat itself: {count}"
 
 
-def _replayed(replays: Replays) -> dict[str, object]:
-    """The replay without its positions, which `replays.json` has."""
-    return replays.model_dump(by_alias=True, exclude={"positions"}) | {"positions": len(replays.positions)}
+def _replayed(scores: TargetScores) -> dict[str, object]:
+    """What was scored of the baseline's answers, without its positions, which `scores.json` has."""
+    left_out = {"positions", "shape", "seconds", "answers", "passes"}
+    return scores.model_dump(by_alias=True, exclude=left_out) | {"positions": len(scores.positions)}
 
 
-def _repeated(replays: Replays) -> str:
+def _repeated(scores: TargetScores) -> str:
     """Return whether the target alone, launched again, repeats the baseline's answers token by token."""
-    others = replays.places_decoded - replays.places_alike
-    what = f"{_count(replays.places_decoded, 'token')} of {_count(len(replays.decoded), 'answer')}"
-    name = replays.baseline
+    others = scores.places_decoded - scores.places_alike
+    what = f"{_count(scores.places_decoded, 'token')} of {_count(len(scores.decoded), 'answer')}"
+    name = scores.baseline
     if not others:
         return f"Replay on the target alone: the same token as {name} at all {what}."
     return f"Replay on the target alone: another token than {name} at {others:,} of {what}."

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from benchctl.data.manifest import ORDERING
 from benchctl.data.store import RunData
 from benchctl.measure.estimate import PlanSize, RunEstimate, estimate_run, size_of
 from benchctl.measure.plan import CellPlan, groups_of, make_plan, measured, unclosed
@@ -29,7 +28,6 @@ def show_plan(prepared: Prepared, earlier: RunData | None, results: Path, *, as_
         done,
         range(max(recipe.first_blocks, begun.blocks if begun else 0)),
         unclosed=unclosed(earlier, done) if earlier else (),
-        ordering=begun.ordering if begun else ORDERING,
         ended=begun.ended() if begun else {},
     )
     runs = results / recipe.name

@@ -14,6 +14,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from benchctl.prompts.answers import Answer
+
 REQUEST_FIELDS = ("tools", "tool_choice", "response_format", "chat_template_kwargs")
 """Keys of a prompt beside its messages that an engine is sent, by the names of OpenAI's chat API and its servers."""
 
@@ -44,6 +46,8 @@ class Prompt(BaseModel):
     """Variables of the chat template, such as `enable_thinking`."""
     reference: str | None = None
     """An expected answer, for reading; benchctl never scores with it."""
+    answer: Answer | None = None
+    """The right answer: what the model's is judged by. It is not sent."""
 
     @property
     def request(self) -> dict[str, Any]:

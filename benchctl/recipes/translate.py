@@ -125,6 +125,8 @@ def _message(error: ErrorDetails, path: KeyPath, value: Plain, data: Plain, mode
     if kind in _KINDS:
         remedy = _remedy(kind, value) or _as_mapping(kind, value, _models(_annotation(model, path)))
         return f"expected {_KINDS[kind]}, {got}.{remedy}"
+    if kind == "value_error":  # a validator's own sentence
+        return f"{context['error']}."
     return f"{excerpt(error['msg'])}, {got}."
 
 

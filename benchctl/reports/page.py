@@ -221,8 +221,9 @@ def folds(run: RunData, analysis: Analysis, drawings: Sequence[Drawing]) -> dict
                  sentences=[
                      f"Decoding token by token, the target alone gives the token of {found.baseline} at "
                      f"{found.places_alike} of {found.places_decoded} positions."
-                     for found in (part.replays for part in parts_of(run)) if found is not None
+                     for found in (part.scores for part in parts_of(run)) if found is not None and found.decoded
                  ]),
+            fold("Correct answers", "", output.accuracy(analysis)),
             fold("Which answers repeat in every block", "", output.consistency(analysis)),
         ],
     }  # fmt: skip

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from benchctl.analysis.advice import launch_command
 from benchctl.analysis.results import Analysis
-from benchctl.data.prompt_texts import prompt_texts
 from benchctl.data.store import RunData
 from benchctl.lossless.whole_answers import PromptAnswers, find_whole_answers
 from benchctl.reports import conclusion, numbers, page
@@ -40,7 +39,7 @@ def render_html(run: RunData, analysis: Analysis, drawings: Sequence[Drawing]) -
     environment.filters |= {"first_word": _first_word, "probabilities": output.probabilities}
     texts = page.scripts()[0 if drawings else 1 :]  # without figures there is nothing to plot
     manifest = run.manifest
-    answers = find_whole_answers(run, analysis, prompt_texts(manifest) if manifest else {})
+    answers = find_whole_answers(run, analysis)
     included = _within_budget(answers)
     methods = {row.interval.method for row in analysis.speedups if row.interval}
     view, folds = _view(run, analysis, drawings), page.folds(run, analysis, drawings)
@@ -154,6 +153,7 @@ def _view(run: RunData, analysis: Analysis, drawings: Sequence[Drawing]) -> dict
         "decided": conclusion.only_group(analysis),
         "what_to_run": to_run if len(to_run.rows) > 1 and any(row.arm for row in to_run.rows) else None,
         "additions": {row.arm: row.added for row in reversed(to_run.rows) if row.added},
+        "accuracy": output.accuracy(analysis),
         "experiment": analysis.decision.next if analysis.decision else None,
         "verdicts": analysis.verdicts,
         "lossy": lossy_labels(analysis),

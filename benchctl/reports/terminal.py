@@ -136,7 +136,7 @@ def print_summary(console: Console, analysis: Analysis, run: str, *, verbose: bo
     for finding in conclusion.findings(analysis):
         out.say(f"- {finding}")
     table, folded = decisive(analysis, None if verbose else MOST_ARMS)
-    if analysis.verdicts:
+    if analysis.verdicts or analysis.accuracy:
         out.table(table)
         if folded:
             out.say(f"{folded} more: {rest}", "dim", whole=True)

@@ -15,14 +15,14 @@ from scipy.stats import chi2
 
 from benchctl.analysis.losslessness import DetectionPower
 from benchctl.analysis.results import Losslessness
-from benchctl.data.audits import Audit, DivergedToken, NullPass, ScoredAnswer
 from benchctl.data.record import sha256_tokens
+from benchctl.data.scores import DivergedToken, NullPass, ScoredAnswer, TargetScores
 from benchctl.data.store import RunData
 from benchctl.lossless.analysed import OutputComparison, analyse_run
 from benchctl.lossless.explain import Evidence
 from benchctl.lossless.session import Explained
 from benchctl.lossless.verdicts import _of_differing
-from tests.lossless.replayed import fork_at, reading, replays
+from tests.lossless.replayed import fork_at, reading
 
 pytestmark = pytest.mark.slow
 
@@ -59,7 +59,7 @@ def run(make_record: Any, make_manifest: Any) -> RunData:
 
 def audit(
     run: RunData, *, gap: float | None = 0.05, prefixes: int = 1_000, others: list[DivergedToken] | None = None
-) -> Audit:
+) -> TargetScores:
     """Every answer of the arm scored; the forked one leaves its likeliest token at its fork by `gap` nats."""
     answers, passes = [], []
     rng = np.random.default_rng(8)
@@ -82,7 +82,7 @@ def audit(
             places = list(range(min(TOKENS, each - first)))
             losses = rng.normal(0, 0.1, len(places)).tolist()
             passes.append(NullPass(**place, width=5, first=first + 1, places=places, losses=losses))
-    return Audit(
+    return TargetScores(
         run="20261121-110500-3fa9",
         benchctl_version="0",
         made_at="",
@@ -95,14 +95,14 @@ def audit(
     )
 
 
-def verdicts(run: RunData, audit: Audit | None) -> dict[str, Losslessness]:
-    return {one.arm: one for one in analyse_run(replace(run, audit=audit)).losslessness}
+def verdicts(run: RunData, scores: TargetScores | None) -> dict[str, Losslessness]:
+    return {one.arm: one for one in analyse_run(replace(run, scores=scores)).losslessness}
 
 
 def test_an_arm_that_diverges_at_a_near_tie_is_judged_by_its_power(run: RunData) -> None:
     scored = audit(run)
     outputs = OutputComparison(run)
-    found = {one.arm: one for one in outputs.verdicts(Evidence(), audit=scored)}
+    found = {one.arm: one for one in outputs.verdicts(Evidence(scored))}
     result = found["spec"].audit
     assert result is not None and result.lacking is None
     assert (result.diverged, result.tokens, result.answers, result.of) == (1, PROMPTS * TOKENS, PROMPTS, PROMPTS)
@@ -120,14 +120,14 @@ def test_an_arm_that_diverges_at_a_near_tie_is_judged_by_its_power(run: RunData)
             "readings": [reading("decode", 1, 0.05, ids(3)[FORK], 7), reading("verify", 5, 0.02, ids(3)[FORK], 7)],
         }
     )
-    evidence = Evidence(replays([fork]), audit=scored)
-    found = {one.arm: one for one in outputs.verdicts(evidence, audit=scored)}
+    scored.add([fork])
+    found = {one.arm: one for one in outputs.verdicts(Evidence(scored))}
     assert found["spec"].counts["near-tie"] == 1
     assert "its own noise" in found["spec"].reason
     assert found["spec"].verdict == "undetermined", "twelve short answers show little"
     assert "No violation found" in found["spec"].reason and "prompts like these" in found["spec"].reason
     assert found["spec"].unviolated == pytest.approx(0.09, abs=0.04)
-    explained = Explained(outputs, list(found.values()), [], None, None)
+    explained = Explained(outputs, list(found.values()), [])
     assert not explained.only("identical", "consistent with the target")
     sharp = result.model_copy(update={"stated": DetectionPower(nats=0.3, chance=0.8, prompts=None)})
     assert _of_differing(found["spec"].comparisons, sharp)[0] == "consistent with the target"

@@ -11,7 +11,7 @@ from benchctl.analysis.answers import find_answers
 from benchctl.analysis.conditions.split import Group
 from benchctl.analysis.frame import make_frame
 from benchctl.analysis.losslessness import ArmAudit, DetectionPower
-from benchctl.lossless.not_judged import find_not_judged
+from benchctl.lossless.analysed import find_not_judged
 from benchctl.lossless.selection import Reach, select_answers
 
 

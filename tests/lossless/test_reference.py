@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from benchctl.data.audits import Audit, ScoredAnswer
 from benchctl.data.manifest import EngineIdentity, ModelIdentity
 from benchctl.data.record import sha256_text, sha256_tokens
+from benchctl.data.scores import ScoredAnswer, TargetScores
 from benchctl.data.store import RunData
 from benchctl.errors import UsageError
 from benchctl.lossless.reference import Cause, compare_with_references, precision_of
@@ -112,7 +112,7 @@ def test_margins_come_from_what_was_scored() -> None:
         token_sha=sha256_tokens(TOKENS["y"]),
         margins=[3.0, 2.0, 0.25, 1.0],
     )
-    audit = Audit(
+    audit = TargetScores(
         run="a",
         benchctl_version="0",
         made_at="",
@@ -122,10 +122,10 @@ def test_margins_come_from_what_was_scored() -> None:
         model=[],
         answers=[scored],
     )
-    found = compare_with_references(replace(judged, audit=audit), [run("b", {"baseline": "x"})])
+    found = compare_with_references(replace(judged, scores=audit), [run("b", {"baseline": "x"})])
     assert found.baselines[0].differing[0].margins == [0.25, None]
     other_engine = audit.model_copy(update={"engine_sha256": "f" * 64})
-    found = compare_with_references(replace(judged, audit=other_engine), [run("b", {"baseline": "x"})])
+    found = compare_with_references(replace(judged, scores=other_engine), [run("b", {"baseline": "x"})])
     assert found.baselines[0].differing[0].margins == [None, None]
 
 

@@ -13,7 +13,7 @@ from benchctl.analysis.frame import make_frame
 from benchctl.analysis.results import Comparison, Losslessness
 from benchctl.data.record import Record
 from benchctl.lossless.analysed import analyse_run
-from benchctl.lossless.prefixes import prefixes_to_score
+from benchctl.lossless.plan import prefixes_to_score
 from benchctl.lossless.selection import select_answers
 
 OTHER = [*range(100, 107), 7, 8, 9, 10]

@@ -16,9 +16,17 @@ from benchctl.analysis.warnings import ADVICE
 from benchctl.data.manifest import PreflightFinding, PreflightRecord
 from benchctl.engines.base import Rendered, Scores
 from benchctl.errors import GateError
-from benchctl.measure.preflight import preflight, stop_if_strict, why_not_probed
+from benchctl.measure.preflight import (
+    ProbeAnswer,
+    agreement,
+    confidence,
+    expected,
+    preflight,
+    probe_items,
+    stop_if_strict,
+    why_not_probed,
+)
 from benchctl.measure.prepare import Prepared, prepare
-from benchctl.measure.probes import ProbeAnswer, agreement, confidence, expected, probe_items
 from benchctl.prompts.suite import Prompt
 from benchctl.recipes.schema import Recipe
 

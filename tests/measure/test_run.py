@@ -15,7 +15,8 @@ from benchctl.data.manifest import Manifest
 from benchctl.data.store import RunData
 from benchctl.errors import StorageError, UsageError
 from benchctl.measure.progress import RunProgress
-from benchctl.measure.run import recipe_of, resume_run, signals_interrupt
+from benchctl.measure.requested import recipe_of
+from benchctl.measure.run import resume_run, signals_interrupt
 from benchctl.models.files import ResolvedModel, ResolvedPair
 from benchctl.recipes.schema import Recipe
 

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from benchctl.engines.common.programs import program
-from benchctl.engines.llama_cpp.find import find_tool
+from benchctl.engines.llama_cpp.installation import find_tool
 from benchctl.errors import EngineError, StorageError, UsageError
 from benchctl.models.gguf_facts import read_facts
 from benchctl.models.gguf_header import read_header

@@ -25,13 +25,13 @@ import pytest
 from benchctl.engines.base import Ledger
 from benchctl.engines.common import programs, wire
 from benchctl.engines.common.completion_stream import CompletionReader, StreamedAnswer
+from benchctl.engines.common.drafts import read_counters, read_total
 from benchctl.engines.common.drafts import step_ledger as vllm_ledger
 from benchctl.engines.common.drafts import verified_ledger as sglang_ledger
 from benchctl.engines.common.http import HttpClient
 from benchctl.engines.common.log import read_log
-from benchctl.engines.common.metrics import read_counters, read_total
 from benchctl.engines.common.stream import OVERRUN, AnswerReader
-from benchctl.engines.common.values import decode
+from benchctl.engines.common.wire import decode
 from benchctl.engines.llama_cpp import causes as llama_causes
 from benchctl.engines.llama_cpp import probe
 from benchctl.engines.llama_cpp.attest import read_counts, read_memory

@@ -8,10 +8,12 @@ torch = pytest.importorskip("torch")
 
 from torch import Tensor, cat  # noqa: E402
 
+from training.architectures.qwen3 import transformer  # noqa: E402
 from training.architectures.qwen3_5 import SequentialModel, sequential  # noqa: E402
 from training.draft_attention import DraftKeys  # noqa: E402
 from training.eagle3 import eagle3  # noqa: E402
 from training.sequential import Draft, Reading, distilled, hear, read_last  # noqa: E402
+from training.vllm_heads import Eagle, MultiTokenLayer  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -24,13 +26,21 @@ def model() -> SequentialModel:
     return sequential(50, hidden=128, feed_forward=64, layers=4, heads=2, kv_heads=1)
 
 
-@pytest.fixture(scope="module", params=["mtp", "eagle3"])
+@pytest.fixture(scope="module", params=["mtp", "eagle3", "eagle", "glm"])
 def draft_and_reading(request: pytest.FixtureRequest, model: SequentialModel) -> tuple[Draft, Reading]:
-    heard = hear(model, torch.randint(0, 50, (2, LENGTH)))
+    tokens = torch.randint(0, 50, (2, LENGTH))
     if request.param == "mtp":
-        return model.mtp, read_last(model, heard)
-    draft = eagle3(model, feed_forward=64)
-    return draft, draft.read(model, heard)
+        return model.mtp, read_last(model, hear(model, tokens))
+    if request.param == "eagle3":
+        third = eagle3(model, feed_forward=64)
+        return third, third.read(model, hear(model, tokens))
+    target = transformer(50, hidden=128, feed_forward=64, layers=4, heads=2, kv_heads=1)
+    heard = hear(target, tokens)
+    if request.param == "eagle":
+        first = Eagle(target.config)
+        return first, first.read(target, heard)
+    head = MultiTokenLayer(target)
+    return head, head.read(target, heard)
 
 
 def one_after_the_other(draft: Draft, reading: Reading, position: int, step: int) -> Tensor:

@@ -29,7 +29,7 @@ class Architecture:
     attention: str = "self_attn"
     recurrent: str | None = None
     mlp: tuple[str, ...] = ("mlp",)
-    """One, or more that are added up."""
+    """Several are added up."""
     in_tuple: bool = False
     """Whether a layer returns its hidden states in a tuple."""
 
@@ -88,7 +88,7 @@ class Option:
 
 @dataclass(frozen=True)
 class Method:
-    """One speculation type."""
+    """A speculation type."""
 
     place: str
     """`module:class` of its drafter, which is called with the decoder and the options."""

@@ -78,7 +78,7 @@ def main() -> None:
         ),
         "options": None if options is None else {name: takes for names, takes in options for name in names},
         "names": [names for names, _ in options or ()],
-        "arctic_inference": importlib.util.find_spec("arctic_inference") is not None,
+        **{name: importlib.util.find_spec(name) is not None for name in ("arctic_inference", "torchvision")},
     }
     sys.stdout.write("\n" + json.dumps(facts) + "\n")
 

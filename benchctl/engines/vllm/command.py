@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,7 @@ from benchctl.engines.common.python_environment import argument_problems as pack
 from benchctl.engines.common.python_environment import named_types
 from benchctl.engines.vllm.adapter import VllmSpec
 from benchctl.models.files import ResolvedModel, ResolvedPair
-from benchctl.models.folder_facts import folder_facts, vocabulary_differences
+from benchctl.models.folder_facts import folder_facts, text_config, vocabulary_differences, weights_of
 from benchctl.recipes.options import IS_OPTION, read_flags
 from benchctl.recipes.problems import did_you_mean
 from benchctl.recipes.schema import Arm
@@ -128,6 +129,7 @@ _RECIPE_KEYS = {
 _NOT_ON_CPU = {
     "ngram_gpu": "it needs an accelerator (use ngram-simple, which runs on the CPU)",
     "mlp_speculator": "vLLM lists it, and on a CPU has nothing that drafts with it",
+    "dspark": "vLLM drafts with it in its second model runner alone, which needs Triton",
 }
 _FIXED: Mapping[str, Mapping[str, object]] = {
     # The suffix tree is shared by all requests: the second block would be drafted from the first block's answers.
@@ -214,7 +216,27 @@ def speculation_problems(speculation: Speculation, package: Package, models: Res
         problems.append(f"{name} needs a draft model; name one in models.draft.")
     elif method == "draft_model" and models.draft is not None and models.draft.folder is not None:
         problems += _pair(models.target, models.draft, speculation)
+    elif method == "mtp" and models.draft is None and not _has_multi_token_head(models.target.path):
+        problems.append("the target has no multi-token head of its own; take a target with it, or name models.draft.")
     return problems
+
+
+_MULTI_TOKEN = re.compile(r"mtp|nextn|n_predict")
+
+
+def _has_multi_token_head(folder: Path) -> bool:
+    """Whether a key of the configuration or the name of a tensor tells of it; vLLM reads either, by model class."""
+    config = text_config(folder / "config.json")
+    told = [key for key, value in config.items() if value]
+    return any(map(_MULTI_TOKEN.search, (*told, *weights_of(folder)[0])))
+
+
+def target_problems(package: Package, target: ResolvedModel) -> list[str]:
+    """Return a sentence when this vLLM lacks a package that it imports for the target's class."""
+    named = folder_facts(target.path)["architecture"]
+    if package.torchvision or not str(named).startswith("Qwen3_5"):
+        return []
+    return [f"models.target: vLLM imports torchvision for {named}, and its own environment does not have it."]
 
 
 def _unknown_method(name: str, package: Package) -> str | None:
@@ -341,6 +363,8 @@ class Package:
     options: Mapping[str, int | None] | None
     """Of `vllm serve`, and how many values each takes (`None`: at least one); `None` where they cannot be had."""
     arctic_inference: bool
+    torchvision: bool
+    """Whether these packages are in its environment."""
 
     @property
     def cpu(self) -> bool:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from benchctl.engines.base import Launch, Ledger, Scores
-from benchctl.engines.common.drafts import step_ledger
+from benchctl.engines.common.drafts import Counters, since, step_ledger
 from benchctl.engines.common.endpoint import (
     EndpointTarget,
     MetricsReading,
@@ -23,11 +23,10 @@ from benchctl.engines.common.endpoint import (
     short_line,
 )
 from benchctl.engines.common.launched_server import LaunchedEngine, PackageProbe
-from benchctl.engines.common.metrics import Counters, since
 from benchctl.engines.common.process import EngineProcess, engine_environment, free_port, make_access, refused_variables
 from benchctl.engines.common.programs import FoundBinary
 from benchctl.engines.common.score import RequestScorer, Target, usable_scores
-from benchctl.engines.common.values import id_named, id_of, logprob_of
+from benchctl.engines.common.wire import id_named, id_of, logprob_of
 from benchctl.engines.vllm.adapter import ADAPTER, VllmSpec
 from benchctl.engines.vllm.command import (
     MODEL_NAME,
@@ -40,6 +39,7 @@ from benchctl.engines.vllm.command import (
     requested_method,
     speculation_problems,
     speculation_warnings,
+    target_problems,
     worth_trying,
 )
 from benchctl.engines.vllm.installation import find_vllm, probe_vllm
@@ -73,7 +73,11 @@ class VllmEngine(LaunchedEngine[VllmSpec]):
         package = self._probe.package
         problems = [f"engine.env: {text}" for text in refused_variables(self._spec.env, REFUSED_VARIABLES)]
         problems += [f"engine.args: {text}" for text in argument_problems(self._spec.args, package.options)]
-        problems += [*self._device_problems(), *self._context_problems(models)]
+        problems += [
+            *self._device_problems(),
+            *self._context_problems(models),
+            *target_problems(package, models.target),
+        ]
         speculates = any(arm.speculation is not None for arm in recipe.arms)
         problems += missing_options(package, speculates=speculates)
         warnings = []

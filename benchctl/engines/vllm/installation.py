@@ -198,6 +198,7 @@ def probe_vllm(found: FoundBinary, added: Mapping[str, str] = MappingProxyType({
             keys=tuple(facts["keys"]),
             options=facts["options"],
             arctic_inference=bool(facts["arctic_inference"]),
+            torchvision=bool(facts["torchvision"]),
         )
     except (KeyError, TypeError) as error:
         raise _no_vllm(found.path, f"it does not report {error}", ()) from None

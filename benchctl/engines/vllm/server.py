@@ -14,13 +14,11 @@ from typing import Any
 
 from benchctl.engines.base import Attestation, Completion, Ledger, Progress, Rendered
 from benchctl.engines.common.completion_stream import CompletionReader, StreamedAnswer, completed
-from benchctl.engines.common.drafts import step_ledger
+from benchctl.engines.common.drafts import Counters, read_counters, read_total, since, step_ledger
 from benchctl.engines.common.launched_server import LaunchedServer, check_tools
 from benchctl.engines.common.log import READ_THE_LOG, Cause, Reason, first_reason, read_log
-from benchctl.engines.common.metrics import Counters, read_counters, read_total, since
 from benchctl.engines.common.process import Access, EngineProcess
-from benchctl.engines.common.values import seconds_in, text_in
-from benchctl.engines.common.wire import protocol_error
+from benchctl.engines.common.wire import protocol_error, seconds_in, text_in
 from benchctl.engines.vllm.adapter import VllmSpec
 from benchctl.engines.vllm.attest import (
     VllmObserved,

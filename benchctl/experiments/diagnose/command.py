@@ -38,13 +38,13 @@ def diagnose(
     """
     import sys
 
-    from benchctl.data.expectations import DiagnosisSettings
+    from benchctl.data.traces import DiagnosisSettings
     from benchctl.errors import EngineError, UsageError
     from benchctl.experiments.diagnose.judge import judge_diagnosis
     from benchctl.experiments.diagnose.session import diagnose as run_diagnosis
     from benchctl.experiments.diagnose.stored import read_diagnosis
     from benchctl.experiments.diagnose.tables import print_diagnosis
-    from benchctl.measure.display import shown_steps
+    from benchctl.measure.progress import shown_steps
     from benchctl.measure.run import signals_interrupt
 
     if offline:

@@ -12,7 +12,7 @@ from statistics import median
 
 import numpy as np
 
-from benchctl.data.expectations import Expectations
+from benchctl.data.traces import Expectations
 
 
 def at_temperature(logprobs: Mapping[int, float], temperature: float) -> tuple[dict[int, float], float]:

@@ -28,7 +28,7 @@ from pydantic import Field
 from benchctl.analysis.cost import RoundCosts, predict
 from benchctl.analysis.result import Interval, Result
 from benchctl.analysis.results import ALL_TASKS
-from benchctl.data.expectations import Expectations
+from benchctl.data.traces import Expectations
 from benchctl.experiments.diagnose.stored import DiagnosedDraft, Diagnosis, ForcedAnswer
 
 DEPTHS = (2, 4, 8)

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchctl.data.expectations import DiagnosisSettings, Expectations
+from benchctl.data.traces import DiagnosisSettings, Expectations
 from benchctl.data.writer import LOGS, cannot_write, folder_lock
 from benchctl.engines.base import ComparingEngine, Rendered, ScoringEngine, Server
 from benchctl.errors import EngineError, UsageError
@@ -28,7 +28,7 @@ from benchctl.experiments.diagnose.stored import (
     ForcedAnswer,
     write_diagnosis,
 )
-from benchctl.lossless.audit_session import scores_of
+from benchctl.lossless.reading import scores_of
 from benchctl.measure.cell import running, scoring
 from benchctl.measure.plan import spread_over_tasks, spread_seed
 from benchctl.measure.prepare import Prepared, PreparedSetup, new_manifest

@@ -14,8 +14,8 @@ from typing import Literal
 from pydantic import Field, field_validator
 
 from benchctl.data.chain import read_sealed, sealed
-from benchctl.data.expectations import DiagnosisSettings, Expectations
 from benchctl.data.manifest import MANIFEST_FORMAT, Manifest
+from benchctl.data.traces import DiagnosisSettings, Expectations
 from benchctl.data.versions import Part, StoredFormat
 from benchctl.data.writer import write_whole
 

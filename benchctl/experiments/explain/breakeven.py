@@ -14,6 +14,7 @@ from benchctl.reports.json_output import print_json
 if TYPE_CHECKING:
     from benchctl.data.store import RunData
     from benchctl.experiments.explain.curve import BreakEven, Reference
+    from benchctl.measure.requested import Standing
 
 
 def breakeven(
@@ -36,28 +37,46 @@ def breakeven(
     Beside a recipe's own arms, synthetic ones are measured: the engine accepts their draft tokens at random with a
     given probability (llama-server, vLLM; SGLang to a given length, never run). Their text is not a model's output and
     is marked so everywhere. Where the curve crosses 1, a depth breaks even. Of a run of this command it is printed
-    again, without an engine.
+    again, without an engine. Of a target alone: what verifying 1, 2, 3, … tokens at once costs, and where that jumps.
     """
+    from dataclasses import replace
+
     from benchctl.data.store import MANIFEST, open_run, resolve_run
+    from benchctl.experiments.explain.curve import drafted_arms
     from benchctl.experiments.explain.references import read_references
+    from benchctl.recipes.source import names_a_model
+    from benchctl.recipes.speculation import MAX_DEPTH
 
     results, reports = out / "results", out / "reports"
     references = [] if reference is None else read_references(reference)
-    words = work.subject or []
-    if len(words) == 1 and ((Path(words[0]) / MANIFEST).is_file() or (results / words[0]).is_dir()):
+    depths = [] if work.depth is None else options.read_depths(work.depth, MAX_DEPTH)
+    words, silent = work.subject or [], quiet or as_json
+    recorded = len(words) == 1 and not names_a_model(words[0])
+    if recorded and ((Path(words[0]) / MANIFEST).is_file() or (results / words[0]).is_dir()):
         folder = resolve_run(words[0], results)
     else:
         levels = _numbers(acceptance, "--acceptance")
-        folder = _measure(work, here, levels, blocks, results, quiet=quiet or as_json)
+        makes_arms = (work.target and (work.draft or work.types)) or len(words) > 1
+        standing = (work if makes_arms else replace(work, depth=None)).standing(results, here)
+        if standing.recipe.models.draft is None and not drafted_arms(standing.recipe):
+            _alone(standing, depths, here, as_json=as_json, quiet=silent)
+            return
+        folder = _measure(standing, depths, levels, blocks, results, here, quiet=silent)
     _show(open_run(folder), references, write_reference, reports, as_json=as_json, quiet=quiet)
 
 
 def _measure(
-    work: options.Work, here: options.Here, levels: list[float], blocks: str | None, results: Path, *, quiet: bool
+    standing: Standing,
+    depths: list[int],
+    levels: list[float],
+    blocks: str | None,
+    results: Path,
+    here: options.Here,
+    *,
+    quiet: bool,
 ) -> Path:
     """Measure the recipe with its synthetic arms, at the depths that were named where it is a file's."""
     import sys
-    from dataclasses import replace
 
     from rich.console import Console
 
@@ -66,11 +85,7 @@ def _measure(
     from benchctl.measure.prepare import probed_engine
     from benchctl.measure.progress import progress_for
     from benchctl.measure.run import signals_interrupt, start_run
-    from benchctl.recipes.speculation import MAX_DEPTH
 
-    depths = [] if work.depth is None else options.read_depths(work.depth, MAX_DEPTH)
-    makes_a_recipe = work.target is not None or len(work.subject or ()) > 1
-    standing = (work if makes_a_recipe else replace(work, depth=None)).standing(results, here)
     extended = with_synthetic_arms(standing.recipe, depths, levels)
     if blocks:
         extended = with_blocks(extended, blocks)
@@ -85,6 +100,33 @@ def _measure(
             )
         prepared = standing.prepare(here.engine_binary, here.models_dir, progress.note, extended)
     return start_run(prepared, results, progress, ["benchctl", *sys.argv[1:]])
+
+
+def _alone(standing: Standing, depths: list[int], here: options.Here, *, as_json: bool, quiet: bool) -> None:
+    """Measure and print what the target alone takes to verify by the number of tokens."""
+    from benchctl.experiments.explain.curve import must_be_one_condition
+    from benchctl.experiments.explain.widths import DEEPEST, measure_widths, with_free_drafts
+    from benchctl.measure.progress import shown_steps
+    from benchctl.measure.run import signals_interrupt
+    from benchctl.reports.tables.rounds import of_units
+    from benchctl.reports.terminal import Printout
+
+    must_be_one_condition(standing.recipe)
+    depths = depths or list(range(1, DEEPEST + 1))
+    with shown_steps(quiet=quiet) as show, signals_interrupt():
+        extended = with_free_drafts(standing.recipe, max(depths))
+        prepared = standing.prepare(here.engine_binary, here.models_dir, lambda text: show(text, 0, 0), extended)
+        found = measure_widths(prepared, depths, show)
+    if as_json:
+        curve = [unit.model_dump() for unit in found.curve]
+        document = {"engine": found.engine, "command": list(found.command), "widths": curve, "spread": found.spread}
+        document |= {"said": found.statements}
+        print_json("verify-widths", document)
+    elif not quiet:
+        out = Printout()
+        out.table(of_units(found.curve))
+        for sentence in found.statements:
+            out.say(f"- {sentence}")
 
 
 def _show(

@@ -34,7 +34,7 @@ def explain(
     """
     from benchctl.data.store import open_run, resolve_run
     from benchctl.lossless.analysed import analyse_run
-    from benchctl.measure.display import shown_steps
+    from benchctl.measure.progress import shown_steps
     from benchctl.measure.run import signals_interrupt
     from benchctl.measure.tracing import TracePlan, trace_costs
 

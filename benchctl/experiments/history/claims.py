@@ -12,7 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from benchctl.analysis.imported import BASELINE, Claim, ImportedArm, imported_arm
+from benchctl.analysis.comparison.replication import BASELINE, Claim, ImportedArm, imported_arm
 from benchctl.analysis.result import Result
 from benchctl.data.record import Record, RecordError, sha256_text
 from benchctl.data.writer import cannot_write, write_whole

@@ -10,7 +10,7 @@ import typer
 from benchctl.cli.options import JsonForTables, JsonForText, OnlyArms, Results
 
 if TYPE_CHECKING:
-    from benchctl.analysis.imported import ImportedArm, Range
+    from benchctl.analysis.comparison.replication import ImportedArm, Range
     from benchctl.experiments.history.claims import Imported
     from benchctl.experiments.history.series import History, Row, Series
 

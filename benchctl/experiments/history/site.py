@@ -21,8 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from benchctl import __version__
-from benchctl.analysis.comparison.summary import RunSummary
-from benchctl.data.summaries import fingerprint
+from benchctl.analysis.comparison.summary import RunSummary, fingerprint
 from benchctl.data.writer import cannot_write, write_whole
 from benchctl.errors import BenchctlError, StorageError
 from benchctl.experiments.history.series import (

@@ -47,7 +47,7 @@ def isolate(
     from benchctl.experiments.isolate.session import isolate as run_isolation
     from benchctl.experiments.isolate.source_model import find_source_model
     from benchctl.experiments.isolate.table import repair_of, rows, show_isolation
-    from benchctl.measure.display import Display
+    from benchctl.measure.progress import Display
     from benchctl.measure.run import signals_interrupt
     from benchctl.permissions import settle
     from benchctl.recipes.load import find_recipe, load_recipe

@@ -31,9 +31,8 @@ from benchctl.experiments.isolate.stored import (
     write_isolation,
 )
 from benchctl.measure.cell import scoring
-from benchctl.measure.display import Display
-from benchctl.measure.preflight import check_answers, check_reading
-from benchctl.measure.probes import SUITE, answers, expected, probe_items
+from benchctl.measure.preflight import SUITE, answers, check_answers, check_reading, expected, probe_items
+from benchctl.measure.progress import Display
 from benchctl.measure.recording import now
 from benchctl.models.files import file_sha256, made_once
 from benchctl.models.gguf_facts import all_shards

@@ -23,8 +23,8 @@ from benchctl.lossless.session import explain
 from benchctl.measure.plan import keep_only, with_second_baseline
 from benchctl.measure.prepare import Prepared, new_manifest
 from benchctl.measure.progress import progress_for
-from benchctl.measure.requested import requested_recipe
-from benchctl.measure.run import Standing, recipe_must_be_unchanged, signals_interrupt, standing_of, start_run
+from benchctl.measure.requested import Standing, recipe_must_be_unchanged, requested_recipe, standing_of
+from benchctl.measure.run import signals_interrupt, start_run
 from benchctl.models.files import file_sha256
 from benchctl.paths import cache_folder
 from benchctl.permissions import settle

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from benchctl.data.store import RunData
     from benchctl.experiments.sampling.conclude import ArmSampling, SamplingResult
     from benchctl.experiments.sampling.draw import CheckPlan
-    from benchctl.measure.run import Standing
+    from benchctl.measure.requested import Standing
     from benchctl.recipes.schema import Recipe
 
 COLOUR = {"no difference found": "green", "difference found": "red", "lossy by design": "red", "undetermined": "yellow"}
@@ -131,9 +131,9 @@ def _draw(
 
     from benchctl.experiments.sampling.draw import is_greedy, run_check, sampled_recipe
     from benchctl.experiments.sampling.scoring import score_check
-    from benchctl.lossless.session import scoring_progress
-    from benchctl.measure.progress import progress_for
-    from benchctl.measure.run import recorded_engines, signals_interrupt
+    from benchctl.measure.progress import progress_for, shown_steps
+    from benchctl.measure.requested import recorded_engines
+    from benchctl.measure.run import signals_interrupt
 
     sampled = sampled_recipe(standing.recipe, plan, arms)
     progress = progress_for(Console(stderr=True), quiet=quiet)
@@ -147,8 +147,8 @@ def _draw(
         prepared = standing.prepare(here.engine_binary, here.models_dir, progress.note, sampled, known)
         drawn = run_check(prepared, plan, parent, progress, ["benchctl", *sys.argv[1:]])
         if scored:
-            with scoring_progress("Scoring tokens on the target alone", "answers", quiet=quiet) as advance:
-                why = score_check(drawn, prepared, advance=advance)
+            with shown_steps("Scoring tokens on the target alone", quiet=quiet) as show:
+                why = score_check(drawn, prepared, advance=lambda done, total, which: show(which, done, total))
             if why is not None:
                 progress.note(f"The tokens could not be scored, so only whole answers are compared: {one_line(why)}")
         return drawn
@@ -158,8 +158,7 @@ def _what(target: str | None, results: Path, *, trusted: bool) -> tuple[RunData 
     """Resolve a name: a YAML file is a recipe, a recipe's name with runs is its latest run."""
     from benchctl.data.store import open_run, resolve_run
     from benchctl.errors import UsageError
-    from benchctl.measure.requested import requested_recipe
-    from benchctl.measure.run import standing_of
+    from benchctl.measure.requested import requested_recipe, standing_of
 
     if target is None or Path(target).suffix not in (".yaml", ".yml"):
         try:

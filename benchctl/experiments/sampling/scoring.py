@@ -12,7 +12,7 @@ from benchctl.engines.base import PrefillScorer, Scorer, ScoringEngine
 from benchctl.errors import BenchctlError
 from benchctl.experiments.sampling.stored import SampledAnswer, TermSum, TokenScores, open_check, write_token_scores
 from benchctl.experiments.sampling.tokens import Sampler, terms, weights
-from benchctl.lossless.audit_session import scores_of
+from benchctl.lossless.reading import scores_of
 from benchctl.measure.cell import fresh_log, scoring
 from benchctl.measure.prepare import Prepared
 from benchctl.models.files import ResolvedModel, ResolvedPair

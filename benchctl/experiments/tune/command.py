@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from benchctl.analysis.results import Analysis
     from benchctl.data.store import RunData
     from benchctl.measure.prepare import Prepared
-    from benchctl.measure.run import Standing
+    from benchctl.measure.requested import Standing
 
 MAX_TOKENS = 64
 """Default longest answer where the command line names a model: short blocks leave time for more of them."""
@@ -67,7 +67,8 @@ def tune(
     from benchctl.errors import UsageError
     from benchctl.experiments.tune.session import all_candidates, measure_chosen, resume_search, search
     from benchctl.measure.progress import progress_for
-    from benchctl.measure.run import prepare_again, signals_interrupt
+    from benchctl.measure.requested import prepare_again
+    from benchctl.measure.run import signals_interrupt
 
     if target is not None and subject:
         raise UsageError("The target is named twice.", where="-t", fix="benchctl tune -t TARGET -d DRAFT")

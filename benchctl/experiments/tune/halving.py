@@ -165,7 +165,6 @@ class Halving:
             done,
             [block],
             unclosed=unclosed(earlier, done),
-            ordering=self.writer.manifest.ordering,
         )
 
     def _open(self, arms: list[str]) -> None:

@@ -30,7 +30,8 @@ from benchctl.experiments.tune.budget import (
 )
 from benchctl.measure.prepare import Prepared, lossy_of, with_arms
 from benchctl.measure.progress import RunProgress
-from benchctl.measure.run import Standing, recipe_of, resume_run, standing_of, start_run
+from benchctl.measure.requested import Standing, recipe_of, standing_of
+from benchctl.measure.run import resume_run, start_run
 from benchctl.recipes.saved import RECIPE
 from benchctl.recipes.schema import MAX_NAME, Arm, Recipe
 from benchctl.recipes.speculation import DRAFTS, Speculation

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from benchctl.analysis.results import ALL_TASKS, Acceptance, Analysis, Cost, SpeedUp
-from benchctl.analysis.rounds.results import PARTS, Part, RoundSplit
+from benchctl.analysis.round_results import PARTS, Part, RoundSplit
 from benchctl.reports import numbers
 from benchctl.reports.figures import style
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from benchctl.analysis.results import Analysis
-from benchctl.analysis.rounds.results import PARTS, Forecast, Part, RoundFit, RoundSplit, UnitCost
+from benchctl.analysis.round_results import PARTS, Forecast, Part, RoundFit, RoundSplit, UnitCost
 from benchctl.reports import numbers
 from benchctl.reports.columns import Column, Table, Tone, arm_column, interval, numeric, task_column
 
@@ -26,6 +28,11 @@ _EXPLAINED: dict[Part, str] = {
 
 def unit_costs(analysis: Analysis) -> Table[UnitCost]:
     """A row for everything that was timed."""
+    return of_units(analysis.rounds.units)
+
+
+def of_units(units: Sequence[UnitCost]) -> Table[UnitCost]:
+    """A row for each of them."""
     return Table(
         "unit-costs",
         "Cost of each part",
@@ -38,7 +45,7 @@ def unit_costs(analysis: Analysis) -> Table[UnitCost]:
             numeric("Timed", "count", numbers.count),
             Column("Source", lambda row: SOURCES[row.source], key="source"),
         ),
-        analysis.rounds.units,
+        units,
     )
 
 

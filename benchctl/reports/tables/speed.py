@@ -105,6 +105,10 @@ def throughput(analysis: Analysis) -> Table[Throughput]:
             numeric("Decode, mean", "mean_rate", numbers.rate, unit="tok/s").means("of the prompts, each alike."),
             numeric("Prefill, median", lambda row: row.prompt_tok_per_sec_median, numbers.rate, unit="tok/s"),
             numeric("TTFT, median", lambda row: row.ttft_median_s, numbers.seconds),
+            numeric("Gap, median / p95", "burst_gap_median_s", cell=_gap, unit="ms", optional=True).means(
+                "between bursts of tokens as they arrive: the inter-token latency that a reader sees."
+            ),
+            numeric("Tokens per burst", "tokens_per_burst", numbers.decimal, optional=True),
             numeric("Records", "records"),
         ),
         analysis.throughput,
@@ -124,6 +128,10 @@ def decode_rates(analysis: Analysis) -> Table[tuple[str, str, int, float]]:
         ),
         [(row.arm, row.task, place, rate) for row in analysis.throughput for place, rate in enumerate(row.tok_per_sec)],
     )
+
+
+def _gap(row: Throughput) -> str:
+    return " / ".join(map(numbers.milliseconds, (row.burst_gap_median_s, row.burst_gap_p95_s)))
 
 
 def _ratios(values: Sequence[float]) -> str:

@@ -10,7 +10,7 @@ from benchctl.analysis.conditions.results import Dimension, Level, Quantiles
 from benchctl.analysis.results import Analysis, Interval
 from benchctl.reports import numbers
 from benchctl.reports.columns import WHAT_AN_ARM_IS, Cell, Column, Table, arm_column, for_programs, interval, numeric
-from benchctl.reports.tables.output import output_column
+from benchctl.reports.tables.output import correct_column, output_column
 
 _QUANTILES = ("median", "p95", "p99")
 
@@ -79,6 +79,7 @@ def summary(analysis: Analysis, levels: Sequence[Level]) -> Table[Level]:
             columns["throughput_95"],
             columns["latency_x"],
             output_column("Output", lambda row: output.get(row.arm, "")),
+            correct_column(analysis),
         ),
         levels,
         note=f"{WHAT_AN_ARM_IS} Latency: median of a request, tok/s: all requests together, ×: over the baseline.",

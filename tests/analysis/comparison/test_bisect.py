@@ -7,8 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from benchctl.analysis.comparison.bisect import by_build, first_changes, sentences
-from benchctl.analysis.comparison.several import compare_several
+from benchctl.analysis.comparison.several import by_build, compare_several, first_changes, sentences
 from benchctl.analysis.comparison.summary import RunSummary, summarise
 from benchctl.data.record import sha256_text, sha256_tokens
 from benchctl.data.store import RunData

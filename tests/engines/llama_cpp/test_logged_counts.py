@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchctl.data.cell import UNCHECKED_ACCEPTANCE
-from benchctl.engines.common.metrics import Counters
+from benchctl.engines.common.drafts import Counters
 from benchctl.engines.llama_cpp.attest import attest, contradiction, read_counts
 from tests.engines.llama_cpp.test_attest import DRAFT, ENGAGED, observed
 

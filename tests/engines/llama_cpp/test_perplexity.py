@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchctl.engines.common.programs import program
-from benchctl.engines.llama_cpp.find import PERPLEXITY, find_tool
+from benchctl.engines.llama_cpp.installation import PERPLEXITY, find_tool
 from benchctl.engines.llama_cpp.perplexity import Perplexity, read_divergence, reference_bytes
 from benchctl.engines.quantizing import TextTooShortError
 from benchctl.errors import EngineError

@@ -17,7 +17,7 @@ from benchctl.data.record import sha256_text, sha256_tokens
 from benchctl.engines.common.endpoint import EndpointTarget
 from benchctl.engines.common.http import HttpClient
 from benchctl.engines.common.process import free_port
-from benchctl.engines.openai.score import echo_scorer
+from benchctl.engines.openai.engine import echo_scorer
 from benchctl.errors import UsageError
 from tests.resealed import reseal
 
@@ -89,7 +89,7 @@ def test_a_llama_server_that_cannot_be_recognised_is_not_scored_on(two_servers: 
     root = two_servers[0].removesuffix("/v1")
     client = HttpClient(root, headers={"Authorization": f"Bearer {SECRET}"})
     target = EndpointTarget(client, two_servers[0], "tiny", context=2048, timeout_s=60)
-    with pytest.raises(UsageError, match="`echo` is ignored"):
+    with pytest.raises(UsageError, match="no log-probabilities of prompt tokens"):
         echo_scorer(target, root)
     client.close()
 
@@ -137,7 +137,7 @@ def test_an_endpoint_is_audited_on_the_baselines_own(two_servers: tuple[str, str
     assert (arm["verdict"], arm["audit"]["lacking"]) == ("violation", None)
     assert arm["audit"]["beyond"] >= 1
     assert arm["audit"]["prefixes"] >= 1_000
-    replays = json.loads((folder / "replays.json").read_text("utf-8"))
+    replays = json.loads((folder / "scores.json").read_text("utf-8"))
     assert not any(one["others"] for one in replays["decoded"]), "it says the baseline's own tokens again"
     assert not [path for path in folder.rglob("*") if path.is_file() and SECRET.encode() in path.read_bytes()]
 

@@ -66,7 +66,7 @@ def test_no_sglang_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(EngineError, match="no SGLang was found") as caught:
         SglangEngine(SglangSpec(kind="sglang")).probe()
     assert "BENCHCTL_SGLANG" in str(caught.value.fix)
-    with pytest.raises(EngineError, match="no such program"):
+    with pytest.raises(UsageError, match="no such program"):
         SglangEngine(SglangSpec(kind="sglang"), binary="/nowhere/python").probe()
 
 

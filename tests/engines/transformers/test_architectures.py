@@ -10,8 +10,11 @@ torch = pytest.importorskip("torch")
 
 from benchctl.engines.transformers.methods import METHODS  # noqa: E402
 from benchctl.engines.transformers.serving.answering import Answer, Speculation, make_drafter  # noqa: E402
-from benchctl.engines.transformers.serving.choose import Sampler  # noqa: E402
-from benchctl.engines.transformers.serving.decode import Step, Task  # noqa: E402
+from benchctl.engines.transformers.serving.decode import (  # noqa: E402
+    Sampler,
+    Step,
+    Task,
+)
 from benchctl.engines.transformers.serving.decoder import Decoder, State, UnknownArchitectureError, without  # noqa: E402
 from benchctl.engines.transformers.serving.drafters.self_drafter import UnsuitableError  # noqa: E402
 from benchctl.engines.transformers.serving.main import run_self_test  # noqa: E402

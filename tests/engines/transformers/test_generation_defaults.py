@@ -14,8 +14,7 @@ pytest.importorskip("torch")
 
 from benchctl.engines.transformers.methods import METHODS
 from benchctl.engines.transformers.serving.answering import Answer, Speculation, make_drafter
-from benchctl.engines.transformers.serving.choose import Sampler
-from benchctl.engines.transformers.serving.decode import Step, Task
+from benchctl.engines.transformers.serving.decode import Sampler, Step, Task
 from benchctl.engines.transformers.serving.decoder import Decoder
 from benchctl.engines.transformers.serving.loading import load as load_folder
 

@@ -14,8 +14,7 @@ torch = pytest.importorskip("torch")
 
 from benchctl.engines.transformers.methods import METHODS  # noqa: E402
 from benchctl.engines.transformers.serving.answering import Answer, Speculation, ToDepth, make_drafter  # noqa: E402
-from benchctl.engines.transformers.serving.choose import Chooser, Sampler  # noqa: E402
-from benchctl.engines.transformers.serving.decode import Step, Task  # noqa: E402
+from benchctl.engines.transformers.serving.decode import Chooser, Sampler, Step, Task  # noqa: E402  # noqa: E402
 from benchctl.engines.transformers.serving.decoder import Decoder, Parts  # noqa: E402
 from benchctl.engines.transformers.serving.drafters.self_drafter import SelfDrafter  # noqa: E402
 from tests.engines.transformers.tiny_models import DECLARED, loaded  # noqa: E402

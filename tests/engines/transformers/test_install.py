@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from benchctl.engines.transformers import find
+from benchctl.engines.transformers import engine as find
 from benchctl.errors import StorageError
 
 PIP = """#!{python}
@@ -61,7 +61,7 @@ def test_a_build_for_cuda_is_not_begun_where_it_does_not_fit(calls: Path, monkey
     free(monkeypatch, 3)
     with pytest.raises(StorageError, match="takes 10 GB of disk") as caught:
         find.environment().install(quiet)
-    assert "an index with one" in caught.value.what
+    assert "have pip use" in caught.value.what
     assert "--progress-bar off torch" not in calls.read_text()
     free(monkeypatch, 30)
     assert find.environment().install(quiet).is_file()

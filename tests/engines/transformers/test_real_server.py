@@ -17,8 +17,7 @@ pytest.importorskip("torch")
 
 from benchctl.engines.transformers.adapter import TransformersSpec
 from benchctl.engines.transformers.engine import TransformersEngine
-from benchctl.engines.transformers.find import SERVER
-from benchctl.engines.transformers.server import TransformersServer
+from benchctl.engines.transformers.server import SERVER, TransformersServer
 from benchctl.errors import EngineError
 from benchctl.models.files import ResolvedModel, ResolvedPair
 from benchctl.prompts.suite import Message, Prompt

@@ -11,8 +11,7 @@ pytest.importorskip("torch")
 
 from benchctl.engines.transformers.methods import METHODS
 from benchctl.engines.transformers.serving.answering import Answer, Speculation, ToDepth, make_drafter
-from benchctl.engines.transformers.serving.choose import Sampler
-from benchctl.engines.transformers.serving.decode import Draft, Step, Task
+from benchctl.engines.transformers.serving.decode import Draft, Sampler, Step, Task
 from benchctl.engines.transformers.serving.decoder import Decoder
 from benchctl.engines.transformers.serving.drafters.self_drafter import SelfDraftVerify, UnsuitableError, evenly_skipped
 from tests.engines.transformers.conftest import PROMPTS

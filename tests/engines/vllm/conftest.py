@@ -47,6 +47,7 @@ PACKAGE = Package(
     methods=(
         "custom_class",
         "draft_model",
+        "dspark",
         "eagle3",
         "medusa",
         "mlp_speculator",
@@ -70,6 +71,7 @@ PACKAGE = Package(
     ),
     options={"--gpu-memory-utilization": None, "--enforce-eager": 0, "--max-logprobs": None, "--block-size": None},
     arctic_inference=False,
+    torchvision=False,
 )
 
 

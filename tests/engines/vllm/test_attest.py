@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from benchctl.engines.common.metrics import Counters, Tally
+from benchctl.engines.common.drafts import Counters, Tally
 from benchctl.engines.vllm.attest import VllmObserved, attest
 
 STARTED = (

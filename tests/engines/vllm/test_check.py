@@ -75,3 +75,10 @@ def test_whether_answers_overlap_is_the_arms_and_not_the_number_of_slots(
     launch = engine.launch(NGRAM.model_copy(update=condition), ResolvedPair(folder("target"), None))
     assert launch.overlapping is overlapping
     assert launch.argv[launch.argv.index("--max-num-seqs") + 1] == slots
+
+
+def test_qwen3_5_needs_torchvision(package: Make, folder: Make) -> None:
+    target = folder("target", architectures=["Qwen3_5ForCausalLM"])
+    with pytest.raises(UsageError, match="torchvision"):
+        check(package(options=OPTIONS), target)
+    assert check(package(options=OPTIONS, torchvision=True), target) == []

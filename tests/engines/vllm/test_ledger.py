@@ -11,8 +11,7 @@ import pytest
 
 from benchctl.engines.base import Ledger
 from benchctl.engines.common.completion_stream import CompletionReader, StreamedAnswer
-from benchctl.engines.common.drafts import step_ledger
-from benchctl.engines.common.metrics import Counters, Tally, read_counters, read_total, since
+from benchctl.engines.common.drafts import Counters, Tally, read_counters, read_total, since, step_ledger
 from benchctl.engines.vllm.attest import against, contradictions, drafts_of, plain_steps, tokens_a_step
 from tests.engines.cells import read
 

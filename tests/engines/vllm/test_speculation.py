@@ -79,6 +79,8 @@ def test_the_packages_methods_have_benchctls_names() -> None:
         ({"type": "ngram_gpu", "max": 4}, "ngram_gpu does not run here"),
         ({"type": "mlp_speculator"}, "mlp_speculator does not run here"),
         ({"type": "suffix"}, "arctic-inference"),
+        ({"type": "draft-dspark", "max": 4}, "dspark does not run here"),
+        ({"type": "draft-mtp", "max": 1}, "no multi-token head"),
         ({"type": "ngram-simple"}, "give `max`"),
         ({"type": "ngram-simple", "max": 4, "min": 2}, "write it in options"),
         ({"type": "draft-simple", "max": 4}, "needs a draft model"),
@@ -110,6 +112,13 @@ def test_a_draft_of_another_vocabulary(package: Make, folder: Make) -> None:
     assert "vocabulary" in found
     mixed = {"use_heterogeneous_vocab": True}
     assert problems(package(), target, draft, type="draft-simple", max=4, options=mixed) == []
+
+
+def test_a_multi_token_head_is_in_the_target_or_named(package: Make, folder: Make) -> None:
+    target = folder("target", num_nextn_predict_layers=1)
+    assert problems(package(), target, type="draft-mtp", max=1) == []
+    assert problems(package(), folder("by_its_weights", layers=("self_attn", "mtp")), type="draft-mtp", max=1) == []
+    assert problems(package(), folder("plain"), folder("head"), type="draft-mtp", max=1) == []
 
 
 def test_a_hybrid_cannot_draft(package: Make, folder: Make) -> None:

@@ -22,7 +22,8 @@ from benchctl.experiments.cluster.session import DisconnectedError, Happened, On
 from benchctl.lossless.analysed import analyse_run
 from benchctl.measure.prepare import Prepared, prepare
 from benchctl.measure.progress import RunProgress
-from benchctl.measure.run import recipe_of, resume_run, start_run
+from benchctl.measure.requested import recipe_of
+from benchctl.measure.run import resume_run, start_run
 from benchctl.recipes.load import load_recipe
 
 pytestmark = [pytest.mark.slow, pytest.mark.engine]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from benchctl.analysis.cost import expected_tokens
-from benchctl.data.expectations import DiagnosisSettings, Expectations
+from benchctl.data.traces import DiagnosisSettings, Expectations
 from benchctl.experiments.diagnose import judge
 from benchctl.experiments.diagnose.expectations import at_temperature, distances, expectations
 from benchctl.experiments.diagnose.judge import (

@@ -18,7 +18,7 @@ from xml.etree import ElementTree
 import pytest
 import yaml
 
-from benchctl.engines.llama_cpp.find import find_server
+from benchctl.engines.llama_cpp.installation import search
 from tests.security.test_evidence import edit_records
 
 ROOT = Path(__file__).parents[3]
@@ -146,7 +146,7 @@ def test_unchanged_runs_pass_and_what_was_planted_is_stopped(tmp_path: Path, mon
     assert code == 1 and "spec, code: 0." in said
 
     binary = tmp_path / "llama-server"
-    binary.write_text(WRONG_WHERE_IT_DRAFTS.format(server=find_server().path))
+    binary.write_text(WRONG_WHERE_IT_DRAFTS.format(server=search().find().path))
     binary.chmod(0o755)
     monkeypatch.setenv("BENCHCTL_LLAMA_SERVER", str(binary))
     job.measure("lossy")

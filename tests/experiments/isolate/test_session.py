@@ -24,8 +24,8 @@ from benchctl.experiments.isolate.stored import (
     Measurement,
     read_isolation,
 )
-from benchctl.measure.display import Display
-from benchctl.measure.probes import probe_items
+from benchctl.measure.preflight import probe_items
+from benchctl.measure.progress import Display
 from benchctl.recipes.schema import Recipe
 from benchmarks.outliers import FAMILIES, Outliers, write_model
 

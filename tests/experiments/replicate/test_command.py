@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from benchctl.data.store import read_manifest
-from benchctl.engines.llama_cpp.find import find_server
+from benchctl.engines.llama_cpp.installation import search
 from benchctl.models import gguf_facts
 from tests.benchctl_process import benchctl
 from tests.cli.test_compare import slower, write_run
@@ -88,7 +88,7 @@ def test_what_is_not_here_is_said_before_anything_is_measured(
     moved = theirs.parent.rename(theirs.parent.with_name("gone"))
     try:
         nothing = {"BENCHCTL_CACHE": str(tmp_path), "HF_HOME": str(tmp_path), "HOME": str(tmp_path)}
-        nothing |= {"BENCHCTL_LLAMA_SERVER": str(find_server().path)}
+        nothing |= {"BENCHCTL_LLAMA_SERVER": str(search().find().path)}
         lacking = replicate("theirs", **nothing)
         assert lacking.returncode == 2 and "--target FILE" in lacking.stderr
         target, draft = ((moved / f"{name}.gguf") for name in ("target", "draft"))

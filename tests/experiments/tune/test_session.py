@@ -14,7 +14,7 @@ from benchctl.errors import UsageError
 from benchctl.experiments.tune import session
 from benchctl.experiments.tune.session import all_candidates
 from benchctl.measure.prepare import Prepared, PreparedSetup
-from benchctl.measure.run import Standing
+from benchctl.measure.requested import Standing
 from benchctl.models.files import ResolvedModel, ResolvedPair
 from benchctl.recipes.schema import Arm, Recipe
 from benchctl.recipes.speculation import Speculation

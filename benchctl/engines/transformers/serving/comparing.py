@@ -16,8 +16,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from benchctl.engines.transformers.serving.answering import ToDepth
 from benchctl.engines.transformers.serving.assisted import Assistance, Assisted
-from benchctl.engines.transformers.serving.choose import Sampler
-from benchctl.engines.transformers.serving.decode import Drafter, PhaseClock
+from benchctl.engines.transformers.serving.decode import Drafter, PhaseClock, Sampler
 from benchctl.engines.transformers.serving.decoder import Decoder, Parts, State, without
 from benchctl.engines.transformers.serving.drafters.self_drafter import SelfDrafter, UnsuitableError
 
@@ -53,7 +52,7 @@ class Comparing:
         self._clock = PhaseClock(decoder.device)
 
     def read(self, reading: Passage) -> dict[str, Any]:
-        """Return `Expectations` (`benchctl.data.expectations`) of an answer as plain data."""
+        """Return `Expectations` (`benchctl.data.traces`) of an answer as plain data."""
         with torch.inference_mode():
             target, drafts, seconds = self._logits(reading)
             if self._model is not None and self._model.vocabulary != self._decoder.vocabulary:
@@ -141,7 +140,7 @@ def _counted(state: State, token: int) -> float:
 def _compared(
     reading: Passage, target: Sequence[torch.Tensor], drafts: dict[int, list[torch.Tensor]]
 ) -> dict[str, Any]:
-    """Compare the distributions; see `benchctl.data.expectations.Expectations`."""
+    """Compare the distributions; see `benchctl.data.traces.Expectations`."""
     chooser = Sampler(reading.temperature).chooser()
     sharpened = [] if chooser.greedy else [chooser.probabilities(logits) for logits in target]
     overlap, accept, agree, distance = [], [], [], []

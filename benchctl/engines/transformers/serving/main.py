@@ -176,11 +176,6 @@ def _load(options: argparse.Namespace) -> Service:
     transformers.utils.logging.disable_progress_bar()
     device = choose_device(options.device)
     loaded = load(options.model, device=device, dtype=options.dtype, remote_code=options.trust_remote_code)
-    if loaded.context is not None and options.context > loaded.context:
-        raise RefusedError(
-            f"engine.context is {options.context}, more than the model was made for ({loaded.context}).",
-            "Lower engine.context.",
-        )
     try:
         decoder = Decoder(loaded.model)
     except UnknownArchitectureError as error:

@@ -1,0 +1,90 @@
+"""Which types of speculation ran here, with which head, and what a run of each says: the table in docs/engines.md.
+
+    python -m benchmarks.speculation_types [RUN ...]
+
+Of every type in these runs the arm that drafted most is kept in `results/speculation_types.json`, in place of what was
+kept of that type before; then the table is written anew. A run must have been verified (`benchctl verify-lossless`).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from typing import Any
+
+import benchctl
+from benchmarks.keep import RESULTS, keep
+
+PAGE = RESULTS.parents[1] / "docs" / "engines.md"
+NAME = "speculation_types"
+TABLE = re.compile(r"(?<=<!-- types -->\n).*?(?=<!-- /types -->)", re.DOTALL)
+COLUMNS = ("engine", "type", "runs here", "head", "attested", "verified", "accepted, and the kept run")
+REFUSED = {
+    "vllm draft-dspark": "no: needs Triton",
+    "vllm ngram_gpu": "no: needs an accelerator",
+    "vllm mlp_speculator": "no: nothing drafts with it",
+}
+"""What the adapter refuses before it launches anything."""
+
+
+def rows_of(run: benchctl.Run) -> dict[str, dict[str, Any]]:
+    """Return what a run says of every type in it, by engine and type."""
+    manifest = run.data.manifest
+    assert manifest is not None
+    recipe, models = manifest.recipe, manifest.recipe["models"]
+    verdicts = {judged.arm: judged.verdict for judged in run.analysis.losslessness}
+    accepted = {row.arm: row for row in run.analysis.acceptance if row.task == "all"}
+    settings = {arm["name"]: arm["speculation"] for arm in recipe["arms"] if arm["speculation"] is not None}
+    found: dict[str, dict[str, Any]] = {}
+    for arm in sorted(settings, key=lambda name: accepted[name].drafted or 0):
+        kind = settings[arm]["type"]
+        if not isinstance(kind, str):  # several types together
+            continue
+        head = models["draft"] or models["target"]
+        states = [cell.attestation.state for cell in manifest.cells if cell.arm == arm and cell.attestation]
+        found[f"{recipe['engine']['kind']} {kind}"] = {
+            "recipe": recipe["name"],
+            "arm": arm,
+            "head": None if kind.startswith("ngram") or kind == "suffix" else head["source"],
+            "blocks": len(states),
+            "attested": sorted(set(states)),
+            "drafted": accepted[arm].drafted,
+            "accepted": accepted[arm].accepted,
+            "verdict": verdicts[arm],
+            "command": manifest.command,
+        }
+    return found
+
+
+def cells_of(row: dict[str, Any]) -> list[str]:
+    """Return the table's cells of a type that ran, after engine and type."""
+    head = row["head"] or "–"
+    made = head.rpartition("/")[2].removeprefix("bundled:") if ":" in head or head == "–" else "`make heads`"
+    share = f"{row['accepted'] / row['drafted']:.0%} of {row['drafted']}" if row["drafted"] else "nothing drafted"
+    return ["yes", made, ", ".join(row["attested"]), row["verdict"], f"{share}, `{row['arm']}` of `{row['recipe']}`"]
+
+
+def table(kept: dict[str, dict[str, Any]]) -> str:
+    """Return the table in Markdown."""
+    lines = [COLUMNS, ("---",) * len(COLUMNS)]
+    for key in sorted({*kept, *REFUSED}):
+        engine, kind = key.split(" ")
+        told = cells_of(kept[key]) if key in kept else [REFUSED[key], *"––––"]
+        lines.append((engine, f"`{kind}`", *told))
+    return "\n" + "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n\n"
+
+
+def main(paths: list[str]) -> None:
+    """Keep what the runs say and write the table."""
+    file = RESULTS / f"{NAME}.json"
+    kept: dict[str, dict[str, Any]] = json.loads(file.read_text("utf-8"))["found"] if file.is_file() else {}
+    if paths:
+        for path in paths:
+            kept |= rows_of(benchctl.open_run(path))
+        keep(NAME, dict(sorted(kept.items())))
+    PAGE.write_text(TABLE.sub(lambda _: table(kept), PAGE.read_text("utf-8")), "utf-8")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
