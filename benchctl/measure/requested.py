@@ -266,30 +266,6 @@ def requested_recipe(
     return Standing(loaded, base, settle(loaded, base, file, typed=overrides, trusted=trust))
 
 
-def named(
-    words: Sequence[str] | None,
-    out: Path,
-    target: str | None,
-    draft: str | None,
-    kind: str | None,
-    types: list[str] | None,
-    depth: str | None,
-    prompts: str | None,
-    settings: list[str] | None,
-    *,
-    trust: bool,
-    limit: int | None = None,
-) -> Standing:
-    """Return what a command line names by its words, or by -t, -d and the options beside them. Raises as above."""
-    recipe, target, draft = subject_of(words or (), target, draft)
-    if recipe is None and target is None:
-        raise UsageError("Name a recipe, or a target.", fix="`benchctl recipes list` shows the shipped recipes.")
-    return requested_recipe(
-        recipe, out, target=target, draft=draft, kind=kind, types=types, depth=depth, prompts=prompts, limit=limit,
-        settings=settings, trust=trust,
-    )  # fmt: skip
-
-
 def standing_of_data(data: Mapping[str, Any], *, trust: bool = False) -> Standing:
     """Return a recipe that was typed by who runs it: what every key of it opens was asked for. Raises UsageError."""
     made = recipe_of_options(dict(data))

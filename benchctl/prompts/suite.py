@@ -21,7 +21,7 @@ REQUEST_FIELDS = ("tools", "tool_choice", "response_format", "chat_template_kwar
 
 
 class Message(BaseModel):
-    """One turn of a conversation."""
+    """A turn of a conversation."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
@@ -39,7 +39,7 @@ class Prompt(BaseModel):
     tools: tuple[dict[str, Any], ...] | None = Field(default=None, min_length=1)
     """Functions that the model may call, as OpenAI's chat API describes them."""
     tool_choice: Literal["auto", "none", "required"] | dict[str, Any] | None = None
-    """Whether it may or must call one; a mapping names which it must."""
+    """Whether it may or must call any; a mapping names which it must."""
     response_format: dict[str, Any] | None = None
     """`{"type": "json_object"}`, or `{"type": "json_schema", "json_schema": {"schema": …}}`."""
     chat_template_kwargs: dict[str, Any] | None = None
@@ -84,7 +84,7 @@ class Prompt(BaseModel):
     def constraint(self, taken: frozenset[str]) -> str | None:
         """Return the key that may keep the model from its likeliest tokens; `None` where none does.
 
-        `taken`: of `REQUEST_FIELDS`, what the engine takes. One that takes `tool_choice` sees to calls of tools itself.
+        `taken`: of `REQUEST_FIELDS`, what the engine takes. With `tool_choice` it sees to calls of tools itself.
         """
         if self.response_format is not None:
             return "response_format"

@@ -149,7 +149,7 @@ def registered() -> Registered:
         try:
             adapter = _loaded(entry)
             if adapter.default and package != OWN:
-                raise TypeError("its `kind` has a default, which only one engine has")
+                raise TypeError("its `kind` has a default, which only a single engine has")
         except Exception as error:
             broken[entry.name] = f"{package} registers it, and it cannot be loaded: {one_line(repr(error), 200)}"
         else:

@@ -48,7 +48,7 @@ class ScreenRow:
 
     @property
     def ends(self) -> Interval | None:
-        """The interval that decides: that of all claims together, where there is one."""
+        """The interval that decides: that of all claims together, where it is known."""
         own = self.verdict.interval if self.verdict else None
         return (self.speed.simultaneous if self.speed else None) or own
 

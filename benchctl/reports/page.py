@@ -50,7 +50,7 @@ def html_table(table: Table[Any]) -> Markup:
 
 
 def html_facts(facts: Iterable[Fact]) -> Markup:
-    """Names and values below one another."""
+    """Names and values, a line each."""
     rows = [Markup("<dt>{}</dt><dd>{}</dd>").format(_safe(name), _content(value)) for name, value in facts]
     return Markup('<dl class="facts">\n{}\n</dl>').format(Markup("\n").join(rows))
 

@@ -1,4 +1,4 @@
-"""Renders the page and the Markdown report from one view of run and analysis; everything untrusted is escaped here."""
+"""Renders page and Markdown report from the same view of run and analysis; everything untrusted is escaped here."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def render_html(run: RunData, analysis: Analysis, drawings: Sequence[Drawing]) -
     """The self-contained page: styles, figures, scripts and data are inline, and nothing is fetched."""
     from markupsafe import Markup
 
-    environment = _environment(visible, autoescape=True)
+    environment = template_environment(visible, autoescape=True)
     environment.filters |= {"table": page.html_table, "facts": page.html_facts, "prose": page.prose}
     environment.filters |= {"first_word": _first_word, "probabilities": output.probabilities}
     texts = page.scripts()[0 if drawings else 1 :]  # without figures there is nothing to plot
@@ -82,7 +82,7 @@ def _within_budget(answers: list[PromptAnswers]) -> list[PromptAnswers]:
 
 
 def _first_word(text: str) -> tuple[str, str]:
-    """The first word (or character outside one) and the rest: the first is marked at a divergence."""
+    """The first word (or a character outside a word) and the rest: the first is marked at a divergence."""
     found = re.match(r"\s*(?:[A-Za-z0-9_]+|\S)|\s+", text)
     return (text[: found.end()], text[found.end() :]) if found else ("", "")
 
@@ -91,7 +91,7 @@ def render_markdown(run: RunData, analysis: Analysis, drawings: Sequence[Drawing
     """The Markdown report; text is escaped unless a filter made it a code span or a fenced block."""
     from markupsafe import Markup
 
-    environment = _environment(markdown_text, autoescape=False)
+    environment = template_environment(markdown_text, autoescape=False)
 
     def escaped(write: Callable[..., str]) -> Callable[..., Markup]:
         return lambda *parts: Markup(write(*parts))  # noqa: S704 - `markdown` escapes it for Markdown
@@ -107,7 +107,9 @@ def render_markdown(run: RunData, analysis: Analysis, drawings: Sequence[Drawing
 
 
 @cache
-def _environment(escape: Callable[[str], str], *, autoescape: bool) -> Environment:
+def template_environment(
+    escape: Callable[[str], str], *, autoescape: bool, package: str = "benchctl.reports", folder: str = "templates"
+) -> Environment:
     """An environment that passes every text of a template through `escape`, unless it is `Markup`."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
@@ -116,7 +118,7 @@ def _environment(escape: Callable[[str], str], *, autoescape: bool) -> Environme
         return escape(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
     environment = Environment(
-        loader=PackageLoader("benchctl.reports"),
+        loader=PackageLoader(package, folder),
         autoescape=autoescape,  # noqa: S701 - off for Markdown alone, where `escape` does it
         finalize=finalize,
         undefined=StrictUndefined,

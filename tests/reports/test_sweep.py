@@ -66,7 +66,7 @@ def test_every_number_of_the_concurrency_tables_recomputes(
             interval = levels[name]["throughput_interval"]
             assert gain == f"{recount.throughput_speedup(records, name, base, int(level))[0]:.2f}×"
             assert ends == f"{interval['low']:.2f} to {interval['high']:.2f}×"
-    alone = tables["By concurrency: latency of one request (median / p95 / p99)"]
+    alone = tables["By concurrency: latency of a request (median / p95 / p99)"]
     for level, arm, requests, ttft, latency, token, gain, _ in alone:
         name, base = f"{arm}-c{level}", f"baseline-c{level}"
         values = recount.latencies(records, name)

@@ -49,7 +49,7 @@ class DraftCosts(Part):
 
 
 class DiagnosedDraft(Part):
-    """One way to draft, whatever its depth."""
+    """A way to draft, whatever its depth."""
 
     name: str
     arms: list[str]

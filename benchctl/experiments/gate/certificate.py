@@ -143,7 +143,7 @@ def check_against_run(statement: Statement, file: Path, folder: Path) -> None:
         raise GateError(
             f"The certificate does not say what {folder}'s files show: {named}.",
             where=str(file),
-            fix="One of the two was changed, or they do not belong together.",
+            fix="Either was changed, or they do not belong together.",
         )
 
 

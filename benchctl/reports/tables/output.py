@@ -34,6 +34,11 @@ DIVERGENCE_CELLS = 40
 """Columns of a terminal that the beginning of an answer after its divergence takes at most."""
 
 
+def output_column(header: str, source: Callable[[Any], str | None], key: str = "") -> Column[Any]:
+    """The verdict on an arm's output, coloured."""
+    return Column(header, source, key=key, tone=lambda row: OUTPUT_TONE.get(source(row) or "", ""))
+
+
 def _power() -> Column[Losslessness]:
     """With which probability a wrong engine would have been found; of an identical arm there is nothing to find."""
 
@@ -141,7 +146,7 @@ def answers(analysis: Analysis) -> Table[Comparison]:
 
 @dataclass(frozen=True)
 class ScoredDivergence:
-    """A divergence that was scored on the target alone, of one arm and prompt."""
+    """A divergence that was scored on the target alone, of an arm and prompt."""
 
     answer: Comparison
     fork: FirstDivergence

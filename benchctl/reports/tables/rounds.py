@@ -37,11 +37,11 @@ def of_units(units: Sequence[UnitCost]) -> Table[UnitCost]:
         "unit-costs",
         "Cost of each part",
         (
-            Column("Arm", lambda row: row.arm, key="arm", heads=True),
-            Column("Part", lambda row: row.what, key="what", heads=True),
+            Column("Arm", "arm", heads=True),
+            Column("Part", "what", heads=True),
             numeric("Tokens at once", "width", _width),
             numeric("Time", "seconds", _time),
-            numeric("Target steps", "steps", numbers.decimal).means("time over the baseline's time for one token."),
+            numeric("Target steps", "steps", numbers.decimal).means("time over the baseline's time for a token."),
             numeric("Timed", "count", numbers.count),
             Column("Source", lambda row: SOURCES[row.source], key="source"),
         ),
@@ -104,7 +104,7 @@ def forecasts(analysis: Analysis) -> Table[Forecast]:
         (
             arm_column(analysis, lambda row: row.arm),
             numeric("Depth k", "depth"),
-            Column("From depths", lambda row: row.from_depths, key="from_depths"),
+            Column("From depths", "from_depths"),
             numeric("Tokens per round", "tokens", numbers.decimal, least_width=100),
             numeric("measured", "tokens_measured", numbers.decimal, least_width=100),
             numeric("Cost of a round", "round_cost", numbers.decimal, unit="steps", least_width=100),

@@ -10,7 +10,7 @@ import pytest
 from benchctl.analysis.cost import expected_tokens
 from benchctl.data.traces import DiagnosisSettings, Expectations
 from benchctl.experiments.diagnose import judge
-from benchctl.experiments.diagnose.expectations import Place, distances, expectations
+from benchctl.experiments.diagnose.expectations import at_temperature, distances, expectations
 from benchctl.experiments.diagnose.judge import (
     accepted_shares,
     judge_diagnosis,
@@ -150,7 +150,7 @@ def test_what_lies_beyond_the_reported_tokens_is_bounded() -> None:
     for _ in range(100):
         p = np.maximum(rng.dirichlet(np.full(60, 0.2)), 1e-12)
         p /= p.sum()
-        known, beyond = Place(logs(p, 12)).sharpened(0.6)
+        known, beyond = at_temperature(logs(p, 12), 0.6)
         exact = p ** (1 / 0.6) / (p ** (1 / 0.6)).sum()
         missing = 1 - sum(exact[token] for token in known)
         assert missing <= beyond + 1e-12

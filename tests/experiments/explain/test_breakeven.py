@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchctl.analysis.round_results import UnitCost
+from benchctl.experiments.explain.references import read_references
 from benchctl.experiments.explain.widths import Widths
 from tests.benchctl_process import benchctl
 
@@ -36,10 +37,10 @@ def recipe(tmp_path: Path) -> Path:
 
 @pytest.mark.engine
 def test_the_curve_is_measured_and_shown_again(recipe: Path) -> None:
-    (recipe / "ref.csv").write_text("model,mode,depth,acceptance_length\nSomebody,eagle3,3,2.5\n")
+    (recipe / "ref.yaml").write_text("Somebody: {eagle3: {3: 2.5}}\n")
     done = benchctl(
-        "explain", "--measure", "tiny.yaml", "--acceptance", "0,1", "--reference", "ref.csv",
-        "--write-reference", "own.csv",
+        "explain", "--measure", "tiny.yaml", "--acceptance", "0,1", "--reference", "ref.yaml",
+        "--write-reference", "own.yaml",
         cwd=recipe,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -58,9 +59,7 @@ def test_the_curve_is_measured_and_shown_again(recipe: Path) -> None:
     report = next((recipe / "reports" / "tiny-breakeven").glob("2*"))
     assert (report / "figures" / "breakeven.png").is_file()
     assert "not a model's output" in (report / "report.md").read_text()
-    own = (recipe / "own.csv").read_text().splitlines()
-    assert own[0] == "model,mode,depth,acceptance_length"
-    assert len(own) == 2, "the real draft alone"
+    assert len(read_references(recipe / "own.yaml")) == 1, "the real draft alone"
 
     again = json.loads(benchctl("explain", "--measure", "tiny-breakeven", "--json", cwd=recipe).stdout)
     kinds = [point["kind"] for point in again["points"]]
@@ -114,15 +113,13 @@ def test_a_binary_without_synthetic_acceptance_is_one_message(recipe: Path) -> N
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("model,mode,depth\n", "has no column acceptance_length"),
-        ("model,mode,depth,acceptance_length\nA,mtp,4,6\n", "lies between 1 and 5; this is 6"),
-        ("model,mode,depth,acceptance_length\nA,mtp,4,2\nB,mtp,four,2\n", "ref.csv:3"),
+        ("A: {mtp: {4: 6}}", "lies between 1 and 5; this is 6"),
         (b"\xff\xfe\x00", "not UTF-8"),
     ],
 )
 def test_a_reference_that_cannot_be_read_is_one_message(recipe: Path, text: str | bytes, said: str) -> None:
-    (recipe / "ref.csv").write_bytes(text if isinstance(text, bytes) else text.encode())
-    done = benchctl("explain", "--measure", "tiny.yaml", "--reference", "ref.csv", cwd=recipe)
+    (recipe / "ref.yaml").write_bytes(text if isinstance(text, bytes) else text.encode())
+    done = benchctl("explain", "--measure", "tiny.yaml", "--reference", "ref.yaml", cwd=recipe)
     assert done.returncode == 2, done.stdout
     assert said in done.stderr
 

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import benchctl
-from benchctl.cli.json_output import json_text
+from benchctl.reports.json_output import json_text
 
 
 def test_a_document_says_what_it_is() -> None:
