@@ -27,10 +27,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchctl.analysis.losslessness import AUDIT_LEVEL
-from benchctl.data.replays import read_replays
+from benchctl.data.scores import read_scores
 from benchctl.lossless.conclude import excess_limit
-from benchctl.lossless.hazard import Places, hazard_test
-from benchctl.lossless.noise import Noise
+from benchctl.lossless.noise import Noise, Places, hazard_test
 from benchmarks.keep import RESULTS, keep
 
 Floats = NDArray[np.float64]
@@ -164,9 +163,9 @@ def _losses(world: World, shape: tuple[int, int], rng: np.random.Generator) -> F
 
 def _kept_margins() -> Floats:
     """Return the top-two margins of the kept run's sampled prefixes, token by token."""
-    replays = read_replays(RUN)
-    assert replays is not None, "the run is kept with the repository"
-    known = [one.readings[0].margin for one in replays.positions if not one.fork and one.readings[0].shape == "decode"]
+    scores = read_scores(RUN)
+    assert scores is not None, "the run is kept with the repository"
+    known = [one.readings[0].margin for one in scores.positions if not one.fork and one.readings[0].shape == "decode"]
     return np.array([margin for margin in known if margin is not None])
 
 

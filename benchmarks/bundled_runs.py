@@ -12,7 +12,7 @@ from typing import Any
 
 from benchctl.data.store import RunData, open_run
 from benchctl.engines.llama_cpp.adapter import LlamaCppSpec
-from benchctl.engines.llama_cpp.find import find_server
+from benchctl.engines.llama_cpp.installation import search
 from benchctl.measure.prepare import prepare
 from benchctl.measure.progress import RunProgress
 from benchctl.measure.run import start_run
@@ -51,7 +51,7 @@ def faulty_engine(folder: Path, faults: Mapping[str, tuple[str, float]]) -> tupl
     truth = folder / "truth.jsonl"
     truth.touch()
     env = {
-        "PROXY_SERVER": str(find_server(None, None).path),
+        "PROXY_SERVER": str(search().find().path),
         "PROXY_FAULTS": json.dumps(faults),
         "PROXY_TRUTH": str(truth),
     }

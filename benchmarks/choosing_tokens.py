@@ -14,7 +14,7 @@ from statistics import median
 
 import torch
 
-from benchctl.engines.transformers.serving.choose import Sampler
+from benchctl.engines.transformers.serving.decode import Sampler
 from benchmarks.keep import keep
 
 SAMPLERS = {

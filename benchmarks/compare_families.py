@@ -17,9 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchctl.analysis.comparison.changes import find_quantities, interval_of, speed_change
-from benchctl.analysis.comparison.rates import InAllRuns, Measured
-from benchctl.analysis.statistics import LEVEL, block_variance
+from benchctl.analysis.comparison.changes import InAllRuns, Measured, find_quantities, speed_change
+from benchctl.analysis.statistics import LEVEL, block_variance, change_interval
 from benchmarks.keep import keep
 
 Floats = NDArray[np.float64]
@@ -94,10 +93,9 @@ def _in_all_runs(logs: Floats) -> InAllRuns:
 
 
 def _alone(before: Floats, after: Floats) -> bool:
-    variances = [block_variance(np.exp(run).tolist()) for run in (before, after)]
-    ratio = float(np.exp(after.mean() - before.mean()))
-    found = interval_of(ratio, variances, [len(before), len(after)], 1, LEVEL)
-    return found is not None and found.excludes_one
+    of_blocks = [(block_variance(np.exp(run).tolist()), len(run)) for run in (before, after)]
+    own = [variance.of_mean(count) for variance, count in of_blocks if variance is not None]
+    return change_interval(float(np.exp(after.mean() - before.mean())), own[:1], own[1:], LEVEL).excludes_one
 
 
 if __name__ == "__main__":

@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 from scipy.special import stdtrit
 
 from benchctl.analysis import statistics
-from benchctl.analysis.comparison.changes import interval_of
 from benchctl.analysis.precision import Look, why_stop
 from benchctl.analysis.results import Interval
 from benchctl.analysis.statistics import block_variance
@@ -216,9 +215,8 @@ def _auto_compared(runs: int, rng: np.random.Generator) -> Iterator[dict[str, An
             ours, theirs = _ended(spread, rng), _ended(spread, rng)
             ratio = float(np.exp(np.log(ours).mean() - np.log(theirs).mean()))
             for level in covered:
-                own = [block_variance(run) for run in (theirs, ours)]
-                found = interval_of(ratio, own, [len(theirs), len(ours)], 1, level)
-                assert found is not None
+                own = [variance.of_mean(len(run)) for run in (theirs, ours) if (variance := block_variance(run))]
+                found = statistics.change_interval(ratio, own[:1], own[1:], level)
                 covered[level] += found.low <= 1 <= found.high
         yield {
             "spread": spread,

@@ -22,11 +22,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import fdtrc, nctdtr, stdtr, stdtrit
 
-from benchctl.analysis.comparison.changes import Quantity, find_quantities, watched_changes
-from benchctl.analysis.comparison.compare import OwnFacts, compare_arm
+from benchctl.analysis.comparison.changes import InAllRuns, Measured
+from benchctl.analysis.comparison.compare import ArmFacts, OwnFacts, compare_arms
 from benchctl.analysis.comparison.gates import ERROR, MISSED, MISSED_BY_RUNS, ArmTest, Gate, find_worse, tests_of
-from benchctl.analysis.comparison.rates import InAllRuns, Measured
-from benchctl.analysis.comparison.results import ArmComparison, RunComparison, RunFacts
+from benchctl.analysis.comparison.results import RunComparison, RunFacts
 from benchctl.analysis.comparison.workload import Outputs
 from benchctl.analysis.results import ALL_TASKS
 from benchctl.analysis.statistics import COMMON, LEVEL, MOST_SHARED, PLAINLY_NOISIER
@@ -166,48 +165,27 @@ def _compared(logs: Floats, others: dict[str, Floats], kept: int) -> RunComparis
     names = [str(number) for number in range(logs.shape[1])]
     groups = dict.fromkeys(names, names[0])
     level = 1 - (1 - LEVEL) / len(names)
-    rates = find_quantities(_in_all_runs(names, logs), kept, groups, level, arms_repeat=False)
-    ratios = _in_all_runs(names[1:], logs[:, 1:] - logs[:, :1])
-    speedups = find_quantities(ratios, kept, groups, level, arms_repeat=True)
-    watched = watched_changes(
-        {
-            name: [
-                {
-                    what: Measured(float(np.exp(run[number].mean())), np.exp(run[number]).tolist())
-                    for what, run in of_run
-                }
-                for of_run in (list(zip(others, runs, strict=True)) for runs in zip(*others.values(), strict=True))
-            ]
-            for number, name in enumerate(names)
-        },
-        kept,
-        groups,
-        level,
-    )
+    watched = {
+        name: [
+            {what: Measured(float(np.exp(run[number].mean())), np.exp(run[number]).tolist()) for what, run in of_run}
+            for of_run in (list(zip(others, runs, strict=True)) for runs in zip(*others.values(), strict=True))
+        ]
+        for number, name in enumerate(names)
+    }
+    own = OwnFacts(None, None, [])
+    nothing = Outputs(same=0, differing=[], undetermined=[], kept=False)
+    facts = {name: ArmFacts(name == names[0], (own, own), nothing, prompts=1, doubt=None) for name in names}
+    rates, ratios = _in_all_runs(names, logs), _in_all_runs(names[1:], logs[:, 1:] - logs[:, :1])
+    arms = compare_arms(facts, rates, ratios, watched, of_a=kept, groups=groups, level=level)
     return RunComparison(
         a=_facts("A"),
         b=_facts("B"),
         on_trust=[],
         changed=[],
-        arms=[_arm(name, rates[name], speedups.get(name), watched[name]) for name in names],
+        arms=arms,
         only_in_a=[],
         only_in_b=[],
         lossless_b=[],
-    )
-
-
-def _arm(name: str, rate: Quantity, speedup: Quantity | None, watched: dict[str, Any]) -> ArmComparison:
-    facts = OwnFacts(None, None, [])
-    return compare_arm(
-        name,
-        rate,
-        speedup,
-        watched,
-        is_baseline=speedup is None,
-        own=(facts, facts),
-        outputs=Outputs(same=0, differing=[], undetermined=[], kept=False),
-        prompts=1,
-        doubt=None,
     )
 
 

@@ -25,7 +25,7 @@ from benchctl.experiments.isolate.search import damage as reasons
 from benchctl.experiments.isolate.session import IsolateDisplay, Search, TextSource, isolate
 from benchctl.experiments.isolate.source_model import find_source_model
 from benchctl.experiments.isolate.stored import Measurement
-from benchctl.measure.display import Display
+from benchctl.measure.progress import Display
 from benchctl.recipes.load import load_recipe
 from benchctl.recipes.source import bundled_folder
 from benchmarks.keep import keep

@@ -3,7 +3,7 @@
 A drawn run has so many of the prompts, each once, with the arm's own answer as it was scored: a prompt drawn twice
 would count what chance did to it twice, and with 200 of 12 a sound arm is found wrong by that alone. The noise is drawn
 again from the answers that it was measured on, as many prefixes at least, since a run that is measured anew has other
-noise, too. The drawn run is judged by benchctl's own `audit_arms`, alone, at the level of one arm.
+noise, too. The drawn run is judged by benchctl's own `audit_parts`, alone, at the level of one arm.
 
 `afresh`: a sound arm. The prompts are drawn with replacement, and each answer diverges where a loss that is drawn from
 the measured noise exceeds its margin, so that a drawn run may have more prompts than were measured; the judge knows
@@ -20,10 +20,10 @@ from typing import Any
 
 import numpy as np
 
-from benchctl.data.audits import AnswerKey, Audit, DivergedToken, NullPass, ScoredAnswer, read_audit
+from benchctl.data.scores import AnswerKey, DivergedToken, NullPass, ScoredAnswer, TargetScores, read_scores
 from benchctl.data.store import open_run
 from benchctl.lossless.analysed import OutputComparison
-from benchctl.lossless.conclude import audit_arms
+from benchctl.lossless.conclude import audit_parts
 from benchctl.lossless.noise import SMALL_MARGIN
 from benchctl.lossless.selection import Answer, ArmAnswers, Selection, select_answers
 
@@ -36,13 +36,15 @@ class Audited:
     """What was scored of a run."""
 
     selection: Selection
-    audit: Audit
+    audit: TargetScores
 
     @classmethod
     def read(cls, folder: Path) -> Audited | None:
         """Return what is kept of the run in `folder`; `None` where nothing was scored."""
-        audit = read_audit(folder)
-        return None if audit is None else cls(select_answers(OutputComparison(open_run(folder)).parts), audit)
+        audit = read_scores(folder)
+        if audit is None or not audit.answers:
+            return None
+        return cls(select_answers(OutputComparison(open_run(folder)).parts), audit)
 
 
 STATED = (0.1, 0.3)
@@ -64,7 +66,7 @@ def found_in_draws(
     own = next((one for one in audited.selection.arms if one.arm == arm), None)
     if own is None:
         return {"identical": True}
-    scored = {one.key for one in audited.audit.answers}
+    scored = {one.answer for one in audited.audit.answers}
     known = sum(answer.key in scored for answer in own.answers)
     if not afresh and prompts > known:
         return {"prompts_scored": known}
@@ -72,7 +74,7 @@ def found_in_draws(
     drawn = list(_drawn(audited, own, prompts, draws, rng, afresh=afresh))
     stated: dict[float, list[float]] = {}
     for stated_nats in nats:
-        found = [audit_arms(one.audit, one.selection, nats=stated_nats)[arm] for one in drawn]
+        found = [audit_parts([(one.audit, one.selection)], nats=stated_nats)[arm] for one in drawn]
         stated[stated_nats] = [100 * audit.stated.chance for audit in found if audit.stated is not None]
     return {
         "draws": draws,
@@ -91,7 +93,7 @@ def found_in_draws(
 def _drawn(
     audited: Audited, own: ArmAnswers, prompts: int, draws: int, rng: np.random.Generator, *, afresh: bool
 ) -> Iterator[Audited]:
-    scored = {one.key: one for one in audited.audit.answers}
+    scored = {one.answer: one for one in audited.audit.answers}
     pool = [answer for answer in own.answers if answer.key in scored]
     passes: dict[AnswerKey, list[NullPass]] = {}
     for one in audited.audit.passes:

@@ -22,8 +22,7 @@ from torch.utils._pytree import tree_leaves
 from benchctl.data.identity import home_relative
 from benchctl.engines.transformers.serving.answering import Answer, Speculation, make_drafter
 from benchctl.engines.transformers.serving.assisted import Assistance
-from benchctl.engines.transformers.serving.choose import Sampler
-from benchctl.engines.transformers.serving.decode import Drafter, Step, Task
+from benchctl.engines.transformers.serving.decode import Drafter, Sampler, Step, Task
 from benchctl.engines.transformers.serving.decoder import Decoder
 from benchctl.engines.transformers.serving.loading import Loaded, load
 from benchmarks.keep import keep

@@ -20,8 +20,7 @@ import torch
 
 from benchctl.engines.transformers.methods import METHODS
 from benchctl.engines.transformers.serving.answering import Answer, Speculation, ToDepth, make_drafter
-from benchctl.engines.transformers.serving.choose import Sampler
-from benchctl.engines.transformers.serving.decode import Step, Task
+from benchctl.engines.transformers.serving.decode import Sampler, Step, Task
 from benchctl.engines.transformers.serving.decoder import Decoder, State
 from benchctl.engines.transformers.serving.drafters.knapspec import Latencies, measure_latencies
 from benchctl.engines.transformers.serving.drafters.self_drafter import SelfDrafter

@@ -1,6 +1,6 @@
 """Does a wide step change later tokens, too? Margins at steps of one token, before and after a wider one.
 
-    python -m benchmarks.state_noise RUN [RUN …] [--width 5] [--answers 12] [--models-dir DIR]
+    python -m benchmarks.state_noise RUN [RUN …] [--width 5] [--answers 12] [--models-dir DIR] [--keep NAME]
 
 The target of each run, launched again, reads the baseline's answers to the run's prompts: token by token, twice; in
 steps of `--width` tokens; and eight tokens one at a time, `--width` at once, the rest one at a time. Kept are the
@@ -23,12 +23,10 @@ import numpy as np
 from benchctl.data.store import RunData, open_run
 from benchctl.engines.base import Scorer
 from benchctl.lossless.analysed import OutputComparison
-from benchctl.lossless.audit_session import score
-from benchctl.lossless.divergence_session import read_steps
 from benchctl.lossless.noise import SMALL_MARGIN
+from benchctl.lossless.reading import TOP, read_steps, score
 from benchctl.lossless.relaunch import Target
 from benchctl.lossless.selection import Answer
-from benchctl.lossless.shared_batches import TOP, loss
 from benchmarks.keep import keep
 
 BEFORE = 8
@@ -43,9 +41,10 @@ def main() -> None:
     parser.add_argument("--width", type=int, default=5)
     parser.add_argument("--answers", type=int, default=12)
     parser.add_argument("--models-dir", type=Path)
+    parser.add_argument("--keep", default="state_noise", metavar="NAME", help="of the file in results/")
     options = parser.parse_args()
     rows = [_row(open_run(folder), options.width, options.answers, options.models_dir) for folder in options.runs]
-    keep("state_noise", {"width": options.width, "rows": rows})
+    keep(options.keep, {"width": options.width, "rows": rows})
 
 
 def _row(run: RunData, width: int, most: int, models_dir: Path | None) -> dict[str, Any]:
@@ -105,7 +104,7 @@ def _read(scorer: Scorer, prompt: tuple[int, ...], answer: Answer, width: int, c
             if margin > SMALL_MARGIN or (kind == "one token" and end == wide_step):
                 continue
             where = "" if kind != "one token" else " before a wide step" if end < wide_step else " after a wide step"
-            changes[kind + where].append(loss(margin, first.likeliest[end], scores))
+            changes[kind + where].append(first.loss(end, scores))
 
 
 if __name__ == "__main__":

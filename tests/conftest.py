@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import benchctl.models
-from benchctl.engines.llama_cpp.find import find_server
+from benchctl.engines.llama_cpp.installation import search
 
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # two busy-waiting servers on two cores slow each other 17-fold
 
@@ -71,7 +71,7 @@ def _own_permissions(tmp_path_factory: pytest.TempPathFactory) -> None:
 @pytest.fixture(scope="session")
 def llama_server() -> Path:
     """The real binary: a missing one is an error of the set-up (`make test` builds it), never a reason to skip."""
-    return find_server(None, None).path
+    return search().find().path
 
 
 @pytest.fixture(scope="session")

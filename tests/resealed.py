@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from benchctl.data.chain import Chain, chain_seed, sealed
-from benchctl.data.scores import DIGESTS
+from benchctl.data.integrity import DIGESTS
 from benchctl.data.store import MANIFEST, RECORDS
 from benchctl.experiments.sampling.stored import ANSWERS, CHECK
 

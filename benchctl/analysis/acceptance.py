@@ -159,7 +159,7 @@ def _acceptance(frame: Frame, counters: CounterColumns, arm: str, task: str, row
 def _positions(by_position: Floats, counters: CounterColumns, rows: Booleans) -> list[float] | None:
     """Return the rounds, then the counts at position 0, 1, …, summed over the answers that report both; no round: None.
 
-    Positions that nothing reached at the end are left out, but for one.
+    Positions that nothing reached at the end are left out, but for the first of them.
     """
     known = rows & ~np.isnan(counters.rounds) & ~np.isnan(by_position[:, 0])
     if not known.any() or not counters.rounds[known].sum():

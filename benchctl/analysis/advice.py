@@ -18,16 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from benchctl.analysis.cells import identity_of
-from benchctl.analysis.results import (
-    ALL_TASKS,
-    Advice,
-    Analysis,
-    GroupDecision,
-    Interval,
-    Speed,
-    SpeedUp,
-    Verdict,
-)
+from benchctl.analysis.results import ALL_TASKS, Advice, Analysis, GroupDecision, Interval, Speed, SpeedUp, Verdict
 from benchctl.recipes.options import IS_OPTION
 from benchctl.text import listed
 
@@ -37,7 +28,7 @@ if TYPE_CHECKING:
 
 
 EXAMPLE_PORT = 8080
-"""A run gives every engine a port of its own; a command for starting one by hand uses this one."""
+"""A run gives every engine a port of its own; a command for starting it by hand uses this port."""
 SOUND = ("identical", "consistent with the target")
 ENOUGH_PROMPTS = 12
 """Fewer are no sample of prompts like these: with four, a fifth of which carries the gain, the interval holds the truth
@@ -46,7 +37,7 @@ in 59 of 100 runs."""
 
 @dataclass(frozen=True)
 class _Candidate:
-    """An arm, with its speed for one task or for all."""
+    """An arm, with its speed for a task or for all."""
 
     verdict: Verdict
     speed: Speed
@@ -334,7 +325,7 @@ def production_command(manifest: Manifest | None, arm: str) -> str | None:
 
 
 def added_options(manifest: Manifest | None, arm: str, baseline: str) -> str | None:
-    """The options of an arm's command line that its baseline's has not; `None` where one of them is not known."""
+    """The options of an arm's command line that its baseline's has not; `None` where either is not known."""
     argv = {identity.name: identity.argv for identity in manifest.arms} if manifest else {}
     if not argv.get(arm) or not argv.get(baseline):
         return None

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from benchctl.analysis.acceptance import find_acceptance, find_counters
+from benchctl.analysis.accuracy import find_accuracy
 from benchctl.analysis.answers import Answers, find_answers, find_consistency
 from benchctl.analysis.cells import failed_cells, find_resources
 from benchctl.analysis.conditions.split import Group, split
@@ -16,22 +17,9 @@ from benchctl.analysis.frame import Frame, make_frame
 from benchctl.analysis.next_experiment import find_decision
 from benchctl.analysis.precision import find_stopping
 from benchctl.analysis.record_checks import check_disturbances
-from benchctl.analysis.results import (
-    Acceptance,
-    Analysis,
-    Cost,
-    Losslessness,
-    SpeedUp,
-    Verdict,
-)
-from benchctl.analysis.rounds.model import find_rounds
-from benchctl.analysis.speedup import (
-    Speed,
-    compared_arms,
-    find_speeds,
-    find_speedups,
-    find_throughput,
-)
+from benchctl.analysis.results import Acceptance, Analysis, Cost, Losslessness, SpeedUp, Verdict
+from benchctl.analysis.round_model import find_rounds
+from benchctl.analysis.speedup import ArmSpeed, compared_arms, find_speeds, find_speedups, find_throughput
 from benchctl.analysis.verdict import distrusted, find_verdict, select
 from benchctl.analysis.warnings import find_warnings
 from benchctl.data.store import RunData
@@ -73,7 +61,7 @@ def conditions_of(run: RunData, baseline: str | None = None) -> list[Condition]:
 
 
 def analyse(run: RunData, judge: Judge, *, baseline: str | None = None) -> Analysis:
-    """Analyse a run against its baseline, or the named one. Raises UsageError when no arm has that name.
+    """Analyse a run against its baseline, or the named arm. Raises UsageError when no arm has that name.
 
     Where a run varies concurrency, rate or temperature, every arm is compared with the baseline of its own condition.
     """
@@ -95,6 +83,7 @@ def analyse(run: RunData, judge: Judge, *, baseline: str | None = None) -> Analy
     found = found.model_copy(
         update={
             "stopping": find_stopping(manifest, found.speedups, levels) if own else None,
+            "accuracy": find_accuracy(run, compared),
             "breakeven": None if run.integrity.damage else offered("breakeven")(found, manifest),
         }
     )
@@ -110,7 +99,7 @@ def _compared_arms(run: RunData, frames: Sequence[Frame], baseline: str | None) 
 def _analyse(
     condition: Condition,
     compared: dict[str, ComparedArm],
-    speeds: Mapping[str, Speed],
+    speeds: Mapping[str, ArmSpeed],
     lossless_of: Mapping[str, Losslessness],
 ) -> Analysis:
     """Analyse the arms of a condition.

@@ -1,4 +1,4 @@
-"""The answers of a run, numbered so that equal ones have equal numbers, what makes one unfit for comparison,
+"""The answers of a run, numbered so that equal ones have equal numbers, what makes an answer unfit for comparison,
 and degenerate ones: empty, looping, or made of reserved tokens; that two of these are equal shows little.
 
 The thresholds are strict: an answer with content that repeats itself at its end is not degenerate, nor is a rule of
@@ -41,7 +41,7 @@ class Answers:
     code: Integers
     """Equal for records that are equal in text, token ids, length, ending, prompt and error."""
     flaw: list[str | None]
-    """Why an answer cannot be compared, as the end of a sentence (`is missing`); `None` for a sound one."""
+    """Why an answer cannot be compared, as the end of a sentence (`is missing`); `None` for a sound answer."""
     sound: Booleans
     plain: Booleans
     """Sound, with token ids, and not degenerate: such answers are compared by their numbers alone."""
@@ -105,19 +105,19 @@ INCOMPLETE = "\ufffd"
 
 
 def same_text(left: Record, right: Record) -> bool:
-    """Whether two sound answers have the same text and finish reason, as far as both report one."""
+    """Whether two sound answers have the same text and finish reason, as far as both report it."""
     return same_characters(left, right) and _same(left.finish_reason, right.finish_reason)
 
 
 def same_characters(left: Record, right: Record) -> bool:
-    """Whether two answers have the same text; of equal tokens one may lack an incomplete last character."""
+    """Whether two answers have the same text; of equal tokens either may lack an incomplete last character."""
     if left.token_ids is None or left.token_ids != right.token_ids:
         return left.content == right.content
     return (left.content or "").rstrip(INCOMPLETE) == (right.content or "").rstrip(INCOMPLETE)
 
 
 def same_tokens(left: Record, right: Record) -> bool | None:
-    """Whether two sound answers have the same tokens; `None` where one has no ids and their lengths are equal."""
+    """Whether two sound answers have the same tokens; `None` where either has no ids and their lengths are equal."""
     if left.n_predicted != right.n_predicted:
         return False
     if left.token_ids is not None and right.token_ids is not None:
@@ -154,7 +154,7 @@ def find_consistency(frame: Frame, answers: Answers, arm: int) -> SelfConsistenc
 
 
 def find_divergence(baseline: Record, arm: Record) -> FirstDivergence | None:
-    """Return the first token (by characters where an answer has no ids) at which the answers differ, if one does."""
+    """Return the first token (by characters where an answer has no ids) at which the answers differ, if they do."""
     ours, theirs = arm.content or "", baseline.content or ""
     split = common_length(ours, theirs)
     by_token = None not in (baseline.token_ids, arm.token_ids) and baseline.token_ids != arm.token_ids

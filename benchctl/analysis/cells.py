@@ -15,20 +15,33 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field
 
 from benchctl.analysis.result import Result
-from benchctl.data.cell import AttestationRecord, Cell
-from benchctl.data.manifest import ArmIdentity, Manifest
-from benchctl.recipes.adapters import SYNTHETIC
+from benchctl.data.cell import AttestationRecord, Cell, WatchRecord
+from benchctl.data.manifest import ArmIdentity, Manifest, SetupIdentity
+from benchctl.recipes.adapters import SYNTHETIC, reads_prompt_in_round
+from benchctl.recipes.speculation import takes_draft
 
 if TYPE_CHECKING:
     from benchctl.analysis.frame import Frame
-    from benchctl.data.cell import Cell
-    from benchctl.data.manifest import Manifest
     from benchctl.data.record import Record
 
 
 def identity_of(manifest: Manifest | None, arm: str) -> ArmIdentity | None:
     """Return what a manifest says of an arm; `None` where it names no such arm, or there is none."""
     return next((identity for identity in manifest.arms if identity.name == arm), None) if manifest else None
+
+
+def setup_of(manifest: Manifest | None, name: str | None) -> SetupIdentity | None:
+    """Return a setup of a recipe's axes; `None` where there is none of that name."""
+    return next((setup for setup in manifest.setups if setup.name == name), None) if manifest else None
+
+
+def axes_of(manifest: Manifest | None, name: str) -> dict[str, str]:
+    """Return the labels of the axes that an arm was measured at; a draft's only where its setup alone has the arm."""
+    arm = identity_of(manifest, name)
+    if manifest is None or arm is None or (setup := setup_of(manifest, arm.setup)) is None:
+        return {}
+    drafts = takes_draft(arm.types)
+    return {axis: label for axis, label in setup.axes.items() if drafts or not axis.startswith("models.draft")}
 
 
 def latest_cells(manifest: Manifest | None) -> list[Cell]:
@@ -98,13 +111,10 @@ def first_token_by_round(manifest: Manifest | None, arm: str) -> bool:
     """Whether a round with a draft may have decided an answer's first token, which else the prompt's reading did.
 
     That reading is the baseline's own, to the last bit, also with trained heads
-    (tests/engines/llama_cpp/test_bundled_drafts.py). Only transformers' own assisted generation reads the prompt
-    together with a draft.
+    (tests/engines/llama_cpp/test_bundled_drafts.py), unless the engine reads the prompt together with a draft.
     """
     identity = identity_of(manifest, arm)
-    if manifest is None or identity is None:
-        return True
-    return manifest.engine.kind == "transformers" and not all(name.startswith("self-") for name in identity.types)
+    return manifest is None or identity is None or reads_prompt_in_round(manifest.engine.kind, identity.types)
 
 
 def is_synthetic(frame: Frame, arm: int) -> bool:
@@ -161,16 +171,11 @@ def find_resources(frame: Frame) -> list[Resources]:
 
 
 def _of_arm(frame: Frame, manifest: Manifest, arm: str, cells: Sequence[Cell]) -> Resources:
-    why = _why(manifest, cells)
-    measured = (
-        []
-        if why in (TOGETHER, ELSEWHERE)
-        else [cell for cell in cells if cell.watch is not None and cell.watch.energy_j]
-    )
-    joules = sum(sum(cell.watch.energy_j.values()) for cell in measured if cell.watch is not None)
-    seconds = sum(cell.watch.wall_s for cell in measured if cell.watch is not None)
-    kinds = list(dict.fromkeys(kind for cell in measured if cell.watch is not None for kind in cell.watch.energy_j))
-    tokens = _tokens(frame, arm, {(cell.block, cell.attempt) for cell in measured})
+    why, metered = _why(manifest, cells), _metered(manifest, cells)
+    joules = sum(sum(watch.energy_j.values()) for _, watch in metered)
+    seconds = sum(watch.wall_s for _, watch in metered)
+    kinds = list(dict.fromkeys(kind for _, watch in metered for kind in watch.energy_j))
+    tokens = _tokens(frame, arm, {(cell.block, cell.attempt) for cell, _ in metered})
     idle = _idle_watts(manifest, kinds)
     memories = [cell.memory for cell in cells if cell.memory is not None]
     return Resources(
@@ -204,21 +209,23 @@ def by_block(frame: Frame, arm: str) -> tuple[list[float], list[float]]:
     cells = [cell for cell in latest_cells(manifest) if cell.arm == arm and cell.status == "finished"]
     if manifest is None or not cells:
         return [], []
-    energy = []
-    for cell in cells:
-        tokens = _tokens(frame, arm, {(cell.block, cell.attempt)})
-        if (
-            cell.watch is not None
-            and cell.watch.energy_j
-            and tokens
-            and _why(manifest, cells) not in (TOGETHER, ELSEWHERE)
-        ):
-            energy.append(sum(cell.watch.energy_j.values()) / tokens)
+    energy = [
+        sum(watch.energy_j.values()) / tokens
+        for cell, watch in _metered(manifest, cells)
+        if (tokens := _tokens(frame, arm, {(cell.block, cell.attempt)}))
+    ]
     memory = [(cell.memory.resident or 0) + (cell.memory.device or 0) for cell in cells if cell.memory is not None]
     whole = [
         values if len(values) == len(cells) and min(values) > 0 else [] for values in (energy, [*map(float, memory)])
     ]
     return whole[0], whole[1]
+
+
+def _metered(manifest: Manifest, cells: Sequence[Cell]) -> list[tuple[Cell, WatchRecord]]:
+    """Return the cells whose energy was measured and is their arm's alone, with their watches."""
+    if _why(manifest, cells) in (TOGETHER, ELSEWHERE):
+        return []
+    return [(cell, cell.watch) for cell in cells if cell.watch is not None and cell.watch.energy_j]
 
 
 def _tokens(frame: Frame, arm: str, processes: set[tuple[int, int]]) -> int:

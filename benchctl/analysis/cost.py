@@ -22,10 +22,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from benchctl.analysis.cells import speculation_of
 from benchctl.analysis.results import ALL_TASKS, Acceptance, Cost, SpeedUp
+from benchctl.analysis.round_parts import sum_rounds
 from benchctl.recipes.speculation import copies
 
 if TYPE_CHECKING:
@@ -140,7 +139,7 @@ def draft_depth(frame: Frame, acceptance: Acceptance) -> int | None:
 
 
 def why_no_depth(frame: Frame, acceptance: Acceptance) -> str | None:
-    """Return why an arm's rounds have no depth in common, as the end of a sentence; `None` where they have one.
+    """Return why an arm's rounds have no depth in common, as the end of a sentence; `None` where they do.
 
     `acceptance`: over all tasks.
     """
@@ -167,13 +166,7 @@ def _round_cost(frame: Frame, counters: CounterColumns, arm: int) -> float | Non
     a recurrent model's evaluation after a partial rejection, which yields a token, is such a step. `None` where they
     are too many.
     """
-    ours, theirs = frame.pairs(arm, frame.baseline)
-    known = np.isfinite(frame.decode_s[ours]) & np.isfinite(frame.decode_s[theirs]) & counters.trusted[ours]
-    known &= ~np.isnan(counters.rounds[ours]) & ~np.isnan(counters.accepted[ours])
-    ours, theirs = ours[known], theirs[known]
-    rounds = counters.rounds[ours].sum()
-    undrafted = max(0.0, frame.decoded[ours].sum() - rounds - counters.accepted[ours].sum())
-    if not rounds or rounds / (rounds + undrafted) < DRAFTED_SHARE:
+    sums = sum_rounds(frame, counters, arm)
+    if sums is None or sums.rounds / (sums.rounds + sums.undrafted) < DRAFTED_SHARE:
         return None
-    token_s = frame.baseline_s(theirs).sum() / frame.decoded[theirs].sum()
-    return max(0.0, float((frame.decode_s[ours].sum() / token_s - undrafted) / rounds)) or None
+    return max(0.0, (sums.decode_s / sums.step_s - sums.undrafted) / sums.rounds) or None

@@ -59,7 +59,7 @@ class Frame:
     answered: Booleans
     """Whether the request finished without an error."""
     predicted: Floats
-    """Tokens that came out, the first one included."""
+    """Tokens that came out, the first included."""
     decoded: Floats
     """Tokens after the first, which prefill makes: n_predicted - 1; NaN where there is no rate."""
     decode_s: Floats
@@ -102,7 +102,7 @@ class Frame:
     @cached_property
     def constrained(self) -> dict[PromptKey, str]:
         """What constrains its answers and no score takes into account, of every prompt that has such a thing: a key of
-        its request, or one of `sampling`."""
+        its request, or of `sampling`."""
         if self.manifest is None:
             return {}
         unscored = unscored_constraints(self.manifest.recipe)

@@ -10,7 +10,7 @@ from benchctl.analysis.result import Result
 
 
 class ShapeMargin(Result):
-    """The target alone at a divergence, reading the common prefix in one way."""
+    """The target alone at a divergence, reading the common prefix in a single way."""
 
     shape: Literal["decode", "verify", "prefill"]
     """Token by token, `width` tokens of the answer at a time, or prompt and answer at once."""
@@ -49,7 +49,7 @@ class FirstDivergence(Result):
 
 
 class NoiseFloor(Result):
-    """How far the target's margins move when it reads `width` tokens at once instead of one, without speculation."""
+    """How far the target's margins move when it reads `width` tokens at once, not each alone, without speculation."""
 
     width: int
     floor: float | None

@@ -15,12 +15,7 @@ from benchctl.analysis.frame import make_frame
 from benchctl.analysis.result import Interval
 from benchctl.analysis.results import ALL_TASKS, SpeedUp, Stopping
 from benchctl.analysis.speedup import compared_arms, find_speeds, find_speedups
-from benchctl.analysis.statistics import (
-    LOOK_LEVEL,
-    Variance,
-    ratio_interval,
-    shared_variances,
-)
+from benchctl.analysis.statistics import LOOK_LEVEL, Variance, ratio_interval, shared_variances
 from benchctl.data.manifest import DecidedArm, Stopped
 from benchctl.recipes.schema import AutoBlocks
 from benchctl.text import listed, spoken
@@ -35,8 +30,8 @@ NEAR = 0.05
 Decided = Literal["faster", "slower", "within"]
 
 
-class Ratio(Protocol):
-    """An arm's rate over its baseline's, as after a single block; `benchctl.analysis.results.SpeedUp` is one."""
+class SpeedRatio(Protocol):
+    """An arm's rate over its baseline's, as after a single block; `benchctl.analysis.results.SpeedUp` has all of it."""
 
     @property
     def pooled(self) -> float | None:
@@ -55,7 +50,7 @@ class Ratio(Protocol):
         """The smallest x for which the ratio is shown to lie in 1 - x to 1 + x."""
 
 
-def decided_arms(arms: Mapping[str, Ratio], level: float = LOOK_LEVEL) -> dict[str, Decided]:
+def decided_arms(arms: Mapping[str, SpeedRatio], level: float = LOOK_LEVEL) -> dict[str, Decided]:
     """Return what is decided, of those arms of a group that need no further block. `level`: of a look."""
     words = {name: word for name, ratio in arms.items() if (word := _word(ratio)) is not None}
     faster = [name for name, word in words.items() if word == "faster"]
@@ -67,7 +62,7 @@ def decided_arms(arms: Mapping[str, Ratio], level: float = LOOK_LEVEL) -> dict[s
     return {name: word for name, word in words.items() if name not in near and not (near and name == best)}
 
 
-def _word(ratio: Ratio) -> Decided | None:
+def _word(ratio: SpeedRatio) -> Decided | None:
     if ratio.within is not None and ratio.within <= NEAR:
         return "within"
     if ratio.simultaneous is None or not ratio.simultaneous.excludes_one:
@@ -75,7 +70,7 @@ def _word(ratio: Ratio) -> Decided | None:
     return "faster" if ratio.simultaneous.low > 1 else "slower"
 
 
-def _not_separated(arms: Mapping[str, Ratio], best: str, rivals: Sequence[str], level: float) -> set[str]:
+def _not_separated(arms: Mapping[str, SpeedRatio], best: str, rivals: Sequence[str], level: float) -> set[str]:
     """Return the rivals that may be as fast as the best arm, and are not shown to be within 5 % of it.
 
     Both are compared with the same baseline, which cancels out: in the blocks that both have.

@@ -226,14 +226,14 @@ def check_repeats(frame: Frame, counters: CounterColumns, warm_ups: Sequence[Rec
     for number, arm in enumerate(frame.arms):
         if not _remembers(frame, arm):
             continue
-        earlier = {(record.block, record.attempt, record.prompt_sha) for record in warm_ups if record.label == arm}
+        earlier = {(_process(frame, record), record.prompt_sha) for record in warm_ups if record.label == arm}
         repeated = []
         for row in sorted(frame.rows(number).tolist(), key=lambda row: frame.records[row].started_at or ""):
             record = frame.records[row]
-            process = (record.block, record.attempt, record.prompt_sha)
-            if record.prompt_sha is not None and process in earlier:
+            sent = (_process(frame, record), record.prompt_sha)
+            if record.prompt_sha is not None and sent in earlier:
                 repeated.append(row)
-            earlier.add(process)
+            earlier.add(sent)
         if repeated:
             yield (
                 "repeated-prompts",
@@ -241,6 +241,12 @@ def check_repeats(frame: Frame, counters: CounterColumns, warm_ups: Sequence[Rec
                 f"Sent before to the same process: {_named(frame, np.array(sorted(repeated)))}."
                 + _acceptance_when_repeated(frame, counters, number, repeated),
             )
+
+
+def _process(frame: Frame, record: Record) -> tuple[int, int] | None:
+    """Return the block and attempt of its process; `None` for an endpoint, which has the same in all blocks."""
+    identity = identity_of(frame.manifest, record.label)
+    return None if identity is not None and identity.url is not None else (record.block, record.attempt)
 
 
 def _remembers(frame: Frame, arm: str) -> bool:
@@ -314,11 +320,11 @@ def check_disturbances(frame: Frame) -> Iterator[Observation]:
     yield from _clock_jumps(watched)
 
 
-Watched = Sequence[tuple[str, "WatchRecord"]]
+WatchedCells = Sequence[tuple[str, "WatchRecord"]]
 """(name of the cell, its watch)."""
 
 
-def _other_work(watched: Watched) -> Iterator[Observation]:
+def _other_work(watched: WatchedCells) -> Iterator[Observation]:
     shares = [(_taken(watch), name, watch) for name, watch in watched if _has_shares(watch)]
     busy = [share for share in shares if share[0] > OTHERS_SHARE]
     if busy:
@@ -360,7 +366,7 @@ def _load(frame: Frame) -> Iterator[Observation]:
         yield "high-load", "machine", sentence
 
 
-def _heat(watched: Watched) -> Iterator[Observation]:
+def _heat(watched: WatchedCells) -> Iterator[Observation]:
     sentences = []
     if events := [(watch.throttled, name) for name, watch in watched if watch.throttled]:
         count, name = max(events)
@@ -389,7 +395,7 @@ def _spilled(cells: Sequence[Cell]) -> Iterator[Observation]:
         yield "spilled", "machine", f"{'; '.join(spilled)}."
 
 
-def _swapping(watched: Watched, cells: Sequence[Cell]) -> Iterator[Observation]:
+def _swapping(watched: WatchedCells, cells: Sequence[Cell]) -> Iterator[Observation]:
     sentences = []
     sizes = [(watch.swapped_bytes or 0, name) for name, watch in watched]
     if swapped := [size for size in sizes if size[0] > SWAPPED_BYTES]:
@@ -411,7 +417,7 @@ def _swapping(watched: Watched, cells: Sequence[Cell]) -> Iterator[Observation]:
         yield "swapping", "machine", " ".join(sentences)
 
 
-def _clock_jumps(watched: Watched) -> Iterator[Observation]:
+def _clock_jumps(watched: WatchedCells) -> Iterator[Observation]:
     steps = [(watch.clock_jump_s or 0.0, name) for name, watch in watched]
     if jumps := [step for step in steps if abs(step[0]) > CLOCK_JUMP_S]:
         jump, name = max(jumps, key=lambda jump: abs(jump[0]))

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import ConfigDict, Field, model_serializer
 
+from benchctl.analysis.accuracy import Accuracy
 from benchctl.analysis.cells import Resources
 from benchctl.analysis.conditions.results import Sweep
 from benchctl.analysis.losslessness import ArmAudit, FirstDivergence, NoiseFloor
 from benchctl.analysis.result import Interval as Interval
 from benchctl.analysis.result import Result as Result
 from benchctl.analysis.result import open_for_others as open_for_others
-from benchctl.analysis.rounds.results import RoundModel
+from benchctl.analysis.round_results import RoundModel
 from benchctl.recipes.groups import ComparedArm
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ class NoDraft(Result):
 
 
 class SpeedUp(Result):
-    """How much faster an arm decodes than the baseline, for one task or all."""
+    """How much faster an arm decodes than the baseline, for a task or all."""
 
     arm: str
     task: str
@@ -80,11 +81,11 @@ class SpeedUp(Result):
     pairs_unequal: int
     """Pairs with another length or finish reason."""
     pairs_missing: int
-    """Prompts times blocks that one of the two did not finish."""
+    """Prompts times blocks that either did not finish."""
 
 
 class Acceptance(Result):
-    """What was drafted and accepted, for one arm and one task or all. `None`: not reported by the engine."""
+    """What was drafted and accepted, for an arm and a task or all. `None`: not reported by the engine."""
 
     arm: str
     task: str
@@ -116,7 +117,7 @@ class Acceptance(Result):
     """Share of rounds in which the draft token at position 0, 1, … was accepted; a shorter draft counts as not."""
     position_conditional: list[float] | None
     """Share of the rounds that accepted the position before (and, where the engine reports draft lengths, of no more
-    than drafted this one)."""
+    than drafted this position)."""
     position_drafted: list[int] | None = None
     """Rounds that drafted a token at position 0, 1, …, where the engine reports it."""
     position_rate: list[float] | None = None
@@ -128,7 +129,7 @@ class Acceptance(Result):
 
 
 class Throughput(Result):
-    """Decode rates of an arm in one task, or over all: a distribution, a value per record in record order."""
+    """Decode rates of an arm in a task, or over all: a distribution, a value per record in record order."""
 
     arm: str
     task: str
@@ -141,6 +142,12 @@ class Throughput(Result):
     mean_rate: float | None = None
     """Of the rates of the prompts, each pooled over blocks."""
     ttft_median_s: float | None
+    burst_gap_median_s: float | None = None
+    """Of all gaps between bursts of tokens, as they arrived."""
+    burst_gap_p95_s: float | None = None
+    """From 40 gaps on: so many that two lie beyond."""
+    tokens_per_burst: float | None = None
+    """Tokens over bursts, each answer's first burst included."""
     prompt_tok_per_sec_median: float | None
 
 
@@ -165,6 +172,11 @@ class Comparison(Result):
     fork: FirstDivergence | None = None
     """The most serious, where blocks diverge differently."""
     other_forks: tuple[FirstDivergence, ...] = ()
+
+    @property
+    def forks(self) -> tuple[FirstDivergence, ...]:
+        """All of them, the most serious first."""
+        return () if self.fork is None else (self.fork, *self.other_forks)
 
 
 LosslessVerdict = Literal["identical", "consistent with the target", "violation", "undetermined", "not judged"]
@@ -299,7 +311,7 @@ class Stopping(Result):
 
 
 class Advice(Result):
-    """What to run for one task, or for all together, of the arms that share a baseline."""
+    """What to run for a task, or for all together, of the arms that share a baseline."""
 
     task: str
     """`ALL_TASKS`: the tasks as they were measured, together."""
@@ -321,7 +333,7 @@ class Advice(Result):
     command: str | None
     """The engine's own command line, exactly as it was measured but for the port; `None` where it is not known."""
     added: str | None = None
-    """What of it the baseline's command does not have; `None` where one of them is not known."""
+    """What of it the baseline's command does not have; `None` where either is not known."""
 
 
 class GroupDecision(Result):
@@ -338,7 +350,7 @@ class GroupDecision(Result):
     overall: Advice
     """For all tasks together."""
     tasks: list[Advice]
-    """For each task alone; empty where there is only one task, and where requests overlap."""
+    """For each task alone; empty where there is a single task, and where requests overlap."""
 
 
 class Experiment(Result):
@@ -389,6 +401,8 @@ class Analysis(Result):
     costs: list[Cost]
     rounds: RoundModel = Field(default_factory=RoundModel)
     """What rounds are made of."""
+    accuracy: Accuracy | None = None
+    """Of a suite whose prompts carry their answers; else left out."""
     breakeven: dict[str, Any] | None = None
     """Of a run with arms of synthetic acceptance, as an experiment offers it (`section` reads it)."""
     resources: list[Resources] = Field(default_factory=list)
@@ -405,7 +419,7 @@ class Analysis(Result):
 
     @property
     def baselines(self) -> set[str]:
-        """The arms that others are compared with: one a group."""
+        """The arms that others are compared with, in each group."""
         return {arm.baseline for arm in self.compared.values()}
 
     @property
@@ -414,8 +428,7 @@ class Analysis(Result):
         return list(dict.fromkeys(arm.of for arm in self.compared.values())) if self.sweep else self.arms
 
     @model_serializer(mode="wrap")
-    def _leave_out_what_was_not_swept(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _leave_out_what_is_not_there(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         found: dict[str, Any] = handler(self)
-        if self.sweep is None:
-            found.pop("sweep", None)
-        return found
+        absent = {name for name in ("accuracy", "sweep") if getattr(self, name) is None}
+        return {name: value for name, value in found.items() if name not in absent}

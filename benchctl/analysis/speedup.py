@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 AS_GOOD_AS_NONE = 0.02
 """Where the prompts without a draft are shown to have run within this share of the baseline, they count as 1.00×."""
 
+P95_FROM = 40
+"""Gaps between bursts, so that two lie beyond their p95."""
+
 Variances = Mapping[str, Variance | None]
 """Between the blocks of an arm, by task."""
 
@@ -249,6 +252,7 @@ def find_throughput(frame: Frame, arm: int) -> list[Throughput]:
             median=median(frame.rate[here]),
             **_rates(frame, here),
             ttft_median_s=median(ttft_s[here]),
+            **_bursts(frame, here),
             prompt_tok_per_sec_median=median(prefill_rate[here]),
         )
         for name, here in [(ALL_TASKS, rows), *by_task]
@@ -265,6 +269,18 @@ def _rates(frame: Frame, rows: Integers) -> dict[str, float]:
     return {"pooled_rate": float(sums[0].sum() / sums[1].sum()), "mean_rate": float(each.mean())}
 
 
+def _bursts(frame: Frame, rows: Integers) -> dict[str, float]:
+    """Return what is said of the bursts in which tokens arrived; empty where no gap was timed."""
+    answers = [frame.records[row] for row in rows.tolist() if frame.records[row].burst_gaps_s]
+    if not answers:
+        return {}
+    gaps = np.concatenate([record.burst_gaps_s or () for record in answers])
+    found = {"burst_gap_median_s": float(np.median(gaps))}
+    if len(gaps) >= P95_FROM:
+        found["burst_gap_p95_s"] = float(np.quantile(gaps, 0.95))
+    return found | {"tokens_per_burst": sum(record.n_predicted for record in answers) / (len(gaps) + len(answers))}
+
+
 def median(values: Floats) -> float | None:
     """Return the median of the values that are known, `None` where none is."""
     known: Booleans = np.isfinite(values)
@@ -278,7 +294,7 @@ def bare(row: SpeedUp) -> SpeedUp:
 
 
 @dataclass(frozen=True)
-class Speed:
+class ArmSpeed:
     """How fast an arm is."""
 
     rows: list[SpeedUp]
@@ -299,7 +315,7 @@ class Speed:
         return 1.0 if self.decides.p is None else self.decides.p
 
 
-def find_speeds(groups: Sequence[Group], frames: Sequence[Frame]) -> dict[str, Speed]:
+def find_speeds(groups: Sequence[Group], frames: Sequence[Frame]) -> dict[str, ArmSpeed]:
     """Return the speed of every compared arm of a run.
 
     Arms of a condition share their variances. Claims hold together over the arms of all conditions; an arm of
@@ -308,7 +324,7 @@ def find_speeds(groups: Sequence[Group], frames: Sequence[Frame]) -> dict[str, S
     synthetic = {(number, arm) for number, frame in enumerate(frames) for arm in compared_arms(frame)
                  if is_synthetic(frame, arm)}  # fmt: skip
     most = max(1, sum(len(compared_arms(frame)) for frame in frames) - len(synthetic))
-    speeds: dict[tuple[int, int], Speed] = {}
+    speeds: dict[tuple[int, int], ArmSpeed] = {}
     for number, (group, frame) in enumerate(zip(groups, frames, strict=True)):
         for lots in (False, True):
             arms = [arm for arm in compared_arms(frame) if ((number, arm) in synthetic) == lots]
@@ -318,13 +334,13 @@ def find_speeds(groups: Sequence[Group], frames: Sequence[Frame]) -> dict[str, S
                 whole = _shared([whole_variances(then, arm) for arm in arms]) if group.overlapping else []
                 for place, arm in enumerate(arms):
                     if frame.blocks_of(arm) == blocks:
-                        speeds[number, arm] = Speed(
+                        speeds[number, arm] = ArmSpeed(
                             find_speedups(then, arm, most, decoding[place]),
                             find_whole_speedup(then, arm, most, whole[place]) if group.overlapping else None,
                         )
     if any(group.run.integrity.damage for group in groups):  # the values are shown, and nothing is claimed of them
         speeds = {
-            key: Speed([bare(row) for row in speed.rows], speed.whole and bare(speed.whole))
+            key: ArmSpeed([bare(row) for row in speed.rows], speed.whole and bare(speed.whole))
             for key, speed in speeds.items()
         }
     claims = [key for key in speeds if key not in synthetic]

@@ -35,187 +35,188 @@ if TYPE_CHECKING:
     from benchctl.data.record import Record
 
 
-class Advice(NamedTuple):
+class WarningText(NamedTuple):
     """Why a kind of warning matters, and what to do."""
 
     why: str
     todo: str
 
 
-ADVICE: dict[str, Advice] = {
-    "changed-evidence": Advice(
+ADVICE: dict[str, WarningText] = {
+    "changed-evidence": WarningText(
         "Whether the files are what was measured is not known, so nothing is concluded from them.",
         "Restore the run's folder from a copy, or measure again in a new run.",
     ),
-    "changed-scores": Advice(
+    "changed-scores": WarningText(
         "Scores that are not as they were written are not used, so what rests on them is undetermined.",
         "Score again: benchctl verify-lossless RUN.",
     ),
-    "degenerate-target": Advice(
+    "degenerate-target": WarningText(
         "A target whose answers are empty or repeat themselves is easy to draft for: its speed-up is that of a broken "
         "model.",
         "Check the model's file and its quantization (`benchctl models inspect`); try the unquantized model, or keep "
         "tensors such as ssm_out in bf16.",
     ),
-    "unsure-target": Advice(
+    "unsure-target": WarningText(
         "A sound model gives most of its own tokens a high probability; else it has broken weights, or was "
         "not trained on the languages of the probes.",
         "Check the model's file and its quantization (`benchctl models inspect`); try the unquantized model.",
     ),
-    "quantization-damage": Advice(
+    "quantization-damage": WarningText(
         "This quantization changes the model's output: the model that is measured is not its source.",
         "Quantize with more bits, or find the tensors to keep: `quantize: {tensors: {ssm_out: bf16}}`.",
     ),
-    "quantization-differs": Advice(
+    "quantization-differs": WarningText(
         "llama-quantize chose other types than the recipe requests, so the model is larger or coarser than its name "
         "says.",
         "Choose a base type whose blocks divide the rows, such as q8_0; `benchctl models inspect` shows what there is.",
     ),
-    "vocabulary-differs": Advice(
+    "vocabulary-differs": WarningText(
         "Token ids that mean something else to the draft are never drafted correctly: they lower acceptance without "
         "any error.",
         "Use a draft of the same family, or convert both models with the same version of the converter.",
     ),
-    "context-too-short": Advice(
+    "context-too-short": WarningText(
         "Answers that meet the end of the context are cut off, or shifted, and are other work than the shorter ones.",
         "Raise `engine.context`, shorten the prompts, or lower `sampling.max_tokens`.",
     ),
-    "preflight-failed": Advice(
+    "preflight-failed": WarningText(
         "Whether the target is sound could not be determined.",
         "Read logs/preflight.log in the run's folder.",
     ),
-    "failed-cell": Advice(
+    "failed-cell": WarningText(
         "Its prompts are missing from every comparison.",
         "Read the cell's log, in the run's folder, then finish the run with `benchctl run --resume`.",
     ),
-    "missing-records": Advice(
+    "missing-records": WarningText(
         "An arm is compared over fewer prompts than the recipe has; whether the others are lossless is undetermined.",
         "Finish the run with `benchctl run --resume`.",
     ),
-    "searched": Advice(
+    "searched": WarningText(
         "Arms eliminated early have fewer blocks, each block has other prompts, and the largest of many noisy "
         "values is biased upwards.",
         "Take the speed-up from the run that measured the chosen setting again: `benchctl tune` prints its name.",
     ),
-    "damaged-records": Advice(
+    "damaged-records": WarningText(
         "A record that cannot be trusted is left out of every comparison.",
         "Find out what changed the file, then measure what is missing with `benchctl run --resume`.",
     ),
-    "few-blocks": Advice(
+    "few-blocks": WarningText(
         "Fresh processes differ from each other by more than the requests within one; so few cannot show by how much.",
         "Measure at least three blocks: `blocks: 3` in the recipe, or `--blocks 3`.",
     ),
-    "unverified": Advice(
+    "unverified": WarningText(
         "If the baseline speculates, or an arm does not, the comparisons here do not show the effect of speculation.",
         "Ask the operator of the endpoint how it was started; an endpoint that serves /slots, /metrics or /server_info "
         "is verified by them.",
     ),
-    "baseline-speculates": Advice(
+    "baseline-speculates": WarningText(
         "It shows neither the target's own output nor its speed: no arm can be called lossless against it.",
         "Compare with an arm without speculation (`--baseline NAME`), or measure one.",
     ),
-    "baseline-not-reproducible": Advice(
+    "baseline-not-reproducible": WarningText(
         "If the target alone does not repeat itself, a difference of an arm proves nothing.",
         "Fix what makes it vary: one slot, no prompt cache, fixed batch sizes and threads, temperature 0.",
     ),
-    "baseline-endings": Advice(
+    "baseline-endings": WarningText(
         "Greedy decoding never ends an answer so. What the target alone does is held against no arm: an arm's fault of "
         "this kind is not found.",
         "Check the server's limits, its stop tokens and the model's end token; then measure again.",
     ),
-    "unequal-work": Advice(
+    "unequal-work": WarningText(
         "Answers of other lengths are other work; the speed-up then compares two different things.",
         "Read the length-matched value, or set `ignore_eos: true` to make all answers equally long.",
     ),
-    "empty-answer": Advice(
+    "empty-answer": WarningText(
         "An answer of less than two tokens has no decode rate and is left out of the speed-up.",
         "Check the prompt's template and whether the model is sound; empty answers are often a broken quantization.",
     ),
-    "never-fired": Advice(
+    "never-fired": WarningText(
         "Speculation was on but found nothing to draft, so the arm measures the cost of searching for drafts alone.",
         "Try prompts with repetition, or a shorter n-gram key.",
     ),
-    "depth-ignored": Advice(
+    "depth-ignored": WarningText(
         "The engine drafted deeper than the recipe allows, so the arm does not match its name.",
         "Check how this engine build reads its depth option, and use another build if it ignores it.",
     ),
-    "depth-without-effect": Advice(
+    "depth-without-effect": WarningText(
         "Two depths with identical counts in every answer were most likely the same depth: the engine ignored the "
         "setting, or something else ends every draft before it.",
         "Look for a limit that comes first (p_min, the engine's own cap) and at the command lines in the manifest.",
     ),
-    "repeated-prompts": Advice(
+    "repeated-prompts": WarningText(
         "This drafter remembers earlier requests: given the same prompt again, it drafts from its own earlier answer, "
         "which requests of real users rarely repeat.",
-        "Take the repetitions out of the prompts file; blocks repeat every prompt, each in a fresh process.",
+        "Take the repetitions out of the prompts file. An endpoint gets every prompt again in every block: believe "
+        "its first block alone, and restart the server before the next run.",
     ),
-    "repeating-answers": Advice(
+    "repeating-answers": WarningText(
         "Text that repeats itself is easy to draft, above all for n-grams: its speed-up is not that of other answers.",
         "Ask these prompts otherwise, ask for shorter answers, or use a larger target; then measure again.",
     ),
-    "contradictory-counters": Advice(
+    "contradictory-counters": WarningText(
         "Counters that contradict each other cannot be averaged; these records are left out of the acceptance.",
         "Report it to the engine's project, with the records named here.",
     ),
-    "token-ids-withheld": Advice(
+    "token-ids-withheld": WarningText(
         "Without token ids two answers can be compared by their text only.",
         "Nothing to do where the text is complete; otherwise configure the engine to return token ids.",
     ),
-    "first-event": Advice(
+    "first-event": WarningText(
         "The server sends no token ids, and several tokens in an event: how many came first, before the clock of the "
         "decode rate starts, is not known, and counting them as one would show too high a rate.",
         "Use a server that streams token ids or has /tokenize; else compare the times from end to end.",
     ),
-    "clock-mismatch": Advice(
+    "clock-mismatch": WarningText(
         "The two clocks should agree within 1 %; otherwise one of them times something besides decoding.",
         "Look for a busy client, a slow network or proxy, or an engine that counts its time differently.",
     ),
-    "spilled": Advice(
+    "spilled": WarningText(
         "Layers that do not fit the GPU are computed by the processor, at another speed and batch cost: the speed-up "
         "does not carry over to a model that fits.",
         "Use a smaller model, a coarser quantization or a shorter context, or measure on the processor alone.",
     ),
-    "swapping": Advice(
+    "swapping": WarningText(
         "Reading a page from disk takes as long as many tokens, and which answer it delays is chance.",
         "Close programs that use memory, or use smaller models or a shorter context; then measure again.",
     ),
-    "throttling": Advice(
+    "throttling": WarningText(
         "A processor that is slowed by heat slows the cells that come late, whatever their arm.",
         "Let the machine cool, improve its cooling, or fix a lower clock; then measure again.",
     ),
-    "high-load": Advice(
+    "high-load": WarningText(
         "Other work on the machine slows some cells and not others.",
         "Stop other work and measure again; `benchctl engines doctor` lists what disturbs measurements.",
     ),
-    "clock-jump": Advice(
+    "clock-jump": WarningText(
         "The machine was suspended in the middle of a cell, or its clock was set: durations do not include such a "
         "gap, but the measurement around it was disturbed, and the times of records are out of order.",
         "Keep the machine from suspending while it measures; measure again.",
     ),
-    "drift": Advice(
+    "drift": WarningText(
         "The baseline drafts nothing, so its rate should be nearly steady: either the machine changed its speed while "
         "measuring, or the last prompts are much longer than the first.",
         "Where the prompts are alike: fix the clock frequency, let the machine cool, plug it in; then measure again.",
     ),
-    "not-filled": Advice(
+    "not-filled": WarningText(
         "Total throughput and latency are then those of fewer requests at once than the condition says.",
         "Use more prompts: at least five times as many as the highest concurrency, so that the end of a cell, where "
         "slots run empty, has little weight.",
     ),
-    "rate-not-kept": Advice(
+    "rate-not-kept": WarningText(
         "Requests come faster than they are answered, so the queue grows for as long as the cell lasts: latencies "
         "depend on how many requests there were and are not those of a server in steady state.",
         "Compare latencies at rates that baseline and arms keep up with; total throughput is then the server's "
         "capacity.",
     ),
-    "late-client": Advice(
+    "late-client": WarningText(
         "Latencies count from the intended send time, so they include benchctl's own delay.",
         "Stop other work on the machine, set a lower rate, or send from another machine than the engine's.",
     ),
 }
 
 
-_NEWER = Advice(
+_NEWER = WarningText(
     "This version of benchctl does not know this kind of preflight finding.",
     "Read the run with the version of benchctl that made it, or a newer one.",
 )

@@ -16,12 +16,12 @@ from typing import Annotated, NoReturn, TextIO
 import typer
 
 from benchctl import __version__
-from benchctl.cli.compare import compare
+from benchctl.cli.compare import bisect, compare, keep
 from benchctl.cli.demo import demo
 from benchctl.cli.docs import docs
 from benchctl.cli.engines import app as engines
 from benchctl.cli.models import app as models
-from benchctl.cli.options import Command, Group, Program
+from benchctl.cli.options import Command, Group, Program, flat
 from benchctl.cli.prompts import app as prompts
 from benchctl.cli.recipes import app as recipes
 from benchctl.cli.report import report
@@ -71,6 +71,8 @@ for word, function in (
     ("verify-lossless against", verify_against),
     ("report", report),
     ("compare", compare),
+    ("compare --write", keep),
+    ("compare --bisect", bisect),
     ("docs", docs),
     *((word, load(path)) for experiment in experiments().values() for word, path in experiment.commands.items()),
 ):
@@ -84,6 +86,8 @@ for name, group in (("models", models), ("recipes", recipes), ("runs", runs), ("
 def _use_own_classes(group: typer.Typer) -> None:
     for command in group.registered_commands:
         command.cls = Command
+        if command.callback is not None:
+            command.callback = flat(command.callback)
     for inner in group.registered_groups:
         if inner.typer_instance is not None:
             inner.cls = Group

@@ -1,4 +1,4 @@
-"""`benchctl compare`: runs side by side, two of the same workload, or a run and a kept baseline, with gates for CI."""
+"""`benchctl compare`: runs side by side, with gates for CI; `--write` keeps a baseline, `--bisect` names a build."""
 
 from __future__ import annotations
 
@@ -9,40 +9,31 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from benchctl.cli import complete
-from benchctl.cli.json_output import json_text, print_json
-from benchctl.cli.options import (
-    Accept,
-    Draft,
-    EngineBinary,
-    JsonForTables,
-    ModelsDir,
-    Results,
-    Target,
-    TrustRecipe,
-)
+from benchctl.cli.options import Accept, JsonForTables, OnlyArms, Results
+from benchctl.reports.json_output import json_text, print_json
 
 if TYPE_CHECKING:
     from benchctl.analysis.comparison.gates import Gate
     from benchctl.analysis.comparison.results import RunComparison
     from benchctl.analysis.results import Accepted
 
+Runs = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="A B …",
+        help="Runs, recipes' names, or JSONL files; with --against the latest by default.",
+        autocompletion=complete.runs,
+    ),
+]
+
 
 def compare(
-    runs: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="A B …",
-            help="Runs, recipes' names, or JSONL files; with --write and --against the latest by default.",
-            autocompletion=complete.runs,
-        ),
-    ] = None,
+    runs: Runs = None,
     results: Results = Path("results"),
     baseline: Annotated[
         str | None, typer.Option(metavar="NAME", help="Of both runs.", show_default="each run's own")
     ] = None,
-    arm: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Only this arm; repeatable.", autocompletion=complete.arms)
-    ] = None,
+    arm: OnlyArms = None,
     fail_if: Annotated[
         list[str] | None,
         typer.Option(
@@ -55,36 +46,10 @@ def compare(
         Path | None,
         typer.Option("--output", "-o", "--out", metavar="DIR", help="Write all of it there: .md, .csv, .json."),
     ] = None,
-    write: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Keep a run, or several of a setting, as a baseline.", dir_okay=False),
-    ] = None,
     against: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Compare with a kept baseline.", dir_okay=False),
+        Path | None, typer.Option(metavar="FILE", help="Compare with a kept baseline.", dir_okay=False)
     ] = None,
-    replicate: Annotated[
-        str | None,
-        typer.Option(
-            metavar="RUN",
-            help="Measure this run's work here, and compare; [A]: a recipe or run of it.",
-            autocompletion=complete.runs,
-        ),
-    ] = None,
-    target: Target = None,
-    draft: Draft = None,
-    engine_binary: EngineBinary = None,
-    models_dir: ModelsDir = None,
-    trust_recipe: TrustRecipe = False,
     junit: Annotated[Path | None, typer.Option(metavar="FILE", help="The gates as JUnit XML.", dir_okay=False)] = None,
-    bisect: Annotated[
-        bool,
-        typer.Option(
-            "--bisect",
-            help="Name the first of several builds that is slower or diverges: a run with builds as an axis, "
-            "or a run for each, the oldest first.",
-        ),
-    ] = False,
     as_json: JsonForTables = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only gates that failed.")] = False,
 ) -> None:
@@ -92,61 +57,27 @@ def compare(
 
     Two runs of the same prompts, sampling and models are compared in full; --fail-if sets gates, which exit with 1 if
     they hold or are undetermined. A B A, with a second run of the first setting, counts what changes from run to run.
-    `RUN --write FILE` keeps a small baseline, `RUN --against FILE` compares with it (benchctl docs gates).
-    `--replicate RUN` measures another's work here and says which of its claims agree (benchctl docs claims). Other or
-    more runs are compared where they are comparable; the report lists what is not.
+    `RUN --against FILE` compares with a small baseline that was kept (benchctl docs gates). Other or more runs are
+    compared where they are comparable; the report lists what is not.
     """
     from benchctl.analysis.comparison.compare import compare_runs
     from benchctl.analysis.comparison.gates import parse_gate
-    from benchctl.analysis.comparison.kept import against_kept, keep, read_kept, write_kept
+    from benchctl.analysis.comparison.kept import against_kept, read_kept
     from benchctl.analysis.comparison.workload import OtherModelsError
     from benchctl.data.store import open_run, resolve_run
     from benchctl.errors import UsageError
     from benchctl.lossless.analysed import judge
 
-    if bisect:
-        if any((fail_if, baseline, out, write, against, junit, replicate)):
-            raise UsageError("It takes runs and --arm alone.", where="--bisect", fix="Leave the other options out.")
-        _bisect([resolve_run(run, results) for run in runs or (None,)], arms=arm, as_json=as_json, quiet=quiet)
-        return
-    if replicate is not None:
-        from benchctl.cli import replicate as replication
-
-        if len(runs or ()) > 1 or any((baseline, fail_if, out, write, against, junit)):
-            raise UsageError(
-                "--replicate takes at most one run or recipe beside it, and no gates.",
-                where="--replicate",
-                fix=f"benchctl compare --replicate {replicate} [RUN or RECIPE]",
-            )
-        here = replication.Here(
-            results, target, draft, models_dir, engine_binary, trusted=trust_recipe, quiet=quiet or as_json
-        )
-        replication.replicate(replicate, runs[0] if runs else None, arm or (), here, as_json=as_json)
-        return
-    if target or draft or engine_binary or models_dir or trust_recipe:
-        raise UsageError("These options say how a run is measured here.", where="-t, -d", fix="Add --replicate RUN.")
     gates = [parse_gate(text) for text in fail_if or ()]
     if accept != "identical" and not any(gate.word == "lossy" for gate in gates):
         raise UsageError("--accept is for the gate `lossy`.", where="--accept", fix="Add --fail-if lossy.")
-    if (write or against) and (baseline or out or (write and (gates or arm or against or junit))):
-        raise UsageError(
-            "--write keeps whole runs and checks nothing; --against takes each run's own baseline, and no --out.",
-            where="--write, --against",
-            fix="First --write FILE, then --against FILE with gates.",
-        )
     if junit and not gates:
         raise UsageError("There are no gates to write.", where="--junit", fix="Add --fail-if GATE.")
-    if write or against:
+    if against is not None:
+        if baseline or out:
+            what = "--against takes each run's own baseline, and no --output."
+            raise UsageError(what, where="--against", fix="Leave them out.")
         opened = [open_run(resolve_run(run, results)) for run in (runs or (None,))]
-        if write:
-            kept = keep(opened, judge)
-            write_kept(kept, write)
-            if as_json:
-                print_json("compare --write", {"file": str(write), "baseline": kept.model_dump(mode="json")})
-            else:
-                typer.echo(f"Baseline: {write}")
-            return
-        assert against is not None
         found = against_kept(read_kept(against), opened, judge=judge, arms=arm, where=str(against))
         _conclude(found, gates, accept, junit=junit, as_json=as_json, quiet=quiet)
         return
@@ -215,7 +146,6 @@ def _compare_several(
     from benchctl.analysis.comparison.summary import summaries_of
     from benchctl.lossless.analysed import judge
     from benchctl.reports.comparison import print_several, write_several
-    from benchctl.text import one_line
 
     found = compare_several(summaries_of(paths, judge), arms)
     document = json_text("compare", found.model_dump(), schema=2)
@@ -224,22 +154,48 @@ def _compare_several(
     if as_json:
         typer.echo(document, nl=False)
     elif not quiet:
-        print_several(found)
-        if out is not None:
-            typer.echo(f"Report: {one_line(str(out / 'compare.md'))}")
+        print_several(found, out)
 
 
-def _bisect(paths: Sequence[Path], *, arms: Sequence[str] | None, as_json: bool, quiet: bool) -> None:
-    """Print which build is the first that changed."""
-    from benchctl.analysis.comparison.bisect import by_build, first_changes, sentences
-    from benchctl.analysis.comparison.several import compare_several
+def keep(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Where it is kept.", dir_okay=False)],
+    runs: Runs = None,
+    results: Results = Path("results"),
+    as_json: JsonForTables = False,
+) -> None:
+    """Keep a run, or several of a setting, as a baseline for --against."""
+    from benchctl.analysis.comparison import kept
+    from benchctl.data.store import open_run, resolve_run
+    from benchctl.lossless.analysed import judge
+
+    made = kept.keep([open_run(resolve_run(run, results)) for run in (runs or (None,))], judge)
+    kept.write_kept(made, file)
+    if as_json:
+        print_json("compare --write", {"file": str(file), "baseline": made.model_dump(mode="json")})
+    else:
+        typer.echo(f"Baseline: {file}")
+
+
+def bisect(
+    runs: Runs = None,
+    results: Results = Path("results"),
+    arm: OnlyArms = None,
+    as_json: JsonForTables = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only the sentences.")] = False,
+) -> None:
+    """Which of several builds is the first that is slower or diverges?
+
+    Of a run with builds as an axis, or of a run for each build, the oldest first.
+    """
+    from benchctl.analysis.comparison.several import by_build, compare_several, first_changes, sentences
     from benchctl.analysis.comparison.summary import summaries_of
+    from benchctl.data.store import resolve_run
     from benchctl.lossless.analysed import judge
     from benchctl.reports.comparison import print_several
     from benchctl.text import one_line
 
-    runs = summaries_of(paths, judge)
-    found = compare_several(by_build(runs[0]) if len(runs) == 1 else runs, arms)
+    measured = summaries_of([resolve_run(run, results) for run in runs or (None,)], judge)
+    found = compare_several(by_build(measured[0]) if len(measured) == 1 else measured, arm)
     changes = first_changes(found)
     if as_json:
         print_json("compare", {**found.model_dump(), "bisect": [change.model_dump() for change in changes]}, schema=2)

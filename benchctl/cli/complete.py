@@ -81,7 +81,7 @@ def tasks_and_arms(ctx: typer.Context) -> Iterable[str]:
     yield from _arms(ctx)
     if file := _recipe(ctx):
         suite = load_suite(load_recipe(file).prompts.suite, recipe_folder=file.parent)
-        yield from (item.task for item in suite.select(None, None))
+        yield from (asked.task for asked in suite.select(None, None))
 
 
 def _typed(ctx: typer.Context, name: str) -> Iterable[str]:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from benchctl.cli.json_output import print_json
 from benchctl.cli.options import JsonForText
 from benchctl.errors import UsageError
+from benchctl.reports.json_output import print_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,12 +44,10 @@ def install_engine(
         ),
     ] = None,
     sdist: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Build from this source distribution instead of downloading it."),
+        Path | None, typer.Option(metavar="FILE", help="Build from this source distribution instead of downloading it.")
     ] = None,
     jobs: Annotated[
-        int | None,
-        typer.Option("--jobs", "-j", min=1, help="Files compiled at once; default: by cores and memory."),
+        int | None, typer.Option("--jobs", "-j", min=1, help="Files compiled at once; default: by cores and memory.")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Reinstall even when the same build is installed.")] = False,
     as_json: JsonForText = False,
@@ -60,7 +58,7 @@ def install_engine(
     taken from the environment variable CMAKE_ARGS.
     """
     from benchctl.engines.registry import Backend, Installer, InstallOptions
-    from benchctl.measure.display import shown_steps
+    from benchctl.measure.progress import shown_steps
     from benchctl.offers import load
     from benchctl.recipes.adapters import kinds_with, registered
 
@@ -138,46 +136,46 @@ def list_engines(as_json: JsonForText = False) -> None:
 
 
 def _show_installed(installed: Installed) -> None:
-    from rich.console import Console
-    from rich.text import Text
+    from benchctl.reports.terminal import Printout
 
-    from benchctl.text import one_line
-
-    console = Console(highlight=False, soft_wrap=True)
-    console.print(Text(installed.heading))
+    out = Printout()
+    out.say(installed.heading, whole=True)
     for line in installed.lines:
-        console.print(Text(f"  {one_line(line)}"))
+        out.say(f"  {line}", whole=True)
 
 
 def _show_engines(found: list[FoundEngine]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
+    from benchctl.reports.columns import Column, Table
+    from benchctl.reports.terminal import Printout
 
-    from benchctl.text import one_line
+    columns: tuple[Column[tuple[str, str, str, Tone]], ...] = (
+        Column("engine", lambda line: line[0], heads=True),
+        Column("from", lambda line: line[1]),
+        Column("about", lambda line: line[2], tone=lambda line: line[3], wrap=True),
+    )
+    out = Printout()
+    lines = [line for engine in found for line in _about(engine)]
+    out.table(Table("engines", "Engines", columns, lines), headings=False)
+    out.say("▸ is used unless the recipe or the command line names another.", "dim")
 
-    table = Table.grid(padding=(0, 2, 0, 0))
-    for engine in found:
-        style = "" if engine.runs else "dim"
-        lines = Text(overflow="fold")
-        if engine.where:
-            lines.append(one_line(engine.where) + "\n", style="bold" if engine.runs else "")
-        if engine.problem:
-            lines.append(f"cannot be used: {one_line(engine.problem)}\n", style="red")
-        elif engine.found_in:
-            lines.append(one_line(engine.version or "version unknown").removeprefix("version: ") + "\n")
-        if engine.speculation_types:
-            lines.append("speculation: " + ", ".join(map(one_line, engine.speculation_types)) + "\n")
-        if engine.devices:
-            lines.append("devices: " + ", ".join(map(one_line, engine.devices)) + "\n")
-        if engine.hint:
-            lines.append(one_line(engine.hint) + "\n", style="dim")
-        lines.rstrip()
-        name = Text(f"{'▸' if engine.runs else ' '} {engine.kind}", style=style, no_wrap=True)
-        table.add_row(name, Text(engine.found_in or "–", style=style, no_wrap=True), lines)
-    console = Console(highlight=False)
-    console.print(table)
-    console.print(Text("▸ is used unless the recipe or the command line names another."), style="dim")
+
+def _about(engine: FoundEngine) -> Iterator[tuple[str, str, str, Tone]]:
+    """Yield (engine, where it was found, fact, tone); the first line alone names the engine."""
+    facts: list[tuple[str, Tone]] = [(engine.where, "")] if engine.where else []
+    if engine.problem:
+        facts.append((f"cannot be used: {engine.problem}", "bad"))
+    elif engine.found_in:
+        facts.append(((engine.version or "version unknown").removeprefix("version: "), ""))
+    if engine.speculation_types:
+        facts.append((f"speculation: {', '.join(engine.speculation_types)}", ""))
+    if engine.devices:
+        facts.append((f"devices: {', '.join(engine.devices)}", ""))
+    if engine.hint:
+        facts.append((engine.hint, "quiet"))
+    head = (f"{'▸' if engine.runs else ' '} {engine.kind}", engine.found_in or "–")
+    for fact, tone in facts or [("", "")]:
+        yield *head, fact, tone
+        head = ("", "")
 
 
 @app.command("doctor")
@@ -252,35 +250,30 @@ def _is_gguf(file: Path) -> bool:
 
 
 def _show_checks(machine: dict[str, object], checks: list[Check]) -> None:
-    from rich.text import Text
-
     from benchctl.reports.columns import Column, Table
-    from benchctl.reports.terminal import print_table, table_console
-    from benchctl.text import one_line, plural
+    from benchctl.reports.terminal import Printout
+    from benchctl.text import plural
 
-    console = table_console()
+    out = Printout()
     gib = int(str(machine["memory_bytes"])) / 2**30
-    console.print(Text(one_line(f"{machine['cpu']} · {machine['cores']} cores · {gib:.0f} GiB · {machine['os']}")))
-    console.print()
+    out.say(f"{machine['cpu']} · {machine['cores']} cores · {gib:.0f} GiB · {machine['os']}")
+    out.say()
     columns: tuple[Column[tuple[str, str, str, Tone]], ...] = (
         Column("state", lambda line: line[0], tone=lambda line: line[3], heads=True),
         Column("check", lambda line: line[1], tone=lambda line: line[3], heads=True),
         Column("message", lambda line: line[2], tone=lambda line: "" if line[1] else line[3], wrap=True),
     )
-    print_table(console, Table("doctor", "Doctor", columns, list(_lines(checks))), headings=False)
-    console.print()
+    out.table(Table("doctor", "Doctor", columns, list(_lines(checks))), headings=False)
+    out.say()
     counts = {state: sum(check.state == state for check in checks) for state in _SIGNS}
     if counts["fail"]:
-        console.print(Text("Not fit to measure: see ✗ above.", style="bold red"))
+        out.say("Not fit to measure: see ✗ above.", "bold red")
     elif counts["warn"]:
-        console.print(
-            Text(f"Fit to measure, with {counts['warn']} {plural(counts['warn'], 'warning')} (!).", style="yellow")
-        )
+        out.say(f"Fit to measure, with {counts['warn']} {plural(counts['warn'], 'warning')} (!).", "yellow")
     else:
-        console.print(Text("Fit to measure.", style="green"))
-    if counts["unknown"]:
-        unknown = counts["unknown"]
-        console.print(Text(f"{unknown} {plural(unknown, 'check')} could not be made (?).", style="dim"))
+        out.say("Fit to measure.", "green")
+    if unknown := counts["unknown"]:
+        out.say(f"{unknown} {plural(unknown, 'check')} could not be made (?).", "dim")
 
 
 def _lines(checks: list[Check]) -> Iterator[tuple[str, str, str, Tone]]:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from benchctl.cli import options
-from benchctl.cli.json_output import print_json
 from benchctl.cli.options import EngineBinary, JsonForText, ModelsDir
 from benchctl.errors import UsageError
+from benchctl.reports.json_output import print_json
 
 if TYPE_CHECKING:
     from benchctl.models.sources import BundledModel
@@ -88,10 +88,7 @@ def quantize(
     base: Annotated[str, typer.Option("--type", "-t", metavar="TYPE", help="Such as q8_0 or q4_k_m.")],
     tensor: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="PATTERN=TYPE",
-            help="Such as ssm_out=bf16; repeatable, the first match wins.",
-        ),
+        typer.Option(metavar="PATTERN=TYPE", help="Such as ssm_out=bf16; repeatable, the first match wins."),
     ] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Default: NAME-TYPE.gguf in this folder.")
@@ -142,7 +139,7 @@ def _quantized(
     from benchctl.engines.common.programs import program
     from benchctl.engines.quantizing import QuantizingEngine
     from benchctl.engines.registry import make_engine
-    from benchctl.measure.display import shown_steps
+    from benchctl.measure.progress import shown_steps
     from benchctl.measure.run import signals_interrupt
     from benchctl.models.gguf_facts import model_name
     from benchctl.models.quantize import quantize_to
@@ -201,28 +198,25 @@ def _overrides(given: list[str]) -> dict[str, str]:
 
 def _show_fallbacks(target: Path, spec: QuantizeSpec) -> None:
     """Print where llama-quantize replaced the base type, because rows did not fit it."""
-    from rich.console import Console
-    from rich.text import Text
-
     from benchctl.models.gguf_header import read_header
     from benchctl.models.tensor_types import fallback_sentence
+    from benchctl.reports.terminal import Printout
 
-    sentence = fallback_sentence(read_header(target).tensors, spec.type, spec.tensors)
-    if sentence:
-        Console(highlight=False, soft_wrap=True).print(Text(f"warning: {sentence}", style="yellow"))
+    if sentence := fallback_sentence(read_header(target).tensors, spec.type, spec.tensors):
+        Printout().say(f"warning: {sentence}", "yellow", whole=True)
 
 
 def _print_models(models: tuple[BundledModel, ...]) -> None:
     from benchctl.reports.columns import Column, Table, numeric
-    from benchctl.reports.terminal import print_table, table_console
+    from benchctl.reports.terminal import Printout
 
     columns: tuple[Column[BundledModel], ...] = (
         Column("name", lambda model: f"bundled:{model.name}", heads=True),
-        Column("role", lambda model: model.role),
-        Column("architecture", lambda model: model.architecture),
-        numeric("parameters", lambda model: model.parameters, lambda count: f"{count / 1e6:.2f} M"),
-        numeric("MB", lambda model: model.size, lambda size: f"{size / 1e6:.1f}"),
+        Column("role", "role"),
+        Column("architecture", "architecture"),
+        numeric("parameters", "parameters", lambda count: f"{count / 1e6:.2f} M"),
+        numeric("MB", "size", lambda size: f"{size / 1e6:.1f}"),
         Column("sha256", lambda model: model.sha256, lambda sha256: sha256[:_HASH_CHARACTERS]),
-        Column("licence", lambda model: model.licence),
+        Column("licence", "licence"),
     )
-    print_table(table_console(), Table("models", "Models", columns, models))
+    Printout().table(Table("models", "Models", columns, models))

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import inspect
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, fields, is_dataclass
+from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 from benchctl.cli import complete
 from benchctl.errors import UsageError
+
+if TYPE_CHECKING:
+    from benchctl.measure.requested import Standing
 
 GROUPS = {
     "Measure": ("demo", "run", "tune", "diagnose"),
@@ -128,42 +134,130 @@ Baseline = Annotated[
     ),
 ]
 OnlyArms = Annotated[
+    list[str] | None, typer.Option(metavar="NAME", help="Only this arm; repeatable.", autocompletion=complete.arms)
+]
+Keep = Annotated[
     list[str] | None,
-    typer.Option(metavar="NAME", help="Only this arm; repeatable.", autocompletion=complete.arms),
+    typer.Option(
+        "-k",
+        metavar="NAME",
+        help="Only arms or tasks of this name, with *.",
+        autocompletion=complete.tasks_and_arms,
+    ),
 ]
 EngineBinary = Annotated[
-    str | None,
-    typer.Option(
-        metavar="PATH",
-        help="The engine's binary: a path, or on PATH.",
-        rich_help_panel=RARE,
-    ),
+    str | None, typer.Option(metavar="PATH", help="The engine's binary: a path, or on PATH.", rich_help_panel=RARE)
 ]
 ModelsDir = Annotated[
     Path | None,
-    typer.Option(
-        metavar="DIR",
-        help="Look for the models here first.",
-        file_okay=False,
-        rich_help_panel=RARE,
-    ),
+    typer.Option(metavar="DIR", help="Look for the models here first.", file_okay=False, rich_help_panel=RARE),
 ]
 TrustRecipe = Annotated[
-    bool,
-    typer.Option(
-        "--trust-recipe",
-        help="Allow its code, files, servers and keys.",
-        rich_help_panel=RARE,
-    ),
+    bool, typer.Option("--trust-recipe", help="Allow its code, files, servers and keys.", rich_help_panel=RARE)
 ]
 Accept = Annotated[
     Literal["identical", "consistent"],
     typer.Option(metavar="VERDICT", help="consistent: 0 also within the target's noise."),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
-JsonAtEnd = Annotated[bool, typer.Option("--json", help="Print one JSON document at the end.")]
-JsonForTables = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of tables.")]
-JsonForText = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
+NoTables = Annotated[bool, typer.Option("--quiet", "-q", help="Print no tables.")]
+JsonAtEnd = Annotated[bool, typer.Option("--json", help="Print a JSON document at the end.")]
+JsonForTables = Annotated[bool, typer.Option("--json", help="Print a JSON document instead of tables.")]
+JsonForText = Annotated[bool, typer.Option("--json", help="Print a JSON document instead of text.")]
+
+
+@dataclass(frozen=True)
+class Here:
+    """Where the engine and the models lie on this machine, and whether a recipe may do here what it asks for."""
+
+    engine_binary: EngineBinary = None
+    models_dir: ModelsDir = None
+    trust_recipe: TrustRecipe = False
+
+
+@dataclass(frozen=True)
+class Work:
+    """What is measured: a recipe, a run's once more, or models with what is tried on them."""
+
+    subject: Words = None
+    target: Target = None
+    draft: Draft = None
+    kind: Kind = None
+    types: Types = None
+    depth: Depth = None
+    sweep: Sweep = None
+    prompts: Prompts = None
+    limit: Limit = None
+    settings: Settings = None
+
+    def standing(self, results: Path, here: Here, *, url: str | None = None, arm_url: str | None = None) -> Standing:
+        """Return the recipe that is named or made, and what it may do. Raises UsageError, StorageError.
+
+        `url`, `arm_url`: two servers that run, in place of a recipe.
+        """
+        from benchctl.measure.requested import requested_recipe, subject_of
+
+        recipe, target, draft = subject_of(self.subject or (), self.target, self.draft)
+        if [recipe, target, url].count(None) != 2:
+            fix = "`benchctl recipes list` shows the shipped recipes."
+            raise UsageError("Name either a recipe or a target.", fix=fix)
+        if target is None and (draft or self.kind):
+            raise UsageError(
+                "These options make a recipe, but this command line already names a recipe or a run.",
+                where="--draft, --engine",
+                fix="Name the target with -t, or write it in the recipe.",
+            )
+        return requested_recipe(
+            recipe,
+            results,
+            target=target,
+            draft=draft,
+            kind=self.kind,
+            types=self.types,
+            depth=self.depth,
+            sweep=self.sweep,
+            prompts=self.prompts,
+            limit=self.limit,
+            settings=self.settings,
+            trust=here.trust_recipe,
+            url=url,
+            arm_url=arm_url,
+        )
+
+
+AS_FOUND, NOTHING_NAMED = Here(), Work()
+"""What a command takes where the command line says nothing of it."""
+
+
+def flat(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a command as typer takes it: the fields of `Here` and `Work` are parameters of their own."""
+    groups: dict[str, Any] = {}
+    parameters = []
+    for parameter in inspect.signature(command, eval_str=True).parameters.values():
+        group = parameter.annotation
+        if is_dataclass(group):
+            groups[parameter.name] = group
+            hints = get_type_hints(group, include_extras=True)
+            parameters += [
+                inspect.Parameter(field.name, parameter.kind, default=field.default, annotation=hints[field.name])
+                for field in fields(group)
+            ]
+        else:
+            parameters.append(parameter)
+    if not groups:
+        return command
+
+    @wraps(command)
+    def call(**given: Any) -> Any:  # noqa: ANN401 - whatever the command takes and returns
+        made = {
+            name: group(**{each.name: given.pop(each.name) for each in fields(group)}) for name, group in groups.items()
+        }
+        return command(**given, **made)
+
+    ordered = sorted(parameters, key=lambda parameter: parameter.default is not inspect.Parameter.empty)
+    call.__signature__ = inspect.Signature(ordered)  # type: ignore[attr-defined]
+    call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return call
 
 
 def _tidy(params: Iterable[Any]) -> None:
@@ -232,7 +326,7 @@ class Program(Group):
         return [word for words in GROUPS.values() for word in words]
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401 - typer's own click has no public name
-        """Find the command of one word or two; an older word means what `MOVED` says, with a hint on stderr."""
+        """Find the command, of a word or two; an older word means what `MOVED` says, with a hint on stderr."""
         first, *rest = args
         if (now := MOVED.get(first)) is not None:
             quiet = any(word in ("--json", "--quiet") or re.fullmatch("-[a-zA-Z]*q", word) for word in rest)
@@ -243,9 +337,11 @@ class Program(Group):
             first, *more = now.split()
             rest = more + rest
         seconds = [name.split()[1] for name in self.commands if name.startswith(f"{first} ")]
+        rest = [part for word in rest for part in (word.split("=", 1) if word.partition("=")[0] in seconds else [word])]
         chosen = [word for word in seconds if word in (rest if word.startswith("-") else rest[:1])]
         if len(chosen) > 1:
             ctx.fail(f"{' and '.join(chosen)} exclude each other.")
-        for word in chosen:
-            rest.remove(word)
+        for word in chosen:  # what stood before it comes last: `compare RUN --write FILE` is `compare --write FILE RUN`
+            place = rest.index(word)
+            rest = [*rest[place + 1 :], *rest[:place]]
         return super().resolve_command(ctx, [" ".join([first, *chosen]), *rest])

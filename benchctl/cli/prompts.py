@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from benchctl.cli import complete, options
-from benchctl.cli.json_output import print_json
 from benchctl.errors import UsageError
+from benchctl.reports.json_output import print_json
 
 if TYPE_CHECKING:
     from benchctl.prompts.load import Suite
@@ -81,10 +81,10 @@ def show(
         typer.echo(note)
     typer.echo()
     rows = []
-    for item in loaded.select(None, None):
-        messages = item.prompt.messages
-        text = item.prompt.prompt if messages is None else messages[-1].content
-        rows.append((item.task, str(item.prompt_idx), str(len(messages or ())), one_line(text or "", _BEGINNING)))
+    for asked in loaded.select(None, None):
+        messages = asked.prompt.messages
+        text = asked.prompt.prompt if messages is None else messages[-1].content
+        rows.append((asked.task, str(asked.prompt_idx), str(len(messages or ())), one_line(text or "", _BEGINNING)))
     if loaded.kind == "raw":
         _print_table(("task", "prompt", "begins"), [(task, index, text) for task, index, _, text in rows])
     else:
@@ -93,9 +93,14 @@ def show(
 
 @app.command("import")
 def import_suite(
-    source: Annotated[Path, typer.Argument(metavar="FILE", help="JSON lines, also .gz; a JSON list; parquet.")],
+    source: Annotated[Path, typer.Argument(metavar="FILE", help="JSON lines, also .gz; a JSON list; CSV; parquet.")],
     form: Annotated[
-        str, typer.Option("--format", metavar="FORMAT", help="spec-bench, mt-bench, humaneval, speed-bench or jsonl.")
+        str,
+        typer.Option(
+            "--format",
+            metavar="FORMAT",
+            help="spec-bench, mt-bench, humaneval, speed-bench, gsm8k, mmlu, mmlu-pro, aime or jsonl.",
+        ),
     ],
     output: Annotated[Path, typer.Option("-o", "--output", help="Where to write the suite.")],
     name: Annotated[str | None, typer.Option(help="The suite's name; default: the output file's.")] = None,
@@ -160,6 +165,6 @@ def _counts(suite: Suite) -> dict[str, int]:
 
 
 def _print_table(titles: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
-    from benchctl.reports.terminal import print_rows, table_console
+    from benchctl.reports.terminal import Printout
 
-    print_rows(table_console(), titles, rows, right=("prompt", "prompts", "turns"), wrap=titles[-1])
+    Printout().rows(titles, rows, right=("prompt", "prompts", "turns"), wrap=titles[-1])

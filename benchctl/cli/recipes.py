@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from benchctl.cli import complete, options
-from benchctl.cli.json_output import print_json
 from benchctl.cli.options import read_depths
 from benchctl.errors import BenchctlError, StorageError, UsageError
+from benchctl.reports.json_output import print_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,13 +41,13 @@ def list_recipes(json_output: options.JsonForText = False) -> None:
     if json_output:
         print_json("recipes list", [{"name": name, **_summary(recipe)} for name, recipe in recipes.items()])
         return
-    from benchctl.reports.terminal import print_rows, table_console
+    from benchctl.reports.terminal import Printout
 
     rows = [
         (name, recipe.engine.kind, str(len(recipe.arms)), recipe.description or "") for name, recipe in recipes.items()
     ]
     headings = ("recipe", "engine", "arms", "question")
-    print_rows(table_console(), headings, rows, right=("arms",), wrap="question")
+    Printout().rows(headings, rows, right=("arms",), wrap="question")
 
 
 @app.command("show")
@@ -280,8 +280,7 @@ def _summary(recipe: Recipe) -> dict[str, object]:
 
 
 def _print_arms(recipe: Recipe) -> None:
-    from benchctl.reports.terminal import print_rows, table_console
-    from benchctl.text import visible
+    from benchctl.reports.terminal import Printout
 
     rows = []
     compared = recipe.compared
@@ -290,8 +289,8 @@ def _print_arms(recipe: Recipe) -> None:
         types = "+".join(arm.speculation.types) if arm.speculation else "—"
         keys = " ".join(f"{key}={value}" for key, value in settings.items())
         role = " (baseline)" if compared[arm.name].is_baseline else ""
-        rows.append((arm.name + role, types, keys, visible(" ".join(arm.args))))
-    print_rows(table_console(), ("arm", "type", "settings", "args"), rows, wrap="args")
+        rows.append((arm.name + role, types, keys, " ".join(arm.args)))
+    Printout().rows(("arm", "type", "settings", "args"), rows, wrap="args")
 
 
 def _key(problem: Problem) -> str | None:

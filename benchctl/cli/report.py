@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from benchctl.cli import options
-from benchctl.cli.json_output import print_json
 from benchctl.cli.options import RARE, Baseline, JsonForTables, Out, Results
+from benchctl.reports.json_output import print_json
 
 if TYPE_CHECKING:
     from benchctl.analysis.results import Analysis
@@ -96,13 +96,9 @@ def report(
         }
         print_json("report", document)
     else:
-        from rich.console import Console
+        from benchctl.reports.terminal import print_run
 
-        from benchctl.reports.terminal import print_decision, print_summary
-
-        console = Console()
-        print_summary(console, analysis, str(path), verbose=verbose)
-        print_decision(console, analysis, str(files.page), verbose=verbose)
+        print_run(analysis, path, files.page, verbose=verbose)
     if open_page:
         typer.launch(str(files.page.resolve()))
 
@@ -119,10 +115,8 @@ def _print_study(data: RunData, analysis: Analysis, tensors: Tensors | None, *, 
     """Print the tensor table and the configuration table of the PLaMo 2 study."""
     from dataclasses import asdict
 
-    from rich.text import Text
-
     from benchctl.reports.tables import study
-    from benchctl.reports.terminal import print_table, table_console
+    from benchctl.reports.terminal import Printout
 
     if as_json:
         alone = study.draft_alone(analysis, data.costs)
@@ -134,10 +128,9 @@ def _print_study(data: RunData, analysis: Analysis, tensors: Tensors | None, *, 
         }
         print_json("report --layout", document)
         return
-    console = table_console()
+    out = Printout()
     for table in (*((tensors.table,) if tensors else ()), study.configuration_table(analysis)):
-        console.print(Text(table.title, style="bold"))
-        print_table(console, table)
-        console.print(Text(table.explanation + "\n", style="dim"))
+        out.table(table, titled=True)
+        out.say()
     for sentence in study.sentences(analysis, data.costs, tensors):
-        console.print(Text(sentence))
+        out.say(sentence)

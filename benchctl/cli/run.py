@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from benchctl.cli import complete, options
-from benchctl.cli.json_output import print_json
+from benchctl.reports.json_output import print_json
 
 if TYPE_CHECKING:
     from benchctl.measure.prepare import Prepared
@@ -21,81 +21,39 @@ MANY_CELLS = 500
 
 
 def run(
-    subject: options.Words = None,
+    work: options.Work = options.NOTHING_NAMED,
     out: options.Out = Path("results"),
     resume: Annotated[
-        str | None,
-        typer.Option(metavar="RUN", help="Finish this run.", autocompletion=complete.runs),
+        str | None, typer.Option(metavar="RUN", help="Finish this run.", autocompletion=complete.runs)
     ] = None,
-    dry_run: Annotated[
-        bool,
-        typer.Option("--dry-run", help="Print the exact commands; start no engine."),
-    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the exact commands; start no engine.")] = False,
     only: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="ARM",
-            help="Only this arm and the baseline; repeatable.",
-            autocompletion=complete.arms,
-        ),
+        typer.Option(metavar="ARM", help="Only this arm and the baseline; repeatable.", autocompletion=complete.arms),
     ] = None,
-    target: options.Target = None,
-    draft: options.Draft = None,
     url: Annotated[
         str | None, typer.Option(metavar="URL", help="A server without speculation.", rich_help_panel=options.MODELS)
     ] = None,
     arm_url: Annotated[
         str | None,
-        typer.Option(metavar="URL", help="With --url: one with --type, --depth.", rich_help_panel=options.MODELS),
+        typer.Option(metavar="URL", help="With --url: a server with --type, --depth.", rich_help_panel=options.MODELS),
     ] = None,
-    kind: options.Kind = None,
-    types: options.Types = None,
-    depth: options.Depth = None,
-    sweep: options.Sweep = None,
-    prompts: options.Prompts = None,
-    limit: options.Limit = None,
-    settings: options.Settings = None,
-    keep: Annotated[
-        list[str] | None,
-        typer.Option(
-            "-k",
-            metavar="NAME",
-            help="Only arms or tasks of this name, with *.",
-            autocompletion=complete.tasks_and_arms,
-        ),
-    ] = None,
+    keep: options.Keep = None,
     blocks: options.Blocks = None,
-    engine_binary: options.EngineBinary = None,
-    models_dir: options.ModelsDir = None,
+    here: options.Here = options.AS_FOUND,
     on: Annotated[
         str | None,
-        typer.Option(
-            metavar="CLUSTER",
-            help="A Ray cluster: ray, or ray://HOST:PORT.",
-            rich_help_panel=options.RARE,
-        ),
+        typer.Option(metavar="CLUSTER", help="A Ray cluster: ray, or ray://HOST:PORT.", rich_help_panel=options.RARE),
     ] = None,
-    trust_recipe: options.TrustRecipe = False,
     yes: Annotated[
-        bool,
-        typer.Option("--yes", "-y", help=f"Confirm more than {MANY_CELLS} cells.", rich_help_panel=options.RARE),
+        bool, typer.Option("--yes", "-y", help=f"Confirm more than {MANY_CELLS} cells.", rich_help_panel=options.RARE)
     ] = False,
     stop_at_failure: Annotated[
         bool,
-        typer.Option(
-            "--stop-at-failure",
-            "-x",
-            help="End the run at the first failure.",
-            rich_help_panel=options.RARE,
-        ),
+        typer.Option("--stop-at-failure", "-x", help="End the run at the first failure.", rich_help_panel=options.RARE),
     ] = False,
     install: Annotated[
-        bool,
-        typer.Option(
-            "--install",
-            help="Install what is missing.",
-            rich_help_panel=options.RARE,
-        ),
+        bool, typer.Option("--install", help="Install what is missing.", rich_help_panel=options.RARE)
     ] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print every answer and warning.")] = False,
     quiet: options.Quiet = False,
@@ -115,12 +73,13 @@ def run(
     from benchctl.errors import UsageError
     from benchctl.measure.plan import keep_matching, keep_only, with_blocks, with_second_baseline
     from benchctl.measure.progress import progress_for
-    from benchctl.measure.requested import requested_recipe, subject_of
-    from benchctl.measure.run import Standing, prepare_again, recipe_of, resume_run, signals_interrupt, start_run
+    from benchctl.measure.requested import Standing, prepare_again, recipe_of
+    from benchctl.measure.run import resume_run, signals_interrupt, start_run
     from benchctl.offers import offered
 
-    recipe, target, draft = subject_of(subject or (), target, draft)
-    if [recipe, resume, target, url].count(None) != 3 or (arm_url and not url):
+    if [bool(work.subject or work.target), resume is not None, url is not None].count(True) != 1 or (
+        arm_url and not url
+    ):
         raise UsageError(
             "Name a recipe, a target, two servers, or a run to resume.",
             fix="benchctl run RECIPE, benchctl run TARGET DRAFT, benchctl run --url URL --arm-url URL, or "
@@ -132,40 +91,19 @@ def run(
         raise UsageError(
             "--verbose prints a line for every answer; --quiet and --json print none.", where="-v, -q, --json"
         )
-    if resume is not None and (only or blocks or keep or settings or prompts or limit):
+    if resume is not None and (only or blocks or keep or work != options.NOTHING_NAMED):
         raise UsageError(
             "A resumed run keeps its arms, blocks, prompts and settings.",
             where="--resume",
-            fix="Leave out --only, -k, --blocks, --prompts, --limit and --set.",
-        )
-    if target is None and (draft or kind or (resume is not None and (types or depth or sweep))):
-        raise UsageError(
-            "These options make a recipe, but this command line already names a recipe or a run.",
-            where="--draft, --engine, --type, --depth, -L",
-            fix="Name the target with -t, or write it in the recipe.",
+            fix="Leave out everything but where engine and models lie.",
         )
 
     progress = progress_for(Console(stderr=True), quiet=quiet or as_json, verbose=verbose)
     earlier = open_run(resolve_run(resume, out), as_stored=True) if resume is not None else None
     standing = (
-        requested_recipe(
-            recipe,
-            out,
-            target=target,
-            draft=draft,
-            kind=kind,
-            types=types,
-            depth=depth,
-            sweep=sweep,
-            prompts=prompts,
-            limit=limit,
-            settings=settings,
-            trust=trust_recipe,
-            url=url,
-            arm_url=arm_url,
-        )
+        work.standing(out, here, url=url, arm_url=arm_url)
         if earlier is None
-        else Standing(recipe_of(earlier), earlier.folder, trust_recipe)
+        else Standing(recipe_of(earlier), earlier.folder, here.trust_recipe)
     )
     planned = keep_matching(standing.recipe, keep or [])
     if only:
@@ -174,15 +112,15 @@ def run(
         planned = with_blocks(planned, blocks)
     if earlier is None:
         planned = with_second_baseline(planned)
-    if not (dry_run or yes or earlier is not None):
-        _confirm(planned)
+        if not (dry_run or yes):
+            _confirm(planned)
 
     def prepared_now() -> Prepared:
         progress.waiting("checking the engine, the models and the prompts")
+        binary, models_dir, note = here.engine_binary, here.models_dir, progress.note
         if earlier is None:
-            return standing.prepare(engine_binary, models_dir, progress.note, planned)
-        note, trusted = progress.note, standing.trusted
-        return prepare_again(earlier, binary=engine_binary, models_dir=models_dir, notice=note, trusted=trusted)
+            return standing.prepare(binary, models_dir, note, planned)
+        return prepare_again(earlier, binary=binary, models_dir=models_dir, notice=note, trusted=standing.trusted)
 
     with signals_interrupt():  # a download or a quantization also ends cleanly
         try:
@@ -194,20 +132,15 @@ def run(
 
         show_plan(prepared, earlier, out, as_json=as_json)
         return
-    elsewhere = nullcontext() if on is None else offered("nodes")(on, models_dir=models_dir, binary=engine_binary)
+    elsewhere = (
+        nullcontext() if on is None else offered("nodes")(on, models_dir=here.models_dir, binary=here.engine_binary)
+    )
     with elsewhere as cluster:
-        where = (
-            resume_run(prepared, earlier, progress, stop_at_failure=stop_at_failure, on=cluster)
-            if earlier is not None
-            else start_run(
-                prepared,
-                out,
-                progress,
-                ["benchctl", *sys.argv[1:]],
-                stop_at_failure=stop_at_failure,
-                on=cluster,
-            )
-        )
+        if earlier is not None:
+            where = resume_run(prepared, earlier, progress, stop_at_failure=stop_at_failure, on=cluster)
+        else:
+            command = ["benchctl", *sys.argv[1:]]
+            where = start_run(prepared, out, progress, command, stop_at_failure=stop_at_failure, on=cluster)
     _show_run(where, as_json=as_json, quiet=quiet, verbose=verbose)
 
 
@@ -259,12 +192,10 @@ def _show_run(folder: Path, *, as_json: bool, quiet: bool, verbose: bool) -> Non
     """Print the run's summary. Exits with 3 when a cell or a request failed."""
     import shlex
 
-    from rich.console import Console
-
     from benchctl.data.store import open_run
     from benchctl.errors import EngineError
     from benchctl.lossless.analysed import analyse_run
-    from benchctl.reports.terminal import print_decision, print_summary
+    from benchctl.reports.terminal import print_run
 
     run = open_run(folder)
     analysis = analyse_run(run)
@@ -274,26 +205,16 @@ def _show_run(folder: Path, *, as_json: bool, quiet: bool, verbose: bool) -> Non
         if record.error is not None
     ]
     if as_json:
-        status = run.manifest.status if run.manifest else None
         document = {
             "run": str(folder),
-            "status": status,
+            "status": run.manifest.status if run.manifest else None,
             "failed": failed,
             "integrity": run.integrity.as_dict(),
             "analysis": analysis.model_dump(by_alias=True),
         }
         print_json("run", document)
     elif not quiet:
-        console = Console()
-        print_summary(console, analysis, str(folder), verbose=verbose)
-        print_decision(console, analysis, verbose=verbose)
-        name = shlex.quote(str(folder))
-        console.print(
-            f"Next: benchctl verify-lossless {name}\n      benchctl report {name}",
-            markup=False,
-            highlight=False,
-            soft_wrap=True,
-        )
+        print_run(analysis, folder, verbose=verbose)
     if failed:
         what = "cell or request" if len(failed) == 1 else "cells or requests"
         raise EngineError(

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from benchctl.cli import complete, options
-from benchctl.cli.json_output import print_json
 from benchctl.cli.options import JsonForText, Results
 from benchctl.errors import UsageError
+from benchctl.reports.json_output import print_json
 
 if TYPE_CHECKING:
     from benchctl.data.integrity import Integrity
@@ -20,9 +20,7 @@ if TYPE_CHECKING:
     from benchctl.data.manifest import ArmIdentity, Manifest, ModelIdentity, SetupIdentity
 
 app = typer.Typer(
-    help="List, show and delete runs.",
-    no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    help="List, show and delete runs.", no_args_is_help=True, context_settings={"help_option_names": ["-h", "--help"]}
 )
 
 
@@ -41,11 +39,7 @@ def list_all(results: Results = Path("results"), as_json: JsonForText = False) -
 
 
 @app.command("show")
-def show(
-    run: options.LatestRun = None,
-    results: Results = Path("results"),
-    as_json: JsonForText = False,
-) -> None:
+def show(run: options.LatestRun = None, results: Results = Path("results"), as_json: JsonForText = False) -> None:
     """Show a run: models, engine, machine, every arm's command line, and the status of its cells."""
     from benchctl.data.store import open_run, read_manifest, resolve_run
 
@@ -112,34 +106,30 @@ def _as_dict(run: ListedRun) -> dict[str, Any]:
 
 
 def _print_table(found: list[ListedRun]) -> None:
-    from rich.text import Text
-
     from benchctl.reports import numbers
     from benchctl.reports.columns import Column, Name, Table, numeric
-    from benchctl.reports.terminal import print_table, table_console
-    from benchctl.text import one_line
+    from benchctl.reports.terminal import Printout
 
     columns: tuple[Column[ListedRun], ...] = (
-        Column("recipe", lambda run: run.recipe, cell=lambda run: Name(run.recipe), heads=True),
-        Column("run", lambda run: run.folder.name),
+        Column("recipe", "recipe", Name, heads=True),
+        Column("run", "folder.name"),
         Column("status", lambda run: run.manifest.status if run.manifest else "unreadable"),
         Column("engine", lambda run: run.manifest.engine.kind if run.manifest else None, least_width=90),
         numeric("arms", lambda run: len(run.manifest.arms) if run.manifest else None),
         numeric("blocks", lambda run: run.manifest.blocks if run.manifest else None, least_width=110),
-        numeric("cells", lambda run: run.finished_cells, least_width=110),
-        numeric("size", lambda run: run.size, numbers.size),
+        numeric("cells", "finished_cells", least_width=110),
+        numeric("size", "size", numbers.size),
     )
-    console = table_console()
-    print_table(console, Table("runs", "Runs", columns, found))
+    out = Printout()
+    out.table(Table("runs", "Runs", columns, found))
     for run in found:
         if run.damage:
-            said = f"{run.folder.name} is damaged: {run.damage[0]}"
-            console.print(Text(one_line(said, 300), style="yellow"), soft_wrap=True)
+            out.say(f"{run.folder.name} is damaged: {run.damage[0]}", "yellow", whole=True, most=300)
 
 
 def _print_run(folder: Path, manifest: Manifest, integrity: Integrity) -> None:
     from benchctl.reports.columns import Code, Column, Name, Table
-    from benchctl.reports.terminal import print_facts, print_table, table_console
+    from benchctl.reports.terminal import Printout
 
     machine = manifest.machine
     setups: Sequence[Manifest | SetupIdentity] = manifest.setups or [manifest]
@@ -163,14 +153,14 @@ def _print_run(folder: Path, manifest: Manifest, integrity: Integrity) -> None:
         ("cells", ", ".join(f"{count} {status}" for status, count in ended.items()) or "none yet"),
         ("files", integrity.sentence.removeprefix("Files: ")),
     ]
-    console = table_console()
-    print_facts(console, rows)
-    console.print()
+    out = Printout()
+    out.facts(rows)
+    out.say()
     columns: tuple[Column[ArmIdentity], ...] = (
-        Column("arm", lambda arm: arm.name, cell=lambda arm: Name(arm.name), heads=True),
-        Column("command", lambda arm: arm.argv, cell=lambda arm: Code(arm.url or " ".join(arm.argv)), wrap=True),
+        Column("arm", "name", Name, heads=True),
+        Column("command", "argv", cell=lambda arm: Code(arm.url or " ".join(arm.argv)), wrap=True),
     )
-    print_table(console, Table("arms", "Arms", columns, manifest.arms))
+    out.table(Table("arms", "Arms", columns, manifest.arms))
 
 
 def _model(model: ModelIdentity) -> str:

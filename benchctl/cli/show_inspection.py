@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.console import Console
-from rich.text import Text
-
 from benchctl.models.gguf_facts import TensorGroup, all_shards, tensors_of
 from benchctl.models.inspection import Change, Difference, Inspection
 from benchctl.models.tensor_types import family
 from benchctl.reports.columns import Column, Table, numeric
-from benchctl.reports.terminal import print_facts, print_table
+from benchctl.reports.terminal import Printout
 from benchctl.text import one_line
 
 _TEMPLATE_CHARACTERS = 600
@@ -21,18 +18,17 @@ _VALUE_CHARACTERS = 60
 
 def show_inspection(found: Inspection, *, brief: bool = False) -> None:
     """Print a model; `brief` leaves out what quantization does not change."""
-    console = Console(highlight=False)
-    facts = found.facts
-    console.print(Text(one_line(str(found.path)), style="bold"), soft_wrap=True)
+    out, facts = Printout(), found.facts
+    out.say(str(found.path), "bold", whole=True)
     rows = [("size", _size(found)), ("weights", _weights(found))]
     if not brief:
         rows = [("model", f"{one_line(facts.name or 'unnamed', 100)} ({_architecture(facts.architecture)})"), *rows]
         rows += [("layers", _layers(found)), ("context", _with_unit(facts.context_length, "tokens"))]
         rows += [("recurrent state", _state(found)), ("KV cache", _cache(found)), ("vocabulary", _vocabulary(found))]
         rows += [("special tokens", _special(found)), ("chat template", _template(found))]
-    print_facts(console, rows)
-    console.print()
-    print_table(console, _types(found))
+    out.facts(rows)
+    out.say()
+    out.table(_types(found))
 
 
 def show_tensors(path: Path) -> None:
@@ -41,38 +37,38 @@ def show_tensors(path: Path) -> None:
         "tensors",
         "Tensors",
         (
-            Column("tensor", lambda tensor: tensor.name, cell=lambda tensor: one_line(tensor.name, 80), heads=True),
-            Column("type", lambda tensor: tensor.type_name),
+            Column("tensor", "name", cell=lambda tensor: one_line(tensor.name, 80), heads=True),
+            Column("type", "type_name"),
             Column("shape", lambda tensor: " × ".join(map(str, tensor.shape))),
             numeric("bytes", lambda tensor: "unknown" if tensor.nbytes is None else f"{tensor.nbytes:,}"),
         ),
         list(tensors_of(all_shards(path))),
     )
-    console = Console(highlight=False)
-    console.print()
-    print_table(console, table)
+    out = Printout()
+    out.say()
+    out.table(table)
 
 
 def show_difference(found: Difference) -> None:
     """Print what differs from the first model to the second."""
-    console = Console(highlight=False)
+    out = Printout()
     for mark, model in (("−", found.first), ("+", found.second)):
-        console.print(Text(f"{mark} {one_line(str(model.path))}  {_summary(model)}"), soft_wrap=True)
-    console.print()
+        out.say(f"{mark} {model.path}  {_summary(model)}", whole=True)
+    out.say()
     if found.vocabulary:
-        console.print(Text("The vocabularies differ:", style="yellow"))
+        out.say("The vocabularies differ:", "yellow")
         for sentence in found.vocabulary:
-            console.print(Text(f"  {one_line(sentence)}"))
+            out.say(f"  {sentence}")
     else:
-        console.print("The vocabularies and special tokens are the same.")
+        out.say("The vocabularies and special tokens are the same.")
     if not found.metadata and not found.tensors:
-        console.print("The metadata and the types and shapes of all tensors are the same.")
+        out.say("The metadata and the types and shapes of all tensors are the same.")
     if found.metadata:
-        console.print()
-        print_table(console, _changes("metadata", [(change.name, change) for change in found.metadata]))
+        out.say()
+        out.table(_changes("metadata", [(change.name, change) for change in found.metadata]))
     if found.tensors:
-        console.print()
-        print_table(console, _changes("tensors", _by_family(found.tensors)))
+        out.say()
+        out.table(_changes("tensors", _by_family(found.tensors)))
 
 
 def _changes(title: str, rows: Sequence[tuple[str, Change]]) -> Table[tuple[str, Change]]:

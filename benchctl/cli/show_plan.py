@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from rich.console import Console
-from rich.text import Text
-
-from benchctl.cli.json_output import print_json
-from benchctl.data.manifest import ORDERING
 from benchctl.data.store import RunData
 from benchctl.measure.estimate import PlanSize, RunEstimate, estimate_run, size_of
 from benchctl.measure.plan import CellPlan, groups_of, make_plan, measured, unclosed
 from benchctl.measure.prepare import Prepared
 from benchctl.recipes.schema import AutoBlocks, Recipe
-from benchctl.text import spoken, visible
+from benchctl.reports.json_output import print_json
+from benchctl.reports.terminal import Printout
+from benchctl.text import spoken
 
 
-def show_plan(prepared: Prepared, earlier: RunData | None, out: Path, *, as_json: bool) -> None:
+def show_plan(prepared: Prepared, earlier: RunData | None, results: Path, *, as_json: bool) -> None:
     """Print the plan of a run; starts no engine."""
     recipe = prepared.recipe
     done = measured(earlier, len(prepared.prompts)) if earlier else set()
@@ -30,10 +28,9 @@ def show_plan(prepared: Prepared, earlier: RunData | None, out: Path, *, as_json
         done,
         range(max(recipe.first_blocks, begun.blocks if begun else 0)),
         unclosed=unclosed(earlier, done) if earlier else (),
-        ordering=begun.ordering if begun else ORDERING,
         ended=begun.ended() if begun else {},
     )
-    runs = out / recipe.name
+    runs = results / recipe.name
     cost = estimate_run(plan, recipe.sampling.max_tokens, runs)
     most = None
     if isinstance(recipe.blocks, AutoBlocks):
@@ -43,40 +40,47 @@ def show_plan(prepared: Prepared, earlier: RunData | None, out: Path, *, as_json
     if as_json:
         print_json("run --dry-run", _document(prepared, plan, cost, most, size))
         return
-    console = Console(highlight=False, soft_wrap=True)
-    console.print(Text(_headline(prepared, cost)))
-    console.print(Text(size.sentence))
+    out = Printout()
+    for line in _headline(prepared, cost):
+        out.say(line, whole=True)
+    out.say(size.sentence, whole=True)
     between = " ⇄ " if recipe.schedule == "interleaved" else " → "
     for block in sorted({cell.block for cell in plan}):
         order = between.join(cell.arm.name for cell in plan if cell.block == block)
-        console.print(Text(f"block {block + 1}: {order}"))
+        out.say(f"block {block + 1}: {order}", whole=True, most=100_000)
     if (short := _too_short(recipe, cost)) is not None:
-        console.print(Text(f"warning: {short}", style="yellow"))
+        out.say(f"warning: {short}", "yellow", whole=True)
     if most is not None and most.cells > cost.cells and isinstance(recipe.blocks, AutoBlocks):
-        console.print(Text(_further(recipe.blocks, most)))
+        out.say(_further(recipe.blocks, most), whole=True)
     for name, launch in prepared.launches.items():
+        out.say()
         if launch.url is not None:
-            console.print(Text(visible(f"\n{name}: {launch.url}"), style="bold"))
+            out.say(f"{name}: {launch.url}", "bold", whole=True)
             continue
         settings = " ".join(f"{key}={shlex.quote(launch.env[key])}" for key in sorted(launch.set_by_us))
-        console.print(Text(f"\n{name}:", style="bold"))
-        console.print(Text(visible(f"  {settings} {shlex.join(launch.argv)}".replace("'{port}'", "{port}"))))
+        out.say(f"{name}:", "bold")
+        out.say(f"  {settings} {command_text(launch.argv)}", whole=True, most=100_000)
     for warning in prepared.warnings:
-        console.print(Text(f"\nwarning: {visible(warning)}", style="yellow"))
+        out.say()
+        out.say(f"warning: {warning}", "yellow", whole=True)
 
 
-def _headline(prepared: Prepared, cost: RunEstimate) -> str:
+def command_text(argv: Sequence[str]) -> str:
+    """Return a command line as a shell takes it; `{port}` stands for a port that is free."""
+    return shlex.join(argv).replace("'{port}'", "{port}")
+
+
+def _headline(prepared: Prepared, cost: RunEstimate) -> tuple[str, str]:
     found = prepared.of_baseline.capabilities
     time = (
         f"about {spoken(cost.seconds)}, from run {cost.learnt_from}"
         if cost.seconds is not None
         else "time unknown without an earlier run of this recipe; a run tells it after its first answer"
     )
-    version = visible(found.version or "version unknown")
     return (
         f"{prepared.recipe.name}: {cost.cells} engine launches, {cost.requests} requests, "
-        f"at most {cost.tokens} tokens; {time}.\n"
-        f"Engine: {visible(str(found.binary or found.kind))} (found in: {visible(found.found_in)}; {version})"
+        f"at most {cost.tokens} tokens; {time}.",
+        f"Engine: {found.binary or found.kind} (found in: {found.found_in}; {found.version or 'version unknown'})",
     )
 
 

@@ -8,17 +8,14 @@ from typing import Annotated
 import typer
 
 from benchctl.cli import complete
-from benchctl.cli.options import JsonForTables, OnlyArms, Results
+from benchctl.cli.options import JsonForTables, NoTables, OnlyArms, Results
+from benchctl.reports.json_output import print_json
 
 
 def verify_against(
     run: Annotated[
         str,
-        typer.Argument(
-            metavar="RUN",
-            help="A run, a recipe's name, or a JSONL file.",
-            autocompletion=complete.runs,
-        ),
+        typer.Argument(metavar="RUN", help="A run, a recipe's name, or a JSONL file.", autocompletion=complete.runs),
     ],
     references: Annotated[
         list[str],
@@ -31,22 +28,23 @@ def verify_against(
     results: Results = Path("results"),
     arm: OnlyArms = None,
     as_json: JsonForTables = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print no tables.")] = False,
+    quiet: NoTables = False,
 ) -> None:
     """Did the engine, its precision or speculation change the answers?
 
     A run of the transformers engine in float32 is a good reference. The answers are the stored ones, each run with its
     own baseline; no engine is started. Exits with 0 when every answer is identical to the reference, else with 1.
     """
-    from benchctl.cli.show_reference import print_document, print_tables
     from benchctl.data.store import open_run, resolve_run
     from benchctl.lossless.reference import compare_with_references
 
     data, *others = (open_run(resolve_run(name, results)) for name in (run, *references))
     found = compare_with_references(data, others, arms=arm)
     if as_json:
-        print_document(found)
+        print_json("verify-against", {"identical": found.identical, **found.model_dump()})
     elif not quiet:
+        from benchctl.cli.show_reference import print_tables
+
         print_tables(found)
     if not found.identical:
         raise typer.Exit(1)

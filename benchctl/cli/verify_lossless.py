@@ -25,11 +25,9 @@ def verify_lossless(
     ] = None,
     accept: options.Accept = "identical",
     offline: Annotated[bool, typer.Option("--offline", help="As --audit off: start no engine.")] = False,
-    engine_binary: options.EngineBinary = None,
-    models_dir: options.ModelsDir = None,
+    here: options.Here = options.AS_FOUND,
     as_json: options.JsonForTables = False,
-    trust_recipe: options.TrustRecipe = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print no tables.")] = False,
+    quiet: options.NoTables = False,
 ) -> None:
     """Is every answer the target's own?
 
@@ -43,15 +41,17 @@ def verify_lossless(
     """
     from benchctl.errors import UsageError
 
-    _refuse_ignored(
-        "--offline" if offline else f"--audit {audit}",
-        {
-            "--audit": audit != "full" and offline,
-            "--audit-minutes": audit_minutes is not None and (offline or audit != "full"),
-            "--engine-binary": engine_binary is not None and (offline or audit == "off"),
-            "--models-dir": models_dir is not None and (offline or audit == "off"),
-        },
-    )
+    starts = not offline and audit != "off"
+    ignored = {
+        "--audit": audit != "full" and offline,
+        "--audit-minutes": audit_minutes is not None and (offline or audit != "full"),
+        "--engine-binary": here.engine_binary is not None and not starts,
+        "--models-dir": here.models_dir is not None and not starts,
+    }
+    if without_effect := [name for name, given in ignored.items() if given]:
+        where = "--offline" if offline else f"--audit {audit}"
+        what = f"{', '.join(without_effect)} would have no effect"
+        raise UsageError(what, where=where, fix="Leave out either of them.")
     from benchctl.analysis.results import ACCEPTED
     from benchctl.cli.show_lossless import print_document, print_tables
     from benchctl.data.store import open_run, resolve_run
@@ -64,9 +64,9 @@ def verify_lossless(
         arms=arm,
         depth="off" if offline else audit,
         budget_min=audit_minutes,
-        binary=engine_binary,
-        models_dir=models_dir,
-        trusted=trust_recipe,
+        binary=here.engine_binary,
+        models_dir=here.models_dir,
+        trusted=here.trust_recipe,
         quiet=quiet or as_json,
     )
     if not explained.found:
@@ -79,12 +79,3 @@ def verify_lossless(
         raise explained.failure
     if not explained.only(*ACCEPTED[accept]):
         raise typer.Exit(1)
-
-
-def _refuse_ignored(where: str, options: dict[str, bool]) -> None:
-    """Raise UsageError for options that were given and would do nothing."""
-    from benchctl.errors import UsageError
-
-    if ignored := [name for name, given in options.items() if given]:
-        what = f"{', '.join(ignored)} would have no effect"
-        raise UsageError(what, where=where, fix="Leave out one or the other.")

@@ -62,7 +62,7 @@ class WatchRecord(Part):
     gpu_slowed_s: float | None = None
     """How long heat or the power brake slowed the GPU that was slowed longest."""
     clock_jump_s: float | None = None
-    """The largest step of the wall clock against the monotonic one, forward positive."""
+    """The largest step of the wall clock against the monotonic clock, forward positive."""
     cost_s: float | None = None
     """Processor time that watching took meanwhile."""
     energy_j: dict[str, float] = Field(default_factory=dict)
@@ -70,14 +70,14 @@ class WatchRecord(Part):
     energy_untold: list[str] = Field(default_factory=list)
     """Why the rest is not reported."""
     series: dict[str, list[float]] = Field(default_factory=dict)
-    """Power, clocks, temperatures and memory over the watch, evenly spread: `benchctl.machine.sensors`."""
+    """Power, clocks, temperatures and memory over the watch, evenly spread: `benchctl.machine.energy`."""
 
 
 class MemoryRecord(Part):
     """The machine's memory that an engine used, in bytes; `None`: not reported."""
 
     resident: int | None = None
-    """The most that was in memory at a time: `benchctl.machine.engine_memory.EngineMemory`."""
+    """The most that was in memory at a time: `benchctl.machine.monitor.EngineMemory`."""
     swapped: int | None = None
     """The larger of two readings: once the engine was ready, and after its last answer."""
     device: int | None = None

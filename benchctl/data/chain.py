@@ -2,7 +2,7 @@
 
 A line of a file of lines ends with `"chain"`, the SHA-256 (hexadecimal) of the line before's chain and of the line up
 to that key. The first line's is chained to the run's id and its recipe's hash. After every cell the manifest marks how
-many lines there were and the last one's chain, so that lines that are gone show, too.
+many lines there were and the last line's chain, so that lines that are gone show, too.
 
 A document ends with `"digest"`, the SHA-256 of everything before that key.
 """

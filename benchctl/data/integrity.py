@@ -4,20 +4,31 @@ The chain shows what changed. What it cannot show, because somebody made the cha
 than digests, shows where the run contradicts itself: records of another run, times that do not belong together, cells
 that are missing or were never attested. Nothing is left out for it: a run with damage is read and shown as any other,
 but no verdict rests on it.
+
+What is made of a run after it, scores and timings, lies whole in a file of its own; `digests.json` has the SHA-256 of
+each, and how far the run was when it was made. Its own digest is anchored at the run, so that it is no other run's. A
+file that is not what is named there is not used, as if it were not there: what rests on it is undetermined until it is
+made again.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, TypeVar
+
+from pydantic import Field
 
 from benchctl.data.cell import Cell
 from benchctl.data.chain import Mark, canonical_sha256, chain_seed, follows, has_link, has_seal, is_sealed, stated
 from benchctl.data.manifest import EngineIdentity, Manifest, ModelIdentity
 from benchctl.data.record import Record
+from benchctl.data.versions import Part, StoredFormat
+from benchctl.errors import StorageError
 
 FIRST_WITH_DIGESTS = 4
 """Version of a manifest."""
@@ -147,7 +158,7 @@ class LineCheck:
         cells = {what: number for what, number in self.missed.items() if what.startswith("block ")}
         if cells:
             what, number = max(cells.items(), key=lambda pair: pair[1])
-            yield f"{self._name}: line {number} is not the last one of {what}; the file has {self._lines} lines."
+            yield f"{self._name}: line {number} is not the last of {what}; the file has {self._lines} lines."
 
 
 class RecordCheck(LineCheck):
@@ -250,7 +261,7 @@ def manifest_damage(raw: bytes, stored: Mapping[str, Any], manifest: Manifest, n
     if not manifest.digests:
         return found
     if recipe_changed(manifest):
-        found.append(f"{name}: the recipe is not the one that was run, for its hash is another.")
+        found.append(f"{name}: the recipe is not that which was run, for its hash is another.")
     found += [f"{name}: {key} is no key of a manifest." for key in _unknown(stored, manifest.model_dump(by_alias=True))]
     found += [f"{name}: {what} has no SHA-256." for what in _without_hash(manifest)]
     for cell in manifest.cells:
@@ -313,3 +324,75 @@ def _unknown(document: Any, known: Any, where: str = "") -> Iterator[str]:  # no
 
 def _more(count: int) -> str:
     return f" and {count} more" if count > 0 else ""
+
+
+DIGESTS = "digests.json"
+DIGESTS_FORMAT = StoredFormat("file of digests", version=1)
+Read = TypeVar("Read")
+
+
+class ScoreDigest(Part):
+    """A file."""
+
+    sha256: str
+    mark: Mark | None = None
+    """The run's lines that it was made of."""
+
+
+class Digests(Part):
+    """All files."""
+
+    schema_version: int = Field(default=DIGESTS_FORMAT.version, alias="schema")
+    files: dict[str, ScoreDigest] = Field(default_factory=dict)
+
+
+class StoredScores:
+    """The files of scores of a run, while it is read."""
+
+    def __init__(self, folder: Path, manifest: Manifest, lines: LineCheck) -> None:
+        self._folder, self._lines = folder, lines
+        self._checked = manifest.digests
+        self._known = read_digests(folder, manifest) if manifest.digests else None
+        self.findings: list[str] = []
+        """A sentence for every file that cannot be used."""
+        if self._known is None and self._checked and (folder / DIGESTS).exists():
+            self.findings.append(f"{DIGESTS} is not as it was written.")
+        for name, own in self._known.files.items() if self._known else ():
+            if own.mark is not None:
+                lines.expect(own.mark, name)
+
+    def read(self, name: str, read: Callable[[], Read]) -> Read | None:
+        """Return what a file holds, once the lines are read; `None` where it cannot be used. Errors as `read`."""
+        wrong = self._wrong(name) if self._checked else None
+        if wrong is not None:
+            self.findings.append(f"{name} {wrong}, and is not used.")
+        return read() if wrong is None else None
+
+    def _wrong(self, name: str) -> str | None:
+        own = self._known.files.get(name) if self._known else None
+        try:
+            with (self._folder / name).open("rb") as file:
+                found = hashlib.file_digest(file, "sha256").hexdigest()
+        except FileNotFoundError:
+            return None if own is None else "is missing"
+        except OSError as error:
+            return f"cannot be read ({error.strerror})"
+        if own is None:
+            return f"has no digest in {DIGESTS}"
+        if found != own.sha256:
+            return "is not as it was written"
+        return "was made of other records" if name in self._lines.missed else None
+
+
+def read_digests(folder: Path, manifest: Manifest) -> Digests | None:
+    """Read the digests; `None` where there are none of this run."""
+    try:
+        content = (folder / DIGESTS).read_bytes()
+        return DIGESTS_FORMAT.read(folder / DIGESTS, Digests) if is_sealed(content, anchor(manifest)) else None
+    except (OSError, StorageError):
+        return None
+
+
+def anchor(manifest: Manifest) -> str:
+    """Return what the digest of a run's file of digests is anchored at."""
+    return chain_seed(manifest.run, manifest.recipe_sha256)

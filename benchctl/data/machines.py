@@ -49,7 +49,7 @@ def by_machine(manifest: Manifest, records: Sequence[Record]) -> tuple[Manifest,
             manifest.baseline, next(machine for machine in machines if (manifest.baseline, machine) in ran)
         ),
         "blocks": max(len(own) for own in numbers.values()),
-        "recipe": _recipe(manifest.recipe, {arm.name: arm for arm in arms}),
+        "recipe": _recipe(manifest, {arm.name: arm for arm in arms}),
     }
     moved = []
     for record in records:
@@ -104,12 +104,12 @@ def _setups(manifest: Manifest) -> list[SetupIdentity]:
     return found
 
 
-def _recipe(recipe: dict[str, Any], arms: Mapping[str, ArmIdentity]) -> dict[str, Any]:
+def _recipe(manifest: Manifest, arms: Mapping[str, ArmIdentity]) -> dict[str, Any]:
     """Return the recipe with the new names of its arms."""
-    written = {planned.get("name"): planned for planned in recipe.get("arms") or [] if isinstance(planned, dict)}
+    recipe, of_recipe = manifest.recipe, manifest.recipe_arms
     own = []
     for name, arm in arms.items():
-        former = written.get(name.rpartition("@")[0])
+        former = of_recipe.get(name.rpartition("@")[0])
         if former is not None:
             own.append({**former, "name": name, "of": arm.of, "setup": arm.setup, "group": arm.group})
     setups = recipe.get("setups") or []

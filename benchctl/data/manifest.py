@@ -12,20 +12,17 @@ from pydantic import ConfigDict, Field, model_validator
 
 from benchctl.data.cell import Cell
 from benchctl.data.versions import Document, Part, StoredFormat
+from benchctl.prompts.answers import Answer
 from benchctl.recipes.adapters import lossy_settings
 from benchctl.recipes.groups import ComparedArm, GroupKey, ModelName, recipe_arm, with_baselines
 from benchctl.recipes.schema import AutoBlocks
 from benchctl.recipes.speculation import takes_draft
 
 RunStatus = Literal["started", "finished", "interrupted", "failed"]
-Ordering = Literal["rotated", "balanced", "mirrored"]
-"""How arms and prompts are ordered within blocks; see `benchctl.measure.plan`."""
-ORDERING: Ordering = "mirrored"
-"""Of new runs; a run that was begun in another is finished in that."""
 
 
 def _to_2(document: Document) -> Document:
-    """Runs of the first version rotated their arms, are finished in that order, and may not record what is lossy."""
+    """Runs of the first version rotated their arms, and may not record what is lossy."""
     engine, arms = document.get("engine"), document.get("arms")
     kind = engine.get("kind") if isinstance(engine, dict) else None
     if isinstance(kind, str) and isinstance(arms, list):
@@ -175,6 +172,8 @@ class PromptIdentity(Part):
     constrained: str | None = None
     """The key of its request that constrains the answers (`response_format`, `tools`): what the target scores without
     it shows nothing."""
+    answer: Answer | None = None
+    """The right answer, where the suite has it."""
 
 
 class MachineIdentity(Part):
@@ -248,6 +247,13 @@ class PreflightRecord(Part):
     def find(self, kind: str, where: str, evidence: str) -> None:
         """Add a finding."""
         self.findings.append(PreflightFinding(id=kind, where=where, seen=evidence))
+
+    def judge(self, kind: str, where: str, evidence: str, *, wrong: str | None) -> None:
+        """Add a finding, with how it is `wrong` as the end of its sentence; where it is not, a check that passed."""
+        if wrong is None:
+            self.checked.append(f"{evidence}.")
+        else:
+            self.find(kind, where, f"{evidence}{wrong}")
 
 
 class DecidedArm(Part):
@@ -323,7 +329,8 @@ class Manifest(Part):
     baseline: str
     blocks: int
     """With `blocks: auto`, those begun so far."""
-    ordering: Ordering = ORDERING
+    ordering: Literal["rotated", "balanced", "mirrored"] = "mirrored"
+    """How arms were ordered within blocks: now as `benchctl.measure.plan.mirrored` has it, also where it is resumed."""
     spent_s: float = 0.0
     """Seconds of measuring, engine starts included; what a killed benchctl had not finished is missing."""
     decided: dict[str, DecidedArm] = Field(default_factory=dict)
@@ -359,6 +366,11 @@ class Manifest(Part):
     model_config = ConfigDict(extra="ignore", populate_by_name=True)
 
     @property
+    def recipe_arms(self) -> dict[object, dict[str, Any]]:
+        """The recipe's own arms, by name."""
+        return {arm.get("name"): arm for arm in self.recipe.get("arms") or [] if isinstance(arm, dict)}
+
+    @property
     def auto_blocks(self) -> AutoBlocks | None:
         """The rule of a run with `blocks: auto`, else `None`."""
         blocks = self.recipe.get("blocks")
@@ -383,13 +395,12 @@ class Manifest(Part):
 
         A second cell counts for its own baseline, and for no other.
         """
-        written = {arm.get("name"): arm for arm in self.recipe.get("arms") or [] if isinstance(arm, dict)}
         sampling = self.recipe.get("sampling") or {}
-        setups = {setup.name: setup for setup in self.setups}
+        setups, of_recipe = {setup.name: setup for setup in self.setups}, self.recipe_arms
         found = []
         for arm in self.arms:
             place = setups.get(arm.setup or "", self)
-            cache = written.get(arm.name, {}).get("cache_type")
+            cache = of_recipe.get(arm.name, {}).get("cache_type")
             cache = cache if isinstance(cache, dict) else {}
             temperature = sampling.get("temperature") if arm.temperature is None else arm.temperature
             draft = place.draft if arm.speculation and takes_draft(arm.types) else None

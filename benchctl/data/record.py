@@ -93,6 +93,9 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False, forbid_unknown
     where it is not known how many those were."""
     client_tok_per_sec_least: float | None = None
     """Then a lower limit of it: later events / decode_s, since each holds a token at least."""
+    burst_gaps_s: list[float] | None = None
+    """Between bursts of tokens at the client, to the microsecond. Tokens of a burst follow each other within a tenth of
+    the answer's typical gap, of the gaps in longer than which half of the time passes."""
     engine_prompt_s: float | None = None
     engine_decode_s: float | None = None
     phase_s: dict[str, float] | None = None

@@ -1,94 +1,268 @@
-"""Digests of what is made of a run after it: scores and timings, each kept whole in a file of its own.
+"""What the target alone makes of a run's answers, kept in `scores.json` beside the records.
 
-    <run>/digests.json     the SHA-256 of each, and how far the run was when it was made
-
-Its own digest is anchored at the run, so that it is no other run's. A file that is not the one named there is not used,
-as if it were not there: what rests on it is undetermined until it is made again.
+Every number that a verdict rests on is here, so that it can be computed again without an engine. An older benchctl kept
+prefixes at divergences in `replays.json` and whole answers in `audit.json`: the same keys, in two files.
 """
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TypeVar
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from benchctl.data.chain import Mark, chain_seed, is_sealed
-from benchctl.data.integrity import LineCheck
-from benchctl.data.manifest import Manifest
+from benchctl.data.manifest import FileIdentity, Manifest
 from benchctl.data.versions import Part, StoredFormat
-from benchctl.errors import StorageError
 
-DIGESTS = "digests.json"
-FORMAT = StoredFormat("file of digests", version=1)
+SCORES = "scores.json"
+OLDER = ("replays.json", "audit.json")
+FORMAT = StoredFormat("file of scores", version=1, fix="Remove the file; verify-lossless then scores again.")
 
-Read = TypeVar("Read")
-
-
-class ScoreDigest(Part):
-    """A file."""
-
-    sha256: str
-    mark: Mark | None = None
-    """The run's lines that it was made of."""
+Shape = Literal["decode", "verify", "prefill"]
+"""How a prefix was read. `decode`: the answer token by token, as the baseline made it. `verify`: the answer `width`
+tokens at a time, as an arm verifies drafts. `prefill`: prompt and answer at once."""
 
 
-class Digests(Part):
-    """All files."""
+class Reading(Part):
+    """One prefix in a shape: natural logarithms of the target's probabilities of the next token."""
+
+    shape: Shape
+    width: int = Field(ge=0)
+    """Tokens in the last batch."""
+    likeliest: int
+    """The token that greedy decoding would choose."""
+    token: float | None
+    """Of the baseline's token; `None` when it is not among the likeliest that were requested."""
+    rival: float | None
+    rival_at_most: float | None = None
+    """Where `rival` is `None`: that of the least likely token reported."""
+
+    @property
+    def margin(self) -> float | None:
+        """How far the target prefers the baseline's token to its rival, in nats; the least that it can be."""
+        other = self.rival_at_most if self.rival is None else self.rival
+        return None if self.token is None or other is None else self.token - other
+
+
+class Position(Part):
+    """A place in a baseline's answer: a fork, whose rival is the arm's token, or a place of the sample.
+
+    In the sample the rival is the second likeliest token, as the baseline's own shape has it.
+    """
+
+    task: str
+    prompt_idx: int
+    prompt_sha: str | None
+    index: int = Field(ge=0)
+    """Of the token within the answer."""
+    agreed_sha: str
+    """SHA-256 of the answer's token ids before `index`."""
+    token: int
+    rival: int
+    fork: bool
+    readings: list[Reading] = Field(default_factory=list)
+    absent: dict[str, str] = Field(default_factory=dict)
+    """Shapes that could not be read, and why."""
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """The identity of the position, whatever was read there."""
+        where = (self.task, self.prompt_idx, self.prompt_sha, self.index, self.agreed_sha)
+        return (*where, self.token, self.rival, self.fork)
+
+
+class Decoded(Part):
+    """How the target alone repeats a baseline's answer, token by token."""
+
+    task: str
+    prompt_idx: int
+    places: int = Field(ge=0)
+    """Tokens of the answer that were compared, from its first."""
+    others: list[int]
+    """Where the target's likeliest token is not the answer's."""
+
+
+AnswerKey = tuple[str, int, str | None, str]
+"""(task, prompt_idx, prompt_sha, token_sha)."""
+
+
+class OfAnswer(Part):
+    """Something that was read of an answer."""
+
+    task: str
+    prompt_idx: int
+    prompt_sha: str | None
+    token_sha: str
+    """Of all its token ids: equal answers are scored once."""
+
+    @property
+    def answer(self) -> AnswerKey:
+        """Which answer it is."""
+        return (self.task, self.prompt_idx, self.prompt_sha, self.token_sha)
+
+
+class DivergedToken(Part):
+    """A place at which an answer's token is not the target's likeliest."""
+
+    index: int = Field(ge=0)
+    likeliest: int
+    gap: float
+    """Nats by which the target prefers its likeliest token to the answer's; the least that it can be, where
+    `gap_is_least`."""
+    gap_is_least: bool = False
+    """Whether the answer's token is not among the likeliest that were requested."""
+
+
+class ScoredAnswer(OfAnswer):
+    """An answer of any arm, scored whole."""
+
+    margins: list[float]
+    """At every token: the likeliest over the second likeliest, in nats."""
+    diverged: list[DivergedToken] = Field(default_factory=list)
+
+    @model_validator(mode="after")
+    def _within_the_answer(self) -> ScoredAnswer:
+        if any(divergence.index >= len(self.margins) for divergence in self.diverged):
+            raise ValueError("it diverges beyond its end")
+        return self
+
+
+class NullPass(OfAnswer):
+    """One reading of a scored answer in batches: how far its margins move by that alone.
+
+    `width` tokens in a batch, the first batch ending at token `first`, between two of them a batch of `skipped` tokens
+    that is not scored, as between two rounds that accept in part. `width` 0: the answer's own decoding, for a target
+    that is scored by prefill. `slots`: in each batch `width` tokens of so many requests, this answer's among them.
+    """
+
+    width: int = Field(ge=0)
+    first: int
+    skipped: int = 0
+    slots: int = Field(default=1, ge=1)
+    places: list[Annotated[int, Field(ge=0)]]
+    losses: list[float]
+    """At each place: how much less the target prefers its likeliest token to the best other; nats."""
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """Which reading it is."""
+        return (*self.answer, self.width, self.first, self.skipped, self.slots)
+
+
+class TargetScores(Part):
+    """Everything that was read of a run's answers, with the engine that read it: the run's baseline, launched again."""
 
     schema_version: int = Field(default=FORMAT.version, alias="schema")
-    files: dict[str, ScoreDigest] = Field(default_factory=dict)
+    run: str
+    benchctl_version: str
+    made_at: str
+    baseline: str
+    """The arm that was launched again."""
+    command: list[str]
+    """As it ran; `{port}` stands for the port."""
+    engine_sha256: str | None
+    siblings: dict[str, str] = Field(default_factory=dict)
+    model: list[FileIdentity]
+    sampled: list[int] = Field(default_factory=list)
+    """Verify widths of which the sample is complete."""
+    decoded: list[Decoded] = Field(default_factory=list)
+    positions: list[Position] = Field(default_factory=list)
+    shape: Literal["decode", "prefill"] = "decode"
+    """How whole answers were scored: token by token, or prompt and answer at once."""
+    seconds: float = 0.0
+    """Total time of scoring them."""
+    answers: list[ScoredAnswer] = Field(default_factory=list)
+    passes: list[NullPass] = Field(default_factory=list)
+
+    @model_validator(mode="after")
+    def _read_where_scored(self) -> TargetScores:
+        lengths = {answer.answer: len(answer.margins) for answer in self.answers}
+        for reading in self.passes:
+            if len(reading.losses) != len(reading.places):
+                raise ValueError(f"a reading has {len(reading.places)} places and {len(reading.losses)} losses")
+            length = lengths.get(reading.answer)
+            if length is not None and any(place >= length for place in reading.places):
+                raise ValueError("a reading has a place beyond the end of its answer")
+        return self
+
+    def of(self, manifest: Manifest) -> bool:
+        """Whether this was scored with the engine and the model of that run."""
+        details = manifest.engine.details
+        return (
+            self.run == manifest.run
+            and self.model == manifest.target.files
+            and self.engine_sha256 == details.get("sha256")
+            and self.siblings == (details.get("siblings") or {})
+        )
+
+    @property
+    def places_decoded(self) -> int:
+        """Tokens of the baseline's answers that the target alone repeated, token by token."""
+        return sum(earlier.places for earlier in self.decoded)
+
+    @property
+    def places_alike(self) -> int:
+        """Of these, where its likeliest token was the answer's own."""
+        return self.places_decoded - sum(len(earlier.others) for earlier in self.decoded)
+
+    def known_places(self, width: int, slots: int = 1) -> int:
+        """Return at how many places the noise of batches of `width` tokens of each of `slots` requests was read."""
+        return sum(len(read.places) for read in self.passes if (read.width, read.slots) == (width, slots))
+
+    def add(self, positions: Iterable[Position]) -> None:
+        """Add positions; of those that are there already only the shapes that it lacks."""
+        known = {position.key: position for position in self.positions}
+        for position in positions:
+            there = known.setdefault(position.key, position)
+            if there is position:
+                self.positions.append(position)
+                continue
+            have = {(reading.shape, reading.width) for reading in there.readings}
+            there.readings += [added for added in position.readings if (added.shape, added.width) not in have]
+            there.absent |= position.absent
+
+    def add_decoded(self, decoded: Decoded) -> None:
+        """Add how an answer was repeated, unless more of it is known already."""
+        place = (decoded.task, decoded.prompt_idx)
+        same = [earlier for earlier in self.decoded if (earlier.task, earlier.prompt_idx) == place]
+        if all(earlier.places < decoded.places for earlier in same):
+            self.decoded = [earlier for earlier in self.decoded if earlier not in same] + [decoded]
 
 
-class StoredScores:
-    """The files of scores of a run, while it is read."""
-
-    def __init__(self, folder: Path, manifest: Manifest, lines: LineCheck) -> None:
-        self._folder, self._lines = folder, lines
-        self._checked = manifest.digests
-        self._known = read_digests(folder, manifest) if manifest.digests else None
-        self.findings: list[str] = []
-        """A sentence for every file that cannot be used."""
-        if self._known is None and self._checked and (folder / DIGESTS).exists():
-            self.findings.append(f"{DIGESTS} is not as it was written.")
-        for name, own in self._known.files.items() if self._known else ():
-            if own.mark is not None:
-                lines.expect(own.mark, name)
-
-    def read(self, name: str, read: Callable[[], Read]) -> Read | None:
-        """Return what a file holds, once the lines are read; `None` where it cannot be used. Errors as `read`."""
-        wrong = self._wrong(name) if self._checked else None
-        if wrong is not None:
-            self.findings.append(f"{name} {wrong}, and is not used.")
-        return read() if wrong is None else None
-
-    def _wrong(self, name: str) -> str | None:
-        own = self._known.files.get(name) if self._known else None
-        try:
-            with (self._folder / name).open("rb") as file:
-                found = hashlib.file_digest(file, "sha256").hexdigest()
-        except FileNotFoundError:
-            return None if own is None else "is missing"
-        except OSError as error:
-            return f"cannot be read ({error.strerror})"
-        if own is None:
-            return f"has no digest in {DIGESTS}"
-        if found != own.sha256:
-            return "is not as it was written"
-        return "was made of other records" if name in self._lines.missed else None
+def of_part(name: str, part: str | None) -> str:
+    """Return the name of a run's file for a part of it: `scores-kv_q8_0.json`."""
+    stem, _, suffix = name.rpartition(".")
+    return name if part is None else f"{stem}-{part}.{suffix}"
 
 
-def read_digests(folder: Path, manifest: Manifest) -> Digests | None:
-    """Read the digests; `None` where there are none of this run."""
+def read_scores(
+    folder: Path,
+    part: str | None = None,
+    usable: Callable[[str, Callable[[], TargetScores | None]], TargetScores | None] = lambda _, read: read(),
+) -> TargetScores | None:
+    """Read the scores of the run in `folder`, or of a part of it; `None` when there are none.
+
+    `usable`: from a file's name and how to read it to what it holds, where its digest is right. Raises StorageError for
+    a file that is damaged or of a newer benchctl.
+    """
+
+    def found(name: str) -> TargetScores | None:
+        own = of_part(name, part)
+        return usable(own, lambda: _read(folder / own))
+
+    newest = found(SCORES)
+    if newest is not None:
+        return newest
+    prefixes, whole = map(found, OLDER)
+    if prefixes is None or whole is None:
+        return prefixes or whole
+    of_answers = {name: getattr(whole, name) for name in ("shape", "seconds", "answers", "passes")}
+    return prefixes.model_copy(update=of_answers)
+
+
+def _read(file: Path) -> TargetScores | None:
     try:
-        content = (folder / DIGESTS).read_bytes()
-        return FORMAT.read(folder / DIGESTS, Digests) if is_sealed(content, anchor(manifest)) else None
-    except (OSError, StorageError):
+        return FORMAT.read(file, TargetScores)
+    except FileNotFoundError:
         return None
-
-
-def anchor(manifest: Manifest) -> str:
-    """Return what the digest of a run's file of digests is anchored at."""
-    return chain_seed(manifest.run, manifest.recipe_sha256)

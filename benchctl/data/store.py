@@ -17,15 +17,13 @@ from pathlib import Path
 
 from msgspec.structs import force_setattr
 
-from benchctl.data.audits import AUDIT, Audit, read_audit
 from benchctl.data.cell import Cell
 from benchctl.data.chain import without_link
-from benchctl.data.integrity import Integrity, RecordCheck, manifest_damage, missing_cells, recipe_changed
+from benchctl.data.integrity import Integrity, RecordCheck, StoredScores, manifest_damage, missing_cells, recipe_changed
 from benchctl.data.machines import by_machine
 from benchctl.data.manifest import MANIFEST_FORMAT, Manifest
 from benchctl.data.record import SCHEMA_VERSION, Record, RecordError, unknown_keys
-from benchctl.data.replays import REPLAYS, Replays, of_part, read_replays
-from benchctl.data.scores import StoredScores
+from benchctl.data.scores import TargetScores, read_scores
 from benchctl.data.traces import COSTS, CostTraces, read_costs
 from benchctl.data.versions import newer
 from benchctl.errors import StorageError, UsageError
@@ -57,14 +55,12 @@ class RunData:
     """
     damaged: list[str]
     """A sentence for every line that could not be read."""
-    replays: Replays | None = None
-    """The replay that explains differences."""
-    audit: Audit | None = None
-    """Whole answers, scored on the target alone."""
+    scores: TargetScores | None = None
+    """What the target alone makes of its answers."""
     part: str | None = None
     """Of a run with axes, or with several context lengths, the part that this is; `None`: the whole run."""
-    of_parts: Mapping[str, tuple[Replays | None, Audit | None]] = field(default_factory=dict)
-    """Replay and audit of each part, by its name."""
+    of_parts: Mapping[str, TargetScores | None] = field(default_factory=dict)
+    """The scores of each part, by its name."""
     costs: CostTraces | None = None
     """The costs of rounds, timed in runs of their own."""
     integrity: Integrity = field(default_factory=Integrity)
@@ -122,18 +118,10 @@ def open_run(path: Path, *, as_stored: bool = False, check: bool = True) -> RunD
         manifest,
         records,
         damaged,
-        replays=scores.read(REPLAYS, lambda: read_replays(folder)),
-        audit=scores.read(AUDIT, lambda: read_audit(folder)),
+        scores=read_scores(folder, None, scores.read),
         costs=scores.read(COSTS, lambda: read_costs(folder)),
-        of_parts={name: _of_part(folder, name, scores) for name in parts if name is not None},
+        of_parts={name: read_scores(folder, name, scores.read) for name in parts if name is not None},
         integrity=Integrity(digests, tuple(damage), tuple(scores.findings), other_recipe),
-    )
-
-
-def _of_part(folder: Path, name: str, scores: StoredScores) -> tuple[Replays | None, Audit | None]:
-    return (
-        scores.read(of_part(REPLAYS, name), lambda: read_replays(folder, name)),
-        scores.read(of_part(AUDIT, name), lambda: read_audit(folder, name)),
     )
 
 
@@ -332,20 +320,12 @@ def _disagreement(first: Record, second: Record) -> str | None:
     return "times or counts" if first.attempt == second.attempt and same != first else None
 
 
+_IDENTITY = ("label", "task", "prompt_idx", "rep", "schema_version", "run", "block", "order", "attempt")
+
+
 def _conflict(record: Record, differ: str) -> Record:
-    message = f"two good records of this measurement disagree in their {differ}"
-    return Record(
-        label=record.label,
-        task=record.task,
-        prompt_idx=record.prompt_idx,
-        rep=record.rep,
-        schema_version=record.schema_version,
-        run=record.run,
-        block=record.block,
-        order=record.order,
-        attempt=record.attempt,
-        error=RecordError(kind=CONFLICT, message=message),
-    )
+    error = RecordError(kind=CONFLICT, message=f"two good records of this measurement disagree in their {differ}")
+    return Record(**{name: getattr(record, name) for name in _IDENTITY}, error=error)
 
 
 def latest_run(results: Path) -> Path:

@@ -1,4 +1,8 @@
-"""The costs of rounds, timed in runs of their own and kept in `costs.json` beside the measured run's records."""
+"""What engines tell of how they work: what rounds cost, and what a draft and its target predict along an answer.
+
+Costs are timed in runs of their own and kept in `costs.json` beside the measured run's records; a diagnosis stores
+predictions.
+"""
 
 from __future__ import annotations
 
@@ -66,3 +70,56 @@ def read_costs(folder: Path) -> CostTraces | None:
         return FORMAT.read(folder / COSTS, CostTraces)
     except FileNotFoundError:
         return None
+
+
+class Expectations(Part):
+    """The predictions of a draft along an answer of the target, beside the target's own.
+
+    A draft begins at some places of the answer and is given the answer's own tokens, not those that it drafts. A draft
+    with a state of its own predicts the same wherever it began: its rows have a place each, and every place begins
+    a row. A part of the target drafts from the target's state, so that its row has as many places as it drafted.
+    """
+
+    starts: list[int]
+    """Places in the answer, from 0, at which the draft begins; the first token is prefill's and begins none."""
+    overlap: list[list[float]]
+    """For every start and depth: the chance that a draft token is accepted there. Greedy: whether the draft's
+    likeliest token is the answer's. Sampled: Σ min(p, q)."""
+    accept: list[list[float]]
+    """The chance that the answer's own token is accepted where the draft has drawn it: min(1, q / p). Greedy: as
+    `overlap`."""
+    agree: list[bool] = Field(default_factory=list)
+    """At every start: whether the likeliest tokens of draft and target are the same."""
+    distance: list[float] = Field(default_factory=list)
+    """At every start: total variation distance at temperature 1 over the target's likeliest tokens, all others as an
+    outcome; where the draft does not report all of these, a lower limit."""
+    distance_most: list[float] = Field(default_factory=list)
+    """An upper limit of it."""
+    truncated: float = 0.0
+    """The most of a sampled distribution that lies beyond the tokens that the engine reports, on average; a share."""
+    steps_target: list[float] = Field(default_factory=list)
+    """Seconds of each step of the target alone, where both were timed in the same process."""
+    steps_draft: list[float] = Field(default_factory=list)
+    """Seconds of each step of the draft."""
+    checks: dict[int, float] = Field(default_factory=dict)
+    """Seconds of a pass of the target over so many tokens at once."""
+    loss_target: float | None = None
+    """Nats that the target loses on prompt and answer, summed over `scored` tokens; for a part of the target alone."""
+    loss_draft: float | None = None
+    """The same with the part removed all along."""
+    scored: int = 0
+
+
+class DiagnosisSettings(Part):
+    """The settings of a diagnosis."""
+
+    tokens: int
+    """Longest answer."""
+    temperature: float
+    """Of the sampled answers; there is a greedy answer of every prompt, too."""
+    depth: int
+    """Deepest draft that is read."""
+    stride: int
+    """A part of the target begins to draft at every so many places."""
+    top: int
+    """Likeliest tokens that are compared."""

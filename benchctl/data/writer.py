@@ -15,9 +15,9 @@ from typing import ClassVar, Self
 
 from benchctl.data.cell import Cell
 from benchctl.data.chain import Chain, chain_seed, sealed
+from benchctl.data.integrity import DIGESTS, Digests, ScoreDigest, anchor, read_digests
 from benchctl.data.manifest import Manifest
 from benchctl.data.record import Record
-from benchctl.data.scores import DIGESTS, Digests, ScoreDigest, anchor, read_digests
 from benchctl.data.store import MANIFEST, RECORDS
 from benchctl.errors import StorageError
 
@@ -159,7 +159,7 @@ def write_whole(file: Path, text: str) -> None:
 
 
 def write_scores(folder: Path, name: str, text: str, manifest: Manifest) -> None:
-    """Replace a file of scores of a run, after its digest (`benchctl.data.scores`). Raises StorageError."""
+    """Replace a file of scores of a run, after its digest (`benchctl.data.integrity`). Raises StorageError."""
     if manifest.digests:
         marks = [cell.mark for cell in manifest.cells if cell.mark is not None]
         own = ScoreDigest(

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from benchctl.data.expectations import DiagnosisSettings, Expectations
 from benchctl.data.record import FinishReason, sha256_text
+from benchctl.data.traces import DiagnosisSettings, Expectations
 from benchctl.engines.common.programs import FoundBinary
 from benchctl.models.files import ResolvedPair
 from benchctl.prompts.suite import Prompt
@@ -97,7 +97,7 @@ class Ledger:
 
 @dataclass(frozen=True)
 class Completion:
-    """One finished answer. Times are seconds since its request was sent, on a connection that was open before."""
+    """A finished answer. Times are seconds since its request was sent, on a connection that was open before."""
 
     text: str
     token_ids: tuple[int, ...] | None
@@ -122,6 +122,8 @@ class Completion:
     """How many tokens came after `ttft_s` at least, where `first_tokens` is not known."""
     sent_at: float | None = None
     """When the request was sent, in seconds of `time.perf_counter`; `None` where that is not known."""
+    burst_gaps_s: list[float] | None = None
+    """`benchctl.data.record.Record.burst_gaps_s`."""
 
     @property
     def after_first(self) -> int | None:
@@ -394,7 +396,7 @@ class Pass:
     seconds: float
     """All of them."""
     median_s: float
-    """One of them: a machine that was busy for a moment does not move it."""
+    """Of a single pass: a machine that was busy for a moment does not move it."""
 
 
 @runtime_checkable

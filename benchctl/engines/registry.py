@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from benchctl.engines.base import Engine
+from benchctl.engines.common.programs import FoundBinary, named_program
+from benchctl.errors import BenchctlError, EngineError
 from benchctl.offers import load
+from benchctl.paths import on_path
 from benchctl.recipes.adapters import adapter_of, registered
 from benchctl.recipes.engine_spec import EngineSpec
 
@@ -24,7 +28,7 @@ def make_engine(spec: EngineSpec, *, binary: str | None = None) -> Engine:
 
 @dataclass(frozen=True)
 class FoundEngine:
-    """One engine, or the fact that there is none of its kind (`found_in` is then `None`)."""
+    """An engine, or the fact that there is none of its kind (`found_in` is then `None`)."""
 
     kind: str
     found_in: str | None = None
@@ -52,6 +56,66 @@ def find_engines() -> list[FoundEngine]:
     known = registered()
     found = [engine for adapter in known.adapters.values() for engine in load(adapter.inventory)()]
     return found + [FoundEngine(kind, problem=why, hint="Update or remove it.") for kind, why in known.broken.items()]
+
+
+@dataclass(frozen=True)
+class Search:
+    """Where the program of a kind of engine is looked for. What was named wins: by the option, the recipe, the
+    environment; then what is there."""
+
+    kind: str
+    name: str
+    """What messages call it."""
+    variable: str
+    """Of the environment, that may name it."""
+    within: str
+    """Its place in a folder that was named instead."""
+    install: str
+    """What to do to have it."""
+    others: Callable[[], Sequence[FoundBinary]]
+    """Returns what is there beside PATH's, in order."""
+    program: str | None = None
+    """Looked up on PATH; a recipe that says just this names none in particular."""
+    installs: str | None = None
+    """What `benchctl engines install` would install."""
+
+    def find(self, recipe: str | None = None, option: str | None = None) -> FoundBinary:
+        """Return the program to run.
+
+        Raises UsageError when what was named is not there or cannot be run, EngineError (`launch`) when there is none
+        at all.
+        """
+        for value, found_in, where in ((option, "option", "--engine-binary "), (recipe, "recipe", "engine.binary: ")):
+            optional = found_in == "recipe" and value == self.program
+            if value is not None and (path := self._named(value, f"{where}{value}", optional=optional)):
+                return FoundBinary(path, found_in)
+        if found := self.unnamed():
+            return found[0]
+        raise EngineError(
+            f"no {self.name} was found", kind="launch", where=self.kind, fix=self.install, installs=self.installs
+        )
+
+    def unnamed(self) -> list[FoundBinary]:
+        """Return all that is found without a recipe or an option, the winner first. Raises UsageError."""
+        found = []
+        if (own := os.environ.get(self.variable)) and (path := self._named(own, f"{self.variable}={own}")):
+            found.append(FoundBinary(path, "environment"))
+        if self.program is not None and (there := on_path(self.program)):
+            found.append(FoundBinary(there, "PATH"))
+        return [*found, *self.others()]
+
+    def inventory(self, describe: Callable[[FoundBinary, bool], FoundEngine], hint: str) -> list[FoundEngine]:
+        """Return what is found; `describe` is called with each, and whether it runs; `hint`: what to do for one."""
+        try:
+            found = self.unnamed()
+        except BenchctlError as error:
+            return [FoundEngine(self.kind, "environment", error.where, problem=error.what, hint=error.fix)]
+        return [describe(program, number == 0) for number, program in enumerate(found)] or [
+            FoundEngine(self.kind, hint=hint)
+        ]
+
+    def _named(self, value: str, where: str, *, optional: bool = False) -> Path | None:
+        return named_program(value, where, within=self.within, install=self.install, optional=optional)
 
 
 Backend = Literal["cpu", "cuda", "metal", "vulkan", "rocm", "sycl"]

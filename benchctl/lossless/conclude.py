@@ -10,21 +10,24 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from benchctl.analysis.answers import common_length
-from benchctl.analysis.losslessness import (
-    AUDIT_LEVEL,
-    ENOUGH_POWER,
-    ArmAudit,
-    DetectionPower,
-    can_be_shown,
-)
+from benchctl.analysis.losslessness import AUDIT_LEVEL, ENOUGH_POWER, ArmAudit, DetectionPower, can_be_shown
 from benchctl.analysis.statistics import holm
-from benchctl.lossless.hazard import TAUS, Places, Simulation, hazard_test, joined, null_statistics, statistic
-from benchctl.lossless.noise import Noise, noise_of
+from benchctl.lossless.noise import (
+    TAUS,
+    Noise,
+    Places,
+    Simulation,
+    hazard_test,
+    joined,
+    noise_of,
+    null_statistics,
+    statistic,
+)
 from benchctl.lossless.selection import Reach
 from benchctl.recipes.schema import STATED_NATS
 
 if TYPE_CHECKING:
-    from benchctl.data.audits import AnswerKey, Audit, ScoredAnswer
+    from benchctl.data.scores import AnswerKey, ScoredAnswer, TargetScores
     from benchctl.lossless.selection import Answer, ArmAnswers, Selection
 
 
@@ -48,15 +51,8 @@ MOST_PLACES = 6_000
 """More places near a tie are not simulated."""
 
 
-def audit_arms(
-    audit: Audit | None, selection: Selection, *, reason: str = UNSCORED, nats: float = STATED_NATS
-) -> dict[str, ArmAudit]:
-    """Return the audit of every arm of the selection. Arguments as `audit_parts`."""
-    return audit_parts([(audit, selection)], reason=reason, nats=nats)
-
-
 def audit_parts(
-    parts: Sequence[tuple[Audit | None, Selection]], *, reason: str = UNSCORED, nats: float = STATED_NATS
+    parts: Sequence[tuple[TargetScores | None, Selection]], *, reason: str = UNSCORED, nats: float = STATED_NATS
 ) -> dict[str, ArmAudit]:
     """Return the audit of every arm of all parts of a run, each scored on its own target; levels hold for all.
 
@@ -64,9 +60,10 @@ def audit_parts(
     """
     found: dict[str, ArmAudit] = {}
     arms = sum(len(selection.arms) for _, selection in parts)
-    for audit, selection in parts:
-        scored = {answer.key: answer for answer in audit.answers} if audit else {}
-        found |= {arm.arm: _audit(arm, scored, audit, selection, reason, arms, nats) for arm in selection.arms}
+    for scores, selection in parts:
+        found |= {
+            arm.arm: _audit(arm, scores, selection.lacks.get(arm.arm), reason, arms, nats) for arm in selection.arms
+        }
     tested = {name: arm.p for name, arm in found.items() if arm.p is not None}
     for name, adjusted in zip(tested, holm(list(tested.values())), strict=True):
         found[name] = found[name].model_copy(update={"p_adjusted": adjusted})
@@ -74,24 +71,16 @@ def audit_parts(
 
 
 def _audit(
-    arm: ArmAnswers,
-    scored: Mapping[AnswerKey, ScoredAnswer],
-    audit: Audit | None,
-    selection: Selection,
-    reason: str,
-    arms: int,
-    nats: float,
+    arm: ArmAnswers, scores: TargetScores | None, lacks: str | None, reason: str, arms: int, nats: float
 ) -> ArmAudit:
-    """`arms`: how many are audited in the whole run."""
+    """`lacks`: why none of its answers can be audited; `arms`: how many are audited in the whole run."""
+    scored = {answer.answer: answer for answer in scores.answers} if scores else {}
     known = [(answer, scored[answer.key]) for answer in arm.answers if answer.key in scored]
-    by_prefill = audit is not None and audit.shape == "prefill"
+    by_prefill = scores is not None and scores.shape == "prefill"
     reach = {} if by_prefill else arm.reach  # those scores differ from decoding at every place
     places = _places(known, reach)
-    noise = (
-        noise_of(audit, scored, arm.widths, arm.slots)
-        if audit
-        else Noise(np.zeros(0), np.zeros(0), np.zeros(0, np.int64))
-    )
+    nothing = Noise(np.zeros(0), np.zeros(0), np.zeros(0, np.int64))
+    noise = noise_of(scores, arm.widths, arm.slots) if scores else nothing
     prompts = len({(answer.task, answer.prompt_idx) for answer, _ in known})
     result = ArmAudit(
         arm=arm.arm,
@@ -112,7 +101,7 @@ def _audit(
         prefixes=len(noise.margins),
         changed=int((noise.losses != 0).sum()),
     )
-    lacking = selection.lacks.get(arm.arm) or _lacking(arm, known, noise, reason, by_prefill=by_prefill)
+    lacking = lacks or _lacking(arm, known, noise, reason, by_prefill=by_prefill)
     if lacking is not None:
         return result.model_copy(update={"lacking": lacking})
     level = AUDIT_LEVEL / 2 / arms
@@ -145,8 +134,8 @@ def _lacking(
     if not known:
         return reason
     if not by_prefill and not arm.overlapping:
-        agreed = [(answer, min(arm.agreed[answer.key], len(answer.margins))) for _, answer in known]
-        others = sum(divergence.index < common for answer, common in agreed for divergence in answer.diverged)
+        agreed = [(scored, min(arm.agreed[scored.answer], len(scored.margins))) for _, scored in known]
+        others = sum(divergence.index < common for scored, common in agreed for divergence in scored.diverged)
         if others:
             places = sum(common for _, common in agreed)
             return (
@@ -184,7 +173,7 @@ def _places(known: Sequence[tuple[Answer, ScoredAnswer]], reach: Mapping[AnswerK
 
 
 def _reach_of(answer: Answer, size: int, reach: Mapping[AnswerKey, Reach]) -> Reach:
-    """Return what rounds reach of an answer of `size` tokens: all of one that is absent."""
+    """Return what rounds reach of an answer of `size` tokens: all of it where it is absent."""
     return reach.get(answer.key, Reach(size, size))
 
 
@@ -326,7 +315,7 @@ def _repeated(places: Places, times: int, rng: np.random.Generator) -> Places:
 
 
 def _of_a_silent_engine(places: Places, nats: float, proposed: float) -> Power:
-    """Where the target has no noise, one swapped token is detected."""
+    """Where the target has no noise, a single swapped token is detected."""
     near = int((places.margins <= nats).sum())
     chance = 1 - (1 - proposed) ** near
     times = next((factor for factor in (1, *TIMES) if 1 - (1 - proposed) ** (near * factor) >= ENOUGH_POWER), None)

@@ -1,6 +1,6 @@
 """How answers end: rules that greedy decoding keeps, whatever numeric noise does to the tokens before.
 
-A rule is held against an arm only where it is one of the engine's, which every one of the baseline's answers shows.
+A rule is held against an arm only where it is the engine's own, which all of the baseline's answers show.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class Endings:
     """Tokens of prompt and answer together that the engine has room for; `None`: not known."""
     manifest: Manifest | None = None
     ends: frozenset[int] = frozenset()
-    """End tokens of the model; empty: not known, or what ends with `stop` does not always end with one of them."""
+    """End tokens of the model; empty: not known, or what ends with `stop` does not always end with any of them."""
     shown: frozenset[int] = frozenset()
-    """Those of them that end an answer of the baseline, none of which goes on after one."""
+    """Those of them that end an answer of the baseline, none of which goes on after it."""
 
     def broken_by(self, theirs: Record, ours: Record, *, constrained: bool = False) -> str | None:
         """Return which rule an arm's answer breaks, as a sentence; `None`: none. `constrained`: by a grammar or tools,
@@ -101,7 +101,7 @@ def _room(frame: Frame, records: Sequence[Record]) -> int:
 
 
 def _ends_of(frame: Frame, records: Sequence[Record]) -> tuple[frozenset[int], frozenset[int]]:
-    """Return the model's end tokens, where all that the baseline stopped ended with one; and those that it shows."""
+    """Return the model's end tokens, where all that the baseline stopped ended with any; and those that it shows."""
     listed = frame.manifest.target.facts.get("end_tokens") if frame.manifest else None
     ends = frozenset(listed) if isinstance(listed, list) else frozenset[int]()
     stopped = {record.token_ids[-1] for record in records if record.finish_reason == "stop" and record.token_ids}

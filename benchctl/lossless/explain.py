@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -11,14 +11,13 @@ import numpy as np
 
 from benchctl.analysis.losslessness import AUDIT_LEVEL, ArmAudit, FirstDivergence, NoiseFloor, ShapeMargin
 from benchctl.analysis.results import PromptClass
-from benchctl.data.audits import Audit
 from benchctl.data.record import Record, sha256_tokens
-from benchctl.data.replays import Position, Reading, Replays
+from benchctl.data.scores import Position, Reading, TargetScores
 from benchctl.lossless.noise import SMALL_MARGIN, Noise, noise_of
 
 if TYPE_CHECKING:
+    from benchctl.data.store import RunData
     from benchctl.lossless.noise import Floats
-
 
 UNREPLAYED = "benchctl verify-lossless has not replayed it"
 
@@ -26,19 +25,18 @@ FEWEST = 20
 FEWEST_CHANGES = 5
 """Below so many prefixes, of which fewer than so many changed, the noise is not estimated."""
 FEWEST_TOKENS = 1_000
-"""The floor of a shorter run is that of one of so many tokens."""
+"""The floor of a shorter run is that of a run of so many tokens."""
 
 
 @dataclass(frozen=True)
 class Evidence:
     """Readings of the target beside the records."""
 
-    replays: Replays | None = None
+    scores: TargetScores | None = None
     reason: str = UNREPLAYED
-    """Why a divergence is not in `replays`, as the end of a sentence."""
+    """Why a divergence is not among them, as the end of a sentence."""
     by_answer: Mapping[tuple[str, int], str] = field(default_factory=dict)
     """The same for single answers, by task and index."""
-    audit: Audit | None = None
     audits: Mapping[str, ArmAudit] = field(default_factory=dict)
     """The audit of every arm that is not token-identical throughout."""
     tokens: int = 0
@@ -49,12 +47,12 @@ class Evidence:
     def noise_at(self, width: int) -> NoiseFloor:
         """The noise at a verify width, worked out once."""
         if width not in self.noise:
-            self.noise[width] = find_noise(self.replays, width, tokens=self.tokens, audit=self.audit)
+            self.noise[width] = find_noise(self.scores, width, tokens=self.tokens)
         return self.noise[width]
 
     def position(self, baseline: Record, fork: FirstDivergence) -> Position | None:
         """The replay at a divergence from this answer."""
-        if self.replays is None or baseline.token_ids is None:
+        if self.scores is None or baseline.token_ids is None:
             return None
         agreed = sha256_tokens(baseline.token_ids[: fork.index])
         place = (baseline.task, baseline.prompt_idx, baseline.prompt_sha, fork.index, agreed)
@@ -63,7 +61,31 @@ class Evidence:
     @cached_property
     def _divergences(self) -> dict[tuple[object, ...], Position]:
         """The replayed divergences by their key: runs may have thousands."""
-        return {position.key: position for position in self.replays.positions if position.fork} if self.replays else {}
+        return {position.key: position for position in self.scores.positions if position.fork} if self.scores else {}
+
+
+def find_evidence(run: RunData, baseline: str) -> Evidence:
+    """Return what was scored of a run, where it is of the run's own engine and model; divergences of that baseline."""
+    scores, tokens = run.scores, count_tokens(run.records, baseline)
+    if scores is None or run.manifest is None:
+        return Evidence(tokens=tokens)
+    if not scores.of(run.manifest):
+        return Evidence(reason="what was replayed is of another run, engine or model", tokens=tokens)
+    if scores.baseline == baseline:
+        return Evidence(scores, tokens=tokens)
+    own = {"baseline": baseline, "sampled": [], "decoded": [], "positions": []}
+    reason = f"what was replayed is of another baseline, {scores.baseline}"
+    return Evidence(scores.model_copy(update=own), reason, tokens=tokens)
+
+
+def count_tokens(records: Iterable[Record], baseline: str) -> int:
+    """Count the tokens of every distinct answer of every arm but the baseline."""
+    distinct = {
+        (record.label, record.task, record.prompt_idx, record.token_sha or record.content_sha): record.n_predicted
+        for record in records
+        if record.label != baseline and record.phase == "measure"
+    }
+    return sum(distinct.values())
 
 
 def explain_divergence(
@@ -80,13 +102,13 @@ def explain_divergence(
     lack = _lack(fork, width, position, evidence, (baseline.task, baseline.prompt_idx))
     if lack is not None or position is None or width is None:
         return "differs", f"{where}; noise and a fault are both possible: {lack}.", fork
-    together = together_at(position, width)
-    readings = [reading for reading in position.readings if reading.shape != "verify" or reading is together]
+    of_round = round_reading(position, width)
+    readings = [reading for reading in position.readings if reading.shape != "verify" or reading is of_round]
     own = next((reading for reading in readings if reading.shape == "decode"), None)
     known = [reading.margin for reading in readings if reading.margin is not None]
     margin = own.margin if own is not None and own.margin is not None else min(known, default=None)
     noise = evidence.noise_at(width)
-    verify = together_at(position, width, by_prefill=noise.by_prefill)
+    verify = round_reading(position, width, by_prefill=noise.by_prefill)
     bounded = own is not None and own.rival is None
     numbers = {
         "margin": margin,
@@ -160,21 +182,21 @@ def _nats(value: float | None) -> str:
     return "–" if value is None else f"{value:.3f}" if value >= 0.001 or value == 0 else f"{value:.1g}"
 
 
-def find_noise(replays: Replays | None, width: int, *, tokens: int = 0, audit: Audit | None = None) -> NoiseFloor:
-    """Return how margins change between one token at a time and `width` at once.
+def find_noise(scores: TargetScores | None, width: int, *, tokens: int = 0) -> NoiseFloor:
+    """Return how margins change between a token at a time and `width` at once.
 
     The floor is the margin that the noise of all `tokens` of the run's arms passes at any place with a chance of half
     the audit's level: by the losses at small margins, where tokens flip, and with as many places near a tie as the
-    sample has. Of an audit its own prefixes are taken where it has more.
+    sample has. The prefixes of whole answers are taken where there are more.
 
     Where the engine cannot read `width` tokens at once, the change is that of reading prompt and answer
     at once: the other extreme of widths, and another order of the same sums.
     """
-    by_prefill = replays is not None and _no_width_was_read(replays)
-    noise = _sampled(replays, width, by_prefill=by_prefill)
-    audited = noise_of(audit, {answer.key: answer for answer in audit.answers}, (width,)) if audit else None
-    if audited is not None and len(audited.margins) > len(noise.margins):
-        noise, by_prefill = audited, audit is not None and audit.shape == "prefill"
+    by_prefill = scores is not None and _no_width_was_read(scores)
+    noise = _sampled(scores, width, by_prefill=by_prefill)
+    of_answers = noise_of(scores, (width,)) if scores else noise
+    if scores is not None and len(of_answers.margins) > len(noise.margins):
+        noise, by_prefill = of_answers, scores.shape == "prefill"
     count, changed = len(noise.margins), int((noise.losses != 0).sum())
     floor, method = _floor(noise, changed, max(tokens, FEWEST_TOKENS))
     if by_prefill:
@@ -195,11 +217,11 @@ def find_noise(replays: Replays | None, width: int, *, tokens: int = 0, audit: A
     )
 
 
-def _sampled(replays: Replays | None, width: int, *, by_prefill: bool) -> Noise:
+def _sampled(scores: TargetScores | None, width: int, *, by_prefill: bool) -> Noise:
     """Return the losses at the prefixes of the sample, which were chosen whether anything forked there or not."""
     numbers: dict[tuple[str, int], int] = {}
     rows = []
-    for position in replays.positions if replays else ():
+    for position in scores.positions if scores else ():
         pair = None if position.fork else margins(position, width, by_prefill=by_prefill)
         if pair is not None:
             answer = numbers.setdefault((position.task, position.prompt_idx), len(numbers))
@@ -208,33 +230,32 @@ def _sampled(replays: Replays | None, width: int, *, by_prefill: bool) -> Noise:
     return Noise(table[:, 0], table[:, 1], table[:, 2].astype(np.int64))
 
 
-def _no_width_was_read(replays: Replays) -> bool:
+def _no_width_was_read(scores: TargetScores) -> bool:
     """Whether the engine reported for every divergence that it cannot read on in batches, and did so nowhere."""
-    if any(reading.shape == "verify" for position in replays.positions for reading in position.readings):
+    if any(reading.shape == "verify" for position in scores.positions for reading in position.readings):
         return False
-    forks = [position for position in replays.positions if position.fork]
+    forks = [position for position in scores.positions if position.fork]
     return bool(forks) and all("verify" in fork.absent for fork in forks)
 
 
-def margins(position: Position, width: int, *, by_prefill: bool = False) -> tuple[float, float, bool] | None:
-    """Return the margin token by token, that at `width`, and whether the likeliest token changed; `None` if unknown.
+def margins(position: Position, width: int, *, by_prefill: bool = False) -> tuple[float, float] | None:
+    """Return the margin token by token, and that at `width`; `None` where either is not known.
 
     `by_prefill`: that of reading everything at once in place of that at `width`.
     """
     alone = next((reading for reading in position.readings if reading.shape == "decode"), None)
-    together = together_at(position, width, by_prefill=by_prefill)
-    if alone is None or together is None or alone.rival is None or together.rival is None:
+    of_round = round_reading(position, width, by_prefill=by_prefill)
+    if alone is None or of_round is None or None in (alone.rival, of_round.rival):
         return None
-    if alone.margin is None or together.margin is None:
-        return None
-    return alone.margin, together.margin, alone.likeliest != together.likeliest
+    known = alone.margin, of_round.margin
+    return None if known[0] is None or known[1] is None else (known[0], known[1])
 
 
-def together_at(position: Position, width: int, *, by_prefill: bool = False) -> Reading | None:
+def round_reading(position: Position, width: int, *, by_prefill: bool = False) -> Reading | None:
     """Return the reading that stands for a round of `width` tokens at a place.
 
-    Before the `width`-th token of an answer, that is one of all its tokens so far: filling it up with prompt tokens, as
-    earlier versions did, is a batch that no round reads.
+    Before the `width`-th token of an answer, that is a batch of all tokens until there: filled up with the prompt's,
+    as in earlier versions, it is a batch that no round reads.
     """
     if by_prefill:
         return next((reading for reading in position.readings if reading.shape == "prefill"), None)

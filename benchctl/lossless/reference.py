@@ -3,7 +3,7 @@
 Three answers are compared on every prompt: the arm's, that of its own baseline, and that of the
 reference's baseline (the target alone, mostly in float32). Where the two baselines differ, it was the engine or the
 precision, without any speculation; where an arm differs from its own baseline, it was speculation. Whether engine or
-precision changed a baseline is known where two runs differ in one of them alone: that needs a run of the same
+precision changed a baseline is known where two runs differ in either alone: that needs a run of the same
 engine in the reference's precision beside the two, so that any number of references may be named.
 """
 
@@ -23,7 +23,7 @@ from benchctl.data.manifest import Manifest
 from benchctl.data.record import Record, sha256_tokens
 from benchctl.data.store import RunData
 from benchctl.errors import UsageError
-from benchctl.lossless.analysed import OutputComparison, audit_of
+from benchctl.lossless.analysed import OutputComparison, scores_of
 
 Cause = Literal["none", "baseline", "speculation", "both", "undone", "undetermined"]
 """Why an arm's answer differs from the reference's. none: it is equal; baseline: its own baseline equals the arm, and
@@ -285,15 +285,14 @@ def _margin(side: _Side, record: Record, index: int) -> float | None:
     ids = record.token_ids
     if ids is None:
         return None
-    audit = audit_of(side.data)
-    for scored in audit.answers if audit else ():
-        if scored.key == (record.task, record.prompt_idx, record.prompt_sha, sha256_tokens(ids)):
-            return scored.margins[index] if index < len(scored.margins) else None
-    manifest, replays = side.data.manifest, side.data.replays
-    if replays is None or manifest is None or not replays.of(manifest):
+    known = scores_of(side.data)
+    if known is None:
         return None
+    for scored in known.answers:
+        if scored.answer == (record.task, record.prompt_idx, record.prompt_sha, sha256_tokens(ids)):
+            return scored.margins[index] if index < len(scored.margins) else None
     agreed = sha256_tokens(ids[:index])
-    for place in replays.positions:
+    for place in known.positions:
         where = (place.task, place.prompt_idx, place.index, place.agreed_sha)
         if where == (record.task, record.prompt_idx, index, agreed):
             return next((reading.margin for reading in place.readings if reading.shape == "decode"), None)

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -20,9 +20,10 @@ from benchctl.engines.registry import make_engine
 from benchctl.errors import BenchctlError, EngineError, StorageError, UsageError
 from benchctl.measure.cell import fresh_log, running, scoring
 from benchctl.measure.prepare import require_permitted
+from benchctl.measure.requested import standing_of
 from benchctl.measure.requests import fitted_for
-from benchctl.measure.run import context_of, standing_of
-from benchctl.models.files import ModelFile, Notice, ResolvedModel, ResolvedPair, file_sha256
+from benchctl.measure.run import context_of
+from benchctl.models.files import ModelFile, ResolvedModel, ResolvedPair, file_sha256
 from benchctl.models.sources import locate_folder, locate_model
 from benchctl.permissions import not_given
 from benchctl.prompts.context import ContextError
@@ -141,13 +142,15 @@ class Target:
 
 
 @dataclass
-class Outcome:
+class ScoringOutcome:
     """What scoring brought, beside the scores."""
 
     reason: str | None = None
     """Why nothing, or nothing more, could be scored; the end of a sentence."""
     error: EngineError | None = None
     """The engine's failure, where that was it."""
+    by_answer: dict[tuple[str, int], str] = field(default_factory=dict)
+    """Why single answers could not be scored, by task and index."""
 
     @contextmanager
     def keeping_failures(self) -> Iterator[None]:
@@ -178,7 +181,6 @@ def relaunch(
     *,
     binary: str | None = None,
     models_dir: Path | None = None,
-    notice: Notice | None = None,
     trusted: bool = False,
 ) -> Relaunch:
     """Find what the baseline ran with, and check it by hash. Raises RelaunchError, EngineError.
@@ -211,7 +213,7 @@ def relaunch(
     details = engine.probe().details
     if any(details.get(part) != recorded.get(part) for part in ("sha256", "siblings")):
         raise RelaunchError(f"the engine at {engine.probe().binary} is not the one that ran (its hash differs)")
-    target = _target(manifest, Path(manifest.target.path).expanduser(), models_dir, notice)
+    target = _target(manifest, Path(manifest.target.path).expanduser(), models_dir)
     launch = engine.launch(recipe.arm(baseline), ResolvedPair(target, None))
     beyond = find_in_command(recipe.engine.kind, _beyond(arm.argv, launch.argv), home)
     _refuse(beyond, trusted=trusted)
@@ -276,10 +278,10 @@ def _recorded_binary(recorded: str) -> str:
     return str(path.absolute())
 
 
-def _target(manifest: Manifest, first: Path, models_dir: Path | None, notice: Notice | None) -> ResolvedModel:
+def _target(manifest: Manifest, first: Path, models_dir: Path | None) -> ResolvedModel:
     """Find the target's files where the manifest has them, or in `models_dir`, and check every hash.
 
-    Those of a Hugging Face model lie in a folder; one that was derived from a file that benchctl ships is made again.
+    Those of a Hugging Face model lie in a folder; what was derived from a file that benchctl ships is made again.
     """
     names = [identity.name for identity in manifest.target.files]
     whole = first.suffix != ".gguf" and not any(name.endswith(".gguf") for name in names)
@@ -288,7 +290,7 @@ def _target(manifest: Manifest, first: Path, models_dir: Path | None, notice: No
     if whole and models_dir is not None:
         folders.insert(0, models_dir.expanduser() / first.name)
     if whole and not home.is_dir() and manifest.target.source.startswith("bundled:"):
-        folders.append(locate_folder(manifest.target.source, recipe_folder=Path.cwd(), on_progress=notice))
+        folders.append(locate_folder(manifest.target.source, recipe_folder=Path.cwd()))
     if not whole and manifest.target.source.startswith("bundled:") and not first.is_file():  # padded, and removed since
         folders += [file.parent for file in locate_model(manifest.target.source, recipe_folder=Path.cwd())]
     files = []
@@ -296,7 +298,7 @@ def _target(manifest: Manifest, first: Path, models_dir: Path | None, notice: No
         found = [folder / identity.name for folder in folders if (folder / identity.name).is_file()]
         if not found:
             raise RelaunchError(f"the model file {identity.name} is not here; name its folder with --models-dir")
-        path = next((path for path in found if file_sha256(path, notice) == identity.sha256), None)
+        path = next((path for path in found if file_sha256(path) == identity.sha256), None)
         if path is None:
             raise RelaunchError(f"the model file {found[0]} is not the one that ran (its hash differs)")
         files.append(ModelFile(path, identity.size, identity.sha256))

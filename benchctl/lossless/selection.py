@@ -16,7 +16,7 @@ from benchctl.data.record import Record, sha256_tokens
 if TYPE_CHECKING:
     from benchctl.analysis.conditions.split import Group
     from benchctl.analysis.frame import Frame
-    from benchctl.data.audits import AnswerKey
+    from benchctl.data.scores import AnswerKey
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class Selection:
         return sorted({(width, arm.slots, arm.baseline) for arm in self.arms for width in arm.widths if arm.slots > 1})
 
     def with_own_answers(self) -> Selection:
-        """Return the selection with the baseline's own answers as those of one more arm, to measure noise on."""
+        """Return the selection with the baseline's own answers as those of a further arm, to measure noise on."""
         agreed = {answer.key: len(answer.token_ids) for answer in self.own}
         return replace(self, arms=(*self.arms, ArmAnswers("", (), self.own, agreed, overlapping=False)))
 
@@ -158,21 +158,20 @@ def _answers(frame: Frame, arm: int, made: _Made) -> dict[tuple[int, int], Answe
     for row in frame.rows(arm).tolist():
         record = frame.records[row]
         if record.error is None and record.token_ids and (record.task, record.prompt_idx) not in frame.constrained:
-            # Reading shares the lists of equal answers, and `frame` keeps them alive, so that an id is one list's.
+            # Reading shares the lists of equal answers, and `frame` keeps them alive: an id is of a single list.
             prompt = (record.task, record.prompt_idx, record.prompt_sha, record.prompt_tokens)
             key = (id(record.token_ids), record.token_sha, *prompt)
             if key not in made:
-                made[key] = _answer(record)
-            answer = made[key]
-            if answer is not None:
+                made[key] = answer_of(record)
+            if (answer := made[key]) is not None:
                 found[int(frame.block[row]), int(frame.prompt[row])] = answer
     return found
 
 
-def _answer(record: Record) -> Answer | None:
-    """Return the answer of a record; `None` where its tokens are not those of their hash."""
+def answer_of(record: Record) -> Answer | None:
+    """Return the answer of a record; `None` where it has none, or its tokens are not those of their hash."""
     ids = tuple(record.token_ids or ())
-    if record.token_sha != sha256_tokens(ids):
+    if record.error is not None or not ids or record.token_sha != sha256_tokens(ids):
         return None
     return Answer(record.task, record.prompt_idx, record.prompt_sha, record.prompt_tokens, ids, record.token_sha)
 
@@ -219,8 +218,8 @@ def _rejecting(frame: Frame, arm: int, depth: int) -> float | None:
 def _rejections(record: Record, depth: int) -> float:
     """Return in how many rounds of an answer a draft token was rejected, at least.
 
-    A rejection wastes at most `depth` draft tokens; and every round has one that neither had all `depth` accepted nor
-    was shorter than that.
+    A rejection wastes at most `depth` draft tokens; and every round that neither had all `depth`
+    accepted nor was shorter has a rejection.
     """
     drafted, accepted = record.draft_n or 0, record.draft_n_accepted or 0
     if depth < 1 or not drafted:

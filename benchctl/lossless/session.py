@@ -1,34 +1,68 @@
-"""Scores differing answers on the target for `benchctl verify-lossless`, and assesses the arms."""
+"""`benchctl verify-lossless`: scores what no stored score explains of a run's answers, and assesses the arms.
+
+A run's target is launched again alone and reads divergences and whole answers: a single process serves both, and a
+single file takes what it reads, so that assessing it again launches no engine.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Literal
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
+from benchctl import __version__
 from benchctl.analysis.conditions.split import parts_of
 from benchctl.analysis.results import Losslessness, LosslessVerdict, SelfConsistency
-from benchctl.data.audits import Audit
+from benchctl.data.identity import home_relative
 from benchctl.data.machines import AXIS as MACHINE
-from benchctl.data.replays import Replays
+from benchctl.data.record import sha256_text
+from benchctl.data.scores import SCORES, AnswerKey, TargetScores, of_part
 from benchctl.data.store import RunData
+from benchctl.data.writer import write_scores
+from benchctl.engines.base import PrefillScorer, Renders, Scorer
 from benchctl.errors import EngineError, UsageError
 from benchctl.lossless.analysed import OutputComparison
-from benchctl.lossless.audit_plan import AuditPlan
-from benchctl.lossless.audit_session import audit_run
-from benchctl.lossless.divergence_session import Advance, replay
-from benchctl.lossless.explain import Evidence
-from benchctl.lossless.prefixes import prefixes_to_score
-from benchctl.lossless.relaunch import Target
+from benchctl.lossless.explain import UNREPLAYED
+from benchctl.lossless.plan import (
+    AnswerPlan,
+    AnswerToScore,
+    ScoringPlan,
+    cost_of,
+    lacks_shared,
+    plan_answers,
+    plan_prefixes,
+    prefixes_to_score,
+    widths_of,
+)
+from benchctl.lossless.reading import ReadAnswer, read_answer, read_by_decoding, read_in_batches, read_shared, score
+from benchctl.lossless.relaunch import Relaunch, ScoringOutcome, Target
+from benchctl.lossless.selection import Answer, Selection
+from benchctl.measure.progress import shown_steps
+from benchctl.measure.recording import now
 from benchctl.measure.run import signals_interrupt
 from benchctl.recipes.groups import recipe_arm
-from benchctl.text import one_line, spoken
+from benchctl.text import spoken
+
+KEPT_EVERY_S = 5.0
+"""The file is written whole; a killed benchctl loses no more than this."""
+LEAST_S = 45.0
+"""The whole answers of a run of a few seconds may be scored for so long."""
+SHARED_S = 20.0
+"""At least so long the noise of shared batches is measured."""
+_RENDERED_DIFFERENTLY = "the engine now renders the prompt differently"
+
+Announce = Callable[[ScoringPlan], None]
+"""Called once, before whole answers are read, with what will be."""
+Show = Callable[[str, int, int], None]
+"""Called with what comes next, and how many answers or prompts of how many are done."""
+
 
 OFFLINE = "it was not replayed before, and --offline starts no engine"
 UNSCORED_OFFLINE = "its answers were not scored before, and --offline starts no engine"
@@ -47,27 +81,40 @@ class Explained:
     outputs: OutputComparison
     found: list[Losslessness]
     consistency: list[SelfConsistency]
-    replays: Replays | None
-    failure: EngineError | None
+    scores: TargetScores | None = None
+    """Of a run of several parts `None`: each has its own."""
+    failure: EngineError | None = None
     """The engine's failure, where no difference could be explained because of it."""
-    audit: Audit | None = None
 
     def baseline_of(self, arm: str) -> str:
         """Return the arm that `arm` is compared with."""
         return next(frame.arms[frame.baseline] for frame in self.outputs.frames if arm in frame.arms)
 
     def only(self, *accepted: LosslessVerdict) -> bool:
-        """Whether every arm that can be assessed has one of these verdicts; false where none can be."""
+        """Whether every arm that can be assessed has any of these verdicts; false where none can be."""
         verdicts = [arm.verdict for arm in self.found if arm.verdict != "not judged"]
         return bool(verdicts) and all(verdict in accepted for verdict in verdicts)
+
+
+@dataclass(frozen=True)
+class _Request:
+    """What is asked for."""
+
+    arms: list[str] | None
+    depth: Depth
+    budget_min: float | None
+    binary: str | None
+    models_dir: Path | None
+    trusted: bool
+    quiet: bool
 
 
 def explain(
     run: RunData,
     *,
-    baseline: str | None,
-    arms: list[str] | None,
-    depth: Depth,
+    baseline: str | None = None,
+    arms: list[str] | None = None,
+    depth: Depth = "full",
     budget_min: float | None = None,
     binary: str | None,
     models_dir: Path | None,
@@ -78,7 +125,7 @@ def explain(
 
     Raises UsageError, for an arm that the run does not have before anything is scored, and StorageError.
 
-    Each part of a run with axes is scored on its own target, one after the other. A run measured on unlike machines of
+    Each part of a run with axes is scored on its own target, in turn. A run measured on unlike machines of
     a cluster is not scored.
     """
     if arms:
@@ -90,107 +137,67 @@ def explain(
     parts = parts_of(run)
     elsewhere = run.manifest is not None and any(MACHINE in setup.axes for setup in run.manifest.setups)
     depth = "off" if elsewhere else depth
-    if len(parts) > 1:
-        known = run.manifest.compared().values() if run.manifest else ()
-        chosen = None if baseline is None else recipe_arm(known, baseline)
-        scored, failures = {}, []
-        for part in parts:
-            names = {name for arm in part.manifest.arms for name in (arm.name, arm.of)} if part.manifest else set()
-            if arms and not names & set(arms):
-                continue
-            own = _explained(
-                part,
-                baseline=chosen,
-                arms=arms,
-                depth=depth,
-                budget_min=None if budget_min is None else budget_min / len(parts),
-                binary=binary,
-                models_dir=models_dir,
-                trusted=trusted,
-                quiet=quiet,
-            )
-            scored[part.part or ""] = (own.replays, own.audit)
-            failures += [own.failure] if own.failure is not None else []
-        outputs = OutputComparison(replace(run, of_parts={**run.of_parts, **scored}), baseline=baseline, arms=arms)
-        offline = ELSEWHERE if elsewhere else UNSCORED_OFFLINE
-        reason = {"off": offline, "forks": FORKS_ALONE}.get(depth, NOT_SCORED)
-        found = outputs.verdicts(reason=reason)
-        failure = next((_if_nothing(problem, found) for problem in failures), None)
-        return Explained(outputs, found, outputs.consistency(), None, failure)
-    return _explained(
-        parts[0],
-        baseline=baseline,
-        arms=arms,
-        depth=depth,
-        budget_min=budget_min,
-        binary=binary,
-        models_dir=models_dir,
-        trusted=trusted,
-        quiet=quiet,
-    )
+    budget = None if budget_min is None else budget_min / len(parts)
+    asked = _Request(arms, depth, budget, binary, models_dir, trusted, quiet)
+    if len(parts) == 1:
+        return _explained(parts[0], baseline, asked)
+    known = run.manifest.compared().values() if run.manifest else ()
+    chosen = None if baseline is None else recipe_arm(known, baseline)
+    scored, failures = {}, []
+    for part in parts:
+        names = {name for arm in part.manifest.arms for name in (arm.name, arm.of)} if part.manifest else set()
+        if arms and not names & set(arms):
+            continue
+        own = _explained(part, chosen, asked)
+        scored[part.part or ""] = own.scores
+        failures += [own.failure] if own.failure is not None else []
+    outputs = OutputComparison(replace(run, of_parts={**run.of_parts, **scored}), baseline=baseline, arms=arms)
+    offline = ELSEWHERE if elsewhere else UNSCORED_OFFLINE
+    found = outputs.verdicts(reason={"off": offline, "forks": FORKS_ALONE}.get(depth, NOT_SCORED))
+    failure = next((_if_nothing(problem, found) for problem in failures), None)
+    return Explained(outputs, found, outputs.consistency(), failure=failure)
 
 
-def _explained(
-    run: RunData,
-    *,
-    baseline: str | None,
-    arms: list[str] | None,
-    depth: Depth,
-    budget_min: float | None,
-    binary: str | None,
-    models_dir: Path | None,
-    trusted: bool,
-    quiet: bool,
-) -> Explained:
-    """Explain a run of one target, or a part of a run."""
-    outputs = OutputComparison(run, baseline=baseline, arms=arms)
-    if depth == "off":
+def _explained(run: RunData, baseline: str | None, asked: _Request) -> Explained:
+    """Explain a run of a single target, or a part of a run."""
+    outputs = OutputComparison(run, baseline=baseline, arms=asked.arms)
+    if asked.depth == "off":
         stored = outputs.stored
-        reason = OFFLINE if stored.replays or not run.replays else stored.reason
+        reason = OFFLINE if stored.reason == UNREPLAYED else stored.reason
         found = outputs.verdicts(replace(stored, reason=reason), reason=UNSCORED_OFFLINE)
-        return Explained(outputs, found, outputs.consistency(), stored.replays, None, outputs.audit)
+        return Explained(outputs, found, outputs.consistency(), stored.scores)
     name = outputs.frame.arms[outputs.frame.baseline]
-    with signals_interrupt(), Target(run, name, binary=binary, models_dir=models_dir, trusted=trusted) as target:
-        return _scored(target, outputs, depth=depth, budget_min=budget_min, quiet=quiet)
+    target = Target(run, name, binary=asked.binary, models_dir=asked.models_dir, trusted=asked.trusted)
+    with signals_interrupt(), target:
+        return _scored(target, outputs, asked)
 
 
-def _scored(
-    target: Target, outputs: OutputComparison, *, depth: Depth, budget_min: float | None, quiet: bool
-) -> Explained:
-    """Explain a run by scores of its target: of divergences, then of whole answers."""
-    consistency = outputs.consistency()
-    evidence, failure = _replayed(target, outputs, quiet=quiet)
-    if depth == "forks" or not outputs.selection.arms:
-        found = outputs.verdicts(evidence, reason=FORKS_ALONE)
-        return Explained(outputs, found, consistency, evidence.replays, _if_nothing(failure, found), outputs.audit)
-    with scoring_progress("Scoring whole answers", "prompts", quiet=quiet) as advance:
-        outcome = audit_run(
-            target,
-            outputs.selection,
-            stored=outputs.audit,
-            budget_s=None if budget_min is None else 60 * budget_min,
-            announce=None if quiet else _announce,
-            advance=advance,
-        )
-    reason = f"its answers could not be scored: {outcome.reason}" if outcome.reason else NOT_SCORED
-    evidence = replace(evidence, audit=outcome.audit, noise={})  # more is known of the noise now
-    found = outputs.verdicts(evidence, audit=outcome.audit, reason=reason)
-    failure = _if_nothing(failure or outcome.error, found)
-    return Explained(outputs, found, consistency, evidence.replays, failure, outcome.audit)
-
-
-def _replayed(target: Target, outputs: OutputComparison, *, quiet: bool) -> tuple[Evidence, EngineError | None]:
-    """Replay the first divergences that no stored replay explains."""
-    frame, stored = outputs.frame, outputs.stored
-    here = [verdict for verdict in outputs.verdicts() if verdict.arm in frame.arms]
-    prefixes = prefixes_to_score(frame, here)
-    if not any(prefix.forks for prefix in prefixes) or _is_explained(here):
-        return stored, None
-    with scoring_progress("Explaining what differs", "answers", quiet=quiet) as advance:
-        outcome = replay(target, prefixes, stored=stored.replays, advance=advance)
-    reason = f"it could not be replayed: {outcome.reason}" if outcome.reason else "it was not replayed"
-    by_answer = {answer: f"it could not be replayed: {why}" for answer, why in outcome.by_answer.items()}
-    return replace(stored, replays=outcome.replays, reason=reason, by_answer=by_answer, noise={}), outcome.error
+def _scored(target: Target, outputs: OutputComparison, asked: _Request) -> Explained:
+    """Explain a run by scores of its target: of divergences that are not yet explained, then of whole answers."""
+    session, evidence, failure = ScoringSession(target, outputs.stored.scores), outputs.stored, None
+    here = [verdict for verdict in outputs.verdicts() if verdict.arm in outputs.frame.arms]
+    prefixes = prefixes_to_score(outputs.frame, here)
+    if any(prefix.forks for prefix in prefixes) and not _is_explained(here):
+        with shown_steps("Explaining what differs", quiet=asked.quiet) as show:
+            outcome = session.score_prefixes(prefixes, show)
+        failure = outcome.error
+        reason = f"it could not be replayed: {outcome.reason}" if outcome.reason else "it was not replayed"
+        by_answer = {answer: f"it could not be replayed: {why}" for answer, why in outcome.by_answer.items()}
+        evidence = replace(evidence, scores=session.scores, reason=reason, by_answer=by_answer, noise={})
+    unscored = FORKS_ALONE
+    if asked.depth == "full" and outputs.selection.arms:
+        with shown_steps("Scoring whole answers", quiet=asked.quiet) as show:
+            outcome = session.score_answers(
+                outputs.selection,
+                show,
+                budget_s=None if asked.budget_min is None else 60 * asked.budget_min,
+                announce=None if asked.quiet else _announce,
+            )
+        unscored = f"its answers could not be scored: {outcome.reason}" if outcome.reason else NOT_SCORED
+        evidence = replace(evidence, scores=session.scores, noise={})  # more is known of the noise now
+        failure = failure or outcome.error
+    found = outputs.verdicts(evidence, reason=unscored)
+    return Explained(outputs, found, outputs.consistency(), session.scores, _if_nothing(failure, found))
 
 
 def _if_nothing(failure: EngineError | None, found: list[Losslessness]) -> EngineError | None:
@@ -201,7 +208,7 @@ def _if_nothing(failure: EngineError | None, found: list[Losslessness]) -> Engin
     return None if explained else failure
 
 
-def _announce(plan: AuditPlan) -> None:
+def _announce(plan: ScoringPlan) -> None:
     """Print how long scoring whole answers will take, before it begins."""
     answers = sum(len(prompt) for prompt in plan.prompts)
     of = f" of {plan.of}" if len(plan.prompts) < plan.of else ""
@@ -212,36 +219,190 @@ def _announce(plan: AuditPlan) -> None:
 
 def _is_explained(found: list[Losslessness]) -> bool:
     """Whether every divergence that can be scored has been."""
-    forks = [
-        fork
-        for arm in found
-        for comparison in arm.comparisons
-        if comparison.fork
-        for fork in (comparison.fork, *comparison.other_forks)
-    ]
+    forks = [fork for arm in found for comparison in arm.comparisons for fork in comparison.forks]
     scorable = [fork for fork in forks if fork.unit == "token" and fork.arm_token is not None and fork.width]
     return all(fork.noise_floor is not None for fork in scorable)
 
 
-@contextmanager
-def scoring_progress(what: str, unit: str, *, quiet: bool) -> Iterator[Advance | None]:
-    """Show a live line on a terminal, a few plain ones elsewhere."""
-    console = Console(stderr=True)
-    if quiet:
-        yield None
-    elif not console.is_terminal:
+class ScoringSession:
+    """Adds to a run's scores; everything that is read is kept in the run's folder, however reading ends."""
 
-        def print_line(done: int, total: int, which: str) -> None:
-            if done in (0, total):
-                console.print(f"{what}, {done} of {total} {unit}: {one_line(which)}", soft_wrap=True)
+    def __init__(self, target: Target, stored: TargetScores | None) -> None:
+        self.scores = stored
+        """With everything that was there before; `None` when nothing is known."""
+        self._target = target
+        self._changed = False
+        self._written_at = time.monotonic()
 
-        yield print_line
-    else:
-        columns = (TextColumn(f"{what}: {{task.description}}", markup=False), BarColumn(bar_width=24))
-        with Progress(*columns, MofNCompleteColumn(), TimeElapsedColumn(), console=console, transient=True) as bar:
-            task = bar.add_task("", total=None)
+    def score_prefixes(self, answers: Sequence[AnswerToScore], show: Show) -> ScoringOutcome:
+        """Score the divergences of `answers` and a sample of prefixes without any.
 
-            def advance(done: int, total: int, which: str) -> None:
-                bar.update(task, completed=done, total=total, description=Text(one_line(which, 60)).plain)
+        Raises StorageError, and KeyboardInterrupt.
+        """
+        outcome = ScoringOutcome()
+        with outcome.keeping_failures():
+            again = self._target.again()
+            usable = [answer for answer in answers if (answer.task, answer.prompt_idx) in again.prompts]
+            lacking = {(answer.task, answer.prompt_idx) for answer in answers} - again.prompts.keys()
+            outcome.by_answer = dict.fromkeys(lacking, again.prompts_lack)
+            sampled = self.scores.sampled if self.scores else []
+            plans = plan_prefixes(usable, sampled)
+            if not plans:
+                return outcome
+            show("starting the target alone", 0, len(plans))
+            with self._target.scorer() as scorer, self._kept():
+                scores = self._begun(scorer)
+                for number, plan in enumerate(plans):
+                    where = (plan.answer.task, plan.answer.prompt_idx)
+                    show(f"{where[0]}/{where[1]}", number, len(plans))
+                    prompt = _prompt_of(again, scorer, plan.answer)
+                    if prompt is None:
+                        outcome.by_answer[where] = _RENDERED_DIFFERENTLY
+                        continue
+                    positions, decoded = read_answer(scorer, prompt, plan)
+                    scores.add(positions)
+                    scores.add_decoded(decoded)
+                    self._keep_soon()
+                scores.sampled = sorted({*sampled, *widths_of(usable)})
+                self._changed = True
+            show("done", len(plans), len(plans))
+        return outcome
 
-            yield advance
+    def score_answers(
+        self, selection: Selection, show: Show, *, budget_s: float | None = None, announce: Announce | None = None
+    ) -> ScoringOutcome:
+        """Score the selected answers whole and measure the noise.
+
+        `budget_s`: how long reading may take; as long as the run's own requests took where it is not given. Raises
+        StorageError, and KeyboardInterrupt.
+        """
+        outcome, records = ScoringOutcome(), self._target.run.records
+        budget_s = max(LEAST_S, sum(record.e2e_s or 0.0 for record in records)) if budget_s is None else budget_s
+        cost = cost_of(records, self._target.baseline)
+        plan = plan_answers(selection, self.scores, cost, budget_s, in_batches=True)
+        until = time.monotonic() + budget_s
+        with outcome.keeping_failures():
+            if plan.prompts:
+                with self._target.scorer() as scorer, self._kept():
+                    own = set[AnswerKey]()
+                    if isinstance(scorer, PrefillScorer):  # its noise is against decoding the baseline's own answers
+                        own = {answer.key for answer in selection.own}
+                        both = selection.with_own_answers()
+                        plan = plan_answers(both, self.scores, cost, budget_s, in_batches=False)
+                    if announce is not None:
+                        announce(plan)
+                    self._read_plan(scorer, plan, own, outcome, show)
+            self._target.stop()
+            scores = self.scores
+            if scores is None or not scores.answers or scores.shape != "decode":
+                return outcome
+            for width, slots, baseline in selection.shared:
+                if lacks_shared(scores, width, slots):
+                    self._read_shared(scores, self._target.again(baseline), selection, width, slots, until)
+        return outcome
+
+    def _read_plan(
+        self, scorer: Scorer, plan: ScoringPlan, own: set[AnswerKey], outcome: ScoringOutcome, show: Show
+    ) -> None:
+        """Read prompt by prompt until the time is over."""
+        scores = self._begun(scorer)
+        if not scores.answers:
+            scores.shape = "prefill" if isinstance(scorer, PrefillScorer) else "decode"
+        start, before = time.monotonic(), scores.seconds
+        for number, prompt in enumerate(plan.prompts):
+            if number and time.monotonic() - start > plan.budget_s:
+                break
+            for planned in prompt:
+                show(f"{planned.answer.task}/{planned.answer.prompt_idx}", number, len(plan.prompts))
+                self._read_planned(scorer, scores, planned, own, outcome)
+                scores.seconds = before + time.monotonic() - start
+                self._keep_soon()
+        show("done", len(plan.prompts), len(plan.prompts))
+
+    def _read_planned(
+        self, scorer: Scorer, scores: TargetScores, plan: AnswerPlan, own: set[AnswerKey], outcome: ScoringOutcome
+    ) -> None:
+        answer, again = plan.answer, self._target.again()
+        if (answer.task, answer.prompt_idx) not in again.prompts:
+            outcome.reason = again.prompts_lack
+            return
+        prompt = _prompt_of(again, scorer, answer)
+        if prompt is None:
+            outcome.reason = _RENDERED_DIFFERENTLY
+            return
+        reading = score(scorer, prompt, answer)
+        if not plan.scored:
+            scores.answers.append(reading.scored)
+        scores.passes += [read_in_batches(scorer, reading, alignment) for alignment in plan.alignments]
+        if answer.key in own and not any(read.answer == answer.key for read in scores.passes if read.width == 0):
+            scores.passes.append(read_by_decoding(scorer, reading))
+
+    def _read_shared(
+        self, scores: TargetScores, again: Relaunch, selection: Selection, width: int, slots: int, until: float
+    ) -> None:
+        """Measure the noise of batches of `width` tokens of each of `slots` requests, on scored answers."""
+        scored = {earlier.answer: earlier for earlier in scores.answers}
+        start = time.monotonic()
+        with again.slot_scorer(self._target.run.folder, f"audit-{slots}x{width}") as scorer, self._kept():
+            usable = []
+            for answer in chain.from_iterable(selection.prompts):
+                known = scored.get(answer.key)
+                prompt = _prompt_of(again, scorer, answer) if known else None
+                if known is not None and prompt is not None:
+                    usable.append(ReadAnswer(known, prompt, answer.token_ids))
+            try:
+                least = start + SHARED_S  # what was scored before it may have taken all of the time
+                read_shared(scorer, usable, scores, width=width, slots=slots, until=max(until, least))
+            finally:
+                scores.seconds += time.monotonic() - start
+                self._changed = True
+
+    def _begun(self, scorer: Scorer) -> TargetScores:
+        """Return the run's scores, begun with what reads them where there are none."""
+        if self.scores is None:
+            manifest = self._target.run.manifest
+            assert manifest is not None, "a run without a manifest cannot be launched again"
+            self.scores = TargetScores(
+                run=manifest.run,
+                benchctl_version=__version__,
+                made_at=now(),
+                baseline=self._target.baseline,
+                command=[home_relative(word) for word in scorer.command],
+                engine_sha256=manifest.engine.details.get("sha256"),
+                siblings=manifest.engine.details.get("siblings") or {},
+                model=manifest.target.files,
+            )
+        return self.scores
+
+    @contextmanager
+    def _kept(self) -> Iterator[None]:
+        """Write what was read meanwhile when this is left, however it is."""
+        try:
+            yield
+        finally:
+            if self._changed:
+                self._write()
+
+    def _keep_soon(self) -> None:
+        self._changed = True
+        if time.monotonic() - self._written_at > KEPT_EVERY_S:
+            self._write()
+
+    def _write(self) -> None:
+        """Replace the scores of a run, or of a part of it, atomically. Raises StorageError."""
+        run = self._target.run
+        assert run.manifest is not None and self.scores is not None, "begun before it is written"
+        text = self.scores.model_dump_json(by_alias=True)
+        write_scores(run.folder, of_part(SCORES, run.part), text, run.manifest)
+        self._changed, self._written_at = False, time.monotonic()
+
+
+def _prompt_of(again: Relaunch, scorer: Renders, answer: Answer) -> tuple[int, ...] | None:
+    """Return the tokens of the prompt that was answered; `None` where that is not what it renders to now."""
+    prompt = again.prompts.get((answer.task, answer.prompt_idx))
+    if prompt is None:
+        return None
+    rendered = again.render(scorer, prompt)
+    same_text = answer.prompt_sha is None or sha256_text(rendered.text) == answer.prompt_sha
+    same_length = answer.prompt_tokens is None or len(rendered.token_ids) == answer.prompt_tokens
+    return rendered.token_ids if same_text and same_length else None

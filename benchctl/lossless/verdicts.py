@@ -6,7 +6,7 @@ within a block, over every block. Every prompt gets the first class that applies
     undetermined   the prompt itself, or the baseline's own answer, is not the same in every block
     violation      an answer ends as greedy decoding never does (see `endings`)
     undetermined   an answer differs whose request constrains it (`response_format`, `tools`)
-    degenerate     the answers differ, and one of them is empty, a loop, a run of reserved tokens, or does not end
+    degenerate     the answers differ, and either is empty, a loop, a run of reserved tokens, or does not end
     near-tie       an answer differs, where the target's own numeric noise may be the cause (see `explain`)
     violation      an answer differs, and noise does not explain it
     differs        an answer differs, and no replay has explained it
@@ -303,14 +303,9 @@ def _weight(differing: list[Comparison]) -> str:
 
 def _with_noise(found: Losslessness, frame: Frame, arm: int, evidence: Evidence) -> Losslessness:
     """Add the noise at the widths of the divergences and of the arm itself."""
-    if evidence.replays is None:
+    if evidence.scores is None or not evidence.scores.positions:
         return found
-    widths = {
-        fork.width
-        for comparison in found.comparisons
-        if comparison.fork
-        for fork in (comparison.fork, *comparison.other_forks)
-    }
+    widths = {fork.width for comparison in found.comparisons for fork in comparison.forks}
     widths |= {verify_width(frame.manifest, frame.records[row]) for row in frame.rows(arm)[:1].tolist()}
     every = [evidence.noise_at(width) for width in sorted(width for width in widths if width and width > 1)]
     return found.model_copy(update={"noise": tuple(noise for noise in every if noise.prefixes)})

@@ -6,18 +6,23 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchctl.analysis.answers import common_length
 from benchctl.analysis.conditions.split import parts_of
 from benchctl.analysis.losslessness import FirstDivergence
 from benchctl.analysis.results import Analysis, Comparison
-from benchctl.lossless.prefixes import find_evidence
+from benchctl.errors import BenchctlError
+from benchctl.lossless.explain import find_evidence
+from benchctl.prompts.load import load_suite, prompt_sha256
 
 if TYPE_CHECKING:
+    from benchctl.data.manifest import Manifest
     from benchctl.data.record import Record
-    from benchctl.data.replays import Replays
+    from benchctl.data.scores import TargetScores
     from benchctl.data.store import RunData
+    from benchctl.prompts.suite import Prompt
 
 
 @dataclass(frozen=True)
@@ -65,11 +70,9 @@ class PromptAnswers:
     """Not identical, but without a divergence: degenerate, or not comparable."""
 
 
-def find_whole_answers(run: RunData, analysis: Analysis, prompts: dict[tuple[str, int], str]) -> list[PromptAnswers]:
-    """Return every prompt that was compared, once for each baseline, those with a divergence first.
-
-    `prompts`: their texts, where known.
-    """
+def find_whole_answers(run: RunData, analysis: Analysis) -> list[PromptAnswers]:
+    """Return every prompt that was compared, once for each baseline, those with a divergence first."""
+    prompts = _prompt_texts(run.manifest) if run.manifest else {}
     records: dict[tuple[str, str, int], dict[int, Record]] = defaultdict(dict)
     for record in run.records:
         if record.phase == "measure" and record.error is None and record.content is not None:
@@ -78,7 +81,7 @@ def find_whole_answers(run: RunData, analysis: Analysis, prompts: dict[tuple[str
     found: dict[tuple[str, str, int], PromptAnswers] = {}
     for arm in analysis.losslessness:
         baseline = analysis.compared[arm.arm].baseline
-        replays = find_evidence(part_of.get(baseline, run), baseline).replays
+        scores = find_evidence(part_of.get(baseline, run), baseline).scores
         for comparison in arm.comparisons:
             place = (comparison.task, comparison.prompt_idx)
             theirs, ours = records[baseline, *place], records[arm.arm, *place]
@@ -91,15 +94,15 @@ def find_whole_answers(run: RunData, analysis: Analysis, prompts: dict[tuple[str
                 answers.other.append(comparison)
             else:
                 pairs = [(theirs[block], ours[block]) for block in sorted(theirs.keys() & ours.keys())]
-                answers.diverging.append(_divergence(comparison, comparison.fork, pairs, replays))
+                answers.diverging.append(_divergence(comparison, comparison.fork, pairs, scores))
     return sorted(found.values(), key=lambda answers: not answers.diverging)
 
 
 def _divergence(
-    comparison: Comparison, fork: FirstDivergence, pairs: Sequence[tuple[Record, Record]], replays: Replays | None
+    comparison: Comparison, fork: FirstDivergence, pairs: Sequence[tuple[Record, Record]], scores: TargetScores | None
 ) -> DivergingAnswer:
     """The whole answers of the block with the divergence."""
-    probabilities = _probabilities(comparison, fork, replays)
+    probabilities = _probabilities(comparison, fork, scores)
     for baseline, arm in pairs:
         theirs, ours = baseline.content or "", arm.content or ""
         split = common_length(theirs, ours)
@@ -112,12 +115,14 @@ def _divergence(
     )
 
 
-def _probabilities(comparison: Comparison, fork: FirstDivergence, replays: Replays | None) -> tuple[Probability, ...]:
-    if replays is None or fork.unit != "token":
+def _probabilities(
+    comparison: Comparison, fork: FirstDivergence, scores: TargetScores | None
+) -> tuple[Probability, ...]:
+    if scores is None or fork.unit != "token":
         return ()
     place = (comparison.task, comparison.prompt_idx, fork.index, fork.baseline_token, fork.arm_token)
     position = next(
-        (at for at in replays.positions if (at.task, at.prompt_idx, at.index, at.token, at.rival) == place), None
+        (at for at in scores.positions if (at.task, at.prompt_idx, at.index, at.token, at.rival) == place), None
     )
     scored = {(shape.shape, shape.width) for shape in fork.shapes}
     read = (
@@ -130,3 +135,30 @@ def _probabilities(comparison: Comparison, fork: FirstDivergence, replays: Repla
 
 def _exp(value: float | None) -> float | None:
     return None if value is None else math.exp(value)
+
+
+def _prompt_texts(manifest: Manifest) -> dict[tuple[str, int], str]:
+    """Return (task, prompt_idx) to text of every prompt of the recipe's suite that still has the run's SHA-256."""
+    named = manifest.recipe.get("prompts")
+    suite_name = named.get("suite") if isinstance(named, dict) else None
+    if not isinstance(suite_name, str):
+        return {}
+    try:
+        suite = load_suite(suite_name, recipe_folder=Path(manifest.recipe_folder or "."))
+    except (BenchctlError, OSError):
+        return {}
+    found = {}
+    for prompt in manifest.prompts:
+        prompts = suite.tasks.get(prompt.task, ())
+        if prompt.prompt_idx < len(prompts) and prompt_sha256(prompts[prompt.prompt_idx]) == prompt.sha256:
+            found[prompt.task, prompt.prompt_idx] = _text(prompts[prompt.prompt_idx])
+    return found
+
+
+def _text(prompt: Prompt) -> str:
+    if prompt.prompt is not None:
+        return prompt.prompt
+    messages = prompt.messages or ()
+    if len(messages) == 1:
+        return messages[0].content
+    return "\n\n".join(f"{message.role}: {message.content}" for message in messages)

@@ -15,14 +15,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 ROOT = Path("/")
 _MIB = 2**20
 
 
 def describe_machine(root: Path = ROOT) -> dict[str, Any]:
     """Return the machine as flat, JSON-able facts; sizes in bytes, cores as logical cores unless named physical."""
-    import psutil
-
     memory, swap = psutil.virtual_memory(), psutil.swap_memory()
     return {
         "cpu": cpu_model(root),
@@ -92,8 +92,7 @@ def accelerators() -> list[dict[str, Any]]:
         names = re.findall(r"Chipset Model: (.+)", output)
         metal = re.search(r"Metal(?: Support| Family)?: (.+)", output)
         return [{"name": name, "memory_bytes": None, "driver": metal and metal[1]} for name in names]
-    output = answer("nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader,nounits") or ""
-    rows = [[cell.strip() for cell in line.split(",")] for line in output.splitlines()]
+    rows = nvidia_rows("--query-gpu=name,memory.total,driver_version")
     return [
         {"name": row[0], "memory_bytes": int(row[1]) * _MIB if row[1].isdigit() else None, "driver": row[2]}
         for row in rows
@@ -116,6 +115,12 @@ def answer(*argv: str) -> str | None:
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout.strip() if done.returncode == 0 else None
+
+
+def nvidia_rows(query: str) -> list[list[str]]:
+    """Return what nvidia-smi prints for a query, a list of cells a row; nothing where it is not there or fails."""
+    output = answer("nvidia-smi", query, "--format=csv,noheader,nounits") or ""
+    return [[cell.strip() for cell in line.split(",")] for line in output.splitlines()]
 
 
 def _operating_system(root: Path) -> str:
@@ -164,7 +169,7 @@ def usable_cores(root: Path = ROOT) -> float:
 
 
 def cpu_quota(root: Path = ROOT) -> float | None:
-    """Return the cgroup's CPU quota in cores, or `None` without one (version 2 and version 1 hierarchies)."""
+    """Return the cgroup's CPU quota in cores, or `None` without any (version 2 and version 1 hierarchies)."""
     groups = root / "sys/fs/cgroup"
     own = re.search(r"^0::(/.*)$", read(root / "proc/self/cgroup"), re.MULTILINE)
     quotas = []

@@ -8,7 +8,9 @@ import sys
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
+
+import psutil
 
 from benchctl.machine.describe import (
     ROOT,
@@ -17,14 +19,12 @@ from benchctl.machine.describe import (
     container,
     cpu_quota,
     governors,
+    nvidia_rows,
     read,
     usable_cores,
     virtualised,
 )
 from benchctl.text import one_line
-
-if TYPE_CHECKING:
-    import psutil
 
 _GOOD_CLOCKS = frozenset({"tsc", "kvm-clock", "arch_sys_counter", "hyperv_clocksource_tsc_page", "riscv_clocksource"})
 _NEAR_LIMIT_CELSIUS = 10.0
@@ -106,8 +106,6 @@ def _boost(root: Path) -> Check:
 
 
 def _heat(root: Path) -> Check:
-    import psutil
-
     why = "A processor that gets too hot slows itself down in the middle of a run."
     todo = "Let the machine cool, give it air, and put a pause between runs."
     counters = list((root / "sys/devices/system/cpu").glob("cpu[0-9]*/thermal_throttle/core_throttle_count"))
@@ -131,8 +129,6 @@ def _heat(root: Path) -> Check:
 
 
 def _battery() -> Check:
-    import psutil
-
     why = "On battery the system saves power and lowers the clock as the charge falls."
     battery = psutil.sensors_battery() if hasattr(psutil, "sensors_battery") else None
     if battery is None:
@@ -175,8 +171,7 @@ def _sharing(root: Path) -> Check:
 def _accelerator() -> Check:
     why = "Work of others on the accelerator, or a clock it lowered because of heat or power, changes every figure."
     fields = "name,utilization.gpu,temperature.gpu,clocks_throttle_reasons.active"
-    output = answer("nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader,nounits")
-    rows = [[cell.strip() for cell in line.split(",")] for line in (output or "").splitlines()]
+    rows = nvidia_rows(f"--query-gpu={fields}")
     if not rows:
         return Check("accelerator", "ok", "No accelerator reports its state here.", why)
     problems = []
@@ -200,8 +195,6 @@ def _slowed(reasons: str) -> bool:
 
 def check_load(folder: Path | None = None) -> list[Check]:
     """Watch the machine for a moment. `folder` is where results will be written (default: the current folder)."""
-    import psutil
-
     others = _other_processes()
     psutil.cpu_times_percent(None)
     for process in others:
@@ -220,7 +213,7 @@ def check_load(folder: Path | None = None) -> list[Check]:
 
 
 def _load(busy_percent: float) -> Check:
-    why = "An engine that shares its cores is slowed unevenly; one that spins on its threads, many times over."
+    why = "An engine that shares its cores is slowed unevenly; an engine that spins on its threads, many times over."
     average, cores = os.getloadavg()[0], usable_cores()
     observed = f"The cores are {busy_percent:.0f} % busy; the load average is {average:.1f} on {cores:g} cores."
     if busy_percent > 75.0:
@@ -239,7 +232,7 @@ def _processes(heavy: list[tuple[float, psutil.Process]]) -> Check:
 
 
 def _steal(percent: float | None) -> Check:
-    why = "The host of a virtual machine gave this time to other guests, so this one stood still."
+    why = "The host of a virtual machine gave this time to other guests, so this guest stood still."
     if percent is None:
         return Check("steal", "unknown", "The system does not report stolen time.", why)
     if percent > 1.0:
@@ -249,8 +242,6 @@ def _steal(percent: float | None) -> Check:
 
 
 def _memory() -> Check:
-    import psutil
-
     why = "Models are mapped into memory; with too little of it they are read from disk again and again."
     memory = psutil.virtual_memory()
     observed = f"{memory.available / _GIB:.1f} of {memory.total / _GIB:.1f} GiB of memory are free."
@@ -262,8 +253,6 @@ def _memory() -> Check:
 
 
 def _swap() -> Check:
-    import psutil
-
     why = "Memory that was swapped out comes back from disk in the middle of a run."
     swap = psutil.swap_memory()
     if not swap.used:
@@ -277,8 +266,6 @@ def _swap() -> Check:
 
 
 def _disk(folder: Path) -> Check:
-    import psutil
-
     why = "Records, engine logs and reports are written here; a full disk ends a run."
     try:
         free = psutil.disk_usage(str(folder)).free
@@ -293,15 +280,11 @@ def _disk(folder: Path) -> Check:
 
 
 def _other_processes() -> list[psutil.Process]:
-    import psutil
-
     return [process for process in psutil.process_iter() if process.pid != os.getpid()]
 
 
 def _percent(process: psutil.Process) -> float:
-    """Return the share of one core since the last call; 0 where a process has ended or may not be read."""
-    import psutil
-
+    """Return the share of a core since the last call; 0 where a process has ended or may not be read."""
     try:
         return process.cpu_percent(None)
     except psutil.Error:
@@ -309,9 +292,7 @@ def _percent(process: psutil.Process) -> float:
 
 
 def _name(process: psutil.Process) -> str:
-    import psutil
-
     try:
         return one_line(process.name(), 40)
     except psutil.Error:
-        return "one that has ended"
+        return "a process that has ended"

@@ -1,4 +1,4 @@
-"""The watch: what else happened in the machine while a cell was measured.
+"""What goes on in the machine while a cell is measured: a watch of everything else, and the engine's own memory.
 
 Counters of the system are read before and after; in between a thread samples the clocks and the processor's frequency,
 at most once a second and never for more than a thousandth of the time. What the system does not report is `None`.
@@ -7,24 +7,24 @@ at most once a second and never for more than a thousandth of the time. What the
 from __future__ import annotations
 
 import os
+import re
 import statistics
 import sys
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
+
+import psutil
 
 from benchctl.data.cell import WatchRecord
-from benchctl.machine.describe import ROOT, answer, cpu_quota, read
-from benchctl.machine.energy import Meter
-from benchctl.machine.sensors import Reading, Sensors, series_of
-
-if TYPE_CHECKING:
-    import psutil
+from benchctl.machine.describe import ROOT, cpu_quota, nvidia_rows, read
+from benchctl.machine.energy import Meter, SensorReading, Sensors, series_of
 
 Number = TypeVar("Number", int, float)
 
@@ -45,7 +45,7 @@ class Watch:
         self._offsets: list[float] = []
         self._mhz: list[float] = []
         self._sensors = Sensors(root)
-        self._readings: list[Reading] = []
+        self._readings: list[SensorReading] = []
         self._joules: tuple[float, dict[str, float]] | None = None
         self._cost_s = 0.0
 
@@ -90,7 +90,7 @@ class Watch:
             pause = max(INTERVAL_S, cost / LARGEST_SHARE)
 
     def _read_sensors(self, mhz: float | None) -> None:
-        """Add a reading; power from counters is what they rose by since the one before."""
+        """Add a reading; power from counters is what they rose by since the reading before."""
         at, found = time.monotonic(), self._meter.sensors()
         joules = {name: found.pop(name) for name in list(found) if name.endswith("_j")}
         before, self._joules = self._joules, (at, joules)
@@ -140,8 +140,6 @@ def largest_jump(offsets: list[float]) -> float:
 
 def fastest_core_mhz() -> float | None:
     """Return the clock of the fastest core, which is busy where something computes."""
-    import psutil
-
     try:
         clocks = psutil.cpu_freq(percpu=True) if hasattr(psutil, "cpu_freq") else None
     except (OSError, RuntimeError, NotImplementedError):
@@ -211,8 +209,6 @@ def _processor_time(root: Path) -> tuple[int | None, float | None, float | None]
 
     Under a quota on processor time `busy` is `None`: others then use cores that would not have been ours.
     """
-    import psutil
-
     times = psutil.cpu_times(percpu=True)
     process = psutil.Process()
     allowed = process.cpu_affinity() if hasattr(process, "cpu_affinity") else None
@@ -227,8 +223,6 @@ def _processor_time(root: Path) -> tuple[int | None, float | None, float | None]
 
 def _own_tree(root: Path) -> tuple[float, int | None, list[int]]:
     """Return (processor time, major page faults, process ids) of benchctl and what descends from it."""
-    import psutil
-
     own = psutil.Process()
     total, faults, pids = 0.0, [], []
     for process in (own, *own.children(recursive=True)):
@@ -260,8 +254,6 @@ def _swapped_bytes(root: Path) -> int | None:
         if not {"pswpin", "pswpout"} <= set(lines):
             return None
         return (int(lines["pswpin"]) + int(lines["pswpout"])) * os.sysconf("SC_PAGE_SIZE")
-    import psutil
-
     return psutil.swap_memory().sout  # what macOS calls swapped in is every page read from a file, too
 
 
@@ -273,8 +265,96 @@ def _throttled(root: Path) -> dict[str, int]:
 def _gpu_slowed() -> tuple[float, ...] | None:
     """Return the seconds that heat or the power brake slowed each NVIDIA GPU; `None` where its driver counts none."""
     fields = ",".join(f"clocks_event_reasons_counters.{name}" for name in _GPU_SLOWED)
-    output = answer("nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader,nounits")
-    rows = [[cell.strip() for cell in line.split(",")] for line in (output or "").splitlines()]
+    rows = nvidia_rows(f"--query-gpu={fields}")
     if not rows or not all(len(row) == len(_GPU_SLOWED) and all(cell.isdigit() for cell in row) for row in rows):
         return None
     return tuple(max(map(int, row)) / 1e6 for row in rows)
+
+
+_KIB = 1024
+_MIB = 1 << 20
+_DRM = re.compile(r"^drm-([\w-]+):[ \t]+(\S+(?: [KM]iB)?)", re.MULTILINE)
+_ON_BOARD = re.compile(r"^(?:resident|memory)-(?:vram|local)\d*$")
+_FIELD = re.compile(r"^(VmHWM|VmSwap):\s+(\d+) kB", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class EngineMemory:
+    """Bytes. `None`: not reported by the system."""
+
+    resident: int | None = None
+    """The most that was in memory at a time since the start, of every process for itself, added up: of an engine of
+    several processes the most that it can have been. Pages of a mapped model file count, as in `top`."""
+    swapped: int | None = None
+    """Of it, what is in swap now."""
+    device: int | None = None
+    """What it uses now on GPUs, as NVIDIA's driver reports it, else the kernel's: those of AMD and Intel, on Linux."""
+
+    def at_least(self, earlier: EngineMemory) -> EngineMemory:
+        """Return the larger of two readings, number by number."""
+        pairs = ((getattr(self, name), getattr(earlier, name)) for name in ("resident", "swapped", "device"))
+        reported = [[size for size in pair if size is not None] for pair in pairs]
+        return EngineMemory(*(max(pair) if pair else None for pair in reported))
+
+
+def read_engine_memory(pid: int, root: Path = ROOT) -> EngineMemory:
+    """Read the memory of the process `pid` and its descendants; all `None` where it has ended."""
+    try:
+        first = psutil.Process(pid)
+        family = [first, *first.children(recursive=True)]
+    except psutil.Error:
+        return EngineMemory()
+    pids = {process.pid for process in family}
+    resident, swapped = [], []
+    for process in family:
+        peak, swap = _of_process(process, root)
+        if peak is not None:
+            resident.append(peak)
+        if swap is not None:
+            swapped.append(swap)
+    return EngineMemory(
+        resident=sum(resident) if resident else None,
+        swapped=sum(swapped) if swapped else None,
+        device=_on_devices(pids) or _on_kernel_devices(pids, root),
+    )
+
+
+def _of_process(process: object, root: Path) -> tuple[int | None, int | None]:
+    """Return (peak resident, swapped) of a process."""
+    assert isinstance(process, psutil.Process)
+    if sys.platform == "linux":
+        fields = {name: int(size) * _KIB for name, size in _FIELD.findall(read(root / f"proc/{process.pid}/status"))}
+        return fields.get("VmHWM"), fields.get("VmSwap")
+    try:
+        return process.memory_info().rss, None
+    except psutil.Error:
+        return None, None
+
+
+def _on_devices(pids: set[int]) -> int | None:
+    """Return the memory of these processes on all GPUs; `None` where the driver lists none, as in containers."""
+    rows = [row for row in nvidia_rows("--query-compute-apps=pid,used_memory") if all(cell.isdigit() for cell in row)]
+    sizes = [int(size) * _MIB for pid, size in rows if int(pid) in pids]
+    return sum(sizes) if sizes else None
+
+
+def _on_kernel_devices(pids: set[int], root: Path) -> int | None:
+    """Return the memory of these processes on GPUs whose driver tells the kernel; `None` where none does.
+
+    https://docs.kernel.org/gpu/drm-usage-stats.html; a client of a GPU may have several files open.
+    """
+    clients: dict[tuple[str, ...], int] = {}
+    for pid in pids:
+        with suppress(OSError):
+            for file in (root / f"proc/{pid}/fdinfo").iterdir():
+                fields = dict(_DRM.findall(read(file)))
+                regions = {key.rpartition("-")[2]: key for key in sorted(fields) if _ON_BOARD.search(key)}
+                if "client-id" in fields and regions:  # `resident-vram` sorts after its older name, `memory-vram`
+                    client = (fields.get("pdev", ""), fields["client-id"])
+                    clients[client] = sum(_bytes_in(fields[key]) for key in regions.values())
+    return sum(clients.values()) if clients else None
+
+
+def _bytes_in(text: str) -> int:
+    size, _, unit = text.partition(" ")
+    return int(size) * {"KiB": _KIB, "MiB": _MIB}.get(unit, 1) if size.isdigit() else 0

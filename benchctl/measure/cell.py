@@ -22,18 +22,10 @@ from benchctl.data.writer import LOGS, FolderWriter
 from benchctl.engines.base import Attestation, Engine, Launch, Scorer, ScoringEngine, Server
 from benchctl.engines.common.log import name_log
 from benchctl.errors import EngineError, StorageError
-from benchctl.machine.engine_memory import EngineMemory
-from benchctl.machine.monitor import Watch
+from benchctl.machine.monitor import EngineMemory, Watch
 from benchctl.measure.plan import CellKey, CellPlan, EarlierProcesses
 from benchctl.measure.progress import RunProgress
-from benchctl.measure.recording import (
-    attestation_record,
-    cell_error,
-    memory_record,
-    now,
-    read_memory,
-    require_attested,
-)
+from benchctl.measure.recording import attestation_record, cell_error, memory_record, now, read_memory, require_attested
 from benchctl.recipes.schema import GREEDY, Recipe, Sampling
 
 
@@ -78,7 +70,7 @@ class CellContext:
     earlier: Mapping[CellKey, EarlierProcesses] = field(default_factory=dict)
     """Of resumed cells."""
     failures: dict[str, str] = field(default_factory=dict)
-    """Failures that were reported so far, and the first cell of each: an identical one then refers to it."""
+    """Failures that were reported so far, and the first cell of each: an identical failure then refers to it."""
 
     context_text: str = ""
     """What pads prompts, where an arm has a context length."""

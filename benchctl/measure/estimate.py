@@ -1,4 +1,4 @@
-"""How long a run takes: estimated from an earlier run before it starts, and from the run itself while it goes on."""
+"""How long a run takes: estimated from an earlier run before it starts."""
 
 from __future__ import annotations
 
@@ -73,13 +73,7 @@ class PlanSize:
 
 def size_of(prepared: Prepared, plan: Sequence[CellPlan], cost: RunEstimate) -> PlanSize:
     """Return what a plan takes; its time goes by `cost`, else by how fast this machine reads the models' weights."""
-    files = {
-        file.path: file.size
-        for setup in prepared.setups.values()
-        for model in (setup.models.target, setup.models.draft)
-        if model is not None
-        for file in model.files
-    }
+    files = {file.path: file.size for setup in prepared.setups.values() for model in setup.pair for file in model.files}
     groups = {cell.group for cell in plan}
     targets = {cell.arm.group for cell in plan if prepared.setups[cell.arm.setup].engine.model_format == "gguf"}
     probes = 0 if prepared.recipe.preflight == "off" else len(targets)
@@ -166,58 +160,3 @@ def _share_of_tokens(record: Record, max_tokens: int) -> float:
     tokens = record.n_predicted or 0
     ended_early = record.finish_reason != "length" and tokens <= max_tokens
     return 1.0 if ended_early or not tokens else max_tokens / tokens
-
-
-class TimeLeft:
-    """Estimates seconds left from each arm's own mean times; an arm without any takes the mean of the others."""
-
-    def __init__(self, plan: list[CellPlan]) -> None:
-        self._requests: dict[str, int] = defaultdict(int)
-        self._cells: dict[str, int] = defaultdict(int)
-        self._request_s: dict[str, list[float]] = defaultdict(list)
-        self._start_s: dict[str, list[float]] = defaultdict(list)
-        self._since = 0.0
-        self.extend(plan)
-
-    def extend(self, plan: list[CellPlan]) -> None:
-        """Add cells that will be run, too."""
-        for cell in plan:
-            self._requests[cell.arm.name] += len(cell.prompts)
-            self._cells[cell.arm.name] += 1
-
-    def cell_started(self, arm: str) -> None:
-        """An engine of `arm` is being launched."""
-        self._cells[arm] -= 1
-        self._since = time.monotonic()
-
-    def cell_ready(self, arm: str) -> None:
-        """The engine is up and warm."""
-        self._start_s[arm].append(self._passed())
-
-    def answered(self, arm: str) -> None:
-        """A request ended; it took what has passed since the request before it, however many are in flight."""
-        self._request_s[arm].append(self._passed())
-        self._requests[arm] -= 1
-
-    def cell_ended(self, arm: str, unanswered: int) -> None:
-        """The engine ended, perhaps early: what it did not answer will not come."""
-        self._requests[arm] -= unanswered
-
-    def _passed(self) -> float:
-        """Return the seconds since the last call."""
-        before, self._since = self._since, time.monotonic()
-        return self._since - before
-
-    def left(self) -> float | None:
-        """Return the estimate in seconds, or `None` before anything is known."""
-        if not any(self._request_s.values()):
-            return None
-        return sum(
-            self._requests[arm] * _mean(self._request_s, arm) + self._cells[arm] * _mean(self._start_s, arm)
-            for arm in list(self._requests)
-        )
-
-
-def _mean(times: dict[str, list[float]], arm: str) -> float:
-    values = times.get(arm) or [value for others in times.values() for value in others]
-    return sum(values) / len(values) if values else 0.0

@@ -13,7 +13,7 @@ from itertools import accumulate
 from math import inf
 
 from benchctl.errors import UsageError
-from benchctl.machine.describe import answer
+from benchctl.machine.describe import nvidia_rows
 from benchctl.models.files import ResolvedModel, ResolvedPair
 from benchctl.models.footprint import kv_cache_bytes, recurrent_state
 from benchctl.models.gguf_facts import read_facts
@@ -89,10 +89,9 @@ def free_bytes(device: str, devices: Sequence[str]) -> tuple[str, float]:
     import psutil
 
     if device != "cpu" and devices:
-        output = None
-        if any(name.startswith("CUDA") for name in devices):
-            output = answer("nvidia-smi", "--query-gpu=memory.free", "--format=csv,noheader,nounits")
-        free = [int(line) for line in (output or "").split() if line.isdigit()]
+        cuda = any(name.startswith("CUDA") for name in devices)
+        rows = nvidia_rows("--query-gpu=memory.free") if cuda else []
+        free = [int(row[0]) for row in rows if row[0].isdigit()]
         free = free or [int(found[1]) for name in devices if (found := _FREE.search(name))]
         return "GPU memory", float(sum(free) * _MIB) if free else inf
     return "memory", float(psutil.virtual_memory().available)

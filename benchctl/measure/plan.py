@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import groupby, zip_longest
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Protocol, TypeVar
 
-from benchctl.data.manifest import ORDERING, Ordering
 from benchctl.data.record import Record
 from benchctl.data.store import RunData, is_conflict
 from benchctl.errors import UsageError
@@ -82,53 +81,29 @@ def rotated(values: Sequence[T], block: int) -> list[T]:
     return list(order)
 
 
-def balanced(values: Sequence[T], block: int) -> list[T]:
-    """Return the values in the order of `block` by a Williams design, row by row, as older runs have it.
-
-    Over n blocks every value stands once at every place; what follows what is balanced over n blocks where n is even,
-    over 2n where it is odd, and not before.
-    """
-    count = len(values)
-    return _williams(values, block, backwards=bool(count % 2 and block // count % 2))
-
-
 def mirrored(values: Sequence[T], block: int) -> list[T]:
     """Return the values in the order of `block` by a Williams design (E. J. Williams, 1949), in pairs of blocks.
 
-    The second block of a pair is the first backwards: what drifts steadily meets every value alike, and what one
+    The second block of a pair is the first backwards: what drifts steadily meets every value alike, and what an
     arm leaves behind (heat, a clock, a cache) meets another arm after as few blocks as can be. Over n blocks where n is
     even, over 2n where it is odd, every value stands at every place, and follows every other, equally often.
     """
     count, pair = len(values), block // 2
     # An odd number has as many pairs as values: so that early ones differ in what follows what, they step by its half.
     shift = pair * (count + 1) // 2 if count % 2 else pair % (count // 2)
-    return _williams(values, shift, backwards=bool(block % 2))
+    row = [(place + 1) // 2 if place % 2 else -(place // 2) for place in range(count)]  # 0, 1, n-1, 2, n-2, ...
+    return [values[(place + shift) % count] for place in (reversed(row) if block % 2 else row)]
 
 
-def _williams(values: Sequence[T], shift: int, *, backwards: bool) -> list[T]:
-    """Return a row of the design: places 0, 1, n-1, 2, n-2, ... (neighbours at ever other distances), all shifted."""
-    count = len(values)
-    row = [(place + 1) // 2 if place % 2 else -(place // 2) for place in range(count)]
-    return [values[(place + shift) % count] for place in (reversed(row) if backwards else row)]
-
-
-ORDERS: dict[Ordering, Callable[[Sequence[Any], int], list[Any]]] = {
-    "rotated": rotated,
-    "balanced": balanced,
-    "mirrored": mirrored,
-}
-
-
-def arms_of_block(recipe: Recipe, block: int, ordering: Ordering = ORDERING) -> list[Arm]:
+def arms_of_block(recipe: Recipe, block: int) -> list[Arm]:
     """Return the recipe's arms in the order of `block`: its groups in turn, and the arms of each group, too.
 
     The arms of a group (and condition) stay neighbours, since each is compared with the baseline of that group.
     """
-    order = ORDERS[ordering]
     groups: dict[GroupKey, list[Arm]] = {}
     for arm in recipe.arms:
         groups.setdefault(recipe.group_of(arm), []).append(arm)
-    return [arm for arms in order(list(groups.values()), block) for arm in order(arms, block)]
+    return [arm for arms in mirrored(list(groups.values()), block) for arm in mirrored(arms, block)]
 
 
 def make_plan(
@@ -138,21 +113,19 @@ def make_plan(
     blocks: Iterable[int] | None = None,
     *,
     unclosed: Collection[CellKey] = (),
-    ordering: Ordering = ORDERING,
     ended: Mapping[str, int] = MappingProxyType({}),
 ) -> list[CellPlan]:
     """Lay out blocks x arms x prompts, without what is `done`; a cell with nothing left is not in the plan.
 
     `blocks` numbers the blocks to lay out, from 0; by default those that the recipe is sure to measure. A cell that is
     `unclosed` is in the plan without a prompt. The prompts of each block begin a prompt later than those of the block
-    before, so that the warm-up of an engine does not always fall on the same ones; with the ordering `rotated`, that
-    of older runs, they do not. `ended`: after how many blocks an arm ends; the others keep the order that they have
-    with it, so that they stay balanced.
+    before, so that the warm-up of an engine does not always fall on the same ones. `ended`: after how many blocks an
+    arm ends; the others keep the order that they have with it, so that they stay balanced.
     """
     cells = []
     for block in range(recipe.first_blocks) if blocks is None else blocks:
-        ordered = list(prompts) if ordering == "rotated" else rotated(prompts, block)
-        arms = [arm for arm in arms_of_block(recipe, block, ordering) if block < ended.get(arm.name, block + 1)]
+        ordered = rotated(prompts, block)
+        arms = [arm for arm in arms_of_block(recipe, block) if block < ended.get(arm.name, block + 1)]
         for order, arm in enumerate(arms):
             left = tuple(item for item in ordered if (block, arm.name, item.task, item.prompt_idx) not in done)
             if left or (block, arm.name) in unclosed:
@@ -187,11 +160,11 @@ def measured(run: RunData, prompts: int) -> set[Key]:
     for record in run.records:
         if record.phase == "measure" and (record.error is None or is_conflict(record)):
             answers[record.key[:2]][record.key] = record.attempt
-    together = {arm.name for arm in run.manifest.arms if arm.overlapping} if run.manifest else set()
+    overlapping = {arm.name for arm in run.manifest.arms if arm.overlapping} if run.manifest else set()
     done: set[Key] = set()
     for (_, arm), attempts in answers.items():
         whole = len(attempts) >= prompts and len(set(attempts.values())) == 1
-        if whole or arm not in together:
+        if whole or arm not in overlapping:
             done |= attempts.keys()
     return done
 
@@ -304,9 +277,17 @@ def keep_only(recipe: Recipe, names: Sequence[str]) -> Recipe:
     return recipe.model_copy(update={"arms": arms, "setups": setups, "baseline": baseline, **first})
 
 
-def by_turns(prompts: Iterable[PromptItem]) -> list[PromptItem]:
-    """Return the prompts a task at a time in turn, so that the next few are of different tasks."""
-    tasks: dict[str, list[PromptItem]] = {}
+class _OfTask(Protocol):
+    @property
+    def task(self) -> str: ...
+
+
+Tasked = TypeVar("Tasked", bound=_OfTask)
+
+
+def by_turns(prompts: Iterable[Tasked]) -> list[Tasked]:
+    """Return prompts, or their answers, a task at a time in turn, so that the next few are of different tasks."""
+    tasks: dict[str, list[Tasked]] = {}
     for item in prompts:
         tasks.setdefault(item.task, []).append(item)
     return [item for turn in zip_longest(*tasks.values()) for item in turn if item is not None]

@@ -2,45 +2,53 @@
 
 It runs before anything is measured, in processes of its own, and takes seconds; a broken model answers as fast as a
 sound model, and a benchmark of it looks fine.
+
+The health probes are short prompts that show a broken model, answered greedily by the target alone. A model's text
+alone shows little: small sound models loop, and word salad is not empty. So the probabilities are read with it, and
+where the model was quantized for this run, its source is scored at the same places.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from benchctl.analysis.answers import degeneration
 from benchctl.data.manifest import PreflightProbe, PreflightRecord
 from benchctl.data.record import Record
-from benchctl.engines.base import Engine, Launch, Scorer, ScoringEngine
+from benchctl.engines.base import Engine, Launch, Scorer, Scores, ScoringEngine
 from benchctl.errors import EngineError, GateError
 from benchctl.measure.cell import scoring
 from benchctl.measure.memory import SHARE, free_bytes
 from benchctl.measure.prepare import Prepared, PreparedSetup, device_names
-from benchctl.measure.probes import (
-    ENOUGH,
-    MIN_PROBES,
-    TOP,
-    Agreement,
-    ProbeAnswer,
-    agreement,
-    answers,
-    confidence,
-    expected,
-    is_blank,
-    probe_items,
-)
 from benchctl.models.files import ResolvedModel, ResolvedPair
 from benchctl.models.gguf_facts import all_shards, tensors_of
 from benchctl.models.gguf_header import read_header
 from benchctl.models.tensor_types import fallback_sentence, requested_types
-from benchctl.models.vocabulary import differences
+from benchctl.models.vocabulary import differences, end_tokens, token_bytes
+from benchctl.paths import shipped_folder
+from benchctl.prompts.load import load_suite
 from benchctl.prompts.suite import PromptItem
-from benchctl.recipes.schema import ModelSpec
+from benchctl.recipes.schema import QuantizeSpec
 from benchctl.text import one_line
+
+SUITE = "health.json"
+TOKENS = 24
+"""Longest answer to a probe."""
+TOP = 64
+"""So many of the likeliest tokens are compared."""
+ENOUGH = 64
+"""Fewer tokens than this are too few to assess probabilities."""
+MIN_PROBES = 4
+"""Fewer probes than this, the first of each kind, are too few to assess the share that is answered badly."""
+_FIRST = ("newlines", "indentation", "empty_lines", "mixed_scripts")
+BUDGET_S = 2.0
+"""So many seconds are taken for each step (to answer, to read, to compare) once there is enough …"""
+PATIENCE_S = 20.0
+"""… and so many at most, on an engine that is slow."""
 
 _LONGEST = 16
 """So many of the longest prompts, by characters, are counted in tokens."""
@@ -87,9 +95,10 @@ def preflight(prepared: Prepared, log: Path) -> PreflightRecord:
 def _check_setup(prepared: Prepared, setup: PreparedSetup, log: Path, record: PreflightRecord, *, probe: bool) -> None:
     """Check an engine with a pair of models; `probe`: and have the target answer."""
     _vocabulary(setup, record)
-    for role, spec, model in _models(setup):
-        if spec.quantize is not None and (probe or role != "models.target"):
-            _quantization(role, spec, model, record)
+    pair, files = setup.recipe.models, setup.models
+    for role, spec, model in (("target", pair.target, files.target), ("draft", pair.draft, files.draft)):
+        if spec is not None and spec.quantize is not None and model is not None and (probe or role == "draft"):
+            _quantization(f"models.{role}", spec.quantize, model, record)
     if not probe:
         return
     reason, engine = why_not_probed(setup.engine), setup.engine
@@ -121,14 +130,6 @@ def stop_if_strict(record: PreflightRecord, folder: Path) -> None:
         )
 
 
-def _models(setup: PreparedSetup) -> list[tuple[str, ModelSpec, ResolvedModel]]:
-    pair, files = setup.recipe.models, setup.models
-    found = [("models.target", pair.target, files.target)]
-    if pair.draft is not None and files.draft is not None:
-        found.append(("models.draft", pair.draft, files.draft))
-    return found
-
-
 def _vocabulary(setup: PreparedSetup, record: PreflightRecord) -> None:
     draft = setup.models.draft
     uses_it = any(arm.speculation and "draft-simple" in arm.speculation.types for arm in setup.recipe.arms)
@@ -144,9 +145,7 @@ def _vocabulary(setup: PreparedSetup, record: PreflightRecord) -> None:
         record.checked.append("Target and draft have the same tokens and special tokens.")
 
 
-def _quantization(role: str, spec: ModelSpec, model: ResolvedModel, record: PreflightRecord) -> None:
-    quantization = spec.quantize
-    assert quantization is not None
+def _quantization(role: str, quantization: QuantizeSpec, model: ResolvedModel, record: PreflightRecord) -> None:
     tensors = tensors_of(all_shards(model.path))
     types = {tensor.name: tensor.type_name for tensor in tensors}
     requested = requested_types(tensors, quantization.tensors)
@@ -190,9 +189,7 @@ def _probe(prepared: Prepared, setup: PreparedSetup, engine: ScoringEngine, log:
 
 def _launch_of(setup: PreparedSetup, model: Path) -> Launch:
     """Return the baseline's command for another target."""
-    other = dataclasses.replace(
-        setup.models.target, files=(dataclasses.replace(setup.models.target.files[0], path=model),)
-    )
+    other = replace(setup.models.target, files=(replace(setup.models.target.files[0], path=model),))
     return setup.engine.launch(setup.recipe.arm(setup.recipe.baseline), ResolvedPair(other, None))
 
 
@@ -250,10 +247,8 @@ def check_answers(found: Sequence[ProbeAnswer], record: PreflightRecord) -> None
         record.checked.append(f"The target answered {len(found)} health probes, {len(flaws)} of them degenerately.")
     mean, places = confidence(found)
     what = f"On average it gives its own best next token a probability of {math.exp(mean):.0%}, over {places} tokens"
-    if places >= ENOUGH and mean < UNSURE:
-        record.find("unsure-target", "models.target", f"{what}; a sound model gives far higher ones.")
-    else:
-        record.checked.append(f"{what}.")
+    wrong = "; a sound model gives far higher ones." if places >= ENOUGH and mean < UNSURE else None
+    record.judge("unsure-target", "models.target", what, wrong=wrong)
 
 
 def check_reading(hits: int, places: int, record: PreflightRecord) -> None:
@@ -262,10 +257,8 @@ def check_reading(hits: int, places: int, record: PreflightRecord) -> None:
         record.checked.append(f"Whether it expects what it reads was not tested: {places} tokens are too few.")
         return
     what = f"Of {places} tokens of the probes it expects {hits / places:.0%} among its {TOP} likeliest"
-    if hits < EXPECTED * places:
-        record.find("unsure-target", "models.target", f"{what}; small sound models reach 60%.")
-    else:
-        record.checked.append(f"{what}.")
+    wrong = "; small sound models reach 60%." if hits < EXPECTED * places else None
+    record.judge("unsure-target", "models.target", what, wrong=wrong)
 
 
 def check_agreement(compared: Agreement | None, record: PreflightRecord) -> None:
@@ -278,7 +271,125 @@ def check_agreement(compared: Agreement | None, record: PreflightRecord) -> None
         f"The quantized target and its source expect the same next token at {compared.same} of {compared.places} "
         f"places of the health probes; they diverge by {compared.divergence:.2f} nats"
     )
-    if compared.divergence > DAMAGED:
-        record.find("quantization-damage", "models.target", f"{what}, more than {DAMAGED:g}.")
-    else:
-        record.checked.append(f"{what}.")
+    wrong = f", more than {DAMAGED:g}." if compared.divergence > DAMAGED else None
+    record.judge("quantization-damage", "models.target", what, wrong=wrong)
+
+
+@dataclass
+class ProbeAnswer:
+    """The target's answer to a probe; `text` is untrusted."""
+
+    name: str
+    """`task/prompt_idx`."""
+    prompt: tuple[int, ...]
+    tokens: list[int] = field(default_factory=list)
+    """Greedy, without an end-of-text token."""
+    scores: list[Scores] = field(default_factory=list)
+    """Of every token, and of the end where it came."""
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Two models, scored at the same places."""
+
+    places: int
+    same: int
+    """How often both expect the same token first."""
+    divergence: float
+    """Mean Kullback-Leibler divergence in nats from the reference, over its likeliest tokens: at least so much."""
+
+    @property
+    def rate(self) -> float:
+        """same / places."""
+        return self.same / self.places
+
+
+def probe_items() -> list[PromptItem]:
+    """Return the probes, a first of each task before a second of any: where time is short, all kinds are tried."""
+    found = shipped_folder("prompts") / SUITE
+    items = load_suite(str(found), recipe_folder=found.parent).select(None, None)
+    return sorted(items, key=lambda item: (item.prompt_idx, item.task not in _FIRST))
+
+
+def answers(scorer: Scorer, model: Path, items: Sequence[PromptItem]) -> Iterator[ProbeAnswer]:
+    """Yield the greedy answers of the model in `model` as long as the budget lasts. Raises EngineError."""
+    began, places = time.monotonic(), 0
+    vocabulary = token_bytes(model)
+    ends = end_tokens(read_header(model))
+    for count, item in enumerate(items, start=1):
+        prompt = scorer.render(item.prompt).token_ids
+        answer = ProbeAnswer(f"{item.task}/{item.prompt_idx}", prompt, scores=[scorer.read_prompt(prompt, TOP)])
+        while answer.scores[-1].likeliest not in ends:
+            answer.tokens.append(answer.scores[-1].likeliest)
+            if len(answer.tokens) == TOKENS or _time_is_up(began, places + len(answer.scores), count):
+                break
+            answer.scores.append(scorer.read_on([*prompt, *answer.tokens], TOP))
+        spelt = vocabulary.spelling(answer.tokens) if vocabulary else b""
+        answer.text = spelt.decode("utf-8", "replace")
+        yield answer
+        places += len(answer.scores)
+        if _time_is_up(began, places, count):
+            return
+
+
+def confidence(found: Sequence[ProbeAnswer]) -> tuple[float, int]:
+    """Return the mean logarithm of the probability that the model gives its own best next token, and of how many."""
+    best = [max(scores.logprobs.values()) for answer in found for scores in answer.scores]
+    return (math.fsum(best) / len(best), len(best)) if best else (0.0, 0)
+
+
+def expected(scorer: Scorer, found: Sequence[ProbeAnswer]) -> tuple[int, int]:
+    """Return how many of the probes' own tokens are among the likeliest that the model expects there, and of how many.
+
+    Raises EngineError.
+    """
+    began, hits, places = time.monotonic(), 0, 0
+    for answer in found:
+        for place in range(1, min(len(answer.prompt), TOKENS)):
+            if _time_is_up(began, places):
+                break
+            prefix = answer.prompt[:place]
+            scores = scorer.read_prompt(prefix, TOP) if place == 1 else scorer.read_on(prefix, TOP)
+            places += 1
+            hits += answer.prompt[place] in scores.logprobs
+    return hits, places
+
+
+def is_blank(answer: ProbeAnswer) -> bool:
+    """Whether an answer is blank: it ended at once, or is white space."""
+    return not answer.text.strip()
+
+
+def agreement(reference: Scorer, found: Sequence[ProbeAnswer]) -> Agreement | None:
+    """Score another model at the places of `found` as long as the budget lasts; None when there was no time.
+
+    Raises EngineError.
+    """
+    began = time.monotonic()
+    same = places = 0
+    divergence = 0.0
+    for answer in found:
+        for place, scores in enumerate(answer.scores):
+            if _time_is_up(began, places):
+                break
+            prefix = [*answer.prompt, *answer.tokens[:place]]
+            theirs = reference.read_on(prefix, TOP) if place else reference.read_prompt(prefix, TOP)
+            places += 1
+            same += theirs.likeliest == scores.likeliest
+            divergence += _divergence(theirs, scores)
+    return Agreement(places, same, divergence / places) if places else None
+
+
+def _time_is_up(began: float, places: int, probes: int = MIN_PROBES) -> bool:
+    enough = places >= ENOUGH and probes >= MIN_PROBES
+    return time.monotonic() - began > (BUDGET_S if enough else PATIENCE_S)
+
+
+def _divergence(reference: Scores, other: Scores) -> float:
+    """Kullback-Leibler divergence in nats over the reference's tokens; what the other lacks counts as its last."""
+    least = min(other.logprobs.values())
+    return sum(
+        math.exp(expected) * (expected - other.logprobs.get(token, least))
+        for token, expected in reference.logprobs.items()
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,7 +22,7 @@ from benchctl.machine.doctor import check_machine
 from benchctl.measure.memory import check_memory, engine_bytes, tight_slots
 from benchctl.measure.plan import idle_slots
 from benchctl.measure.recording import now
-from benchctl.models.files import ResolvedPair
+from benchctl.models.files import Notice, ResolvedModel, ResolvedPair
 from benchctl.models.quantize import Program
 from benchctl.models.sources import resolve_pair
 from benchctl.permissions import permit, permit_part, permit_program
@@ -35,7 +35,6 @@ from benchctl.recipes.schema import Arm, AutoBlocks, Recipe
 from benchctl.recipes.trust import find_openings
 from benchctl.text import one_line
 
-Notice = Callable[[str], None]
 Recorded = Mapping[str | None, Mapping[str, object]]
 
 
@@ -48,6 +47,11 @@ class PreparedSetup:
     engine: Engine
     capabilities: Capabilities
     models: ResolvedPair
+
+    @property
+    def pair(self) -> list[ResolvedModel]:
+        """The target, and the draft where it has a draft."""
+        return [model for model in (self.models.target, self.models.draft) if model is not None]
 
     def launches(self, name: str | None) -> dict[str, Launch]:
         """Return how each arm of the setup `name` is started."""
@@ -220,23 +224,16 @@ def files_of(prepared: Prepared) -> list[Path]:
     """Return the files that must stay as they are while a run measures: the engines' binaries and the models'."""
     found: dict[Path, None] = {}
     for setup in prepared.setups.values():
-        models = [model for model in (setup.models.target, setup.models.draft) if model is not None]
         binary = setup.capabilities.binary
-        found |= dict.fromkeys(
-            [*([] if binary is None else [binary]), *(f.path for model in models for f in model.files)]
-        )
+        found |= dict.fromkeys([] if binary is None else [binary])
+        found |= dict.fromkeys(file.path for model in setup.pair for file in model.files)
     return list(found)
 
 
 def model_files(prepared: Prepared) -> dict[str, list[str]]:
     """Return, by setup ("" where there are no axes), the SHA-256 of every file of the models, the target's first."""
     return {
-        name or "": [
-            file.sha256
-            for model in (setup.models.target, setup.models.draft)
-            if model is not None
-            for file in model_identity(model).files
-        ]
+        name or "": [file.sha256 for model in setup.pair for file in model_identity(model).files]
         for name, setup in prepared.setups.items()
     }
 
@@ -321,11 +318,10 @@ def new_manifest(prepared: Prepared, command: list[str]) -> Manifest:
             prompt_idx=item.prompt_idx,
             sha256=prompt_sha256(item.prompt),
             constrained=item.constrained,
+            answer=item.prompt.answer,
         )
         for item in prepared.prompts
     ]
-    first = next(iter(prepared.setups.values()))
-    draft = first.models.draft
     pairs = [setup.models for setup in prepared.setups.values()]
     arms, compared = {arm.name: arm for arm in recipe.arms}, recipe.compared
     return Manifest(
@@ -340,12 +336,16 @@ def new_manifest(prepared: Prepared, command: list[str]) -> Manifest:
         workload_sha256=workload_sha256(recipe, prompts, *pairs),
         baseline=recipe.baseline,
         blocks=0 if isinstance(recipe.blocks, AutoBlocks) else recipe.blocks,
-        engine=_engine_identity(first.capabilities),
-        target=model_identity(first.models.target),
-        draft=None if draft is None else model_identity(draft),
+        **_identities(next(iter(prepared.setups.values()))),
         arms=[_arm_identity(prepared, arms[name], compared[name]) for name in prepared.launches],
-        setups=_setup_identities(prepared),
-        suite=_suite_identity(prepared.suite),
+        setups=[
+            SetupIdentity(
+                name=setup.name, group=setup.group, axes=setup.axes, **_identities(prepared.setups[setup.name])
+            )
+            for setup in prepared.recipe.setups
+            if setup.name in prepared.setups  # of others no arm is measured
+        ],
+        suite={name: getattr(prepared.suite, name) for name in ("name", "kind", "licence", "sha256")},
         prompts=prompts,
         machine=describe_machine(),
         command=[home_relative(word) for word in command],
@@ -356,57 +356,35 @@ def new_manifest(prepared: Prepared, command: list[str]) -> Manifest:
     )
 
 
-def _setup_identities(prepared: Prepared) -> list[SetupIdentity]:
-    found = []
-    for setup in prepared.recipe.setups:
-        prepared_setup = prepared.setups.get(setup.name)
-        if prepared_setup is None:  # none of its arms is measured
-            continue
-        draft = prepared_setup.models.draft
-        found.append(
-            SetupIdentity(
-                name=setup.name,
-                group=setup.group,
-                axes=setup.axes,
-                engine=_engine_identity(prepared_setup.capabilities),
-                target=model_identity(prepared_setup.models.target),
-                draft=None if draft is None else model_identity(draft),
-            )
-        )
-    return found
+def _identities(setup: PreparedSetup) -> dict[str, Any]:
+    """Return engine, target and draft as a manifest has them."""
+    draft = setup.models.draft
+    return {
+        "engine": _engine_identity(setup.capabilities),
+        "target": model_identity(setup.models.target),
+        "draft": None if draft is None else model_identity(draft),
+    }
 
 
 def _engine_identity(found: Capabilities) -> EngineIdentity:
-    return EngineIdentity(
-        kind=found.kind,
-        binary=None if found.binary is None else home_relative(found.binary),
-        found_in=found.found_in,
-        version=found.version,
-        build=found.build,
-        commit=found.commit,
-        speculation_types=list(found.speculation_types),
-        details=dict(found.details),
-    )
+    binary = None if found.binary is None else home_relative(found.binary)
+    return EngineIdentity.model_validate(vars(found) | {"binary": binary, "details": dict(found.details)})
+
+
+_OF_AN_ARM = {"name", "setup", "group", "context_length", "of", "concurrency", "rate", "temperature", "again"}
+"""Keys of a recipe's arm that a manifest's has, too."""
 
 
 def _arm_identity(prepared: Prepared, arm: Arm, compared: ComparedArm) -> ArmIdentity:
     launch = prepared.launches[arm.name]
     return ArmIdentity(
-        name=arm.name,
+        **arm.model_dump(include=_OF_AN_ARM),
         baseline=compared.is_baseline if arm.setup else arm.name == prepared.recipe.baseline,
-        setup=arm.setup,
-        group=arm.group,
-        context_length=arm.context_length,
         memory_bytes=_memory(prepared.setups[arm.setup], arm),
         speculation=None if arm.speculation is None else arm.speculation.model_dump(mode="json", exclude_none=True),
         argv=[home_relative(word) for word in launch.argv],
         env=[f"{key}={home_relative(launch.env[key])}" for key in sorted(launch.set_by_us)],
         url=launch.url,
-        of=arm.of,
-        concurrency=arm.concurrency,
-        rate=arm.rate,
-        temperature=arm.temperature,
-        again=arm.again,
         lossy=lossy_of(prepared.setups[arm.setup].recipe, arm, launch),
         remembers=arm.speculation is not None
         and remembers(prepared.setups[arm.setup].recipe.engine.kind, arm.speculation.types),
@@ -418,7 +396,3 @@ def _memory(setup: PreparedSetup, arm: Arm) -> int | None:
     if setup.engine.model_format != "gguf" or not setup.models.target.files:
         return None
     return engine_bytes(arm, setup.models, setup.recipe.engine.context)
-
-
-def _suite_identity(suite: Suite) -> dict[str, Any]:
-    return {"name": suite.name, "kind": suite.kind, "licence": suite.licence, "sha256": suite.sha256}

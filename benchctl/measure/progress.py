@@ -1,20 +1,144 @@
-"""What the runner reports while it works, and how it is shown: live on a terminal, as plain lines in a pipe, or not."""
+"""What goes on, drawn by rich: on a terminal live lines below the finished steps, in a pipe those alone, or nothing.
+
+A display shows the steps of any long command; a run reports its cells and answers, and what they come to.
+"""
 
 from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
-from rich.console import Console
+from rich.console import Console, RenderableType
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
 from benchctl.engines.base import Completion
-from benchctl.measure.display import Display
-from benchctl.measure.estimate import TimeLeft
 from benchctl.measure.plan import CellPlan
 from benchctl.recipes.groups import ComparedArm
-from benchctl.text import spoken, visible
+from benchctl.text import one_line, spoken, visible
+
+_PACE_S = 86_400.0
+"""The pace is that of so long: arms differ, and an engine's start counts."""
+
+
+class _Bar(Progress):
+    """The live line, with further lines below it."""
+
+    standing: str = ""
+    below: tuple[str, ...] = ()
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        """Return the line and those below it."""
+        yield from super().get_renderables()
+        if self.standing:
+            yield Text(self.standing, style="cyan")
+        for line in self.below:
+            yield Text(f"  {line}", style="dim", no_wrap=True, overflow="ellipsis")
+
+
+class Display:
+    """A live line that turns and counts its seconds, whatever is being waited for, and steps that are over."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self._bar = _Bar(
+            SpinnerColumn(),
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[left]}", markup=False),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+            speed_estimate_period=_PACE_S,
+        )
+        self._task = self._bar.add_task("starting", total=None, left="")
+
+    @property
+    def left_s(self) -> float | None:
+        """Seconds left at the mean pace of what is done; `None` before that is known."""
+        return self._bar.tasks[0].time_remaining
+
+    @property
+    def live(self) -> bool:
+        """Whether there is a live line."""
+        return self.console.is_terminal
+
+    def __enter__(self) -> Display:
+        self.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Show the live line from now on."""
+        self._bar.start()
+
+    def stop(self) -> None:
+        """Take the live line away."""
+        self._bar.stop()
+
+    def update(
+        self, what: str | None = None, *, done: int = 0, total: int | None = None, left: str | None = None
+    ) -> None:
+        """Update what is being done, how many more steps are done, of how many, and what time is left; `None` stays."""
+        if what is not None:
+            self._bar.update(self._task, description=one_line(what))
+        if left is not None:
+            self._bar.update(self._task, left=left)
+        self._bar.update(self._task, advance=done, total=total)
+
+    def at(self, what: str, done: int, total: int) -> None:
+        """Show a step of which so much is done; `total` 0: not counted."""
+        self._bar.update(self._task, description=one_line(what), completed=done, total=total or None)
+
+    def below(self, lines: Iterable[str]) -> None:
+        """Show further lines below the live line."""
+        self._bar.below = tuple(one_line(line) for line in lines)
+        if self.live:
+            self._bar.refresh()
+
+    def standing(self, text: str) -> None:
+        """Show something below the live line until it is replaced; where there is none, print it."""
+        if self.live:
+            self._bar.standing = one_line(text, 2000)
+            self._bar.refresh()
+        else:
+            self.console.print(Text(one_line(text, 2000)), soft_wrap=True)
+
+    def line(self, text: Text) -> None:
+        """Print a finished step."""
+        self.console.print(text, soft_wrap=not self.live)
+
+    def note(self, text: str, style: str = "yellow") -> None:
+        """Print something that the user should read."""
+        self.console.print(Text(visible(text), style=style), soft_wrap=not self.live)
+
+
+@contextmanager
+def shown_steps(name: str = "", *, quiet: bool = False) -> Iterator[Callable[[str, int, int], None]]:
+    """Give a function of (step, how much of it is done, of how much) that shows it on stderr.
+
+    A live line on a terminal; elsewhere a line for every step that is not counted, and for every tenth of the others.
+    """
+    display, told = Display(Console(stderr=True, highlight=False, quiet=quiet)), ("", -1)
+
+    def show(step: str, done: int, total: int) -> None:
+        nonlocal told
+        text = f"{name}: {step}" if name else step
+        if display.live:
+            display.at(text, done, total)
+        elif told != (now := ("", done * 10 // total) if total else (step, -1)):
+            told = now
+            display.line(Text(f"{one_line(text)}{f' {done}/{total}' if total else ''}"))
+
+    with display:
+        yield show
+
 
 Place = tuple[int, str, int]
 """Block, task and index of the prompt."""
@@ -134,7 +258,6 @@ class RunDisplay(RunProgress):
         self.what = ""
         self.in_flight = 0
         self.sent = self.first = 0.0
-        self.clock = TimeLeft([])
         self.cells = self.total = self.ended = 0
         self.open_ended = False
         self.decoded: dict[str, list[tuple[int, float] | None]] = {}
@@ -160,7 +283,6 @@ class RunDisplay(RunProgress):
         self.display.start()
 
     def more(self, plan: list[CellPlan]) -> None:
-        self.clock.extend(plan)
         self.cells += len(plan)
         self.total += sum(len(cell.prompts) for cell in plan)
         self.display.update(total=self.total)
@@ -169,11 +291,9 @@ class RunDisplay(RunProgress):
         self.decoded[cell.name] = []
         self.answered_tokens[cell.name] = 0
         self.span.pop(cell.name, None)  # of an earlier process
-        self.clock.cell_started(cell.arm.name)
         self.display.update(f"{cell.name}: launching the engine, which loads its models")
 
     def cell_ready(self, cell: CellPlan) -> None:
-        self.clock.cell_ready(cell.arm.name)
         self.in_flight, self.first = 0, 0.0
         self.display.update(f"{cell.name}: ready")
 
@@ -197,7 +317,6 @@ class RunDisplay(RunProgress):
             self.display.update(f"{self.what}, {count} tokens, {count / (now - self.first):.1f} tok/s")
 
     def answered(self, cell: CellPlan, completion: Completion | None) -> None:
-        self.clock.answered(cell.arm.name)
         self.decoded[cell.name].append(_timed(completion) if completion else None)
         self.answered_tokens[cell.name] += completion.n_predicted if completion else 0
         if cell.name in self.span:
@@ -210,7 +329,8 @@ class RunDisplay(RunProgress):
 
     def cell_ended(self, cell: CellPlan, failure: str | None) -> None:
         self.ended += 1
-        self.clock.cell_ended(cell.arm.name, len(cell.prompts) - len(self.decoded[cell.name]))
+        self.total -= len(cell.prompts) - len(self.decoded[cell.name])  # what it did not answer will not come
+        self.display.update(total=self.total)
         left = "" if self.display.live else self.left()
         self.display.line(self.summary(cell, failure).append(f", {left}" if left else ""))
         self.display.below(self.speedups.lines())
@@ -237,14 +357,14 @@ class RunDisplay(RunProgress):
             line.append(", decode rate not known" if rate is None else f", {rate:.1f} tok/s")
         if answers and cell.arm.overlapping:
             first, last = self.span[cell.name]
-            together = self.answered_tokens[cell.name] / (last - first) if last > first else 0.0
-            line.append(f" each, {together:.1f} tok/s together")
+            of_all = self.answered_tokens[cell.name] / (last - first) if last > first else 0.0
+            line.append(f" each, {of_all:.1f} tok/s together")
         return line
 
     def left(self) -> str:
         """The time left in words; empty before anything is known."""
-        seconds = self.clock.left()
-        if seconds is None or (self.open_ended and seconds < 1):
+        seconds = self.display.left_s
+        if seconds is None or seconds < 1:
             return ""
         return f"{'at least' if self.open_ended else 'about'} {spoken(seconds)} left"
 

@@ -12,7 +12,7 @@ from benchctl.data.record import sha256_text, sha256_tokens
 from benchctl.engines.base import Attestation, Completion, LaunchedProcess, Server
 from benchctl.engines.common.log import name_log
 from benchctl.errors import EngineError
-from benchctl.machine.engine_memory import EngineMemory, read_engine_memory
+from benchctl.machine.monitor import EngineMemory, read_engine_memory
 
 
 def now() -> str:
@@ -20,32 +20,31 @@ def now() -> str:
     return datetime.now(UTC).astimezone().isoformat(timespec="milliseconds")
 
 
+_AS_REPORTED = (
+    *("n_predicted", "prompt_tokens", "finish_reason", "ttft_s", "decode_s", "e2e_s"),
+    *("engine_prompt_s", "engine_decode_s", "burst_gaps_s"),
+)
+"""Numbers of an answer that are a record's under the same name."""
+
+
 def measured_fields(done: Completion) -> dict[str, object]:
     """Return the numbers of an answer, by the record's keys."""
-    ledger = done.ledger
-    steps = done.n_predicted - 1
+    ledger, steps = done.ledger, done.n_predicted - 1
     least = done.least_after_first
     return {
-        "n_predicted": done.n_predicted,
+        **{name: getattr(done, name) for name in _AS_REPORTED},
         "tok_per_sec": steps / done.engine_decode_s if steps > 0 and done.engine_decode_s else None,
         "client_tok_per_sec": done.decode_rate,
         "client_tok_per_sec_least": least / done.decode_s
         if least and least < done.n_predicted and done.decode_s > 0
         else None,
         "prompt_per_sec": done.prompt_tokens / done.engine_prompt_s if done.engine_prompt_s else None,
-        "prompt_tokens": done.prompt_tokens,
         "draft_n": ledger.drafted,
         "draft_n_accepted": ledger.accepted,
         "rounds": ledger.rounds,
         "plain_steps": ledger.plain_steps,
         "drafted_by_position": _listed(ledger.drafted_by_position),
         "accepted_by_position": _listed(ledger.accepted_by_position),
-        "finish_reason": done.finish_reason,
-        "ttft_s": done.ttft_s,
-        "decode_s": done.decode_s,
-        "e2e_s": done.e2e_s,
-        "engine_prompt_s": done.engine_prompt_s,
-        "engine_decode_s": done.engine_decode_s,
         "phase_s": None if done.phase_s is None else dict(done.phase_s),
     }
 
@@ -78,7 +77,7 @@ def read_memory(server: Server) -> EngineMemory:
 
 
 def memory_record(server: Server | None, earlier: EngineMemory) -> MemoryRecord | None:
-    """Return the memory of a server, by a reading now and an earlier one; `None` where it is not reported."""
+    """Return the memory of a server, by a reading now and an earlier reading; `None` where it is not reported."""
     if not isinstance(server, LaunchedProcess):
         return None
     found, reported = read_engine_memory(server.pid).at_least(earlier), server.memory_report()

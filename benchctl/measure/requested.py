@@ -1,15 +1,25 @@
-"""The recipe that a command line asks for: a file, a shipped one, a run's own once more, or made of options."""
+"""The recipe that a command line asks for: a file, a shipped recipe, a run's own once more, or made of options.
+
+With it goes what it was given, and of a run what must not have changed since it was started.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
+from benchctl.data.chain import canonical_sha256
+from benchctl.data.identity import workload_sha256
+from benchctl.data.manifest import Manifest
 from benchctl.data.store import MANIFEST, RunData, open_run
-from benchctl.errors import UsageError
-from benchctl.measure.run import Standing, standing_of
-from benchctl.permissions import ALL_KEYS, settle
+from benchctl.errors import StorageError, UsageError
+from benchctl.measure.prepare import Prepared, Recorded, prepare
+from benchctl.models.files import Notice
+from benchctl.permissions import ALL_KEYS, known_run, remember_run, settle
 from benchctl.recipes.from_options import (
     DRAFT_TYPE,
     parse_settings,
@@ -18,10 +28,135 @@ from benchctl.recipes.from_options import (
     recipe_from_options,
     recipe_of_urls,
 )
-from benchctl.recipes.load import find_recipe, load_recipe, recipe_of_options, shipped_recipes
+from benchctl.recipes.load import find_recipe, load_recipe, recipe_of_options, shipped_recipes, stored_recipe
 from benchctl.recipes.saved import with_settings, with_types
+from benchctl.recipes.schema import Recipe
 from benchctl.recipes.source import names_a_model
 from benchctl.text import one_line
+
+
+def recipe_of(run: RunData) -> Recipe:
+    """Return the recipe that a run was started with, arms and overrides as they were."""
+    if run.manifest is None:
+        raise UsageError("Only a run of benchctl can be resumed.", where=str(run.folder))
+    try:
+        return stored_recipe(run.manifest.recipe)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(str(part) for part in ("recipe", *first["loc"]))
+        raise StorageError(
+            f"The run's recipe cannot be read: {key}: {first['msg']}.",
+            where=str(run.folder / MANIFEST),
+            fix="Another version of benchctl wrote it: use that one, or start a new run.",
+        ) from None
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What a run may do when its engines are started again."""
+
+    recipe: Recipe
+    folder: Path
+    """What relative paths of the recipe start from."""
+    trusted: bool
+
+    def prepare(
+        self,
+        binary: str | None = None,
+        models_dir: Path | None = None,
+        notice: Notice | None = None,
+        recipe: Recipe | None = None,
+        recorded: Recorded | None = None,
+    ) -> Prepared:
+        """Prepare its recipe, or `recipe` in its place; raises as `prepare`."""
+        return prepare(
+            recipe or self.recipe,
+            recipe_folder=self.folder,
+            binary=binary,
+            models_dir=models_dir,
+            notice=notice,
+            trusted=self.trusted,
+            recorded=recorded,
+        )
+
+
+def standing_of(run: RunData, *, trusted: bool = False) -> Standing:
+    """Return a run's recipe and what it was given. `trusted`: by the command line, which is remembered.
+
+    A run that this user neither started nor trusts is a stranger's: its recipe lies in the run's own folder, whatever
+    its manifest says. Raises UsageError, StorageError.
+    """
+    recipe, manifest = recipe_of(run), run.manifest
+    assert manifest is not None
+    stored = manifest.run, manifest.recipe, manifest.recipe_folder
+    if trusted:
+        remember_run(*stored, trusted=True)
+    known = known_run(*stored)
+    own = run.folder if known is None and not trusted else Path(manifest.recipe_folder or ".").expanduser()
+    return Standing(recipe, own, trusted or (known is not None and known.trusted))
+
+
+def prepare_again(
+    run: RunData,
+    *,
+    binary: str | None = None,
+    models_dir: Path | None = None,
+    notice: Notice | None = None,
+    trusted: bool = False,
+) -> Prepared:
+    """Prepare a run's recipe as it was; its engines are compared with those that ran before they are run again.
+
+    Raises as `prepare` does, and UsageError where the manifest's recipe is not what was started.
+    """
+    manifest = run.manifest
+    again = standing_of(run, trusted=trusted)
+    assert manifest is not None
+    recipe_must_be_unchanged(manifest, run.folder)
+    return again.prepare(binary, models_dir, notice, recorded=recorded_engines(manifest))
+
+
+def recorded_engines(manifest: Manifest) -> Recorded:
+    """Return what a run recorded of its engines, by setup."""
+    details: dict[str | None, Mapping[str, object]] = {setup.name: setup.engine.details for setup in manifest.setups}
+    return details or {None: manifest.engine.details}
+
+
+def recipe_must_be_unchanged(manifest: Manifest, folder: Path) -> None:
+    """Raise UsageError where the stored recipe is not what a run was started with."""
+    if canonical_sha256(manifest.recipe) != manifest.recipe_sha256:
+        raise UsageError(
+            "The recipe in this run's manifest was changed since the run was started (its hash differs).",
+            where=str(folder / MANIFEST),
+            fix="Restore the manifest, or start a new run with the recipe that you want.",
+        )
+
+
+def must_be_unchanged(prepared: Prepared, manifest: Manifest, folder: Path) -> None:
+    """A run is a single experiment: what is measured later must be the same thing."""
+    pairs = [setup.models for setup in prepared.setups.values()]
+    workload = workload_sha256(prepared.recipe, manifest.prompts, *pairs)
+    suite = prepared.suite.sha256 == manifest.suite.get("sha256")
+    recorded = recorded_engines(manifest)
+    engine = all(
+        setup.capabilities.details.get(part) == recorded.get(name, {}).get(part)
+        for name, setup in prepared.setups.items()
+        for part in ("sha256", "siblings")
+    )
+    changed = [
+        what
+        for what, same in (
+            ("the models or the sampling", workload == manifest.workload_sha256),
+            ("the prompts", suite),
+            ("the engine's binary or its libraries", engine),
+        )
+        if not same
+    ]
+    if changed:
+        raise UsageError(
+            f"Since this run was started, {' and '.join(changed)} changed.",
+            where=str(folder),
+            fix="Restore what it was started with, or start a new run.",
+        )
 
 
 def subject_of(
@@ -129,30 +264,6 @@ def requested_recipe(
     overrides |= prompt_settings(prompts, limit)
     loaded = load_recipe(file, overrides=overrides)
     return Standing(loaded, base, settle(loaded, base, file, typed=overrides, trusted=trust))
-
-
-def named(
-    words: Sequence[str] | None,
-    out: Path,
-    target: str | None,
-    draft: str | None,
-    kind: str | None,
-    types: list[str] | None,
-    depth: str | None,
-    prompts: str | None,
-    settings: list[str] | None,
-    *,
-    trust: bool,
-    limit: int | None = None,
-) -> Standing:
-    """Return what a command line names by its words, or by -t, -d and the options beside them. Raises as above."""
-    recipe, target, draft = subject_of(words or (), target, draft)
-    if recipe is None and target is None:
-        raise UsageError("Name a recipe, or a target.", fix="`benchctl recipes list` shows the shipped recipes.")
-    return requested_recipe(
-        recipe, out, target=target, draft=draft, kind=kind, types=types, depth=depth, prompts=prompts, limit=limit,
-        settings=settings, trust=trust,
-    )  # fmt: skip
 
 
 def standing_of_data(data: Mapping[str, Any], *, trust: bool = False) -> Standing:

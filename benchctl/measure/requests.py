@@ -1,30 +1,41 @@
 """The requests of a cell, sent and recorded: each record is safe on disk the moment its answer ends.
 
-One request at a time, or several where the arm's condition says so. In an open loop the times of a record count from
-when its request was due, so that a server that stalls cannot hide how long the requests behind the stall waited
-("coordinated omission").
+One request at a time, or several where the arm's condition says so: a closed loop, or an open loop that sends however
+many are unanswered. All run on the caller's event loop. What a request raises ends them: none is begun any more,
+`abort` must end those in flight, and the error is raised once they have ended. So does cancelling. In an open loop the
+times of a record count from when its request was due, so that a server that stalls cannot hide how long the requests
+behind the stall waited ("coordinated omission").
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import random
+import resource
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import accumulate
 
 from benchctl.data.record import SCHEMA_VERSION, Phase, Record, RecordError, sha256_tokens
 from benchctl.data.writer import RunWriter
 from benchctl.engines.base import Completion, Progress, Rendered, Renders, Server
 from benchctl.errors import EngineError
-from benchctl.measure.load_generator import MOST_IN_FLIGHT, arrival_times, closed_loop, open_loop
+from benchctl.measure.cell import CellContext
 from benchctl.measure.plan import CellPlan
-from benchctl.measure.progress import RunProgress
 from benchctl.measure.recording import answer_fields, measured_fields, now
 from benchctl.prompts.context import ContextError, fitted
 from benchctl.prompts.suite import Prompt, PromptItem
 from benchctl.recipes.adapters import SYNTHETIC
-from benchctl.recipes.schema import Recipe, Sampling
+from benchctl.recipes.schema import Sampling
+
+MOST_IN_FLIGHT = 1024
+"""Of an open loop; a request that finds as many unanswered is sent late, and its record has by how much."""
+
+Request = Callable[[], Awaitable[None]]
+Abort = Callable[[], object]
 
 REQUEST_ONLY = frozenset({"http"})
 """Failures that cost a request; every other kind leaves an engine that cannot be relied on for the next."""
@@ -74,17 +85,9 @@ def fitted_for(engine: Renders, prompt: Prompt, length: int, text: str) -> Promp
 class CellRequests:
     """The requests of a process of a cell, and their results so far."""
 
-    def __init__(
-        self,
-        server: Server,
-        plan: CellPlan,
-        attempt: int,
-        recipe: Recipe,
-        writer: RunWriter,
-        progress: RunProgress,
-        context_text: str = "",
-    ) -> None:
-        """`context_text`: what pads prompts, where the arm has a context length."""
+    def __init__(self, server: Server, plan: CellPlan, attempt: int, context: CellContext) -> None:
+        writer, recipe = context.writer, context.recipe
+        assert isinstance(writer, RunWriter)
         self.answers = 0
         """Measured requests that ended well."""
         self.drafted: int | None = None
@@ -93,11 +96,11 @@ class CellRequests:
         self._server = server
         self._plan = plan
         self._attempt = attempt
-        self._context_text = context_text
+        self._context_text = context.context_text
         self._warmups = recipe.warmup
         self._sampling = recipe.sampling_of(plan.arm)
         self._writer = writer
-        self._progress = progress
+        self._progress = context.progress
         arms = {arm.name: arm.lossy for arm in writer.manifest.arms}
         self._synthetic = SYNTHETIC in arms.get(plan.arm.name, ())
         self._without_ids: list[tuple[Record, Rendered, Completion]] = []
@@ -237,3 +240,108 @@ class CellRequests:
             synthetic=self._synthetic,
             started_at=now(),
         )
+
+
+def allow_connections() -> None:
+    """Let this process, and the engines that it starts, open a socket for every request in flight, where they may.
+
+    A common limit is 1024 files, and beyond it a connection would look broken.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = 4 * MOST_IN_FLIGHT
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        with contextlib.suppress(ValueError, OSError):  # no more than this is allowed here
+            resource.setrlimit(
+                resource.RLIMIT_NOFILE, (needed if hard == resource.RLIM_INFINITY else min(needed, hard), hard)
+            )
+
+
+async def closed_loop(requests: Sequence[Request], width: int, abort: Abort) -> None:
+    """Make the requests in their order, `width` at a time: the next begins when another has ended."""
+    flight, waiting = _Flight(abort), iter(requests)
+
+    async def one_after_the_other() -> None:
+        for request in waiting:
+            if flight.broken.is_set():
+                break
+            await request()
+
+    async with flight:
+        for _ in range(min(width, len(requests))):
+            flight.begin(one_after_the_other())
+
+
+async def open_loop(requests: Sequence[Request], due: Sequence[float], abort: Abort) -> int:
+    """Begin every request when it is due, however many are unanswered. `due`: seconds of `time.perf_counter`.
+
+    Returns how many found `MOST_IN_FLIGHT` unanswered, and so had to wait.
+    """
+    crowded, flight, free_slots = 0, _Flight(abort), asyncio.Semaphore(MOST_IN_FLIGHT)
+
+    async def when_a_slot_is_free(request: Request) -> None:
+        async with free_slots:
+            if not flight.broken.is_set():
+                await request()
+
+    async with flight:
+        for request, at in zip(requests, due, strict=True):
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(flight.broken.wait(), max(0.0, at - time.perf_counter()))
+            if flight.broken.is_set():
+                break
+            flight.begin(when_a_slot_is_free(request))
+            crowded += flight.unanswered > MOST_IN_FLIGHT
+    return crowded
+
+
+class _Flight:
+    """What is in flight: leaving waits for all of it, and raises what the first that failed raised."""
+
+    def __init__(self, abort: Abort) -> None:
+        self.broken = asyncio.Event()
+        """Set by the first that fails."""
+        self.unanswered = 0
+        self._abort = abort
+        self._begun: list[asyncio.Task[None]] = []
+        self._failure: BaseException | None = None
+
+    def begin(self, request: Awaitable[None]) -> None:
+        self._begun.append(asyncio.ensure_future(request))
+        self._begun[-1].add_done_callback(self._on_end)
+        self.unanswered += 1
+
+    def _on_end(self, task: asyncio.Task[None]) -> None:
+        self.unanswered -= 1
+        if not task.cancelled() and (failure := task.exception()) is not None:
+            self._failure = self._failure or failure
+            self.broken.set()
+
+    async def __aenter__(self) -> None:
+        return None
+
+    async def __aexit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: object) -> None:
+        try:
+            if value is None and self._begun:
+                await asyncio.wait(self._begun, return_when=asyncio.FIRST_EXCEPTION)
+        except asyncio.CancelledError as cancelled:
+            value = cancelled
+            raise
+        finally:
+            if value is not None:
+                for task in self._begun:
+                    task.cancel()
+            if value is not None or self._failure is not None:
+                self._abort()
+            await asyncio.gather(*self._begun, return_exceptions=True)
+        if value is None and self._failure is not None:
+            raise self._failure
+
+
+def arrival_times(count: int, rate: float, seed: int, block: int) -> list[float]:
+    """Return when each of `count` requests is due, in seconds: a Poisson process of `rate` requests a second.
+
+    Seed and block alone decide the pattern: every arm of a block meets the same pattern, another block another, and at
+    another rate it is stretched.
+    """
+    gaps = random.Random(f"arrivals {seed} {block}")  # noqa: S311 - nothing here is secret
+    return list(accumulate(gaps.expovariate(1.0) / rate for _ in range(count)))

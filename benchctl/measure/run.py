@@ -5,35 +5,31 @@ from __future__ import annotations
 import shlex
 import signal
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import count, groupby
 from math import ceil
 from pathlib import Path
 from types import FrameType
 
-from pydantic import ValidationError
-
 from benchctl.analysis.precision import Look, decided_in_words, describe_stop, look, why_stop
-from benchctl.data.chain import canonical_sha256
-from benchctl.data.identity import home_relative, workload_sha256
+from benchctl.data.identity import home_relative
 from benchctl.data.manifest import IdlePower, Manifest, Tuning
-from benchctl.data.store import MANIFEST, RunData, open_run
+from benchctl.data.store import RunData, open_run
 from benchctl.data.writer import LOGS, RunWriter, cannot_write
 from benchctl.errors import GateError, StorageError, UsageError
 from benchctl.machine.energy import mean_power
 from benchctl.measure.estimate import estimate_run, size_of
 from benchctl.measure.plan import CellPlan, earlier_processes, make_plan, measured, unclosed
 from benchctl.measure.preflight import preflight, stop_if_strict, why_not_probed
-from benchctl.measure.prepare import Notice, Prepared, Recorded, files_of, new_manifest, prepare
+from benchctl.measure.prepare import Prepared, files_of, new_manifest
 from benchctl.measure.progress import RunProgress
 from benchctl.measure.recording import now
+from benchctl.measure.requested import must_be_unchanged, recipe_must_be_unchanged
 from benchctl.measure.runner import CellRunner, Nodes, Runner, Search
 from benchctl.offers import offered
-from benchctl.permissions import known_run, remember_run
+from benchctl.permissions import remember_run
 from benchctl.prompts.context import load_context
-from benchctl.recipes.load import stored_recipe
 from benchctl.recipes.saved import RECIPE, recipe_text
 from benchctl.recipes.schema import AutoBlocks, Recipe
 from benchctl.text import spoken
@@ -78,102 +74,6 @@ def start_run(
             progress.note(f"warning: {warning}")
         _execute(prepared, writer, None, progress, stop_at_failure=stop_at_failure, on=on)
     return folder
-
-
-def recipe_of(run: RunData) -> Recipe:
-    """Return the recipe that a run was started with, arms and overrides as they were."""
-    if run.manifest is None:
-        raise UsageError("Only a run of benchctl can be resumed.", where=str(run.folder))
-    try:
-        return stored_recipe(run.manifest.recipe)
-    except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(str(part) for part in ("recipe", *first["loc"]))
-        raise StorageError(
-            f"The run's recipe cannot be read: {key}: {first['msg']}.",
-            where=str(run.folder / MANIFEST),
-            fix="Another version of benchctl wrote it: use that one, or start a new run.",
-        ) from None
-
-
-@dataclass(frozen=True)
-class Standing:
-    """What a run may do when its engines are started again."""
-
-    recipe: Recipe
-    folder: Path
-    """What relative paths of the recipe start from."""
-    trusted: bool
-
-    def prepare(
-        self,
-        binary: str | None = None,
-        models_dir: Path | None = None,
-        notice: Notice | None = None,
-        recipe: Recipe | None = None,
-        recorded: Recorded | None = None,
-    ) -> Prepared:
-        """Prepare its recipe, or `recipe` in its place; raises as `prepare`."""
-        return prepare(
-            recipe or self.recipe,
-            recipe_folder=self.folder,
-            binary=binary,
-            models_dir=models_dir,
-            notice=notice,
-            trusted=self.trusted,
-            recorded=recorded,
-        )
-
-
-def standing_of(run: RunData, *, trusted: bool = False) -> Standing:
-    """Return a run's recipe and what it was given. `trusted`: by the command line, which is remembered.
-
-    A run that this user neither started nor trusts is a stranger's: its recipe lies in the run's own folder, whatever
-    its manifest says. Raises UsageError, StorageError.
-    """
-    recipe, manifest = recipe_of(run), run.manifest
-    assert manifest is not None
-    stored = manifest.run, manifest.recipe, manifest.recipe_folder
-    if trusted:
-        remember_run(*stored, trusted=True)
-    known = known_run(*stored)
-    own = run.folder if known is None and not trusted else Path(manifest.recipe_folder or ".").expanduser()
-    return Standing(recipe, own, trusted or (known is not None and known.trusted))
-
-
-def prepare_again(
-    run: RunData,
-    *,
-    binary: str | None = None,
-    models_dir: Path | None = None,
-    notice: Notice | None = None,
-    trusted: bool = False,
-) -> Prepared:
-    """Prepare a run's recipe as it was; its engines are compared with those that ran before they are run again.
-
-    Raises as `prepare` does, and UsageError where the manifest's recipe is not what was started.
-    """
-    manifest = run.manifest
-    again = standing_of(run, trusted=trusted)
-    assert manifest is not None
-    recipe_must_be_unchanged(manifest, run.folder)
-    return again.prepare(binary, models_dir, notice, recorded=recorded_engines(manifest))
-
-
-def recorded_engines(manifest: Manifest) -> Recorded:
-    """Return what a run recorded of its engines, by setup."""
-    details: dict[str | None, Mapping[str, object]] = {setup.name: setup.engine.details for setup in manifest.setups}
-    return details or {None: manifest.engine.details}
-
-
-def recipe_must_be_unchanged(manifest: Manifest, folder: Path) -> None:
-    """Raise UsageError where the stored recipe is not what a run was started with."""
-    if canonical_sha256(manifest.recipe) != manifest.recipe_sha256:
-        raise UsageError(
-            "The recipe in this run's manifest was changed since the run was started (its hash differs).",
-            where=str(folder / MANIFEST),
-            fix="Restore the manifest, or start a new run with the recipe that you want.",
-        )
 
 
 def context_of(recipe: Recipe, folder: Path) -> str:
@@ -226,34 +126,6 @@ def _must_be_there(manifest: Manifest, on: Nodes | None, folder: Path) -> None:
         raise UsageError(f"This run was begun on {begun}.", where=str(folder), fix=fix)
 
 
-def must_be_unchanged(prepared: Prepared, manifest: Manifest, folder: Path) -> None:
-    """A run is one experiment: what is measured later must be the same thing."""
-    pairs = [setup.models for setup in prepared.setups.values()]
-    workload = workload_sha256(prepared.recipe, manifest.prompts, *pairs)
-    suite = prepared.suite.sha256 == manifest.suite.get("sha256")
-    recorded = recorded_engines(manifest)
-    engine = all(
-        setup.capabilities.details.get(part) == recorded.get(name, {}).get(part)
-        for name, setup in prepared.setups.items()
-        for part in ("sha256", "siblings")
-    )
-    changed = [
-        what
-        for what, same in (
-            ("the models or the sampling", workload == manifest.workload_sha256),
-            ("the prompts", suite),
-            ("the engine's binary or its libraries", engine),
-        )
-        if not same
-    ]
-    if changed:
-        raise UsageError(
-            f"Since this run was started, {' and '.join(changed)} changed.",
-            where=str(folder),
-            fix="Restore what it was started with, or start a new run.",
-        )
-
-
 def _execute(
     prepared: Prepared,
     writer: RunWriter,
@@ -288,7 +160,6 @@ def _execute(
         done,
         sure,
         unclosed=opened,
-        ordering=manifest.ordering,
         ended=manifest.ended(),
     )
     batches, tokens = iter([plan]), prepared.recipe.sampling.max_tokens
@@ -415,7 +286,6 @@ def blocks_as_needed(
                 prepared.recipe,
                 prepared.prompts,
                 blocks=[block],
-                ordering=manifest.ordering,
                 ended=manifest.ended(),
             )
             progress.more(cells)

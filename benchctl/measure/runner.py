@@ -20,11 +20,10 @@ from benchctl.data.writer import FolderWriter, RunWriter
 from benchctl.engines.base import Engine, Launch, Server
 from benchctl.machine.monitor import Watch
 from benchctl.measure.cell import CellContext, EngineCell, FileStamps
-from benchctl.measure.load_generator import allow_connections
 from benchctl.measure.plan import CellKey, CellPlan, EarlierProcesses, turns
 from benchctl.measure.prepare import Prepared
 from benchctl.measure.progress import RunProgress
-from benchctl.measure.requests import CellRequests
+from benchctl.measure.requests import CellRequests, allow_connections
 from benchctl.prompts.suite import PromptItem
 from benchctl.recipes.groups import GroupKey
 from benchctl.recipes.schema import Recipe
@@ -37,11 +36,7 @@ class MeasuredCell(EngineCell):
 
     def prepare(self, server: Server) -> None:
         """Warm the engine up."""
-        context, writer = self.context, self.context.writer
-        assert isinstance(writer, RunWriter)
-        self._requests = CellRequests(
-            server, self.plan, self.attempt, context.recipe, writer, context.progress, context.context_text
-        )
+        self._requests = CellRequests(server, self.plan, self.attempt, self.context)
         self._requests.warm_up()
 
     def measure(self) -> None:
@@ -169,22 +164,22 @@ class Runner:
             self._failures,
             self._context_text,
         )
-        for together in self._together(plan):
-            left = [cell for cell in together if cell.group not in self._without_baseline]
+        for cells in self._up_at_once(plan):
+            left = [cell for cell in cells if cell.group not in self._without_baseline]
             if left:
-                self._run_together(left, context)
+                self._run_at_once(left, context)
             if self.stopped:
                 progress.note("Stopped at the first failure (-x).")
                 return
 
-    def _together(self, plan: list[CellPlan]) -> Iterator[list[CellPlan]]:
+    def _up_at_once(self, plan: list[CellPlan]) -> Iterator[list[CellPlan]]:
         """Yield the cells whose engines are up at the same time: of an interleaved block those of a setup's group."""
         if self.recipe.schedule == "interleaved":
             yield from (list(cells) for _, cells in groupby(plan, key=lambda cell: (cell.block, cell.arm.group)))
         else:
             yield from ([cell] for cell in plan)
 
-    def _run_together(self, plans: list[CellPlan], context: CellContext) -> None:
+    def _run_at_once(self, plans: list[CellPlan], context: CellContext) -> None:
         """Give every cell its engine, its turns and its end; what is not over when this is left was interrupted."""
         cells: list[EngineCell] = []
         try:

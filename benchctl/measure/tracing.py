@@ -7,7 +7,6 @@ run's records.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,17 +21,15 @@ from benchctl.measure.cell import fresh_log, running
 from benchctl.measure.plan import spread_over_tasks
 from benchctl.measure.prepare import Prepared
 from benchctl.measure.recording import now, require_attested
+from benchctl.measure.requested import must_be_unchanged, prepare_again
 from benchctl.measure.requests import warm_up
-from benchctl.measure.run import must_be_unchanged, prepare_again
-from benchctl.models.files import ResolvedPair
+from benchctl.models.files import Notice, ResolvedPair
 from benchctl.prompts.suite import PromptItem
 from benchctl.recipes.schema import Arm, Sampling
 
 PROMPTS = 3
 """So many prompts are answered by each arm: the tasks in turn."""
 TOKENS = 48
-
-Notice = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -41,13 +38,6 @@ class TracePlan:
 
     prompts: int = PROMPTS
     tokens: int = TOKENS
-
-
-@dataclass(frozen=True)
-class _Answered:
-    answers: int
-    tokens: int
-    seconds: float
 
 
 def trace_costs(
@@ -143,14 +133,14 @@ def _traced_arm(
         require_attested(server.attest(None), server)
         warm_up(server, sampling)
         begins = log.stat().st_size
-        answered = _answers(server, items, sampling)
+        tokens, seconds = _answer(server, items, sampling)
     text = log.read_bytes()[begins:].decode("utf-8", "replace")
     return TracedArm(
         arm=arm.name,
         command=[home_relative(word) for word in launch.argv],
-        answers=answered.answers,
-        tokens=answered.tokens,
-        seconds=answered.seconds,
+        answers=len(items),
+        tokens=tokens,
+        seconds=seconds,
         passes=[PassTime.model_validate(vars(timed)) for timed in engine.read_trace(text)],
     )
 
@@ -163,15 +153,16 @@ def _draft_alone(
     _, log = fresh_log(run.folder, "costs-draft-alone")
     with running(engine.start(launch, log), log) as server:
         warm_up(server, sampling)
-        answered = _answers(server, items, sampling)
+        tokens, seconds = _answer(server, items, sampling)
     command = [home_relative(word) for word in launch.argv]
-    return DraftAlone(command=command, tokens=answered.tokens, seconds=answered.seconds)
+    return DraftAlone(command=command, tokens=tokens, seconds=seconds)
 
 
-def _answers(server: Server, items: list[PromptItem], sampling: Sampling) -> _Answered:
+def _answer(server: Server, items: list[PromptItem], sampling: Sampling) -> tuple[int, float]:
+    """Have prompts answered; return the tokens after the first of each, and their seconds."""
     tokens, seconds = 0, 0.0
     for item in items:
         done = asyncio.run(server.complete(server.render(item.prompt), sampling))
         tokens += done.after_first or 0
         seconds += done.decode_s
-    return _Answered(len(items), tokens, seconds)
+    return tokens, seconds

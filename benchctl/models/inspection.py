@@ -93,7 +93,7 @@ def _vocabulary_sha256(header: GgufHeader) -> str | None:
 
 @dataclass(frozen=True)
 class Change:
-    """One key or tensor; None on the side that lacks it. Texts are untrusted."""
+    """A key or tensor; None on the side that lacks it. Texts are untrusted."""
 
     name: str
     first: str | None

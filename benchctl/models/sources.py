@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hmac
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -80,6 +80,127 @@ FindTool = Callable[[str], Program]
 """Finds a program of the engine by name; called only when a recipe needs it."""
 
 
+@dataclass(frozen=True)
+class _Places:
+    """Where models are looked for, and what reports what takes long."""
+
+    recipe_folder: Path
+    models_dir: Path | None = None
+    notice: Notice | None = None
+    find_tool: FindTool | None = None
+
+    def first(self, text: str, *, safetensors: bool = False) -> Path:
+        """Return a source's first file, or its folder (of a repository of the hub with `safetensors`), absolute."""
+        match source := _parsed(text):
+            case PathSource():
+                return self._of_path(source)
+            case BundledSource():
+                return _from_bundle(source, self.notice)
+            case HubSource():
+                return self._of_hub(source, safetensors=safetensors)
+            case ServedSource():
+                raise UsageError("this model is served by an endpoint and has no files", fix="Name a model's files.")
+
+    def files(self, source: str, drafts_for: str | None = None) -> tuple[Path, ...]:
+        """See `locate_model`.
+
+        A draft head without a tokenizer (EAGLE-3, DFlash, DSpark) is converted with that of `drafts_for`, the target's.
+        """
+        first = self.first(source, safetensors=self.find_tool is not None)
+        if is_safetensors_folder(first):
+            if self.find_tool is None:
+                fix = "Make it one first: benchctl models quantize FOLDER --type bf16 (or another type)."
+                what = "this is a folder of safetensors, not a GGUF file"
+                raise UsageError(what, where=one_line(str(first)), fix=fix)
+            target = self._target_folder(drafts_for) if needs_target(first) else None
+            first = converted(first, self.find_tool("convert_hf_to_gguf.py"), notice=self.notice, target=target)
+        files = all_shards(first)
+        for file in files:
+            read_header(file)
+        return files
+
+    def folder(self, source: str) -> Path:
+        """See `locate_folder`."""
+        parsed = _parsed(source)
+        if isinstance(parsed, HubSource):
+            return self._folder_of_hub(parsed)
+        first = self.first(source)
+        if first.is_dir():
+            if not is_safetensors_folder(first):
+                fix = "It needs a config.json and *.safetensors, as a repository of the Hugging Face hub has them."
+                raise UsageError("this folder has no Hugging Face model", where=one_line(str(first)), fix=fix)
+            return first
+        if not isinstance(parsed, BundledSource):
+            fix = "Name hf:ORG/REPO, or a folder with config.json and *.safetensors."
+            raise UsageError("this engine reads Hugging Face folders", where=one_line(str(first)), fix=fix)
+        from benchctl.models.huggingface.folder import huggingface_folder
+
+        return huggingface_folder(first, notice=self.notice)
+
+    def _target_folder(self, source: str | None) -> Path:
+        """Return the safetensors folder of the target that a draft head without a tokenizer is converted with."""
+        where = None if source is None else self.first(source, safetensors=True)
+        if where is not None and is_safetensors_folder(where):
+            return where
+        fix = (
+            "Name the target by its original weights, too: a folder of safetensors or hf:ORG/REPO, with "
+            "`quantize: {type: q8_0}` for a quantized one. Or name a GGUF file of the head."
+        )
+        raise UsageError("this draft head has no tokenizer, and is converted with its target's", fix=fix)
+
+    def _of_path(self, source: PathSource) -> Path:
+        path = Path(source.path).expanduser()
+        tried = [path] if path.is_absolute() else [self.recipe_folder / path, Path.cwd() / path]
+        if self.models_dir is not None:
+            tried.append(self.models_dir.expanduser() / path.name)
+        for candidate in dict.fromkeys(place.absolute() for place in tried):
+            if candidate.exists():
+                return _first_shard(candidate)
+        fix = f"Searched: {' and '.join(dict.fromkeys(one_line(str(place.absolute())) for place in tried))}."
+        if not path.is_absolute() and len(path.parts) == 2 and path.suffix == "":
+            fix += f" For a repository of the Hugging Face hub write hf:{one_line(source.path)}."
+        raise UsageError("there is no such model file", fix=fix)
+
+    def _of_hub(self, source: HubSource, *, safetensors: bool) -> Path:
+        folders = safetensors and source.file is None
+
+        def below(folder: Path) -> Path | None:
+            if found := find_local(source, folder):
+                return _first_shard(found)
+            return _local_folder(source, folder) if folders else None
+
+        if self.models_dir is not None:
+            if not self.models_dir.expanduser().is_dir():
+                raise UsageError("this folder does not exist", where=f"--models-dir {one_line(str(self.models_dir))}")
+            if found := below(self.models_dir.expanduser().absolute()):
+                return found
+        try:
+            return fetch(source, self.notice, safetensors=folders)
+        except OfflineError as error:
+            for folder in (self.recipe_folder / "models", self.recipe_folder, Path.cwd() / "models", Path.cwd()):
+                if found := below(folder.absolute()):
+                    return found
+            repository = source.repo.split("/")[-1]
+            missing = source.file.rsplit("/", 1)[-1] if source.file else f"{repository}.gguf"
+            if folders:
+                missing += f" (or the folder {repository} with its safetensors)"
+            fix = f"Connect, or put {missing} into a folder and name it: --models-dir FOLDER"
+            raise UsageError(f"the model is not on this machine: {error}", fix=fix) from None
+
+    def _folder_of_hub(self, source: HubSource) -> Path:
+        if source.file is not None:
+            fix = f"Write hf:{source.repo}, without a file."
+            raise UsageError("this engine reads whole repositories of safetensors", fix=fix)
+        if self.models_dir and (folder := _local_folder(source, self.models_dir.expanduser().absolute())):
+            return folder
+        try:
+            return fetch_folder(source, self.notice)
+        except OfflineError as error:
+            repository = source.repo.split("/")[-1]
+            fix = f"Connect, or put the repository's files into FOLDER/{repository} and name it: --models-dir FOLDER"
+            raise UsageError(f"the model is not on this machine: {error}", fix=fix) from None
+
+
 def resolve_pair(
     models: ModelPair,
     *,
@@ -95,6 +216,7 @@ def resolve_pair(
     few words on what takes long. Raises UsageError for a file that is missing, truncated, of another format or of a
     newer version, and for a source that cannot be fetched.
     """
+    places = _Places(recipe_folder, models_dir, on_progress, find_tool)
 
     def resolve(role: str, spec: ModelSpec) -> ResolvedModel:
         unquantized = None
@@ -102,36 +224,27 @@ def resolve_pair(
             if form == "served":
                 return ResolvedModel(spec.source, ())
             if form == "huggingface":
-                folder = locate_folder(
-                    spec.source, recipe_folder=recipe_folder, models_dir=models_dir, on_progress=on_progress
-                )
-                files = tuple(file for file in sorted(folder.iterdir()) if file.is_file() and file.name != ORIGIN)
-                return ResolvedModel(
-                    spec.source, tuple(_model_file(file, on_progress) for file in files), folder=folder
-                )
-            files = locate_model(
-                spec.source,
-                recipe_folder=recipe_folder,
-                models_dir=models_dir,
-                on_progress=on_progress,
-                find_tool=find_tool,
-                drafts_for=models.target.source if role == "draft" else None,
-            )
+                folder = places.folder(spec.source)
+                inside = (file for file in sorted(folder.iterdir()) if file.is_file() and file.name != ORIGIN)
+                return ResolvedModel(spec.source, _hashed(inside, on_progress), folder=folder)
+            files = places.files(spec.source, models.target.source if role == "draft" else None)
             if spec.quantize is not None:
                 if find_tool is None:
-                    raise UsageError(
-                        "this engine cannot quantize", fix="Leave `quantize` out and name a quantized file."
-                    )
+                    fix = "Leave `quantize` out and name a quantized file."
+                    raise UsageError("this engine cannot quantize", fix=fix)
                 unquantized = files[0]
                 files = (quantized(files, spec.quantize, find_tool("llama-quantize"), notice=on_progress),)
         except UsageError as error:
-            where = f"models.{role} ({one_line(spec.source, 120)})"
-            where = ": ".join(filter(None, (where, error.where)))
+            where = ": ".join(filter(None, (f"models.{role} ({one_line(spec.source, 120)})", error.where)))
             raise UsageError(error.what, where=where, fix=error.fix, installs=error.installs) from None
-        return ResolvedModel(spec.source, tuple(_model_file(file, on_progress) for file in files), unquantized)
+        return ResolvedModel(spec.source, _hashed(files, on_progress), unquantized)
 
     target = resolve("target", models.target)
     return ResolvedPair(target, None if models.draft is None else resolve("draft", models.draft))
+
+
+def _hashed(files: Iterable[Path], notice: Notice | None) -> tuple[ModelFile, ...]:
+    return tuple(ModelFile(file, file.stat().st_size, file_sha256(file, notice)) for file in files)
 
 
 def locate_model(
@@ -141,78 +254,24 @@ def locate_model(
     models_dir: Path | None = None,
     on_progress: Notice | None = None,
     find_tool: FindTool | None = None,
-    drafts_for: str | None = None,
 ) -> tuple[Path, ...]:
     """Return the GGUF files of a source, all shards in order, each with a sound header; errors as above.
 
-    A folder or a repository of safetensors is converted first, where `find_tool` can find the converter. A draft head
-    without a tokenizer (EAGLE-3, DFlash, DSpark) is converted with that of `drafts_for`, the target's source.
+    A folder or a repository of safetensors is converted first, where `find_tool` can find the converter.
     """
-    first = _locate(source, recipe_folder, models_dir, on_progress, safetensors=find_tool is not None)
-    if is_safetensors_folder(first) and find_tool is not None:
-        target = None
-        if needs_target(first):
-            target = _target_folder(drafts_for, recipe_folder, models_dir, on_progress)
-        first = converted(first, find_tool("convert_hf_to_gguf.py"), notice=on_progress, target=target)
-    elif is_safetensors_folder(first):
-        fix = "Make it one first: benchctl models quantize FOLDER --type bf16 (or another type)."
-        raise UsageError("this is a folder of safetensors, not a GGUF file", where=one_line(str(first)), fix=fix)
-    files = all_shards(first)
-    for file in files:
-        read_header(file)
-    return files
+    return _Places(recipe_folder, models_dir, on_progress, find_tool).files(source)
 
 
 def is_there(source: str, *, recipe_folder: Path) -> None:
     """Raise UsageError where a path or a bundled model is not there; a source of the hub is requested, too."""
-    _locate(source, recipe_folder, None, None, safetensors=True)
+    _Places(recipe_folder).first(source, safetensors=True)
 
 
 def locate_folder(
     source: str, *, recipe_folder: Path, models_dir: Path | None = None, on_progress: Notice | None = None
 ) -> Path:
     """Return the Hugging Face folder of a source, derived where it is a bundled model. Raises as above."""
-    parsed = _parsed(source)
-    if isinstance(parsed, HubSource):
-        return _folder_from_hub(parsed, models_dir, on_progress)
-    first = _locate(source, recipe_folder, models_dir, on_progress)
-    if first.is_dir():
-        if not is_safetensors_folder(first):
-            fix = "It needs a config.json and *.safetensors, as a repository of the Hugging Face hub has them."
-            raise UsageError("this folder has no Hugging Face model", where=one_line(str(first)), fix=fix)
-        return first
-    if not isinstance(parsed, BundledSource):
-        fix = "Name hf:ORG/REPO, or a folder with config.json and *.safetensors."
-        raise UsageError("this engine reads Hugging Face folders", where=one_line(str(first)), fix=fix)
-    from benchctl.models.huggingface.folder import huggingface_folder
-
-    return huggingface_folder(first, notice=on_progress)
-
-
-def _target_folder(source: str | None, recipe_folder: Path, models_dir: Path | None, notice: Notice | None) -> Path:
-    """Return the safetensors folder of the target that a draft head without a tokenizer is converted with."""
-    where = None if source is None else _locate(source, recipe_folder, models_dir, notice, safetensors=True)
-    if where is not None and is_safetensors_folder(where):
-        return where
-    fix = (
-        "Name the target by its original weights, too: a folder of safetensors or hf:ORG/REPO, with "
-        "`quantize: {type: q8_0}` for a quantized one. Or name a GGUF file of the head."
-    )
-    raise UsageError("this draft head has no tokenizer, and is converted with its target's", fix=fix)
-
-
-def _folder_from_hub(source: HubSource, models_dir: Path | None, notice: Notice | None) -> Path:
-    if source.file is not None:
-        fix = f"Write hf:{source.repo}, without a file."
-        raise UsageError("this engine reads whole repositories of safetensors", fix=fix)
-    if models_dir is not None and (folder := _local_folder(source, models_dir.expanduser().absolute())):
-        return folder
-    try:
-        return fetch_folder(source, notice)
-    except OfflineError as error:
-        repository = source.repo.split("/")[-1]
-        fix = f"Connect, or put the repository's files into FOLDER/{repository} and name it: --models-dir FOLDER"
-        raise UsageError(f"the model is not on this machine: {error}", fix=fix) from None
+    return _Places(recipe_folder, models_dir, on_progress).folder(source)
 
 
 def _local_folder(source: HubSource, folder: Path) -> Path | None:
@@ -227,40 +286,6 @@ def _parsed(text: str) -> Source:
         return parse_source(text)
     except ValueError as error:
         raise UsageError(f"{error}") from None
-
-
-def _model_file(path: Path, notice: Notice | None) -> ModelFile:
-    return ModelFile(path, path.stat().st_size, file_sha256(path, notice))
-
-
-def _locate(
-    text: str, recipe_folder: Path, models_dir: Path | None, notice: Notice | None, *, safetensors: bool = False
-) -> Path:
-    """Return the first file of a source, or its folder (of a repository of the hub with `safetensors`), absolute."""
-    match source := _parsed(text):
-        case PathSource():
-            return _from_path(source, recipe_folder, models_dir)
-        case BundledSource():
-            return _from_bundle(source, notice)
-        case HubSource():
-            return _from_hub(source, recipe_folder, models_dir, notice, safetensors=safetensors)
-        case ServedSource():
-            raise UsageError("this model is served by an endpoint and has no files", fix="Name a model's files.")
-
-
-def _from_path(source: PathSource, recipe_folder: Path, models_dir: Path | None) -> Path:
-    path = Path(source.path).expanduser()
-    tried = [path] if path.is_absolute() else [recipe_folder / path, Path.cwd() / path]
-    if models_dir is not None:
-        tried.append(models_dir.expanduser() / path.name)
-    for candidate in dict.fromkeys(place.absolute() for place in tried):
-        if candidate.exists():
-            return _first_shard(candidate)
-    places = " and ".join(str(place) for place in dict.fromkeys(one_line(str(p.absolute())) for p in tried))
-    fix = f"Searched: {places}."
-    if not path.is_absolute() and len(path.parts) == 2 and path.suffix == "":
-        fix += f" For a repository of the Hugging Face hub write hf:{one_line(source.path)}."
-    raise UsageError("there is no such model file", fix=fix)
 
 
 def _first_shard(path: Path) -> Path:
@@ -282,38 +307,8 @@ def _from_bundle(source: BundledSource, notice: Notice | None) -> Path:
     if not path.is_file():
         raise UsageError(f"the bundled file {path.name} is missing", fix=fix)
     if not hmac.compare_digest(file_sha256(path, notice), known[source.name].sha256):
-        raise UsageError(f"the bundled file {path.name} is not the one that benchctl ships", fix=fix)
+        raise UsageError(f"the bundled file {path.name} is not what benchctl ships", fix=fix)
     return path
-
-
-def _from_hub(
-    source: HubSource, recipe_folder: Path, models_dir: Path | None, notice: Notice | None, *, safetensors: bool
-) -> Path:
-    folders = safetensors and source.file is None
-
-    def below(folder: Path) -> Path | None:
-        found = find_local(source, folder)
-        if found:
-            return _first_shard(found)
-        return _local_folder(source, folder) if folders else None
-
-    if models_dir is not None:
-        if not models_dir.expanduser().is_dir():
-            raise UsageError("this folder does not exist", where=f"--models-dir {one_line(str(models_dir))}")
-        if found := below(models_dir.expanduser().absolute()):
-            return found
-    try:
-        return fetch(source, notice, safetensors=folders)
-    except OfflineError as error:
-        for folder in (recipe_folder / "models", recipe_folder, Path.cwd() / "models", Path.cwd()):
-            if found := below(folder.absolute()):
-                return found
-        repository = source.repo.split("/")[-1]
-        missing = source.file.rsplit("/", 1)[-1] if source.file else f"{repository}.gguf"
-        if folders:
-            missing += f" (or the folder {repository} with its safetensors)"
-        fix = f"Connect, or put {missing} into a folder and name it: --models-dir FOLDER"
-        raise UsageError(f"the model is not on this machine: {error}", fix=fix) from None
 
 
 def find_local(source: HubSource, folder: Path) -> Path | None:

@@ -74,7 +74,7 @@ def _padded(prompt: Prompt, length: int, text: str, count: Count) -> Prompt:
     size = _most(min(len(words), 2 * length), lambda size: count(made(size)) <= length) or 0
     if size == len(words) and count(made(size)) < length - length // 50:
         raise ContextError(
-            f"the text that pads it (prompts.context) is too short for {length} tokens; name a longer one"
+            f"the text that pads it (prompts.context) is too short for {length} tokens; name a longer text"
         )
     return made(size)
 

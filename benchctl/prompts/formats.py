@@ -6,9 +6,11 @@
 - SPEED-Bench, parquet files: questions by category, about half of them without their text in the published
   files. Such a row has a notice in its place; it is left out and counted, since the notice would otherwise be measured
   as if it were the question.
+- GSM8K, MMLU, MMLU-Pro and AIME, in the shapes in which they are published: questions with an answer to judge by. They
+  are asked without examples, with a sentence that says how to end (`ENDINGS`).
 - rows of your own: `prompt`, `messages` (OpenAI's chat format), `conversations` with turns of `from` and `value`
-  (ShareGPT), or `body` with any of these (a line of an OpenAI batch file); `task` and `reference` where you like. Of a
-  conversation everything up to the last turn of the user, or of a tool, is sent.
+  (ShareGPT), or `body` with any of these (a line of an OpenAI batch file); `task`, `reference` and `answer` (as in a
+  suite) where you like. Of a conversation everything up to the last turn of the user, or of a tool, is sent.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from typing import Literal
 from pydantic import ValidationError
 
 from benchctl.errors import UsageError
+from benchctl.prompts.answers import Answer
 from benchctl.prompts.suite import REQUEST_FIELDS, Message
 from benchctl.recipes.problems import Plain, did_you_mean, quoted
 from benchctl.recipes.schema import MAX_NAME, NAME_PATTERN
@@ -47,6 +50,7 @@ class Question:
     """The row's own name of its category; the suite's task name is made of it."""
     content: str | tuple[Message, ...]
     reference: str | None = None
+    answer: Answer | None = None
     later_turns: int = 0
     """Further user turns, which are not sent: they follow on the model's own answers."""
     earlier_turns: int = 0
@@ -75,6 +79,8 @@ class Format:
     """A row, for error messages."""
     read: Callable[[Fields], Question | None]
     """Returns None for a row without its text; raises UnexpectedRowError."""
+    columns: tuple[str, ...] = ()
+    """Of a CSV file that has no header."""
 
 
 def text_of(fields: Fields, key: str) -> str:
@@ -140,6 +146,74 @@ def _speed_bench(fields: Fields) -> Question | None:
     return None if NOTICE_WITHOUT_TEXT in str(question.content) else question
 
 
+LETTERS = "ABCDEFGHIJ"
+_STEPS = "Think step by step, and end with: The answer is"
+ENDINGS = {
+    "gsm8k": f"{_STEPS} N, where N is a number.",
+    "mmlu": "Give the letter of the right option: The answer is (X).",
+    "mmlu-pro": f"{_STEPS} (X), where X is the letter of the right option.",
+    "aime": "Think step by step, and put the answer, an integer from 0 to 999, into \\boxed{}.",
+}
+"""What follows a question, by format."""
+
+
+def answer_of(value: object) -> Answer:
+    """Read an answer as a suite has it; raises UnexpectedRowError."""
+    try:
+        return Answer.model_validate(value)
+    except ValidationError as error:
+        what = error.errors()[0]["msg"].removeprefix("Value error, ")
+        raise UnexpectedRowError(
+            f"expected `answer` with a `kind` and a `value`: {what}; got {quoted(value)}"
+        ) from None
+
+
+def _gsm8k(fields: Fields) -> Question:
+    """The answer is a worked solution that ends with `#### 18`."""
+    solution = text_of(fields, "answer")
+    value = solution.rpartition("####")[2].strip()
+    answer = answer_of({"kind": "numeric", "value": value})
+    return Question("gsm8k", f"{text_of(fields, 'question')}\n\n{ENDINGS['gsm8k']}", solution, answer)
+
+
+def _mmlu(fields: Fields) -> Question:
+    """The hub's files have `choices` and the answer's index; the original CSV files a column an option, and a letter.
+
+    These name no subject.
+    """
+    options = fields.get("choices") or [fields.get(letter) for letter in LETTERS[:4]]
+    return _choice(fields, str(fields.get("subject") or "mmlu"), options, fields.get("answer"), "mmlu")
+
+
+def _mmlu_pro(fields: Fields) -> Question:
+    return _choice(fields, text_of(fields, "category"), fields.get("options"), fields.get("answer"), "mmlu-pro")
+
+
+def _choice(fields: Fields, task: str, options: Plain, answer: Plain, form: str) -> Question:
+    if not isinstance(options, list) or not all(isinstance(option, str) for option in options):
+        raise UnexpectedRowError(f"expected the options as a list of texts; got {quoted(options)}")
+    letters = LETTERS[: len(options)]
+    indices = dict(zip("0123456789", letters, strict=False))
+    right = indices.get(str(answer), str(answer)) if isinstance(answer, str | int) else ""
+    if right not in letters or not right or not 2 <= len(options) <= len(LETTERS):
+        raise UnexpectedRowError(f"expected 2 to {len(LETTERS)} options and `answer`, a letter or index of theirs; "
+                                 f"got {len(options)} and {quoted(answer)}")  # fmt: skip
+    listed = "\n".join(f"{letter}. {option}" for letter, option in zip(letters, options, strict=True))
+    content = f"{text_of(fields, 'question')}\n\n{listed}\n\n{ENDINGS[form]}"
+    return Question(task, content, answer=answer_of({"kind": "choice", "value": right}))
+
+
+def _aime(fields: Fields) -> Question:
+    """Keys are written `problem` or `Question`, `answer` or `Answer`, by file."""
+    row = {key.lower(): value for key, value in fields.items()}
+    given = row.get("answer")
+    value = str(given).strip() if isinstance(given, str | int) else ""
+    if not re.fullmatch(r"[0-9]{1,3}", value):
+        raise UnexpectedRowError(f"expected `answer`, an integer from 0 to 999; got {quoted(given)}")
+    question = text_of(row, "problem" if "problem" in row else "question")
+    return Question("aime", f"{question}\n\n{ENDINGS['aime']}", answer=answer_of({"kind": "numeric", "value": value}))
+
+
 _READ = {"prompt", "messages", "conversations", "body", "task", "reference", *REQUEST_FIELDS}
 _NAMES = {"id", "custom_id", "method", "url", "stream", "stream_options"}
 """What names a row, or how a batch file has it sent."""
@@ -175,10 +249,13 @@ def read_row(fields: Fields) -> Question:
             f"expected either `prompt` or `messages`; got {'neither' if not forms else ' and '.join(forms)}"
         )
     request = {key: row[key] for key in REQUEST_FIELDS if row.get(key) not in (None, [], {}, {"type": "text"})}
-    unsent = tuple(key for key, value in row.items() if key not in _READ | _NAMES and value is not None)
+    judged = isinstance(row.get("answer"), dict)  # else it is a key of the user's own
+    known = _READ | _NAMES | ({"answer"} if judged else set())
+    unsent = tuple(key for key, value in row.items() if key not in known and value is not None)
     reference = first_reference(row.get("reference"))
+    answer = answer_of(row["answer"]) if judged else None
     if forms == ["prompt"]:
-        return Question(task, text_of(row, "prompt"), reference, request=request, unsent=unsent)
+        return Question(task, text_of(row, "prompt"), reference, answer, request=request, unsent=unsent)
     turns = _from_sharegpt(row["conversations"]) if "conversations" in row else _content_as_text(row["messages"])
     messages = _messages(turns)
     asking = [number for number, message in enumerate(messages) if message.role in ("user", "tool")]
@@ -191,6 +268,7 @@ def read_row(fields: Fields) -> Question:
         task,
         asked,
         reference or (answers[0] if answers else None),
+        answer,
         earlier_turns=earlier,
         goes_on=bool(rest),
         request=request,
@@ -274,6 +352,43 @@ _FORMATS = (
         kind="chat",
         example="a row of `question_id`, `category` and `turns`",
         read=_speed_bench,
+    ),
+    Format(
+        name="gsm8k",
+        title="GSM8K",
+        home="https://github.com/openai/grade-school-math",
+        licence="MIT",
+        kind="chat",
+        example='{"question": "…", "answer": "… #### 18"}',
+        read=_gsm8k,
+    ),
+    Format(
+        name="mmlu",
+        title="MMLU",
+        home="https://github.com/hendrycks/test",
+        licence="MIT",
+        kind="chat",
+        example="rows of `question`, `choices` and `answer`, or CSV without a header: question, A, B, C, D, answer",
+        read=_mmlu,
+        columns=("question", *LETTERS[:4], "answer"),
+    ),
+    Format(
+        name="mmlu-pro",
+        title="MMLU-Pro",
+        home="https://huggingface.co/datasets/TIGER-Lab/MMLU-Pro",
+        licence="MIT",
+        kind="chat",
+        example='{"question": "…", "options": ["…", "…"], "answer": "I", "category": "…"}',
+        read=_mmlu_pro,
+    ),
+    Format(
+        name="aime",
+        title="AIME",
+        home=None,
+        licence=None,  # the problems are the Mathematical Association of America's
+        kind="chat",
+        example='{"problem": "…", "answer": "204"}',
+        read=_aime,
     ),
     Format(
         name="jsonl",

@@ -29,7 +29,7 @@ MAX_BYTES = 64 << 20
 """The largest prompts file that is loaded."""
 _MAX_REPORTED = 10
 _OWN = (".txt", ".jsonl", ".jsonl.gz")
-"""One's own prompts rather than a suite, as is a `.json` file that holds a list."""
+"""The user's own prompts rather than a suite, as is a `.json` file that holds a list."""
 
 
 class _SuiteFile(BaseModel):

@@ -1,11 +1,12 @@
 """The prompts of a question file: of a file that is imported, and of the user's own that is used as it is.
 
-Rows are read of text, JSON lines (plain or gzip), a JSON list, or parquet, by the file's ending.
+Rows are read of text, JSON lines (plain or gzip), a JSON list, CSV, or parquet, by the file's ending.
 """
 
 from __future__ import annotations
 
 import codecs
+import csv
 import gzip
 import hashlib
 import importlib
@@ -62,7 +63,7 @@ def read_questions(
     names = TaskNames()
     kind = kind or form.kind
     without_text = 0
-    for where, fields in read_rows(path, label):
+    for where, fields in read_rows(path, label, form.columns):
         try:
             for key in REQUEST_FIELDS if form.kind is not None else ():  # a row of the user's own may have them
                 if fields.get(key):
@@ -99,7 +100,7 @@ def plain(prompt: Prompt) -> str:
 
 
 def _prompt(question: Question, kind: Kind) -> Prompt:
-    content, values = question.content, {**question.request, "reference": question.reference}
+    content, values = question.content, {**question.request, "reference": question.reference, "answer": question.answer}
     if kind == "chat":
         values["messages"] = (Message(role="user", content=content),) if isinstance(content, str) else content
     elif isinstance(content, str):
@@ -170,8 +171,10 @@ _MAX_BYTES = 1 << 30
 _BATCH = 256
 
 
-def read_rows(path: Path, label: str) -> Iterator[tuple[str, Fields]]:
+def read_rows(path: Path, label: str, columns: Sequence[str] = ()) -> Iterator[tuple[str, Fields]]:
     """Give every row with its place (`question.jsonl:3`), which messages call `label`.
+
+    `columns`: of a CSV file whose first line is no header of these names.
 
     Raises UsageError for a file that cannot be read, and for a line that is not a JSON object.
     """
@@ -181,6 +184,9 @@ def read_rows(path: Path, label: str) -> Iterator[tuple[str, Fields]]:
         return
     if name.endswith(".txt"):
         yield from _text_rows(path, label)
+        return
+    if name.endswith(".csv"):
+        yield from _csv_rows(path, label, columns)
         return
     try:
         with _opened(path) as stream:
@@ -231,6 +237,24 @@ def _text_rows(path: Path, label: str) -> Iterator[tuple[str, Fields]]:
         if whole := "\n".join(part).strip():
             yield f"{label}:{start}", {"prompt": whole}
         start, part = number + 1, []
+
+
+def _csv_rows(path: Path, label: str, columns: Sequence[str]) -> Iterator[tuple[str, Fields]]:
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as stream:
+            reader = csv.reader(stream, strict=True)
+            header: Sequence[str] = columns
+            for number, cells in enumerate(reader):
+                if number == 0 and (not columns or set(columns) & {cell.strip().lower() for cell in cells}):
+                    header = cells
+                elif cells:
+                    yield f"{label}:{reader.line_num}", dict(zip(header, cells, strict=False))
+    except UnicodeDecodeError:
+        raise UsageError("this is not UTF-8 text", where=label) from None
+    except csv.Error as error:
+        raise UsageError(f"this is no CSV file: {error}", where=label) from None
+    except OSError as error:
+        raise UsageError(f"the file cannot be read: {error.strerror}", where=label) from None
 
 
 def _opened(path: Path) -> IO[bytes]:

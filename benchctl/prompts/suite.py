@@ -14,12 +14,14 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from benchctl.prompts.answers import Answer
+
 REQUEST_FIELDS = ("tools", "tool_choice", "response_format", "chat_template_kwargs")
 """Keys of a prompt beside its messages that an engine is sent, by the names of OpenAI's chat API and its servers."""
 
 
 class Message(BaseModel):
-    """One turn of a conversation."""
+    """A turn of a conversation."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
@@ -37,13 +39,15 @@ class Prompt(BaseModel):
     tools: tuple[dict[str, Any], ...] | None = Field(default=None, min_length=1)
     """Functions that the model may call, as OpenAI's chat API describes them."""
     tool_choice: Literal["auto", "none", "required"] | dict[str, Any] | None = None
-    """Whether it may or must call one; a mapping names which it must."""
+    """Whether it may or must call any; a mapping names which it must."""
     response_format: dict[str, Any] | None = None
     """`{"type": "json_object"}`, or `{"type": "json_schema", "json_schema": {"schema": …}}`."""
     chat_template_kwargs: dict[str, Any] | None = None
     """Variables of the chat template, such as `enable_thinking`."""
     reference: str | None = None
     """An expected answer, for reading; benchctl never scores with it."""
+    answer: Answer | None = None
+    """The right answer: what the model's is judged by. It is not sent."""
 
     @property
     def request(self) -> dict[str, Any]:
@@ -80,7 +84,7 @@ class Prompt(BaseModel):
     def constraint(self, taken: frozenset[str]) -> str | None:
         """Return the key that may keep the model from its likeliest tokens; `None` where none does.
 
-        `taken`: of `REQUEST_FIELDS`, what the engine takes. One that takes `tool_choice` sees to calls of tools itself.
+        `taken`: of `REQUEST_FIELDS`, what the engine takes. With `tool_choice` it sees to calls of tools itself.
         """
         if self.response_format is not None:
             return "response_format"

@@ -99,6 +99,9 @@ class Adapter:
     remembers: frozenset[str] = frozenset()
     """Types of speculation, as recipes write them, in lower case, that draft from the output of earlier requests of the
     same process."""
+    reads_prompt_in_round: frozenset[str] = frozenset()
+    """Types of speculation, as recipes write them, whose first round reads the prompt together with a draft, so that it
+    may decide the first token otherwise than the baseline does by rounding."""
     example: tuple[str, ...] = ()
     """Lines that `benchctl recipes new` writes below `engine`, keys or comments."""
 
@@ -146,7 +149,7 @@ def registered() -> Registered:
         try:
             adapter = _loaded(entry)
             if adapter.default and package != OWN:
-                raise TypeError("its `kind` has a default, which only one engine has")
+                raise TypeError("its `kind` has a default, which only a single engine has")
         except Exception as error:
             broken[entry.name] = f"{package} registers it, and it cannot be loaded: {one_line(repr(error), 200)}"
         else:
@@ -227,6 +230,12 @@ def lossy_settings(kind: str, argv: Sequence[str], env: Mapping[str, str]) -> li
     """
     adapter = registered().adapters.get(kind)
     return [] if adapter is None else list(dict.fromkeys(adapter.lossy(argv, env)))
+
+
+def reads_prompt_in_round(kind: str, types: Sequence[str]) -> bool:
+    """Whether the first round of any of these types of speculation reads the prompt; so where the engine is unknown."""
+    adapter = registered().adapters.get(kind)
+    return adapter is None or not adapter.reads_prompt_in_round.isdisjoint(types)
 
 
 def remembers(kind: str, types: Sequence[str]) -> bool:

@@ -24,7 +24,7 @@ class EngineSpec(Strict):
 
     kind: str = Field(description="Which engine.")
     context: int = Field(default=4096, ge=64, le=10_000_000, description="Context length in tokens.")
-    request_timeout_s: float = Field(default=600.0, gt=0, le=86400, description="How long one answer may take.")
+    request_timeout_s: float = Field(default=600.0, gt=0, le=86400, description="How long an answer may take.")
     stall_timeout_s: float = Field(
         default=120.0,
         gt=0,

@@ -88,7 +88,7 @@ def _restrict_types_without_own_methods(schema: dict[str, Any]) -> None:
 
 
 class WrittenRecipe(RecipeBase):
-    """One benchmark of speculative decoding: engine, model pair, quantization, prompts, sampling and arms."""
+    """A benchmark of speculative decoding: engine, model pair, quantization, prompts, sampling and arms."""
 
     models: ModelPair | None = Field(default=None, description=ABOUT_MODELS)
     blocks: Annotated[Number | Annotated[Literal["auto"], Tag("word")] | Mapped, BY_KIND] = BLOCKS

@@ -196,7 +196,7 @@ def _excluded(combination: Combination, entries: Sequence[tuple[KeyPath, dict[st
 def _include(
     kept: list[Combination], entries: Sequence[tuple[KeyPath, dict[str, Plain]]], axes: set[str], rules: Rules
 ) -> list[Combination]:
-    """Add the entries of `include`: to every combination that has their values, else as one more."""
+    """Add the entries of `include`: to every combination that has their values, else as a further combination."""
     extra: list[Combination] = []
     for place, entry in entries:
         own = {axis: Value(rules.labels(axis, [value])[0], value, (*place, axis)) for axis, value in entry.items()}

@@ -54,7 +54,7 @@ def path_text(path: KeyPath) -> str:
 
 
 def excerpt(text: str) -> str:
-    """Return untrusted `text` shortened, on one line and without control characters."""
+    """Return untrusted `text` shortened, on a line and without control characters."""
     return one_line(text, MAX_QUOTED)
 
 

@@ -62,7 +62,7 @@ def with_settings(recipe: Recipe, settings: Mapping[str, Any]) -> Recipe:
     for key, value in settings.items():
         if recipe.setups and key.partition(".")[0] in ("engine", "models"):
             raise UsageError(
-                f"The recipe of this run has {len(recipe.setups)} setups, so {key} has no one value.",
+                f"The recipe of this run has {len(recipe.setups)} setups, so {key} has several values.",
                 where=f"--set {key}",
                 fix="Change it in the recipe file.",
             )

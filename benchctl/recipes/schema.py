@@ -1,6 +1,6 @@
 """The recipe as it is run: every arm concrete and under a condition, every default filled in.
 
-`benchctl.recipes.load` is the form of a file; `benchctl.recipes.load` makes this one from it. These models check a
+`benchctl.recipes.load` is the form of a file; it makes this form of that. These models check a
 value at a time; how the parts must fit together is `benchctl.recipes.relations`.
 """
 
@@ -76,7 +76,7 @@ class ModelPair(Strict):
     """The target model, and the draft model that proposes tokens for it."""
 
     target: ModelSpec = Field(description="The model whose output is measured.")
-    draft: ModelSpec | None = Field(default=None, description="The model that drafts, for the types that need one.")
+    draft: ModelSpec | None = Field(default=None, description="The model that drafts, for the types that need it.")
 
 
 class PromptsSpec(Strict):
@@ -203,7 +203,7 @@ class GoodputSpec(Strict):
 
 
 class Arm(ArmBase):
-    """One concrete setting to be measured; `speculation` is null for a run of the target alone.
+    """A concrete setting to be measured; `speculation` is null for a run of the target alone.
 
     `of`, `concurrency`, `rate` and `temperature` are the condition; in a file they stand once for all arms.
     """
@@ -357,7 +357,7 @@ class Recipe(RecipeBase):
             raise UsageError(
                 f"{what} takes one engine and pair of models, and this recipe has {len(self.setups)} setups: {names}.",
                 where="matrix",
-                fix="Write a recipe of the one that you mean.",
+                fix="Write a recipe of the setup that you mean.",
             )
         return self
 

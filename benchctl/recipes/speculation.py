@@ -64,7 +64,7 @@ SpeculationName = Literal[
 """benchctl's own names: an adapter maps those that its engine has to the engine's."""
 SPECULATION_TYPES: tuple[str, ...] = get_args(SpeculationName)
 SpeculationType = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]*$", max_length=64)]
-"""One of benchctl's names, or a method by the engine's own name, where its adapter takes such names and checks them."""
+"""A name of benchctl's, or a method by the engine's own name, where its adapter takes such names and checks them."""
 NEEDS_DRAFT_MODEL: frozenset[str] = frozenset({"draft-simple", "draft-eagle3", "draft-dflash", "draft-dspark"})
 """Types that cannot work without `models.draft`. `draft-mtp` may find its head inside the target."""
 

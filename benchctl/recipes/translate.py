@@ -83,13 +83,7 @@ def _data_path(loc: tuple[int | str, ...], data: Plain, *, missing: bool) -> Key
     return tuple(path)
 
 
-def _message(
-    error: ErrorDetails,
-    path: KeyPath,
-    value: Plain,
-    data: Plain,
-    model: type[BaseModel],
-) -> str:
+def _message(error: ErrorDetails, path: KeyPath, value: Plain, data: Plain, model: type[BaseModel]) -> str:
     kind, context = error["type"], error.get("ctx", {})
     if kind == "extra_forbidden":
         if path[:-1] == ("engine",) and (takers := _kinds_that_take(str(path[-1]))):
@@ -131,6 +125,8 @@ def _message(
     if kind in _KINDS:
         remedy = _remedy(kind, value) or _as_mapping(kind, value, _models(_annotation(model, path)))
         return f"expected {_KINDS[kind]}, {got}.{remedy}"
+    if kind == "value_error":  # a validator's own sentence
+        return f"{context['error']}."
     return f"{excerpt(error['msg'])}, {got}."
 
 
@@ -194,10 +190,10 @@ def _annotation(model: Annotation, path: KeyPath) -> Annotation:
     here = model
     for part in path:
         if isinstance(part, int):
-            here = next((get_args(item)[0] for item in _lists(here)), None)
+            here = next((get_args(listed)[0] for listed in _lists(here)), None)
             continue
         fields = [m.model_fields[part].annotation for m in _models(here) if part in m.model_fields]
-        values = [get_args(item)[1] for item in _flatten(here) if _origin_of(item) is dict]
+        values = [get_args(member)[1] for member in _flatten(here) if _origin_of(member) is dict]
         here = next(iter(fields + values), None)
     return here
 
@@ -213,7 +209,7 @@ def _lists(annotation: Annotation) -> list[Annotation]:
 def _literals(annotation: Annotation) -> list[Annotation]:
     """Return the `Literal`s that a value, or an item of a list value, may be."""
     inside = [get_args(part)[0] for part in _lists(annotation)]
-    parts = [part for item in (annotation, *inside) for part in _flatten(item)]
+    parts = [part for outer in (annotation, *inside) for part in _flatten(outer)]
     return list(dict.fromkeys(part for part in parts if _origin_of(part) is Literal))
 
 
@@ -226,5 +222,5 @@ def _flatten(annotation: Annotation) -> list[Annotation]:
     if _origin_of(annotation) is Annotated:
         return _flatten(get_args(annotation)[0])
     if get_origin(annotation) in {Union, types.UnionType}:
-        return [part for item in get_args(annotation) for part in _flatten(item)]
+        return [part for member in get_args(annotation) for part in _flatten(member)]
     return [annotation]

@@ -1,6 +1,6 @@
 """A table is declared once, as columns over rows; terminal, Markdown, HTML and CSV are made of that declaration.
 
-A new metric is one `Column` in the table where it belongs (`benchctl.reports.tables`). The formats are rendered in
+A new metric is a `Column` in the table where it belongs (`benchctl.reports.tables`). The formats are rendered in
 `terminal`, `markdown`, `page` and `csv_files`.
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from operator import attrgetter
 from typing import Any, Generic, Literal, TypeVar
 
@@ -61,8 +62,8 @@ class Column(Generic[Row]):
 
     header: str
     """Its header. Empty: it is for programs, and only in the CSV file."""
-    value: Callable[[Row], Any]
-    """In full precision, for the CSV file; `None` where it is not known."""
+    source: Callable[[Row], Any] | str
+    """Its value in full precision, `None` where it is not known: of a row, or the name of an attribute."""
     write: Callable[[Any], Cell] = plain
     """How people read the value."""
     cell: Callable[[Row], Cell] | None = None
@@ -73,8 +74,9 @@ class Column(Generic[Row]):
     """See `means`; printed below the table."""
     align: Literal["left", "right"] = "left"
     tone: Callable[[Row], Tone] | None = None
-    key: str = ""
-    """Its header in the CSV file; empty: not in there. Of a value with `parts`, `{}` stands for the part's name."""
+    key: str | None = None
+    """Its header in the CSV file, by default the attribute's name; empty, or without any: not in there. Of a value with
+    `parts`, `{}` stands for the part's name."""
     parts: tuple[str, ...] = ()
     """Attributes of the value that have a CSV column each, such as the ends of an interval."""
     optional: bool = False
@@ -87,6 +89,16 @@ class Column(Generic[Row]):
     """Whether a reader can select rows by its value."""
     least_width: int = 0
     """Least width of a terminal, in characters, that shows it."""
+
+    @cached_property
+    def value(self) -> Callable[[Row], Any]:
+        """What gives its value of a row."""
+        return attrgetter(self.source) if isinstance(self.source, str) else self.source
+
+    @property
+    def csv_key(self) -> str:
+        """Its header in the CSV file; empty for a column that is not in there."""
+        return self.key if self.key is not None else self.source if isinstance(self.source, str) else ""
 
     def means(self, sentence: str) -> Column[Row]:
         """The column, with what its numbers are: the end of a sentence that begins with its header."""
@@ -108,49 +120,34 @@ class Column(Generic[Row]):
 
 def numeric(
     header: str,
-    value: Callable[[Row], Any] | str,
+    source: Callable[[Row], Any] | str,
     write: Callable[[Any], Cell] = plain,
-    *,
-    cell: Callable[[Row], Cell] | None = None,
-    unit: str = "",
-    explain: str = "",
-    tone: Callable[[Row], Tone] | None = None,
-    key: str = "",
-    parts: tuple[str, ...] = (),
-    optional: bool = False,
-    least_width: int = 0,
+    **more: Any,  # noqa: ANN401 - further fields of a column
 ) -> Column[Row]:
-    """A column of numbers, aligned right. `value`: also an attribute's name, which is then its key."""
-    read, key = (attrgetter(value), key or value) if isinstance(value, str) else (value, key)
-    return Column(
-        header, read, write, cell, unit, explain, "right", tone, key, parts, optional, least_width=least_width
-    )
+    """A column of numbers, aligned right."""
+    return Column(header, source, write, align="right", **more)
 
 
 def interval(
     header: str,
-    value: Callable[[Row], Interval | None] | str,
+    source: Callable[[Row], Interval | None] | str,
     *,
     without: str = numbers.ABSENT,
     key: str = "",
-    cell: Callable[[Row], Cell] | None = None,
-    optional: bool = False,
-    least_width: int = 0,
+    **more: Any,  # noqa: ANN401 - further fields of a column
 ) -> Column[Row]:
-    """A column of 95 % intervals of ratios; `without` says why there is none. `value`: as for `numeric`."""
-    read, key = (attrgetter(value), key or value) if isinstance(value, str) else (value, key)
+    """A column of 95 % intervals of ratios, whose ends are in the CSV file; `without` says why there is none."""
 
     def write(found: Interval | None) -> str:
         return without if found is None else numbers.interval(found)
 
-    in_csv = f"{key}_{{}}" if key else ""
-    ends = ("low", "high")
-    return numeric(header, read, write, cell=cell, key=in_csv, parts=ends, optional=optional, least_width=least_width)
+    name = key or (source if isinstance(source, str) else "")
+    return numeric(header, source, write, key=f"{name}_{{}}" if name else "", parts=("low", "high"), **more)
 
 
 def for_programs(*names: str) -> list[Column[Any]]:
     """Columns of the CSV file alone: attributes of the row."""
-    return [Column("", attrgetter(name), key=name) for name in names]
+    return [Column("", name) for name in names]
 
 
 @dataclass(frozen=True)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
-
-from rich.console import Console
-from rich.text import Text
 
 from benchctl.analysis.comparison.gates import GateResult
 from benchctl.analysis.comparison.results import ArmComparison, Ratio, RunComparison, RunFacts
@@ -17,10 +15,10 @@ from benchctl.analysis.verdict import lossy_label
 from benchctl.errors import StorageError
 from benchctl.reports import numbers
 from benchctl.reports.columns import Column, Name, Table, interval, numeric
-from benchctl.reports.tables.output import OUTPUT_TONE
+from benchctl.reports.tables.output import OUTPUT_TONE, output_column
 from benchctl.reports.tables.speed import SPEED_TONE
-from benchctl.reports.terminal import print_table, table_console
-from benchctl.text import one_line
+from benchctl.reports.terminal import Printout
+from benchctl.text import one_line, plural
 
 _PARTS = {"rate": "decode rates", "speedup": "speed-ups", "answers": "answers"}
 MOST_NAMED = 6
@@ -38,25 +36,20 @@ def compared_arms(found: RunComparison) -> Table[ArmComparison]:
         "compared",
         "Both runs",
         (
-            Column("arm", lambda arm: arm.arm, cell=lambda arm: Name(labels[arm.arm]), heads=True),
-            Column("speed-up A → B", lambda arm: arm.speedup.ratio, cell=_speedups),
-            numeric("B/A", lambda arm: arm.judged.ratio, numbers.ratio),
-            interval("95 %, all arms", lambda arm: arm.judged.interval, optional=True),
-            Column("change", lambda arm: arm.change, tone=lambda arm: SPEED_TONE.get(arm.change, "")),
-            Column("tok/s A → B", lambda arm: arm.rate.ratio, cell=lambda arm: _both(arm.rate, numbers.rate)),
-            Column("accepted A → B", lambda arm: arm.acceptance_b, cell=_accepted),
+            Column("arm", lambda arm: labels[arm.arm], Name, heads=True),
+            Column("speed-up A → B", "speedup.ratio", cell=_speedups),
+            numeric("B/A", "judged.ratio", numbers.ratio),
+            interval("95 %, all arms", "judged.interval", optional=True),
+            Column("change", "change", tone=lambda arm: SPEED_TONE.get(arm.change, "")),
+            Column("tok/s A → B", "rate.ratio", cell=lambda arm: _both(arm.rate, numbers.rate)),
+            Column("accepted A → B", "acceptance_b", cell=_accepted),
             Column(
                 "output A → B",
-                lambda arm: arm.lossless_b,
+                "lossless_b",
                 cell=lambda arm: _arrow(arm.lossless_a or numbers.ABSENT, arm.lossless_b or numbers.ABSENT),
                 tone=lambda arm: OUTPUT_TONE.get(arm.lossless_b or "", ""),
             ),
-            Column(
-                "answers",
-                lambda arm: arm.outputs.same,
-                cell=_answers,
-                tone=lambda arm: "good" if arm.outputs.alike else "open",
-            ),
+            Column("answers", "outputs.same", cell=_answers, tone=lambda arm: "good" if arm.outputs.alike else "open"),
         ),
         found.arms,
     )
@@ -71,9 +64,9 @@ def several_arms(found: SeveralRuns) -> Table[ArmRow]:
         "several",
         "All runs",
         (
-            Column("arm", lambda row: row.arm, cell=lambda row: Name(row.arm), heads=True, key="arm"),
+            Column("arm", "arm", Name, heads=True),
             numeric("run", lambda row: row.run + 1, key="run"),
-            numeric("tok/s", lambda row: row.rate, numbers.rate, key="tok_per_s"),
+            numeric("tok/s", "rate", numbers.rate, key="tok_per_s"),
             numeric(
                 "/ run 1",
                 lambda row: row.rate_ratio and row.rate_ratio.ratio,
@@ -88,12 +81,9 @@ def several_arms(found: SeveralRuns) -> Table[ArmRow]:
                 optional=True,
             ),
             numeric(
-                "speed-up",
-                lambda row: row.speedup,
-                cell=lambda row: "baseline" if row.is_baseline else numbers.ratio(row.speedup),
-                key="speedup",
+                "speed-up", "speedup", cell=lambda row: "baseline" if row.is_baseline else numbers.ratio(row.speedup)
             ),
-            interval("of its own baseline", lambda row: row.interval, key="speedup"),
+            interval("of its own baseline", "interval", key="speedup"),
             numeric(
                 "speed-up / run 1",
                 lambda row: row.speedup_ratio and row.speedup_ratio.ratio,
@@ -107,28 +97,11 @@ def several_arms(found: SeveralRuns) -> Table[ArmRow]:
                 key="speedup_ratio",
                 optional=True,
             ),
-            Column(
-                "change",
-                lambda row: row.change,
-                tone=lambda row: SPEED_TONE.get(row.change or "", ""),
-                optional=True,
-                key="change",
-            ),
-            numeric("accepted", lambda row: row.acceptance, numbers.percent, key="acceptance"),
-            Column(
-                "output",
-                lambda row: row.lossless,
-                tone=lambda row: OUTPUT_TONE.get(row.lossless or "", ""),
-                key="output",
-            ),
-            Column(
-                "answers as run 1",
-                lambda row: row.answers_same,
-                cell=_same_answers,
-                key="answers_same",
-                optional=True,
-            ),
-            Column("", lambda row: row.answers_differing, key="answers_differing"),
+            Column("change", "change", tone=lambda row: SPEED_TONE.get(row.change or "", ""), optional=True),
+            numeric("accepted", "acceptance", numbers.percent),
+            output_column("output", lambda row: row.lossless, key="output"),
+            Column("answers as run 1", "answers_same", cell=_same_answers, optional=True),
+            Column("", "answers_differing"),
             Column("", lambda row: "; ".join(f"{k}: {v}" for k, v in row.not_compared.items()), key="not_compared"),
         ),
         rows,
@@ -157,7 +130,7 @@ def unlike_work(found: SeveralRuns) -> list[str]:
         listed += f" and {len(arms) - MOST_NAMED} more" if len(arms) > MOST_NAMED else ""
         sentences.append(f"{parts.capitalize()} not compared with run 1: {why} ({listed}).")
     for arm, runs in found.alone.items():
-        where = ", ".join(str(number + 1) for number in runs[:MOST_NAMED]) + (", …" if len(runs) > MOST_NAMED else "")
+        where = _first([str(number + 1) for number in runs])
         sentences.append(f"{arm} is not in run 1, so not compared: run {where}.")
     return sentences
 
@@ -196,28 +169,26 @@ def _answers(arm: ArmComparison) -> str:
 
 def print_comparison(found: RunComparison, checked: Sequence[GateResult]) -> None:
     """Print both runs, what changed, the table of arms, and the gates."""
-    console = table_console()
+    out = Printout()
     for letter, runs in (("A", (found.a, *found.more_a)), ("B", (found.b, *found.more_b))):
         for run in runs:
-            _print_run(console, letter, run)
-    _print_changes(console, found)
-    console.print()
-    print_table(console, compared_arms(found))
-    console.print()
+            _print_run(out, letter, run)
+    _print_changes(out, found)
+    out.say()
+    out.table(compared_arms(found))
+    out.say()
     for sentence in said(found):
-        console.print(Text(one_line(sentence, 400)))
+        out.say(sentence)
     for arm in found.arms:
-        _print_remarks(console, arm)
+        _print_remarks(out, arm)
     for names, where in ((found.only_in_a, "A"), (found.only_in_b, "B")):
         if names:
-            console.print(Text(f"Only in {where}, so not compared: {one_line(', '.join(names))}.", style="yellow"))
+            out.say(f"Only in {where}, so not compared: {', '.join(names)}.", "yellow")
     for result in checked:
         sign, style, outcome = ("✓", "green", "passed") if result.passed else ("✗", "red", "failed")
         if result.skipped:
             sign, style, outcome = "–", "yellow", "not gated"
-        line = Text(f"{sign} {result.gate}: {outcome}.", style=style)
-        line.append(f" {one_line(result.note)}" if result.note else "", style="default")
-        console.print(line)
+        out.say(f"{sign} {result.gate}: {outcome}. {result.note or ''}".rstrip(), style)
 
 
 def write_junit(file: Path, found: RunComparison, checked: Sequence[GateResult]) -> None:
@@ -260,97 +231,86 @@ def said(found: RunComparison) -> list[str]:
         sentences.append(
             f"From run to run, with nothing changed, {widest} lies up to {100 * apart[widest]:.1f} % apart, the most "
             "of all arms; the intervals count that."
-            + (" They are wide with one repetition: A B A B A narrows them." if runs == 3 else "")
+            + (" They are wide with a single repetition: A B A B A narrows them." if runs == 3 else "")
         )
     return sentences
 
 
 def _apart(ratio: Ratio) -> float:
-    """Return how far the repeated runs of one side lie apart at most, as a share."""
+    """Return how far the repeated runs of a side lie apart at most, as a share."""
     return max((max(values) / min(values) - 1 for values in (ratio.values_a, ratio.values_b) if values), default=0.0)
 
 
-def _print_run(console: Console, letter: str, run: RunFacts) -> None:
+def _print_run(out: Printout, letter: str, run: RunFacts) -> None:
     when = f", {numbers.moment(run.created_at)}" if run.created_at else ""
     state = "" if run.status in (None, "finished") else f", {run.status}"
-    blocks = "one block" if run.blocks == 1 else f"{run.blocks} blocks"
-    console.print(Text(f"{letter}  {one_line(run.recipe)} {one_line(run.run)}{when}, {blocks}{state}"))
+    out.say(f"{letter}  {run.recipe} {run.run}{when}, {run.blocks} {plural(run.blocks, 'block')}{state}")
     for cell in run.failed_cells:
-        console.print(Text(f"   Failed cell: {one_line(cell, 300)}", style="yellow"))
+        out.say(f"   Failed cell: {cell}", "yellow")
     for sentence in run.damage[:MOST_NAMED]:
-        console.print(Text(f"   Damaged: {one_line(sentence, 300)}", style="yellow"))
+        out.say(f"   Damaged: {sentence}", "yellow")
     if run.warnings:
-        console.print(Text(f"   Warnings (see its report): {', '.join(run.warnings)}", style="yellow"))
+        out.say(f"   Warnings (see its report): {', '.join(run.warnings)}", "yellow")
 
 
-def _print_changes(console: Console, found: RunComparison) -> None:
+def _print_changes(out: Printout, found: RunComparison) -> None:
     for sentence in found.on_trust:
-        console.print(Text(one_line(sentence), style="yellow"))
+        out.say(sentence, "yellow")
     if not found.changed:
-        console.print(Text("What changed: nothing that the manifests record."))
+        out.say("What changed: nothing that the manifests record.")
         return
-    console.print(Text("What changed:"))
+    out.say("What changed:")
     columns: tuple[Column[Change], ...] = (
         Column("what", lambda change: f"  {change.what}", wrap=True),
-        Column("A", lambda change: change.a, wrap=True),
+        Column("A", "a", wrap=True),
         Column("→", lambda change: "→"),
-        Column("B", lambda change: change.b, wrap=True),
+        Column("B", "b", wrap=True),
     )
-    print_table(console, Table("changed", "What changed", columns, found.changed), headings=False)
+    out.table(Table("changed", "What changed", columns, found.changed), headings=False)
 
 
-def _print_remarks(console: Console, arm: ArmComparison) -> None:
-    name = one_line(arm.arm)
+def _print_remarks(out: Printout, arm: ArmComparison) -> None:
     if arm.doubt:
-        console.print(Text(f"{name}: {arm.doubt}", style="yellow"))
+        out.say(f"{arm.arm}: {arm.doubt}", "yellow")
     if arm.prompts and arm.prompts_left_out:
-        console.print(Text(f"{name}: {arm.prompts_left_out} prompts were not timed in every block.", style="yellow"))
+        out.say(f"{arm.arm}: {arm.prompts_left_out} prompts were not timed in every block.", "yellow")
     if arm.outputs.differing:
-        prompts = ", ".join(arm.outputs.differing[:MOST_NAMED]) + (
-            ", …" if len(arm.outputs.differing) > MOST_NAMED else ""
-        )
-        whose = "the target alone" if arm.is_baseline else name
-        console.print(Text(f"Answers of {whose} differ from A: {one_line(prompts)}", style="yellow"))
+        whose = "the target alone" if arm.is_baseline else arm.arm
+        out.say(f"Answers of {whose} differ from A: {_first(arm.outputs.differing)}", "yellow")
 
 
-def print_several(found: SeveralRuns) -> None:
-    """Print the runs, what differs between them, the table of arms, and what was not compared."""
-    console = table_console()
+def print_several(found: SeveralRuns, written: Path | None = None) -> None:
+    """Print the runs, what differs between them, the table of arms, and what was not compared; `written`: where."""
+    out = Printout()
     for number, run in enumerate(found.runs):
         state = "" if run["status"] in (None, "finished") else f", {run['status']}"
         failed = f", {run['failed_cells']} failed cells" if run["failed_cells"] else ""
         line = f"{number + 1:>3}  {run['recipe']} {run['run']}, {run['blocks']} blocks, {run['records']} records"
-        console.print(Text(one_line(f"{line}{state}{failed}")))
+        out.say(f"{line}{state}{failed}")
         if run["damage"]:
-            console.print(Text(f"     Damaged: {one_line(str(run['damage']), 300)}", style="yellow"))
-    _print_differing(console, found)
-    console.print()
-    table = several_arms(found)
-    if len(table.rows) > MOST_ROWS:
-        first = {id(row) for row in table.rows[:MOST_ROWS]}
-        table = table.where(lambda row: id(row) in first)
-    print_table(console, table)
-    for sentence in unlike_work(found):
-        console.print(Text(one_line(sentence, 400), style="yellow"))
-    if len(found.rows) > MOST_ROWS:
-        console.print(Text(f"{len(found.rows) - MOST_ROWS:,} more rows: --output DIR writes them all."))
-
-
-def _print_differing(console: Console, found: SeveralRuns) -> None:
+            out.say(f"     Damaged: {run['damage']}", "yellow", most=300)
     if not found.differing:
-        console.print(Text("What differs: nothing that the manifests record."))
+        out.say("What differs: nothing that the manifests record.")
     for difference in found.differing:
-        values: dict[str, list[int]] = {}
+        values: dict[str, list[str]] = {}
         for number, value in enumerate(difference.values):
-            values.setdefault(value, []).append(number + 1)
-        by_value = "; ".join(
-            f"{one_line(value, VALUE_CHARACTERS)} (run {_numbers(runs)})" for value, runs in values.items()
-        )
-        console.print(Text(f"{difference.what}: {one_line(by_value, 600)}"))
+            values.setdefault(value, []).append(str(number + 1))
+        by_value = (f"{one_line(value, VALUE_CHARACTERS)} (run {_first(runs)})" for value, runs in values.items())
+        out.say(f"{difference.what}: {'; '.join(by_value)}", most=600)
+    out.say()
+    table = several_arms(found)
+    out.table(replace(table, rows=table.rows[:MOST_ROWS]))
+    for sentence in unlike_work(found):
+        out.say(sentence, "yellow")
+    if len(found.rows) > MOST_ROWS:
+        out.say(f"{len(found.rows) - MOST_ROWS:,} more rows: --output DIR writes them all.")
+    if written is not None:
+        out.say(f"Report: {written / 'compare.md'}", whole=True)
 
 
-def _numbers(runs: Sequence[int]) -> str:
-    return ", ".join(map(str, runs[:8])) + (", …" if len(runs) > 8 else "")
+def _first(names: Sequence[str]) -> str:
+    """Return the first of some names, with commas."""
+    return ", ".join(names[:MOST_NAMED]) + (", …" if len(names) > MOST_NAMED else "")
 
 
 def write_several(out: Path, found: SeveralRuns, document: str) -> None:

@@ -17,7 +17,7 @@ from benchctl.analysis.results import ALL_TASKS, Analysis, Interval, SpeedUp, Ve
 from benchctl.reports import numbers
 from benchctl.reports.columns import WHAT_AN_ARM_IS, Column, Table, Tone, arm_column, interval, numeric
 from benchctl.reports.conclusion import never_folded
-from benchctl.reports.tables.output import OUTPUT_TONE
+from benchctl.reports.tables.output import OUTPUT_TONE, correct_column
 from benchctl.reports.tables.speed import SPEED_TONE
 from benchctl.reports.tables.sweep import summary
 from benchctl.text import listed
@@ -48,7 +48,7 @@ class ScreenRow:
 
     @property
     def ends(self) -> Interval | None:
-        """The interval that decides: that of all claims together, where there is one."""
+        """The interval that decides: that of all claims together, where it is known."""
         own = self.verdict.interval if self.verdict else None
         return (self.speed.simultaneous if self.speed else None) or own
 
@@ -108,6 +108,7 @@ def first_screen(analysis: Analysis, most: int | None = MOST_ARMS) -> tuple[Tabl
                 numeric("Accepted", lambda row: row.verdict.acceptance if row.verdict else None, numbers.percent),
                 Column("Output", lambda row: row.verdict.lossless if row.verdict else None, cell=_output, tone=_sound),
                 numeric("Power", "power", _power, optional=True),
+                correct_column(analysis),
             ),
             shown,
             note=_note(analysis, shown),
@@ -129,6 +130,8 @@ def _note(analysis: Analysis, rows: list[ScreenRow]) -> str:
         found.append(f"{numbers.no_interval(analysis)}{needed}.".capitalize())
     if any(row.power is not None for row in rows):
         found.append("Power: the chance to find a faulty engine.")
+    if analysis.accuracy:
+        found.append(analysis.accuracy.sentence)
     if any(row.verdict and row.verdict.lossless.startswith("consistent") for row in rows):
         found.append(f"{CONSISTENT}.".capitalize())
     return " ".join(found)

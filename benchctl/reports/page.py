@@ -50,7 +50,7 @@ def html_table(table: Table[Any]) -> Markup:
 
 
 def html_facts(facts: Iterable[Fact]) -> Markup:
-    """Names and values below one another."""
+    """Names and values, a line each."""
     rows = [Markup("<dt>{}</dt><dd>{}</dd>").format(_safe(name), _content(value)) for name, value in facts]
     return Markup('<dl class="facts">\n{}\n</dl>').format(Markup("\n").join(rows))
 
@@ -221,8 +221,9 @@ def folds(run: RunData, analysis: Analysis, drawings: Sequence[Drawing]) -> dict
                  sentences=[
                      f"Decoding token by token, the target alone gives the token of {found.baseline} at "
                      f"{found.places_alike} of {found.places_decoded} positions."
-                     for found in (part.replays for part in parts_of(run)) if found is not None
+                     for found in (part.scores for part in parts_of(run)) if found is not None and found.decoded
                  ]),
+            fold("Correct answers", "", output.accuracy(analysis)),
             fold("Which answers repeat in every block", "", output.consistency(analysis)),
         ],
     }  # fmt: skip

@@ -35,9 +35,9 @@ def profile(run: RunData, analysis: Analysis) -> str:
     drafts = {(analysis.compared[row.arm].setup, method) for _, method, row in rows}
     if len(drafts) != 1:
         raise UsageError(
-            f"A profile is of one draft, and this run has {len(drafts)} whose acceptance by position is reported.",
+            f"A profile is of a single draft, and this run has {len(drafts)} whose acceptance by position is reported.",
             where=str(run.folder),
-            fix="Measure one draft model or head, with an engine that reports it (llama-server, vLLM).",
+            fix="Measure a single draft model or head, with an engine that reports it (llama-server, vLLM).",
         )
     return json.dumps(_profile(run, analysis, rows), indent=2, ensure_ascii=False)
 

@@ -1,4 +1,4 @@
-"""Renders the page and the Markdown report from one view of run and analysis; everything untrusted is escaped here."""
+"""Renders page and Markdown report from the same view of run and analysis; everything untrusted is escaped here."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from benchctl.analysis.advice import launch_command
 from benchctl.analysis.results import Analysis
-from benchctl.data.prompt_texts import prompt_texts
 from benchctl.data.store import RunData
 from benchctl.lossless.whole_answers import PromptAnswers, find_whole_answers
 from benchctl.reports import conclusion, numbers, page
@@ -35,12 +34,12 @@ def render_html(run: RunData, analysis: Analysis, drawings: Sequence[Drawing]) -
     """The self-contained page: styles, figures, scripts and data are inline, and nothing is fetched."""
     from markupsafe import Markup
 
-    environment = _environment(visible, autoescape=True)
+    environment = template_environment(visible, autoescape=True)
     environment.filters |= {"table": page.html_table, "facts": page.html_facts, "prose": page.prose}
     environment.filters |= {"first_word": _first_word, "probabilities": output.probabilities}
     texts = page.scripts()[0 if drawings else 1 :]  # without figures there is nothing to plot
     manifest = run.manifest
-    answers = find_whole_answers(run, analysis, prompt_texts(manifest) if manifest else {})
+    answers = find_whole_answers(run, analysis)
     included = _within_budget(answers)
     methods = {row.interval.method for row in analysis.speedups if row.interval}
     view, folds = _view(run, analysis, drawings), page.folds(run, analysis, drawings)
@@ -83,7 +82,7 @@ def _within_budget(answers: list[PromptAnswers]) -> list[PromptAnswers]:
 
 
 def _first_word(text: str) -> tuple[str, str]:
-    """The first word (or character outside one) and the rest: the first is marked at a divergence."""
+    """The first word (or a character outside a word) and the rest: the first is marked at a divergence."""
     found = re.match(r"\s*(?:[A-Za-z0-9_]+|\S)|\s+", text)
     return (text[: found.end()], text[found.end() :]) if found else ("", "")
 
@@ -92,7 +91,7 @@ def render_markdown(run: RunData, analysis: Analysis, drawings: Sequence[Drawing
     """The Markdown report; text is escaped unless a filter made it a code span or a fenced block."""
     from markupsafe import Markup
 
-    environment = _environment(markdown_text, autoescape=False)
+    environment = template_environment(markdown_text, autoescape=False)
 
     def escaped(write: Callable[..., str]) -> Callable[..., Markup]:
         return lambda *parts: Markup(write(*parts))  # noqa: S704 - `markdown` escapes it for Markdown
@@ -108,7 +107,9 @@ def render_markdown(run: RunData, analysis: Analysis, drawings: Sequence[Drawing
 
 
 @cache
-def _environment(escape: Callable[[str], str], *, autoescape: bool) -> Environment:
+def template_environment(
+    escape: Callable[[str], str], *, autoescape: bool, package: str = "benchctl.reports", folder: str = "templates"
+) -> Environment:
     """An environment that passes every text of a template through `escape`, unless it is `Markup`."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
@@ -117,7 +118,7 @@ def _environment(escape: Callable[[str], str], *, autoescape: bool) -> Environme
         return escape(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
     environment = Environment(
-        loader=PackageLoader("benchctl.reports"),
+        loader=PackageLoader(package, folder),
         autoescape=autoescape,  # noqa: S701 - off for Markdown alone, where `escape` does it
         finalize=finalize,
         undefined=StrictUndefined,
@@ -152,6 +153,7 @@ def _view(run: RunData, analysis: Analysis, drawings: Sequence[Drawing]) -> dict
         "decided": conclusion.only_group(analysis),
         "what_to_run": to_run if len(to_run.rows) > 1 and any(row.arm for row in to_run.rows) else None,
         "additions": {row.arm: row.added for row in reversed(to_run.rows) if row.added},
+        "accuracy": output.accuracy(analysis),
         "experiment": analysis.decision.next if analysis.decision else None,
         "verdicts": analysis.verdicts,
         "lossy": lossy_labels(analysis),

@@ -7,10 +7,12 @@ import shlex
 import sys
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 from rich.cells import cell_len
 from rich.console import Console
+from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
 
@@ -18,7 +20,7 @@ from benchctl.analysis.results import Analysis
 from benchctl.reports import conclusion
 from benchctl.reports.columns import Cell, Column, Folded, Row, Table, Tone
 from benchctl.reports.first_screen import MOST_ARMS, decisive
-from benchctl.text import one_line
+from benchctl.text import one_line, plural
 
 STYLES: dict[Tone, str] = {"": "", "good": "green", "fair": "cyan", "open": "yellow", "bad": "red", "quiet": "dim"}
 PIPE_WIDTH = 160
@@ -64,35 +66,62 @@ def print_table(console: Console, table: Table[Any], *, headings: bool = True) -
         console.print(printed)
 
 
-def print_rows(
-    console: Console,
-    headings: Sequence[str],
-    rows: Sequence[Sequence[str]],
-    *,
-    right: Container[str] = (),
-    wrap: str = "",
-) -> None:
-    """Print rows of texts under headings; those in `right` are aligned right, `wrap` has long texts."""
+class Printout:
+    """What a command prints: sentences, tables and facts. Every text is untrusted, and nothing is parsed as markup."""
 
-    def column(place: int, heading: str) -> Column[Sequence[str]]:
-        return Column(
-            heading,
-            lambda row: row[place],
-            align="right" if heading in right else "left",
-            wrap=heading == wrap,
-            heads=not place,
+    def __init__(self, console: Console | None = None) -> None:
+        self.console = console or table_console()
+
+    def say(self, text: str = "", style: str = "", *, whole: bool = False, most: int = 2000) -> None:
+        """Print a sentence, or an empty line. `whole`: a line that stays whole, such as a command or a path."""
+        self.console.print(Text(one_line(text, most), style), soft_wrap=whole)
+
+    def below(self, text: str, style: str = "") -> None:
+        """Print a sentence that belongs to the line above it."""
+        self.console.print(Padding.indent(Text(one_line(text, 2000), style), 2))
+
+    def table(self, table: Table[Any], *, titled: bool = False, headings: bool = True) -> None:
+        """Print a table; `titled`: with its title above, and what its columns mean below."""
+        if titled:
+            self.say(table.title, "bold")
+        print_table(self.console, table, headings=headings)
+        if titled and table.explanation:
+            self.say(table.explanation, "dim", most=6000)
+
+    def rows(
+        self, headings: Sequence[str], rows: Sequence[Sequence[str]], *, right: Container[str] = (), wrap: str = ""
+    ) -> None:
+        """Print rows of texts under headings; those in `right` are aligned right, `wrap` has long texts."""
+
+        def column(place: int, heading: str) -> Column[Sequence[str]]:
+            align: Literal["left", "right"] = "right" if heading in right else "left"
+            return Column(heading, lambda row: row[place], align=align, wrap=heading == wrap, heads=not place)
+
+        self.table(Table("rows", "Rows", [column(*numbered) for numbered in enumerate(headings)], rows))
+
+    def facts(self, facts: Iterable[tuple[str, Cell]]) -> None:
+        """Print names and values, a line each."""
+        columns: tuple[Column[tuple[str, Cell]], ...] = (
+            Column("fact", lambda fact: fact[0], tone=lambda _: "quiet", heads=True),
+            Column("value", lambda fact: fact[1], cell=lambda fact: fact[1], wrap=True),
         )
+        self.table(Table("facts", "Facts", columns, list(facts)), headings=False)
 
-    print_table(console, Table("rows", "Rows", [column(*numbered) for numbered in enumerate(headings)], rows))
+
+def print_run(analysis: Analysis, folder: Path, page: Path | None = None, *, verbose: bool = False) -> None:
+    """Print a run's summary, what to run, and where its report is, or what follows."""
+    console = Console()
+    print_summary(console, analysis, str(folder), verbose=verbose)
+    print_decision(console, analysis, None if page is None else str(page), verbose=verbose)
+    if page is None:
+        print_next(Printout(console), folder)
 
 
-def print_facts(console: Console, facts: Iterable[tuple[str, Cell]]) -> None:
-    """Print names and values below one another."""
-    columns: tuple[Column[tuple[str, Cell]], ...] = (
-        Column("fact", lambda fact: fact[0], tone=lambda _: "quiet", heads=True),
-        Column("value", lambda fact: fact[1], cell=lambda fact: fact[1], wrap=True),
-    )
-    print_table(console, Table("facts", "Facts", columns, list(facts)), headings=False)
+def print_next(out: Printout, run: Path) -> None:
+    """Print what follows on a run."""
+    name = shlex.quote(str(run))
+    out.say(f"Next: benchctl verify-lossless {name}", whole=True)
+    out.say(f"      benchctl report {name}", whole=True)
 
 
 def print_summary(console: Console, analysis: Analysis, run: str, *, verbose: bool = False) -> None:
@@ -100,42 +129,42 @@ def print_summary(console: Console, analysis: Analysis, run: str, *, verbose: bo
 
     `run`: its folder, for the command that shows the rest; `verbose`: every arm's sentence and every warning.
     """
-    rest = f"benchctl report {shlex.quote(run)} -v"
-    said = f"{conclusion.headline(analysis)} {conclusion.fidelity(analysis)}".strip()
-    console.print(Text(f"\n{one_line(said, 2000)}\n", "bold"))
+    out, rest = Printout(console), f"benchctl report {shlex.quote(run)} -v"
+    out.say()
+    out.say(f"{conclusion.headline(analysis)} {conclusion.fidelity(analysis)}".strip(), "bold")
+    out.say()
     for finding in conclusion.findings(analysis):
-        console.print(Text(f"- {one_line(finding, 400)}"))
+        out.say(f"- {finding}")
     table, folded = decisive(analysis, None if verbose else MOST_ARMS)
-    if analysis.verdicts:
-        print_table(console, table)
+    if analysis.verdicts or analysis.accuracy:
+        out.table(table)
         if folded:
-            console.print(Text(f"{folded} more: {one_line(rest)}", "dim"), soft_wrap=True)
-        console.print(Text(one_line(table.note, 1000), "dim"))
+            out.say(f"{folded} more: {rest}", "dim", whole=True)
+        out.say(table.note, "dim")
     for verdict in analysis.verdicts:
         if verbose or verdict.attestation in ("failed", "off"):
-            console.print(Text(f"{one_line(verdict.arm)}: {one_line(f'{verdict.sentence} {verdict.why}')}"))
+            out.say(f"{verdict.arm}: {verdict.sentence} {verdict.why}")
     if control := conclusion.null_control(analysis):
-        console.print(Text(one_line(control)))
+        out.say(control)
     for cell in analysis.failed_cells:
-        console.print(Text(f"Failed: {one_line(cell)}", "red"))
+        out.say(f"Failed: {cell}", "red")
     if analysis.stopping:
-        console.print(Text(one_line(analysis.stopping.sentence if verbose else conclusion.stopped(analysis)), "dim"))
+        out.say(analysis.stopping.sentence if verbose else conclusion.stopped(analysis), "dim")
     groups = _warnings(analysis)
     shown = groups if verbose else [group for group in groups if group.grave]
-    _print_warnings(console, shown)
+    _print_warnings(out, shown)
     if count := len(groups) - len(shown):
-        said = "1 warning" if count == 1 else f"{count} warnings"
-        console.print(Text(f"{said}: {one_line(rest)}", "yellow"), soft_wrap=True)
+        out.say(f"{count} {plural(count, 'warning')}: {rest}", "yellow", whole=True)
 
 
-def _print_warnings(console: Console, groups: Sequence[conclusion.WarningGroup]) -> None:
+def _print_warnings(out: Printout, groups: Sequence[conclusion.WarningGroup]) -> None:
     """Print a line for each kind: where, the first observation, the remedy."""
     for group in groups:
         places = list(dict.fromkeys(place for place, _ in group.observations))
         more = f" and {len(places) - MOST_PLACES} more" if len(places) > MOST_PLACES else ""
         where = f"{', '.join(places[:MOST_PLACES])}{more}"
         message = f"{one_line(group.observations[0][1], MOST_CHARACTERS)} {one_line(group.todo, MOST_CHARACTERS)}"
-        console.print(Text(f"- {one_line(where)}: {message}", "yellow"))
+        out.say(f"- {where}: {message}", "yellow")
 
 
 def _warnings(analysis: Analysis) -> list[conclusion.WarningGroup]:
@@ -144,26 +173,28 @@ def _warnings(analysis: Analysis) -> list[conclusion.WarningGroup]:
 
 def print_decision(console: Console, analysis: Analysis, page: str | None = None, *, verbose: bool = False) -> None:
     """Print the last lines: what to run, what to measure next, where the page is; `verbose`: whole commands."""
-    decided = conclusion.only_group(analysis)
-    console.print()
+    out, decided = Printout(console), conclusion.only_group(analysis)
+    out.say()
     if decided is not None:
-        console.print(Text(one_line(decided.sentence, 400), "bold"))
+        out.say(decided.sentence, "bold")
     table = conclusion.what_to_run(analysis)
     if (verbose or decided is None) and any(row.arm for row in table.rows) and len(table.rows) > 1:
-        console.print(Text(f"\n{table.title}", "bold"))
-        print_table(console, replace(table, columns=[column for column in table.columns if column.header in _DECISIVE]))
+        out.say()
+        out.say(table.title, "bold")
+        out.table(replace(table, columns=[column for column in table.columns if column.header in _DECISIVE]))
     elif decided is not None and decided.tasks and verbose:
-        console.print(Text("The same holds for every task: no arm is shown to be faster on any of them."))
+        out.say("The same holds for every task: no arm is shown to be faster on any of them.")
     for added, arm in {row.added: row.arm for row in reversed(table.rows) if row.added}.items():
-        console.print(Text(f"Add to your command ({one_line(arm or '')}): {one_line(added, 4000)}"), soft_wrap=True)
+        out.say(f"Add to your command ({arm or ''}): {added}", whole=True, most=4000)
     for name, command in conclusion.production_commands(table.rows) if verbose else []:
-        console.print(Text(f"{one_line(name)}:\n  {one_line(command, 4000)}"), soft_wrap=True)
+        out.say(f"{name}:")
+        out.say(f"  {command}", whole=True, most=4000)
     experiment = analysis.decision.next if analysis.decision else None
     if experiment:
-        console.print(Text(f"Most likely to change this: {one_line(experiment.sentence, 600)}"))
-        console.print(Text(f"  {one_line(experiment.command, 1000)}"), soft_wrap=True)
+        out.say(f"Most likely to change this: {experiment.sentence}")
+        out.say(f"  {experiment.command}", whole=True)
     if page:
-        console.print(Text(f"Report: {one_line(page)}"), soft_wrap=True)
+        out.say(f"Report: {page}", whole=True)
 
 
 def _groups(columns: Sequence[Column[Any]], widths: Sequence[int], available: int) -> list[list[int]]:

@@ -19,7 +19,8 @@ from benchctl.data.store import RunData
 from benchctl.errors import StorageError
 from benchctl.reports.columns import Column, Table
 from benchctl.reports.figures.draw import addition_to, draw_all
-from benchctl.reports.tables.output import answers
+from benchctl.reports.json_output import json_text
+from benchctl.reports.tables.output import accuracy, answers
 from benchctl.reports.tables.rounds import forecasts, round_splits, unit_costs
 from benchctl.reports.tables.speed import acceptance, costs, decode_rates, resources, speedups
 from benchctl.reports.tables.sweep import by_axis, conditions
@@ -87,7 +88,7 @@ def render_files(run: RunData, analysis: Analysis, *, figures: bool = True) -> d
     texts = {
         "index.html": render_html(run, analysis, drawings),
         "report.md": render_markdown(run, analysis, drawings),
-        MARK: _json(analysis),
+        MARK: json_text(None, analysis.model_dump(by_alias=True)),
         **all_tables(analysis),
     }
     contents = {name: text.encode() for name, text in texts.items()}
@@ -96,14 +97,6 @@ def render_files(run: RunData, analysis: Analysis, *, figures: bool = True) -> d
             contents[f"figures/{drawing.name}.svg"] = drawing.svg.encode()
             contents[f"figures/{drawing.name}.png"] = drawing.png
     return contents
-
-
-def _json(analysis: Analysis) -> str:
-    """The analysis as ASCII JSON, a key a line: quick to write for 100,000 records, and lone surrogates survive."""
-    lines = [
-        f'"{key}": {json.dumps(value, allow_nan=False)}' for key, value in analysis.model_dump(by_alias=True).items()
-    ]
-    return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
 def _replace(folder: Path, contents: dict[str, bytes]) -> None:
@@ -136,7 +129,9 @@ def _file_name(text: str) -> str:
 def all_tables(analysis: Analysis) -> dict[str, str]:
     """Return file name to content of every CSV file."""
     tables: list[Table[Any]] = [table(analysis) for table in (speedups, acceptance, answers, decode_rates, costs)]
-    tables += [made for table in (resources, round_splits, unit_costs, forecasts) if (made := table(analysis)).rows]
+    tables += [
+        made for table in (accuracy, resources, round_splits, unit_costs, forecasts) if (made := table(analysis)).rows
+    ]
     if (more := addition_to(analysis)) is not None:
         tables += more.tables
     if analysis.sweep is not None:
@@ -148,7 +143,7 @@ def all_tables(analysis: Analysis) -> dict[str, str]:
 
 def csv_table(table: Table[Any], lossy: dict[str, str]) -> str:
     """The columns that have a key; the last column: what is lossy by design in the arm of the first."""
-    fields = [field for column in table.columns if column.key for field in _fields(column)]
+    fields = [field for column in table.columns if column.csv_key for field in _fields(column)]
     safe = cache(spreadsheet_text)  # names and reasons repeat
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
@@ -164,12 +159,12 @@ def csv_table(table: Table[Any], lossy: dict[str, str]) -> str:
 def _fields(column: Column[Any]) -> list[tuple[str, Callable[[Any], Any]]]:
     """(header, value) of every CSV column that a declared column has."""
     if not column.parts:
-        return [(column.key, column.value)]
+        return [(column.csv_key, column.value)]
 
     def part(name: str) -> Callable[[Any], Any]:
         return lambda row: getattr(column.value(row), name, None)
 
-    return [(column.key.format(name), part(name)) for name in column.parts]
+    return [(column.csv_key.format(name), part(name)) for name in column.parts]
 
 
 def _plain(value: object) -> object:

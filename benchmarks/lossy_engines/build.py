@@ -15,9 +15,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from benchctl.engines.llama_cpp.builds import Build
-from benchctl.engines.llama_cpp.compile import find_toolchain
-from benchctl.engines.llama_cpp.install import InstallRequest, default_backend, install
+from benchctl.engines.llama_cpp.compile import Build, find_toolchain
+from benchctl.engines.llama_cpp.installation import InstallRequest, install
 from benchctl.engines.llama_cpp.source import extract_llama_cpp, fetch_sdist
 from benchctl.paths import cache_folder
 
@@ -27,7 +26,7 @@ _TARGET = "llama-server"
 
 def build() -> Path:
     """Return the path of the patched llama-server, built where it is missing or older than the patch."""
-    sound = install(InstallRequest(backend=default_backend()), _report)
+    sound = install(InstallRequest(), _report)
     folder = cache_folder() / "benchmarks" / "lossy_engines" / sound.key
     folder.mkdir(parents=True, exist_ok=True)
     applied = folder / PATCH.name
@@ -75,9 +74,8 @@ def _apply(source: Path, patch: Path, *options: str) -> None:
 
 def _compile(folder: Path, sound: Build) -> None:
     tools = find_toolchain(sound.backend)
-    generator = ["-G", tools.generator, f"-DCMAKE_MAKE_PROGRAM={tools.maker}"]
     tree = ["-S", str(folder / "source"), "-B", str(folder / "build")]
-    subprocess.run([tools.cmake, *tree, *generator, *sound.flags], stdout=sys.stderr, check=True)
+    subprocess.run([tools.cmake, *tree, *tools.generator, *sound.flags], stdout=sys.stderr, check=True)
     make = [tools.cmake, "--build", str(folder / "build"), "--parallel", "--target", _TARGET]
     subprocess.run(make, stdout=sys.stderr, check=True)
 

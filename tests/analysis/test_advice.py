@@ -11,7 +11,7 @@ from benchctl.analysis import next_experiment as next_experiment_module
 from benchctl.analysis.losslessness import ArmAudit, DetectionPower
 from benchctl.analysis.result import Interval
 from benchctl.analysis.results import ALL_TASKS, Advice, Analysis, Experiment, SpeedUp
-from benchctl.analysis.rounds.results import RoundFit, RoundModel
+from benchctl.analysis.round_results import RoundFit, RoundModel
 from benchctl.data.manifest import Manifest
 from benchctl.prompts.load import load_suite
 from benchctl.reports.conclusion import headline

@@ -60,7 +60,7 @@ def test_eight_broken_characters_in_a_row_are_found_wherever_they_begin(make_rec
     sound = "".join(chr(97 + place % 26) for place in range(start))
     found = degeneration(make_record(text=f"{sound}{chr(0xFFFD) * 8} and more", ids=list(range(10))))
     assert found is not None
-    assert "8 characters that are broken UTF-8" in found
+    assert "broken UTF-8" in found
     assert degeneration(make_record(text=f"{sound}{chr(0xFFFD) * 7} and more", ids=list(range(10)))) is None
 
 

@@ -49,7 +49,7 @@ def test_equal_hashes_do_not_make_it_lossless(equal: RunData) -> None:
 def test_the_verdict_says_so(equal: RunData) -> None:
     spec = next(one for one in analyse_run(equal).verdicts if one.arm == "spec")
     assert (spec.lossless, spec.lossy) == ("violation", LOSSY)
-    assert "ossy by design: synthetic acceptance" in spec.sentence
+    assert "synthetic acceptance" in spec.sentence
 
 
 def test_arms_that_accept_by_lot_are_no_claims_and_never_lossless(
@@ -76,6 +76,6 @@ def test_arms_that_accept_by_lot_are_no_claims_and_never_lossless(
     for verdict in beside.verdicts:
         if verdict.arm.startswith("synth"):
             assert verdict.lossless == "violation"
-            assert "its text is not a model's output" in verdict.sentence
+            assert "model's output" in verdict.sentence
     assert beside.breakeven is not None
     assert alone.breakeven is None

@@ -89,3 +89,21 @@ def test_the_engine_declares_which_types_remember(make_record: Any, make_run: An
             for index in range(2)
         ]
         assert [one.id for one in analyse_run(make_run(records, manifest)).warnings] == ids
+
+
+def test_blocks_of_an_endpoint_ask_the_same_process_again(make_record: Any, make_run: Any, make_manifest: Any) -> None:
+    arms = {"baseline": None, "spec": {"type": "ngram-mod"}}
+    manifest = make_manifest(arms, 1, 3)
+    for arm in manifest.arms:
+        arm.url = "http://127.0.0.1:8080/v1"
+    records = [
+        make_record(arm, prompt_sha="a" * 64, block=block, draft_n=8, draft_n_accepted=7 if block else 2, rounds=2)
+        for block in range(3)
+        for arm in arms
+    ]
+    (warning,) = [
+        found for found in analyse_run(make_run(records, manifest)).warnings if found.id == "repeated-prompts"
+    ]
+    assert "2 records (block 2, spec, code/0; block 3, spec, code/0)" in warning.seen
+    assert "25.0 %" in warning.seen
+    assert "87.5 %" in warning.seen

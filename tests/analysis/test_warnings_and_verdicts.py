@@ -249,10 +249,10 @@ def test_a_gain_from_one_prompt_alone_is_open_for_others_like_them(
     verdict, accepted = analysis.verdicts[0], analysis.acceptance[0]
     assert (accepted.prompts_drafted, accepted.prompts) == (1, 6)
     assert verdict.speed == "faster" and verdict.like_these is not None
-    assert "For other prompts like these it is open: 0." in verdict.sentence
-    assert verdict.why.startswith("It drafted for 1 of 6 prompts") and "100.0 % of its draft tokens" in verdict.why
+    assert "it is open: 0." in verdict.sentence
+    assert verdict.why.startswith("It drafted for 1 of 6 prompts") and "100.0 %" in verdict.why
     said = headline(analysis)
-    assert "pays" not in said and "faster on these 6 prompts" in said and "drafted for 1 of 6 prompts" in said
+    assert "pays" not in said and "faster on these 6 prompts" in said and "1 of 6 prompts" in said
     assert "at least 12" in said
 
 
@@ -264,7 +264,7 @@ def test_the_fastest_of_several_is_marked_as_selected(make_record: Any, make_run
     ]
     first, second = analyse_run(make_run(records, make_manifest(kinds, 2, 5))).verdicts
     assert (first.speed, first.selected, second.selected) == ("faster", True, False)
-    assert "It is the fastest of 2 arms, so its value is selected" in first.sentence
+    assert "fastest of 2 arms" in first.sentence
 
 
 def test_every_warning_says_why_and_what_to_do(make_record: Any, make_run: Any) -> None:

@@ -59,7 +59,7 @@ def test_quantize_then_see_what_differs(llama_server: Path, empty_folder: Path) 
     assert document["file_type"] == "q8_0"
 
     shown = answer(app, "models", "inspect", "bundled:tiny-hybrid-draft", "--diff", "other.gguf")
-    assert "The vocabularies and special tokens are the same." in shown
+    assert "special tokens" in shown
     assert "ssm_in (2 tensors)" in shown
     assert "ssm_out" not in shown
     changes = json.loads(

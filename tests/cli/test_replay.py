@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 
 from benchctl.cli.app import app
-from benchctl.data.audits import AUDIT
+from benchctl.data.integrity import DIGESTS
 from benchctl.data.record import sha256_text, sha256_tokens
-from benchctl.data.replays import REPLAYS, Replays, read_replays
-from benchctl.data.scores import DIGESTS
+from benchctl.data.scores import SCORES, TargetScores, read_scores
 from benchctl.errors import EngineError
 from tests.cli.calls import call
 from tests.resealed import reseal, write_sealed
@@ -59,7 +58,7 @@ def forge(measured: Path, tmp_path: Path) -> Forge:
 
     def make(place: int, token: int, *, ends: bool = False, at: tuple[str, int] = ("code", 0)) -> Path:
         run = tmp_path / f"forged-{place}-{token}-{ends}"
-        shutil.copytree(measured, run, ignore=shutil.ignore_patterns(REPLAYS, AUDIT, DIGESTS))
+        shutil.copytree(measured, run, ignore=shutil.ignore_patterns(SCORES, DIGESTS))
         lines = [json.loads(line) for line in (run / "records.jsonl").read_text("ascii").splitlines()]
         base = next(line for line in lines if (line["label"], line["task"], line["prompt_idx"]) == ("baseline", *at))
         arm = next(line for line in lines if (line["label"], line["task"], line["prompt_idx"]) == ("spec", *at))
@@ -93,8 +92,8 @@ def forged_prompt(document: dict[str, Any]) -> dict[str, Any]:
     return next(one for one in arm["comparisons"] if (one["task"], one["prompt_idx"]) == ("code", 0))
 
 
-def stored(run: Path) -> Replays:
-    found = read_replays(run)
+def stored(run: Path) -> TargetScores:
+    found = read_scores(run)
     assert found is not None
     return found
 
@@ -109,9 +108,9 @@ def test_a_far_token_is_a_violation_and_stays_one_offline(forge: Forge, tmp_path
     assert fork["margin"] > 3 > fork["noise_floor"] >= 0  # widths differ by no nats, on some processors by nothing
     assert {shape["shape"] for shape in fork["shapes"]} == {"decode", "verify", "prefill"}
     assert [shape["width"] for shape in fork["shapes"]][:2] == [1, 5]
-    replays = stored(run)
-    assert all(not one.others for one in replays.decoded)  # the target alone repeats the baseline, token by token
-    assert "--ctx-checkpoints" in replays.command
+    scores = stored(run)
+    assert all(not one.others for one in scores.decoded)  # the target alone repeats the baseline, token by token
+    assert "--ctx-checkpoints" in scores.command
 
     manifest = run / "manifest.json"
     raw = json.loads(manifest.read_text("utf-8"))
@@ -140,7 +139,7 @@ def test_whole_answers_are_scored_and_judging_again_starts_nothing(forge: Forge,
     run = forge(PLACE, 3000)
     forks = verify(run, "--audit", "forks")["arms"][0]
     assert "no whole answers" in str(forks["audit"]["lacking"])
-    assert not (run / AUDIT).exists()
+    assert not stored(run).answers
     (arm,) = verify(run)["arms"]
     found = arm["audit"]
     assert (arm["verdict"], found["lacking"]) == ("violation", None)
@@ -149,13 +148,13 @@ def test_whole_answers_are_scored_and_judging_again_starts_nothing(forge: Forge,
     assert found["beyond"] >= 1
     assert 0 <= found["floor"] < 3
     assert found["stated"]["nats"] == 0.3
-    stamp = (run / AUDIT).stat().st_mtime_ns
+    stamp = (run / SCORES).stat().st_mtime_ns
     manifest = run / "manifest.json"
     raw = json.loads(manifest.read_text("utf-8"))
     raw["target"]["path"] = raw["engine"]["binary"] = str(tmp_path / "gone")
     write_sealed(manifest, raw)
     assert verify(run, "--audit", "off")["arms"] == verify(run, "--accept", "consistent")["arms"] == [arm]
-    assert (run / AUDIT).stat().st_mtime_ns == stamp
+    assert (run / SCORES).stat().st_mtime_ns == stamp
 
 
 def test_requests_that_shared_batches_are_judged_both_ways(tmp_path: Path) -> None:
@@ -183,7 +182,7 @@ def test_offline_says_what_it_could_not_know(forge: Forge) -> None:
     one = forged_prompt(verify(run, "--offline"))
     assert one["outcome"] == "differs"
     assert "starts no engine" in one["reason"]
-    assert not (run / REPLAYS).exists()
+    assert not (run / SCORES).exists()
 
 
 @pytest.mark.parametrize("lost", ["model", "hash", "engine"])
@@ -221,7 +220,7 @@ def test_a_command_line_that_opens_the_machine_is_not_run_again(forge: Forge, wo
     assert result.exit_code == 1
     said = " ".join(result.output.split())
     assert f"it would open the machine (the command line: {words[0].partition('=')[0]}" in said
-    assert not (run / REPLAYS).exists()
+    assert not (run / SCORES).exists()
 
 
 def test_a_command_line_that_is_trusted_is_run_again(forge: Forge) -> None:
@@ -232,7 +231,7 @@ def test_a_command_line_that_is_trusted_is_run_again(forge: Forge) -> None:
     write_sealed(run / "manifest.json", manifest)
     result = call(app, "verify-lossless", str(run), "--trust-recipe")
     assert "it would open the machine" not in result.output
-    assert (run / REPLAYS).exists()
+    assert (run / SCORES).exists()
 
 
 def test_an_engine_that_fails_is_told_apart(forge: Forge) -> None:
@@ -250,11 +249,11 @@ def test_an_engine_that_fails_is_told_apart(forge: Forge) -> None:
 def test_a_report_launches_nothing_and_shows_every_fork(forge: Forge, tmp_path: Path) -> None:
     run = forge(PLACE, 3000)
     verify(run)
-    stamp = (run / REPLAYS).stat().st_mtime_ns
+    stamp = (run / SCORES).stat().st_mtime_ns
     result = call(app, "report", str(run), "--out", str(tmp_path / "reports"), "--no-figures")
     assert result.exit_code == 0, result.output
     (page,) = (tmp_path / "reports").glob("*/*/index.html")
     text = page.read_text("utf-8")
     assert "first divergence" in text
     assert "violation" in text and "Null control" in text
-    assert (run / REPLAYS).stat().st_mtime_ns == stamp
+    assert (run / SCORES).stat().st_mtime_ns == stamp

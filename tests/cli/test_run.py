@@ -168,7 +168,7 @@ def test_a_run_that_is_cut_off_leaves_no_engine_and_resumes(
     process.send_signal(number)
     _, err = process.communicate(timeout=30)
     assert process.returncode == code, err
-    assert ("To finish it: benchctl run --resume" in err) == (number == signal.SIGINT)
+    assert ("run --resume" in err) == (number == signal.SIGINT)
     wait_for(lambda: not engines_of(tmp_path), "the engine's end", timeout=10)
     assert json.loads((the_run(results) / "manifest.json").read_text())["status"] == status
     before = measured(results)

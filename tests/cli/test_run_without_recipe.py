@@ -85,7 +85,9 @@ def test_help_fits_a_screen_of_80_columns(command: str) -> None:
     ("words", "said"),
     [
         ((), "Name a recipe, a target, two servers, or a run to resume."),
-        (("quickstart", *PAIR), "Name a recipe, a target, two servers, or a run to resume."),
+        (("quickstart", *PAIR), "Name either a recipe or a target."),
+        (("quickstart", "-d", "draft.gguf"), "These options make a recipe"),
+        (("quickstart", "--engine", "vllm"), "These options make a recipe"),
         (("quickstart", "--depth", "2"), "These options make a recipe"),
         (("--resume", "x", "--set", "blocks=2"), "A resumed run keeps its arms"),
         ((*PAIR, "--type", "draft-simpel"), "draft-simpel"),

@@ -14,8 +14,7 @@ from benchctl.data.manifest import Manifest
 from benchctl.data.store import open_run
 from benchctl.lossless.analysed import analyse_run
 from benchctl.measure.plan import keep_only, make_plan, with_blocks
-from benchctl.measure.requested import requested_recipe
-from benchctl.measure.run import recipe_of
+from benchctl.measure.requested import recipe_of, requested_recipe
 from benchctl.prompts.load import load_suite
 from benchctl.recipes.adapters import adapter_of
 from benchctl.recipes.schema import Recipe

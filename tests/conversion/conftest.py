@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from benchctl.engines.common.programs import program
-from benchctl.engines.llama_cpp.find import find_tool
+from benchctl.engines.llama_cpp.installation import find_tool
 from benchctl.models.huggingface.folder import huggingface_folder
 from benchctl.models.quantize import quantize_to
 from benchctl.models.sources import BundledModel, bundled_models

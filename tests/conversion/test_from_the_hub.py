@@ -11,7 +11,7 @@ import pytest
 
 from benchctl.engines.common.programs import program
 from benchctl.engines.llama_cpp.engine import converter_script
-from benchctl.engines.llama_cpp.find import candidates, find_tool
+from benchctl.engines.llama_cpp.installation import find_tool, search
 from benchctl.models.gguf_facts import read_facts
 from benchctl.models.huggingface.folder import write_weights
 from benchctl.models.sources import resolve_pair
@@ -134,7 +134,7 @@ def test_a_target_and_its_head_are_one_command(tmp_path: Path, monkeypatch: pyte
     cache = tmp_path / "cache"
     cache.mkdir()
     (cache / "converters").symlink_to(cache_folder() / "converters")
-    server = candidates()[0].path
+    server = search().unnamed()[0].path
     repositories = {"org/target": files_of(tmp_path / "target"), "org/head": files_of(tmp_path / "head")}
     with serving(repositories, tmp_path / "hub", monkeypatch) as hub:
         address = f"http://127.0.0.1:{hub.server_port}"
@@ -231,7 +231,7 @@ def test_the_models_of_the_plamo2_recipes_become_what_they_ask_for(
     make_plamo2(tmp_path / "plamo2")
     tools = {
         "convert_hf_to_gguf.py": converter_script(),
-        "llama-quantize": find_tool("llama-quantize", candidates()[0].path),
+        "llama-quantize": find_tool("llama-quantize", search().unnamed()[0].path),
     }
     monkeypatch.setenv("BENCHCTL_CACHE", str(tmp_path / "cache"))
     files = files_of(tmp_path / "plamo2")

@@ -17,12 +17,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchctl.data.record import Record
-from benchctl.data.replays import REPLAYS, read_replays
+from benchctl.data.scores import OLDER, read_scores
 from benchctl.data.store import MANIFEST, RECORDS, open_run
 from benchctl.experiments.isolate.stored import ISOLATION, read_isolation
 from benchctl.experiments.sampling.stored import ANSWERS, CHECK, open_check
 from benchctl.measure.plan import earlier_processes, measured, unclosed
-from benchctl.measure.run import recipe_of
+from benchctl.measure.requested import recipe_of
 from tests.fuzz import fuzzed, mistaken, outcome, spoilt, told
 
 KEPT = Path(__file__).parent / "kept" / "version_1"
@@ -38,7 +38,7 @@ def read_run(folder: Path) -> object:
 
 FILES: dict[str, tuple[Path, Callable[[Path], object]]] = {
     MANIFEST: (KEPT, read_run),
-    REPLAYS: (KEPT, read_replays),
+    OLDER[0]: (KEPT, read_scores),
     ISOLATION: (KEPT, read_isolation),
     CHECK: (KEPT / "sampling", open_check),
 }

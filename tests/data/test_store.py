@@ -172,7 +172,7 @@ def test_a_newer_schema_is_refused(writer: RunWriter, folder: Path, where: str) 
     else:
         raw = json.loads((folder / "manifest.json").read_text())
         (folder / "manifest.json").write_text(json.dumps(raw | {"schema": 99}))
-    with pytest.raises(StorageError, match=r"newer benchctl \(schema 99") as caught:
+    with pytest.raises(StorageError, match=r"schema 99") as caught:
         open_run(folder)
     assert caught.value.exit_code == 4
 
@@ -182,7 +182,7 @@ def test_a_damaged_manifest_is_an_error_that_names_it(writer: RunWriter, folder:
     with pytest.raises(StorageError, match="manifest cannot be read"):
         open_run(folder)
     (folder / "manifest.json").write_text('{"schema": 1}')
-    with pytest.raises(StorageError, match="manifest is damaged: run: Field required"):
+    with pytest.raises(StorageError, match="run: Field required"):
         open_run(folder)
 
 
@@ -243,5 +243,5 @@ def test_a_folder_of_one_file_an_arm_is_a_run(tmp_path: Path) -> None:
     assert [sentence.split(" ")[0] for sentence in open_run(study).damaged] == ["cut.jsonl:1"]
     for file in study.glob("*.jsonl"):
         file.write_text("")
-    with pytest.raises(UsageError, match="This folder contains no benchctl record"):
+    with pytest.raises(UsageError, match="no benchctl record"):
         open_run(study)

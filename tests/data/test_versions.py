@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from benchctl.data.manifest import MANIFEST_FORMAT
-from benchctl.data.replays import REPLAYS, read_replays
+from benchctl.data.scores import SCORES, read_scores
 from benchctl.data.store import MANIFEST, open_run
 from benchctl.data.versions import StoredFormat
 from benchctl.errors import StorageError
@@ -26,14 +26,14 @@ def test_a_run_of_the_first_version(tmp_path: Path) -> None:
     run = open_run(folder)
     assert run.manifest is not None
     assert run.manifest.schema_version == MANIFEST_FORMAT.version
-    assert run.manifest.ordering == "rotated", "such a run is finished in the order in which it was begun"
+    assert run.manifest.ordering == "rotated"
     assert [cell.status for cell in run.manifest.cells] == ["finished"] * 4
     assert len([one for one in run.records if one.phase == "measure" and one.error is None]) == 8
     assert json.loads((folder / MANIFEST).read_text())["schema"] == 1, "reading changes nothing"
 
 
 def test_replays_of_the_first_version() -> None:
-    found = read_replays(KEPT / "version_1")
+    found = read_scores(KEPT / "version_1")
     assert found is not None
     assert [len(found.positions), len(found.decoded)] == [3, 2]
     assert found.positions[0].readings[0].shape == "decode"
@@ -66,7 +66,7 @@ def test_steps_follow_each_other_and_none_is_left_out() -> None:
 
 READERS: dict[str, Callable[[Path], object]] = {
     MANIFEST: open_run,
-    REPLAYS: read_replays,
+    SCORES: read_scores,
     CHECK: open_check,
     ISOLATION: read_isolation,
 }

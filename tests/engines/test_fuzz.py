@@ -15,11 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchctl.engines.common.completion_stream import CompletionReader
+from benchctl.engines.common.drafts import Counters, Tally, read_counters, read_total, since
 from benchctl.engines.common.drafts import step_ledger as vllm_ledger
 from benchctl.engines.common.drafts import verified_ledger as sglang_ledger
 from benchctl.engines.common.http import HttpClient, Reply
-from benchctl.engines.common.metrics import Counters, Tally, read_counters, read_total, since
-from benchctl.engines.common.values import decode
+from benchctl.engines.common.wire import decode
 from benchctl.engines.llama_cpp import causes as llama_causes
 from benchctl.engines.llama_cpp.attest import LlamaObserved, attest, contradiction, read_counts
 from benchctl.engines.llama_cpp.attest import make_ledger as llama_ledger
@@ -28,7 +28,7 @@ from benchctl.engines.llama_cpp.score import likeliest
 from benchctl.engines.llama_cpp.spec_flags import RequestedSpeculation
 from benchctl.engines.llama_cpp.stream import LlamaReader
 from benchctl.engines.openai.discovery import discover, engine_times, parse_address
-from benchctl.engines.openai.score import _places as echo_places
+from benchctl.engines.openai.engine import _places as echo_places
 from benchctl.engines.sglang import server as sglang_server
 from benchctl.engines.sglang.server import GenerateReader
 from benchctl.engines.transformers import server as transformers_server
@@ -311,7 +311,7 @@ def test_facts_of_a_server_are_assessed_whatever_they_are() -> None:
             info = changed(PAGES[path], way, data.draw(VALUES), drop=data.draw(st.booleans()))
             if path == "/server_info":
                 asked = {"speculative_algorithm": "EAGLE", "model_path": "/m", "speculative_num_draft_tokens": "4"}
-                sglang_server.attest(sglang_server.SglangObserved(asked, info, Tally(1, 9, 8, 9, 1, 4, 1), 4, 0))
+                sglang_server.attest(asked, info, Tally(1, 9, 8, 9, 1, 4, 1), drafted=4, cached=0)
             elif path == "/info":
                 asking = {"type": "self-ssm", "max": 4, "options": {}}
                 transformers_server.attest(info, Tally(), None, model="/m", dtype="float32", speculation=asking)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from benchctl.data.record import sha256_text, sha256_tokens
-from benchctl.data.replays import Position, Reading, Replays
+from benchctl.data.scores import Position, Reading, TargetScores
 
 ANSWER = list(range(100, 111))
 """The answer of `tests.analysis.conftest.build_record`."""
@@ -52,9 +52,9 @@ def fork_at(index: int, rival: int, readings: Iterable[tuple[str, int, float]], 
     )
 
 
-def replays(positions: Iterable[Position], run: str = "20261121-110500-3fa9") -> Replays:
-    """Replays of the run of `tests.analysis.conftest.build_manifest`."""
-    return Replays(
+def scores(positions: Iterable[Position], run: str = "20261121-110500-3fa9") -> TargetScores:
+    """Scores of the run of `tests.analysis.conftest.build_manifest`."""
+    return TargetScores(
         run=run,
         benchctl_version="0",
         made_at="2026-11-21T12:00:00+00:00",

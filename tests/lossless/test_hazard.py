@@ -9,8 +9,7 @@ import pytest
 
 from benchctl.lossless import conclude
 from benchctl.lossless.conclude import find_power
-from benchctl.lossless.hazard import Places, hazard_test
-from benchctl.lossless.noise import Noise
+from benchctl.lossless.noise import Noise, Places, hazard_test
 from benchctl.lossless.selection import _rejections
 
 pytestmark = pytest.mark.slow

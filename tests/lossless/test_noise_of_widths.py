@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from benchctl.data.replays import Position
+from benchctl.data.scores import Position
 from benchctl.lossless.explain import FEWEST, find_noise
-from tests.lossless.replayed import fork_at, reading, replays, sample
+from tests.lossless.replayed import fork_at, reading, sample, scores
 
 
 def test_nothing_replayed_is_no_noise_known() -> None:
@@ -17,20 +17,20 @@ def test_nothing_replayed_is_no_noise_known() -> None:
 
 
 def test_a_target_that_never_moves_excuses_nothing() -> None:
-    noise = find_noise(replays(sample([0.0] * FEWEST)), 5)
+    noise = find_noise(scores(sample([0.0] * FEWEST)), 5)
     assert (noise.floor, noise.changed, noise.null_forks) == (0.0, 0, 0)
     assert f"none of {FEWEST} prefixes" in noise.method
 
 
 def test_too_few_prefixes_show_nothing_even_when_none_moved() -> None:
-    noise = find_noise(replays(sample([0.0] * (FEWEST - 1))), 5)
+    noise = find_noise(scores(sample([0.0] * (FEWEST - 1))), 5)
     assert noise.floor is None
     assert str(FEWEST) in noise.method
 
 
 def test_a_handful_of_changes_gives_a_floor_well_above_them() -> None:
-    few = find_noise(replays(sample([-0.1, -0.08, -0.05, -0.02, -0.01])), 5)
-    many = find_noise(replays(sample([-0.1, -0.08, -0.05, -0.02, -0.01] * 40)), 5)
+    few = find_noise(scores(sample([-0.1, -0.08, -0.05, -0.02, -0.01])), 5)
+    many = find_noise(scores(sample([-0.1, -0.08, -0.05, -0.02, -0.01] * 40)), 5)
     assert few.floor is not None and many.floor is not None
     assert few.floor > 0.35
     assert many.floor < few.floor / 2
@@ -45,10 +45,10 @@ def test_more_tokens_are_more_places_at_which_noise_may_reach_far() -> None:
         for number, (change, margin) in enumerate(zip(changes, margins, strict=True))
         for one in sample([change], margin=margin, start=number)
     ]
-    few, many = (find_noise(replays(positions), 5, tokens=tokens).floor for tokens in (1_000, 100_000))
+    few, many = (find_noise(scores(positions), 5, tokens=tokens).floor for tokens in (1_000, 100_000))
     assert few is not None and many is not None
     assert 0.3 < few < many < 1.0  # 3 to 10 standard deviations
-    method = find_noise(replays(positions), 5, tokens=1_000).method
+    method = find_noise(scores(positions), 5, tokens=1_000).method
     assert "1 of 200 runs of 1,000 tokens" in method
 
 
@@ -57,7 +57,7 @@ def test_changes_where_the_target_is_sure_do_not_widen_the_floor() -> None:
         *sample([-0.1, 0.1, 0.05, -0.05] * 50, margin=0.5),
         *sample([-0.54] * 20, margin=3.0, start=300),
     ]
-    noise = find_noise(replays(positions), 5, tokens=300)
+    noise = find_noise(scores(positions), 5, tokens=300)
     assert noise.largest == pytest.approx(0.54)
     assert noise.largest_at_small == pytest.approx(0.1)
     assert noise.floor is not None and noise.floor <= 0.5
@@ -68,14 +68,14 @@ def test_other_widths_and_forks_are_left_out() -> None:
     positions += sample([0.2], start=200) + [
         one.model_copy(update={"fork": True, "rival": 77}) for one in sample([7.0], start=200)
     ]
-    noise = find_noise(replays(positions), 5)
+    noise = find_noise(scores(positions), 5)
     assert (noise.prefixes, noise.null_places) == (31, 31)  # a prefix of the sample counts, forked or not
     assert noise.largest == pytest.approx(0.2)
 
 
 def test_the_null_control_counts_where_the_target_leaves_itself() -> None:
     positions = sample([0.1] * 28) + sample([-2.0, -2.0], margin=1.0, start=100)
-    assert find_noise(replays(positions), 5).null_forks == 2
+    assert find_noise(scores(positions), 5).null_forks == 2
 
 
 def at_once(changes: list[float]) -> list[Position]:
@@ -91,16 +91,16 @@ def at_once(changes: list[float]) -> list[Position]:
 
 
 def test_where_no_width_can_be_read_the_noise_is_that_of_reading_at_once() -> None:
-    found = find_noise(replays(at_once([0.001 * number for number in range(1, 101)])), 5)
+    found = find_noise(scores(at_once([0.001 * number for number in range(1, 101)])), 5)
     assert found.by_prefill
     assert found.floor is not None and 0 < found.floor <= 3.0
-    assert "reading everything at once" in found.method
+    assert "everything at once" in found.method
     assert (found.null_places, found.null_forks) == (100, 0)
 
 
 def test_reading_at_once_is_no_noise_of_a_width_that_can_be_read() -> None:
     positions = at_once([0.5] * 40)
     positions[-1] = positions[-1].model_copy(update={"absent": {}})
-    found = find_noise(replays(positions), 5)
+    found = find_noise(scores(positions), 5)
     assert not found.by_prefill
     assert found.floor is None

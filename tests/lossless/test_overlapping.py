@@ -11,7 +11,7 @@ from benchctl.analysis.answers import find_answers
 from benchctl.analysis.conditions.split import Group
 from benchctl.analysis.frame import make_frame
 from benchctl.analysis.losslessness import ArmAudit, DetectionPower
-from benchctl.lossless.not_judged import find_not_judged
+from benchctl.lossless.analysed import find_not_judged
 from benchctl.lossless.selection import Reach, select_answers
 
 
@@ -68,5 +68,6 @@ def test_the_width_of_parallel_requests_is_that_of_all(
     assert (arm.widths, arm.slots) == ((5,), slots)
     assert selection.shared == ([(5, slots, "baseline")] if slots > 1 else [])
     reach = [arm.reach.get(answer.key) for answer in arm.answers]
-    told = [Reach(6, 10), Reach(0, 0)]  # no round decides the first; five rounds, as the engine tells, where eight tokens need only two
+    # The prompt's reading decides the first token; five rounds, as the engine tells, where eight tokens need only two.
+    told = [Reach(6, 10), Reach(0, 0)]
     assert reach == (told if slots == 1 else [None, None])

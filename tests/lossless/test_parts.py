@@ -10,18 +10,19 @@ from typing import Any
 
 import pytest
 
-from benchctl.data.audits import Audit
+from benchctl.data.scores import TargetScores
 from benchctl.data.store import RunData, open_run
-from benchctl.lossless import audit_session as session
+from benchctl.lossless import session
 
 
 def test_the_noise_of_shared_batches_is_kept_with_its_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "read_shared", lambda *_, **__: None)
     again: Any = SimpleNamespace(slot_scorer=lambda *_: nullcontext())
     selection: Any = SimpleNamespace(prompts=())
-    audit = Audit.model_construct(answers=[], passes=[], seconds=0.0)
+    scores = TargetScores.model_construct(answers=[], passes=[], seconds=0.0)
     manifest = open_run(Path(__file__).parents[1] / "data" / "kept" / "version_4").manifest
     run = RunData(tmp_path, manifest, [], [])
     for part in (run, replace(run, part="kv_q8_0")):
-        session._read_shared(part, again, audit, selection, 5, 4, 0.0)
-    assert {file.name for file in tmp_path.iterdir()} >= {"audit-kv_q8_0.json", "audit.json"}
+        target: Any = SimpleNamespace(run=part)
+        session.ScoringSession(target, scores)._read_shared(scores, again, selection, 5, 4, 0.0)
+    assert {file.name for file in tmp_path.iterdir()} >= {"scores-kv_q8_0.json", "scores.json"}

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from benchctl.engines.base import Rendered, Scores
-from benchctl.lossless.divergence_plan import make_plan
-from benchctl.lossless.divergence_session import TOP, TOP_AT_DIVERGENCE, read_answer
-from benchctl.lossless.prefixes import AnswerToScore, DivergenceToScore
+from benchctl.lossless.plan import AnswerToScore, DivergenceToScore, plan_prefixes
+from benchctl.lossless.reading import TOP, TOP_AT_DIVERGENCE, read_answer
 from benchctl.prompts.suite import Prompt
 
 PROMPT = tuple(range(1000, 1020))
@@ -63,12 +62,12 @@ class ToyScorer:
 
 
 def plan_of(*forks: DivergenceToScore) -> AnswerToScore:
-    return AnswerToScore("code", 0, "sha", len(PROMPT), ANSWER, forks)
+    return AnswerToScore("code", 0, "sha", len(PROMPT), ANSWER, "", forks)
 
 
 def test_a_fork_is_read_in_every_shape() -> None:
     scorer = ToyScorer()
-    (plan,) = make_plan([plan_of(DivergenceToScore(12, RIVAL, 5))])
+    (plan,) = plan_prefixes([plan_of(DivergenceToScore(12, RIVAL, 5))])
     positions, decoded = read_answer(scorer, PROMPT, plan)
     (fork,) = (one for one in positions if one.fork)
     margins = {(one.shape, one.width): round(one.margin or 0, 6) for one in fork.readings}
@@ -82,7 +81,7 @@ def test_a_fork_is_read_in_every_shape() -> None:
 
 
 def test_the_sample_has_the_targets_own_second_choice_and_both_widths() -> None:
-    (plan,) = make_plan([plan_of(DivergenceToScore(12, RIVAL, 5))])
+    (plan,) = plan_prefixes([plan_of(DivergenceToScore(12, RIVAL, 5))])
     positions, _ = read_answer(ToyScorer(), PROMPT, plan)
     sample = [one for one in positions if not one.fork]
     assert len(sample) > 20
@@ -97,21 +96,21 @@ def test_the_sample_has_the_targets_own_second_choice_and_both_widths() -> None:
 
 def test_a_fork_near_the_beginning_is_read_in_one_narrower_batch_and_the_prompt_is_never_split() -> None:
     scorer = ToyScorer()
-    (plan,) = make_plan([plan_of(DivergenceToScore(3, RIVAL, 9))], sampled=[9])
+    (plan,) = plan_prefixes([plan_of(DivergenceToScore(3, RIVAL, 9))], sampled=[9])
     positions, _ = read_answer(scorer, PROMPT, plan)
     assert [(one.shape, one.width) for one in positions[0].readings] == [("decode", 1), ("verify", 3), ("prefill", 23)]
     assert len(PROMPT) - 6 not in scorer.batches
 
 
 def test_a_round_longer_than_everything_before_it_reads_what_there_is() -> None:
-    (plan,) = make_plan([plan_of(DivergenceToScore(3, RIVAL, 65))], sampled=[65])
+    (plan,) = plan_prefixes([plan_of(DivergenceToScore(3, RIVAL, 65))], sampled=[65])
     positions, _ = read_answer(ToyScorer(), PROMPT, plan)
     assert ("verify", 3) in {(one.shape, one.width) for one in positions[0].readings}
     assert "verify" not in positions[0].absent
 
 
 def test_an_engine_that_keeps_nothing_gives_one_shape_and_says_why() -> None:
-    (plan,) = make_plan([plan_of(DivergenceToScore(12, RIVAL, 5))])
+    (plan,) = plan_prefixes([plan_of(DivergenceToScore(12, RIVAL, 5))])
     positions, decoded = read_answer(ToyScorer(keeps=False), PROMPT, plan)
     (fork,) = (one for one in positions if one.fork)
     assert {one.shape for one in fork.readings} == {"prefill"}
@@ -122,7 +121,7 @@ def test_an_engine_that_keeps_nothing_gives_one_shape_and_says_why() -> None:
 
 def test_several_forks_of_one_answer_are_each_read_once() -> None:
     forks = (DivergenceToScore(12, RIVAL, 5), DivergenceToScore(12, 8, 5), DivergenceToScore(30, RIVAL, 9))
-    (plan,) = make_plan([plan_of(*forks)], sampled=[5, 9])
+    (plan,) = plan_prefixes([plan_of(*forks)], sampled=[5, 9])
     positions, _ = read_answer(ToyScorer(), PROMPT, plan)
     assert [(one.index, one.rival) for one in positions] == [(12, RIVAL), (12, 8), (30, RIVAL)]
     unknown = positions[1].readings[0]
@@ -133,7 +132,7 @@ def test_several_forks_of_one_answer_are_each_read_once() -> None:
 def test_an_engine_that_cannot_read_in_batches_is_read_at_once_instead() -> None:
     scorer = ToyScorer(in_batches=False)
     fork = DivergenceToScore(index=9, rival=RIVAL, width=5)
-    (plan,) = make_plan([AnswerToScore("code", 0, None, None, ANSWER, (fork,))])
+    (plan,) = plan_prefixes([AnswerToScore("code", 0, None, None, ANSWER, "", (fork,))])
     positions, decoded = read_answer(scorer, PROMPT, plan)
     (forked,) = [one for one in positions if one.fork]
     assert {one.shape for one in forked.readings} == {"decode", "prefill"}

@@ -12,7 +12,7 @@ from benchctl.data.writer import folder_lock
 from benchctl.engines.base import Launch
 from benchctl.errors import EngineError, StorageError
 from benchctl.lossless import relaunch
-from benchctl.lossless.relaunch import Outcome, Relaunch, Target
+from benchctl.lossless.relaunch import Relaunch, ScoringOutcome, Target
 from benchctl.recipes.schema import GREEDY
 
 
@@ -64,7 +64,7 @@ def test_one_process_scores_everything_and_a_failure_ends_it(tmp_path: Path, mon
         for _ in range(2):
             with target.scorer():
                 assert (len(engine.logs), engine.stopped) == (1, 0)
-        outcome = Outcome()
+        outcome = ScoringOutcome()
         with outcome.keeping_failures(), target.scorer():
             raise EngineError("It died.", kind="crash")
         assert (outcome.reason, engine.stopped) == ("the engine failed: It died.", 1)

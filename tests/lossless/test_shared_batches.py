@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from benchctl.data.audits import Audit, DivergedToken, ScoredAnswer
 from benchctl.data.record import sha256_tokens
+from benchctl.data.scores import DivergedToken, ScoredAnswer, TargetScores
 from benchctl.engines.base import Rendered, Scores
 from benchctl.lossless.conclude import PREFIXES
-from benchctl.lossless.shared_batches import AuditedAnswer, read_shared
+from benchctl.lossless.reading import ReadAnswer, read_shared
 from benchctl.prompts.suite import Prompt
 
 SLOTS, WIDTH = 3, 4
@@ -49,50 +49,50 @@ def common(held: Sequence[int], prefix: Sequence[int]) -> Sequence[int]:
     return held if tuple(prefix[: len(held)]) == tuple(held) else ()
 
 
-def known(number: int, size: int = 30) -> AuditedAnswer:
+def known(number: int, size: int = 30) -> ReadAnswer:
     start = 1000 * (number + 1)
     prompt, answer = tuple(range(start, start + 9)), tuple(range(start + 9, start + 9 + size))
     scored = ScoredAnswer(
         task="code", prompt_idx=number, prompt_sha="sha", token_sha=sha256_tokens(list(answer)), margins=[1.0] * size
     )
-    return AuditedAnswer(scored, prompt, answer)
+    return ReadAnswer(scored, prompt, answer)
 
 
-def empty_audit() -> Audit:
-    return Audit.model_construct(passes=[], answers=[])
+def nothing() -> TargetScores:
+    return TargetScores.model_construct(passes=[], answers=[])
 
 
 def test_every_slot_reads_so_many_tokens_in_one_batch_and_new_prompts_join() -> None:
-    scorer, audit = ToySlots(), empty_audit()
+    scorer, scores = ToySlots(), nothing()
     answers = [known(number, 30 + 5 * number) for number in range(5)]
-    read_shared(scorer, answers, audit, width=WIDTH, slots=SLOTS, until=time.monotonic() + 60)
-    counted = [place for one in audit.passes for place in one.places]
+    read_shared(scorer, answers, scores, width=WIDTH, slots=SLOTS, until=time.monotonic() + 60)
+    counted = [place for one in scores.passes for place in one.places]
     assert len(counted) > 300, "every alignment of every answer, until one slot has none left"
-    assert {(one.width, one.slots) for one in audit.passes} == {(WIDTH, SLOTS)}
+    assert {(one.width, one.slots) for one in scores.passes} == {(WIDTH, SLOTS)}
     assert [WIDTH] * SLOTS in scorer.batches
     assert any(max(batch) >= 9 and len(batch) == SLOTS for batch in scorer.batches[1:]), "a prompt beside rounds"
-    whole = [one for one in audit.passes if not one.skipped and one.first == WIDTH]
+    whole = [one for one in scores.passes if not one.skipped and one.first == WIDTH]
     assert any(loss == pytest.approx(0.01 * WIDTH * SLOTS) for one in whole for loss in one.losses)
 
 
 def test_enough_is_enough_and_what_is_known_counts() -> None:
-    audit = empty_audit()
+    scores = nothing()
     answers = [known(number, 200) for number in range(SLOTS)]
-    read_shared(ToySlots(), answers, audit, width=WIDTH, slots=SLOTS, until=time.monotonic() + 60)
-    assert PREFIXES <= sum(len(one.places) for one in audit.passes) < PREFIXES + SLOTS
-    before = len(audit.passes)
-    read_shared(ToySlots(), answers, audit, width=WIDTH, slots=SLOTS, until=time.monotonic() + 60)
-    assert len(audit.passes) == before
+    read_shared(ToySlots(), answers, scores, width=WIDTH, slots=SLOTS, until=time.monotonic() + 60)
+    assert PREFIXES <= sum(len(one.places) for one in scores.passes) < PREFIXES + SLOTS
+    before = len(scores.passes)
+    read_shared(ToySlots(), answers, scores, width=WIDTH, slots=SLOTS, until=time.monotonic() + 60)
+    assert len(scores.passes) == before
 
 
 def test_at_a_divergence_the_targets_own_token_is_looked_at() -> None:
     one = known(0)
     left = one.scored.model_copy(update={"diverged": [DivergedToken(index=4, likeliest=7, gap=0.1)]})
-    assert AuditedAnswer(left, one.prompt, one.answer).likeliest(4) == 7
-    assert AuditedAnswer(left, one.prompt, one.answer).likeliest(5) == one.answer[5]
+    assert ReadAnswer(left, one.prompt, one.tokens).likeliest(4) == 7
+    assert ReadAnswer(left, one.prompt, one.tokens).likeliest(5) == one.tokens[5]
 
 
 def test_time_that_is_over_ends_it() -> None:
-    audit = empty_audit()
-    read_shared(ToySlots(), [known(0), known(1), known(2)], audit, width=4, slots=3, until=time.monotonic() - 1)
-    assert audit.passes == []
+    scores = nothing()
+    read_shared(ToySlots(), [known(0), known(1), known(2)], scores, width=4, slots=3, until=time.monotonic() - 1)
+    assert scores.passes == []

@@ -13,7 +13,7 @@ from benchctl.analysis.frame import make_frame
 from benchctl.analysis.results import Comparison, Losslessness
 from benchctl.data.record import Record
 from benchctl.lossless.analysed import analyse_run
-from benchctl.lossless.prefixes import prefixes_to_score
+from benchctl.lossless.plan import prefixes_to_score
 from benchctl.lossless.selection import select_answers
 
 OTHER = [*range(100, 107), 7, 8, 9, 10]
@@ -89,7 +89,7 @@ def test_scores_decide_nothing_of_answers_that_a_schema_holds(
     found = analyse_run(run).losslessness[0]
     held, free = found.comparisons
     assert (held.outcome, free.outcome) == ("undetermined" if stored else "differs", "differs")
-    assert ("`response_format` constrains them" in held.reason) == bool(stored)
+    assert ("`response_format`" in held.reason) == bool(stored)
     assert found.verdict == "undetermined"
     (group,) = split(run)
     frame = make_frame(run.records, manifest)
@@ -218,7 +218,7 @@ def test_without_ids_on_both_sides_the_text_decides_and_says_so(make_record: Any
     records = [make_record("baseline", **gone), make_record("spec", **gone)]
     found = verdict_on(records, make_run)
     assert found.verdict == "identical"
-    assert "token ids are absent on both sides" in found.reason
+    assert "absent on both sides" in found.reason
     assert only(found).tokens_equal is None
     changed = [records[0], make_record("spec", text="def add(a, b): pass", **gone)]
     fork = only(verdict_on(changed, make_run)).fork
@@ -236,7 +236,7 @@ def test_equal_answers_are_identical_also_where_the_target_itself_is_broken(make
     records = [make_record("baseline", **loop), make_record("spec", **loop)]
     found = verdict_on(records, make_run)
     assert (found.verdict, found.counts) == ("identical", {"identical": 1})
-    assert "The target's own answer is degenerate" in only(found).reason
+    assert "degenerate" in only(found).reason
     assert "own answer is degenerate" in found.reason
 
 

@@ -41,7 +41,7 @@ def test_every_arm_stands_beside_its_own_baseline(folder: Path) -> None:
     run = open_run(folder)
     said, baselines = texts(folder), own_baselines(folder)
     seen: set[tuple[str, str, int]] = set()
-    for answers in find_whole_answers(run, analyse_run(run), {}):
+    for answers in find_whole_answers(run, analyse_run(run)):
         place = (answers.task, answers.prompt_idx)
         for arm in answers.identical:
             assert answers.baseline in said[baselines[arm], *place], (arm, place)
@@ -68,7 +68,7 @@ def test_over_axes_the_probabilities_are_those_of_the_arms_own_target(folder: Pa
     run = open_run(folder)
     groups = {arm["name"]: arm["group"] for arm in json.loads((folder / "manifest.json").read_text("utf-8"))["arms"]}
     known = 0
-    for answers in find_whole_answers(run, analyse_run(run), {}):
+    for answers in find_whole_answers(run, analyse_run(run)):
         for found in answers.diverging:
             fork = found.comparison.fork
             assert fork is not None

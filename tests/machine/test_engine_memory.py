@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchctl.machine.engine_memory import EngineMemory, read_engine_memory
+from benchctl.machine.monitor import EngineMemory, read_engine_memory
 
 PARENT = """
 import subprocess, sys

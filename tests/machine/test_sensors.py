@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchctl.machine.energy import parse_nvidia
-from benchctl.machine.sensors import POINTS, Sensors, of_gpus, series_of
+from benchctl.machine.energy import POINTS, Sensors, of_gpus, parse_nvidia, series_of
 
 
 def write(root: Path, **files: str) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from benchctl.data.manifest import EngineIdentity, Manifest, ModelIdentity
 from benchctl.data.writer import RunWriter
-from benchctl.engines.llama_cpp.find import VARIABLE, find_server
+from benchctl.engines.llama_cpp.installation import VARIABLE, search
 from benchctl.prompts.suite import Prompt, PromptItem
 from benchctl.recipes.schema import Recipe
 
@@ -70,7 +70,7 @@ def writer(folder: Path, manifest: Manifest) -> Iterator[RunWriter]:
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Keep quantized models out of the user's folder; engines that were built are still found."""
-    server = os.environ.get(VARIABLE) or str(find_server().path)
+    server = os.environ.get(VARIABLE) or str(search().find().path)
     monkeypatch.setenv(VARIABLE, server)
     folder = tmp_path / "cache"
     monkeypatch.setenv("BENCHCTL_CACHE", str(folder))

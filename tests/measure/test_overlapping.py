@@ -85,7 +85,7 @@ def test_a_stall_hides_in_a_closed_loop_and_shows_in_an_open_one(
 def test_times_of_an_open_loop_count_from_when_a_request_was_due(
     recipe: Recipe, writer: RunWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("benchctl.measure.load_generator.MOST_IN_FLIGHT", 1)  # the second has to wait for the first
+    monkeypatch.setattr("benchctl.measure.requests.MOST_IN_FLIGHT", 1)  # the second has to wait for the first
     prompts = asked(2)
 
     async def answers(arm: str, number: int) -> Completion:

@@ -11,6 +11,7 @@ from benchctl.data.identity import workload_sha256
 from benchctl.data.manifest import PromptIdentity
 from benchctl.errors import UsageError
 from benchctl.measure.prepare import new_manifest, prepare
+from benchctl.prompts.answers import Answer
 from benchctl.recipes.load import load_recipe
 from benchctl.recipes.schema import CONSTRAINTS, Recipe, Sampling
 
@@ -72,7 +73,7 @@ def test_what_an_engine_is_not_sent_is_refused_with_its_line_and_the_rest_is_sai
     rows: list[dict[str, Any]] = [
         {"prompt": "hello", "max_tokens": 5},
         {"prompt": "hello", "tools": [WEATHER]},
-        {"prompt": "hello", "response_format": {"type": "json_object"}},
+        {"prompt": "hello", "response_format": {"type": "json_object"}, "answer": {"kind": "numeric", "value": "4"}},
     ]
     (tmp_path / "mine.jsonl").write_text("\n".join(map(json.dumps, rows)))
     prepared = prepare(recipe, recipe_folder=tmp_path)
@@ -81,6 +82,7 @@ def test_what_an_engine_is_not_sent_is_refused_with_its_line_and_the_rest_is_sai
     manifest = new_manifest(prepared, ["benchctl"])
     assert [prompt.constrained for prompt in manifest.prompts] == [None, None, "response_format"]
     assert len({prompt.sha256 for prompt in manifest.prompts}) == 3
+    assert [prompt.answer and prompt.answer.value for prompt in manifest.prompts] == [None, None, "4"]
     rows[1]["tool_choice"] = "required"
     (tmp_path / "mine.jsonl").write_text("\n".join(map(json.dumps, rows)))
     with pytest.raises(UsageError) as refused:
@@ -93,7 +95,8 @@ def test_what_an_engine_is_not_sent_is_refused_with_its_line_and_the_rest_is_sai
 def test_the_workload_is_that_of_runs_before_requests_had_fields() -> None:
     sampling = Sampling()
     recipe = Recipe.model_construct(sampling=sampling)
-    prompt = PromptIdentity(task="code", prompt_idx=0, sha256="0" * 64, constrained="tools")
+    answer = Answer(kind="exact", value="x")
+    prompt = PromptIdentity(task="code", prompt_idx=0, sha256="0" * 64, constrained="tools", answer=answer)
     before = {"prompts": [{"task": "code", "prompt_idx": 0, "sha256": "0" * 64}], "models": []}
     assert workload_sha256(recipe, [prompt]) == canonical_sha256(
         before | {"sampling": sampling.model_dump(exclude={*CONSTRAINTS})}

@@ -5,6 +5,7 @@ import re
 import time
 from dataclasses import replace
 
+import pytest
 from rich.console import Console
 
 from benchctl.measure.plan import make_plan
@@ -46,6 +47,26 @@ def test_a_cell_with_several_in_flight_says_what_it_yields_in_all(recipe: Recipe
     time.sleep(0.3)  # the engine takes its time to stop, and nothing is measured then
     lines.cell_ended(cell, None)
     assert re.search(r"baseline: 2 answers, 10\.0 tok/s each, 1\.6 tok/s together", written.getvalue())
+
+
+def test_the_time_left_goes_by_what_is_done(
+    recipe: Recipe, prompts: list[PromptItem], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds = iter(range(0, 10_000, 10))
+    shown = RunDisplay(Console(file=io.StringIO()))
+    monkeypatch.setattr(shown.display._bar, "get_time", lambda: float(next(seconds)))
+    cells = make_plan(recipe, prompts)
+    shown.begin(cells)
+    assert shown.left() == ""
+    shown.cell_started(cells[0])
+    for _ in prompts:
+        shown.answered(cells[0], answer())
+    assert 0 < (shown.display.left_s or 0) < 1_000
+    assert "left" in shown.left()
+    for cell in cells[1:]:
+        shown.cell_started(cell)
+        shown.cell_ended(cell, "it did not start")
+    assert shown.left() == "", "what was not answered will not come"
 
 
 def test_an_open_end_is_said(recipe: Recipe, prompts: list[PromptItem]) -> None:

@@ -194,7 +194,7 @@ def test_a_model_that_changes_under_the_run_ends_its_cells(
     assert run.manifest is not None
     assert [cell.status for cell in run.manifest.cells] == ["finished", "failed"]
     assert run.manifest.cells[1].error is not None
-    assert "Changed since the run began" in run.manifest.cells[1].error.message
+    assert "Changed since" in run.manifest.cells[1].error.message
 
 
 def test_the_log_of_a_cell_that_a_killed_benchctl_left_is_kept(
@@ -329,7 +329,7 @@ def test_a_cell_that_only_lacks_its_last_attestation_is_opened_and_measures_noth
     assert (closing.arm, closing.status, closing.attempt) == ("spec", "finished", 1)
     assert closing.attestation is not None
     assert closing.attestation.state == "active", "its answers were drafted, and that is what it says of them"
-    assert "earlier process of this cell drafted 10 tokens" in closing.attestation.evidence[-1]
+    assert "drafted 10 tokens" in closing.attestation.evidence[-1]
     assert [one for one in open_run(folder).records if one.phase == "measure"] == [
         one for one in before if one.phase == "measure"
     ]

@@ -72,7 +72,7 @@ def test_it_keeps_the_precision_that_most_weights_have(folder: Path, make_gguf: 
 
 def test_weights_that_are_cut_off_are_refused(folder: Path) -> None:
     (folder / "model.safetensors").write_bytes(b"\x08\0\0\0\0\0\0\0{")
-    with pytest.raises(UsageError, match="this safetensors file is truncated or damaged"):
+    with pytest.raises(UsageError, match="truncated or damaged"):
         converted(folder, converter(None))
 
 
@@ -81,7 +81,7 @@ def test_a_source_may_be_such_a_folder(folder: Path, make_gguf: MakeGguf, tmp_pa
     tool = converter(make_gguf())
     (file,) = locate_model(str(folder), recipe_folder=tmp_path, find_tool=lambda name: tool)
     assert file.suffix == ".gguf"
-    with pytest.raises(UsageError, match="this is a folder of safetensors, not a GGUF file"):
+    with pytest.raises(UsageError, match="not a GGUF file"):
         locate_model(str(folder), recipe_folder=tmp_path)
 
 
@@ -95,7 +95,7 @@ def test_a_failing_converter_leaves_nothing_and_its_words_are_kept(folder: Path,
 def test_half_a_model_is_no_model(folder: Path, make_gguf: MakeGguf, cache: Path) -> None:
     half = make_gguf()
     half.write_bytes(half.read_bytes()[:-100])
-    with pytest.raises(EngineError, match="wrote no whole model: the model file is truncated"):
+    with pytest.raises(EngineError, match="truncated"):
         converted(folder, converter(half))
     assert list((cache / "converted").iterdir()) == []
 
@@ -124,5 +124,5 @@ def test_a_head_without_a_tokenizer_is_converted_with_its_target(
     (folder / "tokenizer.json").write_text('{"other": 1}')
     resolved(folder)
     assert len(given) == 4, "the head's file holds its target's tokenizer, so another one makes another file"
-    with pytest.raises(UsageError, match="has no tokenizer, and is converted with its target's"):
+    with pytest.raises(UsageError, match="its target's"):
         resolved(made)

@@ -39,7 +39,7 @@ def test_a_folder_resolves_and_a_gguf_file_does_not(folder: Path, tiny_target: P
     named = resolve_pair(pair(folder.name), recipe_folder=folder.parent, form="huggingface").target
     assert named.folder == folder
     assert [file.sha256 for file in named.files] == [file.sha256 for file in derived.files]
-    with pytest.raises(UsageError, match="reads Hugging Face folders"):
+    with pytest.raises(UsageError, match="Hugging Face folders"):
         resolve_pair(pair(str(tiny_target)), recipe_folder=Path(), form="huggingface")
 
 

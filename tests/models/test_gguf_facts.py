@@ -96,5 +96,5 @@ def test_shards_are_counted_together(make_gguf: MakeGguf) -> None:
 def test_a_missing_shard_is_named(make_gguf: MakeGguf) -> None:
     first = make_gguf("m-00001-of-00003.gguf")
     make_gguf("m-00003-of-00003.gguf")
-    with pytest.raises(UsageError, match=r"1 of 3 shards of this model are missing: m-00002-of-00003\.gguf"):
+    with pytest.raises(UsageError, match=r"m-00002-of-00003"):
         read_facts(first)

@@ -114,7 +114,7 @@ def test_without_a_network_the_cache_serves_and_what_it_lacks_is_one_error(
     assert fetch(HubSource("org/one", "model.gguf")) == path
     assert fetch(HubSource("org/one", None)) == path
     for source in (HubSource("org/many", "a-q4.gguf"), HubSource("org/many", None)):
-        with pytest.raises(OfflineError, match="the hub cannot be reached, and its cache does not have"):
+        with pytest.raises(OfflineError, match="its cache does not have"):
             fetch(source)
 
 
@@ -123,7 +123,7 @@ def test_a_folder_of_safetensors_is_downloaded_once(hub: ThreadingHTTPServer, mo
     assert {file.name for file in folder.iterdir()} == {"model.safetensors", "config.json", "tokenizer.jsonl"}
     monkeypatch.setattr(hub_constants, "HF_HUB_OFFLINE", True)
     assert fetch_folder(HubSource("org/plain", None)) == folder
-    with pytest.raises(OfflineError, match="does not have the repository"):
+    with pytest.raises(OfflineError, match="the repository"):
         fetch_folder(HubSource("org/other", None))
 
 

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from benchctl.engines.common.programs import program
-from benchctl.engines.llama_cpp.find import find_tool
+from benchctl.engines.llama_cpp.installation import find_tool
 from benchctl.errors import EngineError, StorageError, UsageError
 from benchctl.models.gguf_facts import read_facts
 from benchctl.models.gguf_header import read_header
@@ -84,9 +84,7 @@ def test_a_failing_tool_leaves_nothing_behind_and_its_words_are_kept(
 @pytest.mark.engine
 def test_quantizing_twice_is_refused(tool: Program, tiny_draft: Path) -> None:
     once = quantized([tiny_draft], QuantizeSpec(type="q8_0"), tool)
-    with pytest.raises(
-        UsageError, match=r"the source is quantized already \(q8_0\), and quantizing twice loses quality"
-    ):
+    with pytest.raises(UsageError, match=r"quantizing twice"):
         quantized([once], QuantizeSpec(type="q8_0"), tool)
 
 
@@ -161,16 +159,16 @@ def test_an_override_that_the_tool_did_not_follow_is_refused(make_gguf: MakeGguf
         tmp_path, 'eval "result=\\${$(($# - 1))}"; eval "source=\\${$(($# - 2))}"; cp "$source" "$result"'
     )
     spec = QuantizeSpec(type="q8_0", tensors={"attn_q": "bf16"})
-    with pytest.raises(UsageError, match=r"made blk\.0\.attn_q\.weight f32 where bf16 was requested"):
+    with pytest.raises(UsageError, match=r"where bf16 was requested"):
         quantized([make_gguf()], spec, copies)
-    with pytest.raises(UsageError, match="left every tensor unquantized where q8_0 was requested"):
+    with pytest.raises(UsageError, match="every tensor unquantized"):
         quantized([make_gguf()], QuantizeSpec(type="q8_0"), copies)
     assert list((cache / "quantized").iterdir()) == []
 
 
 def test_a_tool_that_writes_no_whole_model_is_an_engine_error(make_gguf: MakeGguf, tmp_path: Path) -> None:
     half = scripted(tmp_path, f'{RESULT}; printf GGUF > "$result"')
-    with pytest.raises(EngineError, match="wrote no whole model: the model file is truncated"):
+    with pytest.raises(EngineError, match="truncated"):
         quantized([make_gguf()], QuantizeSpec(type="q8_0"), half)
 
 
@@ -183,7 +181,7 @@ def test_a_tool_that_cannot_be_started_is_an_engine_error(make_gguf: MakeGguf, t
 
 def test_a_cache_that_cannot_be_written_is_said(make_gguf: MakeGguf, tmp_path: Path, cache: Path) -> None:
     cache.write_text("a file where the folder should be")
-    with pytest.raises(StorageError, match="the quantized model cannot be kept"):
+    with pytest.raises(StorageError, match="cannot be kept"):
         quantized([make_gguf()], QuantizeSpec(type="q8_0"), scripted(tmp_path, "true"))
 
 
@@ -203,7 +201,7 @@ def test_a_file_that_may_not_grow_so_large_leaves_nothing(tool: Program, tiny_ta
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, hard))
     try:
-        with pytest.raises(StorageError, match="cannot be kept: File too large"):
+        with pytest.raises(StorageError, match="File too large"):
             quantize_to([tiny_target], QuantizeSpec(type="q8_0"), tool, target)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
@@ -218,7 +216,7 @@ def test_the_result_is_written_where_it_is_wanted_and_its_tensors_are_counted(
     quantize_to([tiny_target], QuantizeSpec(type="q8_0"), tool, target, steps=lambda *step: steps.append(step))
     assert steps == [(done, 66) for done in range(1, 67)]
     assert read_facts(target).file_type == "q8_0"
-    with pytest.raises(UsageError, match="would replace its own source"):
+    with pytest.raises(UsageError, match="its own source"):
         quantize_to([target], QuantizeSpec(type="q8_0", allow_requantize=True), tool, target)
 
 

@@ -109,7 +109,8 @@ class Report:
             yield from self._row("acceptance", row, self.reading.acceptance(row["arm"], row["task"]), ACCEPTANCE)
         for row in self.analysis["throughput"]:
             wanted = self.reading.throughput(row["arm"], row["task"])
-            yield from self._row("throughput", row, wanted, ("median", "ttft_median_s", "prompt_tok_per_sec_median"))
+            keys = ("median", "ttft_median_s", "burst_gap_median_s", "prompt_tok_per_sec_median")
+            yield from self._row("throughput", row, wanted, keys)
         for row in self.analysis["costs"]:
             wanted = self.reading.round(row["arm"])
             yield from self._row("costs", row, wanted, COST)

@@ -237,6 +237,7 @@ class Reading:
             "rates": rates,
             "median": _median(rates),
             "ttft_median_s": _median([row.get("ttft_s") for row in rows]),
+            "burst_gap_median_s": _median([gap for row in rows for gap in row.get("burst_gaps_s") or ()]),
             "prompt_tok_per_sec_median": _median([row.get("prompt_per_sec") for row in rows]),
             "records": len(rows),
         }

@@ -53,7 +53,7 @@ def test_the_oldest_turns_go_first_and_the_room_is_filled() -> None:
 
 
 def test_what_cannot_be_done_is_said() -> None:
-    with pytest.raises(ContextError, match="its question alone has more than 10 tokens"):
+    with pytest.raises(ContextError, match="more than 10 tokens"):
         fitted(chat("why " * 20), 10, TEXT, count)
     with pytest.raises(ContextError, match="too short for 4000 tokens"):
         fitted(chat("Why?"), 4000, TEXT, count)
@@ -67,7 +67,7 @@ def test_the_shipped_text_is_long_enough_and_repeats_no_paragraph() -> None:
 
 
 def test_a_text_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="cannot be read: No such file"):
+    with pytest.raises(UsageError, match="No such file"):
         load_context("missing.txt", recipe_folder=tmp_path)
     (tmp_path / "empty.txt").write_text(" \n")
     with pytest.raises(UsageError, match="is empty"):

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchctl.prompts.answers import Answer
 from benchctl.prompts.formats import FORMATS
 from benchctl.prompts.load import load_suite
 from benchctl.prompts.questions import read_questions
@@ -55,7 +56,10 @@ def test_a_file_of_ones_own_is_read_or_refused(name: str, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_what_is_imported_is_read_or_refused(name: str, tmp_path: Path) -> None:
-    file, lines = tmp_path / "questions.jsonl", [one for data in sorted(DATA.iterdir()) for one in first_lines(data)]
+    file, lines = (
+        tmp_path / "questions.jsonl",
+        [one for data in sorted(DATA.glob("*.jsonl")) for one in first_lines(data)],
+    )
 
     @fuzzed
     @given(st.sampled_from(lines), st.data())
@@ -63,6 +67,30 @@ def test_what_is_imported_is_read_or_refused(name: str, tmp_path: Path) -> None:
         changed = data.draw(st.one_of(spoilt(line), mistaken(json.loads(line))))
         file.write_bytes(changed.replace(b"\n", b"") + b"\n" + line + b"\n")
         outcome("questions", lambda: read_questions(file, "questions.jsonl", FORMATS[name]))
+
+    one()
+
+
+def test_a_csv_file_is_read_or_refused(tmp_path: Path) -> None:
+    file, sound = tmp_path / "questions.csv", (DATA / "mmlu.csv").read_bytes()
+
+    @fuzzed
+    @given(spoilt(sound), st.sampled_from(["mmlu", "aime", "jsonl"]))
+    def one(content: bytes, name: str) -> None:
+        file.write_bytes(content)
+        outcome("questions", lambda: read_questions(file, "questions.csv", FORMATS[name]))
+
+    one()
+
+
+def test_an_answer_is_judged_whatever_the_text() -> None:
+    answers = [Answer(kind="numeric", value="1"), Answer(kind="choice", value="B"), Answer(kind="exact", value="x")]
+    marks = st.sampled_from([r"\boxed{", "####", "The answer is ", "Answer:", "1,234.5e9", "−", "}", "{,}", "</think>"])
+
+    @fuzzed
+    @given(st.lists(st.one_of(marks, st.text(max_size=9))), st.sampled_from(answers), st.booleans())
+    def one(parts: list[str], answer: Answer, cut: bool) -> None:
+        answer.is_given_by("".join(parts), cut=cut)
 
     one()
 

@@ -97,8 +97,8 @@ def test_a_conversation_keeps_its_turns_up_to_the_last_of_the_user_as_an_import_
     assert asked(suite, "mt")[0] == [("user", "hello"), ("assistant", "Good day."), ("user", "and now?")]
     assert suite.tasks["mt"][0].reference == "Good night."
     assert [note.partition(" prompts ")[0] for note in suite.notes] == ["In 1 of 2", "In 1 of 2"]
-    assert "only the last turn of the user is asked" in suite.notes[0]
-    assert "what follows the turn that is asked is not sent" in suite.notes[1]
+    assert "the last turn" in suite.notes[0]
+    assert "not sent" in suite.notes[1]
     imported = read_questions(tmp_path / "mt.jsonl", "mt.jsonl", FORMATS["jsonl"], kind="chat", no_task="mt")
     assert ({task: tuple(prompts) for task, prompts in imported.tasks.items()}, imported.notes) == (
         suite.tasks,
@@ -210,5 +210,5 @@ def test_what_is_no_prompt_is_one_message(tmp_path: Path, name: str, content: st
 
 def test_what_is_no_gzip_file_is_one_message(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl.gz").write_bytes(b"plain")
-    with pytest.raises(UsageError, match="this gzip file is truncated or damaged"):
+    with pytest.raises(UsageError, match="truncated or damaged"):
         load_suite("a.jsonl.gz", recipe_folder=tmp_path)

@@ -208,8 +208,8 @@ def test_an_arm_that_needs_a_draft_is_refused_where_no_combination_has_one(refus
 def test_an_arms_own_arguments_may_not_change_what_the_target_computes(refusal: Refusal, load: Load, args: str) -> None:
     arms = "arms: [{name: baseline}, {name: ngram, speculation: {type: ngram-simple}, args: %s}]\n"
     message = refusal(HEAD + arms % args)
-    assert "arms[1].args: this arm has" in message
-    assert "its effect would be attributed to speculation" in message
+    assert "arms[1].args" in message
+    assert "attributed to speculation" in message
     both = arms.replace("{name: baseline}", "{name: baseline, args: %s}")
     assert load(HEAD + both % (args, args)).arms[1].args
     assert "the baseline has" in refusal(HEAD + both % (args, "[]"))
@@ -231,10 +231,8 @@ def test_arguments_of_speculation_alone_may_differ(load: Load) -> None:
 
 
 def test_cache_type_is_refused_where_the_engine_has_none(refusal: Refusal) -> None:
-    assert "cache_type has no meaning for transformers" in refusal(
-        HEAD + "engine: {kind: transformers}\ncache_type: q8_0\narms: [{name: baseline}]\n"
-    )
-    assert "vllm has one type for both models" in refusal(
+    assert "cache_type" in refusal(HEAD + "engine: {kind: transformers}\ncache_type: q8_0\narms: [{name: baseline}]\n")
+    assert "one type" in refusal(
         HEAD + "engine: {kind: vllm}\ncache_type: {target: fp8, draft: auto}\narms: [{name: baseline}]\n"
     )
 

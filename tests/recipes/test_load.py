@@ -121,7 +121,7 @@ def test_overrides_replace_values_before_anything_is_checked(tmp_path: Path) -> 
     path.write_text(HEAD + "blocks: 0\narms: [{name: baseline}]\n")
     recipe = load_recipe(path, overrides={"blocks": 7, "engine.binary": "/opt/llama-server", "sampling.max_tokens": 5})
     assert (recipe.blocks, launched(recipe).binary, recipe.sampling.max_tokens) == (7, "/opt/llama-server", 5)
-    with pytest.raises(RecipeError, match=r"sampling\.max_tokens: expected at least 1, got 0"):
+    with pytest.raises(RecipeError, match=r"at least 1, got 0"):
         load_recipe(path, overrides={"blocks": 7, "sampling.max_tokens": 0})
 
 

@@ -74,7 +74,7 @@ def test_what_does_not_fit_is_one_message(tmp_path: Path) -> None:
         with_settings(recipe, {"blocks": 0})
     with pytest.raises(UsageError, match="max"):
         with_types(recipe, ["draft-simple"], {"depth": [99]})
-    with pytest.raises(UsageError, match="speculate as they were started"):
+    with pytest.raises(UsageError, match="as they were started"):
         with_types(load_recipe(shipped_recipes()["endpoint"]), ["ngram-mod"], {})
     file = saved(recipe, tmp_path, tmp_path / "run")
     file.write_text("expanded: true\n" + file.read_text().replace("name: baseline", "name: base line"))

@@ -87,6 +87,7 @@ def _record(rng: random.Random, block: int, arm: str, task: str, index: int) -> 
         "n_predicted": len(tokens), "content": text, "token_ids": tokens, "finish_reason": "stop",
         "client_tok_per_sec": speed, "tok_per_sec": 1.01 * speed, "prompt_per_sec": rng.uniform(80, 120),
         "ttft_s": rng.uniform(0.1, 0.4), "e2e_s": len(tokens) / speed + rng.uniform(0.1, 0.4), "prompt_sha": "aa",
+        "burst_gaps_s": [rng.uniform(0.05, 0.2) for _ in range(5)],
     }  # fmt: skip
     if (block, arm, task, index) == FAILED:
         return record | {"error": {"kind": "http", "message": "HTTP 500"}, "content": None, "token_ids": None}
@@ -202,7 +203,16 @@ class Recount:
             "mean_rate": statistics.mean(tokens / seconds for tokens, seconds in sums),
             "median": statistics.median(rates),
             "ttft_median_s": statistics.median(r["ttft_s"] for r in rows),
+            **self.bursts(rows),
             "prompt_tok_per_sec_median": statistics.median(r["prompt_per_sec"] for r in rows),
+        }
+
+    def bursts(self, rows: list[dict[str, Any]]) -> dict[str, Any]:
+        gaps = [gap for r in rows for gap in r["burst_gaps_s"]]
+        return {
+            "burst_gap_median_s": statistics.median(gaps),
+            "burst_gap_p95_s": statistics.quantiles(gaps, n=20, method="inclusive")[-1] if len(gaps) >= 40 else None,
+            "tokens_per_burst": sum(r["n_predicted"] for r in rows) / sum(len(r["burst_gaps_s"]) + 1 for r in rows),
         }
 
     def cost(self, arm: str, depth: int | None) -> dict[str, Any]:

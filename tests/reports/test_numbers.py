@@ -53,7 +53,7 @@ def test_why_there_is_no_interval() -> None:
 def test_an_acceptance_reads_the_same_in_a_table_and_in_a_sentence() -> None:
     kept = Path(__file__).parents[2] / "results" / "qwen2.5-coder" / "20261122-191218-f263"
     analysis = analyse_run(open_run(kept))
-    reasons = [verdict for verdict in analysis.verdicts if "draft tokens were accepted" in verdict.why]
+    reasons = [verdict for verdict in analysis.verdicts if "tokens were accepted" in verdict.why]
     assert len(reasons) > 3
     for verdict in reasons:
         assert f"{numbers.percent(verdict.acceptance)} of its draft tokens were accepted" in verdict.why

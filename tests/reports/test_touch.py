@@ -14,7 +14,7 @@ import pytest
 from benchctl.analysis.losslessness import FirstDivergence
 from benchctl.analysis.results import Analysis
 from benchctl.data.record import Record
-from benchctl.data.replays import Position, Reading, Replays
+from benchctl.data.scores import Position, Reading, TargetScores
 from benchctl.data.store import RunData
 from benchctl.lossless.whole_answers import find_whole_answers
 from benchctl.reports import page
@@ -86,14 +86,14 @@ def test_what_the_target_alone_gave_both_tokens_stands_there() -> None:
     other = reading.model_copy(update={"shape": "verify", "width": 17})
     manifest = build_manifest(analysis)
     manifest.engine.details.clear()
-    replays = Replays(
+    scores = TargetScores(
         run=analysis.run, benchctl_version="0", made_at="", baseline="baseline", command=[], engine_sha256=None,
         model=manifest.target.files,
         positions=[Position(task=one.task, prompt_idx=one.prompt_idx, prompt_sha=None, index=17, agreed_sha="",
                             token=19689, rival=49, fork=True, readings=[reading, other])],
     )  # fmt: skip
-    run = replace(run_of(analysis), manifest=manifest, replays=replays)
-    found = next(one for one in find_whole_answers(run, analysis, {}) if one.diverging)
+    run = replace(run_of(analysis), manifest=manifest, scores=scores)
+    found = next(one for one in find_whole_answers(run, analysis) if one.diverging)
     assert [(p.shape, round(p.baseline or 0, 4), round(p.arm or 0, 4)) for p in found.diverging[0].probabilities] == [
         ("decode", 0.6065, 0.3679)
     ]

@@ -15,12 +15,11 @@ import pytest
 
 from benchctl.analysis.comparison.compare import compare_runs
 from benchctl.analysis.comparison.gates import check_gates, parse_gate
+from benchctl.analysis.comparison.summary import SUMMARY
 from benchctl.cli.app import app
 from benchctl.data.chain import chain_seed, linked, stated
-from benchctl.data.integrity import RecordCheck
-from benchctl.data.scores import DIGESTS
+from benchctl.data.integrity import DIGESTS, RecordCheck
 from benchctl.data.store import MANIFEST, RECORDS, open_run, read_manifest
-from benchctl.data.summaries import SUMMARY
 from benchctl.data.writer import RunWriter
 from benchctl.errors import StorageError
 from benchctl.experiments.diagnose.stored import DOCUMENT, read_diagnosis, write_diagnosis
@@ -108,7 +107,7 @@ def edited(line: Line) -> None:
         (lambda run: edit_records(run, edited, seal=False), "records.jsonl:7, 8, 9"),
         (lambda run: edit_manifest(run, lambda one: one.update(blocks=2), seal=False), "manifest.json is not"),
         (lambda run: drop_lines(run, 7, 8), "records.jsonl:7 is not as it was written"),
-        (lambda run: drop_lines(run, 43, 46), "line 45 is not the last one of block 3"),
+        (lambda run: drop_lines(run, 43, 46), "line 45 is not the last of block 3"),
     ],
 )
 def test_what_changed_is_named(run: Path, forge: Callable[[Path], Path], said: str) -> None:
@@ -213,7 +212,7 @@ def test_no_kept_run_contradicts_itself(folder: Path) -> None:
     check = RecordCheck(RECORDS, data.manifest.model_copy(update={"digests": True}))
     for record in data.records:
         check.record(record)
-    assert not [sentence for sentence in check.damage() if "is not the last one" not in sentence]
+    assert not [sentence for sentence in check.damage() if "is not the last" not in sentence]
 
 
 def test_scores_that_were_replaced_are_not_used(run: Path) -> None:
@@ -221,7 +220,7 @@ def test_scores_that_were_replaced_are_not_used(run: Path) -> None:
         text = (run / name).read_text("utf-8")
         (run / name).write_text(text.replace("1", "2", 1), "utf-8")
     data = open_run(run)
-    assert (data.audit, data.replays, data.costs) == (None, None, None)
+    assert (data.scores, data.costs) == (None, None)
     assert data.integrity.state == "damaged"
     found = analyse_run(data)
     assert {one.arm: one.lossless for one in found.verdicts} == {"spec": "undetermined", "ngram": "identical"}
@@ -237,7 +236,7 @@ def test_scores_of_another_run_are_not_used_even_with_their_digests(run: Path, t
     shutil.copy(other / "audit.json", run / "audit.json")
     shutil.copy(other / DIGESTS, run / DIGESTS)
     data = open_run(run)
-    assert (data.audit, data.replays) == (None, None)
+    assert data.scores is None
     assert f"{DIGESTS} is not as it was written." in data.integrity.scores
 
 
@@ -294,13 +293,13 @@ def test_lines_that_were_gone_before_a_run_was_resumed_stay_named(run: Path) -> 
         for record in open_run(run).records[-3:]:
             writer.append(record)
         writer.save()
-    assert any("not the last one of block 3" in sentence for sentence in open_run(run).integrity.damage)
+    assert any("not the last of block 3" in sentence for sentence in open_run(run).integrity.damage)
 
 
 def test_a_recipe_that_was_changed_is_told(run: Path) -> None:
     edit_manifest(run, lambda one: one["recipe"]["sampling"].update(max_tokens=8))
     assert open_run(run).integrity.recipe_changed
-    nothing_is_concluded(run, "the recipe is not the one that was run")
+    nothing_is_concluded(run, "the recipe is not that which was run")
     old = json.loads((KEPT / "version_1" / MANIFEST).read_text())
     assert not open_run(KEPT / "version_1").integrity.recipe_changed
     older = shutil.copytree(KEPT / "version_1", run.parent / "old")
@@ -347,7 +346,7 @@ def test_verify_lossless_tells_in_one_line(run: Path, tmp_path: Path) -> None:
     offline = ("verify-lossless", str(run), "--offline")
     assert "Files: unchanged" in said_by(*offline, code=1)
     edit_records(run, edited, seal=False)
-    assert "Files: not as they were written. records.jsonl:7, 8, 9" in said_by(*offline, code=1)
+    assert "records.jsonl:7, 8, 9" in said_by(*offline, code=1)
     document = json.loads(call(app, *offline, "--json").stdout)
     assert document["integrity"]["state"] == "damaged" and document["integrity"]["damage"]
     assert "Files: no digests" in said_by("verify-lossless", str(KEPT / "version_1"), "--offline")

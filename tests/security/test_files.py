@@ -10,7 +10,8 @@ from benchctl.data.store import open_run
 from benchctl.errors import UsageError
 from benchctl.measure.prepare import prepare
 from benchctl.measure.progress import RunProgress
-from benchctl.measure.run import standing_of, start_run
+from benchctl.measure.requested import standing_of
+from benchctl.measure.run import start_run
 from benchctl.permissions import not_given, settle
 from benchctl.recipes.load import load_recipe
 from benchctl.recipes.schema import Recipe

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from benchctl.data.scores import DIGESTS
+from benchctl.data.integrity import DIGESTS
 from benchctl.data.store import MANIFEST, RECORDS, open_run
 from benchctl.errors import BenchctlError
 from benchctl.experiments.sampling.conclude import sampling_verdict
@@ -174,7 +174,7 @@ def concluded_of_a_run(folder: Path) -> tuple[Any, tuple[str, ...]]:
     found = analyse_run(data)
     if data.integrity.damage:
         assert {(one.speed, one.lossless) for one in found.verdicts} == {("unknown", "undetermined")}
-    every = (found.model_dump(), data.records, data.replays, data.audit, data.costs, data.manifest)
+    every = (found.model_dump(), data.records, data.scores, data.costs, data.manifest)
     return every, (*data.integrity.findings, *data.damaged)
 
 

@@ -13,7 +13,8 @@ from benchctl.errors import UsageError
 from benchctl.lossless.relaunch import RelaunchError, relaunch
 from benchctl.measure.prepare import prepare
 from benchctl.measure.progress import RunProgress
-from benchctl.measure.run import prepare_again, start_run
+from benchctl.measure.requested import prepare_again
+from benchctl.measure.run import start_run
 from benchctl.permissions import permit_program, remembering
 from benchctl.recipes.load import load_recipe
 from tests.benchctl_process import benchctl

@@ -25,13 +25,13 @@ import pytest
 from benchctl.engines.base import Ledger
 from benchctl.engines.common import programs, wire
 from benchctl.engines.common.completion_stream import CompletionReader, StreamedAnswer
+from benchctl.engines.common.drafts import read_counters, read_total
 from benchctl.engines.common.drafts import step_ledger as vllm_ledger
 from benchctl.engines.common.drafts import verified_ledger as sglang_ledger
 from benchctl.engines.common.http import HttpClient
 from benchctl.engines.common.log import read_log
-from benchctl.engines.common.metrics import read_counters, read_total
 from benchctl.engines.common.stream import OVERRUN, AnswerReader
-from benchctl.engines.common.values import decode
+from benchctl.engines.common.wire import decode
 from benchctl.engines.llama_cpp import causes as llama_causes
 from benchctl.engines.llama_cpp import probe
 from benchctl.engines.llama_cpp.attest import read_counts, read_memory
@@ -156,7 +156,7 @@ def test_a_stream_without_end_ends_at_the_limit(listen: Listen, monkeypatch: pyt
 
 
 def test_pings_end_no_silence(listen: Listen) -> None:
-    with pytest.raises(EngineError, match=r"sent nothing for 0\.4 s since the request was sent") as caught:
+    with pytest.raises(EngineError, match=r"sent nothing for 0\.4 s") as caught:
         stream_of(listen(for_ever(b": ping\n\n", 0.05)), silence_s=0.4)
     assert caught.value.kind == "timeout"
 
@@ -292,7 +292,7 @@ def test_more_tokens_than_requested_are_named() -> None:
         (LlamaReader(16), [event(LLAMA % ([1], number)) for number in range(1, 16 + OVERRUN + 2)]),
     ]
     for reader, chunks in floods:
-        with pytest.raises(EngineError, match=r"counts \d+ tokens; 16 were requested") as caught:
+        with pytest.raises(EngineError, match=r"16 were requested") as caught:
             read(reader, chunks)
         assert caught.value.kind == "protocol"
     with pytest.raises(EngineError, match="the engine counts 2"):

@@ -11,7 +11,7 @@ the same setting does.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -20,14 +20,19 @@ import numpy as np
 from benchctl.analysis.analyse import Judge, analyse
 from benchctl.analysis.answers import Answers, find_answers
 from benchctl.analysis.comparison.changes import (
+    InAllRuns,
     Quantity,
+    Times,
+    Watched,
     doubt_of,
     find_quantities,
+    in_all_runs,
+    rate_times,
     speed_change,
+    speedup_times,
     watch,
     watched_changes,
 )
-from benchctl.analysis.comparison.rates import InAllRuns, Times, in_all_runs, rate_times, speedup_times
 from benchctl.analysis.comparison.results import ArmComparison, OwnVerdict, Ratio, RunComparison, RunFacts
 from benchctl.analysis.comparison.workload import Outputs, compare_answers, find_changes, require_same_workload
 from benchctl.analysis.frame import Frame, PromptKey, make_frame
@@ -112,12 +117,7 @@ def compare_runs(
     on_trust = require_same_workload(a, b)
     before, after = ([side_of(run, judge, baseline) for run in runs] for runs in ((a, *more_a), (b, *more_b)))
     runs = [*before, *after]
-    known = dict.fromkeys(name for side in runs for name in side.arms)
-    for name in arms or ():
-        if name not in known:
-            fix = f"The arms are: {', '.join(known)}."
-            raise UsageError(f"Neither run has an arm {name!r}.", where="--arm", fix=fix)
-    chosen = [name for name in known if not arms or name in arms]
+    chosen = chosen_arms((name for side in runs for name in side.arms), arms)
     both = [name for name in chosen if all(name in side.frame.arms for side in runs)]
     return RunComparison(
         a=run_facts(before[0], names[0]),
@@ -133,6 +133,16 @@ def compare_runs(
         level=level_for(*(side.data.manifest for side in runs)),
         lossless_b=own_verdicts(after, chosen),
     )
+
+
+def chosen_arms(known: Iterable[str], wanted: Collection[str] | None) -> list[str]:
+    """Return the arms that are compared, of those that any run has. Raises UsageError for a name that none has."""
+    names = list(dict.fromkeys(known))
+    for name in wanted or ():
+        if name not in names:
+            fix = f"The arms are: {', '.join(names)}."
+            raise UsageError(f"No run has an arm {name!r}.", where="--arm", fix=fix)
+    return [name for name in names if not wanted or name in wanted]
 
 
 def own_verdicts(sides: Sequence[Side], arms: Collection[str]) -> list[OwnVerdict]:
@@ -180,29 +190,27 @@ def _compare_arms(before: Sequence[Side], after: Sequence[Side], names: Sequence
         if all(side.is_compared(name) for side in runs)
     }
     compared = runs[-1].analysis.compared
-    baselines = {name: compared[name].baseline for name in names}
-    level = 1 - (1 - level_for(*(side.data.manifest for side in runs))) / max(1, len(names))
-    # the machine's state of a run moves all decode rates together, so that arms are no repetitions of one another
-    rate = find_quantities(_measured(rates), len(before), baselines, level, arms_repeat=False)
-    speedup = find_quantities(_measured(speedups), len(before), baselines, level, arms_repeat=True)
     timed = {name: timed_prompts(prompts, of_arm) for name, of_arm in rates.items()}
     by_run = [watch(side.frame, timed) for side in runs]
-    watched = watched_changes({name: [run[name] for run in by_run] for name in names}, len(before), baselines, level)
     distrust = next((reason for side in runs if (reason := side.data.integrity.reason)), None)
-    return [
-        compare_arm(
-            name,
-            rate[name],
-            speedup.get(name),
-            watched[name],
-            is_baseline=name in after[0].analysis.baselines,
-            own=(before[0].own(name), after[0].own(name)),
-            outputs=_outputs(before[0], after[0], name),
-            prompts=len(prompts),
-            doubt=distrust,
-        )
-        for name in names
-    ]
+    return compare_arms(
+        {
+            name: ArmFacts(
+                is_baseline=name in after[0].analysis.baselines,
+                own=(before[0].own(name), after[0].own(name)),
+                outputs=_outputs(before[0], after[0], name),
+                prompts=len(prompts),
+                doubt=distrust,
+            )
+            for name in names
+        },
+        {name: in_all_runs(of_arm) for name, of_arm in rates.items()},
+        {name: in_all_runs(of_arm) for name, of_arm in speedups.items()},
+        {name: [run[name] for run in by_run] for name in names},
+        of_a=len(before),
+        groups={name: compared[name].baseline for name in names},
+        level=1 - (1 - level_for(*(side.data.manifest for side in runs))) / max(1, len(names)),
+    )
 
 
 def timed_prompts(prompts: Sequence[PromptKey], runs: Sequence[Times]) -> list[PromptKey]:
@@ -214,53 +222,68 @@ def timed_prompts(prompts: Sequence[PromptKey], runs: Sequence[Times]) -> list[P
 _BASELINE_THERE = "It is the baseline of A or of B, so there it has no speed-up."
 
 
-def _measured(times: Mapping[str, Sequence[Times]]) -> dict[str, InAllRuns]:
-    return {name: in_all_runs(of_arm) for name, of_arm in times.items()}
+@dataclass(frozen=True)
+class ArmFacts:
+    """What is known of an arm beside how fast it was."""
+
+    is_baseline: bool
+    """Of B."""
+    own: tuple[OwnFacts, OwnFacts]
+    """What A, and what B says of it."""
+    outputs: Outputs
+    prompts: int
+    """That all runs have."""
+    doubt: str | None
+    """Why nothing is concluded, whatever was measured."""
 
 
-def compare_arm(
-    name: str,
-    rate: Quantity,
-    speedup: Quantity | None,
-    watched: Mapping[str, Ratio],
+def compare_arms(
+    facts: Mapping[str, ArmFacts],
+    rates: Mapping[str, InAllRuns],
+    speedups: Mapping[str, InAllRuns],
+    watched: Mapping[str, Sequence[Watched]],
     *,
-    is_baseline: bool,
-    own: tuple[OwnFacts, OwnFacts],
-    outputs: Outputs,
-    prompts: int,
-    doubt: str | None,
-) -> ArmComparison:
-    """Put together what changed of an arm.
+    of_a: int,
+    groups: Mapping[str, str],
+    level: float,
+) -> list[ArmComparison]:
+    """Return what changed of every arm from the first `of_a` runs to the others; arguments as `find_quantities`."""
+    # the machine's state of a run moves all decode rates together, so that arms are no repetitions of each other
+    rate = find_quantities(rates, of_a, groups, level, arms_repeat=False)
+    speedup = find_quantities(speedups, of_a, groups, level, arms_repeat=True)
+    changes = watched_changes(watched, of_a, groups, level)
+    return [_compare_arm(name, known, rate[name], speedup.get(name), changes[name]) for name, known in facts.items()]
 
-    `is_baseline`: of B; `prompts`: how many all runs have; `doubt`: why nothing is concluded, whatever was measured.
-    """
-    bare: dict[str, object] = {"interval": None, "variances": []} if doubt else {}
-    rate_doubt = doubt or doubt_of(rate)
-    judged = rate if is_baseline else speedup
-    doubt = doubt or (_BASELINE_THERE if judged is None else doubt_of(judged))
+
+def _compare_arm(
+    name: str, facts: ArmFacts, rate: Quantity, speedup: Quantity | None, watched: Mapping[str, Ratio]
+) -> ArmComparison:
+    bare: dict[str, object] = {"interval": None, "variances": []} if facts.doubt else {}
+    judged = rate if facts.is_baseline else speedup
+    doubt = facts.doubt or (_BASELINE_THERE if judged is None else doubt_of(judged))
     measured = (judged or rate).measured
     counts = [len(run.by_block) for run in measured.runs]
     nothing = Ratio(a=None, b=None, ratio=None, interval=None)
     return ArmComparison(
         arm=name,
-        is_baseline=is_baseline,
+        is_baseline=facts.is_baseline,
         change="unknown" if doubt or judged is None else speed_change(judged.change.interval),
         doubt=doubt,
         rate=rate.change.model_copy(update=bare),
         rate_length_matched=rate.matched,
-        rate_doubt=rate_doubt,
+        rate_doubt=facts.doubt or doubt_of(rate),
         blocks_a=counts[0],
         blocks_b=counts[-1],
         prompts=measured.prompts,
-        prompts_left_out=prompts - measured.prompts,
+        prompts_left_out=facts.prompts - measured.prompts,
         speedup=speedup.change.model_copy(update=bare) if speedup else nothing,
         watched={quantity: change.model_copy(update=bare) for quantity, change in watched.items()},
-        acceptance_a=own[0].acceptance,
-        acceptance_b=own[1].acceptance,
-        lossy=list(dict.fromkeys([*own[0].lossy, *own[1].lossy])),
-        lossless_a=own[0].verdict,
-        lossless_b=own[1].verdict,
-        outputs=outputs,
+        acceptance_a=facts.own[0].acceptance,
+        acceptance_b=facts.own[1].acceptance,
+        lossy=list(dict.fromkeys([*facts.own[0].lossy, *facts.own[1].lossy])),
+        lossless_a=facts.own[0].verdict,
+        lossless_b=facts.own[1].verdict,
+        outputs=facts.outputs,
     )
 
 

@@ -20,15 +20,7 @@ from typing import TYPE_CHECKING
 
 from benchctl.analysis.comparison.results import RunComparison
 from benchctl.analysis.results import ACCEPTED, Accepted
-from benchctl.analysis.statistics import (
-    LEVEL,
-    MIN_BLOCKS,
-    beyond_p,
-    chance_beyond,
-    found_beyond,
-    half_width,
-    holm,
-)
+from benchctl.analysis.statistics import LEVEL, MIN_BLOCKS, beyond_p, chance_beyond, found_beyond, half_width, holm
 from benchctl.errors import GateError, UsageError
 from benchctl.recipes.problems import did_you_mean
 from benchctl.text import one_line

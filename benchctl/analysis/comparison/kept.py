@@ -16,17 +16,18 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from benchctl.analysis.analyse import Judge
-from benchctl.analysis.comparison.changes import find_quantities, watch, watched_changes
+from benchctl.analysis.comparison.changes import InAllRuns, Measured, Times, in_all_runs, rate_times, watch
 from benchctl.analysis.comparison.compare import (
+    ArmFacts,
     OwnFacts,
     Side,
-    compare_arm,
+    chosen_arms,
+    compare_arms,
     own_verdicts,
     run_facts,
     side_of,
     timed_prompts,
 )
-from benchctl.analysis.comparison.rates import InAllRuns, Measured, Times, in_all_runs, rate_times
 from benchctl.analysis.comparison.results import ArmComparison, RunComparison, RunFacts
 from benchctl.analysis.comparison.workload import Change, Outputs, is_repeat, rendered_settings
 from benchctl.analysis.conditions.results import DIMENSIONS
@@ -163,7 +164,7 @@ def keep(runs: Sequence[RunData], judge: Judge) -> Kept:
 
 
 def write_kept(kept: Kept, file: Path) -> None:
-    """Write a kept baseline, in place of an earlier one: sorted, a list a line. Raises StorageError."""
+    """Write a kept baseline, in place of an earlier baseline: sorted, a list a line. Raises StorageError."""
     try:
         file.write_text(f"{_text(kept.model_dump(mode='json', by_alias=True), 0)}\n", encoding="ascii")
     except OSError as error:
@@ -192,11 +193,7 @@ def against_kept(
         )
     sides = [side_of(run, judge, None) for run in runs]
     first = sides[0]
-    known = dict.fromkeys([*kept.arms, *first.arms])
-    for name in arms or ():
-        if name not in known:
-            raise UsageError(f"Neither has an arm {name!r}.", where="--arm", fix=f"The arms are: {', '.join(known)}.")
-    chosen = [name for name in known if not arms or name in arms]
+    chosen = chosen_arms([*kept.arms, *first.arms], arms)
     both = [name for name in chosen if name in kept.arms and all(name in side.frame.arms for side in sides)]
     level = max(kept.level, level_for(*manifests))
     own = rendered_settings(manifests[0])
@@ -219,7 +216,6 @@ def against_kept(
 
 
 def _arms(kept: Kept, sides: Sequence[Side], names: Sequence[str], level: float) -> list[ArmComparison]:
-    groups = {name: kept.arms[name].baseline for name in names}
     of_a = len(kept.runs)
     lacking: dict[str, str] = {}
     measured: dict[str, dict[str, InAllRuns]] = {"rate": {}, "speedup": {}}
@@ -251,16 +247,9 @@ def _arms(kept: Kept, sides: Sequence[Side], names: Sequence[str], level: float)
         ]
         for name in names
     }
-    rate = find_quantities(measured["rate"], of_a, groups, level, arms_repeat=False)
-    speedup = find_quantities(measured["speedup"], of_a, groups, level, arms_repeat=True)
-    changes = watched_changes(watched, of_a, groups, level)
     distrust = next((reason for side in sides if (reason := side.data.integrity.reason)), None)
-    return [
-        compare_arm(
-            name,
-            rate[name],
-            speedup.get(name),
-            changes[name],
+    facts = {
+        name: ArmFacts(
             is_baseline=name in sides[0].analysis.baselines,
             own=(kept.arms[name].own, sides[0].own(name)),
             outputs=Outputs(same=0, differing=[], undetermined=[], kept=False),
@@ -268,7 +257,9 @@ def _arms(kept: Kept, sides: Sequence[Side], names: Sequence[str], level: float)
             doubt=distrust or lacking.get(name),
         )
         for name in names
-    ]
+    }
+    groups = {name: kept.arms[name].baseline for name in names}
+    return compare_arms(facts, measured["rate"], measured["speedup"], watched, of_a=of_a, groups=groups, level=level)
 
 
 def _in_all_runs(kept: Kept, name: str, runs: Sequence[KeptMeasure], times: Sequence[Times]) -> InAllRuns:

@@ -110,7 +110,7 @@ class RunComparison(Result):
     """Runs that repeat A."""
     more_b: list[RunFacts] = Field(default_factory=list)
     claims: int = 1
-    """How many intervals of a kind hold together: one an arm."""
+    """How many intervals of a kind hold together: of each arm."""
     level: float = LEVEL
     """Of an interval by itself: above 95 % where a run ended by what it showed."""
     on_trust: list[str]

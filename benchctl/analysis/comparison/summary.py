@@ -1,14 +1,17 @@
 """The summary of a run for comparing many: small enough to be saved beside the run, so that it is made once.
 
+What is saved is valid as long as no file of the run changes; summaries do not themselves.
+
 Times and answers are kept by arm, block and prompt as arrays, everything else as the run's analysis found it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
@@ -22,21 +25,25 @@ from numpy.typing import NDArray
 from benchctl import __version__
 from benchctl.analysis.analyse import Judge, analyse
 from benchctl.analysis.answers import find_answers
-from benchctl.analysis.cells import identity_of
-from benchctl.analysis.conditions.sweep import axes_of
+from benchctl.analysis.cells import axes_of, identity_of, setup_of
 from benchctl.analysis.frame import Frame, make_frame
 from benchctl.analysis.results import ALL_TASKS, Analysis
 from benchctl.analysis.statistics import level_for
+from benchctl.data.integrity import DIGESTS
 from benchctl.data.manifest import Manifest, SetupIdentity
-from benchctl.data.store import RunData, open_run
-from benchctl.data.summaries import keep_summary, kept_summary
+from benchctl.data.scores import OLDER, SCORES
+from benchctl.data.store import MANIFEST, RECORDS, RunData, open_run
 from benchctl.errors import BenchctlError, UsageError
 from benchctl.recipes.groups import ComparedArm
 
+SUMMARY = ".summary"
+_OF_THE_RUN = (MANIFEST, RECORDS, DIGESTS)
+_SCORED = (SCORES, *OLDER)
+_DIGEST = hashlib.sha256().digest_size
 SUMMARY_VERSION = f"4 {__version__}"
 """A summary of another version is made again."""
 FEW = 4
-"""Up to this number, runs without a summary are read one after the other; more of them on several cores."""
+"""Up to this number, runs without a summary are read in turn; more of them on several cores."""
 ABSENT = 0
 """In place of an answer's number where no sound answer is there."""
 
@@ -46,7 +53,7 @@ class ArmSummary(msgspec.Struct, kw_only=True):
 
     name: str
     of: str
-    """The recipe's arm that it is in one setup and under a condition."""
+    """The recipe's arm that it is in a setup and under a condition."""
     is_baseline: bool
     is_again: bool
     """Whether it is the second cell of its baseline."""
@@ -155,7 +162,7 @@ def _arm(
     rows = frame.row_at[number]
     arm = found.compared[name]
     identity = identity_of(manifest, name)
-    setup = next((setup for setup in manifest.setups if setup.name == arm.setup), None) if manifest else None
+    setup = setup_of(manifest, arm.setup)
     speedup = next((speedup for speedup in found.speedups if speedup.arm == name and speedup.task == ALL_TASKS), None)
     accepted = next((row for row in found.acceptance if row.arm == name and row.task == ALL_TASKS), None)
     lossless = next((row for row in found.losslessness if row.arm == name), None)
@@ -167,7 +174,7 @@ def _arm(
         is_baseline=arm.is_baseline,
         is_again=arm.is_again,
         baseline=arm.baseline,
-        labels=axes_of(manifest, name) if manifest else {},
+        labels=axes_of(manifest, name),
         target=arm.target.source if arm.target else "not known",
         target_files=list(arm.target.identity) if arm.target else [],
         draft=_draft(arm),
@@ -237,8 +244,8 @@ def _build(of: SetupIdentity | Manifest | None) -> str:
 def _setting(manifest: Manifest | None, arm: ComparedArm) -> str:
     recipe = manifest.recipe if manifest else {}
     engine = {key: value for key, value in (recipe.get("engine") or {}).items() if key != "binary"}
-    written = {row.get("name"): row for row in recipe.get("arms") or [] if isinstance(row, dict)}
-    own = [{**written.get(name, {}), "name": None} for name in (arm.name, arm.baseline)]
+    of_recipe = manifest.recipe_arms if manifest else {}
+    own = [{**of_recipe.get(name, {}), "name": None} for name in (arm.name, arm.baseline)]
     models = [model.identity for model in (arm.target, arm.draft) if model is not None]
     return _digest([engine, own, models, list(vars(arm.group).values()), recipe.get("schedule")])
 
@@ -294,3 +301,39 @@ def _made(path: Path, judge: Judge) -> bytes | BenchctlError:
         return keep_summary(path, SUMMARY_VERSION, make) if path.is_dir() else make()
     except BenchctlError as error:
         return error
+
+
+def fingerprint(run: Path, version: str) -> bytes:
+    """Return a line that changes when a file of the run, or `version` of the summary, does."""
+    names = [*_OF_THE_RUN, *(file.name for stem in _SCORED for file in run.glob(f"{stem.partition('.')[0]}*.json"))]
+    stamps = []
+    for name in sorted(names):
+        with contextlib.suppress(OSError):
+            status = (run / name).stat()
+            stamps.append(f"{name} {status.st_size} {status.st_mtime_ns}")
+    return "; ".join([version, *stamps]).encode() + b"\n"
+
+
+def kept_summary(run: Path, version: str) -> bytes | None:
+    """Return the summary that is kept beside a run; `None` where there is none of the run as it is."""
+    try:
+        found = (run / SUMMARY).read_bytes()
+    except OSError:
+        return None
+    first, rest = fingerprint(run, version), found[_DIGEST:]
+    whole = found.startswith(hashlib.sha256(rest).digest()) and rest.startswith(first)
+    return rest[len(first) :] if whole else None
+
+
+def keep_summary(run: Path, version: str, make: Callable[[], bytes]) -> bytes:
+    """Make a summary and keep it beside the run, where that can be written."""
+    first = fingerprint(run, version)
+    made = make()
+    temporary = run / f"{SUMMARY}.{os.getpid()}"
+    try:
+        temporary.write_bytes(hashlib.sha256(first + made).digest() + first + made)
+        temporary.replace(run / SUMMARY)
+    except OSError:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+    return made

@@ -267,28 +267,18 @@ class Outputs(Result):
 
 def compare_answers(a: Frame, answers_a: Answers, b: Frame, answers_b: Answers, arm: str) -> Outputs:
     """Compare the answers of an arm that both frames have; nothing is equal by absence."""
-    records_a, records_b = _sound(a, answers_a, arm), _sound(b, answers_b, arm)
-    same, differing, undetermined = 0, [], []
-    for task, index in dict.fromkeys([*a.prompts, *b.prompts]):
-        before, after = records_a.get((task, index)), records_b.get((task, index))
-        if not before or not after or not _alike(before) or not _alike(after) or not same_prompt(before[0], after[0]):
-            undetermined.append(f"{task}/{index}")
-        elif same_answer(before[0], after[0]):
-            same += 1
-        else:
-            differing.append(f"{task}/{index}")
-    return Outputs(same=same, differing=differing, undetermined=undetermined)
+    ours, theirs = sound_answers(a, answers_a, arm), sound_answers(b, answers_b, arm)
+    named: dict[bool | None, list[str]] = {True: [], False: [], None: []}
+    for key in dict.fromkeys([*a.prompts, *b.prompts]):
+        named[agree(ours.get(key), theirs.get(key))].append(f"{key[0]}/{key[1]}")
+    return Outputs(same=len(named[True]), differing=named[False], undetermined=named[None])
 
 
-def _sound(frame: Frame, answers: Answers, arm: str) -> dict[PromptKey, list[Record]]:
-    """The answers to every prompt whose answers in all blocks are there and sound."""
-    rows = frame.row_at[frame.arms.index(arm)]
-    whole = answers.sound[rows].all(axis=0)
-    return {
-        key: [frame.records[row] for row in rows[:, place].tolist()]
-        for place, key in enumerate(frame.prompts)
-        if whole[place]
-    }
+def agree(left: Record | None, right: Record | None) -> bool | None:
+    """Whether two sound answers to a prompt are the same; `None` where either is lacking, or had another prompt."""
+    if left is None or right is None or not same_prompt(left, right):
+        return None
+    return same_answer(left, right)
 
 
 def _alike(records: Sequence[Record]) -> bool:
@@ -297,7 +287,14 @@ def _alike(records: Sequence[Record]) -> bool:
 
 def sound_answers(frame: Frame, answers: Answers, arm: str) -> dict[PromptKey, Record]:
     """Return the answer to every prompt that an arm answered soundly and alike in all blocks."""
-    return {key: records[0] for key, records in _sound(frame, answers, arm).items() if records and _alike(records)}
+    rows = frame.row_at[frame.arms.index(arm)]
+    whole = answers.sound[rows].all(axis=0)
+    by_prompt = {
+        key: [frame.records[row] for row in rows[:, place].tolist()]
+        for place, key in enumerate(frame.prompts)
+        if whole[place]
+    }
+    return {key: records[0] for key, records in by_prompt.items() if records and _alike(records)}
 
 
 def same_prompt(left: Record, right: Record) -> bool:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from benchctl.analysis.cells import identity_of
-from benchctl.analysis.conditions.results import Arrival, Level, Quantiles
+from benchctl.analysis.conditions.results import DIMENSIONS, Arrival, Level, Quantiles
 from benchctl.analysis.speedup import find_latency_speedup, pooled
 from benchctl.analysis.statistics import Variance, half_width, level_for, pooled_interval
 
@@ -105,11 +105,9 @@ def _level(
         is_baseline=is_baseline,
         overlapping=group.overlapping,
         judged=group.judged,
-        concurrency=key.concurrency,
-        rate=key.rate,
-        temperature=key.temperature,
-        context_length=key.context_length,
+        **{name: getattr(key, name) for name in DIMENSIONS},
         group=key.setups,
+        memory_bytes=identity.memory_bytes if identity else None,
         requests=len(rows),
         planned=len(frame.prompts) * frame.blocks_of(arm),
         ttft=quantiles(frame.column("ttft_s")[rows], beyond=given_up),

@@ -105,7 +105,7 @@ class Level(Result):
     """Of an open loop alone."""
 
 
-Outcome = Literal["crosses", "always helps", "never helps", "otherwise", "cannot be said"]
+CrossingOutcome = Literal["crosses", "always helps", "never helps", "otherwise", "cannot be said"]
 
 
 class Crossing(Result):
@@ -114,7 +114,7 @@ class Crossing(Result):
     arm: str
     """The recipe's arm."""
     temperature: float
-    outcome: Outcome
+    outcome: CrossingOutcome
     """`otherwise`: it helps above a level at which it loses."""
     at: float | None
     """Of `crosses`: interpolated between the two measured levels where the values pass 1; never beyond."""

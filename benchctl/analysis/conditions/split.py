@@ -33,7 +33,6 @@ def parts_of(run: RunData) -> list[RunData]:
             records[part_of[record.label]].append(record)
     found = []
     for number, (name, own) in enumerate(arms.items()):
-        scored = run.of_parts.get(name or "", (None, None))
         found.append(
             replace(
                 run,
@@ -41,8 +40,7 @@ def parts_of(run: RunData) -> list[RunData]:
                 records=records[name],
                 damaged=run.damaged if number == 0 else [],  # listed once
                 part=name,
-                replays=scored[0],
-                audit=scored[1],
+                scores=run.of_parts.get(name or ""),
                 of_parts={},
             )
         )

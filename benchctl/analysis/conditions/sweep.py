@@ -13,16 +13,15 @@ from itertools import pairwise
 from math import exp, log
 from typing import TYPE_CHECKING, NamedTuple
 
-from benchctl.analysis.cells import identity_of, states
+from benchctl.analysis.cells import axes_of, states
 from benchctl.analysis.conditions.load import find_levels
-from benchctl.analysis.conditions.results import Crossing, Level, Outcome, Sweep
+from benchctl.analysis.conditions.results import Crossing, CrossingOutcome, Level, Sweep
 from benchctl.analysis.conditions.split import Group, dimensions
 from benchctl.analysis.record_checks import Observation
 from benchctl.analysis.result import Interval
 from benchctl.analysis.results import Analysis
-from benchctl.analysis.rounds.model import join_rounds
+from benchctl.analysis.round_model import join_rounds
 from benchctl.analysis.warnings import cautions, in_order
-from benchctl.recipes.speculation import takes_draft
 from benchctl.text import listed
 
 if TYPE_CHECKING:
@@ -54,15 +53,10 @@ def find_sweep(
     """Return everything that depends on the condition, of groups with their frames and the verdicts on all arms."""
     compared = sum(len(frame.arms) - 1 for frame in frames)
     levels = [
-        level
+        level.model_copy(update={"axes": axes_of(manifest, level.arm)})
         for group, frame in zip(groups, frames, strict=True)
         if group.key is not None
         for level in find_levels(frame, group, group.key, compared)
-    ]
-    memory = {arm.name: arm.memory_bytes for arm in manifest.arms}
-    levels = [
-        row.model_copy(update={"axes": axes_of(manifest, row.arm), "memory_bytes": memory.get(row.arm)})
-        for row in levels
     ]
     refused = {arm for frame in frames if "failed" in states(frame, frame.arms[frame.baseline]) for arm in frame.arms}
     doubts = {
@@ -101,16 +95,6 @@ def where_not_judged(groups: Sequence[Group]) -> str | None:
         start = "Nor is it assessed" if sentences else "Losslessness is not assessed"
         sentences.append(f"{start} at temperature {warm}. {SAMPLED}.")
     return " ".join(sentences) or None
-
-
-def axes_of(manifest: Manifest, name: str) -> dict[str, str]:
-    """Return the labels of the axes that an arm was measured at; a draft's only where its setup alone has the arm."""
-    arm = identity_of(manifest, name)
-    setup = next((own for own in manifest.setups if arm is not None and own.name == arm.setup), None)
-    if arm is None or setup is None:
-        return {}
-    drafts = takes_draft(arm.types)
-    return {axis: label for axis, label in setup.axes.items() if drafts or not axis.startswith("models.draft")}
 
 
 def _crossings(levels: Sequence[Level], doubts: dict[str, str | None]) -> list[Crossing]:
@@ -241,7 +225,7 @@ def find_crossing(arm: str, temperature: float, points: Sequence[Point]) -> Cros
         [point.concurrency for point in points if point.sign == sign] for sign in (1, -1, 0)
     )  # fmt: skip
     at = None
-    outcome: Outcome = "cannot be said"
+    outcome: CrossingOutcome = "cannot be said"
     if helps and loses and max(helps) < min(loses):
         outcome, at = "crosses", _where(points, max(helps), min(loses))
     elif helps and loses:

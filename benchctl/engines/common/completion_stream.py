@@ -20,8 +20,7 @@ from benchctl.engines.base import Completion, Ledger
 from benchctl.engines.common.http import Streamed
 from benchctl.engines.common.log import clean
 from benchctl.engines.common.stream import AnswerReader
-from benchctl.engines.common.values import TokenId, count_in, ids_in
-from benchctl.engines.common.wire import protocol_error
+from benchctl.engines.common.wire import TokenId, count_in, ids_in, protocol_error
 
 _FINISH: dict[str, FinishReason] = {"stop": "stop", "length": "length", "tool_calls": "stop"}
 _PIECES_A_TOKEN = 16
@@ -87,6 +86,7 @@ def completed(streamed: Streamed[StreamedAnswer], ledger: Ledger) -> Completion:
         first_tokens=answer.first_tokens,
         e2e_s=streamed.e2e_s,
         sent_at=streamed.sent_at,
+        burst_gaps_s=streamed.burst_gaps_s,
         engine_prompt_s=None,
         engine_decode_s=None,
         ledger=ledger,

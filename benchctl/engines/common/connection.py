@@ -1,4 +1,4 @@
-"""A connection that carries a streamed answer: opened before the clock starts, read on the event loop in C.
+"""A connection that carries a request and its answer: opened before the clock starts, read on the event loop in C.
 
 Bytes are timed as they are received, before anything is made of them. (Why not by httpx: `docs/adapters.md`.)
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+import threading
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -40,8 +41,8 @@ class Connection(asyncio.Protocol):
     """Sends a request and hands what comes to a reader; httptools calls the methods that begin with `on_`."""
 
     def __init__(self) -> None:
-        loop = asyncio.get_running_loop()
-        self.ended: asyncio.Future[None] = loop.create_future()
+        self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
+        self.ended: asyncio.Future[None] = self._loop.create_future()
         """Done once the answer is whole or has failed."""
         self._transport: asyncio.Transport | None = None
         self._body: list[bytes] = []
@@ -49,7 +50,8 @@ class Connection(asyncio.Protocol):
         self._parser = httptools.HttpResponseParser(self)
         self._framing = 0
         """Bytes that the body does not account for."""
-        self._headers: dict[str, str] = {}
+        self.headers: dict[str, str] = {}
+        """Of the answer, by lower-case names."""
         self._status = 0
         self._until_close = True
         self._whole = False
@@ -65,8 +67,11 @@ class Connection(asyncio.Protocol):
         self._watch()
 
     def abort(self, why: str = "The connection was closed") -> None:
-        """Close it at once; what waits for the answer gets an error."""
-        self._end(BrokenConnectionError(why))
+        """Close it at once, from whichever thread; what waits for the answer gets an error."""
+        if threading.get_ident() == self._thread:
+            self._end(BrokenConnectionError(why))
+        else:
+            self._loop.call_soon_threadsafe(self._end, BrokenConnectionError(why))
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Remember the transport."""
@@ -122,19 +127,19 @@ class Connection(asyncio.Protocol):
         """Take a header; trailers are dropped."""
         if self._status:
             return
-        if len(self._headers) >= wire.MOST_HEADERS:
+        if len(self.headers) >= wire.MOST_HEADERS:
             raise protocol_error(f"The engine's answer has more than {wire.MOST_HEADERS} headers.")
-        self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+        self.headers[name.decode("latin-1").lower()] = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
         """Check how the body is framed, and that it is not compressed."""
         status = self._parser.get_status_code()
         if status < 200:  # not yet the answer
-            self._headers.clear()
+            self.headers.clear()
             return
         self._status = status
-        self._until_close = not self._headers.keys() & {"transfer-encoding", "content-length"}
-        encoding = self._headers.get("content-encoding", "identity").strip().lower()
+        self._until_close = not self.headers.keys() & {"transfer-encoding", "content-length"}
+        encoding = self.headers.get("content-encoding", "identity").strip().lower()
         if encoding not in ("", "identity") and status == 200:
             raise compressed(encoding)
 
@@ -146,7 +151,7 @@ class Connection(asyncio.Protocol):
         if self._status == 200:
             self._end(BrokenConnectionError("The answer ended in its middle") if self._unfinished() else None)
         else:
-            self._end(RefusedError(self._status, self._headers, self._refusal[: wire.MOST_ERROR_BYTES]))
+            self._end(RefusedError(self._status, self.headers, self._refusal[: wire.MOST_ERROR_BYTES]))
 
     def _unfinished(self) -> bool:
         try:
@@ -165,7 +170,7 @@ class Connection(asyncio.Protocol):
             self._end(error)
             return
         wait = min(max(self._reader.due - now, 0.0) + 0.001, 3600.0)
-        self._timer = asyncio.get_running_loop().call_later(wait, self._watch)
+        self._timer = self._loop.call_later(wait, self._watch)
 
     def _end(self, error: Exception | None) -> None:
         if self._timer is not None:

@@ -1,21 +1,200 @@
-"""Reading what an answer says of its drafts by the answer's shape, whichever server or gateway sent it.
+"""What was drafted and accepted: by a server's counters, and by an answer's shape, whichever server or gateway sent it.
 
-There is a reader only for shapes that a project documents or its source shows. A mean alone
-(`avg_decoded_tokens_per_iter`) gives no counts: it is kept as the acceptance length that it is.
+llama-server and vLLM expose `<engine>:spec_decode_num_…_total` in Prometheus' text format, over the life of the server
+and over all its requests: https://prometheus.io/docs/instrumenting/exposition_formats/#text-based-format. There is a
+reader only for shapes that a project documents or its source shows. A mean alone (`avg_decoded_tokens_per_iter`) gives
+no counts: it is kept as the acceptance length that it is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import itertools
+import math
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from itertools import zip_longest
+from typing import Any, TypeVar
 
 from benchctl.engines.base import Ledger
-from benchctl.engines.common.metrics import DEEPEST, reached
-from benchctl.engines.common.values import count_in, counts_in
+from benchctl.engines.common.wire import count_in, counts_in
 
+_SAMPLE = re.compile(r"(?:\{([^}]*)\})?[ \t]+([-+\w.]+)(?:[ \t]+\d+)?[ \t\r]*")
+"""What follows a name: labels, the value, a time."""
+_BEHIND = ("{", " ", "\t")
+_NUMBER = re.compile(r"\+?[0-9]+(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?")
+_LONGEST_LINE = 4096
+_DRAFTED = re.compile(r"^([A-Za-z_]\w{0,63}):spec_decode_num_draft_tokens_total[{ \t]", re.MULTILINE)
+_POSITION = re.compile(r'(?:^|,)\s*position="(\d{1,5})"')
+DEEPEST = 10_000
+"""No draft is deeper, whatever a server reports."""
+_COUNTERS = ("drafts", "draft_tokens", "accepted_tokens")
 _MOST = 2**53
 """No count is higher."""
+
+
+Reading = TypeVar("Reading")
+
+
+@dataclass(frozen=True)
+class Counters:
+    """A reading; `None` where the server has no such counter."""
+
+    rounds: int | None = None
+    drafted: int | None = None
+    accepted: int | None = None
+    accepted_by_position: tuple[int, ...] | None = None
+
+    def ledger(self) -> Ledger:
+        """Return these counts as a ledger."""
+        return Ledger(
+            drafted=self.drafted,
+            accepted=self.accepted,
+            rounds=self.rounds,
+            accepted_by_position=self.accepted_by_position,
+        )
+
+
+def read_counters(text: str, engine: str) -> Counters:
+    """Read the counters of `engine` (`llamacpp`, `vllm`); series of a name with other labels are added up."""
+    prefix = f"{engine}:spec_decode_num_"
+    rounds, drafted, accepted = (read_total(text, f"{prefix}{what}_total") for what in _COUNTERS)
+    positions: dict[int, int] = {}
+    for labels, count in _series(text, f"{prefix}accepted_tokens_per_pos_total"):
+        found = _POSITION.search(labels)
+        if found is None or int(found[1]) >= DEEPEST or count is None:
+            return Counters(rounds, drafted, accepted)
+        positions[int(found[1])] = positions.get(int(found[1]), 0) + count
+    by_position = tuple(positions.get(i, 0) for i in range(max(positions) + 1)) if positions else None
+    return Counters(rounds, drafted, accepted, by_position)
+
+
+def prefix_of(text: str) -> str | None:
+    """Return below which name a server of whatever kind has such counters; `None` where it has none."""
+    found = _DRAFTED.search(text)
+    return found[1] if found else None
+
+
+def read_total(text: str, name: str) -> int | None:
+    """Return the sum of all series called `name`; `None` when there is none, or any of them is no count."""
+    counts = [count for _, count in _series(text, name)]
+    known = [count for count in counts if count is not None]
+    return sum(known) if known and len(known) == len(counts) else None
+
+
+def _series(text: str, name: str) -> Iterator[tuple[str, int | None]]:
+    """Yield labels and value of every series called `name`; no value where the line cannot be read."""
+    place = text.find(name)
+    while place >= 0:
+        ends = text.find("\n", place)
+        ends = len(text) if ends < 0 else ends
+        behind = place + len(name)
+        if text[place - 1 : place] in ("", "\n") and text[behind : behind + 1] in _BEHIND:
+            found = _SAMPLE.fullmatch(text, behind, ends) if ends - place <= _LONGEST_LINE else None
+            yield ("", None) if found is None else (found[1] or "", _number(found[2]))
+        place = text.find(name, ends)
+
+
+def settled(read: Callable[[], Reading], good: Callable[[Reading], bool], within_s: float) -> Reading:
+    """Return what `read` returns once it is good, or so many seconds later: engines count and log beside answers."""
+    deadline = time.monotonic() + within_s
+    while True:
+        found = read()
+        if good(found) or time.monotonic() > deadline:
+            return found
+        time.sleep(0.02)
+
+
+def reached(by_count: Sequence[int]) -> tuple[int, ...]:
+    """Return how many drafts had a token accepted at each position, of how many had 0, 1, 2, … of them accepted."""
+    return tuple(itertools.accumulate(reversed(by_count[1:])))[::-1]
+
+
+def since(before: Counters, after: Counters) -> Counters:
+    """Return what was counted between two readings; `None` for a counter that either lacks.
+
+    Positions that the earlier reading lacks began at 0: servers list a position once something was accepted there.
+    """
+
+    def more(early: int | None, late: int | None) -> int | None:
+        return None if early is None or late is None else late - early
+
+    by_position = None
+    if after.accepted_by_position is not None:
+        pairs = zip_longest(after.accepted_by_position, before.accepted_by_position or (), fillvalue=0)
+        by_position = tuple(late - early for late, early in pairs)[: len(after.accepted_by_position)]
+    return Counters(
+        more(before.rounds, after.rounds),
+        more(before.drafted, after.drafted),
+        more(before.accepted, after.accepted),
+        by_position,
+    )
+
+
+def _number(text: str) -> int | None:
+    value = float(text) if _NUMBER.fullmatch(text) else math.nan
+    return int(value) if value.is_integer() and value <= _MOST else None
+
+
+@dataclass
+class Tally:
+    """Sums over the requests of a server so far. A sum is `None` while no answer has reported it."""
+
+    answers: int = 0
+    tokens: int = 0
+    decoded: int = 0
+    """Tokens but for each answer's first, which the reading of the prompt brings."""
+    longest: int = 0
+    """Tokens of the longest answer."""
+    rounds: int | None = None
+    drafted: int | None = None
+    accepted: int | None = None
+    plain_steps: int | None = 0
+    """Steps without a draft; `None` once an answer did not report them."""
+    broken: int = 0
+    """Requests without an answer: what was drafted for them is in the server's counters alone."""
+
+    @contextmanager
+    def request(self) -> Iterator[None]:
+        """Count a request as broken when it raises, or is cancelled."""
+        try:
+            yield
+        except BaseException:
+            self.broken += 1
+            raise
+
+    def add(self, tokens: int, ledger: Ledger) -> None:
+        """Add an answer of `tokens` tokens."""
+        self.answers += 1
+        self.tokens += tokens
+        self.decoded += max(0, tokens - 1)
+        self.longest = max(self.longest, tokens)
+        self.rounds = _sum(self.rounds, ledger.rounds)
+        self.drafted = _sum(self.drafted, ledger.drafted)
+        self.accepted = _sum(self.accepted, ledger.accepted)
+        if self.plain_steps is not None:
+            self.plain_steps = None if ledger.plain_steps is None else self.plain_steps + ledger.plain_steps
+
+    def agrees(self, counted: Counters) -> bool | None:
+        """Whether a server's counters over its whole life are these sums; `None` where either is not reported.
+
+        Rounds are compared where the answers report them.
+        """
+        if counted.drafted is None or self.drafted is None:
+            return None
+        same = (counted.drafted, counted.accepted) == (self.drafted, self.accepted)
+        return same and self.rounds in (None, counted.rounds)
+
+    def most_drafted(self, *counts: int | None) -> int | None:
+        """Return the largest of these counts of draft tokens and the sum here; `None` where none is reported."""
+        return max((count for count in (self.drafted, *counts) if count is not None), default=None)
+
+
+def _sum(total: int | None, more: int | None) -> int | None:
+    return total if more is None else (total or 0) + more
 
 
 @dataclass(frozen=True)
@@ -121,15 +300,10 @@ def _by_depth(rows: object, name: str) -> tuple[int, ...] | None:
     return tuple(counts.get(depth, 0) for depth in range(1, max(counts) + 1))
 
 
-def _lm_studio(place: str) -> Callable[[Mapping[str, Any]], Drafts | None]:
-    def read(fields: Mapping[str, Any]) -> Drafts | None:
-        drafted = _count(fields, "total_draft_tokens_count")
-        accepted = _count(fields, "accepted_draft_tokens_count")
-        if drafted is None:
-            return None
-        return Drafts(f"`{place}` (LM Studio's shape)", Ledger(drafted=drafted, accepted=accepted))
-
-    return read
+def _lm_studio(fields: Mapping[str, Any], place: str) -> Drafts | None:
+    drafted = _count(fields, "total_draft_tokens_count")
+    ledger = Ledger(drafted=drafted, accepted=_count(fields, "accepted_draft_tokens_count"))
+    return None if drafted is None else Drafts(f"`{place}` (LM Studio's shape)", ledger)
 
 
 def _vllm(metrics: Mapping[str, Any]) -> Drafts | None:
@@ -178,8 +352,8 @@ _SHAPES: tuple[tuple[str, Callable[[Mapping[str, Any]], Drafts | None]], ...] = 
     ("timings", _timings),
     ("metrics", _vllm),
     ("meta_info", _sglang),
-    ("usage", _lm_studio("usage")),
-    ("stats", _lm_studio("stats")),
+    ("usage", partial(_lm_studio, place="usage")),
+    ("stats", partial(_lm_studio, place="stats")),
 )
 """Where a shape stands in an answer or its last event, and its reader."""
 

@@ -1,7 +1,7 @@
 """How an adapter recognises its own server behind an OpenAI-compatible endpoint, and reads what it reports of drafts.
 
 An adapter declares a `ServerFamily` (`benchctl.recipes.adapters.Adapter.endpoint`); the adapter of endpoints tries
-every registered one. Nothing is concluded from what is absent: an endpoint behind a gateway may report none of this.
+every registered family. Nothing is concluded from what is absent: an endpoint behind a gateway may report none of this.
 """
 
 from __future__ import annotations
@@ -12,16 +12,15 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from benchctl.engines.base import Ledger, Rendered, Scorer
+from benchctl.engines.common.drafts import Counters, prefix_of, read_counters, read_total
 from benchctl.engines.common.http import HttpClient
-from benchctl.engines.common.metrics import Counters, prefix_of, read_counters, read_total
-from benchctl.engines.common.values import ids_in
-from benchctl.engines.common.wire import protocol_error
+from benchctl.engines.common.wire import ids_in, protocol_error
 from benchctl.prompts.suite import Prompt
 from benchctl.text import one_line
 
 _GENERATED = ("generation_tokens_total", "tokens_predicted_total")
 """What vLLM and llama-server call the tokens that they generated."""
-_LEAST_CONTEXT = 2048
+LEAST_CONTEXT = 2048
 """Assumed where a server does not report how long a sequence may be."""
 
 
@@ -92,33 +91,29 @@ class Pages:
         return response.text if response.status_code == 200 else ""
 
 
-def _no_metrics(pages: Pages) -> MetricsReading | None:
-    del pages
-    return None
-
-
+@dataclass
 class EndpointTarget:
     """A baseline's endpoint that returns log-probabilities: what a family's scorer sends its requests to."""
 
-    def __init__(self, http: HttpClient, api: str, model: str, *, context: int | None, timeout_s: float) -> None:
-        """`api`: the address below which `/completions` is; `model`: the name that it is served by.
-
-        `context`: the longest sequence, in tokens, where that is reported.
-        """
-        self.http = http
-        self.api = api
-        self.model = model
-        self.context = context or _LEAST_CONTEXT
-        self.timeout_s = timeout_s
+    http: HttpClient
+    api: str
+    """The address below which `/completions` is."""
+    model: str
+    """The name that it is served by."""
+    context: int
+    """The longest sequence, in tokens."""
+    timeout_s: float
 
     @classmethod
     def of(cls, target: EndpointTarget) -> Self:
         """Return the same endpoint as an object of this class."""
-        return cls(target.http, target.api, target.model, context=target.context, timeout_s=target.timeout_s)
+        return cls(**vars(target))
 
     @staticmethod
     def chat(prompt: Prompt) -> dict[str, Any]:
-        """Return what a request to a chat route has of a prompt."""
+        """Return what a request to a chat route has of a prompt; a raw prompt becomes a user's message."""
+        if prompt.prompt is not None:
+            return {"messages": [{"role": "user", "content": prompt.prompt}], **prompt.request}
         return {"messages": [message.model_dump() for message in prompt.messages or ()], **prompt.request}
 
     @staticmethod
@@ -157,8 +152,8 @@ class ServerFamily:
     """Inspect the server; `None` where it is not of this family."""
     ledger: Callable[[Recognised, Mapping[str, Any], Counters, Counters], Ledger]
     """Return the ledger of an answer from the further fields of its stream, and the counters before and after."""
-    metrics: Callable[[Pages], MetricsReading | None] = _no_metrics
-    """Read the counters of all requests."""
+    metrics: Callable[[Pages], MetricsReading | None] | None = None
+    """Reads the counters of all requests; `None` where it has none."""
     scorer: Callable[[EndpointTarget], Scorer] | None = None
     """Return a scorer that reads the log-probabilities of given tokens from the server; `None` where it returns
     none."""
@@ -173,6 +168,5 @@ def as_sent(prompt: Prompt, *, only_chat: bool = False) -> str:
     """Return a prompt as an endpoint is sent it: raw, or its messages as JSON, to which it applies its own template."""
     if prompt.prompt is not None and not only_chat:
         return prompt.prompt
-    raw = prompt.prompt is not None
-    chat = {"messages": [{"role": "user", "content": prompt.prompt}]} if raw else EndpointTarget.chat(prompt)
+    chat = EndpointTarget.chat(prompt)
     return json.dumps(chat if prompt.request else chat["messages"], ensure_ascii=False, sort_keys=True)

@@ -1,41 +1,35 @@
 """Talking to an engine over HTTP: small requests, streams, and what their failures mean.
 
-Nothing is sent twice and no redirect is followed: whatever happens to a request is an answer of the engine's, or an
-EngineError. `wire.py` holds the limits of both, the way to the server, and the words of their errors.
+Each is a connection of its own. Nothing is sent twice and no redirect is followed: whatever happens to a request is an
+answer of the engine's, or an EngineError. `wire.py` holds limits, the way to the server, and the words of errors.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-import socket
-import ssl
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Generic
 from urllib.parse import SplitResult, urlsplit
-from weakref import WeakSet
-
-import httpx
 
 from benchctl.engines.base import Progress
 from benchctl.engines.common import wire
 from benchctl.engines.common.connection import BrokenConnectionError, Connection, RefusedError, connect
 from benchctl.engines.common.log import READ_THE_LOG, clean, name_log
 from benchctl.engines.common.stream import Answer, AnswerReader
-from benchctl.engines.common.values import decode
 from benchctl.engines.common.wire import (
     SIDE_TIMEOUT_S,
-    compressed,
+    decode,
     error_in,
     protocol_error,
     proxy_header,
     route_to,
-    too_slow,
 )
 from benchctl.errors import EngineError
 
@@ -72,13 +66,41 @@ class Streamed(Generic[Answer]):
     """Seconds of `time.perf_counter`; the connection was open before."""
     e2e_s: float
     """From then until the last of the answer was received."""
+    burst_gaps_s: list[float]
+    """`AnswerReader.burst_gaps_s`."""
+
+
+class _Whole(AnswerReader[bytes]):
+    """Reads an answer that is no stream, of `most` bytes."""
+
+    def __init__(self, path: str, most: int) -> None:
+        super().__init__()
+        self._path, self._most, self._body = path, most, bytearray()
+
+    def feed(self, chunk: bytes, now: float) -> None:
+        self._body += chunk
+        if len(self._body) > self._most:
+            raise protocol_error(f"The engine's answer to {self._path} is longer than {self._most >> 20} MiB.")
+
+    def event(self, event: dict[str, Any]) -> None: ...
+
+    def answer(self) -> bytes:
+        return bytes(self._body)
+
+
+@cache
+def _background() -> asyncio.AbstractEventLoop:
+    """Return an event loop that runs in a thread of its own: small requests are made from anywhere."""
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, name="small requests", daemon=True).start()
+    return loop
 
 
 class HttpClient:
     """Requests to an engine below `url`, or below the Unix socket `socket_path`.
 
     `broken` makes the error for a connection that breaks; `redact` removes secrets from whatever the engine sends.
-    Streams run on the event loop, many at a time; the other requests are made one after the other.
+    Streams run on the caller's event loop, many at a time; the other requests are waited for.
     """
 
     def __init__(
@@ -95,52 +117,16 @@ class HttpClient:
         self._base, self._log_path, self._route = url.rstrip("/"), log_path, route_to(url, socket_path)
         # Streams are read as they come, and a gateway that compresses them would hold events back.
         self._headers = {"Accept-Encoding": "identity", "User-Agent": "benchctl", **(headers or {})}
-        proxy = self._route.proxy
-        # The context of TLS is the streams' (and loading certificates takes long; plain HTTP never uses them).
-        verify = self._route.tls or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        # Shorter than servers keep one (uvicorn: 5 s): a connection that is just being closed must not be used again.
-        limits = httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=2.0)
-        uds = None if socket_path is None else httpx.HTTPTransport(uds=str(socket_path), verify=verify, limits=limits)
-        self._client = httpx.Client(
-            base_url=url,
-            headers=self._headers,
-            trust_env=False,
-            proxy=None if proxy is None else proxy.geturl(),
-            verify=verify,
-            limits=limits,
-            transport=uds,
-            follow_redirects=False,
-            event_hooks={"request": [self._watched]},
-        )
-        self._sockets: WeakSet[socket.socket] = WeakSet()
-        self._streams: set[Connection] = set()
+        self._open: set[Connection] = set()
+        self._closed = False
         self._broken = broken or (lambda what: protocol_error(f"{what}."))
         self.redact = redact
 
     def close(self) -> None:
         """Close every connection; a request in flight ends with an error."""
-        for stream in list(self._streams):
-            stream.abort()
-        self._shut()
-        self._client.close()
-
-    def _watched(self, request: httpx.Request) -> None:
-        request.extensions["trace"] = self._remember
-
-    def _remember(self, event: str, info: Mapping[str, Any]) -> None:
-        """Note the socket of a new connection; httpcore calls this for each of its steps."""
-        if event in (
-            "connection.connect_tcp.complete",
-            "connection.connect_unix_socket.complete",
-            "connection.start_tls.complete",
-        ):
-            self._sockets.add(info["return_value"].get_extra_info("socket"))
-
-    def _shut(self) -> None:
-        """End what is read now: closing alone would leave that reading waiting."""
-        for connected in list(self._sockets):
-            with suppress(OSError):
-                connected.shutdown(socket.SHUT_RDWR)
+        self._closed = True
+        for connection in list(self._open):
+            connection.abort()
 
     def get(self, path: str, timeout_s: float = SIDE_TIMEOUT_S) -> Reply:
         """Return whatever the engine answers. Raises EngineError."""
@@ -148,7 +134,7 @@ class HttpClient:
 
     def status(self, path: str, timeout_s: float) -> int | None:
         """Return the status of an endpoint; `None` where there is no answer, for whatever reason."""
-        with suppress(httpx.HTTPError, RuntimeError, EngineError):
+        with suppress(OSError, BrokenConnectionError, EngineError):
             return self._fetch("GET", path, None, timeout_s).status_code
         return None
 
@@ -183,60 +169,54 @@ class HttpClient:
                 raise protocol_error(f"The engine's answer to {path} is no JSON.") from error
 
     def _request(self, method: str, path: str, body: Mapping[str, Any] | None, timeout_s: float) -> Reply:
-        """Make a request; turn what httpx raises into the engine's own failures."""
+        """Make a request. Raises EngineError."""
         with self._redacted():
             try:
                 return self._fetch(method, path, body, timeout_s)
-            except httpx.TimeoutException as error:
-                raise too_slow(timeout_s) from error
-            except httpx.ConnectError as error:
+            except TimeoutError as error:
+                what = f"The engine finished no answer for {timeout_s:g} s."
+                raise EngineError(what, kind="timeout", fix=READ_THE_LOG) from error
+            except OSError as error:
                 raise self._broken("The engine accepts no connections") from error
-            except (httpx.TransportError, httpx.StreamError) as error:
-                raise self._broken("The connection to the engine broke") from error
-            except RuntimeError as error:
-                if not self._client.is_closed:
-                    raise
-                raise self._broken("The connection was closed") from error
+            except BrokenConnectionError as error:
+                raise self._broken(str(error)) from error
 
     def _fetch(self, method: str, path: str, body: Mapping[str, Any] | None, timeout_s: float) -> Reply:
-        """Make a request within the limits. Raises EngineError for what exceeds them, and what httpx raises."""
-        deadline = time.monotonic() + timeout_s
-        # A server that sends a byte now and then keeps every read short: the whole has a limit of its own.
-        late = threading.Event()
-
-        def too_late() -> None:
-            late.set()
-            self._shut()
-
-        alarm = threading.Timer(timeout_s + 0.05, too_late)
-        alarm.daemon = True
-        alarm.start()
+        """Make a request within the limits. Raises OSError, BrokenConnectionError, and EngineError for what exceeds
+        them."""
+        reader = _Whole(path, wire.MOST_PAGE_BYTES if body is None else wire.MOST_BYTES)
         content = None if body is None else json.dumps(body).encode()
-        headers = {} if body is None else {"Content-Type": "application/json"}
+
+        async def exchange() -> Reply:
+            async with asyncio.timeout(timeout_s), self._connected(path) as connection:
+                connection.send(self._head(method, path, content), reader)
+                try:
+                    await connection.ended
+                except RefusedError as refused:
+                    return Reply(refused.status, refused.headers, refused.body)
+            return Reply(200, connection.headers, reader.answer())
+
+        waiting = asyncio.run_coroutine_threadsafe(exchange(), _background())
         try:
-            with self._client.stream(method, path, content=content, headers=headers, timeout=timeout_s) as response:
-                whole = bytearray()
-                most = wire.MOST_BYTES if body is not None else wire.MOST_PAGE_BYTES
-                encoding = response.headers.get("Content-Encoding", "identity").strip().lower()
-                if encoding not in ("", "identity") and response.status_code == 200:
-                    raise compressed(encoding)
-                for block in response.iter_raw():
-                    whole += block
-                    if len(whole) > most:
-                        if response.status_code != 200:
-                            break
-                        raise protocol_error(f"The engine's answer to {path} is longer than {most >> 20} MiB.")
-                    if time.monotonic() > deadline:
-                        raise too_slow(timeout_s, "finished no answer")
-                    if response.status_code != 200 and len(whole) > wire.MOST_ERROR_BYTES:
-                        break
-                return Reply(response.status_code, dict(response.headers), bytes(whole))
-        except httpx.TransportError as error:
-            if late.is_set():
-                raise too_slow(timeout_s, "finished no answer") from error
-            raise
+            return waiting.result()
         finally:
-            alarm.cancel()
+            waiting.cancel()  # of an interrupt while it was waited for
+
+    @asynccontextmanager
+    async def _connected(self, path: str) -> AsyncIterator[Connection]:
+        """Open a connection, which `close` ends. Raises OSError, BrokenConnectionError."""
+        connection = await connect(self._url(path), self._route)
+        self._open.add(connection)
+        try:
+            if self._closed:  # while the connection was made
+                raise BrokenConnectionError("The connection was closed")
+            yield connection
+        finally:
+            self._open.discard(connection)
+            connection.abort()
+
+    def _url(self, path: str) -> SplitResult:
+        return urlsplit(path if "://" in path else self._base + path)
 
     async def stream(
         self,
@@ -253,48 +233,36 @@ class HttpClient:
         The clock starts when the request is sent, on a connection that is open: opening it is in no figure.
         `silence_s` and `timeout_s`: how long no token may come, and how long all of it may take.
         """
-        url = urlsplit(path if "://" in path else self._base + path)
+        content = json.dumps(body).encode()
         with self._redacted():
             try:
-                stream = await connect(url, self._route)
-            except (OSError, TimeoutError) as error:
+                async with self._connected(path) as connection:
+                    request = self._head("POST", path, content)
+                    reader.begin(time.perf_counter(), silence_s=silence_s, timeout_s=timeout_s, on_tokens=on_tokens)
+                    connection.send(request, reader)
+                    await connection.ended
+            except OSError as error:
                 raise await _in_thread(self._broken, "The engine accepts no connections") from error
-            self._streams.add(stream)
-            try:
-                if self._client.is_closed:  # while the connection was made
-                    raise BrokenConnectionError("The connection was closed")
-                request = self._head(url, json.dumps(body).encode())
-                reader.begin(time.perf_counter(), silence_s=silence_s, timeout_s=timeout_s, on_tokens=on_tokens)
-                stream.send(request, reader)
-                await stream.ended
             except BrokenConnectionError as error:
                 raise await _in_thread(self._broken, str(error)) from error
             except RefusedError as error:
                 raise self.refused(Reply(error.status, error.headers, error.body)) from None
-            finally:
-                self._streams.discard(stream)
-                stream.abort()
             answer = reader.answer()
             if answer is None:
                 raise await _in_thread(self._broken, "The answer ended in its middle")
-            return Streamed(answer, reader.started, reader.clock - reader.started)
+            return Streamed(answer, reader.started, reader.clock - reader.started, reader.burst_gaps_s)
 
-    def _head(self, url: SplitResult, content: bytes) -> bytes:
-        """Return the request for `url` with its body."""
-        target = (url.path or "/") + (f"?{url.query}" if url.query else "")
-        through = ""
+    def _head(self, method: str, path: str, content: bytes | None) -> bytes:
+        """Return the request for `path` with its body."""
+        url = self._url(path)
+        target, through = (url.path or "/") + (f"?{url.query}" if url.query else ""), ""
         if self._route.proxy is not None and self._route.tls is None:
             target, through = f"http://{url.netloc}{target}", proxy_header(self._route.proxy)
-        headers = {
-            "Host": url.netloc,
-            **self._headers,
-            "Accept": "text/event-stream, application/json",
-            "Content-Type": "application/json",
-            "Content-Length": str(len(content)),
-            "Connection": "close",
-        }
+        headers = {"Host": url.netloc, **self._headers, "Accept": "*/*", "Connection": "close"}
+        if content is not None:
+            headers |= {"Content-Type": "application/json", "Content-Length": str(len(content))}
         lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
-        return f"POST {target} HTTP/1.1\r\n{lines}{through}\r\n".encode("latin-1") + content
+        return f"{method} {target} HTTP/1.1\r\n{lines}{through}\r\n".encode("latin-1") + (content or b"")
 
     @contextmanager
     def _redacted(self) -> Iterator[None]:

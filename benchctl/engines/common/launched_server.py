@@ -11,17 +11,16 @@ from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 from benchctl.engines.base import Attestation, Capabilities, Completion, MemoryReport, Progress, Rendered
+from benchctl.engines.common.drafts import Tally
 from benchctl.engines.common.http import HttpClient, Streamed
 from benchctl.engines.common.log import READ_THE_LOG, Reason, log_tail, name_log, read_log
-from benchctl.engines.common.metrics import Tally
 from benchctl.engines.common.process import Access, EngineProcess, describe_exit
 from benchctl.engines.common.programs import FoundBinary
 from benchctl.engines.common.stream import Answer, AnswerReader
-from benchctl.engines.common.values import ids_in
-from benchctl.engines.common.wire import protocol_error
+from benchctl.engines.common.wire import ids_in, protocol_error
 from benchctl.errors import EngineError, UsageError
 from benchctl.prompts.suite import Prompt
-from benchctl.recipes.engine_spec import EngineSpec, LaunchedEngineSpec
+from benchctl.recipes.engine_spec import LaunchedEngineSpec
 from benchctl.recipes.schema import Sampling
 from benchctl.text import one_line
 
@@ -29,8 +28,11 @@ LaunchCause = Callable[[Sequence[str]], Reason | None]
 """Reads why an engine ended from the lines of its log and from how it ended, the last line: `signal SIGSEGV`."""
 
 
-def check_tools(prompt: Prompt, text: str) -> None:
-    """Raise EngineError (of this request) where a rendered prompt lacks a tool: templates that know none drop them."""
+def check_tools(prompt: Prompt, text: object) -> str:
+    """Return a rendered prompt. Raises EngineError where it is no text, or lacks a tool: templates that know none drop
+    them, which is an error of this request."""
+    if not isinstance(text, str):
+        raise protocol_error("The engine did not return the prompt's text.")
     for tool in prompt.tools or ():
         function = tool.get("function")
         name = function.get("name") if isinstance(function, dict) else None
@@ -40,6 +42,7 @@ def check_tools(prompt: Prompt, text: str) -> None:
                 kind="http",
                 fix="Leave `tools` out of the prompt, or use a model whose template has them.",
             )
+    return text
 
 
 class LaunchedServer:
@@ -50,7 +53,7 @@ class LaunchedServer:
         process: EngineProcess,
         log_path: Path,
         url: str,
-        spec: EngineSpec,
+        spec: LaunchedEngineSpec,
         launch_cause: LaunchCause,
         *,
         dying_s: float,

@@ -97,6 +97,12 @@ class Cause:
     fix: str
 
 
+def causes_in(table: str) -> tuple[Cause, ...]:
+    """Read causes from a table, three lines each: the pattern, and below it the sentence and what to do."""
+    lines = [line.strip() for line in table.splitlines() if line.strip()]
+    return tuple(Cause(*lines[place : place + 3]) for place in range(0, len(lines), 3))
+
+
 def first_cause(log: Sequence[str], causes: Sequence[Cause]) -> tuple[str, str, str] | None:
     """Return (sentence, fix, log line) for the first of `causes` that the log shows."""
     for cause in causes:

@@ -35,22 +35,15 @@ STOP_GRACE_S = 10.0
 KILL_GRACE_S = 10.0
 """How long the kernel and the supervisor may take to clear away what was killed."""
 
-_KEPT = frozenset(
-    {
-        *("PATH", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "TZ", "TMPDIR", "SYSTEMROOT"),
-        *("LD_LIBRARY_PATH", "LD_PRELOAD", "DYLD_LIBRARY_PATH", "DYLD_FALLBACK_LIBRARY_PATH"),
-        *("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "CUDA_HOME", "CUDA_PATH", "NVIDIA_VISIBLE_DEVICES"),
-        *("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HSA_OVERRIDE_GFX_VERSION", "VK_ICD_FILENAMES"),
-        *(
-            "GPU_DEVICE_ORDINAL",
-            "GGML_VK_VISIBLE_DEVICES",
-            "VK_DRIVER_FILES",
-            "VK_ADD_DRIVER_FILES",
-            "VK_LOADER_LAYERS_DISABLE",
-        ),
-        *("ONEAPI_DEVICE_SELECTOR", "ZE_AFFINITY_MASK", "ZES_ENABLE_SYSMAN", "ASCEND_RT_VISIBLE_DEVICES"),
-    }
-)
+_KEPT = """
+PATH HOME USER LOGNAME LANG LANGUAGE TZ TMPDIR SYSTEMROOT
+LD_LIBRARY_PATH LD_PRELOAD DYLD_LIBRARY_PATH DYLD_FALLBACK_LIBRARY_PATH
+CUDA_VISIBLE_DEVICES CUDA_DEVICE_ORDER CUDA_HOME CUDA_PATH NVIDIA_VISIBLE_DEVICES
+HIP_VISIBLE_DEVICES ROCR_VISIBLE_DEVICES HSA_OVERRIDE_GFX_VERSION GPU_DEVICE_ORDINAL
+VK_ICD_FILENAMES GGML_VK_VISIBLE_DEVICES VK_DRIVER_FILES VK_ADD_DRIVER_FILES VK_LOADER_LAYERS_DISABLE
+ONEAPI_DEVICE_SELECTOR ZE_AFFINITY_MASK ZES_ENABLE_SYSMAN ASCEND_RT_VISIBLE_DEVICES
+"""
+"""Variables of the caller's that an engine gets."""
 OWN_SETTINGS = {
     # A path below which nothing can exist: no file of the user's can set a flag.
     "XDG_CONFIG_HOME": "/dev/null",
@@ -227,7 +220,7 @@ def refused_variables(added: Mapping[str, str], own: Mapping[str, str] = Mapping
 
 def engine_environment(caller: Mapping[str, str], added: Mapping[str, str]) -> dict[str, str]:
     """Return the whole environment of an engine: what is kept of the caller's, benchctl's settings, the recipe's."""
-    kept = {name: value for name, value in caller.items() if name in _KEPT or name.startswith("LC_")}
+    kept = {name: value for name, value in caller.items() if name in _KEPT.split() or name.startswith("LC_")}
     return {**kept, **OWN_SETTINGS, **added}
 
 

@@ -21,7 +21,7 @@ from tempfile import TemporaryDirectory
 from typing import TextIO
 
 from benchctl.engines.common.process import EngineProcess, engine_environment
-from benchctl.errors import EngineError, UsageError
+from benchctl.errors import UsageError
 from benchctl.models.files import file_sha256
 from benchctl.models.quantize import OnLine, Program
 from benchctl.offers import load
@@ -157,18 +157,9 @@ def which(value: str) -> Path | None:
     return path if path.is_file() and os.access(path, os.X_OK) else None
 
 
-def named_python(recipe: str | None, option: str | None, variable: str, fix: str) -> FoundBinary | None:
-    """Return the Python that the option, the recipe or the environment names; `None` where none of them does.
-
-    Raises EngineError (`launch`) when it is not there.
-    """
-    for value, found_in in ((option, "option"), (recipe, "recipe"), (os.environ.get(variable), "environment")):
-        if value:
-            path = which(value)
-            if path is None:
-                raise EngineError("there is no such program", kind="launch", where=value, fix=fix)
-            return FoundBinary(path, found_in)
-    return None
+def reserved(options: Mapping[str, str]) -> dict[str, str]:
+    """Return by each option that benchctl relies on what a recipe has in its place; `options`: the other way round."""
+    return {name: instead for instead, names in options.items() for name in names.split()}
 
 
 def sibling_hashes(binary: Path) -> dict[str, str]:
@@ -221,20 +212,19 @@ def short_run(
     )
     try:
         with selectors.DefaultSelector() as waiting:
-            printed = {stream: bytearray() for stream in (process.stdout, process.stderr) if stream is not None}
-            for stream in printed:
-                waiting.register(stream, selectors.EVENT_READ)
+            printed = [(pipe, bytearray()) for pipe in (process.stdout, process.stderr) if pipe is not None]
+            for pipe, block_of in printed:
+                waiting.register(pipe, selectors.EVENT_READ, block_of)
             while waiting.get_map():
                 ready = waiting.select(_POLL_S)
                 if not ready and process.poll() is not None:
                     break  # a child that it left behind holds its streams open
                 for key, _ in ready:
-                    stream = next(stream for stream in printed if stream is key.fileobj)
                     block = os.read(key.fd, _BLOCK)
-                    printed[stream] += block
+                    key.data.extend(block)
                     if not block:
-                        waiting.unregister(stream)
-                    elif len(printed[stream]) > MOST_BYTES:
+                        waiting.unregister(key.fileobj)
+                    elif len(key.data) > MOST_BYTES:
                         raise NoAnswerError(f"it printed more than {MOST_BYTES >> 20} MiB")
                 if time.monotonic() > deadline:
                     raise NoAnswerError(f"it did not end within {timeout_s:g} s")
@@ -247,10 +237,9 @@ def short_run(
             raise NoAnswerError(f"it did not end within {timeout_s:g} s") from None
         raise
     finally:
-        for pipe in (process.stdout, process.stderr):
-            if pipe is not None:
-                pipe.close()
-    output, errors = (*map(bytes, printed.values()), b"")[:2]
+        for pipe in filter(None, (process.stdout, process.stderr)):
+            pipe.close()
+    output, errors = (*(bytes(whole) for _, whole in printed), b"")[:2]
     return Ended(status, output, errors)
 
 

@@ -14,28 +14,24 @@ import platform
 import shutil
 import venv
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, TextIO, TypeVar
 
 from benchctl.engines.common.log import clean
 from benchctl.engines.common.programs import CommandFailedError, NoAnswerError, run_logged, short_run
-from benchctl.engines.common.values import decode
+from benchctl.engines.common.wire import decode
 from benchctl.engines.registry import Report
-from benchctl.errors import BenchctlError, EngineError, StorageError
+from benchctl.errors import EngineError, StorageError
 from benchctl.models.files import file_sha256, finish, unfinished
 from benchctl.paths import cache_folder
 from benchctl.recipes.options import IS_OPTION
 from benchctl.recipes.problems import did_you_mean
 
 MARKER = "benchctl.json"
-_OFFLINE = (
-    "Failed to establish a new connection",
-    "Temporary failure in name resolution",
-    "ConnectTimeout",
-    "NewConnectionError",
-)
+_OFFLINE = ("Failed to establish a new connection", "Temporary failure in name", "ConnectTimeout", "NewConnectionError")
 
 
 @dataclass(frozen=True)
@@ -138,10 +134,20 @@ class _Making:
             environment.prepare(environment.folder)
         self.report("trying the result", 0, 0)
         printed = self._run("trying the result", (str(environment.program_path), *environment.trial))
-        self._finish(next((line for line in reversed(printed) if line.strip()), ""))
+        facts = {
+            "schema": 1,
+            "torch": environment.torch,
+            "lock_sha256": file_sha256(environment.lock),
+            "python": platform.python_version(),
+            "installed_at": datetime.now(UTC).isoformat(timespec="seconds"),
+            "version_output": next((line for line in reversed(printed) if line.strip()), ""),
+        }
+        part = environment.folder / f".{MARKER}.part"
+        part.write_text(json.dumps(facts, indent=1) + "\n", "utf-8")
+        finish(part, environment.folder / MARKER)
 
     def _check_build(self, torch: str, cuda_bytes: int) -> None:
-        """Check which build of torch the index has; one for CUDA takes many times the disk. Raises StorageError."""
+        """Check which build of torch the index has: for CUDA it takes many times the disk. Raises StorageError."""
         found = self.environment.folder / "torch.json"
         self._pip(f"looking for {torch}", 0, "--dry-run", "--ignore-installed", "--report", str(found), torch)
         packages = [package["metadata"]["name"].lower() for package in json.loads(found.read_text("utf-8"))["install"]]
@@ -149,23 +155,8 @@ class _Making:
             self.environment.check_free(
                 cuda_bytes,
                 f"the package index has {torch} with CUDA's libraries for this machine, which takes "
-                f"{cuda_bytes / 1e9:.0f} GB of disk (one for the CPU takes a tenth: have pip use an index with one)",
+                f"{cuda_bytes / 1e9:.0f} GB of disk (a build for the CPU takes a tenth: have pip use its index)",
             )
-
-    def _finish(self, version_output: str) -> None:
-        """Mark the environment as complete."""
-        environment = self.environment
-        facts = {
-            "schema": 1,
-            "torch": environment.torch,
-            "lock_sha256": file_sha256(environment.lock),
-            "python": platform.python_version(),
-            "installed_at": datetime.now(UTC).isoformat(timespec="seconds"),
-            "version_output": version_output,
-        }
-        part = environment.folder / f".{MARKER}.part"
-        part.write_text(json.dumps(facts, indent=1) + "\n", "utf-8")
-        finish(part, environment.folder / MARKER)
 
     def _pip(self, stage: str, count: int, *arguments: str) -> None:
         packages = 0
@@ -179,57 +170,45 @@ class _Making:
                 self.report(stage, min(packages, count) if count else packages, count)
 
         self.report(stage, 0, count)
-        pip = (
-            str(self.environment.folder / "bin" / "python"),
-            "-m",
-            "pip",
-            "--disable-pip-version-check",
-            "--no-input",
-        )
-        self._run(stage, (*pip, "install", "--progress-bar", "off", *arguments), on_line)
+        pip = (*("-m", "pip", "--disable-pip-version-check", "--no-input"), "install", "--progress-bar", "off")
+        self._run(stage, (str(self.environment.folder / "bin" / "python"), *pip, *arguments), on_line)
 
     def _run(self, stage: str, argv: tuple[str, ...], on_line: Callable[[str], None] | None = None) -> tuple[str, ...]:
         try:
             return run_logged(argv, log=self.log, on_line=on_line)
-        except CommandFailedError as failure:
-            raise self._explained(stage, failure) from failure
-
-    def _explained(self, stage: str, failure: CommandFailedError) -> BenchctlError:
-        """Return the error of a failed step; pip blames the package where it could not reach any index."""
+        except CommandFailedError as failed:
+            failure = failed
         text = "\n".join(failure.lines)
         if "No space left on device" in text:
-            return self.environment.disk_error("the disk is full")
+            raise self.environment.disk_error("the disk is full") from failure
         here = f"{platform.system()} {platform.machine()}, Python {platform.python_version()}"
         if "DO NOT MATCH THE HASHES" in text:
             what = "what the package index has is not what benchctl was tested with (other SHA-256)"
             fix = "Do not use it. Check which index or mirror pip is configured to use: `pip config list`."
-        elif any(sign in text for sign in _OFFLINE):
+        elif any(sign in text for sign in _OFFLINE):  # pip itself blames the package
             what, fix = "pip could not reach a package index", "Connect, or have pip use a mirror (`pip config`)."
         elif "No matching distribution found" in text:
             what, fix = f"the package index has no build of it for this machine ({here})", self.environment.fix
         else:
             what, fix = f"it ended with status {failure.status}", "The lines above are the first that show an error."
-        return EngineError(
-            f"{stage}: {what}",
-            kind="install",
-            where=self.environment.engine,
-            fix=f"{fix} What was downloaded is kept: the same command continues from there. The whole log: "
-            f"{self.log_path}",
-            log_tail=failure.tail(),
-        )
+        fix += f" What was downloaded is kept: the same command continues from there. The whole log: {self.log_path}"
+        raise EngineError(
+            f"{stage}: {what}", kind="install", where=self.environment.engine, fix=fix, log_tail=failure.tail()
+        ) from failure
 
 
 _LINE_CHARACTERS = 600
 PROBE_TIMEOUT_S = 300.0
 """Importing takes 10 s, and minutes on a busy machine."""
 
+Read = TypeVar("Read")
 Unusable = Callable[[str, tuple[str, ...]], EngineError]
 """Makes the error of a package that cannot be used, of what is wrong and the last lines of its output."""
 
 
 @dataclass(frozen=True)
 class Question:
-    """One probe of an installation: `script`, run by its `python` in the environment `env`."""
+    """A probe of an installation: `script`, run by its `python` in the environment `env`."""
 
     package: str
     """What its distribution's name begins with."""
@@ -241,16 +220,28 @@ class Question:
     added: Mapping[str, str]
     """Of `env`: what the recipe adds."""
 
+    def answered(self, what: str, fix: str, read: Callable[[dict[str, Any]], Read]) -> Read:
+        """Return what `read` makes of the facts, of an earlier probe or a new one. Raises EngineError (`launch`)."""
+
+        def unusable(why: str, tail: tuple[str, ...] = ()) -> EngineError:
+            where = str(self.program)
+            return EngineError(f"{what} cannot be used: {why}", kind="launch", where=where, fix=fix, log_tail=tail)
+
+        facts = self.known() or self.ask(unusable)
+        try:
+            made = read(facts)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise unusable(f"it does not report {error}") from None
+        self.keep(facts)
+        return made
+
     def known(self) -> dict[str, Any] | None:
         """Return the kept result of an earlier probe; `None` where there is none."""
-        file = self._file()
-        if file is None:
-            return None
-        try:
-            facts = json.loads(file.read_bytes())
-        except (OSError, ValueError):
-            return None
-        return facts if isinstance(facts, dict) else None
+        if (file := self._file()) is not None:
+            with suppress(OSError, ValueError):
+                facts = json.loads(file.read_bytes())
+                return facts if isinstance(facts, dict) else None
+        return None
 
     def ask(self, unusable: Unusable) -> dict[str, Any]:
         """Return the JSON object that the script's last line is. Raises EngineError."""
@@ -277,14 +268,10 @@ class Question:
     def keep(self, facts: Mapping[str, Any]) -> None:
         """Keep a result; where it cannot be written, the next command probes again."""
         file = self._file()
-        if file is None or file.exists():
-            return
-        try:
-            with unfinished(file) as part:
+        if file is not None and not file.exists():
+            with suppress(OSError), unfinished(file) as part:
                 part.write_text(json.dumps(facts), "utf-8")
                 finish(part, file)
-        except OSError:
-            return
 
     def _file(self) -> Path | None:
         """Return the file that keeps the answer of this very installation: another package or device, another file.

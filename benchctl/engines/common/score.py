@@ -21,8 +21,11 @@ _FEW = 100
 """More logprobs than these are requested at single positions, where decoding ahead would only cost."""
 
 
-class ScoringServer(Protocol):
+class Target(Protocol):
     """A server that was launched for scoring, or an endpoint that runs already."""
+
+    @property
+    def http(self) -> HttpClient: ...  # noqa: D102
 
     def render(self, prompt: Prompt) -> Rendered: ...  # noqa: D102
 
@@ -31,14 +34,7 @@ class ScoringServer(Protocol):
     def stop(self) -> int | None: ...  # noqa: D102
 
 
-class Target(ScoringServer, Protocol):
-    """Such a server behind HTTP."""
-
-    @property
-    def http(self) -> HttpClient: ...  # noqa: D102
-
-
-AnyServer = TypeVar("AnyServer", bound=ScoringServer)
+AnyServer = TypeVar("AnyServer", bound=Target)
 
 
 class ServerScorer(Generic[AnyServer]):

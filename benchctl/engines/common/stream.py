@@ -8,6 +8,7 @@ needs no care. The field `error`, which some engines send, is handed out like `d
 
 from __future__ import annotations
 
+import itertools
 import math
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar, Generic, TypeVar
@@ -15,8 +16,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 from benchctl.engines.base import Progress
 from benchctl.engines.common import wire
 from benchctl.engines.common.log import clean
-from benchctl.engines.common.values import decode
-from benchctl.engines.common.wire import error_in, protocol_error
+from benchctl.engines.common.wire import decode, error_in, protocol_error
 from benchctl.errors import EngineError
 
 _LINE_BYTES = 64
@@ -28,6 +28,9 @@ _OTHER_BYTES = 16 * 2**20
 OVERRUN = 64
 """Tokens beyond what was requested that are still taken where their ids come with them: a round of speculation that is
 not cut at the limit. Such an answer is the engine's fault, which the comparison with the baseline names."""
+
+BURST = 0.1
+"""Of an answer's typical gap: what follows sooner arrives together. Half of the time passes in longer gaps."""
 
 Answer = TypeVar("Answer")
 
@@ -100,6 +103,8 @@ class AnswerReader(ABC, Generic[Answer]):
         """Tokens so far, or pieces of text where the server reports no ids."""
         self.first_tokens = 0
         """How many came at the time of the first."""
+        self._arrivals: list[float] = []
+        """When tokens came, a value each time that bytes with tokens were received."""
         self._first: float | None = None
         self._last: float | None = None
         self._parser = SseParser()
@@ -128,7 +133,7 @@ class AnswerReader(ABC, Generic[Answer]):
         self.clock = now
         self.received += len(chunk)
         if self.received > self._most_bytes:
-            raise self.too_long()
+            raise protocol_error(f"The engine's stream is longer than {self._most_bytes / 2**20:.0f} MiB.")
         try:
             payloads = self._parser.feed(chunk)
         except ValueError as error:
@@ -161,10 +166,6 @@ class AnswerReader(ABC, Generic[Answer]):
         except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
             raise unreadable(payload, error) from error
 
-    def too_long(self) -> EngineError:
-        """Return the error of a stream that has no end."""
-        return protocol_error(f"The engine's stream is longer than {self._most_bytes / 2**20:.0f} MiB.")
-
     def too_many(self, count: int) -> EngineError:
         """Return the error of an answer of more tokens than were requested."""
         requested = f"{self.most_tokens:.0f} {'was' if self.most_tokens == 1 else 'were'} requested"
@@ -172,7 +173,7 @@ class AnswerReader(ABC, Generic[Answer]):
 
     @abstractmethod
     def event(self, event: dict[str, Any]) -> None:
-        """Take an event; what an event lacks may raise as it does by itself. Sets `over` with the last one."""
+        """Take an event; what an event lacks may raise as it does by itself. Sets `over` with the last event."""
 
     @abstractmethod
     def answer(self) -> Answer | None:
@@ -185,6 +186,8 @@ class AnswerReader(ABC, Generic[Answer]):
             self._first = now
         self._last = now
         self.count += count
+        if count and (not self._arrivals or self._arrivals[-1] != now):
+            self._arrivals.append(now)
         if now == self._first:
             self.first_tokens += count
 
@@ -197,6 +200,17 @@ class AnswerReader(ABC, Generic[Answer]):
     def decode_s(self) -> float:
         """Seconds from the first token to the last."""
         return 0.0 if self._first is None or self._last is None else self._last - self._first
+
+    @property
+    def burst_gaps_s(self) -> list[float]:
+        """Seconds between bursts: an engine may send the tokens of a round one by one, so `BURST` tells these apart."""
+        gaps = [round(later - earlier, 6) for earlier, later in itertools.pairwise(self._arrivals)]
+        passed = 0.0
+        for typical in sorted(gaps, reverse=True):
+            passed += typical
+            if 2 * passed >= sum(gaps):
+                return [gap for gap in gaps if gap > BURST * typical]
+        return []
 
     @property
     def due(self) -> float:

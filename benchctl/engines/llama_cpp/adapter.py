@@ -11,12 +11,34 @@ from benchctl.recipes.adapters import SYNTHETIC, Adapter
 from benchctl.recipes.engine_spec import LaunchedEngineSpec
 from benchctl.recipes.options import CODE, FILES, NETWORK, PROCESSORS, OptionList, read_flags
 
-_DEFAULTS = (
-    *("embd-gemma-default", "fim-qwen-1.5b-default", "fim-qwen-3b-default", "fim-qwen-7b-default", "fim-qwen-7b-spec"),
-    *("fim-qwen-14b-spec", "fim-qwen-30b-default", "gpt-oss-20b-default", "gpt-oss-120b-default"),
-    *("vision-gemma-4b-default", "vision-gemma-12b-default"),
-)
+_CODE = """
+tools tools-runtime agent mcp-servers-config mcp-servers-json video-ffmpeg-dir sqlite-zstd-ext-file
+"""
+_NETWORK = """
+rpc ui-mcp-proxy mmproj-url model-url hf-repo hf-repo-v hf-token docker-repo spec-draft-hf cors-origins
+cors-credentials host cors-methods cors-headers
+"""
+_DEFAULTS = """
+embd-gemma-default fim-qwen-1.5b-default fim-qwen-3b-default fim-qwen-7b-default fim-qwen-7b-spec fim-qwen-14b-spec
+fim-qwen-30b-default gpt-oss-20b-default gpt-oss-120b-default vision-gemma-4b-default vision-gemma-12b-default
+"""
 """Each names a model that is downloaded."""
+_FILES = """
+path media-path slot-save-path log-prompts-dir log-file models-dir lookup-cache-static lookup-cache-dynamic
+models-preset ui-config-file mmproj model-vocoder api-key-file ssl-key-file ssl-cert-file sql-save-file logdir file
+in-file binary-file system-prompt-file prompt-cache output output-file context-file banned-string-file
+"""
+_READS = "chat-template-file control-vector control-vector-scaled grammar-file json-schema-file lora lora-scaled"
+_ALIASES = """
+ctk=cache-type-k ctv=cache-type-v fa=flash-attn b=batch-size ub=ubatch-size ngl=gpu-layers n-gpu-layers=gpu-layers
+sm=split-mode ts=tensor-split mg=main-gpu dev=device ot=override-tensor cmoe=cpu-moe ncmoe=n-cpu-moe ncffn=n-cpu-ffn
+kvo=kv-offload nkvo=no-kv-offload nr=no-repack kvu=kv-unified tb=threads-batch ag=agent mm=mmproj mmu=mmproj-url
+mu=model-url dr=docker-repo hf=hf-repo hfr=hf-repo hft=hf-token hfv=hf-repo-v hfd=spec-draft-hf hfrd=spec-draft-hf
+hf-repo-draft=spec-draft-hf hff=hf-repo hf-file=hf-repo lcs=lookup-cache-static lcd=lookup-cache-dynamic
+jf=json-schema-file mv=model-vocoder ld=logdir f=file bf=binary-file spf=system-prompt-file
+webui-mcp-proxy=ui-mcp-proxy webui-config-file=ui-config-file webui-config=ui-config
+"""
+"""Of these, and of those that change the target, with the long name of each."""
 _HARMLESS = """
 threads threads-batch cpu-mask cpu-range cpu-strict prio poll cpu-mask-batch cpu-range-batch cpu-strict-batch
 prio-batch poll-batch ctx-size predict n-predict batch-size ubatch-size keep swa-full flash-attn perf escape
@@ -102,50 +124,19 @@ CACHE_TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "
 
 OPTIONS = OptionList(
     opens={
-        **dict.fromkeys(("tools", "tools-runtime", "agent"), CODE),
-        **dict.fromkeys(("mcp-servers-config", "mcp-servers-json", "video-ffmpeg-dir"), CODE),
-        **dict.fromkeys(
-            ("rpc", "ui-mcp-proxy", "mmproj-url", "model-url", "hf-repo", "hf-repo-v", "hf-token"), NETWORK
-        ),
-        **dict.fromkeys(
-            ("docker-repo", "spec-draft-hf", "cors-origins", "cors-credentials", "host", *_DEFAULTS), NETWORK
-        ),
-        **dict.fromkeys(("cors-methods", "cors-headers"), NETWORK),
-        **dict.fromkeys(("path", "media-path", "slot-save-path", "log-prompts-dir", "log-file", "models-dir"), FILES),
-        **dict.fromkeys(("lookup-cache-static", "lookup-cache-dynamic", "models-preset", "ui-config-file"), FILES),
-        **dict.fromkeys(("mmproj", "model-vocoder", "api-key-file", "ssl-key-file", "ssl-cert-file"), FILES),
-        # ik_llama.cpp's (common/common.cpp of ik-llama-cpp-python 0.1.5)
-        **{"sqlite-zstd-ext-file": CODE, "draft-params": "may set any option of the draft's"},
-        **dict.fromkeys(("sql-save-file", "logdir", "file", "in-file", "binary-file", "system-prompt-file"), FILES),
-        **dict.fromkeys(("prompt-cache", "output", "output-file", "context-file", "banned-string-file"), FILES),
+        **dict.fromkeys(_CODE.split(), CODE),
+        **dict.fromkeys((*_NETWORK.split(), *_DEFAULTS.split()), NETWORK),
+        **dict.fromkeys(_FILES.split(), FILES),
+        "draft-params": "may set any option of the draft's",
         "ui-config": "changes what its web page does",
         "props": "lets any client change its settings",
     },
-    reads=frozenset(
-        {"lora", "lora-scaled", "control-vector", "control-vector-scaled", "grammar-file", "json-schema-file"}
-        | {"chat-template-file"}
-    ),
+    reads=frozenset(_READS.split()),
     harmless=frozenset(_HARMLESS.split()),
-    aliases={
-        **{"ctk": "cache-type-k", "ctv": "cache-type-v", "fa": "flash-attn", "b": "batch-size", "ub": "ubatch-size"},
-        **{"ngl": "gpu-layers", "n-gpu-layers": "gpu-layers", "sm": "split-mode", "ts": "tensor-split"},
-        **{"mg": "main-gpu", "dev": "device", "ot": "override-tensor", "cmoe": "cpu-moe", "ncmoe": "n-cpu-moe"},
-        **{"ncffn": "n-cpu-ffn", "kvo": "kv-offload", "nkvo": "no-kv-offload", "nr": "no-repack"},
-        **{"kvu": "kv-unified", "tb": "threads-batch"},
-        **{"ag": "agent", "mm": "mmproj", "mmu": "mmproj-url", "mu": "model-url", "dr": "docker-repo"},
-        **{"hf": "hf-repo", "hfr": "hf-repo", "hft": "hf-token", "hfv": "hf-repo-v", "hfd": "spec-draft-hf"},
-        **{"hfrd": "spec-draft-hf", "hf-repo-draft": "spec-draft-hf", "hff": "hf-repo", "hf-file": "hf-repo"},
-        **{
-            "lcs": "lookup-cache-static",
-            "lcd": "lookup-cache-dynamic",
-            "jf": "json-schema-file",
-            "mv": "model-vocoder",
-        },
-        **{"ld": "logdir", "f": "file", "bf": "binary-file", "spf": "system-prompt-file"},
-        **{"webui-mcp-proxy": "ui-mcp-proxy", "webui-config-file": "ui-config-file", "webui-config": "ui-config"},
-    },
+    aliases=dict(alias.split("=") for alias in _ALIASES.split()),
     variables=PROCESSORS | frozenset(_VARIABLES.split()),
 )
+"""Of llama.cpp and of ik_llama.cpp (common/common.cpp of ik-llama-cpp-python 0.1.5)."""
 
 
 class LlamaCppSpec(LaunchedEngineSpec):
@@ -170,10 +161,10 @@ def synthetic(rates: Sequence[float]) -> tuple[list[str], dict[str, object]]:
 ADAPTER = Adapter(
     spec=LlamaCppSpec,
     engine="benchctl.engines.llama_cpp.engine:LlamaCppEngine",
-    inventory="benchctl.engines.llama_cpp.find:inventory",
+    inventory="benchctl.engines.llama_cpp.installation:inventory",
     endpoint="benchctl.engines.llama_cpp.score:FAMILY",
-    doctor="benchctl.engines.llama_cpp.install:check",
-    installer="benchctl.engines.llama_cpp.install:LlamaCppInstaller",
+    doctor="benchctl.engines.llama_cpp.installation:check",
+    installer="benchctl.engines.llama_cpp.installation:LlamaCppInstaller",
     model_format="gguf",
     own_methods=True,
     lists_types=True,

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 
 from benchctl.data.cell import UNCHECKED_ACCEPTANCE
 from benchctl.engines.base import Attestation, Ledger, MemoryReport
+from benchctl.engines.common.drafts import Counters, Tally, since
 from benchctl.engines.common.launched_server import (
     CHECK_THE_DRAFT,
     concluded,
@@ -25,8 +26,7 @@ from benchctl.engines.common.launched_server import (
     unrequested,
 )
 from benchctl.engines.common.log import Reason
-from benchctl.engines.common.metrics import Counters, Tally, read_counters, since
-from benchctl.engines.common.values import count_in
+from benchctl.engines.common.wire import count_in
 from benchctl.engines.llama_cpp.causes import silence_cause
 from benchctl.engines.llama_cpp.command import DEVICES
 from benchctl.engines.llama_cpp.spec_flags import RequestedSpeculation
@@ -47,11 +47,6 @@ _BUFFER = re.compile(r"([A-Za-z]\w*)(?:\[[^\]]*\])? model buffer size =\s*\d")
 _MIB = 1 << 20
 
 
-def parse_metrics(text: str) -> Counters:
-    """Read the counters from llama-server's `/metrics`."""
-    return read_counters(text, "llamacpp")
-
-
 def make_ledger(before: Counters, after: Counters, timings: Mapping[str, object], *, speculating: bool) -> Ledger:
     """Return the ledger of the request between two readings.
 
@@ -69,15 +64,12 @@ def against(tally: Tally, counters: Counters) -> str | None:
     agrees = tally.agrees(counters)
     if agrees is None:
         return None
-    comparison = (
+    broken = f"; {tally.broken} requests were broken off, and only the server's counters include them"
+    return (
         f"GET /metrics over all answers: {counters.drafted} drafted, {counters.accepted} accepted in "
         f"{counters.rounds} rounds; the answers' own sums: {tally.drafted} drafted, {tally.accepted} accepted"
+        f"{'' if agrees else broken if tally.broken else ': a contradiction'}"
     )
-    if agrees:
-        return comparison
-    if tally.broken:
-        return f"{comparison}; {tally.broken} requests were broken off, and only the server's counters include them"
-    return f"{comparison}: a contradiction"
 
 
 @dataclass(frozen=True)
@@ -155,19 +147,6 @@ def contradiction(logged: LoggedCounts | None, counters: Counters, answers: int 
     return None
 
 
-def observation(logged: LoggedCounts | None, counters: Counters) -> str | None:
-    """Return the comparison as an observation; `None` where there is nothing to compare."""
-    if logged is None or counters.drafted is None:
-        return None
-    comparison = (
-        f"log: {logged.drafted} drafted, {logged.accepted} accepted; GET /metrics: {counters.drafted} drafted, "
-    )
-    comparison += f"{counters.accepted} accepted"
-    if logged.replays and logged.accepted:
-        return f"{comparison}: {UNCHECKED_ACCEPTANCE}, because this log also counts re-evaluated tokens as accepted"
-    return comparison
-
-
 def read_memory(log: Sequence[str]) -> MemoryReport:
     """Return the largest checkpoint of a sequence, and whether some layers are not on the GPU."""
     sizes = [
@@ -226,22 +205,22 @@ def attest(observed: LlamaObserved) -> Attestation:
     """Return the attestation of a cell."""
     telling = [line.strip() for line in observed.log if _RELEVANT.search(line)][:_EVIDENCE_LINES]
     evidence = [f"log: {line}" for line in telling]
-    evidence.append(
-        f"GET /slots: speculative = {'not reported' if observed.slots is None else rendered(observed.slots)}"
-    )
+    evidence.append(f"GET /slots: speculative = {rendered(observed.slots or ())}")
     evidence.append(f"GET /props: total_slots = {observed.total_slots}, model_path = {observed.model_path}")
     evidence.append(f"draft tokens so far: {'not reported' if observed.drafted is None else observed.drafted}")
-    if observed.counted is not None:
-        evidence.append(observed.counted)
-    logged = read_counts(observed.log) if observed.requested.types else None
-    if (comparison := observation(logged, observed.counters)) is not None:
-        evidence.append(comparison)
-    failure = (
-        _wrong_server(observed)
-        or _wrong_device(observed)
-        or _miscounted(observed)
-        or (_not_speculating(observed) if observed.requested.types else _speculating(observed))
-    )
+    evidence += [] if observed.counted is None else [observed.counted]
+    logged, counters = read_counts(observed.log) if observed.requested.types else None, observed.counters
+    if logged is not None and counters.drafted is not None:
+        unchecked = f": {UNCHECKED_ACCEPTANCE}, because this log also counts re-evaluated tokens as accepted"
+        evidence.append(
+            f"log: {logged.drafted} drafted, {logged.accepted} accepted; GET /metrics: {counters.drafted} drafted, "
+            f"{counters.accepted} accepted{unchecked if logged.replays and logged.accepted else ''}"
+        )
+    failure = _wrong_server(observed) or _wrong_device(observed)
+    if not failure and (wrong := contradiction(logged, counters, observed.answers)):
+        what = f"The engine's counters contradict its own log: {wrong}."
+        failure = what, "Report it to the maintainer of this build of llama-server."
+    failure = failure or (_not_speculating(observed) if observed.requested.types else _speculating(observed))
     return concluded(evidence, failure, requested=bool(observed.requested.types), drafted=observed.drafted)
 
 
@@ -292,21 +271,6 @@ def _wrong_device(observed: LlamaObserved) -> Reason | None:
     return (
         f"The recipe requests {observed.device}, and the log has the model on {', '.join(sorted(held))} alone.",
         "Check the device's driver, and what GGML_VK_VISIBLE_DEVICES and its like hide.",
-    )
-
-
-def _miscounted(observed: LlamaObserved) -> Reason | None:
-    """Return the contradiction where the counters report drafts that the log does not have, or more accepted ones."""
-    wrong = (
-        contradiction(read_counts(observed.log), observed.counters, observed.answers)
-        if observed.requested.types
-        else None
-    )
-    if wrong is None:
-        return None
-    return (
-        f"The engine's counters contradict its own log: {wrong}.",
-        "Report it to the maintainer of this build of llama-server.",
     )
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import psutil
 
+from benchctl.engines.common.programs import reserved
 from benchctl.engines.llama_cpp.adapter import LlamaCppSpec
 from benchctl.engines.llama_cpp.probe import Flags
 from benchctl.engines.llama_cpp.spec_flags import SET_BY_KEYS, speculation_args
@@ -32,27 +33,20 @@ DEVICES: dict[str, tuple[str, ...]] = {
 }
 """How the names begin of what `--list-devices`, and the log, call a device of a recipe: `Vulkan0`, `MTL0`."""
 
-_RESERVED = {
-    **dict.fromkeys(("--model", "--model-url", "--docker-repo", "--hf-repo", "--hf-file"), "models.target"),
-    **SET_BY_KEYS,
-    "--ctx-size": "engine.context",
-    "--threads": "engine.threads",
-    **dict.fromkeys(
-        ("--host", "--port", "--reuse-port", "--api-prefix", "--api-key", "--api-key-file"),
-        "nothing (benchctl talks to its own server on loopback)",
-    ),
-    **dict.fromkeys(("--ssl-key-file", "--ssl-cert-file"), "nothing (benchctl talks to its own server on loopback)"),
-    **dict.fromkeys(("--parallel", "--sleep-idle-seconds"), "concurrency (a slot for every request in flight)"),
-    **dict.fromkeys(("--slots", "--metrics", "--cache-ram"), "nothing (benchctl sets it for its measurement)"),
-    **dict.fromkeys(
-        ("--log-disable", "--log-file", "--log-jsonl", "--log-colors"),
-        "nothing (benchctl keeps the log and reads it)",
-    ),
-    **dict.fromkeys(
-        ("--embedding", "--rerank", "--models-dir", "--models-preset"), "nothing (no text would be generated)"
-    ),
-    **dict.fromkeys(("--help", "--version", "--cache-list", "--completion-bash", "--list-devices"), "nothing"),
-}
+_RESERVED = SET_BY_KEYS | reserved(
+    {
+        "models.target": "--model --model-url --docker-repo --hf-repo --hf-file",
+        "engine.context": "--ctx-size",
+        "engine.threads": "--threads",
+        "concurrency (a slot for every request in flight)": "--parallel --sleep-idle-seconds",
+        "nothing (benchctl talks to its own server on loopback)": "--host --port --reuse-port --api-prefix --api-key "
+        "--api-key-file --ssl-key-file --ssl-cert-file",
+        "nothing (benchctl sets it for its measurement)": "--slots --metrics --cache-ram",
+        "nothing (benchctl keeps the log and reads it)": "--log-disable --log-file --log-jsonl --log-colors",
+        "nothing (no text would be generated)": "--embedding --rerank --models-dir --models-preset",
+        "nothing": "--help --version --cache-list --completion-bash --list-devices",
+    }
+)
 """Flags that benchctl itself relies on, and the recipe's key for each."""
 
 

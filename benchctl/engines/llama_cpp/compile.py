@@ -1,9 +1,15 @@
-"""A build of llama.cpp in a folder of its own: find the tools, configure, compile, try; again where it crashes."""
+"""A build of llama.cpp: what it is, and making it: find the tools, configure, compile, try; again where it crashes.
+
+Builds lie in `<cache>/engines/llama.cpp/<version>-<backend>-<key>/{build.json, bin/}`. A folder gets that name only
+when it is complete, so whatever else lies there (`.building-*`, `logs`) is never taken for a build.
+"""
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+import platform
 import re
 import shlex
 import shutil
@@ -11,109 +17,171 @@ import subprocess
 import sys
 import sysconfig
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from benchctl.engines.common.programs import CommandFailedError, run_logged
-from benchctl.engines.llama_cpp.builds import Build, Host
-from benchctl.engines.llama_cpp.source import KNOWN_SHA256, Sdist, SourceTree, extract_llama_cpp, sha256_file
-from benchctl.engines.llama_cpp.trial import Trial, try_quantized
+from benchctl.engines.llama_cpp.source import KNOWN_SHA256, Sdist, SourceTree, extract_llama_cpp
+from benchctl.engines.llama_cpp.trial import crashed, try_quantized
 from benchctl.engines.registry import Backend, Report
 from benchctl.errors import BenchctlError, EngineError, StorageError
+from benchctl.machine.describe import cpu_identity
+from benchctl.models.files import file_sha256
+from benchctl.paths import cache_folder
+
+BUILD_SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class Host:
+    """The machine that a build was made on and for: native code may not run on another."""
+
+    system: str
+    machine: str
+    cpu: str
+
+    @classmethod
+    def here(cls) -> Host:
+        """Return this machine."""
+        return cls(platform.system(), platform.machine(), cpu_identity())
+
+
+@dataclass(frozen=True)
+class Build:
+    """A finished build; `build.json` holds these fields without `folder`."""
+
+    folder: Path
+    version: str
+    """Of llama-cpp-python, whose source distribution carries this llama.cpp."""
+    backend: Backend
+    key: str
+    commit: str | None
+    sdist_sha256: str
+    flags: tuple[str, ...]
+    compiler: str
+    cmake: str
+    host: Host
+    built_at: str
+    """ISO 8601, UTC."""
+    build_s: float
+    version_output: str
+    """What `llama-server --version` printed: the proof that the binary starts here."""
+    files: dict[str, str] = field(default_factory=dict)
+    """SHA-256 of every file below `bin`."""
+    left_out: tuple[str, ...] = ()
+    """Instructions of this processor that it does without, because with them it crashed: `AMX`."""
+
+    def binary(self, name: str = "llama-server") -> Path:
+        """Return where the program `name` lies."""
+        return self.folder / "bin" / name
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what `build.json` holds."""
+        return {"schema": BUILD_SCHEMA, **{key: value for key, value in asdict(self).items() if key != "folder"}}
+
+    @classmethod
+    def read(cls, folder: Path) -> Build | None:
+        """Return the build in `folder`; `None` where there is none that is whole and that this benchctl can read."""
+        try:
+            facts = json.loads((folder / "build.json").read_text())
+            if facts.pop("schema") != BUILD_SCHEMA or facts["flags"] is None:
+                return None
+            lists = {name: tuple(facts.get(name, ())) for name in ("flags", "left_out")}
+            build = cls(folder=folder, **{**facts, "host": Host(**facts["host"]), **lists})
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return None
+        return build if build.binary().is_file() else None
+
+
+def builds_folder() -> Path:
+    """Return the folder that holds the builds (it may not exist yet)."""
+    return cache_folder() / "engines" / "llama.cpp"
+
+
+def installed_builds() -> list[Build]:
+    """Return every finished build that this machine can run, newest first."""
+    try:
+        folders = [entry for entry in builds_folder().iterdir() if not entry.name.startswith(".")]
+    except OSError:
+        return []
+    here = Host.here()
+    builds = [build for folder in folders if (build := Build.read(folder)) and build.host == here]
+    return sorted(builds, key=lambda build: str(build.built_at), reverse=True)
+
 
 _NEEDED_CMAKE = (3, 14)
+_NO_CUDA = "Install the CUDA toolkit and put its bin folder on PATH (or set CUDACXX), or build without --cuda."
 _WITH_BENCHCTL = "benchctl brings CMake and ninja along: install it again, or install CMake 3.14 or newer and ninja."
 
 
 @dataclass(frozen=True)
 class Toolchain:
-    """What was found; versions are as the tools print them, a line."""
+    """What was found: paths; versions are as the tools print them, a line."""
 
     cmake: str
     cmake_version: str
-    generator: str
     maker: str
-    """Path of the program that runs the build: ninja or make."""
-    compiler: str
+    """What runs the build: ninja or make."""
     cxx: str
-    """Path of the C++ compiler."""
+    """The C++ compiler."""
+    compiler: str
+    """Its version, and that of the CUDA compiler for a CUDA build."""
     nvcc: str | None = None
-    """Path of the CUDA compiler, for a CUDA build."""
+
+    @property
+    def generator(self) -> tuple[str, ...]:
+        """The options by which CMake writes what the build program runs."""
+        makes = "Ninja" if "ninja" in Path(self.maker).name else "Unix Makefiles"
+        return ("-G", makes, f"-DCMAKE_MAKE_PROGRAM={self.maker}")
 
 
 def find_toolchain(backend: Backend) -> Toolchain:
     """Find every tool, this Python environment's first, then PATH's. Raises EngineError that says what is missing."""
-    cmake = _find("cmake")
-    cmake_version = _version(cmake) if cmake else None
-    if cmake is None or cmake_version is None:
-        raise EngineError("CMake is not installed", kind="install", fix=_WITH_BENCHCTL)
-    digits = re.search(r"(\d+)\.(\d+)", cmake_version)
-    if digits is None or (int(digits[1]), int(digits[2])) < _NEEDED_CMAKE:
-        raise EngineError(f"CMake is too old: {cmake_version}", kind="install", where=cmake, fix=_WITH_BENCHCTL)
-    ninja, make = _find("ninja"), _find("make")
-    if not ninja and not make:
+    cmake = _first("cmake", own=True)
+    digits = re.search(r"(\d+)\.(\d+)", cmake[1]) if cmake else None
+    if cmake is None or digits is None or (int(digits[1]), int(digits[2])) < _NEEDED_CMAKE:
+        what = "CMake is not installed" if cmake is None else f"CMake is too old: {cmake[1]}"
+        raise EngineError(what, kind="install", where=cmake and cmake[0], fix=_WITH_BENCHCTL)
+    maker = _first("ninja", own=True) or _first("make", own=True)
+    if maker is None:
         raise EngineError("neither ninja nor make is installed", kind="install", fix=_WITH_BENCHCTL)
-    cxx, compiler = _compiler()
-    nvcc = None
-    if backend == "cuda":
-        nvcc, nvcc_version = _nvcc()
-        compiler += f"; nvcc {nvcc_version}"
-    return Toolchain(
-        cmake=cmake,
-        cmake_version=cmake_version,
-        generator="Ninja" if ninja else "Unix Makefiles",
-        maker=ninja or make or "",
-        compiler=compiler,
-        cxx=cxx,
-        nvcc=nvcc,
-    )
+    names = shlex.split(os.environ.get("CXX", ""))[:1] or ["c++", "g++", "clang++"]
+    cxx = _first(*names)  # macOS has a placeholder c++ that only offers an installation
+    if cxx is None:
+        fix = "Debian and Ubuntu: `sudo apt install g++`; Fedora: `sudo dnf install gcc-c++`."
+        fix = "Run `xcode-select --install`." if sys.platform == "darwin" else fix
+        raise EngineError(f"there is no working C++ compiler (tried {', '.join(names)})", kind="install", fix=fix)
+    if backend != "cuda":
+        return Toolchain(*cmake, maker[0], *cxx)
+    nvcc = _first(*nvcc_candidates(), line=-1)
+    if nvcc is None:
+        raise EngineError("the CUDA compiler (nvcc) was not found", kind="install", fix=_NO_CUDA)
+    return Toolchain(*cmake, maker[0], cxx[0], f"{cxx[1]}; nvcc {nvcc[1]}", nvcc[0])
 
 
-def _find(program: str) -> str | None:
-    # An environment that is not activated has its programs beside its interpreter, not on PATH.
-    return shutil.which(program, path=sysconfig.get_path("scripts")) or shutil.which(program)
-
-
-def _compiler() -> tuple[str, str]:
-    compilers = shlex.split(os.environ.get("CXX", ""))[:1] or ["c++", "g++", "clang++"]
-    for name in compilers:
-        if (path := shutil.which(name)) and (
-            version := _version(path)
-        ):  # macOS has a placeholder c++ that only offers an installation
-            return path, version
-    fix = "Debian and Ubuntu: `sudo apt install g++`; Fedora: `sudo dnf install gcc-c++`."
-    if sys.platform == "darwin":
-        fix = "Run `xcode-select --install`."
-    raise EngineError(f"there is no working C++ compiler (tried {', '.join(compilers)})", kind="install", fix=fix)
-
-
-def _nvcc_candidates() -> list[str]:
+def nvcc_candidates() -> list[str]:
+    """Return where the CUDA compiler may be."""
     homes = [home for name in ("CUDA_PATH", "CUDA_HOME") if (home := os.environ.get(name))]
     own = [compiler] if (compiler := os.environ.get("CUDACXX")) else []
     return [*own, *(f"{home}/bin/nvcc" for home in homes), "nvcc", "/usr/local/cuda/bin/nvcc"]
 
 
-def _nvcc() -> tuple[str, str]:
-    for candidate in _nvcc_candidates():
-        if (path := shutil.which(candidate)) and (version := _version(path, line=-1)):
-            return path, version
-    raise EngineError(
-        "the CUDA compiler (nvcc) was not found",
-        kind="install",
-        fix="Install the CUDA toolkit and put its bin folder on PATH (or set CUDACXX), or build without --cuda.",
-    )
+def _first(*names: str, line: int = 0, own: bool = False) -> tuple[str, str] | None:
+    """Return the path of the first of these programs that runs, and a line of its version.
 
-
-def _version(path: str, line: int = 0) -> str | None:
-    try:
-        done = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=60, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    lines = done.stdout.strip().splitlines()
-    return lines[line].strip() if done.returncode == 0 and lines else None
+    `own`: this Python environment's wins; where it is not activated, its programs are not on PATH.
+    """
+    for name in names:
+        path = (shutil.which(name, path=sysconfig.get_path("scripts")) if own else None) or shutil.which(name)
+        with suppress(OSError, subprocess.TimeoutExpired):
+            done = path and subprocess.run([path, "--version"], capture_output=True, text=True, timeout=60, check=False)
+            if path and done and done.returncode == 0 and (lines := done.stdout.strip().splitlines()):
+                return path, lines[line].strip()
+    return None
 
 
 TARGETS = ("llama-server", "llama-quantize", "llama-perplexity")
@@ -129,11 +197,11 @@ _CAUSES = (
     (r"Killed signal terminated program|std::bad_alloc|out of memory", "Memory ran out: try again with `--jobs 1`."),
     (
         r"CUDA Toolkit not found|No CMAKE_CUDA_COMPILER|nvcc.*not found|Could not find nvcc",
-        "Install the CUDA toolkit and put its bin folder on PATH (or set CUDACXX), or build without --cuda.",
+        _NO_CUDA,
     ),
     (
         r"unsupported GNU version|-- unsupported (GNU|clang)",
-        "This CUDA toolkit does not take this C++ compiler: set CXX and CUDAHOSTCXX to an older one.",
+        "This CUDA toolkit does not take this C++ compiler: set CXX and CUDAHOSTCXX to an older compiler.",
     ),
     (
         r"No CMAKE_C(XX)?_COMPILER could be found|is not able to compile a simple test program",
@@ -182,27 +250,32 @@ class Work:
 def make_build(work: Work, sdist: Sdist, key: str) -> Path:
     """Return the folder with `bin` and `build.json` of a build that has answered with quantized models.
 
-    One that crashes on them is built again without the instructions that may be the reason. Raises BenchctlError.
+    A build that crashes on them is built again without AMX, the known reason. Raises BenchctlError.
     """
     started = time.monotonic()
     work.report("unpacking the source", 0, 0)
     source = extract_llama_cpp(sdist, work.folder / "source")
     # A plain build of the unpacked archive counts one commit, too: its history is cut off. The commit identifies it.
     identity = ("-DLLAMA_BUILD_NUMBER=1", f"-DLLAMA_BUILD_COMMIT={(source.commit or 'unknown')[:7]}")
-    variants: Iterator[LeftOut] = without_more_and_more(work.toolchain.cxx)
-    left_out, quick = LeftOut(), sdist.sha256 in KNOWN_SHA256.values()  # untested with other sources
-    while True:
-        flags = (*_flags(work.flags, left_out), *identity)
+    quick = sdist.sha256 in KNOWN_SHA256.values()  # untested with other sources
+    flags = (*work.flags, *identity)
+    server, printed = _compiled(work, source, flags, quick=quick)
+    wrong, amx = _crashed(work, server), uses_amx(work.toolchain.cxx)
+    if wrong and amx:
+        work.log.write("Building without AMX.\n")
+        work.report("crashed with quantized models; building again without AMX", 0, 0)
+        flags = without_amx(flags)
         server, printed = _compiled(work, source, flags, quick=quick)
-        tried = _tried(work, server)
-        if not tried.crashed:
-            break
-        next_one = next(variants, None)
-        if next_one is None:
-            raise crashes(tried.crashed, left_out.features, work.log_path)
-        left_out = next_one
-        work.log.write(f"Crashed: {'; '.join(tried.crashed)}. Building without {', '.join(left_out.features)}.\n")
-        work.report(f"crashed with quantized models; building again without {left_out.features[-1]}", 0, 0)
+        wrong = _crashed(work, server)
+    if wrong:
+        raise EngineError(
+            f"the llama-server that was built crashes with quantized models{', also without AMX' if amx else ''}",
+            kind="install",
+            where="llama.cpp",
+            fix="Try another compiler: set CC and CXX, and install again. Report it to llama.cpp with the log if that "
+            f"crashes, too: {work.log_path}",
+            log_tail=wrong,
+        )
     work.report("putting it in place", 0, 0)
     staged = work.folder / "staged"
     (staged / "bin").mkdir(parents=True)
@@ -222,11 +295,10 @@ def make_build(work: Work, sdist: Sdist, key: str) -> Path:
         built_at=datetime.now(UTC).isoformat(timespec="seconds"),
         build_s=round(time.monotonic() - started, 1),
         version_output=" · ".join(line for line in printed if line.strip()),
-        files={name: sha256_file(staged / "bin" / name) for name in TARGETS},
-        left_out=left_out.features,
+        files={name: file_sha256(staged / "bin" / name) for name in TARGETS},
+        left_out=("AMX",) if NO_AMX in flags[-1] else (),
     )
     (staged / "build.json").write_text(json.dumps(finished.to_json(), indent=1) + "\n")
-    tried.write(staged)
     return staged
 
 
@@ -234,9 +306,10 @@ def _compiled(work: Work, source: SourceTree, flags: tuple[str, ...], *, quick: 
     """Configure and compile; return the llama-server, which has started once, and the version that it printed."""
     toolchain, build = work.toolchain, work.folder / "build"
     work.report("configuring", 0, 0)
-    generator = ("-G", toolchain.generator, f"-DCMAKE_MAKE_PROGRAM={toolchain.maker}")
     sooner = [f"-DCMAKE_PROJECT_llama.cpp_INCLUDE={QUICK_BUILD}"] if quick else []
-    work.run("configure", toolchain.cmake, "-S", str(source.folder), "-B", str(build), *generator, *sooner, *flags)
+    work.run(
+        "configure", toolchain.cmake, "-S", str(source.folder), "-B", str(build), *toolchain.generator, *sooner, *flags
+    )
 
     def on_line(line: str) -> None:
         if (step := re.match(r"\[\s*(\d+)/(\d+)\]", line)) or (step := re.match(r"\[\s*(\d+)(%)\]", line)):
@@ -249,46 +322,39 @@ def _compiled(work: Work, source: SourceTree, flags: tuple[str, ...], *, quick: 
     return server, work.run("try", str(server), "--version")
 
 
-def _tried(work: Work, server: Path) -> Trial:
-    """Have the server answer with quantized models; what failed is in the log, too."""
-    done = 0
-
-    def on_case(case: str) -> None:
-        nonlocal done
-        work.report(f"trying it with {case}", done, 0)
-        done += 1
-
-    failures = try_quantized(server, on_case)
-    for failure in failures:
-        work.log.write(f"{failure.case}: {failure.error.what}\n" + "".join(f"  {x}\n" for x in failure.error.log_tail))
+def _crashed(work: Work, server: Path) -> tuple[str, ...]:
+    """Have the server answer with quantized models; return how it crashed. What failed is in the log, too."""
+    done = itertools.count()
+    failures = try_quantized(server, lambda case: work.report(f"trying it with {case}", next(done), 0))
+    for case, error in failures.items():
+        work.log.write(f"{case}: {error.what}\n" + "".join(f"  {line}\n" for line in error.log_tail))
     work.log.flush()
-    return Trial.of(failures)
+    return crashed(failures)
 
 
-def _flags(flags: tuple[str, ...], left_out: LeftOut) -> tuple[str, ...]:
-    """Add what leaves instructions out; flags of the compilers that the user gave stay."""
-    if not left_out.compiler_flags:
-        return (*flags, *left_out.cmake_args)
+NO_AMX = "-mno-amx-tile -mno-amx-int8 -mno-amx-bf16"
+
+
+def without_amx(flags: tuple[str, ...]) -> tuple[str, ...]:
+    """Return CMake arguments that leave AMX out; the compilers' flags that the user gave stay."""
     added = []
     for language in ("C", "CXX"):
         own = os.environ.get(f"{language}FLAGS", "")
         for flag in flags:
             if given := re.match(rf"-DCMAKE_{language}_FLAGS(?::\w+)?=(.*)", flag, re.DOTALL):
                 own = given[1]
-        added.append(f"-DCMAKE_{language}_FLAGS={' '.join([own, shlex.join(left_out.compiler_flags)]).strip()}")
-    return (*flags, *left_out.cmake_args, *added)
+        added.append(f"-DCMAKE_{language}_FLAGS={f'{own} {NO_AMX}'.strip()}")
+    return (*flags, *added)
 
 
-def crashes(crashed: Sequence[str], left_out: Sequence[str], log: Path) -> EngineError:
-    """Return the error for a build that crashes with quantized models, whatever it leaves out of the processor."""
-    return EngineError(
-        f"the llama-server that was built crashes with quantized models, also without {', '.join(left_out)}",
-        kind="install",
-        where="llama.cpp",
-        fix="Try another compiler: set CC and CXX, and install again. Report it to llama.cpp with the log if that "
-        f"crashes, too: {log}",
-        log_tail=tuple(crashed),
-    )
+def uses_amx(compiler: str) -> bool:
+    """Whether `compiler` uses it for this processor, where llama.cpp then has code for it."""
+    argv = [compiler, "-march=native", "-dM", "-E", "-x", "c++", "/dev/null"]
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return "#define __AMX_TILE__ " in done.stdout
 
 
 def explain(step: str, failure: CommandFailedError, log: Path) -> BenchctlError:
@@ -310,50 +376,3 @@ def explain(step: str, failure: CommandFailedError, log: Path) -> BenchctlError:
         fix=f"{advice or 'The lines above are the first that show an error.'} The whole log: {log}",
         log_tail=failure.tail(),
     )
-
-
-@dataclass(frozen=True)
-class LeftOut:
-    """Instructions that a build does without, as flags of the compilers and CMake arguments."""
-
-    features: tuple[str, ...] = ()
-    compiler_flags: tuple[str, ...] = ()
-    cmake_args: tuple[str, ...] = ()
-
-    def with_more(self, more: LeftOut) -> LeftOut:
-        """Return both together."""
-        return LeftOut(
-            self.features + more.features,
-            self.compiler_flags + more.compiler_flags,
-            self.cmake_args + more.cmake_args,
-        )
-
-
-_OPTIONAL = {
-    # llama.cpp's code for each is compiled only where the compiler defines the macro.
-    "__AMX_TILE__": LeftOut(("AMX",), ("-mno-amx-tile", "-mno-amx-int8", "-mno-amx-bf16")),
-    "__AVX512F__": LeftOut(("AVX-512",), ("-mno-avx512f",)),
-}
-"""By the macro that a compiler defines where it uses them; the likeliest to crash first."""
-_ANY_SUCH_PROCESSOR = LeftOut(("all that only some processors of its kind have",), (), ("-DGGML_NATIVE=OFF",))
-
-
-def without_more_and_more(compiler: str) -> Iterator[LeftOut]:
-    """Yield what a build for this processor leaves out, a little more each time."""
-    defined = _macros(compiler)
-    left_out = LeftOut()
-    for macro, feature in _OPTIONAL.items():
-        if macro in defined:
-            left_out = left_out.with_more(feature)
-            yield left_out
-    yield left_out.with_more(_ANY_SUCH_PROCESSOR)
-
-
-def _macros(compiler: str) -> frozenset[str]:
-    """Return the names of what `compiler` defines when it compiles for this processor; none where it cannot be run."""
-    argv = [compiler, "-march=native", "-dM", "-E", "-x", "c++", "/dev/null"]
-    try:
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return frozenset()
-    return frozenset(re.findall(r"^#define (\w+)", done.stdout, re.MULTILINE))

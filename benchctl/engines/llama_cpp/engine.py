@@ -8,20 +8,18 @@ import re
 import shutil
 import tempfile
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
-from typing import Any, TypeVar
 
 from benchctl.engines.base import Launch, Pass, PassKind
 from benchctl.engines.common.launched_server import LaunchedEngine
 from benchctl.engines.common.process import OWN_SETTINGS, engine_environment, refused_variables
 from benchctl.engines.common.programs import FoundBinary, program, sibling_hashes
 from benchctl.engines.llama_cpp.adapter import ADAPTER, LlamaCppSpec
-from benchctl.engines.llama_cpp.builds import Build
 from benchctl.engines.llama_cpp.command import (
     argument_problems,
     batch_problem,
@@ -29,12 +27,18 @@ from benchctl.engines.llama_cpp.command import (
     default_threads,
     devices_of,
 )
-from benchctl.engines.llama_cpp.find import PERPLEXITY, QUANTIZE, find_server, find_tool, refuse_backends_here
+from benchctl.engines.llama_cpp.compile import Build
 from benchctl.engines.llama_cpp.ik_server import kind_of
-from benchctl.engines.llama_cpp.logit_shift import LogitShift
+from benchctl.engines.llama_cpp.installation import PERPLEXITY, QUANTIZE, find_tool, refuse_backends_here, search
 from benchctl.engines.llama_cpp.perplexity import Perplexity
-from benchctl.engines.llama_cpp.probe import Flags, Probe, probe_server
-from benchctl.engines.llama_cpp.score import LlamaScorer, LlamaSlotScorer, scoring_args, split_batch, unsplit
+from benchctl.engines.llama_cpp.probe import Probe, probe_server
+from benchctl.engines.llama_cpp.score import (
+    LlamaScorer,
+    LogitShift,
+    scoring_args,
+    split_batch,
+    unsplit,
+)
 from benchctl.engines.llama_cpp.server import LlamaServer, start_server
 from benchctl.engines.llama_cpp.source import PINNED_VERSION, extract_llama_cpp, fetch_sdist
 from benchctl.engines.llama_cpp.spec_flags import (
@@ -43,7 +47,6 @@ from benchctl.engines.llama_cpp.spec_flags import (
     speculation_warnings,
     worth_trying,
 )
-from benchctl.engines.llama_cpp.trial import refuse_crashing
 from benchctl.errors import StorageError
 from benchctl.models.files import ResolvedPair, file_sha256
 from benchctl.models.gguf_facts import read_facts, rotates_nothing
@@ -55,7 +58,6 @@ from benchctl.recipes.schema import GREEDY, Arm, Recipe, Sampling
 from benchctl.recipes.speculation import NEEDS_DRAFT_MODEL, Speculation
 from benchctl.text import one_line
 
-_LEVEL = "5"
 _TIMED = re.compile(r"^(\d{1,9})\.(\d\d)\.(\d{3})\.(\d{3}) [A-Z] (.*)$")
 _TURN = "start_loop: update slots"
 _LEAVE, _BACK = ": yielding to queue", ": done yielding to queue"
@@ -68,14 +70,6 @@ _GOES_BACK = "restoring speculative checkpoint"
 
 Line = tuple[float, str]
 """Seconds since the server started, and the message."""
-
-
-def traced(launch: Launch, flags: Flags) -> Launch | None:
-    """Return the launch with a log that times every pass; `None` where the binary has no such level."""
-    verbosity = flags.get("-lv")
-    if verbosity is None or "5: debug" not in verbosity.description:
-        return None
-    return replace(launch, argv=(*launch.argv, "-lv", _LEVEL))
 
 
 def read_passes(log: str) -> list[Pass]:
@@ -135,17 +129,13 @@ def _passes(turn: Sequence[Line], *, again: bool) -> Iterator[tuple[PassKind, in
     if saved is not None and away:
         may = next((time for time, message in before if _MAY_DRAFT in message), away[0][0])
         yield "checkpoint", 1, saved - away[0][1] + (away[0][0] - may)
-    for kind, (left, back) in zip((_target_pass(drafted, again=again), "draft-read"), _away(after), strict=False):
+    target: PassKind = "re-evaluate" if again else "verify" if drafted else "plain"
+    kinds: tuple[PassKind, ...] = (target, "draft-read")
+    for kind, (left, back) in zip(kinds, _away(after), strict=False):
         yield kind, width, back - left
     for (began, message), (ended, _) in pairwise(after):
         if _GOES_BACK in message:
             yield "restore", 1, ended - began
-
-
-def _target_pass(drafted: int, *, again: bool) -> PassKind:
-    if again:
-        return "re-evaluate"
-    return "verify" if drafted else "plain"
 
 
 def _away(lines: Sequence[Line]) -> Iterator[tuple[float, float]]:
@@ -158,8 +148,6 @@ def _away(lines: Sequence[Line]) -> Iterator[tuple[float, float]]:
             yield left, time
             left = None
 
-
-AnyScorer = TypeVar("AnyScorer", bound=LlamaScorer[Any])
 
 CONVERTER = "convert_hf_to_gguf.py"
 _PARTS = (CONVERTER, "conversion", "gguf-py", "LICENSE")
@@ -183,7 +171,7 @@ class LlamaCppEngine(LaunchedEngine[LlamaCppSpec]):
 
     @cached_property
     def _found(self) -> FoundBinary:
-        found = find_server(self._spec.binary, self._option, device=self._spec.device)
+        found = search(self._spec.device).find(self._spec.binary, self._option)
         refuse_backends_here(found)
         return replace(found, hashes={"sha256": file_sha256(found.path), "siblings": sibling_hashes(found.path)})
 
@@ -194,7 +182,6 @@ class LlamaCppEngine(LaunchedEngine[LlamaCppSpec]):
         build = Build.read(found.path.parent.parent) if found.found_in == "bundled" else None
         if build is None:
             return probe
-        refuse_crashing(build)
         details = {**probe.capabilities.details, "left_out": list(build.left_out)}
         return replace(probe, capabilities=replace(probe.capabilities, details=details))
 
@@ -287,27 +274,25 @@ class LlamaCppEngine(LaunchedEngine[LlamaCppSpec]):
         flags = self._probe.flags
         return start_server(launch, log_path, self._spec, flags, kind_of(flags))
 
-    def start_scorer(self, launch: Launch, log_path: Path, sampling: Sampling = GREEDY) -> LlamaScorer[Any]:
+    def start_scorer(self, launch: Launch, log_path: Path, sampling: Sampling = GREEDY) -> LlamaScorer:
         """Start the target alone for scoring. Raises EngineError (`launch`, `health`)."""
-        argv = scoring_args(launch.argv, self._probe.flags)
-        return self._scorer(LlamaScorer, launch, argv, log_path, sampling)
+        return self._scorer(launch, scoring_args(launch.argv, self._probe.flags), log_path, sampling)
 
-    def start_slot_scorer(self, launch: Launch, log_path: Path, sampling: Sampling = GREEDY) -> LlamaSlotScorer:
+    def start_slot_scorer(self, launch: Launch, log_path: Path, sampling: Sampling = GREEDY) -> LlamaScorer:
         """Start the target alone with the slots of `launch`. Raises EngineError (`launch`, `health`)."""
-        argv = unsplit(launch.argv, self._probe.flags)
-        return self._scorer(LlamaSlotScorer, launch, argv, log_path, sampling)
+        return self._scorer(launch, unsplit(launch.argv, self._probe.flags), log_path, sampling)
 
-    def _scorer(
-        self, kind: Callable[..., AnyScorer], launch: Launch, argv: tuple[str, ...], log_path: Path, sampling: Sampling
-    ) -> AnyScorer:
-        flags = self._probe.flags
-        server = self.start(replace(launch, argv=argv), log_path)
+    def _scorer(self, launch: Launch, argv: tuple[str, ...], log_path: Path, sampling: Sampling) -> LlamaScorer:
+        server, splits = self.start(replace(launch, argv=argv), log_path), split_batch(launch.argv, self._probe.flags)
         left_out = end_tokens(read_header(Path(server.model))) if sampling.ignore_eos else frozenset()
-        return kind(server, argv, splits=split_batch(launch.argv, flags), left_out=left_out, shift=LogitShift(sampling))
+        return LlamaScorer(server, argv, splits=splits, left_out=left_out, shift=LogitShift(sampling))
 
     def traced(self, launch: Launch) -> Launch | None:
         """Return the launch with a log that times every pass; `None` where this llama-server has no such level."""
-        return traced(launch, self._probe.flags)
+        verbosity = self._probe.flags.get("-lv")
+        if verbosity is None or "5: debug" not in verbosity.description:
+            return None
+        return replace(launch, argv=(*launch.argv, "-lv", "5"))
 
     def read_trace(self, log: str) -> list[Pass]:
         """Return what the passes in a log took."""

@@ -16,10 +16,9 @@ from typing import Any
 
 from benchctl.data.record import FinishReason
 from benchctl.engines.base import Completion, Ledger, Progress, Rendered
-from benchctl.engines.common.completion_stream import CompletionReader
+from benchctl.engines.common.completion_stream import CompletionReader, completed
 from benchctl.engines.common.drafts import read_drafts
-from benchctl.engines.common.values import ids_in, seconds_in
-from benchctl.engines.common.wire import protocol_error
+from benchctl.engines.common.wire import ids_in, protocol_error, seconds_in
 from benchctl.engines.llama_cpp.probe import Flags
 from benchctl.engines.llama_cpp.server import LlamaServer
 from benchctl.engines.llama_cpp.stream import check_echo, completion_body
@@ -41,11 +40,12 @@ class IkServer(LlamaServer):
         with self._tally.request():
             streamed = await self._stream(_PATH, body, CompletionReader(sampling.max_tokens), on_tokens)
             answer = streamed.answer
-            prompt_tokens, counted = answer.prompt_tokens, answer.completion_tokens
-            if prompt_tokens is None or counted is None:
+            counted = answer.completion_tokens
+            if answer.prompt_tokens is None or counted is None:
                 raise protocol_error("The engine does not report how many tokens it read and generated.")
-            if not self._overlapping:
-                self._check_settings(body)
+            slots = None if self._overlapping else self.http.get_json("/slots")
+            if isinstance(slots, list) and slots and isinstance(slots[0], dict):
+                check_echo(body, slots[0])  # the settings of the last request
         ledger = self._ledger(answer.extra, answer.usage)
         ids: tuple[int, ...] | None = None
         finish = _LIMIT
@@ -67,21 +67,15 @@ class IkServer(LlamaServer):
         first = replace(answer, finish_reason=finish).first_of(n_predicted)
         timings = answer.extra.get("timings")
         timings = timings if isinstance(timings, dict) else {}
-        return Completion(
-            text=answer.text,
+        return replace(
+            completed(streamed, ledger),
             token_ids=ids,
             n_predicted=n_predicted,
             finish_reason=finish,
-            prompt_tokens=prompt_tokens,
-            ttft_s=answer.ttft_s,
-            decode_s=answer.decode_s,
             first_tokens=first,
             least_after_first=answer.later_tokens if first is None else None,
-            e2e_s=streamed.e2e_s,
-            sent_at=streamed.sent_at,
             engine_prompt_s=seconds_in(timings.get("prompt_ms")),
             engine_decode_s=seconds_in(timings.get("predicted_ms")) if n_predicted > 1 else None,
-            ledger=ledger,
             phase_s=None if draft_s is None else {"draft": draft_s},
             token_gap=None if ids else "the stream of this engine has no token ids",
         )
@@ -91,12 +85,6 @@ class IkServer(LlamaServer):
         drafts = read_drafts(extra, usage, silent_is_none=True)
         ledger = Ledger() if drafts is None else drafts.ledger
         return ledger if self._requested.types or ledger.drafted else Ledger()
-
-    def _check_settings(self, body: Mapping[str, Any]) -> None:
-        """Hold the settings of the last request, which `GET /slots` shows, against what was sent."""
-        slots = self.http.get_json("/slots")
-        if isinstance(slots, list) and slots and isinstance(slots[0], dict):
-            check_echo(body, slots[0])
 
     def recover_token_ids(self, prompt: Rendered, sampling: Sampling, completion: Completion) -> tuple[int, ...] | None:
         """Repeat the request; `None` unless it gives the same text in as many tokens."""
@@ -124,7 +112,7 @@ class IkServer(LlamaServer):
             ) from None
 
     def _ids_again(self, prompt: Rendered, sampling: Sampling, text: str) -> tuple[int, ...] | None:
-        """Return the ids of an answer of that text to the same request; `None` where another one comes."""
+        """Return the ids of an answer of that text to the same request; `None` where another comes."""
         body = completion_body(prompt.token_ids, sampling, stream=False) | prompt.settings | {"logprobs": 1}
         try:
             answer = self.http.post(_PATH, body, timeout_s=self._spec.request_timeout_s)

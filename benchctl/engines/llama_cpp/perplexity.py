@@ -8,6 +8,7 @@ then another model is compared with that file (`tools/perplexity/perplexity.cpp`
 from __future__ import annotations
 
 import errno
+import io
 import math
 import os
 import re
@@ -98,17 +99,11 @@ def read_divergence(output: str) -> Divergence | None:
         line = re.search(pattern, output)
         if line is None:
             return None
-        found[name], found[f"{name}_error"] = _finite(line[1]), _finite(line[2])
-    share, share_error = found["same_top"], found["same_top_error"]
-    return Divergence(
-        divergence=found["divergence"],
-        divergence_error=found["divergence_error"],
-        worst=found["worst"],
-        same_top=None if share is None else share / 100,
-        same_top_error=None if share_error is None else share_error / 100,
-        perplexity=found["perplexity"],
-        perplexity_error=found["perplexity_error"],
-    )
+        for field, text in ((name, line[1]), (f"{name}_error", line[2])):
+            value = float(text or "nan") / (100 if name == "same_top" else 1)
+            found[field] = value if math.isfinite(value) else None
+    del found["worst_error"]
+    return Divergence(**found)
 
 
 def reference_bytes(vocabulary: int, context: int, pieces: int) -> int:
@@ -123,10 +118,8 @@ def _scored_of(context: int) -> int:
 
 def _scored(file: Path) -> int | None:
     """Return how many positions a file holds, `None` when it holds none. Raises OSError when it is not whole."""
-    head = b""
-    if file.is_file():
-        with file.open("rb") as stream:
-            head = stream.read(_HEAD.size)
+    with file.open("rb") if file.is_file() else io.BytesIO() as stream:
+        head = stream.read(_HEAD.size)
     if len(head) < _HEAD.size or head[:8] != b"_logits_":
         return None
     _, context, vocabulary, pieces = _HEAD.unpack(head)
@@ -142,8 +135,3 @@ def _silent(what: str, log: Path) -> EngineError:
         fix="Its last lines may show why; or use the build of `benchctl engines install llama.cpp`.",
         log_tail=log_tail(log),
     )
-
-
-def _finite(text: str) -> float | None:
-    value = float(text) if text else math.nan
-    return value if math.isfinite(value) else None

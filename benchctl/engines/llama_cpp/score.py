@@ -2,17 +2,20 @@
 
 How many tokens a batch holds decides the last bits of the logits, so a prefix is read in pieces, and every piece is a
 request that keeps what was read before (`cache_prompt`) and evaluates the rest in a single batch. Only ever reading on
-needs no way back, which a recurrent state does not have.
+needs no way back, which a recurrent state does not have. Logits come from before its samplers: what the recipe's
+penalties and biases add is added here; `repeat_penalty` multiplies logits, whose common offset is not known.
 """
 
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 from benchctl.engines.base import Ledger, Rendered, Scores
+from benchctl.engines.common.drafts import Counters
 from benchctl.engines.common.endpoint import (
     EndpointTarget,
     MetricsReading,
@@ -22,19 +25,61 @@ from benchctl.engines.common.endpoint import (
     as_sent,
     short_line,
 )
-from benchctl.engines.common.metrics import Counters
-from benchctl.engines.common.score import ScoringServer, ServerScorer
-from benchctl.engines.common.values import count_in, id_of, logprob_of
-from benchctl.engines.common.wire import protocol_error
+from benchctl.engines.common.score import ServerScorer
+from benchctl.engines.common.wire import count_in, id_of, logprob_of, protocol_error
 from benchctl.engines.llama_cpp.attest import make_ledger, rendered, speculating
 from benchctl.engines.llama_cpp.command import BATCH, with_one_slot
-from benchctl.engines.llama_cpp.logit_shift import LogitShift
 from benchctl.engines.llama_cpp.probe import Flags
-from benchctl.engines.llama_cpp.stream import scoring_body
+from benchctl.engines.llama_cpp.server import LlamaServer
+from benchctl.engines.llama_cpp.stream import LAST_TOKENS, scoring_body
+from benchctl.errors import EngineError
 from benchctl.models.gguf_facts import read_facts
 from benchctl.models.gguf_header import read_header
 from benchctl.prompts.suite import Prompt
-from benchctl.recipes.schema import GREEDY
+from benchctl.recipes.schema import GREEDY, Sampling
+
+RISING = 200
+"""Tokens that are read in addition where less likely tokens may rise to the top."""
+
+
+class LogitShift:
+    """Shifts the log-probabilities of likely tokens as the recipe's sampling does; equal up to a common offset."""
+
+    def __init__(self, sampling: Sampling) -> None:
+        self._bias = sampling.logit_bias
+        self._presence, self._frequency = sampling.presence_penalty, sampling.frequency_penalty
+        self._penalises = bool(self._presence or self._frequency)
+        gains = [0.0, *self._bias.values()]
+        most = -min(0.0, self._presence) - LAST_TOKENS * min(0.0, self._frequency)
+        self._rise = max(gains) + most
+        """How much a token may gain, at most."""
+
+    @property
+    def more(self) -> int:
+        """How many tokens must be read in addition to know the likeliest: so many may fall, or rise from below."""
+        falling = sum(value < 0 for value in self._bias.values()) + LAST_TOKENS * self._penalises
+        return falling + RISING * (self._rise > 0)
+
+    def apply(self, logprobs: Mapping[int, float], prefix: Sequence[int]) -> dict[int, float]:
+        """Return the shifted values, likeliest first. Raises EngineError where an unread token may be among them."""
+        if not self._bias and not self._penalises:
+            return dict(logprobs)
+        counts = Counter(prefix[-LAST_TOKENS:]) if self._penalises else Counter[int]()
+        shifted = {
+            token: value + self._bias.get(token, 0.0) - self._presence * (counts[token] > 0)
+            - self._frequency * counts[token]
+            for token, value in logprobs.items()
+        }  # fmt: skip
+        ordered = dict(sorted(shifted.items(), key=lambda pair: -pair[1]))
+        second = list(ordered.values())[:2][-1]
+        if self._rise and second < min(logprobs.values()) + self._rise:
+            raise EngineError(
+                "A token beyond those that were read may be the likeliest with this logit_bias or penalty.",
+                kind="protocol",
+                fix="Use smaller biases, or negative ones, which forbid tokens.",
+            )
+        return ordered
+
 
 SPLIT = 4
 """Where llama-server keeps checkpoints, it evaluates so many last tokens of a prompt in a batch of their own, and
@@ -75,31 +120,36 @@ def _given(argv: Sequence[str], name: str, flags: Flags) -> str | None:
     return next((value for word, value in reversed([*itertools.pairwise(argv)]) if word in names), None)
 
 
-class Target(ScoringServer, Protocol):
-    """A llama-server that was started to be scored, or an endpoint that runs already."""
+class Served(EndpointTarget):
+    """A llama-server that runs already and serves the target."""
 
-    def ask(self, body: Mapping[str, Any]) -> dict[str, Any]: ...  # noqa: D102
+    def render(self, prompt: Prompt) -> Rendered:
+        """Apply its chat template and tokenize; the text is what is sent."""
+        text = prompt.prompt
+        if text is None:
+            text = self.http.post("/apply-template", self.chat(prompt)).get("prompt")
+        if not isinstance(text, str):
+            raise protocol_error("The endpoint did not return the prompt's text.")
+        return Rendered(as_sent(prompt), self.tokenize(text, special=True))
 
-    def tokenize(self, text: str, *, special: bool) -> tuple[int, ...]: ...  # noqa: D102
+    def tokenize(self, text: str, *, special: bool) -> tuple[int, ...]:
+        """Return the ids of `text`."""
+        body = {"content": text, "add_special": special, "parse_special": special}
+        return self.token_ids(self.http.post("/tokenize", body))
+
+    def ask(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the answer to a request for logits."""
+        return self.http.post("/completion", body, timeout_s=self.timeout_s)
 
 
-class SlotTarget(Target, Protocol):
-    """A llama-server of our own, which takes several prompts in a request."""
-
-    def ask_all(self, body: Mapping[str, Any]) -> list[dict[str, Any]]: ...  # noqa: D102
-
-
-AnyTarget = TypeVar("AnyTarget", bound=Target)
-
-
-class LlamaScorer(ServerScorer[AnyTarget]):
-    """A llama-server that scores; see `benchctl.engines.base.Scorer`."""
+class LlamaScorer(ServerScorer["LlamaServer | Served"]):
+    """A llama-server that scores; see `benchctl.engines.base.Scorer`, and `SlotScorer` of a server of our own."""
 
     in_batches = True
 
     def __init__(
         self,
-        server: AnyTarget,
+        server: LlamaServer | Served,
         command: Sequence[str],
         *,
         splits: int | None = None,
@@ -151,16 +201,13 @@ class LlamaScorer(ServerScorer[AnyTarget]):
         likely = self._shift.apply(logprobs, prefix)
         return Scores(dict(itertools.islice(likely.items(), top)) if self._shift.more else likely, evaluated)
 
-
-class LlamaSlotScorer(LlamaScorer[SlotTarget]):
-    """A llama-server of our own that scores in several slots at once; see `benchctl.engines.base.SlotScorer`."""
-
     def read_together(self, prefixes: Sequence[Sequence[int]], top: int) -> list[Scores]:
         """Read on in all slots in a single batch.
 
         A request of several prompts: llama-server gives each to the slot that holds most of it, and evaluates what is
         new in a single batch.
         """
+        assert isinstance(self._server, LlamaServer)
         answers = self._server.ask_all(self._body(list(map(list, prefixes)), top, cached=True))
         by_place = {count_in(answer.get("index")): answer for answer in answers}
         if by_place.keys() != set(range(len(prefixes))):
@@ -201,30 +248,8 @@ def _ledger(server: Recognised, extra: Mapping[str, Any], before: Counters, afte
     return make_ledger(before, after, timings if isinstance(timings, dict) else {}, speculating=bool(server.speculates))
 
 
-class _Served(EndpointTarget):
-    """A llama-server that serves the target."""
-
-    def render(self, prompt: Prompt) -> Rendered:
-        """Apply its chat template and tokenize; the text is what is sent."""
-        text = prompt.prompt
-        if text is None:
-            text = self.http.post("/apply-template", self.chat(prompt)).get("prompt")
-        if not isinstance(text, str):
-            raise protocol_error("The endpoint did not return the prompt's text.")
-        return Rendered(as_sent(prompt), self.tokenize(text, special=True))
-
-    def tokenize(self, text: str, *, special: bool) -> tuple[int, ...]:
-        """Return the ids of `text`."""
-        body = {"content": text, "add_special": special, "parse_special": special}
-        return self.token_ids(self.http.post("/tokenize", body))
-
-    def ask(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the answer to a request for logits."""
-        return self.http.post("/completion", body, timeout_s=self.timeout_s)
-
-
-def _scorer(target: EndpointTarget) -> LlamaScorer[Target]:
-    return LlamaScorer(_Served.of(target), ())
+def _scorer(target: EndpointTarget) -> LlamaScorer:
+    return LlamaScorer(Served.of(target), ())
 
 
 FAMILY = ServerFamily(_recognise, _ledger, _metrics, _scorer)

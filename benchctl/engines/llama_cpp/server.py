@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from benchctl.engines.base import Attestation, Completion, Launch, Ledger, MemoryReport, Progress, Rendered
+from benchctl.engines.common.drafts import Counters, read_counters, settled
 from benchctl.engines.common.launched_server import LaunchedServer, StartUp, check_tools
-from benchctl.engines.common.metrics import Counters
 from benchctl.engines.common.process import Access, EngineProcess, free_port, make_access
-from benchctl.engines.common.values import count_in, ids_in, seconds_in, text_in
-from benchctl.engines.common.wire import protocol_error
+from benchctl.engines.common.wire import count_in, ids_in, protocol_error, seconds_in, text_in
 from benchctl.engines.llama_cpp.attest import (
     LlamaObserved,
     LoggedCounts,
@@ -23,7 +21,6 @@ from benchctl.engines.llama_cpp.attest import (
     contradiction,
     drafts_by_position,
     make_ledger,
-    parse_metrics,
     read_counts,
     read_memory,
     speculating,
@@ -37,7 +34,7 @@ from benchctl.engines.llama_cpp.stream import LlamaAnswer, LlamaReader, answer_s
 from benchctl.errors import EngineError
 from benchctl.models.vocabulary import token_bytes
 from benchctl.prompts.suite import Prompt
-from benchctl.recipes.engine_spec import EngineSpec, LaunchedEngineSpec
+from benchctl.recipes.engine_spec import LaunchedEngineSpec
 from benchctl.recipes.schema import Sampling
 
 _DYING_S = 2.0
@@ -67,7 +64,7 @@ class LlamaServer(LaunchedServer):
         process: EngineProcess,
         log_path: Path,
         url: str,
-        spec: EngineSpec,
+        spec: LaunchedEngineSpec,
         requested: RequestedSpeculation,
         model: str,
         *,
@@ -93,13 +90,11 @@ class LlamaServer(LaunchedServer):
 
     def render(self, prompt: Prompt) -> Rendered:
         """Apply the chat template (raw prompts stay as they are) and tokenize, special tokens included."""
-        text = prompt.prompt
+        text: object = prompt.prompt
         if text is None:
             messages = [message.model_dump() for message in prompt.messages or ()]
             text = self.http.post("/apply-template", {"messages": messages, **prompt.request}).get("prompt")
-        if not isinstance(text, str):
-            raise protocol_error("The engine did not return the prompt's text.")
-        check_tools(prompt, text)
+        text = check_tools(prompt, text)
         return Rendered(text, self.tokenize(text, special=True), answer_schema(prompt))
 
     def tokenize(self, text: str, *, special: bool) -> tuple[int, ...]:
@@ -143,6 +138,7 @@ class LlamaServer(LaunchedServer):
             first_tokens=answer.first_tokens,
             e2e_s=streamed.e2e_s,
             sent_at=streamed.sent_at,
+            burst_gaps_s=streamed.burst_gaps_s,
             engine_prompt_s=seconds_in(answer.timings.get("prompt_ms")),
             engine_decode_s=seconds_in(answer.timings.get("predicted_ms")) if answer.n_predicted > 1 else None,
             ledger=ledger,
@@ -177,33 +173,33 @@ class LlamaServer(LaunchedServer):
         """
         if not ledger.drafted or self._overlapping or self._logged is None:
             return None
-        before, deadline = self._logged, time.monotonic() + _TIMING_S
-        while True:
-            self._logged = read_counts(self.log_tail(_ENDING_LINES))
-            if self._logged is not None and self._logged.drafted >= before.drafted + ledger.drafted:
-                break
-            if time.monotonic() > deadline:
-                self._logged = None
-                return None
-            time.sleep(0.01)
-        total_s, same = self._logged.draft_s, self._logged.drafted == before.drafted + ledger.drafted
-        return total_s - before.draft_s if same and total_s is not None and before.draft_s is not None else None
+        before, drafted = self._logged, self._logged.drafted + ledger.drafted
+        self._logged = now = settled(
+            lambda: read_counts(self.log_tail(_ENDING_LINES)),
+            lambda counts: counts is not None and counts.drafted >= drafted,
+            _TIMING_S,
+        )
+        if now is None or now.drafted != drafted or now.draft_s is None or before.draft_s is None:
+            self._logged = now if now is not None and now.drafted >= drafted else None
+            return None
+        return now.draft_s - before.draft_s
 
     def _drafts_by_position(self, ledger: Ledger) -> tuple[int, ...] | None:
         """Return drafts by position where the recipe has the log tell every round: `LLAMA_TRACE` in `engine.env`."""
-        env = self._spec.env if isinstance(self._spec, LaunchedEngineSpec) else {}
-        if "LLAMA_TRACE" not in env or not ledger.drafted or self._overlapping:
+        if "LLAMA_TRACE" not in self._spec.env or not ledger.drafted or self._overlapping:
             return None
-        deadline = time.monotonic() + _TIMING_S
         with self._log_path.open("rb") as log:
-            while True:
-                log.seek(self._traced)
-                text = log.read()
-                found = drafts_by_position(text.decode("utf-8", "replace"), ledger)
-                if found is not None or time.monotonic() > deadline:
-                    self._traced += len(text)
-                    return found
-                time.sleep(0.01)
+            log.seek(self._traced)
+            text = b""
+
+            def read() -> tuple[int, ...] | None:
+                nonlocal text
+                text += log.read()
+                return drafts_by_position(text.decode("utf-8", "replace"), ledger)
+
+            found = settled(read, lambda places: places is not None, _TIMING_S)
+        self._traced += len(text)
+        return found
 
     def _before_answer(self) -> Counters:
         """Return the counters before an answer; where answers overlap, zeros for a server that has counters.
@@ -243,22 +239,26 @@ class LlamaServer(LaunchedServer):
 
     def attest(self, drafted: int | None) -> Attestation:
         """Assess the cell now; see `attest.py` for what counts as evidence."""
-        slots = self.http.get_json("/slots")
-        props = self.http.get_json("/props")
+        slots, props = self.http.get_json("/slots"), self.http.get_json("/props")
         props = props if isinstance(props, dict) else {}
-        reported = None
-        if isinstance(slots, list):
-            reported = speculating(slots)
         counters = self._counters()
         if self._at_start is None and self._overlapping:
             token_bytes(Path(self.model))  # kept: to read it while others are timed would hold them up
         self._at_start = self._at_start or counters
-        log = self._log() if self._overlapping else self._settled_log(counters, self._tally.drafted)
+        log = (
+            self._log()
+            if self._overlapping
+            else settled(
+                self._log,
+                lambda lines: contradiction(read_counts(lines), counters, self._tally.drafted) is None,
+                _LOGGING_S,
+            )
+        )
         self._counts_replays = counters.drafted is None and uses_checkpoints(log)
         return attest(
             LlamaObserved(
                 requested=self._requested,
-                slots=reported,
+                slots=speculating(slots) if isinstance(slots, list) else None,
                 total_slots=count_in(props.get("total_slots"), 2**31),
                 model_path=text_in(props.get("model_path")),
                 requested_model=self.model,
@@ -268,19 +268,10 @@ class LlamaServer(LaunchedServer):
                 counters=Counters() if self._overlapping else counters,
                 answers=self._tally.drafted,
                 requested_slots=self._slots,
-                device=self._spec.device if isinstance(self._spec, LaunchedEngineSpec) else "auto",
+                device=self._spec.device,
                 counted=against(self._tally, self._before_recovery or counters) if self._overlapping else None,
             )
         )
-
-    def _settled_log(self, counters: Counters, answers: int | None) -> Sequence[str]:
-        """Return the log once it counts what the counters do, or a moment later: it is written beside the answers."""
-        deadline = time.monotonic() + _LOGGING_S
-        while True:
-            log = self._log()
-            if contradiction(read_counts(log), counters, answers) is None or time.monotonic() > deadline:
-                return log
-            time.sleep(0.05)
 
     def _counters(self) -> Counters:
         """Read `/metrics`; nothing from older binaries and those without `--metrics`."""
@@ -288,7 +279,7 @@ class LlamaServer(LaunchedServer):
             return Counters()
         response = self.http.get("/metrics")
         self._has_metrics = response.status_code == 200
-        return parse_metrics(response.text) if self._has_metrics else Counters()
+        return read_counters(response.text, "llamacpp") if self._has_metrics else Counters()
 
 
 def filled_ids(answer: LlamaAnswer, model: Path) -> tuple[int, ...] | None:
@@ -339,9 +330,8 @@ def start_server(
     # On a port, current builds choose a free one themselves and log it; for older builds it is chosen beforehand.
     chooses = flags.dialect == "current"
     for attempt in range(1, _PORT_ATTEMPTS + 1):
-        port = 0 if chooses else free_port()
         try:
-            return _started(launch, log_path, spec, flags, port, kind)
+            return _started(launch, log_path, spec, flags, 0 if chooses else free_port(), kind)
         except EngineError as error:
             taken = error.kind == "launch" and "couldn't bind" in "\n".join(error.log_tail)
             if not taken or attempt == _PORT_ATTEMPTS:
@@ -352,20 +342,27 @@ def start_server(
 def _started(
     launch: Launch, log_path: Path, spec: LaunchedEngineSpec, flags: Flags, port: int, kind: type[LlamaServer]
 ) -> LlamaServer:
-    access = make_access(by_socket=listens_on_sockets(flags))
+    host = flags.get("--host")  # a build says in its help that it takes the path of a Unix socket for its address
+    access = make_access(by_socket=host is not None and "unix socket" in host.description.lower())
     argv = [str(port) if argument == "{port}" else argument for argument in launch.argv]
     if access.socket_path is not None and "--host" in argv:
         argv[argv.index("--host") + 1] = str(access.socket_path)
-    if flags.dialect == "ik":
-        argv += ["--api-key-file", str(_key_file(access))]  # it reads no variable of a key
+    if flags.dialect == "ik":  # it reads no variable of a key
+        file = access.folder / "key"
+        file.touch(mode=0o600)
+        file.write_text(f"{access.key}\n")
+        argv += ["--api-key-file", str(file)]
     process = EngineProcess(argv, {**launch.env, "LLAMA_API_KEY": access.key}, log_path, scratch=access.folder)
     server: LlamaServer | None = None
     try:
         start_up = StartUp(process, log_path, spec.health_timeout_s, launch_cause, _POLL_S)
+        # On a port, wait for the log line with that on which this very process listens.
+        while not access.socket_path and not (found := _LISTENING.search(log_path.read_bytes())):
+            start_up.wait_a_moment()
         server = kind(
             process,
             log_path,
-            access.url(None if access.socket_path else _listening_port(start_up)),
+            access.url(None if access.socket_path or not found else int(found[1] or found[2] or found[3])),
             spec,
             requested_of(argv, flags),
             model=argv[argv.index("-m") + 1],
@@ -380,26 +377,3 @@ def _started(
         process.stop(grace_s=2.0)
         raise
     return server
-
-
-def _key_file(access: Access) -> Path:
-    """Write the key into the process's own folder."""
-    file = access.folder / "key"
-    file.touch(mode=0o600)
-    file.write_text(f"{access.key}\n")
-    return file
-
-
-def listens_on_sockets(flags: Flags) -> bool:
-    """Whether this build takes the path of a Unix socket for its address, by its help for the option."""
-    host = flags.get("--host")
-    return host is not None and "unix socket" in host.description.lower()
-
-
-def _listening_port(start_up: StartUp) -> int:
-    """Wait for the log line with the port on which this very process listens."""
-    while True:
-        found = _LISTENING.search(start_up.log_path.read_bytes())
-        if found:
-            return int(found[1] or found[2] or found[3])
-        start_up.wait_a_moment()

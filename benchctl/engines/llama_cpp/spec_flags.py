@@ -74,7 +74,7 @@ SET_BY_KEYS = {
 def _flags_of(type_name: str, key: str, flags: Flags) -> tuple[str, ...]:
     """Return the flags of this binary that carry a key for a type; empty where it has no effect.
 
-    A type that benchctl does not know takes a draft's keys where it is called one: its log tells what it took.
+    A type that benchctl does not know takes a draft's keys where its name says so: its log tells what it took.
     """
     table = _SPELLINGS.get(type_name, _DRAFT if type_name.startswith("draft-") else {})
     return next((names for names in table.get(key, ()) if all(name in flags for name in names)), ())
@@ -135,7 +135,7 @@ def speculation_problems(speculation: Speculation, flags: Flags) -> list[str]:
 
 
 def _option_problems(speculation: Speculation, flags: Flags) -> Iterator[str]:
-    """Yield what of `options` is no setting of speculation of this binary, or one that a key of the recipe sets."""
+    """Yield what of `options` is no setting of speculation of this binary, or what a key of the recipe sets."""
     options = speculation.options or {}
     yield from (f"options.{key}: leave out what is not to be set." for key, value in options.items() if value is False)
     if flags.types_take_keys:

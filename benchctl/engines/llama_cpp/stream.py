@@ -19,8 +19,7 @@ import msgspec
 from benchctl.data.record import FinishReason
 from benchctl.engines.common.log import clean
 from benchctl.engines.common.stream import AnswerReader
-from benchctl.engines.common.values import TokenId, count_in, ids_in
-from benchctl.engines.common.wire import protocol_error
+from benchctl.engines.common.wire import TokenId, count_in, ids_in, protocol_error
 from benchctl.errors import EngineError
 from benchctl.prompts.suite import Prompt
 from benchctl.recipes.schema import PENALTIES, Sampling

@@ -1,7 +1,7 @@
 """Where an endpoint is, the key that opens it, and what it reports: its server, its model, whether it speculates.
 
 The key is read from the environment and never printed. Nothing is concluded from what is absent: an endpoint behind a
-gateway may report none of this, and `speculates` is then `None`.
+gateway may report none of this: `speculates` is then `None`, and the attestation of a cell `unverified`.
 """
 
 from __future__ import annotations
@@ -9,32 +9,41 @@ from __future__ import annotations
 import ipaddress
 import re
 import socket
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import urlsplit
 
-from benchctl.engines.base import Ledger
+import msgspec
+
+from benchctl.engines.base import Attestation, AttestationState, Ledger
 from benchctl.engines.common.completion_stream import StreamedAnswer
-from benchctl.engines.common.drafts import Drafts
+from benchctl.engines.common.drafts import Counters, Drafts, Tally, since
 from benchctl.engines.common.endpoint import MetricsReading, Pages, Recognised, ServerFamily, short_line
 from benchctl.engines.common.http import HttpClient
-from benchctl.engines.common.metrics import Counters, since
-from benchctl.engines.common.values import count_in, seconds_in
+from benchctl.engines.common.wire import count_in, seconds_in
 from benchctl.errors import EngineError, UsageError
 from benchctl.offers import load
 from benchctl.recipes.adapters import registered
 from benchctl.text import one_line
 
-_MOST_MODELS = 10_000
-_LONGEST_NAME = 4096
-"""Some servers name a model by its folder."""
 _SHOWN = 20
+
+
+class _Model(msgspec.Struct):
+    id: Annotated[str, msgspec.Meta(max_length=4096)]
+    """Some servers name a model by its folder."""
+    max_model_len: Any = None
+
+
+class _Models(msgspec.Struct):
+    data: Annotated[list[_Model], msgspec.Meta(max_length=10_000)]
 
 
 @dataclass(frozen=True)
 class Endpoint(Recognised):
-    """One inspection of an endpoint: what its server reports, and what it serves."""
+    """An inspection of an endpoint: what its server reports, and what it serves."""
 
     family: str | None = None
     """The kind of engine that it is, by the adapter that recognised it."""
@@ -74,7 +83,9 @@ def families() -> Iterator[tuple[str, ServerFamily]]:
 def read_metrics(client: HttpClient, address: Address, endpoint: Endpoint) -> MetricsReading | None:
     """Read the counters of a server; `None` where it has none."""
     pages = Pages(client, address.root)
-    return pages.any_metrics() if endpoint.reader is None else endpoint.reader.metrics(pages)
+    if endpoint.reader is None:
+        return pages.any_metrics()
+    return endpoint.reader.metrics(pages) if endpoint.reader.metrics else None
 
 
 def _models(client: HttpClient, address: Address) -> tuple[tuple[str, ...] | None, int | None]:
@@ -95,26 +106,14 @@ def _models(client: HttpClient, address: Address) -> tuple[tuple[str, ...] | Non
             where=address.api,
             fix=f"Write the address itself: {one_line(elsewhere, 200)}",
         )
-    try:
-        listed = response.json()["data"] if response.status_code == 200 else None
-        if listed is None:
-            return None, None
-        names = tuple(client.redact(_name(model["id"])) for model in _each(listed))
-        return names, count_in(listed[0].get("max_model_len"), 2**31) if listed else None
-    except (ValueError, TypeError, KeyError, AttributeError):
+    if response.status_code != 200:
         return None, None
-
-
-def _each(listed: object) -> Iterable[Any]:
-    if not isinstance(listed, list) or len(listed) > _MOST_MODELS:
-        raise TypeError("a list of models")
-    return listed
-
-
-def _name(name: object) -> str:
-    if not isinstance(name, str) or len(name) > _LONGEST_NAME:
-        raise TypeError("a name")
-    return name
+    try:
+        listed = msgspec.convert(response.json(), _Models).data
+    except ValueError:
+        return None, None
+    names = tuple(client.redact(model.id) for model in listed)
+    return names, count_in(listed[0].max_model_len, 2**31) if listed else None
 
 
 def shown(names: Sequence[str]) -> str:
@@ -189,27 +188,19 @@ class Address:
 
 def parse_address(url: str | None, where: str) -> Address:
     """Split a recipe's URL, with or without `/v1` at its end. Raises UsageError, without showing a password."""
-    if not url:
-        raise UsageError("An endpoint needs an address.", where=where, fix="Such as `url: http://127.0.0.1:8000/v1`.")
-    try:
-        parts = urlsplit(url.strip())
-        port = parts.port
-    except ValueError:
-        raise UsageError("This is no URL.", where=where, fix="Such as `http://127.0.0.1:8000/v1`.") from None
-    if parts.username is not None or parts.password is not None:
-        raise UsageError(
-            "The URL has a user or password in it, and a recipe is recorded as it is.",
-            where=where,
-            fix="Name the environment variable that holds the API key: engine.api_key_env.",
-        )
-    if parts.query or parts.fragment:
-        raise UsageError(
-            "The URL has a query or fragment, which benchctl's requests would not carry.",
-            where=where,
-            fix="Write scheme, host, port and path; a key belongs into the environment: engine.api_key_env.",
-        )
+    parts, port = urlsplit(""), None
+    with suppress(ValueError):
+        split = urlsplit((url or "").strip())
+        port = split.port
+        # A recipe is recorded as it is, and benchctl's requests carry no query.
+        if split.username is None and split.password is None and not (split.query or split.fragment):
+            parts = split
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise UsageError("Expected http:// or https:// and a host.", where=where)
+        raise UsageError(
+            "An endpoint's address has http:// or https://, a host, maybe a port and a path, and nothing else.",
+            where=where,
+            fix="Such as `http://127.0.0.1:8000/v1`; name the variable that holds a key: engine.api_key_env.",
+        )
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     path = parts.path.rstrip("/")
     origin = f"{parts.scheme}://{host}{'' if port is None else f':{port}'}"
@@ -266,16 +257,86 @@ def read_key(variable: str | None, environment: Mapping[str, str]) -> ApiKey:
     if variable is None:
         return ApiKey()
     value = environment.get(variable, "").strip()
-    if not value:
+    if not _SENDABLE.fullmatch(value):
         raise UsageError(
-            f"The environment variable {variable} holds no API key.",
+            f"The environment variable {variable} holds no API key: printable ASCII without spaces.",
             where="engine.api_key_env",
             fix=f"Set it before the run: export {variable}=…",
         )
-    if not _SENDABLE.fullmatch(value):
-        raise UsageError(
-            f"What the environment variable {variable} holds cannot be sent as a key.",
-            where="engine.api_key_env",
-            fix="A key is printable ASCII without spaces.",
-        )
     return ApiKey(value, variable)
+
+
+_REMEDY = "Check how the endpoint was launched, and write the recipe accordingly."
+_DEPLOYED = "Run it again while nothing is deployed."
+
+
+@dataclass
+class EndpointObserved:
+    """What was observed of a cell so far."""
+
+    speculation: str | None
+    """The speculation that the recipe states for this endpoint; `None`: none."""
+    tally: Tally = field(default_factory=Tally)
+    shared: int = 0
+    """Answers during which the endpoint also generated tokens for other clients."""
+    cached: int = 0
+    """Answers whose prompt was partly taken from a cache."""
+    shapes: dict[str, None] = field(default_factory=dict)
+    """Of drafts in answers, as `benchctl.engines.common.drafts` reads them, in the order in which they were found."""
+    contradictions: list[str] = field(default_factory=list)
+    lengths: list[float] = field(default_factory=list)
+    """Acceptance lengths of answers that tell that alone: what was drafted and accepted is not known."""
+
+
+def attest(
+    seen: EndpointObserved, first: Endpoint, last: Endpoint, drafted: int | None, *, only_chat: bool
+) -> Attestation:
+    """Return the attestation of a cell, from what its endpoint reported first and last; `drafted`: in all answers."""
+    drafted, answers = seen.tally.most_drafted(drafted), seen.tally.answers
+    counted = "not reported" if drafted is None else drafted
+    evidence = [*last.evidence, f"draft tokens of our answers: {counted}"]
+    evidence.append(f"drafts read from {', '.join(seen.shapes)}" if seen.shapes else "drafts in answers: not reported")
+    if lengths := seen.lengths:
+        each = f"{min(lengths):.2f} to {max(lengths):.2f} tokens a step in {len(lengths)} answers"
+        evidence.append(f"acceptance length, as the answers state it: {each}; no counts")
+    if count := len(seen.contradictions):
+        evidence.append(f"contradiction ({count} in all): {seen.contradictions[0]}")
+    if seen.shared:
+        evidence.append(f"{seen.shared} of {answers} answers shared the endpoint with other requests")
+    if seen.cached:
+        evidence.append(f"{seen.cached} of {answers} prompts were partly taken from a cache, which shortens TTFT")
+    if only_chat:
+        evidence.append("no /v1/completions: raw prompts were sent as a user message")
+    if seen.speculation is not None:
+        evidence.append(f"type and depth: not reported; the recipe says {seen.speculation}")
+    state, reason, remedy = _state(seen, first, last, drafted)
+    return Attestation(state, tuple(evidence), reason, remedy)
+
+
+def _state(
+    seen: EndpointObserved, first: Endpoint, last: Endpoint, drafted: int | None
+) -> tuple[AttestationState, str | None, str | None]:
+    """Return the state of a cell, with its reason and remedy."""
+    if (first.family, first.version) != (last.family, last.version):
+        was, now = (f"{server.family} {server.version}" for server in (first, last))
+        return "failed", f"A different server answers than at the start: {now}, not {was}.", _DEPLOYED
+    count, says = drafted or seen.tally.accepted, f"the recipe says {seen.speculation}"
+    speculated = bool(count) or max(seen.lengths, default=1.0) > 1.0
+    if seen.speculation is None:
+        if speculated or last.speculates:
+            what = f"drafted {count} tokens for it" if count else "states an acceptance length above 1"
+            what = what if speculated else "reports that it is on"
+            return "failed", f"The arm requests no speculation, but the endpoint {what}.", _REMEDY
+        if last.speculates is False:
+            return "off", None, None
+        return "unverified", "The endpoint does not report whether it speculated; none was requested.", None
+    if speculated:
+        return "active", None, None
+    if last.speculates is False:
+        what = f"The recipe says {seen.speculation}, but the endpoint reports that it does not speculate."
+        return "failed", what, _REMEDY
+    if last.speculates is None:
+        return "unverified", f"The endpoint does not report whether it speculated; {says}.", None
+    if drafted == 0 or not seen.tally.answers:
+        return "idle", None, None
+    return "unverified", f"The endpoint reports that it has speculation on, but not whether it drafted; {says}.", None

@@ -1,15 +1,24 @@
-"""The adapter for endpoints: find out what each URL is, refuse what it is not known to support, and talk to it."""
+"""The adapter for endpoints: find out what each URL is, refuse what it is not known to support, talk to it, score.
+
+An endpoint that is not recognised is scored by OpenAI's own interface: `echo` with `logprobs` on `/completions`. Tokens
+must be named by id: several tokens spell the same, and a text says nothing of the ids that a prompt would need. Servers
+return ids where `return_tokens_as_token_ids` asks for them (vLLM's extension). Whether an endpoint does all of this is
+tried once, before anything is scored. https://platform.openai.com/docs/api-reference/completions
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from benchctl.engines.base import Capabilities, Launch, Scorer
-from benchctl.engines.common.endpoint import EndpointTarget
+from benchctl.engines.base import Capabilities, Launch, Rendered, Scorer, Scores
+from benchctl.engines.common.completion_stream import first_choice
+from benchctl.engines.common.endpoint import LEAST_CONTEXT, EndpointTarget, as_sent
 from benchctl.engines.common.http import HttpClient
-from benchctl.engines.common.wire import protocol_error
+from benchctl.engines.common.score import RequestScorer, usable_scores
+from benchctl.engines.common.wire import count_in, id_named, ids_in, logprob_of, protocol_error
 from benchctl.engines.openai.adapter import ADAPTER, OpenAiSpec
 from benchctl.engines.openai.discovery import (
     Address,
@@ -21,15 +30,139 @@ from benchctl.engines.openai.discovery import (
     read_key,
     shown,
 )
-from benchctl.engines.openai.request import unsupported
-from benchctl.engines.openai.score import echo_scorer
-from benchctl.engines.openai.server import EndpointLaunch, EndpointServer
+from benchctl.engines.openai.server import EndpointLaunch, EndpointServer, unsupported
 from benchctl.engines.registry import FoundEngine
 from benchctl.errors import EngineError, StorageError, UsageError
 from benchctl.models.files import ResolvedPair
+from benchctl.prompts.suite import Prompt
 from benchctl.recipes.schema import GREEDY, Arm, Recipe, Sampling
-from benchctl.recipes.speculation import Speculation
 from benchctl.text import one_line
+
+_MARK = "token_id:"
+_LOGPROBS = (20, 5)
+"""At a position: vLLM's default limit, then OpenAI's own."""
+_TRIED_WITH = "The harbour lay quiet, and the boats were"
+
+
+class EchoTarget(EndpointTarget):
+    """An endpoint that returns log-probabilities of prompt tokens."""
+
+    def complete(self, prompt: str | Sequence[int], tokens: int, logprobs: int, *, echo: bool) -> dict[str, Any]:
+        """Return the answer to a greedy request. Raises EngineError."""
+        body = {
+            "model": self.model,
+            "prompt": prompt if isinstance(prompt, str) else list(prompt),
+            "max_tokens": tokens,
+            "temperature": 0,
+            "echo": echo,
+            "logprobs": logprobs,
+            "return_tokens_as_token_ids": True,
+            "stream": False,
+        }
+        return self.http.post(f"{self.api}/completions", body, timeout_s=self.timeout_s)
+
+    def render(self, prompt: Prompt) -> Rendered:
+        """Return the tokens of a prompt as the endpoint reads it; the text is what is sent. Raises EngineError."""
+        ids: list[int] | None
+        if prompt.prompt is not None:
+            ids = _prompt_ids(self.complete(prompt.prompt, 1, 1, echo=True))
+        else:
+            body = {
+                "model": self.model,
+                **self.chat(prompt),
+                "max_tokens": 1,
+                "temperature": 0,
+                "return_token_ids": True,
+                "stream": False,
+            }
+            answer = self.http.post(f"{self.api}/chat/completions", body, timeout_s=self.timeout_s)
+            ids = ids_in(answer.get("prompt_token_ids"))
+            if not ids:
+                raise protocol_error("The endpoint returned no token ids for the prompt.")
+        return Rendered(as_sent(prompt), tuple(ids))
+
+
+class EchoScorer(RequestScorer):
+    """An endpoint that scores; see `benchctl.engines.common.score`."""
+
+    def __init__(self, target: EchoTarget, most_logprobs: int) -> None:
+        super().__init__(target, (), context=target.context, most_logprobs=most_logprobs, timeout_s=target.timeout_s)
+        self._target = target
+
+    def _prefill(self, tokens: Sequence[int], start: int, top: int) -> list[Scores]:
+        places = _places(self._target.complete(tokens, 1, top, echo=True), len(tokens), least=2)
+        if [token for token, _ in places[: len(tokens)]] != list(tokens):
+            return []
+        return [scores for _, scores in places[start : len(tokens)] if scores is not None]
+
+    def _decode(self, prompt: Sequence[int], tokens: int, top: int) -> list[tuple[int, Scores]]:
+        answer = self._target.complete(prompt, tokens, top, echo=False)
+        found = [(token, scores) for token, scores in _places(answer, len(prompt)) if scores is not None]
+        ended = first_choice(answer).get("finish_reason") == "stop"
+        return found if len(found) == tokens or (ended and len(found) < tokens) else []
+
+
+def echo_scorer(target: EndpointTarget, where: str) -> EchoScorer:
+    """Return a scorer on an endpoint, once a short prompt was scored, as its text and as its tokens.
+
+    Raises UsageError where the endpoint does not do it, and EngineError where it is gone.
+    """
+    echoing, refusal = EchoTarget.of(target), ""
+    for most in _LOGPROBS:
+        scorer = EchoScorer(echoing, most)
+        try:
+            ids = _prompt_ids(echoing.complete(_TRIED_WITH, 1, most, echo=True))
+            scorer.score_answer(ids[:1], ids[1:], most)
+            scorer.read_prompt(ids, most)
+        except EngineError as error:
+            if error.kind not in ("http", "protocol"):
+                raise
+            refusal = error.what.rstrip(".")
+        else:
+            return scorer
+    raise UsageError(
+        f"the baseline's endpoint returns no log-probabilities of prompt tokens, by their ids ({refusal})",
+        where=where,
+        fix="/completions has to take `echo`, `logprobs`, `return_tokens_as_token_ids` and a prompt of token ids.",
+    )
+
+
+def _prompt_ids(answer: Mapping[str, Any]) -> list[int]:
+    """Return the ids of the prompt of an answer to `echo`. Raises EngineError where they are not all there."""
+    usage = answer.get("usage")
+    count = count_in(usage.get("prompt_tokens"), 2**31) if isinstance(usage, dict) else None
+    ids = [token for token, _ in _places(answer, count or 0)][:count]
+    if not count or len(ids) < count:
+        raise protocol_error("The endpoint returned no token ids for the prompt.")
+    return ids
+
+
+def _places(answer: Mapping[str, Any], evaluated: int, *, least: int = 1) -> list[tuple[int, Scores | None]]:
+    """Read (token, scores before it) of every position; empty where anything in it is malformed.
+
+    The scores are `None` before a prompt's first token, of which there are none.
+    """
+    found: list[tuple[int, Scores | None]] = []
+    try:
+        logprobs = first_choice(answer)["logprobs"]
+        columns = (logprobs["tokens"], logprobs["token_logprobs"], logprobs["top_logprobs"])
+        for name, own, likeliest in zip(*columns, strict=True):
+            token = _id_of(name)
+            if own is None and not found:
+                found.append((token, None))
+                continue
+            others = {_id_of(other): logprob_of(value) for other, value in likeliest.items()}
+            found.append((token, usable_scores(others | {token: logprob_of(own)}, evaluated, least=least)))
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return []
+    return found
+
+
+def _id_of(name: str) -> int:
+    if not name.startswith(_MARK):
+        raise ValueError("a token without its id")
+    return id_named(name.removeprefix(_MARK))
+
 
 _STANDARD_FIELDS = frozenset({"tools", "tool_choice", "response_format"})
 """What OpenAI's chat API has; the servers that are recognised take variables of the chat template, too."""
@@ -44,7 +177,7 @@ class OpenAiEngine:
         if binary is not None:
             raise UsageError("An endpoint has no binary here.", where="--engine-binary", fix="Leave it out.")
         self._spec = spec
-        self._inspected: dict[str, Endpoint] = {}
+        self._inspected: dict[str | None, Endpoint] = {}
 
     def locate(self) -> None:
         """There is none: an endpoint runs already."""
@@ -94,14 +227,11 @@ class OpenAiEngine:
     def launch(self, arm: Arm, models: ResolvedPair) -> Launch:
         """Return where the endpoint of an arm is and with which settings it is used; nothing is launched."""
         url = self._url(arm)
-        return EndpointLaunch(
-            argv=(),
-            env={},
-            url=url,
-            overlapping=arm.overlapping,
-            model=self._model(models, self._inspect(url, f"arm {arm.name}"), arm),
-            speculation=None if arm.speculation is None else _described(arm.speculation),
-        )
+        model, speculation = self._model(models, self._inspect(url, f"arm {arm.name}"), arm), None
+        if arm.speculation is not None:
+            depth = "" if arm.speculation.max is None else f" up to {arm.speculation.max} tokens"
+            speculation = f"{' + '.join(arm.speculation.types)}{depth}"
+        return EndpointLaunch((), {}, url=url, overlapping=arm.overlapping, model=model, speculation=speculation)
 
     def tool(self, name: str) -> Path:
         """There is none."""
@@ -116,8 +246,7 @@ class OpenAiEngine:
             log_path.touch()
         except OSError as error:
             raise StorageError(f"The log cannot be written: {error.strerror}.", where=str(log_path)) from error
-        address, key = parse_address(launch.url, "url"), self._key()
-        client = self._client(address, key)
+        address, client = self._connect(launch.url, "url")
         try:
             return EndpointServer(client, address, launch, self._spec, log_path)
         except BaseException:
@@ -142,15 +271,10 @@ class OpenAiEngine:
                 "the recipe ignores end-of-sequence tokens, and an endpoint does not report which those are",
                 where=where,
             )
-        address, key = parse_address(launch.url, "url"), self._key()
-        client = self._client(address, key)
-        target = EndpointTarget(
-            client,
-            address.api,
-            launch.model,
-            context=endpoint.context,
-            timeout_s=self._spec.request_timeout_s,
-        )
+        address, client = self._connect(launch.url, "url")
+        timeout_s = self._spec.request_timeout_s
+        context = endpoint.context or LEAST_CONTEXT
+        target = EndpointTarget(client, address.api, launch.model, context, timeout_s)
         family = endpoint.reader
         if family is not None and family.scorer is not None:
             return family.scorer(target)
@@ -166,59 +290,49 @@ class OpenAiEngine:
     def _key(self) -> ApiKey:
         return read_key(self._spec.api_key_env, os.environ)
 
-    def _client(self, address: Address, key: ApiKey) -> HttpClient:
+    def _connect(self, url: str | None, where: str) -> tuple[Address, HttpClient]:
+        """Return an endpoint's address and a client for it. Raises UsageError, without showing a password."""
+        address, key = parse_address(url, where), self._key()
         check_key(key, address)
 
         def broken(what: str) -> EngineError:
             if address.takes_connections():
-                return protocol_error(
-                    f"{what}, but the endpoint still accepts connections.", "Read the endpoint's own log."
-                )
+                what = f"{what}, but the endpoint still accepts connections."
+                return protocol_error(what, "Read the endpoint's own log.")
             return EngineError(f"{what}.", kind="crash", where=address.root, fix="Check that the endpoint still runs.")
 
-        return HttpClient(address.root, headers=key.headers, broken=broken, redact=key.redact)
+        return address, HttpClient(address.root, headers=key.headers, broken=broken, redact=key.redact)
 
     def _inspect(self, url: str | None, where: str) -> Endpoint:
         """Inspect an endpoint once a command."""
-        address, key = parse_address(url, where), self._key()
-        if address.api not in self._inspected:
-            client = self._client(address, key)
+        if url not in self._inspected:
+            address, client = self._connect(url, where)
             try:
-                endpoint = discover(client, address)
+                self._inspected[url] = discover(client, address)
             except EngineError as error:
                 kind = "launch" if error.kind == "crash" else error.kind
                 raise EngineError(error.what, kind=kind, where=where, fix=error.fix) from error
             finally:
                 client.close()
-            self._inspected[address.api] = endpoint
-        return self._inspected[address.api]
+        return self._inspected[url]
 
     def _model(self, models: ResolvedPair, endpoint: Endpoint, arm: Arm) -> str:
         """Return the name that the recipe gives, or the only name that the endpoint serves."""
-        name = models.target.source.removeprefix("served:")
-        served = endpoint.models
-        if served is not None and name and name not in served:
-            raise UsageError(
-                f"The endpoint does not serve '{one_line(name, 120)}'.",
-                where=f"models.target (arm {arm.name})",
-                fix=f"It serves: {_listed(served)}.",
-            )
+        name, served = models.target.source.removeprefix("served:"), endpoint.models
+        where, listed = f"models.target (arm {arm.name})", shown(served or ()) or "nothing"
+        if name and served is not None and name not in served:
+            what = f"The endpoint does not serve '{one_line(name, 120)}'."
+            raise UsageError(what, where=where, fix=f"It serves: {listed}.")
         if name:
             return name
-        if served is None or len(served) != 1:
-            what = "does not list what it serves" if not served else f"serves {len(served)} models"
-            fix = "Name one: served:NAME." if not served else f"Name one, served:NAME, of: {_listed(served)}."
-            raise UsageError(f"The endpoint {what}.", where=f"models.target (arm {arm.name})", fix=fix)
+        if not served:
+            raise UsageError(
+                "The endpoint does not list what it serves.", where=where, fix="Name a model: served:NAME."
+            )
+        if len(served) > 1:
+            what = f"The endpoint serves {len(served)} models."
+            raise UsageError(what, where=where, fix=f"Name one, served:NAME, of: {listed}.")
         return served[0]
-
-
-def _listed(names: Sequence[str]) -> str:
-    return shown(names) or "nothing"
-
-
-def _described(speculation: Speculation) -> str:
-    depth = "" if speculation.max is None else f" up to {speculation.max} tokens"
-    return f"{' + '.join(speculation.types)}{depth}"
 
 
 def _same_endpoint(recipe: Recipe, urls: dict[str, str | None]) -> list[str]:

@@ -1,39 +1,128 @@
 """An endpoint during a cell: rendering, answering, counting, attesting. Nothing is started or stopped.
 
-What the endpoint does not report is named in the attestation, neither confirmed nor refused.
+What the endpoint does not report is named in the attestation, neither confirmed nor refused. Servers ignore unknown
+fields without an error, so a setting is sent only where it is known to be supported.
 """
 
 from __future__ import annotations
 
-import time
-from dataclasses import dataclass
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from benchctl.engines.base import Attestation, Completion, Launch, Progress, Rendered
-from benchctl.engines.common.completion_stream import CompletionReader, StreamedAnswer, first_choice, piece_of
-from benchctl.engines.common.drafts import IN_TIMINGS, Drafts, contradictions, read_drafts
-from benchctl.engines.common.endpoint import MetricsReading
+from benchctl.engines.common.completion_stream import (
+    CompletionReader,
+    StreamedAnswer,
+    completed,
+    first_choice,
+    piece_of,
+)
+from benchctl.engines.common.drafts import IN_TIMINGS, Drafts, contradictions, read_drafts, settled
+from benchctl.engines.common.endpoint import EndpointTarget, MetricsReading, as_sent
 from benchctl.engines.common.http import HttpClient
 from benchctl.engines.common.log import log_tail
-from benchctl.engines.common.metrics import Tally
-from benchctl.engines.common.values import count_in, ids_in
-from benchctl.engines.common.wire import protocol_error
+from benchctl.engines.common.wire import count_in, ids_in, protocol_error
 from benchctl.engines.openai.discovery import (
     Address,
-    Endpoint,
+    EndpointObserved,
     alone,
+    attest,
     discover,
     endpoint_ledger,
     engine_times,
     read_metrics,
 )
-from benchctl.engines.openai.request import EndpointPrompt, render, request_body
 from benchctl.errors import EngineError
 from benchctl.prompts.suite import Prompt
 from benchctl.recipes.engine_spec import EngineSpec
 from benchctl.recipes.schema import Sampling
+
+
+@dataclass(frozen=True)
+class EndpointPrompt(Rendered):
+    """A prompt on its way to an endpoint, which applies its own chat template: `text` is then the messages as JSON."""
+
+    messages: tuple[Mapping[str, Any], ...] | None = None
+    """`None` for a raw prompt, which is sent as it is."""
+    request: Mapping[str, Any] = field(default_factory=dict)
+    """What is sent beside them, `tools` for example; it is in `text`, too."""
+
+
+def render(prompt: Prompt, *, only_chat: bool) -> EndpointPrompt:
+    """Return what is sent. A raw prompt becomes a user message where the endpoint has only a chat route."""
+    if prompt.prompt is not None and not only_chat:
+        return EndpointPrompt(prompt.prompt, ())
+    messages = tuple(EndpointTarget.chat(prompt)["messages"])
+    return EndpointPrompt(as_sent(prompt, only_chat=only_chat), (), messages=messages, request=prompt.request)
+
+
+def unsupported(sampling: Sampling, family: str | None) -> list[str]:
+    """Return a sentence for every setting of a recipe that this server is not known to support."""
+    if "grammar" in sampling.constraints and family != "llama.cpp":
+        return ["grammar is a setting of llama-server, and this server is not known to support it."]
+    if family is not None:
+        return []
+    problems = []
+    if "repeat_penalty" in sampling.constraints:
+        problems.append("repeat_penalty is not part of the OpenAI API, and this server is not known to support it.")
+    if sampling.ignore_eos:
+        problems.append("ignore_eos is not part of the OpenAI API, and this server is not known to support it.")
+    if sampling.temperature > 0 and sampling.top_k != 0:
+        problems.append(
+            "top_k is not part of the OpenAI API, and this server is not known to support it; write top_k: 0."
+        )
+    return problems
+
+
+def request_body(
+    prompt: Rendered, model: str, sampling: Sampling, family: str | None, *, stream: bool
+) -> dict[str, Any]:
+    """Return the JSON of a request, greedy at temperature 0, without reuse of earlier prompts where that is known."""
+    messages, request = (prompt.messages, prompt.request) if isinstance(prompt, EndpointPrompt) else (None, {})
+    body: dict[str, Any] = {
+        **request,
+        "model": model,
+        **({"prompt": prompt.text} if messages is None else {"messages": list(messages)}),
+        "max_tokens": sampling.max_tokens,
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "seed": sampling.seed,
+        "stream": stream,
+    }
+    body |= {key: value for key, value in sampling.constraints.items() if key != "repeat_penalty"}
+    if sampling.logit_bias:
+        body["logit_bias"] = {str(token): bias for token, bias in sampling.logit_bias.items()}
+    if stream:
+        body["stream_options"] = {"include_usage": True}
+    if family is not None:
+        body |= {"top_k": sampling.top_k or (0 if family == "llama.cpp" else -1), "ignore_eos": sampling.ignore_eos}
+    if family == "llama.cpp":
+        body |= {
+            "samplers": sampling.chain,
+            "repeat_penalty": sampling.repeat_penalty,
+            "cache_prompt": False,
+            "return_tokens": True,
+            "verbose": True,
+        }
+    elif family == "vllm":
+        body |= {
+            "repetition_penalty": sampling.repeat_penalty,
+            "return_token_ids": True,
+            "cache_salt": uuid.uuid4().hex,
+        }
+    elif family == "sglang":
+        # Its chat route does not stream ids.
+        body |= {
+            "repetition_penalty": sampling.repeat_penalty,
+            "return_spec_tokens_details": True,
+            "return_token_ids": messages is None or not stream,
+        }
+    return body
+
 
 _ABSENT = frozenset({404, 405, 501})
 _COUNTING_S = 1.0
@@ -64,16 +153,10 @@ class EndpointServer:
         self._client, self._address, self._launch, self._spec = client, address, launch, spec
         self._log_path, self._redact = log_path, client.redact
         self._gone = False
-        self._shared = self._cached = 0
         self._tokenizes = not launch.overlapping
         """Whether text may be counted in tokens between two answers, and the endpoint has done it so far."""
-        self._tally = Tally()
-        self._shapes: dict[str, None] = {}
-        """Of drafts in answers, in the order in which they were found."""
-        self._lengths: list[float] = []
-        """Acceptance lengths of answers that tell no counts."""
-        self._contradictions: list[str] = []
-        self._first = self._last = discover(client, address)
+        self._seen = EndpointObserved(launch.speculation)
+        self._first = discover(client, address)
         self._may_return_ids = self._first.family != "vllm"
         """Whether a request that is not streamed may bring the ids that a stream lacks."""
         self._raw, self._chat = (self._has(path) for path in ("completions", "chat/completions"))
@@ -93,11 +176,6 @@ class EndpointServer:
     def log_path(self) -> Path:
         """What benchctl observed of the endpoint, whose own log is not accessible."""
         return self._log_path
-
-    @property
-    def endpoint(self) -> Endpoint:
-        """What the endpoint reported of itself at the first inspection."""
-        return self._first
 
     def render(self, prompt: Prompt) -> Rendered:
         """Return what is sent; the endpoint applies its own template. Raises EngineError where it has no chat route."""
@@ -129,8 +207,8 @@ class EndpointServer:
             self._gone = error.kind == "crash"
             raise
         answer = streamed.answer
-        n_predicted, prompt_tokens = answer.completion_tokens, answer.prompt_tokens
-        if n_predicted is None or prompt_tokens is None:
+        n_predicted = answer.completion_tokens
+        if n_predicted is None or answer.prompt_tokens is None:
             raise protocol_error(
                 "The endpoint does not report how many tokens it generated: its stream has no usable usage.",
                 "Use a server that supports stream_options.include_usage; pieces of text are not tokens.",
@@ -139,36 +217,31 @@ class EndpointServer:
         first_tokens = self._first_tokens(answer, n_predicted)
         drafts = self._drafts(answer, n_predicted)
         ledger = endpoint_ledger(self._first, answer, before, after, n_predicted, drafts)
-        self._tally.add(n_predicted, ledger)
-        self._shared += before is not None and after is not None and not alone(before, after, n_predicted)
-        self._cached += _was_cached(answer)
+        self._seen.tally.add(n_predicted, ledger)
+        self._seen.shared += before is not None and after is not None and not alone(before, after, n_predicted)
+        self._seen.cached += _was_cached(answer)
         whole = len(answer.ids) == n_predicted
         prefill_s, decode_s = engine_times(answer.extra)
-        return Completion(
+        return replace(
+            completed(streamed, ledger),
             text=self._redact(answer.text),
             token_ids=answer.ids if whole else None,
             n_predicted=n_predicted,
-            finish_reason=answer.finish_reason,
-            prompt_tokens=prompt_tokens,
-            ttft_s=answer.ttft_s,
-            decode_s=answer.decode_s,
             first_tokens=first_tokens,
             least_after_first=answer.later_tokens if first_tokens is None else None,
-            e2e_s=streamed.e2e_s,
-            sent_at=streamed.sent_at,
             engine_prompt_s=None if _was_cached(answer) else prefill_s,
             engine_decode_s=decode_s if n_predicted > 1 else None,
-            ledger=ledger,
             token_gap=None if whole else f"the endpoint returned {len(answer.ids)} of {n_predicted} token ids",
         )
 
     def _drafts(self, answer: StreamedAnswer, n_predicted: int) -> Drafts | None:
         """Read the answer's drafts by its shape, and keep what was found and what contradicts itself."""
-        found = read_drafts(answer.extra, answer.usage, silent_is_none=not IN_TIMINGS.isdisjoint(self._shapes))
+        seen = self._seen
+        found = read_drafts(answer.extra, answer.usage, silent_is_none=not IN_TIMINGS.isdisjoint(seen.shapes))
         if found is not None:
-            self._shapes[found.shape] = None
-            self._lengths += [] if found.length is None else [found.length]
-            self._contradictions += contradictions(found, n_predicted)
+            seen.shapes[found.shape] = None
+            seen.lengths += [] if found.length is None else [found.length]
+            seen.contradictions += contradictions(found, n_predicted)
         return found
 
     def _first_tokens(self, answer: StreamedAnswer, n_predicted: int) -> int | None:
@@ -215,24 +288,9 @@ class EndpointServer:
         )
 
     def attest(self, drafted: int | None) -> Attestation:
-        """Assess the cell now; see `attest.py`."""
-        self._last = discover(self._client, self._address)
-        found = attest(
-            EndpointObserved(
-                speculation=self._launch.speculation,
-                first=self._first,
-                last=self._last,
-                drafted=self._tally.most_drafted(drafted),
-                accepted=self._tally.accepted or 0,
-                answers=self._tally.answers,
-                shared=self._shared,
-                cached=self._cached,
-                only_chat=not self._raw,
-                shapes=tuple(self._shapes),
-                contradictions=tuple(self._contradictions),
-                lengths=tuple(self._lengths),
-            )
-        )
+        """Assess the cell now; see `discovery.attest`."""
+        last = discover(self._client, self._address)
+        found = attest(self._seen, self._first, last, drafted, only_chat=not self._raw)
         evidence = tuple(self._redact(line) for line in found.evidence)
         self._note(*evidence)
         return Attestation(found.state, evidence, found.reason and self._redact(found.reason), found.remedy)
@@ -264,13 +322,8 @@ class EndpointServer:
         """Read the counters after an answer; wait a moment where they lag behind its end."""
         if before is None or before.generated is None:
             return None
-        deadline = time.monotonic() + _COUNTING_S
-        while True:
-            after = self._reading()
-            lags = after is not None and (after.generated or 0) - before.generated < n_predicted
-            if not lags or time.monotonic() > deadline:
-                return after
-            time.sleep(0.05)
+        enough = before.generated + n_predicted
+        return settled(self._reading, lambda after: after is None or (after.generated or 0) >= enough, _COUNTING_S)
 
     def _note(self, *lines: str) -> None:
         stamp = datetime.now(UTC).isoformat(timespec="milliseconds")
@@ -303,99 +356,3 @@ def _text_of(answer: dict[str, Any]) -> str:
         return piece_of(message)
     except (TypeError, AttributeError):
         return ""
-
-
-_REMEDY = "Check how the endpoint was launched, and write the recipe accordingly."
-
-
-@dataclass(frozen=True)
-class EndpointObserved:
-    """What was observed of a cell."""
-
-    speculation: str | None
-    """The speculation that the recipe states for this endpoint; `None`: none."""
-    first: Endpoint
-    last: Endpoint
-    drafted: int | None
-    """Draft tokens of our answers; `None` when they are not reported."""
-    answers: int
-    accepted: int = 0
-    """Draft tokens accepted in our answers, as far as they are reported."""
-    shared: int = 0
-    """Answers during which the endpoint also generated tokens for other clients."""
-    cached: int = 0
-    """Answers whose prompt was partly taken from a cache."""
-    only_chat: bool = False
-    shapes: tuple[str, ...] = ()
-    """Of drafts in answers, as `benchctl.engines.common.drafts` reads them."""
-    contradictions: tuple[str, ...] = ()
-    lengths: tuple[float, ...] = ()
-    """Acceptance lengths of answers that tell that alone: what was drafted and accepted is not known."""
-
-    @property
-    def drafts_seen(self) -> bool:
-        """Whether anything shows that it drafted for us."""
-        return bool(self.drafted or self.accepted) or max(self.lengths, default=1.0) > 1.0
-
-
-def attest(observed: EndpointObserved) -> Attestation:
-    """Return the attestation of a cell."""
-    evidence = [*observed.last.evidence, f"draft tokens of our answers: {_rendered(observed.drafted)}"]
-    evidence.append(
-        f"drafts read from {', '.join(observed.shapes)}" if observed.shapes else "drafts in answers: not reported"
-    )
-    if lengths := observed.lengths:
-        each = f"{min(lengths):.2f} to {max(lengths):.2f} tokens a step in {len(lengths)} answers"
-        evidence.append(f"acceptance length, as the answers state it: {each}; no counts")
-    if count := len(observed.contradictions):
-        evidence.append(f"contradiction ({count} in all): {observed.contradictions[0]}")
-    if observed.shared:
-        evidence.append(f"{observed.shared} of {observed.answers} answers shared the endpoint with other requests")
-    if observed.cached:
-        evidence.append(
-            f"{observed.cached} of {observed.answers} prompts were partly taken from a cache, which shortens TTFT"
-        )
-    if observed.only_chat:
-        evidence.append("no /v1/completions: raw prompts were sent as a user message")
-    if (observed.first.family, observed.first.version) != (observed.last.family, observed.last.version):
-        was, now = (f"{server.family} {server.version}" for server in (observed.first, observed.last))
-        reason = f"A different server answers than at the start: {now}, not {was}."
-        return Attestation("failed", tuple(evidence), reason, "Run it again while nothing is deployed.")
-    if observed.speculation is None:
-        return _alone(observed, tuple(evidence))
-    return _speculating(observed, (*evidence, f"type and depth: not reported; the recipe says {observed.speculation}"))
-
-
-def _alone(observed: EndpointObserved, evidence: tuple[str, ...]) -> Attestation:
-    """Without speculation in the recipe."""
-    if observed.drafts_seen:
-        count = observed.drafted or observed.accepted
-        what = f"drafted {count} tokens for it" if count else "states an acceptance length above 1"
-        reason = f"The arm requests no speculation, but the endpoint {what}."
-        return Attestation("failed", evidence, reason, _REMEDY)
-    if observed.last.speculates:
-        reason = "The arm requests no speculation, but the endpoint reports that it is on."
-        return Attestation("failed", evidence, reason, _REMEDY)
-    if observed.last.speculates is False:
-        return Attestation("off", evidence)
-    return Attestation(
-        "unverified", evidence, "The endpoint does not report whether it speculated; none was requested."
-    )
-
-
-def _speculating(observed: EndpointObserved, evidence: tuple[str, ...]) -> Attestation:
-    if observed.drafts_seen:
-        return Attestation("active", evidence)
-    if observed.last.speculates is False:
-        reason = f"The recipe says {observed.speculation}, but the endpoint reports that it does not speculate."
-        return Attestation("failed", evidence, reason, _REMEDY)
-    if observed.last.speculates and (observed.drafted == 0 or not observed.answers):
-        return Attestation("idle", evidence)
-    known = "has speculation on, but not whether it drafted" if observed.last.speculates else "speculated"
-    lead = "The endpoint reports that it" if observed.last.speculates else "The endpoint does not report whether it"
-    reason = f"{lead} {known}; the recipe says {observed.speculation}."
-    return Attestation("unverified", evidence, reason)
-
-
-def _rendered(count: int | None) -> str:
-    return "not reported" if count is None else str(count)

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchctl.engines.common.programs import reserved
 from benchctl.engines.common.python_environment import argument_problems as package_argument_problems
 from benchctl.engines.common.python_environment import named_types
 from benchctl.engines.sglang.adapter import SIMULATED, SglangSpec
@@ -23,22 +24,20 @@ from benchctl.recipes.speculation import SPECULATION_TYPES, OptionValue, Specula
 MODEL_NAME = "benchctl"
 """The model's served name, whatever its folder is called."""
 DEVICES = {"cpu": "cpu", "cuda": "cuda", "metal": "mps"}
-_LOOPBACK = "nothing (benchctl talks to its own server on loopback)"
-_MEASURES = "nothing (benchctl sets it for its measurement)"
-_RESERVED = {
-    **dict.fromkeys(("--model-path", "--model", "--tokenizer-path", "--revision"), "models.target"),
-    "--context-length": "engine.context",
-    "--dtype": "engine.dtype",
-    "--device": "engine.device",
-    "--max-running-requests": "concurrency",
-    **dict.fromkeys(("--speculative-algorithm", "--speculative-draft-model-path"), "arms[].speculation"),
-    "--speculative-draft-model": "arms[].speculation",
-    **dict.fromkeys(("--host", "--port", "--api-key", "--admin-api-key", "--config", "--grpc-mode"), _LOOPBACK),
-    **dict.fromkeys(("--served-model-name", "--ssl-keyfile", "--ssl-certfile", "--smg-grpc-mode"), _LOOPBACK),
-    "--ssl-keyfile-password": _LOOPBACK,
-    **dict.fromkeys(("--disable-radix-cache", "--random-seed", "--incremental-streaming-output"), _MEASURES),
-    **dict.fromkeys(("--stream-interval", "--skip-tokenizer-init", "--stream-output"), _MEASURES),
-}
+_RESERVED = reserved(
+    {
+        "models.target": "--model-path --model --tokenizer-path --revision",
+        "engine.context": "--context-length",
+        "engine.dtype": "--dtype",
+        "engine.device": "--device",
+        "concurrency": "--max-running-requests",
+        "arms[].speculation": "--speculative-algorithm --speculative-draft-model-path --speculative-draft-model",
+        "nothing (benchctl talks to its own server on loopback)": "--host --port --api-key --admin-api-key --config "
+        "--grpc-mode --served-model-name --ssl-keyfile --ssl-certfile --smg-grpc-mode --ssl-keyfile-password",
+        "nothing (benchctl sets it for its measurement)": "--disable-radix-cache --random-seed --stream-interval "
+        "--incremental-streaming-output --skip-tokenizer-init --stream-output",
+    }
+)
 """Options that benchctl itself relies on, and the recipe's key for each."""
 
 
@@ -111,7 +110,11 @@ def speculation_flags(speculation: Speculation, models: ResolvedPair, package: P
     if speculation.max is not None:
         flags |= _depth(algorithm, speculation.max)
     for key, value in _own_options(speculation).items():
-        flags |= _written(key, value, package)
+        name = key.replace("_", "-")
+        if not (isinstance(value, bool) and package.options[f"--{name}"]):
+            flags[name] = str(value).lower() if isinstance(value, bool) else str(value)
+        elif value:
+            flags[name] = ""  # a switch
     return [
         argument for name, value in flags.items() for argument in ([f"--{name}", value] if value else [f"--{name}"])
     ]
@@ -121,18 +124,13 @@ def _depth(algorithm: str, depth: int) -> dict[str, str]:
     """Return what makes every round draft `depth` tokens, one after the other."""
     if algorithm == "DSPARK":
         return {"speculative-dspark-block-size": str(depth)}
-    if algorithm in _CHAINS:
-        return {
-            "speculative-num-steps": str(depth),
-            "speculative-eagle-topk": "1",
-            "speculative-num-draft-tokens": str(depth + 1),
-        }
-    return {"speculative-num-draft-tokens": str(depth + 1)}
+    chain = {"speculative-num-steps": str(depth), "speculative-eagle-topk": "1"} if algorithm in _CHAINS else {}
+    return chain | {"speculative-num-draft-tokens": str(depth + 1)}
 
 
 def option_arguments(speculation: Speculation) -> list[str]:
     """Return the recipe's own options as arguments, switches with their value as well: only the package tells those."""
-    return [f"--{_name(key)}={value}" for key, value in _own_options(speculation).items()]
+    return [f"--{key.replace('_', '-')}={value}" for key, value in _own_options(speculation).items()]
 
 
 def _own_options(speculation: Speculation) -> dict[str, OptionValue]:
@@ -152,17 +150,6 @@ def simulated_acceptance(speculation: Speculation | None) -> dict[str, str]:
         "SGLANG_SIMULATE_ACC_METHOD": "match-expected",
         "SGLANG_SIMULATE_ACC_TOKEN_MODE": "real-draft-token",
     }
-
-
-def _name(key: str) -> str:
-    return key.replace("_", "-")
-
-
-def _written(key: str, value: OptionValue, package: Package) -> dict[str, str]:
-    name = _name(key)
-    if isinstance(value, bool) and package.options[f"--{name}"]:
-        return {name: ""} if value else {}
-    return {name: str(value).lower() if isinstance(value, bool) else str(value)}
 
 
 def recipe_problems(speculation: Speculation) -> list[str]:
@@ -192,28 +179,23 @@ def speculation_problems(speculation: Speculation, package: Package, models: Res
     (name,) = speculation.types
     algorithm = algorithm_of(name)
     if algorithm not in package.algorithms:
-        known = types_of(package.algorithms)
-        near = did_you_mean(name, known)
-        return [f"this SGLang {package.version} has no algorithm `{name}`.{near} It has {', '.join(known)}."]
-    problems = [text for key in _own_options(speculation) for text in _option(key, package)]
+        types = types_of(package.algorithms)
+        near = did_you_mean(name, types)
+        return [f"this SGLang {package.version} has no algorithm `{name}`.{near} It has {', '.join(types)}."]
+    known = [name[2:] for name in package.options if name.startswith("--speculative-") or name[2:] in _OTHER_KEYS]
+    problems = []
+    for option in (key.replace("_", "-") for key in _own_options(speculation)):
+        if option in _RECIPE_KEYS:
+            problems.append(f"options.{option} may not be in a recipe; use {_RECIPE_KEYS[option]}.")
+        elif option not in known:
+            near = did_you_mean(option, known)
+            problems.append(f"this SGLang {package.version} has no option --{option} of speculation.{near}")
     if algorithm in _NEEDS_MODEL and models.draft is None:
         problems.append(f"{name} needs a draft model; name one in models.draft.")
     elif algorithm == "STANDALONE" and models.draft is not None and models.draft.folder and models.target.folder:
         unlike = vocabulary_differences(models.target.folder, models.draft.folder)
         problems += [f"the draft does not fit the target: {text}." for text in unlike]
     return problems
-
-
-def _option(key: str, package: Package) -> list[str]:
-    name = _name(key)
-    if name in _RECIPE_KEYS:
-        return [f"options.{key} may not be in a recipe; use {_RECIPE_KEYS[name]}."]
-    known = [
-        option[2:] for option in package.options if option.startswith("--speculative-") or option[2:] in _OTHER_KEYS
-    ]
-    if name not in known:
-        return [f"this SGLang {package.version} has no option --{name} of speculation.{did_you_mean(name, known)}"]
-    return []
 
 
 OWN_SETTINGS = {

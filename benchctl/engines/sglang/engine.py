@@ -16,14 +16,13 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from benchctl.engines.base import Capabilities, Launch, Ledger, Scores
-from benchctl.engines.common.drafts import verified_ledger
+from benchctl.engines.common.drafts import Counters, verified_ledger
 from benchctl.engines.common.endpoint import (
     EndpointTarget,
     Pages,
@@ -34,13 +33,12 @@ from benchctl.engines.common.endpoint import (
 )
 from benchctl.engines.common.launched_server import LaunchedEngine, PackageProbe
 from benchctl.engines.common.log import make_private
-from benchctl.engines.common.metrics import Counters
 from benchctl.engines.common.process import EngineProcess, engine_environment, free_port, make_access, refused_variables
-from benchctl.engines.common.programs import FoundBinary, named_python
+from benchctl.engines.common.programs import FoundBinary
 from benchctl.engines.common.python_environment import Question
 from benchctl.engines.common.score import RequestScorer, Target, usable_scores
-from benchctl.engines.common.values import id_of, logprob_of
-from benchctl.engines.registry import FoundEngine
+from benchctl.engines.common.wire import id_of, logprob_of
+from benchctl.engines.registry import FoundEngine, Search
 from benchctl.engines.sglang.adapter import ADAPTER, SglangSpec
 from benchctl.engines.sglang.command import (
     DEVICES,
@@ -53,8 +51,8 @@ from benchctl.engines.sglang.command import (
     speculation_problems,
     types_of,
 )
-from benchctl.engines.sglang.server import SglangServer, drafts_are_counted
-from benchctl.errors import BenchctlError, EngineError
+from benchctl.engines.sglang.server import ONLY_THE_MAXIMUM, SglangServer, drafts_are_counted
+from benchctl.errors import EngineError
 from benchctl.models.files import ResolvedPair
 from benchctl.recipes.options import read_flags
 from benchctl.recipes.schema import GREEDY, Arm, Recipe, Sampling
@@ -71,7 +69,7 @@ class SglangEngine(LaunchedEngine[SglangSpec]):
 
     @cached_property
     def _found(self) -> FoundBinary:
-        return find_python(self._spec.binary, self._option)
+        return SEARCH.find(self._spec.binary, self._option)
 
     @cached_property
     def _probe(self) -> PackageProbe[Package]:
@@ -139,67 +137,55 @@ _SCRIPT = Path(__file__).with_name("ask_package.py")
 _FIX = f"Name the Python that SGLang is installed in: engine.binary, --engine-binary, or {VARIABLE}."
 
 
-def find_python(recipe: str | None, option: str | None) -> FoundBinary:
-    """Return the Python to run. Raises EngineError (`launch`) when there is none."""
-    if named := named_python(recipe, option, VARIABLE, _FIX):
-        return named
-    if importlib.util.find_spec("sglang") is None:
-        raise EngineError("no SGLang was found", kind="launch", where="sglang", fix=_FIX)
-    return FoundBinary(Path(sys.executable), "Python package")
+def _others() -> list[FoundBinary]:
+    found = importlib.util.find_spec("sglang") is not None
+    return [FoundBinary(Path(sys.executable), "Python package")] if found else []
+
+
+SEARCH = Search("sglang", "SGLang", VARIABLE, "bin/python", _FIX, _others)
 
 
 def probe_sglang(python: Path, found_in: str, added: Mapping[str, str] = MappingProxyType({})) -> PackageProbe[Package]:
     """Probe what an installed SGLang can do; `added` is the recipe's `engine.env`. Raises EngineError (`launch`)."""
     env = engine_environment(os.environ, {**own_settings(cpu=False), **added})
     question = Question("sglang", python, python, _SCRIPT, env, added)
-    facts = question.known() or question.ask(lambda what, tail: _no_sglang(python, what, tail))
-    try:
+
+    def read(facts: dict[str, Any]) -> PackageProbe[Package]:
         package = Package(
             version=str(facts["version"]),
             algorithms=tuple(facts["algorithms"]),
             options={name: option["takes"] == 0 for name, option in facts["options"].items()},
         )
-    except (KeyError, TypeError, AttributeError) as error:
-        raise _no_sglang(python, f"it does not report {error}", ()) from None
-    question.keep(facts)
-    capabilities = Capabilities(
-        kind="sglang",
-        binary=python,
-        found_in=found_in,
-        version=f"SGLang {package.version}",
-        build=package.version,
-        commit=None,
-        speculation_types=types_of(package.algorithms),
-        option_names=tuple(map(tuple, facts.get("names") or ([name] for name in package.options))),
-        details={
-            "python": facts.get("python"),
-            "algorithms": list(package.algorithms),
-            "flags": sorted(package.options),
-            # Of the list of files that were installed, which holds every file's hash.
-            "sha256": facts.get("record_sha256"),
-        },
-    )
-    return PackageProbe(capabilities, package)
+        capabilities = Capabilities(
+            kind="sglang",
+            binary=python,
+            found_in=found_in,
+            version=f"SGLang {package.version}",
+            build=package.version,
+            commit=None,
+            speculation_types=types_of(package.algorithms),
+            option_names=tuple(map(tuple, facts.get("names") or ([name] for name in package.options))),
+            details={
+                "python": facts.get("python"),
+                "algorithms": list(package.algorithms),
+                "flags": sorted(package.options),
+                # Of the list of files that were installed, which holds every file's hash.
+                "sha256": facts.get("record_sha256"),
+            },
+        )
+        return PackageProbe(capabilities, package)
 
-
-def _no_sglang(python: Path, what: str, tail: tuple[str, ...]) -> EngineError:
-    return EngineError(f"This SGLang cannot be used: {what}", kind="launch", where=str(python), fix=_FIX, log_tail=tail)
+    return question.answered("This SGLang", _FIX, read)
 
 
 def inventory() -> list[FoundEngine]:
     """Return where SGLang is; importing it takes 10 s and more, so it is not probed."""
-    named = os.environ.get(VARIABLE)
-    try:
-        found = find_python(None, None)
-    except BenchctlError as error:
-        if named:
-            return [FoundEngine("sglang", "environment", named, problem=error.what, hint=error.fix)]
-        return [FoundEngine("sglang", hint=f"install it and name its Python: {VARIABLE}; see `benchctl docs engines`")]
-    version = None
-    if not named:
-        with suppress(importlib.metadata.PackageNotFoundError):
-            version = importlib.metadata.version("sglang")
-    return [FoundEngine("sglang", found.found_in, str(found.path), runs=True, version=version)]
+    return SEARCH.inventory(_listed, f"install it and name its Python: {VARIABLE}; see `benchctl docs engines`")
+
+
+def _listed(python: FoundBinary, runs: bool) -> FoundEngine:
+    version = importlib.metadata.version("sglang") if python.found_in == "Python package" else None
+    return FoundEngine("sglang", python.found_in, str(python.path), runs, version)
 
 
 MOST_LOGPROBS = 100
@@ -287,7 +273,7 @@ def _recognise(pages: Pages) -> Recognised | None:
     ]
     counted = drafts_are_counted(info)
     if algorithm and not counted:
-        evidence.append("SGLang reports only the maximum number of draft tokens: drafted tokens are not reported")
+        evidence.append(ONLY_THE_MAXIMUM)
     return Recognised(version, bool(algorithm) if known else None, None, tuple(evidence), counted)
 
 

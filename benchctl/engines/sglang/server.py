@@ -11,32 +11,30 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from benchctl.data.record import FinishReason
 from benchctl.engines.base import Attestation, Completion, Progress, Rendered
 from benchctl.engines.common.completion_stream import StreamedAnswer, completed
-from benchctl.engines.common.drafts import verified_ledger
+from benchctl.engines.common.drafts import Tally, verified_ledger
 from benchctl.engines.common.launched_server import (
     LaunchedServer,
     StartUp,
+    check_tools,
     concluded,
     drafted_nothing,
     other_model,
     unrequested,
 )
-from benchctl.engines.common.log import READ_THE_LOG, Cause, Reason, clean, first_reason, hide
-from benchctl.engines.common.metrics import Tally
+from benchctl.engines.common.log import READ_THE_LOG, Reason, causes_in, clean, first_reason, hide
 from benchctl.engines.common.process import Access, EngineProcess
 from benchctl.engines.common.stream import AnswerReader
-from benchctl.engines.common.values import count_in, ids_in
-from benchctl.engines.common.wire import protocol_error
+from benchctl.engines.common.wire import count_in, ids_in, protocol_error
 from benchctl.engines.sglang.command import MODEL_NAME
 from benchctl.errors import EngineError
 from benchctl.prompts.suite import Prompt
-from benchctl.recipes.engine_spec import EngineSpec
+from benchctl.recipes.engine_spec import LaunchedEngineSpec
 from benchctl.recipes.schema import Sampling
 from benchctl.text import one_line
 
@@ -53,7 +51,7 @@ class SglangServer(LaunchedServer):
         log_path: Path,
         access: Access,
         port: int,
-        spec: EngineSpec,
+        spec: LaunchedEngineSpec,
         requested: Mapping[str, str],
     ) -> None:
         """`requested`: the options of its command line, by name without dashes, underscores for them."""
@@ -80,10 +78,7 @@ class SglangServer(LaunchedServer):
             return Rendered(prompt.prompt, self._ids({"prompt": prompt.prompt}))
         ids = self._ids({"messages": [message.model_dump() for message in prompt.messages or ()]})
         body = {"model": MODEL_NAME, "tokens": list(ids), "skip_special_tokens": False}
-        text = self.http.post("/detokenize", body).get("text")
-        if not isinstance(text, str):
-            raise protocol_error("The engine did not return the prompt's text.")
-        return Rendered(text, ids)
+        return Rendered(check_tools(prompt, self.http.post("/detokenize", body).get("text")), ids)
 
     def _ids(self, what: dict[str, Any]) -> tuple[int, ...]:
         return self._prompt_ids(self.http.post("/tokenize", {"model": MODEL_NAME, **what}))
@@ -105,13 +100,7 @@ class SglangServer(LaunchedServer):
         info = reported if isinstance(reported, dict) else {}
         self._counted = drafts_are_counted(info)
         return attest(
-            SglangObserved(
-                requested=self._requested,
-                info=info,
-                tally=self._tally,
-                drafted=self._tally.most_drafted(drafted),
-                cached=self._cached,
-            )
+            self._requested, info, self._tally, drafted=self._tally.most_drafted(drafted), cached=self._cached
         )
 
 
@@ -197,34 +186,33 @@ class GenerateReader(AnswerReader[StreamedAnswer]):
         )
 
 
-_KNOWN = (
-    Cause(r"unrecognized arguments: (.*)", "This SGLang has no option {0}.", "Correct engine.args or the arm's args."),
-    Cause(r"error: argument (--\S+?)[:/].*?: (.*)", "SGLang refuses the value of {0}: {1}", "Correct the recipe."),
-    Cause(
-        r"No module named '(sgl_kernel[\w.]*)'",
-        "This SGLang lacks its compiled kernels ({0}).",
-        "Install the sgl-kernel that belongs to it; the package index has it for CUDA alone.",
-    ),
-    Cause(
-        r"((?:CUDA )?out of memory|OutOfMemoryError|Not enough memory)(.*)",
-        "There is too little memory: {0}{1}",
-        "Lower engine.context or --mem-fraction-static in engine.args, or take a smaller model.",
-    ),
-    Cause(
-        r"[Aa]ddress already in use|port .* is (?:already )?(?:in use|occupied)", "The port is taken.", "Run it again."
-    ),
-    Cause(
-        r"(\w+ speculative decoding is not supported by .*)",
-        "SGLang refuses: {0}",
-        "Use another algorithm, or another device.",
-    ),
-    # The last two are looked for where no other is there.
-    Cause(r"^\s*(?:\[[^\]]*\]\s*)*(?:[\w.]*\.)?([A-Z]\w*(?:Error|Exception)): (.+)", "{0}: {1}", READ_THE_LOG),
-    Cause(
-        r"Received sigquit from a child process",
-        "One of its processes failed, and its launcher killed the others (so SIGKILL is not lack of memory).",
-        READ_THE_LOG,
-    ),
+_KNOWN = causes_in(
+    r"""
+unrecognized arguments: (.*)
+    This SGLang has no option {0}.
+    Correct engine.args or the arm's args.
+error: argument (--\S+?)[:/].*?: (.*)
+    SGLang refuses the value of {0}: {1}
+    Correct the recipe.
+No module named '(sgl_kernel[\w.]*)'
+    This SGLang lacks its compiled kernels ({0}).
+    Install the sgl-kernel that belongs to it; the package index has it for CUDA alone.
+((?:CUDA )?out of memory|OutOfMemoryError|Not enough memory)(.*)
+    There is too little memory: {0}{1}
+    Lower engine.context or --mem-fraction-static in engine.args, or take a smaller model.
+[Aa]ddress already in use|port .* is (?:already )?(?:in use|occupied)
+    The port is taken.
+    Run it again.
+(\w+ speculative decoding is not supported by .*)
+    SGLang refuses: {0}
+    Use another algorithm, or another device.
+^\s*(?:\[[^\]]*\]\s*)*(?:[\w.]*\.)?([A-Z]\w*(?:Error|Exception)): (.+)
+    {0}: {1}
+    Read the engine's log.
+Received sigquit from a child process
+    One of its processes failed, and its launcher killed the others (so SIGKILL is not lack of memory).
+    Read the engine's log.
+"""
 )
 
 
@@ -233,106 +221,71 @@ def launch_cause(log: Sequence[str]) -> Reason | None:
     return first_reason(log, _KNOWN)
 
 
-_SETTINGS = [
-    "version",
-    "speculative_algorithm",
-    "speculative_num_steps",
-    "speculative_eagle_topk",
-    "speculative_num_draft_tokens",
-    "speculative_accept_threshold_single",
-    "speculative_accept_threshold_acc",
-    "disable_radix_cache",
-    "max_running_requests",
-    "dtype",
-    "device",
-    "attention_backend",
-]
 _DEPTH = ("speculative_num_steps", "speculative_eagle_topk", "speculative_num_draft_tokens")
+_SETTINGS = (
+    *("version", "speculative_algorithm", *_DEPTH, "speculative_accept_threshold_single"),
+    *("speculative_accept_threshold_acc", "disable_radix_cache", "max_running_requests", "dtype", "device"),
+    "attention_backend",
+)
 _SAME = {"NEXTN": {"EAGLE", "FROZEN_KV_MTP"}, "EAGLE": {"FROZEN_KV_MTP"}}
 """SGLang's name of an algorithm after resolving it, where that differs."""
 _EVERY_ROUND_ALIKE = frozenset({"EAGLE", "EAGLE3", "NEXTN", "STANDALONE", "FROZEN_KV_MTP", "DFLASH"})
 
 
-@dataclass(frozen=True)
-class SglangObserved:
-    """What was observed of a cell."""
+def attest(
+    requested: Mapping[str, str], info: Mapping[str, Any], tally: Tally, *, drafted: int | None, cached: int
+) -> Attestation:
+    """Return the attestation of a cell. It fails closed: without evidence there is no confirmation.
 
-    requested: Mapping[str, str]
-    """The options of the command line by name without dashes, underscores for them."""
-    info: Mapping[str, Any]
-    """`/server_info`; empty where it is not available."""
-    tally: Tally
-    drafted: int | None
-    """Of all answers."""
-    cached: int
-    """Prompt tokens that were taken from a cache."""
-
-
-def attest(observed: SglangObserved) -> Attestation:
-    """Return the attestation of a cell. It fails closed: without evidence there is no confirmation."""
-    evidence = [
-        f"GET /server_info: {key} = {one_line(str(observed.info[key]), 80)}"
-        for key in _SETTINGS
-        if key in observed.info
-    ]
-    rounds, accepted = observed.tally.rounds or 0, observed.tally.accepted or 0
-    counted = "not reported" if observed.drafted is None else observed.drafted
+    `requested`: the options of the command line; `info`: `/server_info`, empty where it is not available; `drafted`: of
+    all answers; `cached`: prompt tokens that were taken from a cache.
+    """
+    evidence = [f"GET /server_info: {key} = {one_line(str(info[key]), 80)}" for key in _SETTINGS if key in info]
+    algorithm, rounds, accepted = requested.get("speculative_algorithm", ""), tally.rounds or 0, tally.accepted or 0
+    counted = "not reported" if drafted is None else drafted
     evidence.append(f"answers: {rounds} rounds, {counted} drafted, {accepted} accepted")
     if rounds:
-        evidence.append(
-            f"SGLang's own acceptance length (its bonus token included): {observed.tally.tokens / rounds:.3f}"
-        )
-        if not drafts_are_counted(observed.info):
-            evidence.append("SGLang reports only the maximum number of draft tokens: drafted tokens are not reported")
-    failure = _wrong_server(observed) or (
-        _not_as_requested(observed) if _requested_algorithm(observed) else _speculating(observed)
-    )
-    drafted, requested = observed.drafted or accepted, bool(_requested_algorithm(observed))
-    if requested and not failure and not drafted and rounds:
+        evidence.append(f"SGLang's own acceptance length (its bonus token included): {tally.tokens / rounds:.3f}")
+        if not drafts_are_counted(info):
+            evidence.append(ONLY_THE_MAXIMUM)
+    failure = _wrong_server(requested, info, cached) or _wrong_speculation(requested, info, tally, drafted)
+    if algorithm and not failure and not drafted and not accepted and rounds:
         reason = f"SGLang verified {rounds} rounds and accepted nothing; it does not report whether it drafted."
         return Attestation("unverified", tuple(evidence), reason)
-    return concluded(evidence, failure, requested=requested, drafted=drafted)
+    return concluded(evidence, failure, requested=bool(algorithm), drafted=drafted or accepted)
 
 
-def _requested_algorithm(observed: SglangObserved) -> str:
-    return observed.requested.get("speculative_algorithm", "")
-
-
-def _wrong_server(observed: SglangObserved) -> Reason | None:
-    if "speculative_algorithm" not in observed.info:
+def _wrong_server(requested: Mapping[str, str], info: Mapping[str, Any], cached: int) -> Reason | None:
+    if "speculative_algorithm" not in info:
         return "SGLang does not report its settings in /server_info.", "Use an SGLang that has it (0.5 or newer)."
-    model = observed.info.get("model_path")
-    if model is not None and (other := other_model(str(model), observed.requested.get("model_path"))):
+    model = info.get("model_path")
+    if model is not None and (other := other_model(str(model), requested.get("model_path"))):
         return other
-    if observed.info.get("disable_radix_cache") is False or observed.cached:
-        what = (
-            f"{observed.cached} prompt tokens were taken from a cache" if observed.cached else "its prefix cache is on"
-        )
+    if info.get("disable_radix_cache") is False or cached:
+        what = f"{cached} prompt tokens were taken from a cache" if cached else "its prefix cache is on"
         return f"Prompts are to be read without a cache, but {what}.", "Remove what turns the cache on."
     return None
 
 
-def _speculating(observed: SglangObserved) -> Reason | None:
-    algorithm = observed.info.get("speculative_algorithm")
-    if algorithm or observed.tally.rounds or observed.drafted:
-        return unrequested(f"SGLang has it on ({one_line(str(algorithm), 40)})")
-    return None
-
-
-def _not_as_requested(observed: SglangObserved) -> Reason | None:
-    algorithm, runs = _requested_algorithm(observed), str(observed.info.get("speculative_algorithm") or "")
+def _wrong_speculation(
+    requested: Mapping[str, str], info: Mapping[str, Any], tally: Tally, drafted: int | None
+) -> Reason | None:
+    algorithm, runs = requested.get("speculative_algorithm", ""), str(info.get("speculative_algorithm") or "")
+    if not algorithm:
+        on = runs or tally.rounds or drafted
+        return unrequested(f"SGLang has it on ({one_line(runs or 'None', 40)})") if on else None
     if runs.upper() not in {algorithm, *_SAME.get(algorithm, ())}:
         return f"{algorithm} was requested, but SGLang runs {runs or 'without speculation'}.", READ_THE_LOG
     for name in _DEPTH:
-        runs_with = observed.info.get(name)
-        if name in observed.requested and runs_with is not None and str(runs_with) != observed.requested[name]:
-            return (
-                f"SGLang took {name} = {runs_with}; {observed.requested[name]} was requested.",
-                "Write what it takes, or give its own keys in options.",
-            )
-    if algorithm != "NGRAM" and not observed.tally.rounds:
-        return drafted_nothing(algorithm, observed.tally.longest, did="verified")
+        if name in requested and info.get(name) is not None and str(info[name]) != requested[name]:
+            what = f"SGLang took {name} = {info[name]}; {requested[name]} was requested."
+            return what, "Write what it takes, or give its own keys in options."
+    if algorithm != "NGRAM" and not tally.rounds:
+        return drafted_nothing(algorithm, tally.longest, did="verified")
     return None
+
+
+ONLY_THE_MAXIMUM = "SGLang reports only the maximum number of draft tokens: drafted tokens are not reported"
 
 
 def drafts_are_counted(settings: Mapping[str, Any]) -> bool:

@@ -25,12 +25,15 @@ class TransformersSpec(LaunchedEngineSpec):
 ADAPTER = Adapter(
     spec=TransformersSpec,
     engine="benchctl.engines.transformers.engine:TransformersEngine",
-    inventory="benchctl.engines.transformers.find:inventory",
-    installer="benchctl.engines.transformers.find:TransformersInstaller",
-    converting_python="benchctl.engines.transformers.find:converting_python",
+    inventory="benchctl.engines.transformers.engine:inventory",
+    installer="benchctl.engines.transformers.engine:TransformersInstaller",
+    converting_python="benchctl.engines.transformers.engine:converting_python",
     model_format="huggingface",
     own_methods=True,
     speculation="benchctl.engines.transformers.speculation:recipe_problems",
+    reads_prompt_in_round=frozenset(  # transformers' own assisted generation
+        {"assisted", "assisted-universal", "prompt-lookup", "early-exit", "draft-simple", "ngram-simple"}
+    ),
     options=OptionList(keys={"remote_code": CODE}, variables=TORCH),
     example=("# dtype: float32         # precision of the weights; left out: the model's own",),
 )

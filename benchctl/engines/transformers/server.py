@@ -11,14 +11,12 @@ from typing import Any
 
 from benchctl.engines.base import Attestation, Completion, Ledger, Progress, Rendered
 from benchctl.engines.common.completion_stream import CompletionReader, StreamedAnswer, completed
+from benchctl.engines.common.drafts import DEEPEST, Tally
 from benchctl.engines.common.launched_server import LaunchedServer, check_tools, concluded, drafted_nothing
-from benchctl.engines.common.log import Cause, Reason, first_reason
-from benchctl.engines.common.metrics import DEEPEST, Tally
+from benchctl.engines.common.log import Reason, causes_in, first_reason
 from benchctl.engines.common.process import Access, EngineProcess
-from benchctl.engines.common.values import count_in, counts_in, seconds_in
-from benchctl.engines.common.wire import protocol_error
+from benchctl.engines.common.wire import count_in, counts_in, protocol_error, seconds_in
 from benchctl.engines.transformers.adapter import TransformersSpec
-from benchctl.engines.transformers.find import SERVER
 from benchctl.engines.transformers.methods import method_of, registered
 from benchctl.engines.transformers.speculation import depth_of
 from benchctl.models.files import ResolvedPair
@@ -28,6 +26,7 @@ from benchctl.recipes.schema import Arm, Sampling
 from benchctl.recipes.speculation import Speculation
 from benchctl.text import one_line
 
+SERVER = Path(__file__).with_name("serving")
 _REPORT = "Report it to benchctl, with the engine's log."
 
 
@@ -53,34 +52,30 @@ def attest(
     speculation: Mapping[str, Any] | None,
 ) -> Attestation:
     """Return the attestation of a cell; `speculation` is what the command line requests."""
-    reported = info.get("speculation")
     evidence = tuple(
         f"GET /info: {name} = {one_line(json.dumps(info.get(name)), 400)}"
         for name in ("model", "class", "dtype", "device", "torch", "transformers", "self_test", "speculation")
     )
     counted = f"{tally.rounds} rounds, {tally.drafted} draft tokens, {tally.accepted} accepted"
     evidence = (*evidence, f"{tally.answers} answers: {counted}; the longest has {tally.longest} tokens")
-    failure = _wrong_server(info, model, dtype) or _wrong_speculation(reported, speculation, tally)
+    failure = _wrong(info, tally, model, dtype, speculation)
     if contradiction is not None:
         failure = f"The server's figures contradict each other: {contradiction}.", _REPORT
     return concluded(evidence, failure, requested=speculation is not None, drafted=tally.drafted)
 
 
-def _wrong_server(info: Mapping[str, Any], model: str, dtype: str) -> Reason | None:
+def _wrong(
+    info: Mapping[str, Any], tally: Tally, model: str, dtype: str, requested: Mapping[str, Any] | None
+) -> Reason | None:
+    """Return what is not as the command line requests."""
+    reported = info.get("speculation")
     if info.get("model") != model:
         return f"The server serves {str(info.get('model'))[:200]}, not {model}.", "Run it again."
     if dtype != "auto" and info.get("dtype") != dtype:
         return f"The weights are in {one_line(str(info.get('dtype')), 40)}, but {dtype} was requested.", _REPORT
-    return None
-
-
-def _wrong_speculation(reported: object, requested: Mapping[str, Any] | None, tally: Tally) -> Reason | None:
     if requested is None:
-        return (
-            None
-            if reported is None and not tally.drafted
-            else ("The server speculates, but no speculation was requested.", _REPORT)
-        )
+        speculates = reported is not None or tally.drafted
+        return ("The server speculates, but no speculation was requested.", _REPORT) if speculates else None
     if not isinstance(reported, dict):
         return "There is no evidence that the server speculates.", _REPORT
     if (reported.get("type"), reported.get("max")) != (requested["type"], requested["max"]):
@@ -92,18 +87,18 @@ def _wrong_speculation(reported: object, requested: Mapping[str, Any] | None, ta
 
 
 _REFUSED = re.compile(r"benchctl-serve: error: (.*?) \| (.*)$")
-_KNOWN = (
-    Cause(
-        r"(?:CUDA out of memory|MPS backend out of memory|OutOfMemoryError)",
-        "The device has too little memory.",
-        "Lower engine.context, write dtype: bfloat16, or take a smaller model.",
-    ),
-    Cause(
-        r"No module named '(\w+)'",
-        "The Python lacks the package {0}.",
-        "`benchctl engines install transformers`, or name another Python.",
-    ),
-    Cause(r"^((?:[\w.]*)Error: .{1,300})", "{0}", "Read the engine's log."),
+_KNOWN = causes_in(
+    r"""
+(?:CUDA out of memory|MPS backend out of memory|OutOfMemoryError)
+    The device has too little memory.
+    Lower engine.context, write dtype: bfloat16, or take a smaller model.
+No module named '(\w+)'
+    The Python lacks the package {0}.
+    `benchctl engines install transformers`, or name another Python.
+^((?:[\w.]*)Error: .{1,300})
+    {0}
+    Read the engine's log.
+"""
 )
 
 
@@ -178,11 +173,7 @@ class TransformersServer(LaunchedServer):
         else:
             body = {"messages": [message.model_dump() for message in prompt.messages or ()], **prompt.request}
         answer = self.http.post("/render", body)
-        text = answer.get("text")
-        if not isinstance(text, str):
-            raise protocol_error("The engine did not return the prompt's text.")
-        check_tools(prompt, text)
-        return Rendered(text, self._prompt_ids(answer))
+        return Rendered(check_tools(prompt, answer.get("text")), self._prompt_ids(answer))
 
     async def complete(self, prompt: Rendered, sampling: Sampling, on_tokens: Progress | None = None) -> Completion:
         """Stream an answer and its ledger. Raises EngineError; leaves no request behind."""
@@ -201,16 +192,15 @@ class TransformersServer(LaunchedServer):
         tokens = len(answer.ids)
         if answer.completion_tokens != tokens:
             raise protocol_error(f"{tokens} tokens were received, and the engine counts another number.")
-        ledger, phases = _ledger(answer), _phases(answer)
+        ledger, (prompt_s, decoding) = _ledger(answer), _phases(answer)
         self._tally.add(tokens, ledger)
         loose = self._assisted or answer.finish_reason == "stop"
         self._contradiction = self._contradiction or contradiction(ledger, tokens, loose=loose)
-        prompt_s = phases.get("prompt")
         return replace(
             completed(streamed, ledger),
             engine_prompt_s=prompt_s,
-            engine_decode_s=sum(phases.values()) - prompt_s if prompt_s is not None and tokens > 1 else None,
-            phase_s=_decoding(phases),
+            engine_decode_s=sum(decoding.values()) if prompt_s is not None and tokens > 1 else None,
+            phase_s=decoding or None,
         )
 
     def attest(self, drafted: int | None) -> Attestation:
@@ -229,21 +219,17 @@ class TransformersServer(LaunchedServer):
 _PHASES = {"draft": "draft", "verify": "verify", "plain": "plain", "rollback": "state", "search": "search"}
 
 
-def _phases(answer: StreamedAnswer) -> dict[str, float]:
-    """Return the seconds of each phase, as far as the server reports them."""
+def _phases(answer: StreamedAnswer) -> tuple[float | None, dict[str, float]]:
+    """Return the seconds of the prompt, and those of decoding by the record's phases, as far as they are reported."""
     reported = answer.extra.get("phases")
-    each = reported.items() if isinstance(reported, dict) else ()
-    return {name: float(seconds) for name, seconds in each if seconds_in(seconds) is not None}
-
-
-def _decoding(phases: Mapping[str, float]) -> dict[str, float] | None:
-    """Return the seconds of decoding by the record's phases; `None` where the server reports none."""
-    found: dict[str, float] = {}
-    for phase, seconds in phases.items():
-        if phase != "prompt":
+    prompt_s, found = None, dict[str, float]()
+    for phase, seconds in reported.items() if isinstance(reported, dict) else ():
+        if seconds_in(seconds) is not None and phase == "prompt":
+            prompt_s = float(seconds)
+        elif seconds_in(seconds) is not None:
             name = _PHASES.get(phase, "other")
             found[name] = found.get(name, 0.0) + seconds
-    return found or None
+    return prompt_s, found
 
 
 def _ledger(answer: StreamedAnswer) -> Ledger:

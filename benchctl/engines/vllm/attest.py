@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from benchctl.engines.base import Attestation, Ledger
+from benchctl.engines.common.drafts import Counters, Tally
 from benchctl.engines.common.launched_server import (
     CHECK_THE_DRAFT,
     concluded,
@@ -22,7 +23,6 @@ from benchctl.engines.common.launched_server import (
     unrequested,
 )
 from benchctl.engines.common.log import READ_THE_LOG, Reason
-from benchctl.engines.common.metrics import Counters, Tally
 
 _RELEVANT = re.compile(
     r"non-default args:|Initializing a V1 LLM engine|speculative|Speculative|core ids=|KV cache size|"

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from benchctl.engines.base import Launch, Ledger, Scores
-from benchctl.engines.common.drafts import step_ledger
+from benchctl.engines.common.drafts import Counters, since, step_ledger
 from benchctl.engines.common.endpoint import (
     EndpointTarget,
     MetricsReading,
@@ -23,11 +23,10 @@ from benchctl.engines.common.endpoint import (
     short_line,
 )
 from benchctl.engines.common.launched_server import LaunchedEngine, PackageProbe
-from benchctl.engines.common.metrics import Counters, since
 from benchctl.engines.common.process import EngineProcess, engine_environment, free_port, make_access, refused_variables
 from benchctl.engines.common.programs import FoundBinary
 from benchctl.engines.common.score import RequestScorer, Target, usable_scores
-from benchctl.engines.common.values import id_named, id_of, logprob_of
+from benchctl.engines.common.wire import id_named, id_of, logprob_of
 from benchctl.engines.vllm.adapter import ADAPTER, VllmSpec
 from benchctl.engines.vllm.command import (
     MODEL_NAME,
@@ -43,7 +42,7 @@ from benchctl.engines.vllm.command import (
     target_problems,
     worth_trying,
 )
-from benchctl.engines.vllm.installation import find_vllm, probe_vllm
+from benchctl.engines.vllm.installation import SEARCH, probe_vllm
 from benchctl.engines.vllm.server import VllmServer, scoring_body
 from benchctl.errors import EngineError
 from benchctl.models.files import ResolvedPair
@@ -63,7 +62,7 @@ class VllmEngine(LaunchedEngine[VllmSpec]):
 
     @cached_property
     def _found(self) -> FoundBinary:
-        return find_vllm(self._spec.binary, self._option)
+        return SEARCH.find(self._spec.binary, self._option)
 
     @cached_property
     def _probe(self) -> PackageProbe[Package]:

@@ -151,11 +151,11 @@ def measure_group(work: GroupWork, send: Send) -> None:
             name or None: EngineIdentity.model_validate_json(text).details for name, text in work.engines.items()
         }
         prepared = _prepared(work.run, inspected)
-        items = {(item.task, item.prompt_idx): item for item in prepared.prompts}
+        asked_prompts = {(asked.task, asked.prompt_idx): asked for asked in prepared.prompts}
         recipe = prepared.recipe
         arms = {arm.name: (arm, recipe.group_of(arm)) for arm in recipe.arms}
         plan = [
-            CellPlan(work.block, cell.order, arm, tuple(items[prompt] for prompt in cell.prompts), group)
+            CellPlan(work.block, cell.order, arm, tuple(asked_prompts[prompt] for prompt in cell.prompts), group)
             for cell in work.cells
             for arm, group in [arms[cell.arm]]
         ]

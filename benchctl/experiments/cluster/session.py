@@ -162,7 +162,7 @@ class ClusterRunner:
 
     def _hand_out(self, waiting: deque[GroupPlan], running: dict[str, _Running]) -> None:
         busy = {self.nodes[node].host for node in running}
-        for node, found in sorted(self.nodes.items(), key=lambda item: self.given.get(item[0], 0)):
+        for node, found in sorted(self.nodes.items(), key=lambda numbered: self.given.get(numbered[0], 0)):
             while waiting and waiting[0].key in self.without_baseline:
                 waiting.popleft()
             if not waiting:
@@ -181,7 +181,7 @@ class ClusterRunner:
             CellWork(
                 cell.arm.name,
                 cell.order,
-                tuple((item.task, item.prompt_idx) for item in cell.prompts),
+                tuple((asked.task, asked.prompt_idx) for asked in cell.prompts),
                 attempts[cell.arm.name],
             )
             for cell in group.cells

@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from benchctl.cli import options
-from benchctl.cli.json_output import print_json
+from benchctl.reports.json_output import print_json
+
+CORPUS_LENGTH = 200_000
+"""Characters of a corpus that are read at most."""
 
 if TYPE_CHECKING:
     from benchctl.experiments.diagnose.judge import DraftDiagnosis
@@ -16,26 +19,22 @@ if TYPE_CHECKING:
 
 
 def diagnose(
-    subject: options.Words = None,
+    work: options.Work = options.NOTHING_NAMED,
     count: options.Count = 24,
     tokens: Annotated[int, typer.Option(min=10, metavar="N", help="Longest answer, in tokens.")] = 64,
     stride: Annotated[
         int, typer.Option(min=1, metavar="N", help="Parts of the target draft from every Nth token.")
     ] = 4,
-    target: options.Target = None,
-    draft: options.Draft = None,
-    kind: options.Kind = None,
-    types: options.Types = None,
-    depth: options.Depth = None,
-    prompts: options.Prompts = None,
-    settings: options.Settings = None,
+    keep: options.Keep = None,
+    corpus: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Text that the perplexity without a part is taken on.", dir_okay=False),
+    ] = None,
     out: options.Out = Path("results"),
     offline: Annotated[
         bool, typer.Option("--offline", help="Judge a diagnosis (its folder) again; start no engine.")
     ] = False,
-    engine_binary: options.EngineBinary = None,
-    models_dir: options.ModelsDir = None,
-    trust_recipe: options.TrustRecipe = False,
+    here: options.Here = options.AS_FOUND,
     quiet: options.Quiet = False,
     as_json: options.JsonForTables = False,
 ) -> None:
@@ -47,17 +46,18 @@ def diagnose(
     """
     import sys
 
+    from benchctl.data.traces import DiagnosisSettings
     from benchctl.errors import EngineError, UsageError
     from benchctl.experiments.diagnose.judge import judge_diagnosis
-    from benchctl.experiments.diagnose.session import DiagnosisPlan
     from benchctl.experiments.diagnose.session import diagnose as run_diagnosis
     from benchctl.experiments.diagnose.stored import read_diagnosis
-    from benchctl.measure.display import shown_steps
-    from benchctl.measure.requested import named
+    from benchctl.experiments.diagnose.tables import print_diagnosis
+    from benchctl.measure.plan import keep_matching
+    from benchctl.measure.progress import shown_steps
     from benchctl.measure.run import signals_interrupt
 
     if offline:
-        folder = Path((subject or [""])[0])
+        folder = Path((work.subject or [""])[0])
         try:
             found = read_diagnosis(folder)
         except (FileNotFoundError, NotADirectoryError):
@@ -65,16 +65,18 @@ def diagnose(
                 "There is no diagnosis here.", where=str(folder), fix="Name the folder that holds diagnosis.json."
             ) from None
     else:
-        standing = named(subject, out, target, draft, kind, types, depth, prompts, settings, trust=trust_recipe)
-        plan = DiagnosisPlan(prompts=count, tokens=tokens, stride=stride)
+        standing = work.standing(out, here)
+        settings = DiagnosisSettings(tokens=tokens, temperature=0.6, depth=8, stride=stride, top=100)
+        text = _text_of(corpus)
         with shown_steps(quiet=quiet or as_json) as show, signals_interrupt():
-            prepared = standing.prepare(engine_binary, models_dir, lambda text: show(text, 0, 0))
-            folder, found = run_diagnosis(prepared, plan, out, ["benchctl", *sys.argv[1:]], show)
+            kept = keep_matching(standing.recipe, keep or [])
+            prepared = standing.prepare(here.engine_binary, here.models_dir, lambda text: show(text, 0, 0), kept)
+            folder, found = run_diagnosis(prepared, settings, count, out, ["benchctl", *sys.argv[1:]], show, text)
     drafts = judge_diagnosis(found)
     if as_json:
         print_json("diagnose", _document(folder, found, drafts))
     elif not quiet:
-        _show(folder, found, drafts)
+        print_diagnosis(folder, found, drafts)
     failed = [draft for draft in drafts if draft.error]
     if failed and not any(draft.acceptance for draft in drafts):
         raise EngineError(
@@ -85,46 +87,17 @@ def diagnose(
         )
 
 
-def _show(folder: Path, found: Diagnosis, drafts: list[DraftDiagnosis]) -> None:
-    """Print the tables, and which drafts were not diagnosed; names come from recipes and are untrusted text."""
-    from rich.text import Text
+def _text_of(corpus: Path | None) -> str:
+    """Return as much of a text as is read at most. Raises UsageError."""
+    from benchctl.errors import UsageError
 
-    from benchctl.experiments.diagnose.tables import acceptance_table, cost_table, payoff_table
-    from benchctl.reports.terminal import print_table, table_console
-    from benchctl.text import one_line
-
-    console = table_console()
-    settings = found.settings
-    console.print(
-        Text(
-            f"{one_line(found.manifest.recipe_name)}: {len(found.manifest.prompts)} prompts, answers of at most "
-            f"{settings.tokens} tokens, greedy and at temperature {settings.temperature:g}\n"
-        )
-    )
-    for table in (acceptance_table(drafts), cost_table(drafts), payoff_table(drafts)):
-        if table.rows:
-            console.print(Text(table.title, style="bold"))
-            print_table(console, table)
-            console.print(Text(table.explanation + "\n", style="dim"))
-    for draft in drafts:
-        name = one_line(draft.draft)
-        if draft.what:
-            details = "; ".join(f"{key} {value}" for key, value in draft.what.items())
-            console.print(Text(f"{name}: {one_line(details, 300)}", style="dim"))
-        if not draft.exact:
-            console.print(
-                Text(
-                    f"{name}: the engine reports only the {settings.top} likeliest tokens of each model. Acceptances "
-                    f"are lower bounds; at most {100 * draft.truncated:.2g} % of a sampled distribution lies beyond "
-                    "those tokens. Perplexity with a part removed is reported by the transformers engine only.",
-                    style="dim",
-                )
-            )
-        if draft.error:
-            console.print(Text(f"{name} could not be scored: {one_line(draft.error, 400)}", style="yellow"))
-    for arm, reason in found.not_reached.items():
-        console.print(Text(f"{one_line(arm)} is not diagnosed: {one_line(reason, 300)}.", style="yellow"))
-    console.print(Text(f"Saved: {one_line(str(folder))}"), soft_wrap=True)
+    if corpus is None:
+        return ""
+    try:
+        with corpus.open(encoding="utf-8") as text:
+            return text.read(CORPUS_LENGTH)
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"This text cannot be read: {error}.", where=f"--corpus {corpus}") from None
 
 
 def _document(folder: Path, found: Diagnosis, drafts: list[DraftDiagnosis]) -> dict[str, object]:

@@ -8,30 +8,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from statistics import median
 
 import numpy as np
 
-from benchctl.data.expectations import Expectations
+from benchctl.data.traces import Expectations
 
 
-@dataclass(frozen=True)
-class Place:
-    """A model's distribution at a place: natural logarithms of the likeliest tokens' probabilities, by id."""
+def at_temperature(logprobs: Mapping[int, float], temperature: float) -> tuple[dict[int, float], float]:
+    """Return a distribution at a temperature over the reported tokens, and the most mass that may lie beyond.
 
-    logprobs: Mapping[int, float]
-
-    def sharpened(self, temperature: float) -> tuple[dict[int, float], float]:
-        """Return the distribution at a temperature over the reported tokens, and the most mass that may lie beyond."""
-        best = max(self.logprobs.values())
-        weights = {token: math.exp((value - best) / temperature) for token, value in self.logprobs.items()}
-        beyond = max(0.0, 1.0 - sum(map(math.exp, self.logprobs.values())))
-        least = min(self.logprobs.values())
-        # Each token beyond is no likelier than the least likely that is reported.
-        most = beyond * math.exp(least * (1 / temperature - 1)) / math.exp(best / temperature)
-        total = sum(weights.values())
-        return {token: weight / total for token, weight in weights.items()}, most / (total + most)
+    `logprobs`: natural logarithms of the likeliest tokens' probabilities, by id.
+    """
+    best, least = max(logprobs.values()), min(logprobs.values())
+    weights = {token: math.exp((value - best) / temperature) for token, value in logprobs.items()}
+    beyond = max(0.0, 1.0 - sum(map(math.exp, logprobs.values())))
+    # Each token beyond is no likelier than the least likely that is reported.
+    most = beyond * math.exp(least * (1 / temperature - 1)) / math.exp(best / temperature)
+    total = sum(weights.values())
+    return {token: weight / total for token, weight in weights.items()}, most / (total + most)
 
 
 def expectations(
@@ -51,8 +46,8 @@ def expectations(
         theirs, ours, token = target[place], draft[place], answer[place]
         likeliest = max(ours, key=lambda candidate: ours[candidate])
         if temperature:
-            p, cut = Place(theirs).sharpened(temperature)
-            q, also = Place(ours).sharpened(temperature)
+            p, cut = at_temperature(theirs, temperature)
+            q, also = at_temperature(ours, temperature)
             beyond.append(max(cut, also))
             found.overlap.append(
                 [min(1.0, sum(min(value, q.get(candidate, 0.0)) for candidate, value in p.items()))]

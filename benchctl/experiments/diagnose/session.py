@@ -14,10 +14,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 
-from benchctl.data.expectations import DiagnosisSettings, Expectations
+from benchctl.data.traces import DiagnosisSettings, Expectations
 from benchctl.data.writer import LOGS, cannot_write, folder_lock
-from benchctl.engines.base import ComparingEngine, Rendered, ScoringEngine, Server
+from benchctl.engines.base import Comparer, ComparingEngine, Rendered, ScoringEngine, Server
 from benchctl.errors import EngineError, UsageError
 from benchctl.experiments.diagnose.expectations import expectations, typical
 from benchctl.experiments.diagnose.stored import (
@@ -28,16 +29,18 @@ from benchctl.experiments.diagnose.stored import (
     ForcedAnswer,
     write_diagnosis,
 )
-from benchctl.lossless.audit_session import scores_of
+from benchctl.lossless.reading import scores_of
 from benchctl.measure.cell import running, scoring
 from benchctl.measure.plan import spread_over_tasks, spread_seed
 from benchctl.measure.prepare import Prepared, PreparedSetup, new_manifest
 from benchctl.measure.run import signals_interrupt
 from benchctl.models.files import ResolvedPair
 from benchctl.models.footprint import step_flops
-from benchctl.prompts.suite import PromptItem
+from benchctl.prompts.suite import Prompt, PromptItem
 from benchctl.recipes.schema import Arm, Sampling
 
+CORPUS, PASSAGE, PASSAGES = "corpus", 512, 64
+"""The task of a corpus, and how it is read: so many passages at most of so many tokens, each from its beginning."""
 PAIR = ("draft-simple", "assisted", "draft_model")
 """Types that draft with `models.draft` as it is, a language model of its own."""
 
@@ -46,29 +49,10 @@ Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
-class DiagnosisPlan:
-    """How large a diagnosis is; see `DiagnosisSettings`."""
-
-    prompts: int = 24
-    tokens: int = 64
-    temperature: float = 0.6
-    depth: int = 8
-    stride: int = 4
-    top: int = 100
-
-    @property
-    def settings(self) -> DiagnosisSettings:
-        """What is kept of it."""
-        return DiagnosisSettings(
-            tokens=self.tokens, temperature=self.temperature, depth=self.depth, stride=self.stride, top=self.top
-        )
-
-
-@dataclass(frozen=True)
 class TargetAnswer:
     """An answer of the target alone."""
 
-    item: PromptItem
+    asked: PromptItem
     prompt: Rendered
     temperature: float
     token_ids: tuple[int, ...]
@@ -76,7 +60,7 @@ class TargetAnswer:
 
 @dataclass
 class Way:
-    """One way to draft: the arms of a setup that do, whatever their depth."""
+    """A way to draft: the arms of a setup that do, whatever their depth."""
 
     name: str
     setup: PreparedSetup
@@ -142,19 +126,26 @@ def _name(arm: Arm, prepared: Prepared) -> str:
 
 
 def diagnose(
-    prepared: Prepared, plan: DiagnosisPlan, out: Path, command: list[str], progress: Progress
+    prepared: Prepared,
+    settings: DiagnosisSettings,
+    count: int,
+    out: Path,
+    command: list[str],
+    progress: Progress,
+    corpus: str = "",
 ) -> tuple[Path, Diagnosis]:
-    """Diagnose every way to draft of a prepared recipe; return the folder and what was found.
+    """Diagnose every way to draft of a prepared recipe on `count` prompts; return the folder and what was found.
 
+    `corpus`: a text on which the loss without a part is taken, in place of prompts and answers.
     A way that fails keeps its error, and the others go on. Raises EngineError where the target itself cannot answer,
     UsageError, StorageError, and KeyboardInterrupt, after which what was read is kept.
     """
     ways, not_reached = ways_of(prepared)
-    prompts = spread_over_tasks(prepared.prompts, plan.prompts)
+    prompts = spread_over_tasks(prepared.prompts, count)
     manifest = new_manifest(prepared, command)
-    chosen = {(item.task, item.prompt_idx) for item in prompts}
+    chosen = {(asked.task, asked.prompt_idx) for asked in prompts}
     manifest.prompts = [prompt for prompt in manifest.prompts if (prompt.task, prompt.prompt_idx) in chosen]
-    found = Diagnosis(settings=plan.settings, manifest=manifest, not_reached=not_reached)
+    found = Diagnosis(settings=settings, manifest=manifest, not_reached=not_reached)
     folder = out / prepared.recipe.name / FOLDER / manifest.run
     with folder_lock(folder, "diagnosing here"):
         try:
@@ -166,7 +157,7 @@ def diagnose(
         try:
             with signals_interrupt():
                 for target, own in _by_target(ways, prepared).items():
-                    session = _Session(prepared, target, plan, prompts, folder, logs, progress)
+                    session = _Session(prepared, target, settings, prompts, corpus, folder, logs, progress)
                     session.answer()
                     for way in own:
                         found.drafts.append(session.read(way))
@@ -203,16 +194,19 @@ class _Session:
         self,
         prepared: Prepared,
         baseline: str,
-        plan: DiagnosisPlan,
+        settings: DiagnosisSettings,
         prompts: Sequence[PromptItem],
+        corpus: str,
         folder: Path,
         logs: Iterator[int],
         progress: Progress,
     ) -> None:
-        self._prepared, self._plan, self._prompts = prepared, plan, prompts
+        self._prepared, self._settings, self._prompts = prepared, settings, prompts
         self._folder, self._logs, self._progress = folder, logs, progress
         self._baseline, self._setup = prepared.recipe.arm(baseline), prepared.setup_of(baseline)
         self._target_answers: list[TargetAnswer] = []
+        self._text = corpus
+        self._corpus: tuple[int, ...] = ()
         self._target_step_s: float | None = None
         self._scores: list[list[Mapping[int, float]]] = []
 
@@ -220,6 +214,8 @@ class _Session:
         """Have the target alone answer every prompt, greedily and sampled."""
         with self._server("the target answers", self._setup.models) as server:
             self._target_answers, self._target_step_s = self._answers(server, sampled=True)
+            if self._text:
+                self._corpus = tuple(server.render(Prompt(prompt=self._text)).token_ids or ())
         if not any(len(answer.token_ids) > 1 for answer in self._target_answers):
             raise EngineError(
                 "The target ends every answer at once, so there is nothing to draft.",
@@ -232,10 +228,7 @@ class _Session:
         """Read the answers with a way to draft."""
         exact = isinstance(self._setup.engine, ComparingEngine)
         draft = DiagnosedDraft(
-            name=way.name,
-            arms=[arm.name for arm in way.arms],
-            kind="pair" if way.with_model else "part",
-            exact=exact,
+            name=way.name, arms=[arm.name for arm in way.arms], kind="pair" if way.with_model else "part", exact=exact
         )
         try:
             if exact:
@@ -258,17 +251,32 @@ class _Session:
                 self._progress(f"{way.name}: reading", number, len(self._target_answers))
                 if len(answer.token_ids) > 1:
                     read = comparer.compare(
-                        answer.prompt.token_ids, answer.token_ids, answer.temperature, self._plan.settings
+                        answer.prompt.token_ids, answer.token_ids, answer.temperature, self._settings
                     )
                     draft.answers.append(_forced(answer, read))
+            if not way.with_model:
+                self._read_corpus(comparer, draft)
             target, own = comparer.flops(self._target_answers[0].prompt.token_ids)
             draft.costs = DraftCosts(
                 target_step_s=typical([step for answer in draft.answers for step in answer.steps_target]),
                 draft_step_s=typical([step for answer in draft.answers for step in answer.steps_draft]),
+                checks_s=_typical_checks(draft.answers),
                 target_flops=target,
                 draft_flops=own,
                 flops_how="torch's own count of a step",
             )
+
+    def _read_corpus(self, comparer: Comparer, draft: DiagnosedDraft) -> None:
+        """Take the loss on passages of the text: each is an answer of a token, so that nothing is drafted in it."""
+        starts = range(0, min(len(self._corpus), PASSAGE * PASSAGES) - 1, PASSAGE)
+        for number, start in enumerate(starts):
+            self._progress(f"{draft.name}: reading the corpus", number, len(starts))
+            *before, last = self._corpus[start : start + PASSAGE]
+            if before:
+                read = comparer.compare(before, [last], 0.0, self._settings)
+                draft.answers.append(
+                    ForcedAnswer(**read.model_dump(), task=CORPUS, prompt_idx=number, temperature=0.0, tokens=1)
+                )
 
     def _score(self, way: Way, draft: DiagnosedDraft) -> None:
         """Score target and draft model in turn, and time the draft model alone."""
@@ -281,7 +289,7 @@ class _Session:
         ours = self._scored(f"{draft.name} scores", alone)
         for answer, target, own in zip(self._target_answers, theirs, ours, strict=True):
             if len(answer.token_ids) > 1:
-                read = expectations(answer.token_ids, target, own, answer.temperature, self._plan.top)
+                read = expectations(answer.token_ids, target, own, answer.temperature, self._settings.top)
                 draft.answers.append(_forced(answer, read))
         with self._server(f"{draft.name} answers", alone) as server:
             _, step_s = self._answers(server, sampled=False)
@@ -301,17 +309,17 @@ class _Session:
         with scoring(engine, launch, self._log(what)) as scorer:
             for number, answer in enumerate(self._target_answers):
                 self._progress(what, number, len(self._target_answers))
-                scores = scores_of(scorer, answer.prompt.token_ids, answer.token_ids, self._plan.top)
+                scores = scores_of(scorer, answer.prompt.token_ids, answer.token_ids, self._settings.top)
                 scored.append([place.logprobs for place in scores])
         return scored
 
     def _answers(self, server: Server, *, sampled: bool) -> tuple[list[TargetAnswer], float | None]:
         """Return the answers of a server's model, and the typical time of its step in the greedy ones."""
         answers, steps = [], []
-        temperatures = (0.0, self._plan.temperature) if sampled else (0.0,)
-        for number, (item, temperature) in enumerate(itertools.product(self._prompts, temperatures)):
+        temperatures = (0.0, self._settings.temperature) if sampled else (0.0,)
+        for number, (asked, temperature) in enumerate(itertools.product(self._prompts, temperatures)):
             self._progress("answering", number, len(self._prompts) * len(temperatures))
-            prompt = server.render(item.prompt)
+            prompt = server.render(asked.prompt)
             sampling = self._sampling(temperature, spread_seed(1 + number))
             done = asyncio.run(server.complete(prompt, sampling))
             ids = done.token_ids if done.token_ids is not None else server.recover_token_ids(prompt, sampling, done)
@@ -319,9 +327,9 @@ class _Session:
                 raise EngineError(
                     "The engine does not report token ids, by which draft and target are compared.",
                     kind="protocol",
-                    where=f"{item.task}/{item.prompt_idx}",
+                    where=f"{asked.task}/{asked.prompt_idx}",
                 )
-            answers.append(TargetAnswer(item, prompt, temperature, tuple(ids)))
+            answers.append(TargetAnswer(asked, prompt, temperature, tuple(ids)))
             decode_s = done.engine_decode_s or done.decode_s
             if temperature == 0 and done.n_predicted > 1 and decode_s > 0:
                 steps.append(decode_s / (done.n_predicted - 1))
@@ -330,7 +338,7 @@ class _Session:
     def _sampling(self, temperature: float, seed: int) -> Sampling:
         """Greedy, or from the whole vocabulary."""
         cut = {"top_k": 1, "seed": 1} if temperature == 0 else {"top_k": 0, "seed": seed}
-        changes = {"temperature": temperature, "top_p": 1.0, "max_tokens": self._plan.tokens, "ignore_eos": False}
+        changes = {"temperature": temperature, "top_p": 1.0, "max_tokens": self._settings.tokens, "ignore_eos": False}
         return self._prepared.recipe.sampling.model_copy(update=changes | cut)
 
     @contextmanager
@@ -346,11 +354,16 @@ class _Session:
         return self._folder / LOGS / f"{next(self._logs)}-{name}.log"
 
 
+def _typical_checks(answers: Sequence[Expectations]) -> dict[int, float]:
+    widths = sorted({width for answer in answers for width in answer.checks})
+    return {width: median(answer.checks[width] for answer in answers if width in answer.checks) for width in widths}
+
+
 def _forced(answer: TargetAnswer, read: Expectations) -> ForcedAnswer:
     return ForcedAnswer(
         **read.model_dump(),
-        task=answer.item.task,
-        prompt_idx=answer.item.prompt_idx,
+        task=answer.asked.task,
+        prompt_idx=answer.asked.prompt_idx,
         temperature=answer.temperature,
         tokens=len(answer.token_ids),
     )

@@ -14,8 +14,8 @@ from typing import Literal
 from pydantic import Field, field_validator
 
 from benchctl.data.chain import read_sealed, sealed
-from benchctl.data.expectations import DiagnosisSettings, Expectations
 from benchctl.data.manifest import MANIFEST_FORMAT, Manifest
+from benchctl.data.traces import DiagnosisSettings, Expectations
 from benchctl.data.versions import Part, StoredFormat
 from benchctl.data.writer import write_whole
 
@@ -39,6 +39,8 @@ class DraftCosts(Part):
 
     target_step_s: float | None = None
     draft_step_s: float | None = None
+    checks_s: dict[int, float] = Field(default_factory=dict)
+    """Of a pass of the target over so many tokens at once, where it was timed."""
     target_flops: float | None = None
     """Floating-point operations of a decode step."""
     draft_flops: float | None = None
@@ -47,7 +49,7 @@ class DraftCosts(Part):
 
 
 class DiagnosedDraft(Part):
-    """One way to draft, whatever its depth."""
+    """A way to draft, whatever its depth."""
 
     name: str
     arms: list[str]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from benchctl.experiments.diagnose.judge import (
     DEPTHS,
@@ -15,8 +16,10 @@ from benchctl.experiments.diagnose.judge import (
     Estimate,
     Payoff,
 )
+from benchctl.experiments.diagnose.stored import Diagnosis
 from benchctl.reports import numbers
 from benchctl.reports.columns import Column, Name, Table, Tone, numeric
+from benchctl.reports.terminal import Printout
 
 _TONES: dict[str | None, Tone] = {"viable": "good", "not viable": "bad", "between": "open"}
 
@@ -25,20 +28,16 @@ def acceptance_table(drafts: Sequence[DraftDiagnosis]) -> Table[DraftAcceptance]
     """A row for every draft, temperature and task."""
     depths: list[Column[DraftAcceptance]] = [_all_tokens(depth) for depth in DEPTHS]
     columns: list[Column[DraftAcceptance]] = [
-        Column("Draft", lambda row: row.draft, cell=lambda row: Name(row.draft), heads=True),
-        Column(
-            "Sampling", lambda row: row.temperature, lambda value: f"T={value:g}" if value else "greedy", heads=True
-        ),
-        Column("Task", lambda row: row.task),
-        numeric("Prompts", lambda row: row.prompts, numbers.count),
-        numeric(
-            "Per token", lambda row: row.per_token, _estimate, explain="probability that a draft token is accepted."
-        ),
+        Column("Draft", "draft", Name, heads=True),
+        Column("Sampling", "temperature", lambda value: f"T={value:g}" if value else "greedy", heads=True),
+        Column("Task", "task"),
+        numeric("Prompts", "prompts", numbers.count),
+        numeric("Per token", "per_token", _estimate, explain="probability that a draft token is accepted."),
         *depths,
         *map(_accepted_share, DEPTHS),
         numeric(
             "Distance",
-            lambda row: row.distance,
+            "distance",
             cell=_distance,
             optional=True,
             explain="total variation over the target's 100 likeliest tokens at temperature 1, all others as a single "
@@ -46,7 +45,7 @@ def acceptance_table(drafts: Sequence[DraftDiagnosis]) -> Table[DraftAcceptance]
         ),
         numeric(
             "Top-1",
-            lambda row: row.agreement,
+            "agreement",
             numbers.percent,
             optional=True,
             explain="share of positions where draft and target have the same likeliest token.",
@@ -82,35 +81,35 @@ class _Predicted:
 def payoff_table(drafts: Sequence[DraftDiagnosis]) -> Table[_Predicted]:
     """The predicted speed-up at the depths `DEPTHS`, and at the best."""
     columns: list[Column[_Predicted]] = [
-        Column("Draft", lambda row: row.draft, cell=lambda row: Name(row.draft), heads=True),
-        Column(
-            "Sampling",
-            lambda row: row.payoff.temperature,
-            lambda value: f"T={value:g}" if value else "greedy",
-            heads=True,
-        ),
-        numeric("Depth k", lambda row: row.payoff.depth, cell=lambda row: f"{row.payoff.depth}{_BEST * row.best}"),
-        numeric(
-            "E", lambda row: row.payoff.tokens, numbers.decimal, explain="tokens per round by the acceptance per token."
-        ),
+        Column("Draft", "draft", Name, heads=True),
+        Column("Sampling", "payoff.temperature", lambda value: f"T={value:g}" if value else "greedy", heads=True),
+        numeric("Depth k", "payoff.depth", cell=lambda row: f"{row.payoff.depth}{_BEST * row.best}"),
+        numeric("E", "payoff.tokens", numbers.decimal, explain="tokens per round by the acceptance per token."),
         numeric(
             "E by depth",
-            lambda row: row.payoff.measured_tokens,
+            "payoff.measured_tokens",
             numbers.decimal,
             explain="1 + α(1) + … + α(k), without assuming equal acceptance at every depth.",
         ),
         numeric(
+            "v",
+            lambda row: row.payoff.check,
+            numbers.decimal,
+            optional=True,
+            explain="the target's pass over k + 1 tokens over its step, measured.",
+        ),
+        numeric(
             "Speed-up",
-            lambda row: row.payoff.speedup_measured,
+            "payoff.speedup_measured",
             numbers.ratio,
-            explain="E / (1 + k·c) with the measured cost of a draft step; verifying k + 1 tokens counts as a step.",
+            explain="E / (v + k·c), c a draft step, measured; v is 1 where it was not timed.",
             tone=lambda row: _tone(row.payoff.speedup_measured),
         ),
         numeric(
             "By FLOP",
-            lambda row: row.payoff.speedup_flops,
+            "payoff.speedup_flops",
             numbers.ratio,
-            explain="the same with the draft's share of floating-point operations.",
+            explain="E / (1 + k·c) with the draft's share of floating-point operations.",
         ),
     ]
     return Table("diagnosis-payoff", "Predicted speed-up", columns, list(_predicted(drafts)))
@@ -130,21 +129,17 @@ def _predicted(drafts: Sequence[DraftDiagnosis]) -> Iterator[_Predicted]:
 def cost_table(drafts: Sequence[DraftDiagnosis]) -> Table[DraftDiagnosis]:
     """The cost of a step of every draft, and the target's perplexity without a part."""
     columns: list[Column[DraftDiagnosis]] = [
-        Column("Draft", lambda row: row.draft, cell=lambda row: Name(row.draft), heads=True),
-        numeric(
-            "c", lambda row: row.cost, numbers.decimal, explain="cost of a draft step over a target step, measured."
-        ),
-        numeric(
-            "c by FLOP", lambda row: row.cost_flops, numbers.decimal, explain="the same in floating-point operations."
-        ),
-        numeric("Perplexity", lambda row: row.perplexity, numbers.decimal, optional=True),
-        numeric("without it", lambda row: row.perplexity_removed, numbers.decimal, optional=True),
-        numeric("Ratio", lambda row: row.perplexity_ratio, numbers.ratio, optional=True),
+        Column("Draft", "draft", Name, heads=True),
+        numeric("c", "cost", numbers.decimal, explain="cost of a draft step over a target step, measured."),
+        numeric("c by FLOP", "cost_flops", numbers.decimal, explain="the same in floating-point operations."),
+        numeric("Perplexity", "perplexity", numbers.decimal, optional=True),
+        numeric("without it", "perplexity_removed", numbers.decimal, optional=True),
+        numeric("Ratio", "perplexity_ratio", numbers.ratio, optional=True),
         Column(
             "By the ratio",
-            lambda row: row.perplexity_verdict,
+            "perplexity_verdict",
             tone=lambda row: _TONES.get(row.perplexity_verdict, ""),
-            explain=f"the ablation study's limits: viable below {VIABLE:g}×, not viable above {HOPELESS:g}×.",
+            explain=f"the ablation study's, of a --corpus: viable below {VIABLE:g}×, not viable above {HOPELESS:g}×.",
             optional=True,
         ),
     ]
@@ -169,3 +164,32 @@ def _distance(row: DraftAcceptance) -> str:
 
 def _tone(speedup: float | None) -> Tone:
     return "" if speedup is None else "good" if speedup > 1 else "bad"
+
+
+def print_diagnosis(folder: Path, found: Diagnosis, drafts: Sequence[DraftDiagnosis]) -> None:
+    """Print the tables, and which drafts were not diagnosed."""
+    out, settings = Printout(), found.settings
+    out.say(
+        f"{found.manifest.recipe_name}: {len(found.manifest.prompts)} prompts, answers of at most {settings.tokens} "
+        f"tokens, greedy and at temperature {settings.temperature:g}"
+    )
+    out.say()
+    for table in (acceptance_table(drafts), cost_table(drafts), payoff_table(drafts)):
+        if table.rows:
+            out.table(table, titled=True)
+            out.say()
+    for draft in drafts:
+        if draft.what:
+            out.say(f"{draft.draft}: {'; '.join(f'{key} {value}' for key, value in draft.what.items())}", "dim")
+        if not draft.exact:
+            out.say(
+                f"{draft.draft}: the engine reports only the {settings.top} likeliest tokens of each model. "
+                f"Acceptances are lower bounds; at most {100 * draft.truncated:.2g} % of a sampled distribution lies "
+                "beyond those tokens. Perplexity with a part removed is reported by the transformers engine only.",
+                "dim",
+            )
+        if draft.error:
+            out.say(f"{draft.draft} could not be scored: {draft.error}", "yellow")
+    for arm, reason in found.not_reached.items():
+        out.say(f"{arm} is not diagnosed: {reason}.", "yellow")
+    out.say(f"Saved: {folder}", whole=True)

@@ -8,40 +8,27 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from benchctl.cli import options
-from benchctl.cli.json_output import print_json
 from benchctl.errors import UsageError
+from benchctl.reports.json_output import print_json
 
 if TYPE_CHECKING:
     from benchctl.data.store import RunData
     from benchctl.experiments.explain.curve import BreakEven, Reference
-    from benchctl.measure.run import Standing
+    from benchctl.measure.requested import Standing
 
 
 def breakeven(
-    subject: options.Words = None,
-    depth: options.Depth = None,
+    work: options.Work = options.NOTHING_NAMED,
     acceptance: Annotated[
         str, typer.Option(metavar="A1,A2", help="Acceptance of a draft token, 0 to 1.")
     ] = "0,0.5,0.8,1",
     reference: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Acceptance lengths to show as points: CSV, or golden YAML."),
+        Path | None, typer.Option(metavar="FILE", help="Acceptance lengths to show as points: golden YAML.")
     ] = None,
-    write_reference: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the real drafts' there: .csv or .yaml.")
-    ] = None,
+    write_reference: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the real drafts' there.")] = None,
     blocks: options.Blocks = None,
-    limit: options.Limit = None,
-    settings: options.Settings = None,
-    target: options.Target = None,
-    draft: options.Draft = None,
-    kind: options.Kind = None,
-    types: options.Types = None,
-    prompts: options.Prompts = None,
     out: options.Out = Path(),
-    engine_binary: options.EngineBinary = None,
-    models_dir: options.ModelsDir = None,
-    trust_recipe: options.TrustRecipe = False,
+    here: options.Here = options.AS_FOUND,
     quiet: options.Quiet = False,
     as_json: options.JsonAtEnd = False,
 ) -> None:
@@ -50,28 +37,32 @@ def breakeven(
     Beside a recipe's own arms, synthetic ones are measured: the engine accepts their draft tokens at random with a
     given probability (llama-server, vLLM; SGLang to a given length, never run). Their text is not a model's output and
     is marked so everywhere. Where the curve crosses 1, a depth breaks even. Of a run of this command it is printed
-    again, without an engine.
+    again, without an engine. Of a target alone: what verifying 1, 2, 3, … tokens at once costs, and where that jumps.
     """
+    from dataclasses import replace
+
     from benchctl.data.store import MANIFEST, open_run, resolve_run
+    from benchctl.experiments.explain.curve import drafted_arms
     from benchctl.experiments.explain.references import read_references
-    from benchctl.measure.requested import named
+    from benchctl.recipes.source import names_a_model
     from benchctl.recipes.speculation import MAX_DEPTH
 
     results, reports = out / "results", out / "reports"
-    levels = _numbers(acceptance, "--acceptance")
-    depths = [] if depth is None else options.read_depths(depth, MAX_DEPTH)
     references = [] if reference is None else read_references(reference)
-    words = subject or []
-    if len(words) == 1 and ((Path(words[0]) / MANIFEST).is_file() or (results / words[0]).is_dir()):
+    depths = [] if work.depth is None else options.read_depths(work.depth, MAX_DEPTH)
+    words, silent = work.subject or [], quiet or as_json
+    recorded = len(words) == 1 and not names_a_model(words[0])
+    if recorded and ((Path(words[0]) / MANIFEST).is_file() or (results / words[0]).is_dir()):
         folder = resolve_run(words[0], results)
     else:
-        made = depth if target or len(words) > 1 else None
-        standing = named(
-            words, results, target, draft, kind, types, made, prompts, settings, trust=trust_recipe, limit=limit
-        )
-        folder = _measure(standing, depths, levels, blocks, results, engine_binary, models_dir, quiet=quiet or as_json)
-    run = open_run(folder)
-    _show(run, references, write_reference, reports, as_json=as_json, quiet=quiet)
+        levels = _numbers(acceptance, "--acceptance")
+        makes_arms = (work.target and (work.draft or work.types)) or len(words) > 1
+        standing = (work if makes_arms else replace(work, depth=None)).standing(results, here)
+        if standing.recipe.models.draft is None and not drafted_arms(standing.recipe):
+            _alone(standing, depths, here, as_json=as_json, quiet=silent)
+            return
+        folder = _measure(standing, depths, levels, blocks, results, here, quiet=silent)
+    _show(open_run(folder), references, write_reference, reports, as_json=as_json, quiet=quiet)
 
 
 def _measure(
@@ -80,11 +71,11 @@ def _measure(
     levels: list[float],
     blocks: str | None,
     results: Path,
-    binary: str | None,
-    models_dir: Path | None,
+    here: options.Here,
     *,
     quiet: bool,
 ) -> Path:
+    """Measure the recipe with its synthetic arms, at the depths that were named where it is a file's."""
     import sys
 
     from rich.console import Console
@@ -100,15 +91,42 @@ def _measure(
         extended = with_blocks(extended, blocks)
     progress = progress_for(Console(stderr=True), quiet=quiet)
     with signals_interrupt():
-        _, found, _ = probed_engine(standing.recipe, standing.folder, binary, trusted=standing.trusted)
+        _, found, _ = probed_engine(standing.recipe, standing.folder, here.engine_binary, trusted=standing.trusted)
         if found.details.get("has_synthetic") is False:
             raise UsageError(
                 f"This {found.kind} has no synthetic acceptance, so the curve cannot be measured.",
                 where=str(found.binary),
                 fix="Use a newer build; or predict it from numbers: benchctl explain --predict --alpha 0.8 --cost 0.1",
             )
-        prepared = standing.prepare(binary, models_dir, progress.note, extended)
+        prepared = standing.prepare(here.engine_binary, here.models_dir, progress.note, extended)
     return start_run(prepared, results, progress, ["benchctl", *sys.argv[1:]])
+
+
+def _alone(standing: Standing, depths: list[int], here: options.Here, *, as_json: bool, quiet: bool) -> None:
+    """Measure and print what the target alone takes to verify by the number of tokens."""
+    from benchctl.experiments.explain.curve import must_be_one_condition
+    from benchctl.experiments.explain.widths import DEEPEST, measure_widths, with_free_drafts
+    from benchctl.measure.progress import shown_steps
+    from benchctl.measure.run import signals_interrupt
+    from benchctl.reports.tables.rounds import of_units
+    from benchctl.reports.terminal import Printout
+
+    must_be_one_condition(standing.recipe)
+    depths = depths or list(range(1, DEEPEST + 1))
+    with shown_steps(quiet=quiet) as show, signals_interrupt():
+        extended = with_free_drafts(standing.recipe, max(depths))
+        prepared = standing.prepare(here.engine_binary, here.models_dir, lambda text: show(text, 0, 0), extended)
+        found = measure_widths(prepared, depths, show)
+    if as_json:
+        curve = [unit.model_dump() for unit in found.curve]
+        document = {"engine": found.engine, "command": list(found.command), "widths": curve, "spread": found.spread}
+        document |= {"said": found.statements}
+        print_json("verify-widths", document)
+    elif not quiet:
+        out = Printout()
+        out.table(of_units(found.curve))
+        for sentence in found.statements:
+            out.say(f"- {sentence}")
 
 
 def _show(
@@ -140,21 +158,19 @@ def _show(
 
 
 def _print(found: BreakEven, page: Path) -> None:
-    from rich.text import Text
-
     from benchctl.experiments.explain.section import NOT_AN_OUTPUT, needs_table, points_table, statements
-    from benchctl.reports.terminal import print_table, table_console
-    from benchctl.text import one_line
+    from benchctl.reports.terminal import Printout
 
-    console = table_console()
+    out = Printout()
     for table in (points_table(found), needs_table(found)):
-        console.print(Text(f"\n{table.title}", "bold"))
-        print_table(console, table)
-    console.print()
+        out.say()
+        out.say(table.title, "bold")
+        out.table(table)
+    out.say()
     for sentence in statements(found):
-        console.print(Text(f"- {one_line(sentence, 400)}"))
-    console.print(Text(NOT_AN_OUTPUT, "yellow"))
-    console.print(Text(f"Report: {one_line(str(page))}"), soft_wrap=True)
+        out.say(f"- {sentence}")
+    out.say(NOT_AN_OUTPUT, "yellow")
+    out.say(f"Report: {page}", whole=True)
 
 
 def _numbers(text: str, option: str) -> list[float]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from benchctl.cli import options
-from benchctl.cli.json_output import print_json
+from benchctl.reports.json_output import print_json
 
 if TYPE_CHECKING:
     from benchctl.analysis.results import Analysis
@@ -22,9 +22,7 @@ def explain(
     offline: Annotated[bool, typer.Option("--offline", help="Start no engine: use what is stored.")] = False,
     count: options.Count = 3,
     tokens: Annotated[int, typer.Option(min=8, metavar="N", help="Longest answer, in tokens.")] = 48,
-    engine_binary: options.EngineBinary = None,
-    models_dir: options.ModelsDir = None,
-    trust_recipe: options.TrustRecipe = False,
+    here: options.Here = options.AS_FOUND,
     as_json: options.JsonForTables = False,
     quiet: options.Quiet = False,
 ) -> None:
@@ -36,7 +34,7 @@ def explain(
     """
     from benchctl.data.store import open_run, resolve_run
     from benchctl.lossless.analysed import analyse_run
-    from benchctl.measure.display import shown_steps
+    from benchctl.measure.progress import shown_steps
     from benchctl.measure.run import signals_interrupt
     from benchctl.measure.tracing import TracePlan, trace_costs
 
@@ -49,9 +47,9 @@ def explain(
                 data,
                 TracePlan(count, tokens),
                 lambda what: show(what, 0, 0),
-                binary=engine_binary,
-                models_dir=models_dir,
-                trusted=trust_recipe,
+                binary=here.engine_binary,
+                models_dir=here.models_dir,
+                trusted=here.trust_recipe,
             )
         data = open_run(path)
     analysis = analyse_run(data, baseline=baseline)
@@ -63,43 +61,37 @@ def explain(
 
 def _print(run: RunData, analysis: Analysis, reason: str | None) -> None:
     """Print the tables; `reason`: why nothing could be timed separately."""
-    from rich.text import Text
-
     from benchctl.analysis.results import ALL_TASKS
     from benchctl.reports.tables.rounds import forecasts, round_splits, round_statements, unit_costs
-    from benchctl.reports.terminal import print_table, table_console
-    from benchctl.text import one_line, percent
+    from benchctl.reports.terminal import Printout
+    from benchctl.text import percent
 
-    console = table_console()
-    console.print(Text(f"{one_line(analysis.recipe)}, run {one_line(analysis.run)}", "bold"))
+    out = Printout()
+    out.say(f"{analysis.recipe}, run {analysis.run}", "bold")
     if reason is not None:
-        console.print(Text(f"Nothing was timed separately: {one_line(reason, 400)}.", "yellow"))
+        out.say(f"Nothing was timed separately: {reason}.", "yellow")
     splits = round_splits(analysis)
     if not splits.rows:
-        console.print(Text("The engine does not report its rounds, so their cost cannot be split."))
+        out.say("The engine does not report its rounds, so their cost cannot be split.")
         return
     overall = splits.where(lambda row: row.task == ALL_TASKS)  # the report has the tasks
     for table in (overall, unit_costs(analysis), forecasts(analysis)):
         if table.rows:
-            console.print(Text(f"\n{table.title}", "bold"))
-            print_table(console, table)
-            console.print(Text(table.explanation, "dim"))
-    console.print()
+            out.say()
+            out.table(table, titled=True)
+    out.say()
     for sentence in round_statements(analysis):
-        console.print(Text(f"- {one_line(sentence, 600)}"))
+        out.say(f"- {sentence}")
     for row in analysis.costs:
         if row.break_even_alpha is not None and row.alpha is not None:
             alpha = f"the per-token acceptance α is {percent(row.alpha)}"
-            needed = f"this depth breaks even at α = {percent(row.break_even_alpha)}"
-            console.print(Text(f"- {one_line(row.arm)}: {alpha}; {needed}."))
+            out.say(f"- {row.arm}: {alpha}; this depth breaks even at α = {percent(row.break_even_alpha)}.")
     if run.costs is not None:
         where = run.folder / "costs.json"
-        console.print(Text(f"Timed separately on {len(run.costs.prompts)} prompts: {where}", "dim"), soft_wrap=True)
+        out.say(f"Timed separately on {len(run.costs.prompts)} prompts: {where}", "dim", whole=True)
 
 
 def _print_json(run: RunData, analysis: Analysis, reason: str | None) -> None:
-    """Print everything as one JSON document."""
-
     from benchctl.reports.tables.rounds import round_statements
 
     document = {

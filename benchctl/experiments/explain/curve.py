@@ -46,6 +46,16 @@ def drafted_arms(recipe: Recipe) -> list[Arm]:
     return [found[depth] for depth in sorted(found)]
 
 
+def must_be_one_condition(recipe: Recipe) -> None:
+    """Raise UsageError where a recipe has several."""
+    if len(set(map(recipe.group_of, recipe.arms))) > 1 or any(arm.setup for arm in recipe.arms):
+        raise UsageError(
+            "One engine, one pair of models and one condition are measured at a time.",
+            where="matrix, concurrency, rate, temperature, context_length",
+            fix="Leave them out of the recipe; run each on its own.",
+        )
+
+
 def with_synthetic_arms(recipe: Recipe, depths: Sequence[int] = (), levels: Sequence[float] = LEVELS) -> Recipe:
     """Return the recipe with an arm more for every depth and level. Raises UsageError.
 
@@ -60,12 +70,7 @@ def with_synthetic_arms(recipe: Recipe, depths: Sequence[int] = (), levels: Sequ
         )
     if not levels or not all(0 <= level <= 1 for level in levels):
         raise UsageError("An acceptance is a share from 0 to 1.", where="--acceptance", fix="Write 0,0.5,0.8,1.")
-    if len(set(map(recipe.group_of, recipe.arms))) > 1 or any(arm.setup for arm in recipe.arms):
-        raise UsageError(
-            "Break-even is measured for one engine, one pair of models and one condition.",
-            where="matrix, concurrency, rate, temperature, context_length",
-            fix="Leave them out of the recipe; run each on its own.",
-        )
+    must_be_one_condition(recipe)
     drafted = drafted_arms(recipe)
     if not drafted:
         raise UsageError(

@@ -9,16 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from benchctl.cli import complete
-from benchctl.cli.json_output import print_json
 from benchctl.cli.options import JsonForText, read_depths
-from benchctl.errors import StorageError, UsageError
+from benchctl.errors import UsageError
+from benchctl.reports.json_output import print_json
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from benchctl.analysis.cost import Prediction, RoundCosts
     from benchctl.experiments.explain.prediction import FurtherCost, Variation
     from benchctl.models.footprint import Footprint
+    from benchctl.reports.terminal import Printout
 
 VERIFY = {"free": 0.0, "GPU": 0.25, "CPU": 1.0}
 """What each token after the first adds to the target's pass, in target steps: free where reading the weights takes
@@ -55,13 +54,11 @@ def predict(
         typer.Option("--cost", "-c", metavar="C", help="Of a draft step, in target steps.", show_default="by bytes"),
     ] = None,
     verify_cost: Annotated[
-        float | None,
-        typer.Option(min=0, metavar="W", help="Of each further verified token.", show_default="a range"),
+        float | None, typer.Option(min=0, metavar="W", help="Of each further verified token.", show_default="a range")
     ] = None,
     overhead: Annotated[float, typer.Option(metavar="O", help="Further cost of a round.")] = 0.0,
     costs_of: Annotated[
-        str | None,
-        typer.Option(metavar="RUN", help="C and W as explain timed them.", autocompletion=complete.runs),
+        str | None, typer.Option(metavar="RUN", help="C and W as explain timed them.", autocompletion=complete.runs)
     ] = None,
     target: Annotated[str | None, typer.Option("--target", "-t", "-m", metavar="MODEL", help=_MODEL_HELP)] = None,
     draft: Annotated[str | None, typer.Option("--draft", "-d", "-md", metavar="MODEL", help="As --target.")] = None,
@@ -72,7 +69,6 @@ def predict(
     bandwidth: Annotated[
         float | None, typer.Option(min=0, metavar="GB/S", help="Of the memory: a step's time.")
     ] = None,
-    figure: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw it: .png or .svg.", dir_okay=False)] = None,
     as_json: JsonForText = False,
 ) -> None:
     """Predict the speed-up from numbers alone; starts no engine.
@@ -100,8 +96,6 @@ def predict(
         changes = sensitivity(alpha, depths, costs, further)
     except ValueError as error:
         raise UsageError(f"{error}.", fix="See: benchctl explain --predict --help") from None
-    if figure is not None:
-        _write_figure(figure, alpha, depths, costs, further)
     forecast = _Forecast(
         alpha=alpha,
         costs=costs,
@@ -224,22 +218,6 @@ def _memory(
     }
 
 
-def _write_figure(file: Path, alpha: float, depths: list[int], costs: RoundCosts, further: FurtherCost) -> None:
-    from benchctl.experiments.explain.prediction import draw, speedup_grid
-    from benchctl.reports.figures import style
-
-    if file.suffix not in {".png", ".svg"}:
-        raise UsageError("A figure is written as .png or .svg.", where="--figure")
-    alphas = [step / 50 for step in range(51)]
-    with style.styled():
-        drawn = draw(alphas, depths, speedup_grid(alphas, depths, costs, further), alpha, costs.verify_token)
-        content = style.to_svg(drawn).encode() if file.suffix == ".svg" else style.to_png(drawn)
-    try:
-        file.write_bytes(content)
-    except OSError as error:
-        raise StorageError(f"The figure cannot be written: {error.strerror}.", where=str(file)) from None
-
-
 def _print_json(found: _Forecast) -> None:
     bounds = (
         None
@@ -263,41 +241,41 @@ def _print_json(found: _Forecast) -> None:
 
 
 def _print(found: _Forecast) -> None:
-    from rich.console import Console
-    from rich.text import Text
+    from benchctl.reports.terminal import Printout
 
-    console, costs = Console(highlight=False), found.costs
-    console.print(Text(_headline(found), style="bold"))
+    out, costs = Printout(), found.costs
+    out.say(_headline(found), "bold")
     how = " (draft bytes over target bytes: bandwidth-bound)" if found.from_models else ""
-    console.print(f"α = {found.alpha:g}; a draft step costs {costs.draft_step:.3g} target steps{how}.", soft_wrap=True)
+    out.say(f"α = {found.alpha:g}; a draft step costs {costs.draft_step:.3g} target steps{how}.", whole=True)
     if (experts := found.experts) is not None:
         weights = experts["weights_bytes"]
         shares = [f"{size / weights:.0%} at depth {depth}" for depth, size in experts["verify_bytes"].items()]
-        console.print(
+        out.say(
             f"The target is a mixture of experts: of {experts['parameters'] / 1e9:.3g}B parameters a token uses "
             f"{experts['active_parameters'] / 1e9:.3g}B. A decode step reads "
             f"{experts['step_bytes'] / weights:.0%} of the weights, a verify of k + 1 tokens about "
             f"{', '.join(shares[:4])}, were experts chosen at random: that is in the cost of a round.",
-            soft_wrap=True,
+            whole=True,
         )
     if found.bounds:
-        console.print(
+        out.say(
             "What verifying costs is not given (--verify-cost), so it is a range: each token after the first takes the "
             f"target 0 steps where reading the weights takes longer than computing, up to {VERIFY['GPU']:g} on NVIDIA "
             f"and AMD GPUs (2 to 8 tokens), up to {VERIFY['CPU']:g} on a CPU or Metal with quantized weights. "
             "To measure it: benchctl explain RUN, then --costs-of RUN."
         )
     else:
-        console.print(f"Each further verified token costs {costs.verify_token:.3g} target steps.")
-    console.print()
-    _print_depths(console, found)
+        out.say(f"Each further verified token costs {costs.verify_token:.3g} target steps.")
+    out.say()
+    _print_depths(out, found)
     if not found.bounds:
-        console.print("\nSensitivity:")
+        out.say()
+        out.say("Sensitivity:")
         for change in found.changes:
-            console.print(f"  {change.changed}: {change.speedup:.2f}× at depth {change.depth}")
+            out.say(f"  {change.changed}: {change.speedup:.2f}× at depth {change.depth}")
     if found.memory is not None:
-        console.print()
-        _print_memory(console, found.memory)
+        out.say()
+        _print_memory(out, found.memory)
 
 
 def _headline(found: _Forecast) -> str:
@@ -313,9 +291,7 @@ def _headline(found: _Forecast) -> str:
     return f"Not predicted to pay at any of these depths: {best.speedup:.2f}× at most (depth {best.depth})."
 
 
-def _print_depths(console: Console, found: _Forecast) -> None:
-    from benchctl.reports.terminal import print_rows
-
+def _print_depths(out: Printout, found: _Forecast) -> None:
     def alpha(row: Prediction) -> str:
         return "never" if row.break_even_alpha is None else f"{row.break_even_alpha:.2f}"
 
@@ -333,12 +309,10 @@ def _print_depths(console: Console, found: _Forecast) -> None:
     cells = [
         (f"{row.depth}", f"{row.tokens_per_round:.2f}", *cost) for row, cost in zip(found.rows, costs, strict=True)
     ]
-    print_rows(console, headings, cells, right=headings)
+    out.rows(headings, cells, right=headings)
 
 
-def _print_memory(console: Console, memory: dict[str, Any]) -> None:
-    from benchctl.reports.terminal import print_rows
-
+def _print_memory(out: Printout, memory: dict[str, Any]) -> None:
     def gib(count: int | None) -> str:
         return "not known" if count is None else f"{count / _GIB:.2f}"
 
@@ -349,7 +323,7 @@ def _print_memory(console: Console, memory: dict[str, Any]) -> None:
         step = "" if model["step_s"] is None else f"{1000 * model['step_s']:.2f}"
         numbers = [gib(model[key]) for key in ("weights_bytes", "cache_bytes", "state_bytes", "read_per_step_bytes")]
         rows.append((model["name"], *numbers, step))
-    print_rows(console, ("model", *sizes), rows, right=sizes)
+    out.rows(("model", *sizes), rows, right=sizes)
     fits = "fits" if memory["fits"] else "does not fit"
     total, free = gib(memory["needed_bytes"]), gib(memory["memory_bytes"])
-    console.print(f"Together {total} GiB: {fits} in {free} GiB, without buffers.")
+    out.say(f"Together {total} GiB: {fits} in {free} GiB, without buffers.")

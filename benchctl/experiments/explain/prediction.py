@@ -4,15 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
-
-import numpy as np
 
 from benchctl.analysis.cost import Prediction, RoundCosts, predict
-from benchctl.reports.figures import style
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 ALPHA_STEP = 0.05
 """How far the sensitivity varies α."""
@@ -54,68 +47,19 @@ def predicted(alpha: float, depths: Sequence[int], costs: RoundCosts, further: F
     ]
 
 
-def speedup_grid(
-    alphas: Sequence[float], depths: Sequence[int], costs: RoundCosts, further: FurtherCost = nothing_further
-) -> np.ndarray:
-    """Return the speed-up for every α (rows) and depth (columns)."""
-    return np.array([[row.speedup for row in predicted(alpha, depths, costs, further)] for alpha in alphas])
-
-
-def sensitivity(
-    alpha: float, depths: Sequence[int], costs: RoundCosts, further: FurtherCost = nothing_further
-) -> list[Variation]:
+def sensitivity(alpha: float, depths: Sequence[int], costs: RoundCosts, further: FurtherCost) -> list[Variation]:
     """Return what the best depth becomes when α, c or o turns out different from what was given."""
     dearer, cheaper = costs.draft_step * COST_FACTOR, costs.draft_step / COST_FACTOR
+    steps = ((f"a draft step costs {cost:.3g} instead of {costs.draft_step:.3g}", cost) for cost in (dearer, cheaper))
+    alphas = (max(0.0, alpha - ALPHA_STEP), min(1.0, alpha + ALPHA_STEP))
+    further_cost = replace(costs, overhead=costs.overhead + OVERHEAD_STEP)
     cases = [
-        (f"α {max(0.0, alpha - ALPHA_STEP):.2f} instead of {alpha:.2f}", max(0.0, alpha - ALPHA_STEP), costs),
-        (f"α {min(1.0, alpha + ALPHA_STEP):.2f} instead of {alpha:.2f}", min(1.0, alpha + ALPHA_STEP), costs),
-        (
-            f"a draft step costs {dearer:.3g} instead of {costs.draft_step:.3g}",
-            alpha,
-            replace(costs, draft_step=dearer),
-        ),
-        (
-            f"a draft step costs {cheaper:.3g} instead of {costs.draft_step:.3g}",
-            alpha,
-            replace(costs, draft_step=cheaper),
-        ),
-        (
-            f"a round costs {OVERHEAD_STEP:g} target steps more",
-            alpha,
-            replace(costs, overhead=costs.overhead + OVERHEAD_STEP),
-        ),
+        *((f"α {other:.2f} instead of {alpha:.2f}", other, costs) for other in alphas),
+        *((changed, alpha, replace(costs, draft_step=cost)) for changed, cost in steps),
+        (f"a round costs {OVERHEAD_STEP:g} target steps more", alpha, further_cost),
     ]
     found = []
     for changed, changed_alpha, changed_costs in cases:
         best = best_of(predicted(changed_alpha, depths, changed_costs, further))
         found.append(Variation(changed, best.depth, best.speedup))
     return found
-
-
-def draw(alphas: Sequence[float], depths: Sequence[int], grid: np.ndarray, alpha: float, verify: float) -> Figure:
-    """Draw `grid` (a row an α, a column a depth), blue where speculation pays; `alpha` is marked.
-
-    `verify`: what each further verified token costs, for the title.
-    """
-    from matplotlib.colors import TwoSlopeNorm
-
-    figure = style.new_figure(4.2)
-    axes = figure.subplots()
-    norm = TwoSlopeNorm(1.0, min(0.5, float(grid.min())), max(1.5, float(grid.max())))
-    picture = axes.imshow(
-        grid,
-        aspect="auto",
-        origin="lower",
-        cmap="PuOr",
-        norm=norm,
-        extent=(-0.5, len(depths) - 0.5, alphas[0], alphas[-1]),
-    )
-    if grid.min() < 1 < grid.max():
-        axes.contour(range(len(depths)), alphas, grid, levels=[1.0], colors=style.INK, linewidths=1.2)
-    axes.axhline(alpha, color=style.INK, linewidth=0.8, linestyle=":")
-    axes.set_xticks(range(len(depths)), [str(depth) for depth in depths])
-    axes.set_xlabel("draft depth k")
-    axes.set_ylabel("acceptance α of a draft token")
-    axes.set_title(f"Predicted at w = {verify:g} (verifying); solid line: break-even, dotted: the given α")
-    figure.colorbar(picture, ax=axes, label="speed-up (×)")
-    return figure

@@ -20,11 +20,7 @@ if TYPE_CHECKING:
     from benchctl.data.store import RunData
 
 NOT_AN_OUTPUT = "The text of synthetic arms is not a model's output: draft tokens were accepted at random."
-_KINDS = {
-    "synthetic": "synthetic (not a model's output)",
-    "draft": "real draft",
-    "reference": "reference (inferred)",
-}
+_KINDS = {"synthetic": "synthetic (not a model's output)", "draft": "real draft", "reference": "reference (inferred)"}
 
 
 def needs_table(found: BreakEven) -> Table[Need]:
@@ -69,8 +65,8 @@ def points_table(found: BreakEven) -> Table[Point]:
         "breakeven-points",
         "Points of the curve",
         (
-            Column("Arm", lambda row: row.name, cell=lambda row: Name(row.name), key="name", heads=True),
-            Column("Kind", lambda row: row.kind, cell=lambda row: _KINDS[row.kind], key="kind"),
+            Column("Arm", "name", Name, heads=True),
+            Column("Kind", "kind", _KINDS.__getitem__),
             numeric("Depth k", "depth"),
             numeric("Tokens per round", "tokens", numbers.decimal),
             numeric("α", "alpha", numbers.percent),
@@ -82,7 +78,7 @@ def points_table(found: BreakEven) -> Table[Point]:
                 numbers.ratio,
                 explain="the synthetic curve at a real draft's tokens per round.",
             ),
-            Column("Within interval", lambda row: row.curve_holds, numbers.yes_or_no, key="curve_holds"),
+            Column("Within interval", "curve_holds", numbers.yes_or_no),
         ),
         found.points,
         note=NOT_AN_OUTPUT,
@@ -99,7 +95,7 @@ def statements(found: BreakEven) -> list[str]:
 
 
 def draw_curves(found: BreakEven) -> Figure | None:
-    """One curve a depth; `None` where no depth has two points."""
+    """A curve a depth; `None` where no depth has two points."""
     curves = {need.depth: [point for point in found.points if (point.kind, point.depth) == ("synthetic", need.depth)]
               for need in found.needs}  # fmt: skip
     curves = {depth: curve for depth, curve in curves.items() if len(curve) > 1}

@@ -26,7 +26,7 @@ TYPE = "https://in-toto.io/Statement/v1"
 PREDICATE = "https://in-toto.io/attestation/test-result/v0.1"
 NAMESPACE = "benchctl"
 """Of signatures: made for something else, it does not count."""
-EVIDENCE = ("manifest.json", "audit*.json", "replays*.json")
+EVIDENCE = ("manifest.json", "audit*.json", "replays*.json", "scores*.json")
 """Of a run's files those that a verdict rests on, beside the records."""
 RESULTS = {"identical": "PASSED", "consistent with the target": "WARNED"}
 """By verdict; every other verdict, and a run without any, is FAILED."""
@@ -143,7 +143,7 @@ def check_against_run(statement: Statement, file: Path, folder: Path) -> None:
         raise GateError(
             f"The certificate does not say what {folder}'s files show: {named}.",
             where=str(file),
-            fix="One of the two was changed, or they do not belong together.",
+            fix="Either was changed, or they do not belong together.",
         )
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from benchctl.cli import complete
-from benchctl.cli.json_output import print_json
 from benchctl.cli.options import JsonForText, Results
+from benchctl.reports.json_output import print_json
 
 if TYPE_CHECKING:
     from benchctl.experiments.gate.certificate import Statement

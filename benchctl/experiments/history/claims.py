@@ -1,6 +1,6 @@
 """Files that other programs wrote of what they measured, a row a request, and what can be concluded from them.
 
-Each reader names the source that its shape was read from. A number that is no finite, plausible one is left out.
+Each reader names the source that its shape was read from. A number that is not finite and plausible is left out.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from benchctl.analysis.imported import BASELINE, Claim, ImportedArm, imported_arm
+from benchctl.analysis.comparison.replication import BASELINE, Claim, ImportedArm, imported_arm
 from benchctl.analysis.result import Result
 from benchctl.data.record import Record, RecordError, sha256_text
 from benchctl.data.writer import cannot_write, write_whole
@@ -255,7 +255,7 @@ def _guidellm(documents: Sequence[Fields]) -> Claim:
     benchmarks = document["benchmarks"]
     if len(benchmarks) != 1:
         what = f"This report has {len(benchmarks)} benchmarks, each under another load."
-        raise UsageError(what, fix="Measure with one profile: --profile synchronous.")
+        raise UsageError(what, fix="Measure with a single profile: --profile synchronous.")
     requests: list[tuple[str, Record]] = []
     times = []
     for state in ("successful", "errored"):
@@ -314,7 +314,7 @@ def conclude(claims: Mapping[str, Claim]) -> Imported:
     every = [request for claim in claims.values() for _, request in claim.requests if request.error is None]
     known, lacking = [], []
     if any(arm.rate for arm in arms):
-        known.append("How fast one process decoded these requests.")
+        known.append("How fast a process decoded these requests.")
     if any(arm.acceptance is not None for arm in arms):
         known.append("How much of the drafts was accepted, by the engine's own count.")
     if compared:
@@ -351,7 +351,7 @@ def write_records(claims: Mapping[str, Claim], out: Path) -> list[Path]:
     for task, key in sorted(keys, key=lambda pair: (len(pair[1]), pair)):
         tasks.setdefault(task, []).append(key)
     place = {(task, key): number for task, of_it in tasks.items() for number, key in enumerate(of_it)}
-    written = []
+    files = []
     for arm, claim in claims.items():
         lines = [
             request.changed(label=arm, prompt_idx=place[request.task, key]).to_line() for key, request in claim.requests
@@ -361,6 +361,6 @@ def write_records(claims: Mapping[str, Claim], out: Path) -> list[Path]:
                 out.mkdir(parents=True, exist_ok=True)
             except OSError as error:
                 raise cannot_write(error, out) from None
-            written.append(out / f"{arm}.jsonl")
-            write_whole(written[-1], "\n".join(lines))
-    return written
+            files.append(out / f"{arm}.jsonl")
+            write_whole(files[-1], "\n".join(lines))
+    return files

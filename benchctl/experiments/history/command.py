@@ -10,7 +10,7 @@ import typer
 from benchctl.cli.options import JsonForTables, JsonForText, OnlyArms, Results
 
 if TYPE_CHECKING:
-    from benchctl.analysis.imported import ImportedArm, Range
+    from benchctl.analysis.comparison.replication import ImportedArm, Range
     from benchctl.experiments.history.claims import Imported
     from benchctl.experiments.history.series import History, Row, Series
 
@@ -37,13 +37,13 @@ def history(
     Runs of equal prompts, sampling and models are found at any depth of the folder. A step is told where it lies beyond
     the noise between runs, which builds that were measured again show; then also with which build it began.
     """
-    from benchctl.cli.json_output import print_json
     from benchctl.errors import UsageError
     from benchctl.experiments.history.series import find_history, read_summaries
+    from benchctl.reports.json_output import print_json
 
     runs, unreadable = read_summaries(results)
     if not runs:
-        raise UsageError("There is no run here.", where=str(results), fix="Make one: benchctl run RECIPE")
+        raise UsageError("There is no run here.", where=str(results), fix="Make it: benchctl run RECIPE")
     found = find_history(runs, workload=workload, recipe=recipe, arms=arm or (), unreadable=unreadable)
     if as_json:
         print_json("runs history", found.model_dump())
@@ -52,51 +52,48 @@ def history(
 
 
 def _print(found: History) -> None:
-    from rich.text import Text
-
     from benchctl.reports import numbers
     from benchctl.reports.columns import Column, Name, Table, numeric
     from benchctl.reports.tables.output import OUTPUT_TONE
-    from benchctl.reports.terminal import print_table, table_console
-    from benchctl.text import listed, one_line, plural
+    from benchctl.reports.terminal import Printout
+    from benchctl.text import listed, plural
 
     def own_interval(row: Row) -> str:
         return "–" if row.low is None or row.high is None else f"{row.low:.2f} to {row.high:.2f}×"
 
     columns: tuple[Column[Row], ...] = (
-        Column("date", lambda row: row.created_at, cell=lambda row: numbers.moment(row.created_at)[:10]),
-        Column("run", lambda row: row.run, heads=True),
-        Column("build", lambda row: row.engine, wrap=True),
-        Column("arm", lambda row: row.arm, cell=lambda row: Name(row.arm)),
+        Column("date", "created_at", lambda moment: numbers.moment(moment)[:10]),
+        Column("run", "run", heads=True),
+        Column("build", "engine", wrap=True),
+        Column("arm", "arm", Name),
         numeric("speed-up", "speedup", numbers.ratio),
-        Column("95 %", lambda row: row.low, cell=own_interval, align="right"),
+        Column("95 %", "low", cell=own_interval, align="right"),
         numeric("accept. length", "acceptance_length", numbers.decimal, optional=True),
-        Column("output", lambda row: row.lossless, tone=lambda row: OUTPUT_TONE.get(row.lossless or "", "open")),
+        Column("output", "lossless", tone=lambda row: OUTPUT_TONE.get(row.lossless or "", "open")),
     )
-    console = table_console()
+    out = Printout()
     builds = len({row.build for row in found.rows})
     title = f"{found.recipe}, workload {found.workload[:12] or 'not recorded'}: "
-    title += f"{found.runs} {plural(found.runs, 'run')} of {builds} {plural(builds, 'build')}"
-    console.print(Text(one_line(title), style="bold"))
-    print_table(console, Table("history", "History", columns, found.rows[-MOST_ROWS:]))
+    out.say(f"{title}{found.runs} {plural(found.runs, 'run')} of {builds} {plural(builds, 'build')}", "bold")
+    out.table(Table("history", "History", columns, found.rows[-MOST_ROWS:]))
     if len(found.rows) > MOST_ROWS:
-        console.print(Text(f"{len(found.rows) - MOST_ROWS} earlier rows: --json has all.", "dim"))
-    console.print()
+        out.say(f"{len(found.rows) - MOST_ROWS} earlier rows: --json has all.", "dim")
+    out.say()
     said: dict[tuple[str, str], list[str]] = {}
     for series in found.series:
         for styled in _sentences(series):
             said.setdefault(styled, []).append(series.arm)
     for (sentence, style), arms in said.items():
-        console.print(Text(one_line(f"{listed(arms)}: {sentence}"), style), soft_wrap=True)
+        out.say(f"{listed(arms)}: {sentence}", style, whole=True)
     for run, why in list(found.unreadable.items())[:MOST_CHANGES]:
-        console.print(Text(one_line(f"Left out, {run}: {why}", 300), "yellow"), soft_wrap=True)
+        out.say(f"Left out, {run}: {why}", "yellow", whole=True)
     if len(found.unreadable) > MOST_CHANGES:
-        console.print(Text(f"Left out, {len(found.unreadable) - MOST_CHANGES} more: see --json.", "yellow"))
+        out.say(f"Left out, {len(found.unreadable) - MOST_CHANGES} more: see --json.", "yellow")
     for other in found.others[:MOST_CHANGES]:
-        also = f"Also here: {other.recipe}, {other.runs} {plural(other.runs, 'run')} (--workload {other.workload[:12]})"
-        console.print(Text(one_line(also), "dim"), soft_wrap=True)
+        where = f"{other.runs} {plural(other.runs, 'run')} (--workload {other.workload[:12]})"
+        out.say(f"Also here: {other.recipe}, {where}", "dim", whole=True)
     if len(found.others) > MOST_CHANGES:
-        console.print(Text(f"Also here: {len(found.others) - MOST_CHANGES} more workloads; --json has all.", "dim"))
+        out.say(f"Also here: {len(found.others) - MOST_CHANGES} more workloads; --json has all.", "dim")
 
 
 def _sentences(series: Series) -> list[tuple[str, str]]:
@@ -133,8 +130,8 @@ def site(
 
     It needs no server and no network. Called again, it makes the pages of new and changed runs alone.
     """
-    from benchctl.cli.json_output import print_json
     from benchctl.experiments.history.site import write_site
+    from benchctl.reports.json_output import print_json
     from benchctl.text import one_line, plural
 
     index, made, failed = write_site(results, out, figures=figures)
@@ -148,8 +145,7 @@ def site(
 
 def import_claims(
     files: Annotated[
-        list[str],
-        typer.Argument(metavar="[ARM=]FILE…", help="Files of a program; the baseline as baseline=FILE."),
+        list[str], typer.Argument(metavar="[ARM=]FILE…", help="Files of a program; the baseline as baseline=FILE.")
     ],
     out: Annotated[
         Path, typer.Option("--output", "-o", metavar="DIR", help="Where the records are written.", file_okay=False)
@@ -164,9 +160,9 @@ def import_claims(
     """
     import re
 
-    from benchctl.cli.json_output import print_json
     from benchctl.errors import UsageError
     from benchctl.experiments.history.claims import conclude, read_claim, write_records
+    from benchctl.reports.json_output import print_json
 
     claims = {}
     for word in files:
@@ -186,12 +182,9 @@ def import_claims(
 
 
 def _print_imported(found: Imported, out: Path) -> None:
-    from rich.text import Text
-
     from benchctl.reports import numbers
     from benchctl.reports.columns import Column, Name, Table, numeric
-    from benchctl.reports.terminal import print_table, table_console
-    from benchctl.text import one_line
+    from benchctl.reports.terminal import Printout
 
     def limits(value: Range | None, unit: str = "") -> str:
         if value is None:
@@ -201,28 +194,28 @@ def _print_imported(found: Imported, out: Path) -> None:
         return f"at most {high}" if low is None else high if f"{low}{unit}" == high else f"{low} to {high}"
 
     columns: tuple[Column[ImportedArm], ...] = (
-        Column("arm", lambda arm: arm.arm, cell=lambda arm: Name(arm.arm), heads=True),
-        Column("program", lambda arm: arm.program),
+        Column("arm", "arm", Name, heads=True),
+        Column("program", "program"),
         numeric("requests", "requests"),
         numeric("failed", "failed"),
         numeric("tokens", "tokens"),
-        Column("tok/s", lambda arm: arm.rate, cell=lambda arm: limits(arm.rate), align="right"),
+        Column("tok/s", "rate", limits, align="right"),
         numeric("accepted", "acceptance", numbers.percent),
         numeric("accept. length", "acceptance_length", numbers.decimal),
-        Column("decode speed-up", lambda arm: arm.speedup, cell=lambda arm: limits(arm.speedup, "×"), align="right"),
+        Column("decode speed-up", "speedup", cell=lambda arm: limits(arm.speedup, "×"), align="right"),
         numeric("whole answers", "whole", numbers.ratio),
         numeric("of pairs", "pairs"),
     )
-    console = table_console()
-    print_table(console, Table("imported", "Imported", columns, found.arms))
+    printed = Printout()
+    printed.table(Table("imported", "Imported", columns, found.arms))
     for title, sentences in (
         ("Can be concluded:", found.known or ["Nothing."]),
         ("Cannot be concluded:", found.lacking),
         ("Note:", found.notes),
     ):
         if sentences:
-            console.print(Text(title, "bold"))
+            printed.say(title, "bold")
         for sentence in sentences:
-            console.print(Text(f"- {one_line(sentence)}"), soft_wrap=True)
+            printed.say(f"- {sentence}", whole=True)
     if found.files:
-        console.print(Text(one_line(f"Records: {len(found.files)} in {out}")), soft_wrap=True)
+        printed.say(f"Records: {len(found.files)} in {out}", whole=True)

@@ -21,8 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from benchctl import __version__
-from benchctl.analysis.comparison.summary import RunSummary
-from benchctl.data.summaries import fingerprint
+from benchctl.analysis.comparison.summary import RunSummary, fingerprint
 from benchctl.data.writer import cannot_write, write_whole
 from benchctl.errors import BenchctlError, StorageError
 from benchctl.experiments.history.series import (
@@ -35,6 +34,7 @@ from benchctl.experiments.history.series import (
     workloads,
 )
 from benchctl.reports import numbers, page
+from benchctl.reports.render import template_environment
 from benchctl.reports.tables.output import OUTPUT_TONE
 from benchctl.text import visible
 
@@ -121,7 +121,6 @@ def _write_page(place: tuple[Path, Path], *, figures: bool) -> str | None:
 
 def render_index(runs: Sequence[RunSummary], pages: Mapping[str, str], failed: Mapping[str, str]) -> str:
     """Return the page. `pages`: where each run's own page is, by the run's folder."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
 
     rows: list[Row] = []
@@ -136,14 +135,7 @@ def render_index(runs: Sequence[RunSummary], pages: Mapping[str, str], failed: M
     rows.sort(key=lambda row: (row.created_at or "", row.run), reverse=True)
     texts = [page.scripts()[0], (files(__package__) / "index.js").read_text("utf-8")]
     dates = [numbers.moment(row.created_at)[:10] for row in rows if row.created_at]
-    environment = Environment(
-        loader=PackageLoader("benchctl.experiments.history", ""),
-        autoescape=True,
-        finalize=lambda value: visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = template_environment(visible, autoescape=True, package=__package__, folder="")
     data = json.dumps([group["data"] for group in groups], separators=(",", ":"), allow_nan=False)
     names = [name for name, _ in COLUMNS]
     return environment.get_template("index.html.j2").render(

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 LEVEL = 0.05
 """Share of workloads without any step that are told to have some, over all arms and split points."""
 PLACES = 7.35
-"""Places whose likelihood ratio, times two, is at most so far from the best hold the true one in 95 of 100 series
+"""Places whose likelihood ratio, times two, is at most so far from the best hold the true place in 95 of 100 series
 (Hansen, Econometrica 68, 2000, table I; with the degrees of freedom that the noise is known with, as F to chi²)."""
 LEAST_VARIANCE = 1e-10
 """Of a run's logarithm: no two runs are nearer than 0.001 %."""

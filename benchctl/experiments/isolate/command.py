@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from benchctl.cli import complete
-from benchctl.cli.json_output import print_json
-from benchctl.cli.options import EngineBinary, JsonAtEnd, ModelsDir, Out, Quiet, TrustRecipe
+from benchctl.cli.options import AS_FOUND, Here, JsonAtEnd, Out, Quiet
+from benchctl.reports.json_output import print_json
 
 
 def isolate(
@@ -20,8 +20,7 @@ def isolate(
         ),
     ],
     base: Annotated[
-        str | None,
-        typer.Option("--type", "-t", metavar="TYPE", help="Default: the recipe's, else q8_0."),
+        str | None, typer.Option("--type", "-t", metavar="TYPE", help="Default: the recipe's, else q8_0.")
     ] = None,
     layers: Annotated[bool, typer.Option("--layers", help="Also the layers within the family.")] = False,
     every: Annotated[bool, typer.Option("--all", help="Also every family quantized alone, kept alone.")] = False,
@@ -32,9 +31,7 @@ def isolate(
     tokens: Annotated[int, typer.Option(metavar="N", help="Length of the text; half is scored.", min=1024)] = 4096,
     allow_requantize: Annotated[bool, typer.Option("--allow-requantize", help="Accept a quantized source.")] = False,
     out: Out = Path("results"),
-    engine_binary: EngineBinary = None,
-    models_dir: ModelsDir = None,
-    trust_recipe: TrustRecipe = False,
+    here: Here = AS_FOUND,
     quiet: Quiet = False,
     as_json: JsonAtEnd = False,
 ) -> None:
@@ -50,7 +47,7 @@ def isolate(
     from benchctl.experiments.isolate.session import isolate as run_isolation
     from benchctl.experiments.isolate.source_model import find_source_model
     from benchctl.experiments.isolate.table import repair_of, rows, show_isolation
-    from benchctl.measure.display import Display
+    from benchctl.measure.progress import Display
     from benchctl.measure.run import signals_interrupt
     from benchctl.permissions import settle
     from benchctl.recipes.load import find_recipe, load_recipe
@@ -64,10 +61,10 @@ def isolate(
             recipe_folder=file.parent,
             base=base,
             allow_requantize=allow_requantize,
-            binary=engine_binary,
-            models_dir=models_dir,
+            binary=here.engine_binary,
+            models_dir=here.models_dir,
             notice=display.note,
-            trusted=settle(loaded, file.parent, file, trusted=trust_recipe),
+            trusted=settle(loaded, file.parent, file, trusted=here.trust_recipe),
         )
         folder, isolation, finding = run_isolation(
             source,

@@ -31,11 +31,10 @@ from benchctl.experiments.isolate.stored import (
     write_isolation,
 )
 from benchctl.measure.cell import scoring
-from benchctl.measure.display import Display
-from benchctl.measure.preflight import check_answers, check_reading
-from benchctl.measure.probes import SUITE, answers, expected, probe_items
+from benchctl.measure.preflight import SUITE, answers, check_answers, check_reading, expected, probe_items
+from benchctl.measure.progress import Display
 from benchctl.measure.recording import now
-from benchctl.models.files import Notice, file_sha256, made_once
+from benchctl.models.files import file_sha256, made_once
 from benchctl.models.gguf_facts import all_shards
 from benchctl.models.quantize import quantize_to
 from benchctl.paths import cache_folder, shipped_folder
@@ -76,11 +75,7 @@ class TextSource:
 
 
 def isolate(
-    source: SourceModel,
-    search: Callable[[], Search[Finding]],
-    wish: TextSource,
-    out: Path,
-    progress: IsolateDisplay,
+    source: SourceModel, search: Callable[[], Search[Finding]], wish: TextSource, out: Path, progress: IsolateDisplay
 ) -> tuple[Path, Isolation, Finding]:
     """Measure until the search has its answer; return the folder, all measurements and that answer.
 
@@ -90,18 +85,17 @@ def isolate(
     inputs = _inputs(source, wish)
     key = canonical_sha256(inputs)
     folder = out / source.recipe.name / f"isolate-{source.spec.type.lower()}-{key[:12]}"
-    work = cache_folder() / "isolate" / key
     with folder_lock(folder, "measuring here"):
         isolation = read_isolation(folder) or _new(source, inputs, key)
         if isolation.measurements:
             progress.display.note(f"{len(isolation.measurements)} measurements are there already: {folder}")
-        session = _Session(source, isolation, folder, Measurer(source, folder, work, progress.display.update), progress)
+        session = _Session(source, isolation, folder, wish, progress)
         try:
-            finding = session.run(search(), wish)
+            finding = session.run(search())
         except KeyboardInterrupt as stop:
             stop.args = (f"Interrupted; the same command continues from what is measured: {folder}",)
             raise
-        shutil.rmtree(work, ignore_errors=True)
+        shutil.rmtree(session.work, ignore_errors=True)
     return folder, isolation, finding
 
 
@@ -113,20 +107,122 @@ PLACES = 100
 """llama-perplexity prints no figures for fewer scored tokens."""
 
 
-class Measurer:
-    """Measures a source. Large files lie in `work` and go away when they have been read."""
+class _Session:
+    """Measures what a search asks for. Large files lie in `work` and go away when they have been read."""
 
-    def __init__(self, source: SourceModel, folder: Path, work: Path, notice: Notice) -> None:
-        self._source, self._folder, self._work = source, folder, work
-        self._notice = notice
-        self._reference = work / "reference.kld"
+    def __init__(
+        self, source: SourceModel, isolation: Isolation, folder: Path, wish: TextSource, progress: IsolateDisplay
+    ) -> None:
+        self._source, self._isolation, self._folder = source, isolation, folder
+        self._wish, self._progress, self._notice = wish, progress, progress.display.update
+        self.work = cache_folder() / "isolate" / isolation.key
+        self._reference, self._has_reference = self.work / "reference.kld", False
 
-    def read_text(self, text: Path, origin: str, tokens: int) -> TextRead:
-        """Have the source read the text, for the others to be compared with. Raises UsageError, EngineError."""
+    def run(self, search: Search[Finding]) -> Finding:
+        """Answer the search's requests, from what is stored where it was measured before."""
+        try:
+            request = next(search)
+            while True:
+                found = self._isolation.measured(request)
+                stored = found is not None
+                if found is None:
+                    found = self._measure(request, f"{len(self._isolation.measurements):02d}")
+                    self._isolation.measurements.append(found)
+                    self._isolation.wall_s += found.wall_s
+                    write_isolation(self._folder, self._isolation)
+                self._progress.measured(found, stored=stored)
+                request = search.send(found)
+        except StopIteration as end:
+            answer: Finding = end.value
+            return answer
+
+    def _measure(self, kept: Kept, name: str) -> Measurement:
+        """Quantize the source but for the tensors that are kept, and measure what came out.
+
+        The source has to have read the text for that; a source that fails the probes needs to read nothing.
+        """
+        began = time.perf_counter()
+        model = self._source.files[0] if kept is None else self._quantized(kept, name)
+        record = self._probe(model, name)
+        severity = None if kept is None and record.findings else self._severity(model, name)
+        found = Measurement(
+            kept=None if kept is None else sorted(kept),
+            severity=severity,
+            findings=record.findings,
+            probes=record.probes,
+            bytes=sum(file.stat().st_size for file in all_shards(model)),
+            wall_s=time.perf_counter() - began,
+        )
+        if kept is not None:
+            model.unlink()
+        return found
+
+    def _quantized(self, kept: frozenset[str], name: str) -> Path:
+        model = self.work / f"{hashlib.sha256(' '.join(sorted(kept)).encode()).hexdigest()[:16]}.gguf"
+        if not model.is_file():
+            self._notice(f"{name}: quantizing")
+            quantize_to(self._source.files, self._source.spec_with(kept), self._source.quantizer, model)
+        return model
+
+    def _severity(self, model: Path, name: str) -> Severity:
+        context = self._read_text()
+        self._notice(f"{name}: reading the text")
+        log = self._log(name, "perplexity")
+        return Severity.model_validate(self._source.divergence.compare(model, self._reference, log, context=context))
+
+    def _probe(self, model: Path, name: str) -> PreflightRecord:
+        self._notice(f"{name}: running the health probes")
+        record = PreflightRecord(mode="on")
+        try:
+            with scoring(self._source.scoring, self._source.launch(model), self._log(name, "server")) as scorer:
+                found = list(answers(scorer, model, probe_items()))
+                check_answers(found, record)
+                check_reading(*expected(scorer, found), record)
+        except EngineError as error:
+            if error.kind != "protocol":
+                raise
+            record.find("preflight-failed", "models.target", error.what)  # logits that are no numbers
+        return record
+
+    def _log(self, name: str, part: str) -> Path:
+        return self._folder / LOGS / f"{name}.{part}.log"
+
+    def _read_text(self) -> int:
+        """Make sure that the source has read the text; return the length of a piece. Raises UsageError, EngineError."""
+        isolation, text = self._isolation, self._folder / TEXT
+        if isolation.text is None:
+            origin = self._write_text(text)
+            context, places = self._first_reading(text, origin)
+            digest = hashlib.sha256(text.read_bytes()).hexdigest()
+            isolation.text = TextRead(origin=origin, sha256=digest, context=context, places=places)
+            write_isolation(self._folder, isolation)
+        elif not self._has_reference:
+            if not text.is_file() or hashlib.sha256(text.read_bytes()).hexdigest() != isolation.text.sha256:
+                fix = "Remove the folder to measure again."
+                raise StorageError("the text that was measured is missing or has changed", where=str(text), fix=fix)
+            self._write_reference(text, isolation.text.context)  # an earlier call has removed it
+        self._has_reference = True
+        return isolation.text.context
+
+    def _write_text(self, text: Path) -> str:
+        """Write the text, and return where it came from."""
+        if self._wish.file is not None:
+            content, origin = text_of(self._wish.file), self._wish.file.name
+        else:
+            content = own_answers(self._source, self._wish.tokens, self._folder / LOGS / "text.log", self._notice)
+            origin = f"{self._source.suite.name}, with the source's own answers"
+        try:
+            text.write_text(content, encoding="utf-8")
+        except OSError as error:
+            raise cannot_write(error, text) from None
+        return origin
+
+    def _first_reading(self, text: Path, origin: str) -> tuple[int, int]:
+        """Have the source read the text, in shorter pieces where it is short; return their length and the places."""
         context = CONTEXT
         while True:
             try:
-                places = self._write_reference(text, context, tokens)
+                return context, self._write_reference(text, context)
             except TextTooShortError as error:
                 fitting = [
                     length
@@ -140,43 +236,16 @@ class Measurer:
                         fix="Name a longer text with --text FILE, or more prompts in the recipe.",
                     ) from None
                 context = fitting[0]
-            else:
-                digest = hashlib.sha256(text.read_bytes()).hexdigest()
-                return TextRead(origin=origin, sha256=digest, context=context, places=places)
 
-    def again(self, text: Path, read: TextRead, tokens: int) -> None:
-        """Write the source's distributions anew where an earlier call has removed them."""
-        self._write_reference(text, read.context, tokens)
-
-    def measure(self, kept: Kept, name: str, context: Callable[[], int]) -> Measurement:
-        """Quantize the source but for the tensors that are kept, and measure what came out.
-
-        `context` makes sure that the source has read the text, and returns the length of a piece; a source that fails
-        the probes needs to read nothing.
-        """
-        began = time.perf_counter()
-        if kept is None:
-            model = self._source.files[0]
-            record = self._probe(model, name)
-            severity = None if record.findings else self._severity(model, name, context())
-            return _measurement(None, model, record, severity, began)
-        model = self._work / f"{hashlib.sha256(' '.join(sorted(kept)).encode()).hexdigest()[:16]}.gguf"
-        if not model.is_file():
-            self._notice(f"{name}: quantizing")
-            quantize_to(self._source.files, self._source.spec_with(kept), self._source.quantizer, model)
-        record = self._probe(model, name)
-        found = _measurement(kept, model, record, self._severity(model, name, context()), began)
-        model.unlink()
-        return found
-
-    def _write_reference(self, text: Path, context: int, tokens: int) -> int:
+    def _write_reference(self, text: Path, context: int) -> int:
+        """Write the source's distributions over the text, for the others to be compared with; return the places."""
         places = 0
 
         def make(part: Path) -> None:
             nonlocal places
             self._notice("the source reads the text")
             source, log = self._source.files[0], self._log("source", "reference")
-            pieces = max(2, tokens // context)
+            pieces = max(2, self._wish.tokens // context)
             places = self._source.divergence.write_reference(source, text, part, log, context=context, pieces=pieces)
 
         try:
@@ -184,109 +253,10 @@ class Measurer:
         except OSError as error:
             raise StorageError(
                 f"the source's distributions cannot be kept: {error.strerror or error}",
-                where=str(self._work),
+                where=str(self.work),
                 fix="Free some space, set BENCHCTL_CACHE to a folder on another disk, or use fewer --tokens.",
             ) from None
         return places
-
-    def _severity(self, model: Path, name: str, context: int) -> Severity:
-        self._notice(f"{name}: reading the text")
-        log = self._log(name, "perplexity")
-        return Severity.model_validate(self._source.divergence.compare(model, self._reference, log, context=context))
-
-    def _probe(self, model: Path, name: str) -> PreflightRecord:
-        self._notice(f"{name}: running the health probes")
-        record = PreflightRecord(mode="on")
-        try:
-            launch, log = self._source.launch(model), self._log(name, "server")
-            with scoring(self._source.scoring, launch, log) as scorer:
-                found = list(answers(scorer, model, probe_items()))
-                check_answers(found, record)
-                check_reading(*expected(scorer, found), record)
-        except EngineError as error:
-            if error.kind != "protocol":
-                raise
-            record.find("preflight-failed", "models.target", error.what)  # logits that are no numbers
-        return record
-
-    def _log(self, name: str, part: str) -> Path:
-        return self._folder / LOGS / f"{name}.{part}.log"
-
-
-def _measurement(
-    kept: Kept, model: Path, record: PreflightRecord, severity: Severity | None, began: float
-) -> Measurement:
-    return Measurement(
-        kept=None if kept is None else sorted(kept),
-        severity=severity,
-        findings=record.findings,
-        probes=record.probes,
-        bytes=sum(file.stat().st_size for file in all_shards(model)),
-        wall_s=time.perf_counter() - began,
-    )
-
-
-class _Session:
-    def __init__(
-        self,
-        source: SourceModel,
-        isolation: Isolation,
-        folder: Path,
-        measurer: Measurer,
-        progress: IsolateDisplay,
-    ) -> None:
-        self._source, self._isolation, self._folder = source, isolation, folder
-        self._measurer, self._progress = measurer, progress
-        self._has_reference = False
-
-    def run(self, search: Search[Finding], wish: TextSource) -> Finding:
-        try:
-            request = next(search)
-            while True:
-                found = self._isolation.measured(request)
-                stored = found is not None
-                if found is None:
-                    found = self._measure(request, wish)
-                    self._isolation.measurements.append(found)
-                    self._isolation.wall_s += found.wall_s
-                    write_isolation(self._folder, self._isolation)
-                self._progress.measured(found, stored=stored)
-                request = search.send(found)
-        except StopIteration as end:
-            answer: Finding = end.value
-            return answer
-
-    def _measure(self, kept: Kept, wish: TextSource) -> Measurement:
-        name = f"{len(self._isolation.measurements):02d}"
-        return self._measurer.measure(kept, name, lambda: self._reference(wish))
-
-    def _reference(self, wish: TextSource) -> int:
-        """Make sure that the source has read the text; return the length of a piece."""
-        isolation, text = self._isolation, self._folder / TEXT
-        if isolation.text is None:
-            origin = self._write_text(text, wish)
-            isolation.text = self._measurer.read_text(text, origin, wish.tokens)
-            write_isolation(self._folder, isolation)
-        elif not self._has_reference:
-            if not text.is_file() or hashlib.sha256(text.read_bytes()).hexdigest() != isolation.text.sha256:
-                fix = "Remove the folder to measure again."
-                raise StorageError("the text that was measured is missing or has changed", where=str(text), fix=fix)
-            self._measurer.again(text, isolation.text, wish.tokens)
-        self._has_reference = True
-        return isolation.text.context
-
-    def _write_text(self, text: Path, wish: TextSource) -> str:
-        if wish.file is not None:
-            content, origin = text_of(wish.file), wish.file.name
-        else:
-            log = self._folder / LOGS / "text.log"
-            content = own_answers(self._source, wish.tokens, log, self._progress.display.update)
-            origin = f"{self._source.suite.name}, with the source's own answers"
-        try:
-            text.write_text(content, encoding="utf-8")
-        except OSError as error:
-            raise cannot_write(error, text) from None
-        return origin
 
 
 def _inputs(source: SourceModel, wish: TextSource) -> dict[str, Any]:

@@ -112,13 +112,8 @@ def find_source_model(
     quantizer, divergence = program(engine.quantizer()), engine.divergence_meter()
     suite = load_suite(recipe.prompts.suite, recipe_folder=recipe_folder)
     prompts = suite.select(recipe.prompts.tasks, recipe.prompts.limit)
-    files = _source(
-        recipe,
-        recipe_folder,
-        models_dir,
-        notice,
-        partial(permitted_tool, engine, folder=recipe_folder, trusted=trusted),
-    )
+    tool = partial(permitted_tool, engine, folder=recipe_folder, trusted=trusted)
+    files = _source(recipe, recipe_folder, models_dir, notice, tool)
     tensors = tensors_of(files)
     done = sorted({tensor.type_name for tensor in tensors if is_quantized(tensor)})
     if done and not spec.allow_requantize:
@@ -170,7 +165,7 @@ def families_of(tensors: Sequence[Tensor], spec: QuantizeSpec) -> tuple[Family, 
         )
         for name, members in changed.items()
     ]
-    return tuple(sorted(found, key=lambda member: (-member.parameters, member.name)))
+    return tuple(sorted(found, key=lambda changed_family: (-changed_family.parameters, changed_family.name)))
 
 
 def spec_with(
@@ -234,15 +229,15 @@ def own_answers(source: SourceModel, tokens: int, log: Path, notice: Notice) -> 
     """Return prompts and greedy answers of the source, some `tokens` tokens if the suite has them. EngineError."""
     sampling = Sampling(max_tokens=ANSWER)
     parts: list[str] = []
-    written = 0
+    length = 0
     with running(source.engine.start(source.launch(source.files[0]), log), log) as server:
-        for item in sorted(source.prompts, key=lambda item: item.prompt_idx):  # every task's first before a second
-            if written >= SPARE * tokens:
+        for asked in sorted(source.prompts, key=lambda asked: asked.prompt_idx):  # every task's first before a second
+            if length >= SPARE * tokens:
                 break
-            notice(f"writing the text, {written} of {tokens} tokens")
-            done = asyncio.run(server.complete(server.render(item.prompt), sampling))
-            parts.append(f"{_prompt_text(item.prompt)}\n\n{done.text.strip()}\n")
-            written += done.prompt_tokens + done.n_predicted
+            notice(f"writing the text, {length} of {tokens} tokens")
+            done = asyncio.run(server.complete(server.render(asked.prompt), sampling))
+            parts.append(f"{_prompt_text(asked.prompt)}\n\n{done.text.strip()}\n")
+            length += done.prompt_tokens + done.n_predicted
     return "\n".join(parts)
 
 

@@ -55,7 +55,7 @@ class Severity(Part):
 
 
 class Measurement(Part):
-    """One way to quantize the model, and what came of it."""
+    """A way to quantize the model, and what came of it."""
 
     kept: list[str] | None
     """As `Kept`, sorted."""

@@ -8,8 +8,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.text import Text
-
 from benchctl.errors import UsageError
 from benchctl.experiments.isolate.search import BEYOND_USUAL, LEAST, MOST, Finding, damage, recall
 from benchctl.experiments.isolate.stored import ISOLATION, Family, Isolation, Measurement, read_isolation, with_error
@@ -17,7 +15,7 @@ from benchctl.models.quantize import quantize_arguments
 from benchctl.reports import numbers
 from benchctl.reports.columns import Column, Name, Table, numeric
 from benchctl.reports.tables.study import Tensors
-from benchctl.reports.terminal import print_table, table_console
+from benchctl.reports.terminal import Printout
 from benchctl.text import listed, one_line
 
 if TYPE_CHECKING:
@@ -78,8 +76,8 @@ class Row:
 
 
 OUTPUT: tuple[Column[Row], ...] = (
-    Column("Tensors", lambda row: row.what, cell=lambda row: Name(row.what), heads=True),
-    Column("Role", lambda row: row.role),
+    Column("Tensors", "what", Name, heads=True),
+    Column("Role", "role"),
     Column(
         "Output",
         lambda row: "; ".join(row.damage) or "sound",
@@ -90,11 +88,11 @@ OUTPUT: tuple[Column[Row], ...] = (
 MEASURED: tuple[Column[Row], ...] = (
     *OUTPUT[:2],
     Column("Output", lambda row: "BROKEN" if row.damage else "sound", tone=lambda row: "bad" if row.damage else "good"),
-    numeric("KL", lambda row: row.measurement.spoken_divergence),
+    numeric("KL", "measurement.spoken_divergence"),
     numeric("Top-1 %", lambda row: _severity(row, "same_top", 100, 2)),
     numeric("Perplexity", lambda row: _severity(row, "perplexity", 1, 3)),
     numeric("Flawed", lambda row: f"{row.flawed}/{row.probes}"),
-    numeric("Size", lambda row: row.measurement.bytes, numbers.size),
+    numeric("Size", "measurement.bytes", numbers.size),
 )
 
 
@@ -193,30 +191,30 @@ def show_isolation(
     isolation: Isolation, finding: Finding, table: Sequence[Row], repair: dict[str, Any] | None, folder: Path
 ) -> None:
     """Print the table, the finding, the rule and the repair."""
-    console = table_console()
-    print_table(console, Table("isolation", "Tensors", MEASURED, table))
-    console.print()
+    out = Printout()
+    out.table(Table("isolation", "Tensors", MEASURED, table))
+    out.say()
     for sentence in _sentences(isolation, finding):
-        console.print(Text(sentence))
+        out.say(sentence)
     if isolation.text is not None:
         text = isolation.text
-        read = f"{text.places} scored tokens of {one_line(text.origin)}, in pieces of {text.context}"
-        console.print(Text(f"KL: mean Kullback-Leibler divergence from the unquantized model in nats, over {read}."))
+        read = f"{text.places} scored tokens of {text.origin}, in pieces of {text.context}"
+        out.say(f"KL: mean Kullback-Leibler divergence from the unquantized model in nats, over {read}.")
     if repair is not None:
         tensors = ", ".join(f'"{pattern}": {kind}' for pattern, kind in repair["quantize"]["tensors"].items())
-        console.print(Text("\nIn the recipe:", style="bold"))
-        console.print(
-            Text(f"  quantize: {{type: {repair['quantize']['type']}, tensors: {{{tensors}}}}}"), soft_wrap=True
-        )
-        console.print(Text("By hand:", style="bold"))
-        console.print(Text(f"  {one_line(repair['command'], 4000)}"), soft_wrap=True)
-    console.print(Text(f"\nAll measurements: {folder}", style="dim"), soft_wrap=True)
+        out.say()
+        out.say("In the recipe:", "bold")
+        out.say(f"  quantize: {{type: {repair['quantize']['type']}, tensors: {{{tensors}}}}}", whole=True, most=4000)
+        out.say("By hand:", "bold")
+        out.say(f"  {repair['command']}", whole=True, most=4000)
+    out.say()
+    out.say(f"All measurements: {folder}", "dim", whole=True)
 
 
 def _sentences(isolation: Isolation, finding: Finding) -> list[str]:
     base = isolation.type
     measured = "1 quantization was" if finding.evaluations == 1 else f"{finding.evaluations} quantizations were"
-    count = f"{measured} measured; testing one family at a time would take {finding.one_by_one}."
+    count = f"{measured} measured; testing a family at a time would take {finding.one_by_one}."
     rule = f"Broken: a health probe fails that passes on the source, or KL above {_limit(finding, base)}."
     repair, breaking = _shown(finding.repair), _shown(finding.breaking)
     answers = {

@@ -17,57 +17,46 @@ if TYPE_CHECKING:
     from benchctl.prompts.suite import PromptItem
     from benchctl.recipes.schema import Arm, Recipe
 
-NO_VERDICT = "One prompt gives no verdict: use benchctl run."
+NO_VERDICT = "A single prompt gives no verdict: use benchctl run."
 
 
 def race(
-    subject: options.Words = None,
+    work: options.Work = options.NOTHING_NAMED,
     arm: Annotated[
         str | None,
         typer.Option(metavar="ARM", help="Default: the first that speculates.", autocompletion=complete.arms),
     ] = None,
     prompt: Annotated[
-        str | None, typer.Option(metavar="TASK/N|TEXT", help="One of the suite, or your own text.")
+        str | None, typer.Option(metavar="TASK/N|TEXT", help="A prompt of the suite, or your own text.")
     ] = None,
-    target: options.Target = None,
-    draft: options.Draft = None,
-    kind: options.Kind = None,
-    types: options.Types = None,
-    depth: options.Depth = None,
-    prompts: options.Prompts = None,
-    settings: options.Settings = None,
-    engine_binary: options.EngineBinary = None,
-    models_dir: options.ModelsDir = None,
-    trust_recipe: options.TrustRecipe = False,
+    here: options.Here = options.AS_FOUND,
 ) -> None:
     """Answer a prompt with and without speculation.
 
-    The two are measured in turn, each alone on the machine. One prompt gives no verdict: use `benchctl run`.
+    The two are measured in turn, each alone on the machine. A single prompt gives no verdict: use `benchctl run`.
     """
     import tempfile
 
     from rich.console import Console
-    from rich.text import Text
 
     from benchctl.measure.progress import progress_for
-    from benchctl.measure.requested import named
     from benchctl.measure.run import signals_interrupt
-    from benchctl.text import one_line
+    from benchctl.reports.terminal import Printout
 
-    standing = named(subject, Path("results"), target, draft, kind, types, depth, prompts, settings, trust=trust_recipe)
+    standing = work.standing(Path("results"), here)
     pair = pair_of(standing.recipe, arm)
     progress = progress_for(Console(stderr=True), quiet=False)
-    console, texts = Console(highlight=False), set()
+    out, texts = Printout(), set()
     with signals_interrupt(), tempfile.TemporaryDirectory(prefix="benchctl-") as logs:
-        prepared = standing.prepare(engine_binary, models_dir, progress.note, pair)
-        item = find_prompt(prepared.prompts, prompt, chat=prepared.suite.kind == "chat")
+        prepared = standing.prepare(here.engine_binary, here.models_dir, progress.note, pair)
+        asked = find_prompt(prepared.prompts, prompt, chat=prepared.suite.kind == "chat")
         for contestant in sorted(pair.arms, key=lambda each: each.name != pair.baseline):
-            progress.note(f"{contestant.name} answers {item.task}/{item.prompt_idx}, alone on the machine.")
-            done = _answer(prepared, contestant, item, Path(logs) / f"{contestant.name}.log")
-            console.print(Text(f"{one_line(contestant.name)} {outcome(contestant, done)}"))
+            progress.note(f"{contestant.name} answers {asked.task}/{asked.prompt_idx}, alone on the machine.")
+            done = _answer(prepared, contestant, asked, Path(logs) / f"{contestant.name}.log")
+            out.say(f"{contestant.name} {outcome(contestant, done)}")
             texts.add(done.text)
-    console.print(Text("Both answers are the same text." if len(texts) == 1 else "The answers differ."))
-    console.print(Text(NO_VERDICT, "dim"))
+    out.say("Both answers are the same text." if len(texts) == 1 else "The answers differ.")
+    out.say(NO_VERDICT, "dim")
 
 
 def outcome(arm: Arm, done: Completion) -> str:
@@ -86,7 +75,7 @@ def outcome(arm: Arm, done: Completion) -> str:
     return f"{line}; drafted {drafted}, accepted {'not reported' if accepted is None else accepted}{share}"
 
 
-def _answer(prepared: Prepared, arm: Arm, item: PromptItem, log: Path) -> Completion:
+def _answer(prepared: Prepared, arm: Arm, asked: PromptItem, log: Path) -> Completion:
     """Return the answer of an arm's engine, warm and attested before and after it. Raises EngineError."""
     import asyncio
 
@@ -98,11 +87,11 @@ def _answer(prepared: Prepared, arm: Arm, item: PromptItem, log: Path) -> Comple
     with running(prepared.engines[arm.name].start(prepared.launches[arm.name], log)) as server:
         require_attested(server.attest(None), server)
         _, warm = warm_up(server, sampling)
-        done = asyncio.run(server.complete(server.render(item.prompt), sampling))
+        done = asyncio.run(server.complete(server.render(asked.prompt), sampling))
         drafted = [answer.ledger.drafted for answer in (warm, done) if answer.ledger.drafted is not None]
         require_attested(server.attest(sum(drafted) if drafted else None), server)
     if not done.n_predicted:
-        raise EngineError(f"{arm.name} gave an empty answer.", kind="protocol", where=item.task)
+        raise EngineError(f"{arm.name} gave an empty answer.", kind="protocol", where=asked.task)
     return done
 
 
@@ -132,8 +121,8 @@ def find_prompt(prompts: Sequence[PromptItem], requested: str | None, *, chat: b
 
     if requested is None:
         return prompts[0]
-    names = {f"{item.task}/{item.prompt_idx}": item for item in prompts}
-    by_task = {item.task: item for item in reversed(prompts)}
+    names = {f"{asked.task}/{asked.prompt_idx}": asked for asked in prompts}
+    by_task = {asked.task: asked for asked in reversed(prompts)}
     if found := names.get(requested) or by_task.get(requested):
         return found
     if " " in requested.strip() or "\n" in requested:

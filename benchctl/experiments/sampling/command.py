@@ -6,7 +6,7 @@ Names come from recipes and are untrusted text.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,15 +14,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from benchctl.cli import complete
-from benchctl.cli.json_output import print_json
-from benchctl.cli.options import Baseline, EngineBinary, JsonForTables, ModelsDir, Quiet, Results, TrustRecipe
+from benchctl.cli.options import AS_FOUND, Baseline, Here, JsonForTables, OnlyArms, Quiet, Results
+from benchctl.reports.json_output import print_json
 from benchctl.text import one_line
 
 if TYPE_CHECKING:
     from benchctl.data.integrity import Integrity
     from benchctl.data.store import RunData
     from benchctl.experiments.sampling.conclude import ArmSampling, SamplingResult
-    from benchctl.measure.run import Standing
+    from benchctl.experiments.sampling.draw import CheckPlan
+    from benchctl.measure.requested import Standing
     from benchctl.recipes.schema import Recipe
 
 COLOUR = {"no difference found": "green", "difference found": "red", "lossy by design": "red", "undetermined": "yellow"}
@@ -40,10 +41,7 @@ def verify_sampling(
     ] = None,
     results: Results = Path("results"),
     baseline: Baseline = None,
-    arm: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="Only this arm; repeatable.", autocompletion=complete.arms),
-    ] = None,
+    arm: OnlyArms = None,
     seeds: Annotated[
         int | None, typer.Option(min=2, metavar="N", help="Answers per prompt and arm.", show_default="200")
     ] = None,
@@ -56,15 +54,12 @@ def verify_sampling(
         float | None, typer.Option(min=0.01, max=10, metavar="T", show_default="the recipe's, or 0.8")
     ] = None,
     level: Annotated[
-        float | None,
-        typer.Option(min=0.0001, max=0.05, metavar="P", help="Family-wise.", show_default="0.01"),
+        float | None, typer.Option(min=0.0001, max=0.05, metavar="P", help="Family-wise.", show_default="0.01")
     ] = None,
     score: Annotated[bool, typer.Option(help="Score tokens on the target.")] = True,
     offline: Annotated[bool, typer.Option("--offline", help="Judge the stored check again.")] = False,
-    engine_binary: EngineBinary = None,
-    models_dir: ModelsDir = None,
+    here: Here = AS_FOUND,
     as_json: JsonForTables = False,
-    trust_recipe: TrustRecipe = False,
     quiet: Quiet = False,
 ) -> None:
     """Test on new answers whether arms sample from the target's distribution.
@@ -75,24 +70,19 @@ def verify_sampling(
     """
     from benchctl.errors import EngineError, UsageError
     from benchctl.experiments.sampling.conclude import sampling_verdict
+    from benchctl.experiments.sampling.draw import CheckPlan
     from benchctl.experiments.sampling.stored import open_check
 
     given = {"seeds": seeds, "prompts": prompts, "tokens": tokens, "temperature": temperature, "level": level}
-    settings = {name: value for name, value in given.items() if value is not None}
+    settings: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     arms = tuple(arm or ())
     if not offline:
-        silent = quiet or as_json
+        run, standing = _what(target, results, trusted=here.trust_recipe)
+        recipe = _with_baseline(standing.recipe, baseline, arms)
+        plan = replace(CheckPlan(), **settings)
+        parent = results / recipe.name if run is None else run.folder
         folder = _draw(
-            target,
-            settings,
-            results,
-            baseline,
-            arms,
-            engine_binary,
-            models_dir,
-            scored=score,
-            quiet=silent,
-            trusted=trust_recipe,
+            run, replace(standing, recipe=recipe), plan, arms, parent, here, scored=score, quiet=quiet or as_json
         )
     elif settings or arms or baseline:
         what = "A stored check is assessed with its own settings."
@@ -126,45 +116,39 @@ def _stored(target: str | None, results: Path) -> Path:
 
 
 def _draw(
-    target: str | None,
-    settings: Mapping[str, Any],
-    results: Path,
-    baseline: str | None,
+    run: RunData | None,
+    standing: Standing,
+    plan: CheckPlan,
     arms: Sequence[str],
-    engine_binary: str | None,
-    models_dir: Path | None,
+    parent: Path,
+    here: Here,
     *,
     scored: bool,
     quiet: bool,
-    trusted: bool,
 ) -> Path:
     """Run the engines and return the folder of the new check; `scored`: with its tokens scored on the target alone."""
     from rich.console import Console
 
-    from benchctl.experiments.sampling.draw import CheckPlan, is_greedy, run_check, sampled_recipe
+    from benchctl.experiments.sampling.draw import is_greedy, run_check, sampled_recipe
     from benchctl.experiments.sampling.scoring import score_check
-    from benchctl.lossless.session import scoring_progress
-    from benchctl.measure.progress import progress_for
-    from benchctl.measure.run import recorded_engines, signals_interrupt
+    from benchctl.measure.progress import progress_for, shown_steps
+    from benchctl.measure.requested import recorded_engines
+    from benchctl.measure.run import signals_interrupt
 
-    plan = replace(CheckPlan(), **settings)
-    run, standing = _what(target, results, trusted=trusted)
-    recipe = _with_baseline(standing.recipe, baseline, arms)
-    sampled = sampled_recipe(recipe, plan, arms)
+    sampled = sampled_recipe(standing.recipe, plan, arms)
     progress = progress_for(Console(stderr=True), quiet=quiet)
-    if is_greedy(recipe.sampling):
+    if is_greedy(standing.recipe.sampling):
         temperature = sampled.sampling.temperature
         progress.note(
             f"The recipe is greedy; this check samples at temperature {temperature:g} from the full vocabulary."
         )
     with signals_interrupt():
-        known = None if run is None or run.manifest is None or engine_binary else recorded_engines(run.manifest)
-        prepared = standing.prepare(engine_binary, models_dir, progress.note, sampled, known)
-        parent = results / recipe.name if run is None else run.folder
+        known = None if run is None or run.manifest is None or here.engine_binary else recorded_engines(run.manifest)
+        prepared = standing.prepare(here.engine_binary, here.models_dir, progress.note, sampled, known)
         drawn = run_check(prepared, plan, parent, progress, ["benchctl", *sys.argv[1:]])
         if scored:
-            with scoring_progress("Scoring tokens on the target alone", "answers", quiet=quiet) as advance:
-                why = score_check(drawn, prepared, advance=advance)
+            with shown_steps("Scoring tokens on the target alone", quiet=quiet) as show:
+                why = score_check(drawn, prepared, advance=lambda done, total, which: show(which, done, total))
             if why is not None:
                 progress.note(f"The tokens could not be scored, so only whole answers are compared: {one_line(why)}")
         return drawn
@@ -174,8 +158,7 @@ def _what(target: str | None, results: Path, *, trusted: bool) -> tuple[RunData 
     """Resolve a name: a YAML file is a recipe, a recipe's name with runs is its latest run."""
     from benchctl.data.store import open_run, resolve_run
     from benchctl.errors import UsageError
-    from benchctl.measure.requested import requested_recipe
-    from benchctl.measure.run import standing_of
+    from benchctl.measure.requested import requested_recipe, standing_of
 
     if target is None or Path(target).suffix not in (".yaml", ".yml"):
         try:
@@ -212,37 +195,33 @@ def _with_baseline(recipe: Recipe, baseline: str | None, arms: Sequence[str]) ->
 
 def _print_sampling(found: SamplingResult, folder: Path, integrity: Integrity) -> None:
     """Print the verdicts, then a sentence for each arm."""
-    from rich.padding import Padding
-    from rich.text import Text
+    from benchctl.reports.terminal import Printout
 
-    from benchctl.reports.terminal import print_rows, table_console
-
-    console = table_console()
-    cut = "".join(
-        [f", top-k {found.top_k}" if found.top_k else "", f", top-p {found.top_p:g}" if found.top_p < 1 else ""]
+    out = Printout()
+    cut = f", top-k {found.top_k}" if found.top_k else ""
+    cut += f", top-p {found.top_p:g}" if found.top_p < 1 else ""
+    out.say(
+        f"Sampling of {found.recipe}: every arm against {found.baseline} at temperature {found.temperature:g}{cut}, "
+        f"{len(found.prompts)} prompts × {found.seeds} seeds, answers of at most {found.tokens} tokens"
     )
-    console.print(
-        Text(
-            f"Sampling of {one_line(found.recipe)}: every arm against {one_line(found.baseline)} at temperature "
-            f"{found.temperature:g}{cut}, {len(found.prompts)} prompts × {found.seeds} seeds, "
-            f"answers of at most {found.tokens} tokens\n"
-        )
-    )
+    out.say()
     counts = ("drafted", "accepted", "smallest p")
-    print_rows(console, ("arm", "verdict", *counts, "test"), [_row(arm) for arm in found.arms], right=counts)
+    out.rows(("arm", "verdict", *counts, "test"), [_row(arm) for arm in found.arms], right=counts)
     for arm in found.arms:
-        console.print(Text(f"\n{one_line(arm.arm)}: {arm.verdict}", style=f"bold {COLOUR[arm.verdict]}"))
-        console.print(Padding.indent(Text(one_line(arm.reason)), 2))
+        out.say()
+        out.say(f"{arm.arm}: {arm.verdict}", f"bold {COLOUR[arm.verdict]}")
+        out.below(arm.reason)
     tests = len(found.arms[0].tests) if found.arms else 0
-    note = (
-        f"\nFamily-wise level {100 * found.level:g} % over {tests} tests of each of {len(found.arms)} arms. "
-        "The first token comes from prefill and is never speculated."
+    out.say()
+    out.say(
+        f"Family-wise level {100 * found.level:g} % over {tests} tests of each of {len(found.arms)} arms. "
+        "The first token comes from prefill and is never speculated.",
+        "dim",
     )
-    console.print(Text(note, style="dim"))
-    console.print(Text(one_line(integrity.sentence, 900), style="yellow" if integrity.findings else ""))
+    out.say(integrity.sentence, "yellow" if integrity.findings else "")
     if found.damaged:
-        console.print(Text(f"{found.damaged} lines of answers could not be read.", style="yellow"))
-    console.print(Text(f"Answers: {folder}", style="dim"), soft_wrap=True)
+        out.say(f"{found.damaged} lines of answers could not be read.", "yellow")
+    out.say(f"Answers: {folder}", "dim", whole=True)
 
 
 def _row(arm: ArmSampling) -> tuple[str, ...]:

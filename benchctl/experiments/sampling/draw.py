@@ -95,7 +95,7 @@ def sampled_recipe(recipe: Recipe, plan: CheckPlan, arms: Sequence[str] = ()) ->
 
 def in_turn(prompts: Sequence[PromptItem], seeds: Iterable[int], count: int) -> list[Request]:
     """Return `count` requests of every prompt, prompts in turn, each with the next of the seeds."""
-    return list(zip([item for _ in range(count) for item in prompts], seeds, strict=False))
+    return list(zip([asked for _ in range(count) for asked in prompts], seeds, strict=False))
 
 
 def draw_answers(
@@ -106,18 +106,18 @@ def draw_answers(
 ) -> Iterator[tuple[PromptItem, int, Completion | None, tuple[int, ...] | None, str | None]]:
     """Make every request: yields (prompt, seed, completion, token ids, error).
 
-    `requested` is called before each. One that the engine refuses (`http`) is yielded as an error; raises EngineError
-    for every other failure.
+    `requested` is called before each. A request that the engine refuses (`http`) is yielded as an error; raises
+    EngineError for every other failure.
     """
     rendered: dict[tuple[str, int], Rendered] = {}
-    for item, _ in requests:
-        if (item.task, item.prompt_idx) not in rendered:
-            rendered[item.task, item.prompt_idx] = server.render(item.prompt)
-    for item, seed in requests:
-        prompt = rendered[item.task, item.prompt_idx]
+    for asked, _ in requests:
+        if (asked.task, asked.prompt_idx) not in rendered:
+            rendered[asked.task, asked.prompt_idx] = server.render(asked.prompt)
+    for asked, seed in requests:
+        prompt = rendered[asked.task, asked.prompt_idx]
         seeded = sampling.model_copy(update={"seed": seed})
         if requested is not None:
-            requested(item)
+            requested(asked)
         try:
             done = asyncio.run(server.complete(prompt, seeded))
             ids = done.token_ids
@@ -126,9 +126,9 @@ def draw_answers(
         except EngineError as failure:
             if failure.kind != "http" or not server.alive():
                 raise
-            yield item, seed, None, None, failure.what
+            yield asked, seed, None, None, failure.what
             continue
-        yield item, seed, done, ids, None
+        yield asked, seed, done, ids, None
 
 
 class SampledCell(EngineCell):
@@ -152,16 +152,16 @@ class SampledCell(EngineCell):
             server,
             self._requests,
             self.context.recipe.sampling,
-            lambda item: progress.request_sent(plan, item.task, item.prompt_idx),
+            lambda asked: progress.request_sent(plan, asked.task, asked.prompt_idx),
         )
-        for item, seed, done, ids, error in drawn:
+        for asked, seed, done, ids, error in drawn:
             ledger = done.ledger if done else None
             if ledger and ledger.drafted is not None:
                 self._drafted = (self._drafted or 0) + ledger.drafted
             answer = SampledAnswer(
                 arm=plan.arm.name,
-                task=item.task,
-                prompt_idx=item.prompt_idx,
+                task=asked.task,
+                prompt_idx=asked.prompt_idx,
                 seed=seed,
                 token_ids=None if ids is None else list(ids),
                 drafted=ledger.drafted if ledger else None,
@@ -221,7 +221,7 @@ def _draw_all(
         seeds = map(spread_seed, range(first, first + size))
         left = [request for request in in_turn(prompts, seeds, count) if (arm.name, request[1]) not in there]
         if left or ended.get(arm.name) != "finished":
-            cells.append(CellPlan(0, order, arm, tuple(item for item, _ in left), recipe.group_of(arm)))
+            cells.append(CellPlan(0, order, arm, tuple(asked for asked, _ in left), recipe.group_of(arm)))
             requests[arm.name] = left
     runner = Runner(
         recipe,
@@ -251,7 +251,7 @@ def _draw_all(
 
 def _new_check(prepared: Prepared, prompts: Sequence[PromptItem], plan: CheckPlan, command: list[str]) -> SamplingCheck:
     recipe, manifest = prepared.recipe, new_manifest(prepared, command)
-    chosen = {(item.task, item.prompt_idx) for item in prompts}
+    chosen = {(asked.task, asked.prompt_idx) for asked in prompts}
     manifest.prompts = [prompt for prompt in manifest.prompts if (prompt.task, prompt.prompt_idx) in chosen]
     planned = [arm.name for arm in recipe.arms if arm.name != recipe.baseline]
     settings = SamplingSettings(seeds=plan.seeds, level=plan.level, planned=planned, seeding="spread")

@@ -12,7 +12,7 @@ from benchctl.engines.base import PrefillScorer, Scorer, ScoringEngine
 from benchctl.errors import BenchctlError
 from benchctl.experiments.sampling.stored import SampledAnswer, TermSum, TokenScores, open_check, write_token_scores
 from benchctl.experiments.sampling.tokens import Sampler, terms, weights
-from benchctl.lossless.audit_session import scores_of
+from benchctl.lossless.reading import scores_of
 from benchctl.measure.cell import fresh_log, scoring
 from benchctl.measure.prepare import Prepared
 from benchctl.models.files import ResolvedModel, ResolvedPair
@@ -124,15 +124,17 @@ def _draft(
 
 
 def _jobs(scorer: Scorer, prepared: Prepared, chosen: Sequence[SampledAnswer]) -> list[_Job]:
-    items = {(item.task, item.prompt_idx): item.prompt for item in prepared.prompts if item.constrained is None}
+    asked_prompts = {
+        (asked.task, asked.prompt_idx): asked.prompt for asked in prepared.prompts if asked.constrained is None
+    }
     rendered: dict[tuple[str, int], tuple[int, ...]] = {}
     jobs = []
     for answer in chosen:
         key = (answer.task, answer.prompt_idx)
-        if key not in items:
+        if key not in asked_prompts:
             continue  # the target's probabilities are without its constraint
         if key not in rendered:
-            rendered[key] = tuple(scorer.render(items[key]).token_ids)
+            rendered[key] = tuple(scorer.render(asked_prompts[key]).token_ids)
         jobs.append(_Job(answer, rendered[key], tuple(answer.token_ids or ())))
     return jobs
 

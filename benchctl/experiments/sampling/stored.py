@@ -18,9 +18,8 @@ from typing import Literal
 from pydantic import Field, ValidationError, field_validator
 
 from benchctl.data.chain import sealed
-from benchctl.data.integrity import Integrity, LineCheck, manifest_damage, recipe_changed
+from benchctl.data.integrity import Integrity, LineCheck, StoredScores, manifest_damage, recipe_changed
 from benchctl.data.manifest import MANIFEST_FORMAT, Manifest
-from benchctl.data.scores import StoredScores
 from benchctl.data.versions import Part, StoredFormat
 from benchctl.data.writer import FolderWriter, write_scores, write_whole
 from benchctl.errors import UsageError

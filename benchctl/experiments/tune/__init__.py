@@ -5,6 +5,5 @@ from __future__ import annotations
 from benchctl.offers import Experiment
 
 EXPERIMENT = Experiment(
-    commands={"tune": "benchctl.experiments.tune.command:tune"},
-    search="benchctl.experiments.tune.halving:Halving",
+    commands={"tune": "benchctl.experiments.tune.command:tune"}, search="benchctl.experiments.tune.halving:Halving"
 )

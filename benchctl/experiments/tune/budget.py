@@ -78,7 +78,7 @@ def time_baseline(prepared: Prepared, log: Path) -> ArmCost:
     with running(prepared.of_baseline.engine.start(prepared.launches[recipe.baseline], log)) as server:
         _, warm = warm_up(server, recipe.sampling)
         ready = time.perf_counter()
-        answers = [asyncio.run(server.complete(server.render(item.prompt), brief)) for item in prepared.prompts[:2]]
+        answers = [asyncio.run(server.complete(server.render(asked.prompt), brief)) for asked in prepared.prompts[:2]]
         answered_at = time.perf_counter()
     stopping_s = time.perf_counter() - answered_at
     token_s = min(

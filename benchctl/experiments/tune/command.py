@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from benchctl.cli import complete, options
-from benchctl.cli.json_output import print_json
+from benchctl.reports.json_output import print_json
 
 if TYPE_CHECKING:
     from benchctl.analysis.results import Analysis
     from benchctl.data.store import RunData
     from benchctl.measure.prepare import Prepared
-    from benchctl.measure.run import Standing
+    from benchctl.measure.requested import Standing
 
 MAX_TOKENS = 64
 """Default longest answer where the command line names a model: short blocks leave time for more of them."""
@@ -50,27 +51,24 @@ def tune(
         str | None, typer.Option(metavar="RUN", help="Continue this search.", autocompletion=complete.runs)
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the settings; start no engine.")] = False,
-    engine_binary: options.EngineBinary = None,
-    models_dir: options.ModelsDir = None,
-    trust_recipe: options.TrustRecipe = False,
+    here: options.Here = options.AS_FOUND,
     quiet: options.Quiet = False,
     as_json: options.JsonAtEnd = False,
 ) -> None:
     """Search for the fastest setting within a time budget.
 
     Successive halving: blocks measure no speculation and every remaining setting; the slower half is dropped. The last
-    one is measured again, on new data; that run decides. Ctrl-C keeps everything; --resume RUN continues.
+    setting is measured again, on new data; that run decides. Ctrl-C keeps everything; --resume RUN continues.
     """
     import sys
-    from functools import partial
 
     from rich.console import Console
 
     from benchctl.errors import UsageError
     from benchctl.experiments.tune.session import all_candidates, measure_chosen, resume_search, search
-    from benchctl.measure.prepare import prepare
     from benchctl.measure.progress import progress_for
-    from benchctl.measure.run import prepare_again, signals_interrupt
+    from benchctl.measure.requested import prepare_again
+    from benchctl.measure.run import signals_interrupt
 
     if target is not None and subject:
         raise UsageError("The target is named twice.", where="-t", fix="benchctl tune -t TARGET -d DRAFT")
@@ -80,7 +78,10 @@ def tune(
             "Name a recipe, a target, or a search to continue.",
             fix="benchctl tune RECIPE, benchctl tune TARGET [DRAFT], or benchctl tune --resume RUN",
         )
-    if resume is not None and (kind or types or depth or sweep or prompts or limit or settings or only_arms):
+    given = options.Work(
+        kind=kind, types=types, depth=depth, sweep=sweep, prompts=prompts, limit=limit, settings=settings
+    )
+    if resume is not None and (only_arms or given != options.NOTHING_NAMED):
         raise UsageError(
             "A resumed search keeps its settings, prompts and budget.",
             where="--resume",
@@ -90,28 +91,21 @@ def tune(
     silent = quiet or as_json
     console = Console(stderr=True)
     progress, again = progress_for(console, quiet=silent), progress_for(console, quiet=silent)
-    ready = partial(prepare, binary=engine_binary, models_dir=models_dir, notice=progress.note)
-    ready_again = partial(
-        prepare_again, binary=engine_binary, models_dir=models_dir, notice=progress.note, trusted=trust_recipe
-    )
+    places: dict[str, Any] = {"binary": here.engine_binary, "models_dir": here.models_dir, "notice": progress.note}
+
+    def ready(standing: Standing) -> Prepared:
+        return standing.prepare(**places)
+
+    def ready_again(run: RunData) -> Prepared:
+        return prepare_again(run, **places, trusted=here.trust_recipe)
+
     command = ["benchctl", *sys.argv[1:]]
     with signals_interrupt():
         if resume is not None:
             found = resume_search(resume, out, ready_again, progress)
         else:
-            standing, complete = _what_to_search(
-                [*words, *(draft or [])],
-                kind,
-                types or [],
-                depth,
-                sweep or [],
-                prompts,
-                limit,
-                settings or [],
-                trust=trust_recipe,
-            )
-            base = standing.prepare(engine_binary, models_dir, progress.note)
-            candidates = all_candidates(base, only_arms=only_arms or complete)
+            standing, own_alone = _what_to_search([*words, *(draft or [])], given, here)
+            candidates = all_candidates(ready(standing), only_arms=only_arms or own_alone)
             if dry_run:
                 _show_candidates(candidates, as_json=as_json)
                 return
@@ -134,55 +128,43 @@ def seconds_of(text: str) -> float:
     return seconds
 
 
-def _what_to_search(
-    subject: list[str],
-    kind: str | None,
-    types: list[str],
-    depth: str | None,
-    sweep: list[str],
-    prompts: str | None,
-    limit: int | None,
-    settings: list[str],
-    *,
-    trust: bool,
-) -> tuple[Standing, bool]:
+def _what_to_search(subject: list[str], given: options.Work, here: options.Here) -> tuple[Standing, bool]:
     """Return the recipe of the command line with what it may do, and whether only its own arms are searched."""
     from benchctl.errors import UsageError
-    from benchctl.measure.requested import requested_recipe, standing_of_data
+    from benchctl.measure.requested import standing_of_data
     from benchctl.recipes.from_options import parse_settings, parse_sweep, recipe_from_options
     from benchctl.recipes.load import shipped_recipes
 
     first, *drafts = subject
-    overrides = parse_settings(settings)
-    sweeps = parse_sweep([*([f"depth={depth}"] if depth else []), *sweep])
+    overrides, types = parse_settings(given.settings or []), given.types or []
+    sweeps = parse_sweep([*([f"depth={given.depth}"] if given.depth else []), *(given.sweep or [])])
     if first.endswith((".yaml", ".yml")) or first in shipped_recipes():
-        if drafts or kind or types or sweeps:
+        if drafts or given.kind or types or sweeps:
             raise UsageError(
                 "A recipe names its models, its engine and its own arms.",
                 where="--engine, --type, --depth, -L, DRAFT",
                 fix="Write them in the recipe, or name the target in its place.",
             )
-        named = requested_recipe(first, Path(), prompts=prompts, limit=limit, settings=settings, trust=trust)
-        return named, False
+        return replace(given, subject=[first]).standing(Path(), here), False
     if not types and not sweeps and len(drafts) < 2:
         overrides = {"arms": [{"name": "baseline"}], **overrides}
-    options: dict[str, Any] = {
+    made: dict[str, Any] = {
         "target": first,
         "draft": drafts[0] if drafts else None,
-        "engine": kind,
+        "engine": given.kind,
         "types": types,
         "sweeps": sweeps,
-        "prompts": prompts,
-        "limit": limit,
+        "prompts": given.prompts,
+        "limit": given.limit,
         "folder": Path.cwd(),
         "settings": {"sampling.max_tokens": MAX_TOKENS, **overrides},
     }
-    data = recipe_from_options(**options)
+    data = recipe_from_options(**made)
     if len(drafts) > 1:
-        sources = [recipe_from_options(**options | {"draft": draft})["models"]["draft"] for draft in drafts]
+        sources = [recipe_from_options(**made | {"draft": draft})["models"]["draft"] for draft in drafts]
         del data["models"]["draft"]
         data["matrix"] = {"models.draft": dict(zip(_labels(drafts), sources, strict=True))}
-    return standing_of_data(data, trust=trust), bool(types or sweeps)
+    return standing_of_data(data, trust=here.trust_recipe), bool(types or sweeps)
 
 
 def _labels(drafts: list[str]) -> list[str]:
@@ -195,31 +177,26 @@ def _labels(drafts: list[str]) -> list[str]:
 
 def _show_candidates(prepared: Prepared, *, as_json: bool) -> None:
     """Print the settings to search; starts no engine."""
-    import shlex
-
-    from rich.console import Console
-    from rich.text import Text
-
-    from benchctl.text import visible
+    from benchctl.cli.show_plan import command_text
+    from benchctl.reports.terminal import Printout
 
     recipe = prepared.recipe
     if as_json:
         commands = {name: list(launch.argv) for name, launch in prepared.launches.items()}
         print_json("tune --dry-run", {"recipe": recipe.model_dump(mode="json"), "commands": commands})
         return
-    console = Console(highlight=False, soft_wrap=True)
-    console.print(Text(f"{recipe.name}: {len(recipe.arms) - 1} settings to search within the budget."))
+    out = Printout()
+    out.say(f"{recipe.name}: {len(recipe.arms) - 1} settings to search within the budget.")
     for name, launch in prepared.launches.items():
-        console.print(Text(f"\n{visible(name)}:", style="bold"))
-        console.print(Text(visible(f"  {shlex.join(launch.argv)}".replace("'{port}'", "{port}"))))
+        out.say()
+        out.say(f"{name}:", "bold")
+        out.say(f"  {command_text(launch.argv)}", whole=True, most=100_000)
 
 
 def _outcome(analysis: Analysis, winner: str | None) -> str:
     """The result, from the confirmation run alone."""
-    from benchctl.text import one_line
-
     (verdict,) = [judged for judged in analysis.verdicts if judged.arm not in analysis.baselines]
-    arm = one_line(verdict.arm)
+    arm = verdict.arm
     if winner is not None:
         return f"The winner is {arm}, confirmed on new data."
     if verdict.speed == "faster":
@@ -235,15 +212,10 @@ def _outcome(analysis: Analysis, winner: str | None) -> str:
 
 def _show(found: RunData, fresh: RunData | None, *, as_json: bool, quiet: bool) -> None:
     """Print the result of the confirmation run, and the files."""
-    import shlex
-
-    from rich.console import Console
-    from rich.text import Text
-
     from benchctl.experiments.tune.halving import find_standings
     from benchctl.experiments.tune.session import recipe_file_of
     from benchctl.lossless.analysed import analyse_run
-    from benchctl.reports.terminal import print_decision, print_summary
+    from benchctl.reports.terminal import Printout, print_decision, print_next, print_summary
 
     tuning = found.manifest.tuning if found.manifest else None
     assert tuning is not None
@@ -267,15 +239,20 @@ def _show(found: RunData, fresh: RunData | None, *, as_json: bool, quiet: bool) 
         return
     if quiet:
         return
-    console = Console()
+    out = Printout()
     if fresh is None or analysis is None:
-        console.print(Text("No setting drafted anything: no speculation wins.", "bold"))
-        console.print(f"\nSearch: {found.folder}", markup=False, highlight=False, soft_wrap=True)
+        out.say("No setting drafted anything: no speculation wins.", "bold")
+        out.say(f"Search: {found.folder}", whole=True)
         return
-    print_summary(console, analysis, str(fresh.folder))
-    console.print(Text(f"\n{_outcome(analysis, winner)} {len(searched)} settings were searched.", "bold"))
-    print_decision(console, analysis)
-    name = shlex.quote(str(fresh.folder))
-    lines = f"Recipe: {recipe_file_of(fresh)}\nConfirmation run: {fresh.folder}\nSearch: {found.folder}"
-    following = f"Next: benchctl verify-lossless {name}\n      benchctl report {name}"
-    console.print(f"\n{lines}\n{following}", markup=False, highlight=False, soft_wrap=True)
+    print_summary(out.console, analysis, str(fresh.folder))
+    out.say()
+    out.say(f"{_outcome(analysis, winner)} {len(searched)} settings were searched.", "bold")
+    print_decision(out.console, analysis)
+    out.say()
+    for what, where in (
+        ("Recipe", recipe_file_of(fresh)),
+        ("Confirmation run", fresh.folder),
+        ("Search", found.folder),
+    ):
+        out.say(f"{what}: {where}", whole=True)
+    print_next(out, fresh.folder)

@@ -155,17 +155,16 @@ class Halving:
     def _left_of(self, block: int, rung: TuningRung) -> list[CellPlan]:
         each, recipe = self._tuning.prompts_per_block, self.prepared.recipe
         prompts = by_turns(self.prepared.prompts)
-        items = [prompts[place % len(prompts)] for place in range(block * each, (block + 1) * each)]
+        asked_prompts = [prompts[place % len(prompts)] for place in range(block * each, (block + 1) * each)]
         arms = [arm for arm in recipe.arms if arm.name in rung.arms or arm.name == recipe.baseline]
         earlier = self._run()
         done = measured(earlier, each)
         return make_plan(
             recipe.model_copy(update={"arms": arms}),
-            items,
+            asked_prompts,
             done,
             [block],
             unclosed=unclosed(earlier, done),
-            ordering=self.writer.manifest.ordering,
         )
 
     def _open(self, arms: list[str]) -> None:
@@ -201,7 +200,7 @@ class Halving:
     def _seconds_left(self, arms: list[str]) -> float:
         """Return the seconds that are left for searching, what the fresh data need put aside."""
         tuning, costs = self._tuning, self._costs()
-        tasks = len({item.task for item in self.prepared.prompts})
+        tasks = len({asked.task for asked in self.prepared.prompts})
         dearest = max(arms, key=lambda arm: costs[arm].cell(tasks))
         fresh = FRESH_BLOCKS[0] * block_cost([dearest], self.prepared.recipe.baseline, costs, tasks)
         searching_s = tuning.budget_s - max(FRESH_SHARE * tuning.budget_s, fresh)

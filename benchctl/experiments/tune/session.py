@@ -9,10 +9,9 @@ from __future__ import annotations
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
 
 from benchctl.data.listing import list_runs
 from benchctl.data.manifest import Tuning
@@ -31,7 +30,8 @@ from benchctl.experiments.tune.budget import (
 )
 from benchctl.measure.prepare import Prepared, lossy_of, with_arms
 from benchctl.measure.progress import RunProgress
-from benchctl.measure.run import recipe_of, resume_run, standing_of, start_run
+from benchctl.measure.requested import Standing, recipe_of, standing_of
+from benchctl.measure.run import resume_run, start_run
 from benchctl.recipes.saved import RECIPE
 from benchctl.recipes.schema import MAX_NAME, Arm, Recipe
 from benchctl.recipes.speculation import DRAFTS, Speculation
@@ -43,20 +43,10 @@ SHORT_KEYS = {"max": "d", "min": "min", "p_min": "p", "size_n": "n", "size_m": "
 """How an arm's name shortens the keys of its speculation."""
 
 
-class Prepare(Protocol):
-    """`benchctl.measure.prepare.prepare` with the command line's options filled in."""
-
-    def __call__(self, recipe: Recipe, *, recipe_folder: Path, trusted: bool) -> Prepared:
-        """Check a recipe; errors as `prepare`."""
-        ...
-
-
-class PrepareAgain(Protocol):
-    """`benchctl.measure.run.prepare_again` with the command line's options filled in."""
-
-    def __call__(self, run: RunData) -> Prepared:
-        """Check a run's recipe; errors as `prepare_again`."""
-        ...
+Prepare = Callable[[Standing], Prepared]
+"""`Standing.prepare` with the command line's options filled in."""
+PrepareAgain = Callable[[RunData], Prepared]
+"""`benchctl.measure.run.prepare_again` with the command line's options filled in."""
 
 
 def all_candidates(prepared: Prepared, *, only_arms: bool) -> Prepared:
@@ -102,7 +92,7 @@ def search(prepared: Prepared, out: Path, budget_s: float, progress: RunProgress
     with tempfile.TemporaryDirectory(prefix="benchctl-") as scratch:
         baseline = time_baseline(prepared, Path(scratch) / "timing.log")
     costs = guesses(recipe, baseline)
-    per_task = Counter(item.task for item in prepared.prompts)
+    per_task = Counter(asked.task for asked in prepared.prompts)
     took = time.perf_counter() - began
     design = fit(recipe, costs, len(prepared.prompts), len(per_task), budget_s, took)
     arms = [arm for arm in recipe.arms if arm.name in design.arms or arm.name == recipe.baseline]
@@ -157,8 +147,7 @@ def measure_chosen(
     if recipe is None:
         return None
     progress.note(f"Measuring {recipe.arms[-1].name} again on fresh data: {recipe.blocks} blocks.")
-    standing = standing_of(found)
-    prepared = standing.prepare(recipe=recipe)
+    prepared = prepare(replace(standing_of(found), recipe=recipe))
     return open_run(start_run(prepared, out, progress, command, tuned_in=found))
 
 

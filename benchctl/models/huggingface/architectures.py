@@ -1,6 +1,6 @@
 """The architectures whose GGUF files can be expressed as Hugging Face folders: those of the bundled models.
 
-One `Layout` an architecture: names of tensors, transforms of numbers, configuration. Forward is from Hugging Face to
+A `Layout` an architecture: names of tensors, transforms of numbers, configuration. Forward is from Hugging Face to
 GGUF (`training.export`), backward from GGUF to a Hugging Face folder (`folder.huggingface_folder`); both read the same
 list of tensors, so that neither can drift.
 """
@@ -86,7 +86,7 @@ class TensorPair:
 
 @dataclass(frozen=True)
 class Layout:
-    """One architecture."""
+    """An architecture."""
 
     architecture: str
     """`general.architecture` of the GGUF file."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from benchctl.analysis.results import ALL_TASKS, Acceptance, Analysis, Cost, SpeedUp
-from benchctl.analysis.rounds.results import PARTS, Part, RoundSplit
+from benchctl.analysis.round_results import PARTS, Part, RoundSplit
 from benchctl.reports import numbers
 from benchctl.reports.figures import style
 
@@ -199,7 +199,7 @@ def draw_throughput(analysis: Analysis) -> Figure | None:
             else:
                 axes.text(0.02, y, "no records", transform=axes.get_yaxis_transform(), va="center", color=style.SOFT)
         style.name_rows(axes, arms)
-    figure.supxlabel("decode throughput of one answer (tokens per second)", fontsize=9)
+    figure.supxlabel("decode throughput of an answer (tokens per second)", fontsize=9)
     return figure
 
 
@@ -285,7 +285,7 @@ def _draw_need(axes: Axes, costs: list[Cost], marks: dict[str, style.Mark]) -> N
     style.name_rows(axes, [style.shorten(cost.arm, 16) for cost in costs])
     axes.set_xlim(-3, 103)
     axes.set_title("Measured (filled), break-even (hollow)")
-    axes.set_xlabel("acceptance α of one draft token (%)")
+    axes.set_xlabel("acceptance α of a draft token (%)")
 
 
 ROUND_COLUMNS = 2

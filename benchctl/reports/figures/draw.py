@@ -97,7 +97,7 @@ _FIGURES: tuple[tuple[Callable[[Analysis], Figure | None], Drawing], ...] = (
         Drawing(
             name="throughput",
             title="Throughput distributions",
-            caption="Decode throughput, one point per record (at most 300 per row), by the client's clock, or the "
+            caption="Decode throughput, a point per record (at most 300 per row), by the client's clock, or the "
             "engine's where the client did not time the answer. Boxes: quartiles; line: median; whiskers: up to 1.5 "
             "times the interquartile range.",
             alt="Boxes and points of the decode throughput of every record, by task and arm. "
@@ -113,7 +113,7 @@ _FIGURES: tuple[tuple[Callable[[Analysis], Figure | None], Drawing], ...] = (
             caption="High acceptance alone does not pay: a round of drafting and verifying must also be cheap. Hollow "
             "marks of the printed figure: the acceptance at which the arm would break even at its measured overhead; "
             "“over 100 %”: by this estimate not even a draft that is always accepted would.",
-            alt="Points of acceptance and speed-up, one for each arm, against the break-even line at 1; beside it the "
+            alt="Points of acceptance and speed-up of every arm, against the break-even line at 1; beside it the "
             "measured and the break-even acceptance. acceptance.csv and costs.csv have the same numbers.",
             absent="Acceptance and speed-up are not both known for any arm.",
         ),
@@ -199,7 +199,7 @@ _OF_SWEEPS: tuple[tuple[Callable[[Analysis], Figure | None], Drawing], ...] = (
             "of requests. Both scales are logarithmic.",
             alt="Requests finished per second and median latency of every arm and of the baseline against the "
             "requested rate. conditions.csv has the same numbers.",
-            absent="Only one rate was measured.",
+            absent="Only a single rate was measured.",
         ),
     ),
     (
@@ -218,7 +218,7 @@ _OF_SWEEPS: tuple[tuple[Callable[[Analysis], Figure | None], Drawing], ...] = (
 
 
 def draw_all(analysis: Analysis) -> list[Drawing]:
-    """Draw the figures of every run and of the dimensions of this one; those without data have no image."""
+    """Draw the figures of every run and of the dimensions of this run; those without data have no image."""
     swept: list[Section] = [*analysis.sweep.dimensions] if analysis.sweep else []
     swept += ["axes"] if analysis.sweep and analysis.sweep.over_axes else []
     figures = [*(figure for figure in _OF_SWEEPS if figure[1].varies in swept), *_FIGURES]

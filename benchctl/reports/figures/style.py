@@ -1,4 +1,4 @@
-"""The style of every figure: colours that colour-blind people can distinguish, a marker each, one font.
+"""The style of every figure: colours that colour-blind people can distinguish, a marker each, a single font.
 
 An arm keeps its colour and marker in all figures, so that it is identified in grey, too. Figures use matplotlib's
 objects and never its global state; the same figure gives the same bytes.
@@ -110,7 +110,7 @@ def line(mark: Mark, number: int) -> dict[str, Any]:
 
 
 def legend_below(figure: Figure, *panels: Axes) -> None:
-    """One legend for the lines of all panels, each name once."""
+    """A legend for the lines of all panels, each name once."""
     found = {name: handle for axes in panels for handle, name in zip(*axes.get_legend_handles_labels(), strict=True)}
     figure.legend(found.values(), found.keys(), loc="outside lower center", ncols=min(4, len(found)))
 
@@ -122,7 +122,7 @@ def styled() -> Iterator[None]:
 
     with mpl.rc_context():
         mpl.rcdefaults()
-        settings: Any = mpl.rcParams  # its keys are a Literal of one matplotlib version
+        settings: Any = mpl.rcParams  # its keys are a Literal of a single version of matplotlib
         settings.update(_RC)
         yield
 
@@ -138,7 +138,7 @@ def new_figure(height_in: float) -> Figure:
 
 
 def panels(names: Sequence[str], rows_each: int, most_columns: int) -> tuple[Figure, list[Axes]]:
-    """A figure of small panels that share both scales, one for each of `names`, high enough for so many named rows."""
+    """A figure of small panels that share both scales, each with a name and high enough for so many named rows."""
     lines = -(-len(names) // most_columns)
     columns = -(-len(names) // lines)
     figure = new_figure(lines * (0.62 + 0.25 * rows_each) + 0.3)

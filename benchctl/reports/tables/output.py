@@ -8,6 +8,7 @@ from typing import Any
 
 from rich.cells import chop_cells
 
+from benchctl.analysis.accuracy import ArmAccuracy
 from benchctl.analysis.losslessness import FirstDivergence, NoiseFloor
 from benchctl.analysis.results import Analysis, Comparison, Losslessness, PromptClass, SelfConsistency
 from benchctl.analysis.verdict import lossy_label
@@ -27,8 +28,15 @@ OUTPUT_TONE: dict[str, Tone] = {
 CLASSES: tuple[PromptClass, ...] = ("identical", "near-tie", "violation", "degenerate", "differs", "undetermined")
 FORK_CHARACTERS = 12
 """Characters of an answer after its divergence."""
+NAMED_PROMPTS = 8
+"""Prompts of an arm that a cell names."""
 DIVERGENCE_CELLS = 40
 """Columns of a terminal that the beginning of an answer after its divergence takes at most."""
+
+
+def output_column(header: str, source: Callable[[Any], str | None], key: str = "") -> Column[Any]:
+    """The verdict on an arm's output, coloured."""
+    return Column(header, source, key=key, tone=lambda row: OUTPUT_TONE.get(source(row) or "", ""))
 
 
 def _power() -> Column[Losslessness]:
@@ -138,7 +146,7 @@ def answers(analysis: Analysis) -> Table[Comparison]:
 
 @dataclass(frozen=True)
 class ScoredDivergence:
-    """A divergence that was scored on the target alone, of one arm and prompt."""
+    """A divergence that was scored on the target alone, of an arm and prompt."""
 
     answer: Comparison
     fork: FirstDivergence
@@ -266,6 +274,59 @@ def consistency(analysis: Analysis) -> Table[SelfConsistency]:
         ),
         analysis.consistency,
     )
+
+
+def accuracy(analysis: Analysis) -> Table[ArmAccuracy]:
+    """A row an arm, the first baseline before them; none where prompts carry no answers."""
+    found = analysis.accuracy
+
+    def beside(name: str) -> Callable[[ArmAccuracy], Any]:
+        """Of an arm that is compared."""
+        return lambda row: getattr(row, name) if row.baseline is not None else None
+
+    return Table(
+        "accuracy",
+        "Correct answers",
+        (
+            arm_column(analysis, lambda row: row.arm),
+            correct_column(analysis),
+            *for_programs("correct", "prompts"),
+            Column("Against", beside("baseline"), key="baseline").means("another target by the run’s first."),
+            numeric("Its correct", beside("baseline_correct"), key="baseline_correct"),
+            Column("Lost", beside("lost"), _counted, key="lost", wrap=True),
+            Column("Gained", beside("gained"), _counted, key="gained", wrap=True),
+            numeric("p", "p_adjusted", lambda p: numbers.ABSENT if p is None else f"{p:.2g}").means(
+                "McNemar’s exact test, adjusted for the number of comparisons by Holm."
+            ),
+            *for_programs("p", "detectable"),
+            numeric("Cut off", lambda row: row.cut or None, key="cut", optional=True).means(
+                "answers that ended at max_tokens; without a mark their last number or letter does not count."
+            ),
+        ),
+        found.arms if found else [],
+        note=found.sentence if found else "",
+    )
+
+
+def _counted(prompts: list[str] | None) -> str:
+    """How many, and the first of them by name."""
+    if not prompts:
+        return numbers.ABSENT if prompts is None else "0"
+    more = ", …" if len(prompts) > NAMED_PROMPTS else ""
+    return f"{len(prompts)}: {', '.join(prompts[:NAMED_PROMPTS])}{more}"
+
+
+def correct_column(analysis: Analysis) -> Column[Any]:
+    """How many answers of a row's `arm` are right; no row has any where prompts carry no answers."""
+    found = {row.arm: row for row in analysis.accuracy.arms} if analysis.accuracy else {}
+
+    def tone(row: Any) -> Tone:  # noqa: ANN401 - of any table with arms
+        return "bad" if row.arm in found and found[row.arm].worse else ""
+
+    def write(row: ArmAccuracy | None) -> str:
+        return f"{row.correct} of {row.prompts}" if row else numbers.ABSENT
+
+    return numeric("Correct", lambda row: found.get(row.arm), write, tone=tone, optional=True)
 
 
 def margin(fork: FirstDivergence, shape: str) -> str:

@@ -69,10 +69,7 @@ def glance(manifest: Manifest) -> list[Fact]:
             *(("engine", _engine_line(setup.engine)) for setup in setups),
         ]
     )
-    return [
-        *found,
-        ("hardware", ", ".join(filter(None, hardware))),
-    ]
+    return [*found, ("hardware", ", ".join(filter(None, hardware)))]
 
 
 def _engine_line(engine: EngineIdentity) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from benchctl.analysis.results import Analysis
-from benchctl.analysis.rounds.results import PARTS, Forecast, Part, RoundFit, RoundSplit, UnitCost
+from benchctl.analysis.round_results import PARTS, Forecast, Part, RoundFit, RoundSplit, UnitCost
 from benchctl.reports import numbers
 from benchctl.reports.columns import Column, Table, Tone, arm_column, interval, numeric, task_column
 
@@ -26,19 +28,24 @@ _EXPLAINED: dict[Part, str] = {
 
 def unit_costs(analysis: Analysis) -> Table[UnitCost]:
     """A row for everything that was timed."""
+    return of_units(analysis.rounds.units)
+
+
+def of_units(units: Sequence[UnitCost]) -> Table[UnitCost]:
+    """A row for each of them."""
     return Table(
         "unit-costs",
         "Cost of each part",
         (
-            Column("Arm", lambda row: row.arm, key="arm", heads=True),
-            Column("Part", lambda row: row.what, key="what", heads=True),
+            Column("Arm", "arm", heads=True),
+            Column("Part", "what", heads=True),
             numeric("Tokens at once", "width", _width),
             numeric("Time", "seconds", _time),
-            numeric("Target steps", "steps", numbers.decimal).means("time over the baseline's time for one token."),
+            numeric("Target steps", "steps", numbers.decimal).means("time over the baseline's time for a token."),
             numeric("Timed", "count", numbers.count),
             Column("Source", lambda row: SOURCES[row.source], key="source"),
         ),
-        analysis.rounds.units,
+        units,
     )
 
 
@@ -97,7 +104,7 @@ def forecasts(analysis: Analysis) -> Table[Forecast]:
         (
             arm_column(analysis, lambda row: row.arm),
             numeric("Depth k", "depth"),
-            Column("From depths", lambda row: row.from_depths, key="from_depths"),
+            Column("From depths", "from_depths"),
             numeric("Tokens per round", "tokens", numbers.decimal, least_width=100),
             numeric("measured", "tokens_measured", numbers.decimal, least_width=100),
             numeric("Cost of a round", "round_cost", numbers.decimal, unit="steps", least_width=100),

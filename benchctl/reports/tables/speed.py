@@ -53,7 +53,7 @@ def speedups(analysis: Analysis) -> Table[SpeedUp]:
             ).means("prompts for which nothing was drafted, as measured; 1.00× in all else if that is within ±2 %."),
             numeric("Pairs", "pairs"),
             numeric("Unequal", "pairs_unequal").means("pairs that differ in length or finish reason."),
-            numeric("Missing", "pairs_missing").means("prompts that one of the two arms did not finish."),
+            numeric("Missing", "pairs_missing").means("prompts that either arm did not finish."),
         ),
         [*analysis.speedups, *analysis.second_cells],
         note="These prompts: 95 % interval for exactly these prompts. Prompts like these: with the prompts as a "
@@ -76,9 +76,7 @@ def costs(analysis: Analysis) -> Table[Cost]:
             arm_column(analysis, lambda row: row.arm),
             Column("", lambda row: analysis.compared[row.arm].baseline, key="baseline"),
             numeric("Depth k", "depth"),
-            numeric("α measured", "alpha", numbers.percent).means(
-                "probability that the target accepts one draft token."
-            ),
+            numeric("α measured", "alpha", numbers.percent).means("probability that the target accepts a draft token."),
             numeric("Break-even α", "break_even_alpha", cell=_break_even),
             numeric("Draft step / target step", "draft_cost", numbers.decimal, optional=True),
             numeric("Overhead of a round", "overhead", numbers.decimal).means(
@@ -107,6 +105,10 @@ def throughput(analysis: Analysis) -> Table[Throughput]:
             numeric("Decode, mean", "mean_rate", numbers.rate, unit="tok/s").means("of the prompts, each alike."),
             numeric("Prefill, median", lambda row: row.prompt_tok_per_sec_median, numbers.rate, unit="tok/s"),
             numeric("TTFT, median", lambda row: row.ttft_median_s, numbers.seconds),
+            numeric("Gap, median / p95", "burst_gap_median_s", cell=_gap, unit="ms", optional=True).means(
+                "between bursts of tokens as they arrive: the inter-token latency that a reader sees."
+            ),
+            numeric("Tokens per burst", "tokens_per_burst", numbers.decimal, optional=True),
             numeric("Records", "records"),
         ),
         analysis.throughput,
@@ -126,6 +128,10 @@ def decode_rates(analysis: Analysis) -> Table[tuple[str, str, int, float]]:
         ),
         [(row.arm, row.task, place, rate) for row in analysis.throughput for place, rate in enumerate(row.tok_per_sec)],
     )
+
+
+def _gap(row: Throughput) -> str:
+    return " / ".join(map(numbers.milliseconds, (row.burst_gap_median_s, row.burst_gap_p95_s)))
 
 
 def _ratios(values: Sequence[float]) -> str:
@@ -162,7 +168,7 @@ def resources(analysis: Analysis) -> Table[Resources]:
         numeric("on the GPU", "device_bytes", numbers.size, optional=True),
         numeric("in swap", lambda row: row.swapped_bytes or None, numbers.size, key="swapped_bytes", optional=True),
         numeric("Checkpoint", "checkpoint_bytes", numbers.size, optional=True).means(
-            "saved recurrent state of one sequence, target and draft, from the engine's log."
+            "saved recurrent state of a sequence, target and draft, from the engine's log."
         ),
     ]
     columns += [

@@ -29,7 +29,7 @@ class Tensors:
 
 @dataclass(frozen=True)
 class Configuration:
-    """A configuration on one task, or on all together."""
+    """A configuration on a task, or on all together."""
 
     configuration: str
     task: str
@@ -130,4 +130,4 @@ def sentences(analysis: Analysis, costs: CostTraces | None, tensors: Tensors | N
     else:
         yield "The draft's own rate was not measured: benchctl explain RUN times it."
     if tensors is None:
-        yield "There is no search for breaking tensors beside this run: benchctl diagnose isolate RECIPE makes one."
+        yield "There is no search for breaking tensors beside this run: benchctl diagnose isolate RECIPE searches."

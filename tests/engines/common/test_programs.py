@@ -29,7 +29,7 @@ def test_this_python_where_it_has_the_packages(monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.usefixtures("without_torch")
 def test_what_is_missing_is_named_with_the_installation_that_brings_it() -> None:
-    with pytest.raises(UsageError, match="needs the Python packages torch") as caught:
+    with pytest.raises(UsageError, match="torch") as caught:
         converting_python()
     assert caught.value.fix is not None and "benchctl engines install transformers" in caught.value.fix
     assert caught.value.installs == "transformers"

@@ -9,7 +9,7 @@ import pytest
 
 from benchctl.engines.llama_cpp.adapter import LlamaCppSpec
 from benchctl.engines.llama_cpp.engine import LlamaCppEngine
-from benchctl.engines.llama_cpp.logit_shift import LogitShift
+from benchctl.engines.llama_cpp.score import LogitShift
 from benchctl.engines.llama_cpp.server import LlamaServer
 from benchctl.errors import EngineError
 from benchctl.models.files import ResolvedPair

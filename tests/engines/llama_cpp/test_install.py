@@ -19,12 +19,10 @@ import psutil
 import pytest
 
 from benchctl.engines.llama_cpp.adapter import LlamaCppSpec
-from benchctl.engines.llama_cpp.builds import Build, builds_folder, installed_builds
-from benchctl.engines.llama_cpp.compile import LeftOut
+from benchctl.engines.llama_cpp.compile import Build, builds_folder, installed_builds
 from benchctl.engines.llama_cpp.engine import LlamaCppEngine
-from benchctl.engines.llama_cpp.find import find_server, inventory
-from benchctl.engines.llama_cpp.install import InstallRequest, install
-from benchctl.engines.llama_cpp.trial import Trial, try_quantized
+from benchctl.engines.llama_cpp.installation import InstallRequest, install, search
+from benchctl.engines.llama_cpp.trial import try_quantized
 from benchctl.errors import EngineError, StorageError, UsageError
 
 pytestmark = pytest.mark.slow
@@ -34,7 +32,7 @@ FAKE = Path(__file__).parents[1] / "fake_llama_cpp"
 INSTALL = """
 import sys
 from pathlib import Path
-from benchctl.engines.llama_cpp.install import InstallRequest, install
+from benchctl.engines.llama_cpp.installation import InstallRequest, install
 print(install(InstallRequest("cpu", sdist=Path(sys.argv[1]), cmake_args=tuple(sys.argv[2:])),
               lambda stage, done, total: print(stage, flush=True)).folder, flush=True)
 """
@@ -94,8 +92,8 @@ def test_builds_once_and_is_found_again(sdist: Path, monkeypatch: pytest.MonkeyP
     assert again == []
 
     monkeypatch.setenv("PATH", os.defpath)
-    assert find_server().path == build.binary()
-    assert find_server().found_in == "bundled"
+    assert search().find().path == build.binary()
+    assert search().find().found_in == "bundled"
 
     forced = Stages()
     rebuilt = install(InstallRequest("cpu", sdist=sdist, force=True), forced)
@@ -114,13 +112,13 @@ def test_other_flags_are_another_build(sdist: Path) -> None:
 
 def test_a_build_with_fewer_programs_is_made_anew(sdist: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as older:
-        for module in ("install", "compile"):
+        for module in ("installation", "compile"):
             older.setattr(f"benchctl.engines.llama_cpp.{module}.TARGETS", ("llama-server", "llama-quantize"))
         before = install(InstallRequest("cpu", sdist=sdist), Stages())
     after = install(InstallRequest("cpu", sdist=sdist), Stages())
     assert after.folder != before.folder
     assert after.binary("llama-perplexity").is_file()
-    assert find_server().path == after.binary()  # the newer one, though both are there
+    assert search().find().path == after.binary()  # the newer one, though both are there
 
 
 def test_build_of_another_machine_or_schema_is_not_used(sdist: Path) -> None:
@@ -135,14 +133,14 @@ def test_build_of_another_machine_or_schema_is_not_used(sdist: Path) -> None:
 
 
 @pytest.fixture
-def one_feature(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have a processor with one feature, whose code crashes in a build with -DFAKE_CRASHES=ON."""
-    amx = LeftOut(("AMX",), ("-DWITHOUT_THE_FEATURE",))
-    monkeypatch.setattr("benchctl.engines.llama_cpp.compile.without_more_and_more", lambda cxx: iter([amx]))
+def amx(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have a processor with AMX, whose code crashes in a build with -DFAKE_CRASHES=ON."""
+    monkeypatch.setattr("benchctl.engines.llama_cpp.compile.uses_amx", lambda cxx: True)
+    monkeypatch.setattr("benchctl.engines.llama_cpp.compile.NO_AMX", "-DWITHOUT_THE_FEATURE")
 
 
-@pytest.mark.usefixtures("one_feature")
-def test_a_build_that_crashes_on_quantized_models_is_made_again_without_the_feature(
+@pytest.mark.usefixtures("amx")
+def test_a_build_that_crashes_on_quantized_models_is_made_again_without_amx(
     sdist: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stages = Stages()
@@ -151,7 +149,7 @@ def test_a_build_that_crashes_on_quantized_models_is_made_again_without_the_feat
     assert build.left_out == ("AMX",)
     assert "-DCMAKE_CXX_FLAGS=-O0 -g -DWITHOUT_THE_FEATURE" in build.flags
     assert "crashed with quantized models; building again without AMX" in stages
-    assert try_quantized(build.binary()) == []
+    assert try_quantized(build.binary()) == {}
     log = (builds_folder() / "logs" / f"{build.folder.name}.log").read_text()
     assert re.search("q4_0 alone: .*SIGSEGV", log)
 
@@ -165,56 +163,16 @@ def test_a_build_that_crashes_on_quantized_models_is_made_again_without_the_feat
 def test_a_build_that_does_not_crash_leaves_nothing_out(sdist: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     build = install(InstallRequest("cpu", sdist=sdist), Stages())
     assert build.left_out == ()
-    assert Trial.read(build.folder) == Trial(())
     monkeypatch.setenv("PATH", os.defpath)
     assert LlamaCppEngine(LlamaCppSpec()).probe().details["left_out"] == []
 
 
-def test_a_build_that_crashes_whatever_it_leaves_out_is_refused(sdist: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    nothing = LeftOut(("AVX-512",), ("-DSOMETHING_ELSE",))
-    monkeypatch.setattr("benchctl.engines.llama_cpp.compile.without_more_and_more", lambda cxx: iter([nothing]))
-    with pytest.raises(EngineError, match="crashes with quantized models, also without AVX-512") as caught:
+def test_a_build_that_crashes_without_amx_too_is_refused(sdist: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("benchctl.engines.llama_cpp.compile.uses_amx", lambda cxx: True)
+    with pytest.raises(EngineError, match="also without AMX") as caught:
         install(InstallRequest("cpu", sdist=sdist, cmake_args=("-DFAKE_CRASHES=ON",)), Stages())
     assert len(caught.value.log_tail) == 8  # four quantizations, alone and with a draft
     assert installed_builds() == []
-
-
-@pytest.mark.usefixtures("one_feature")
-def test_a_build_from_before_such_trials_is_tried_when_it_is_next_used(
-    sdist: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    request = InstallRequest("cpu", sdist=sdist, cmake_args=("-DFAKE_CRASHES=ON",))
-    with monkeypatch.context() as earlier:
-        earlier.setattr("benchctl.engines.llama_cpp.compile.try_quantized", lambda server, on_case: [])
-        old = install(request, Stages())
-    (old.folder / "trial.json").unlink()
-    facts = json.loads((old.folder / "build.json").read_text())
-    del facts["left_out"]
-    (old.folder / "build.json").write_text(json.dumps(facts))
-    assert installed_builds() == [old]
-
-    monkeypatch.setenv("PATH", os.defpath)
-    for _ in range(2):
-        with pytest.raises(EngineError, match="crashes with quantized models") as caught:
-            LlamaCppEngine(LlamaCppSpec()).probe()
-        assert caught.value.kind == "launch"
-        assert "engines install llama.cpp" in (caught.value.fix or "")
-        assert any("q6_k with a draft" in line and "SIGSEGV" in line for line in caught.value.log_tail)
-        monkeypatch.setattr("benchctl.engines.llama_cpp.trial.try_quantized", None)  # it is not tried twice
-    listed = next(engine for engine in inventory() if engine.where == str(old.binary()))
-    assert listed.problem == "it crashes with quantized models"
-    assert "engines install llama.cpp" in (listed.hint or "")
-    monkeypatch.undo()
-    monkeypatch.setenv("BENCHCTL_CACHE", str(old.folder.parents[2]))
-    monkeypatch.setattr(
-        "benchctl.engines.llama_cpp.compile.without_more_and_more",
-        lambda cxx: iter([LeftOut(("AMX",), ("-DWITHOUT_THE_FEATURE",))]),
-    )
-    stages = Stages()
-    new = install(request, stages)
-    assert new.folder == old.folder
-    assert new.left_out == ("AMX",)
-    assert try_quantized(new.binary()) == []
 
 
 def test_compile_error_shows_the_compilers_words(sdist: Path) -> None:
@@ -235,7 +193,7 @@ def test_configure_error_is_reported(sdist: Path) -> None:
 
 def test_no_compiler(sdist: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", "no-such-compiler")
-    with pytest.raises(EngineError, match=r"no working C\+\+ compiler \(tried no-such-compiler\)") as caught:
+    with pytest.raises(EngineError, match=r"tried no-such-compiler") as caught:
         install(InstallRequest("cpu", sdist=sdist), Stages())
     assert "install" in (caught.value.fix or "")
 
@@ -250,7 +208,7 @@ def test_no_cmake(sdist: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 def test_no_nvcc(sdist: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if shutil.which("nvcc") or Path("/usr/local/cuda/bin/nvcc").exists():
-        monkeypatch.setattr("benchctl.engines.llama_cpp.compile._nvcc_candidates", list)
+        monkeypatch.setattr("benchctl.engines.llama_cpp.compile.nvcc_candidates", list)
     for name in ("CUDACXX", "CUDA_PATH", "CUDA_HOME"):
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(EngineError, match="CUDA compiler"):
@@ -288,12 +246,12 @@ def test_two_at_once_build_once(sdist: Path) -> None:
     assert [process.returncode for process in pair] == [0, 0]
     assert output[0][-1] == output[1][-1]
     assert sorted("compiling" in lines for lines in output) == [False, True]
-    assert "waiting for another installation to finish" in output[0] + output[1]
+    assert any("waiting for it" in line for line in output[0] + output[1])
 
 
 def test_full_disk_is_reported_before_anything_is_built(sdist: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = type(shutil.disk_usage("/"))(10**12, 10**12 - 10**8, 10**8)
-    monkeypatch.setattr("benchctl.engines.llama_cpp.install.shutil.disk_usage", lambda path: usage)
+    monkeypatch.setattr("benchctl.engines.llama_cpp.installation.shutil.disk_usage", lambda path: usage)
     with pytest.raises(StorageError, match=r"needs 0\.7 GB .* there are 0\.1 GB"):
         install(InstallRequest("cpu", sdist=sdist), Stages())
 
@@ -308,7 +266,7 @@ def test_unwritable_cache(sdist: Path, tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_metal_elsewhere_than_on_macos(sdist: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "linux")
-    with pytest.raises(UsageError, match="Metal exists on macOS only"):
+    with pytest.raises(UsageError, match="macOS only"):
         install(InstallRequest("metal", sdist=sdist), Stages())
 
 
@@ -318,7 +276,7 @@ def test_version_that_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_version_and_file_must_agree(sdist: Path) -> None:
-    with pytest.raises(UsageError, match=r"the file is version 0\.0\.1, not 0\.0\.2"):
+    with pytest.raises(UsageError, match=r"not 0\.0\.2"):
         install(InstallRequest("cpu", sdist=sdist, version="0.0.2"), Stages())
 
 

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 from benchctl.engines.base import Ledger
-from benchctl.engines.common.metrics import Counters
-from benchctl.engines.llama_cpp.attest import drafts_by_position, make_ledger, parse_metrics
+from benchctl.engines.common.drafts import Counters, read_counters
+from benchctl.engines.llama_cpp.attest import drafts_by_position, make_ledger
 
 METRICS = """# HELP llamacpp:spec_decode_num_drafts_total Speculative: Total speculative decoding verification steps
 # TYPE llamacpp:spec_decode_num_drafts_total counter
@@ -18,11 +18,11 @@ ZERO = Counters(0, 0, 0, None)
 
 
 def test_metrics_are_read() -> None:
-    assert parse_metrics(METRICS) == Counters(16, 61, 47, (14, 12, 11))
+    assert read_counters(METRICS, "llamacpp") == Counters(16, 61, 47, (14, 12, 11))
 
 
 def test_older_metrics_have_no_counters() -> None:
-    assert parse_metrics("llamacpp:n_decode_total 17\n") == Counters()
+    assert read_counters("llamacpp:n_decode_total 17\n", "llamacpp") == Counters()
 
 
 def test_the_difference_is_the_requests() -> None:

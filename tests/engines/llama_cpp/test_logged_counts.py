@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchctl.data.cell import UNCHECKED_ACCEPTANCE
-from benchctl.engines.common.metrics import Counters
+from benchctl.engines.common.drafts import Counters
 from benchctl.engines.llama_cpp.attest import attest, contradiction, read_counts
 from tests.engines.llama_cpp.test_attest import DRAFT, ENGAGED, observed
 
@@ -57,7 +57,7 @@ def test_counters_that_the_log_does_not_bear_out_fail_the_cell(
 def test_answers_with_more_drafts_than_the_log_contradict_it() -> None:
     counters = Counters(16, 61, 47)
     assert contradiction(read_counts(log(61, 47)), counters, 61) is None
-    assert "62 draft tokens were counted" in str(contradiction(read_counts(log(61, 47)), counters, 62))
+    assert "62 draft tokens" in str(contradiction(read_counts(log(61, 47)), counters, 62))
 
 
 def test_where_the_target_replays_acceptance_is_called_unchecked() -> None:

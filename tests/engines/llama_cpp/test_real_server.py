@@ -56,7 +56,7 @@ def test_a_schema_holds_the_answer(start_server: StartServer, tiny_pair: Resolve
 
 def test_a_template_that_leaves_tools_out_is_an_error(start_server: StartServer, tiny_pair: ResolvedPair) -> None:
     server = start_server(arm_of(), tiny_pair)
-    with pytest.raises(EngineError, match="leaves the tool 'weather' out") as caught:
+    with pytest.raises(EngineError, match="'weather'") as caught:
         server.render(CHAT.model_copy(update={"tools": (WEATHER,), "tool_choice": "auto"}))
     assert caught.value.kind == "http"
 
@@ -154,7 +154,7 @@ def test_a_lookup_that_fires(start_server: StartServer, tiny_pair: ResolvedPair)
 
 
 def test_a_head_that_the_target_lacks(start_server: StartServer, tiny_pair: ResolvedPair) -> None:
-    with pytest.raises(EngineError, match="draft-mtp needs a target that carries an MTP head") as caught:
+    with pytest.raises(EngineError, match="MTP head") as caught:
         start_server(arm_of("draft-mtp"), ResolvedPair(tiny_pair.target, None))
     assert caught.value.kind == "launch"
 
@@ -179,7 +179,7 @@ def test_one_token(start_server: StartServer, tiny_pair: ResolvedPair) -> None:
 def test_a_prompt_that_is_too_long(start_server: StartServer, tiny_pair: ResolvedPair) -> None:
     server = start_server(arm_of(), tiny_pair, context=256)
     long = server.render(Prompt(prompt="x y z " * 400))
-    with pytest.raises(EngineError, match="exceeds the available context size") as caught:
+    with pytest.raises(EngineError, match="context size") as caught:
         complete(server, long, Sampling())
     assert caught.value.kind == "http"
     assert "engine.context (now 256)" in str(caught.value.fix)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
@@ -38,7 +38,7 @@ def engine(llama_server: Path) -> LlamaCppEngine:
 @pytest.fixture(scope="module")
 def scorer(
     engine: LlamaCppEngine, tiny_pair: ResolvedPair, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[LlamaScorer[Any]]:
+) -> Iterator[LlamaScorer]:
     log = tmp_path_factory.mktemp("scorer") / "replay.log"
     found = engine.start_scorer(engine.launch(arm_of(), tiny_pair), log, Sampling(ignore_eos=True))
     yield found
@@ -65,7 +65,7 @@ def test_the_adapter_scores(engine: LlamaCppEngine) -> None:
 
 
 @pytest.mark.engine
-def test_token_by_token_it_repeats_the_baselines_answer(scorer: LlamaScorer[Any], answered: tuple[int, ...]) -> None:
+def test_token_by_token_it_repeats_the_baselines_answer(scorer: LlamaScorer, answered: tuple[int, ...]) -> None:
     prompt = scorer.render(PROMPT).token_ids
     expected = [scorer.read_prompt(prompt, 3).likeliest]
     for place in range(1, TOKENS):
@@ -79,7 +79,7 @@ def test_token_by_token_it_repeats_the_baselines_answer(scorer: LlamaScorer[Any]
 @pytest.mark.engine
 @pytest.mark.parametrize("width", [2, 5, 9])
 def test_a_recurrent_model_reads_on_in_batches_of_any_width(
-    scorer: LlamaScorer[Any], answered: tuple[int, ...], width: int
+    scorer: LlamaScorer, answered: tuple[int, ...], width: int
 ) -> None:
     prompt = scorer.render(PROMPT).token_ids
     runs = []
@@ -92,7 +92,7 @@ def test_a_recurrent_model_reads_on_in_batches_of_any_width(
 
 @pytest.mark.engine
 def test_several_slots_read_on_in_one_batch(
-    engine: LlamaCppEngine, scorer: LlamaScorer[Any], tiny_pair: ResolvedPair, answered: tuple[int, ...], tmp_path: Path
+    engine: LlamaCppEngine, scorer: LlamaScorer, tiny_pair: ResolvedPair, answered: tuple[int, ...], tmp_path: Path
 ) -> None:
     together = engine.start_slot_scorer(
         engine.launch(arm_of().model_copy(update={"concurrency": 3}), tiny_pair), tmp_path / "slots.log"
@@ -112,14 +112,14 @@ def test_several_slots_read_on_in_one_batch(
         together.stop()
 
 
-def _decodes(scorer: LlamaScorer[Any]) -> int:
+def _decodes(scorer: LlamaScorer) -> int:
     """How many batches the target has evaluated."""
     lines = cast(LlamaServer, scorer._server).http.get("/metrics").text.splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("llamacpp:n_decode_total"))
 
 
 @pytest.mark.engine
-def test_every_shape_is_about_the_same_prefix(scorer: LlamaScorer[Any], answered: tuple[int, ...]) -> None:
+def test_every_shape_is_about_the_same_prefix(scorer: LlamaScorer, answered: tuple[int, ...]) -> None:
     prompt = scorer.render(PROMPT).token_ids
     prefix = [*prompt, *answered[:12]]
     whole = scorer.read_whole(prefix, 5)
@@ -131,7 +131,7 @@ def test_every_shape_is_about_the_same_prefix(scorer: LlamaScorer[Any], answered
 
 
 @pytest.mark.engine
-def test_unlikely_tokens_are_returned_on_request(scorer: LlamaScorer[Any]) -> None:
+def test_unlikely_tokens_are_returned_on_request(scorer: LlamaScorer) -> None:
     prompt = scorer.render(PROMPT).token_ids
     assert len(scorer.read_prompt(prompt, 2000).logprobs) == 2000
 

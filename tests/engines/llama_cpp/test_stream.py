@@ -50,6 +50,15 @@ def test_what_comes_with_the_first_token_is_counted() -> None:
     assert alone.first_tokens == 1
 
 
+def test_tokens_that_follow_at_once_are_a_burst() -> None:
+    reader = LlamaReader()
+    reader.begin(0.0)
+    for count, now in enumerate([1.0, 2.0, 2.01, 2.02, 3.5, 3.5], 1):
+        reader.feed(token(count, "a", 7), now)
+    reader.feed(final(6), 9.0)
+    assert reader.burst_gaps_s == [1.0, 1.48], "tokens of a round that arrive 10 ms apart come together"
+
+
 def test_missing_ids_are_reported_and_the_last_token_is_timed_by_the_end() -> None:
     answer = read([token(1, "a", 7), token(4, "🦙", 9), final(6)])
     assert answer is not None

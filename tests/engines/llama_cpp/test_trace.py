@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from benchctl.engines.base import Launch, Pass
 from benchctl.engines.llama_cpp.adapter import LlamaCppSpec
-from benchctl.engines.llama_cpp.engine import LlamaCppEngine, read_passes, traced
+from benchctl.engines.llama_cpp.engine import LlamaCppEngine, read_passes
 from benchctl.engines.llama_cpp.probe import Flag, Flags
 from benchctl.models.files import ResolvedPair
 from benchctl.prompts.suite import Prompt
@@ -44,10 +45,11 @@ def test_what_reads_a_prompt_is_no_pass() -> None:
 
 
 def test_a_binary_without_that_level_is_not_traced() -> None:
-    launch = Launch(("llama-server",), {})
-    assert traced(launch, Flags(())) is None
     coarse = Flag(("-lv", "--verbosity"), "N", "Values: - 3: info")
-    assert traced(launch, Flags((coarse,))) is None
+    for flags in (Flags(()), Flags((coarse,))):
+        engine = LlamaCppEngine(LlamaCppSpec())
+        vars(engine)["_probe"] = SimpleNamespace(flags=flags)
+        assert engine.traced(Launch(("llama-server",), {})) is None
 
 
 @pytest.mark.engine

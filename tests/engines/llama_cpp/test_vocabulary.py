@@ -21,7 +21,7 @@ BASELINE = Arm(name="baseline")
 def test_a_plain_draft_must_speak_the_targets_tokens(llama_server: Path, foreign_pair: ResolvedPair) -> None:
     engine = LlamaCppEngine(LlamaCppSpec(binary=str(llama_server), device="cpu"))
     draft = Arm(name="spec", speculation=Speculation(type="draft-simple", max=4))
-    with pytest.raises(UsageError, match=r"arms spec: the draft does not fit the target: token [0-9]+ is"):
+    with pytest.raises(UsageError, match=r"does not fit the target"):
         engine.check(recipe_of(BASELINE, draft), foreign_pair)
     lookup = Arm(name="ngram", speculation=Speculation(type="ngram-simple", max=4, size_n=4))
     assert engine.check(recipe_of(BASELINE, lookup), foreign_pair) == []

@@ -71,17 +71,14 @@ def test_what_an_endpoint_does_not_support(endpoint: Endpoint) -> None:
     one, two = endpoint(), endpoint()
     assert "same URL as baseline" in problems(recipe(one.url, Arm(name="spec", speculation=SPECULATION)))
     slash = Arm(name="spec", speculation=SPECULATION, url=f"{one.url}/v1/")
-    assert "same URL as baseline, which does not speculate" in problems(recipe(one.url, slash))
+    assert "same URL as baseline" in problems(recipe(one.url, slash))
     deep = Arm(name="deep", speculation=SPECULATION.model_copy(update={"max": 8}), url=two.url)
     spec = Arm(name="spec", speculation=SPECULATION, url=two.url)
-    assert "arm deep: it has the same URL as spec, which speculates otherwise" in problems(recipe(one.url, spec, deep))
+    assert "same URL as spec" in problems(recipe(one.url, spec, deep))
     assert "ignore_eos" in problems(recipe(one.url, sampling=Sampling(ignore_eos=True)))
     assert "top_k: 0" in problems(recipe(one.url, sampling=Sampling(temperature=1.0, top_k=40)))
     sound = recipe(one.url, Arm(name="spec", speculation=SPECULATION, url=two.url))
-    assert any(
-        "none of the servers that benchctl recognises" in text
-        for text in make_engine(sound.engine).check(sound, served())
-    )
+    assert any("none of the servers" in text for text in make_engine(sound.engine).check(sound, served()))
 
 
 def test_a_known_server_takes_more(endpoint: Endpoint) -> None:

@@ -98,7 +98,7 @@ def test_an_odd_endpoint_is_looked_at_without_harm(endpoint: Endpoint) -> None:
 def test_no_gateway_may_compress_what_is_read_as_it_comes() -> None:
     with httpx.Client() as ours:
         assert "gzip" in ours.headers["Accept-Encoding"]  # as httpx would
-    assert HttpClient("http://127.0.0.1:9")._client.headers["Accept-Encoding"] == "identity"
+    assert HttpClient("http://127.0.0.1:9")._headers["Accept-Encoding"] == "identity"
 
 
 def test_an_endpoint_with_a_rate_limit(endpoint: Endpoint, ask: Ask) -> None:
@@ -167,7 +167,7 @@ def test_only_one_of_the_two_routes(endpoint: Endpoint, ask: Ask) -> None:
     chat = ask(script)
     assert complete(chat, chat.render(RAW), GREEDY).text == "one two three four"
     assert script.requests[0]["messages"] == [{"role": "user", "content": "count"}]
-    assert any("raw prompts were sent as a user message" in line for line in chat.attest(None).evidence)
+    assert any("raw prompts" in line for line in chat.attest(None).evidence)
     with pytest.raises(EngineError, match="neither"):
         ask(endpoint(routes=()))
 

@@ -75,7 +75,7 @@ def test_what_it_cannot_do_is_refused(binary: Path, tmp_path: Path) -> None:
     (tmp_path / "toy.yaml").write_text(RECIPE.format(binary=binary, kind="ngram-mod"))
     run = benchctl(tmp_path, "run", "toy.yaml", "--out", "results", "--engine-binary", str(binary))
     assert run.returncode == 2
-    assert "toy-serve knows only ngram-simple" in run.stderr
+    assert "toy-serve knows only" in run.stderr
 
 
 def test_an_unknown_kind_is_refused_with_those_that_are_known(tmp_path: Path) -> None:
@@ -93,11 +93,11 @@ def test_it_is_in_every_list_and_its_own_keys_in_the_schema(tmp_path: Path) -> N
     (tmp_path / "toy.yaml").write_text(RECIPE.format(binary="x", kind="ngram-simple").replace("greeting", "greting"))
     checked = benchctl(tmp_path, "recipes", "check", "toy.yaml")
     assert checked.returncode == 2
-    assert "engine.greting: unknown key. Did you mean 'greeting'?" in checked.stderr
+    assert "'greeting'" in checked.stderr
 
 
 def test_its_lossy_settings_are_named_before_it_runs(binary: Path, tmp_path: Path) -> None:
     recipe = RECIPE.format(binary=binary, kind="ngram-simple") + "    args: [--guess]\n"
     (tmp_path / "toy.yaml").write_text(recipe)
     planned = benchctl(tmp_path, "run", "toy.yaml", "--dry-run", "--engine-binary", str(binary))
-    assert "lossy by design (guessed acceptance)" in planned.stdout + planned.stderr
+    assert "guessed acceptance" in planned.stdout + planned.stderr

@@ -14,7 +14,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from benchctl.engines.transformers.serving.choose import Chooser, Sampler  # noqa: E402
+from benchctl.engines.transformers.serving.decode import Chooser, Sampler  # noqa: E402
 
 pytestmark = pytest.mark.torch
 VOCABULARY, PLACES, DRAWS = 12, 40, 60

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from benchctl.engines.transformers import find
+from benchctl.engines.transformers import engine as find
 from benchctl.errors import StorageError
 
 PIP = """#!{python}
@@ -61,7 +61,7 @@ def test_a_build_for_cuda_is_not_begun_where_it_does_not_fit(calls: Path, monkey
     free(monkeypatch, 3)
     with pytest.raises(StorageError, match="takes 10 GB of disk") as caught:
         find.environment().install(quiet)
-    assert "an index with one" in caught.value.what
+    assert "have pip use" in caught.value.what
     assert "--progress-bar off torch" not in calls.read_text()
     free(monkeypatch, 30)
     assert find.environment().install(quiet).is_file()
@@ -69,6 +69,6 @@ def test_a_build_for_cuda_is_not_begun_where_it_does_not_fit(calls: Path, monkey
 
 def test_a_disk_too_small_for_either_is_reported_at_once(calls: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     free(monkeypatch, 1)
-    with pytest.raises(StorageError, match="transformers takes 2 GB of disk"):
+    with pytest.raises(StorageError, match="2 GB of disk"):
         find.environment().install(quiet)
     assert not calls.exists()

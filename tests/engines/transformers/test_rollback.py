@@ -10,8 +10,14 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from benchctl.engines.transformers.serving.choose import Sampler  # noqa: E402
-from benchctl.engines.transformers.serving.decode import Draft, PhaseClock, Round, Task, decode  # noqa: E402
+from benchctl.engines.transformers.serving.decode import (  # noqa: E402
+    Draft,
+    PhaseClock,
+    Round,
+    Sampler,
+    Task,
+    decode,
+)
 from benchctl.engines.transformers.serving.decoder import Part, Parts, State, without  # noqa: E402
 
 pytestmark = pytest.mark.torch

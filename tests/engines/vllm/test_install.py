@@ -98,10 +98,10 @@ def test_pip_refuses_other_bytes_than_the_locked_ones(tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in pip.items():
             patch.setenv(name, value)
-        with pytest.raises(EngineError, match="not what benchctl was tested with"):
+        with pytest.raises(EngineError, match="tested with"):
             environment.install(quiet)
         lock.write_text(f"tiny==1.0 --hash=sha256:{file_sha256(wheel)}\n")
-        with pytest.raises(EngineError, match=r"installing torch 0\.0: .*no build"):
+        with pytest.raises(EngineError, match=r"torch 0\.0"):
             environment.install(quiet)
     assert list(environment.folder.glob("lib/python3*/site-packages/tiny-1.0.dist-info"))
     assert environment.installed() is None
@@ -153,5 +153,5 @@ def test_for_a_gpu_there_is_advice() -> None:
     with pytest.raises(UsageError, match="for the CPU alone") as caught:
         CliRunner().invoke(app, ["install", "vllm"], catch_exceptions=False)
     assert "BENCHCTL_VLLM" in (caught.value.fix or "")
-    with pytest.raises(UsageError, match="vLLM supports none of these"):
+    with pytest.raises(UsageError, match="none of these"):
         CliRunner().invoke(app, ["install", "vllm", "--cpu", "--jobs", "2"], catch_exceptions=False)

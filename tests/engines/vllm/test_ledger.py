@@ -11,8 +11,7 @@ import pytest
 
 from benchctl.engines.base import Ledger
 from benchctl.engines.common.completion_stream import CompletionReader, StreamedAnswer
-from benchctl.engines.common.drafts import step_ledger
-from benchctl.engines.common.metrics import Counters, Tally, read_counters, read_total, since
+from benchctl.engines.common.drafts import Counters, Tally, read_counters, read_total, since, step_ledger
 from benchctl.engines.vllm.attest import against, contradictions, drafts_of, plain_steps, tokens_a_step
 from tests.engines.cells import read
 
@@ -116,12 +115,12 @@ def test_an_answer_that_contradicts_itself(ledger: Ledger, change: dict[str, Any
 
 def test_a_server_that_contradicts_the_answer(ledger: Ledger, counted: tuple[Counters, int]) -> None:
     (found,) = contradictions(ledger, 96, replace(counted[0], drafted=40))
-    assert "the server counted 11 of 40" in found
+    assert "11 of 40" in found
 
 
 def test_tokens_that_no_step_made(ledger: Ledger, counted: tuple[Counters, int]) -> None:
     (found,) = contradictions(ledger, 96, counted[0], 80)
-    assert "make fewer than the 96 that came" in found
+    assert "fewer than the 96" in found
 
 
 def test_both_definitions_of_acceptance_length_are_reported(ledger: Ledger, counted: tuple[Counters, int]) -> None:

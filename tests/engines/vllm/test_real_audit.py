@@ -11,17 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from benchctl.data.audits import Audit
 from benchctl.data.record import sha256_tokens
+from benchctl.data.scores import TargetScores
 from benchctl.engines.common.http import HttpClient
 from benchctl.engines.openai.adapter import OpenAiSpec
-from benchctl.engines.openai.engine import OpenAiEngine
-from benchctl.engines.openai.score import EchoScorer
+from benchctl.engines.openai.engine import EchoScorer, OpenAiEngine
 from benchctl.engines.vllm.adapter import VllmSpec
 from benchctl.engines.vllm.engine import VllmEngine, VllmScorer
 from benchctl.errors import EngineError
-from benchctl.lossless.audit_session import read_by_decoding, score
-from benchctl.lossless.conclude import audit_arms
+from benchctl.lossless.conclude import audit_parts
+from benchctl.lossless.reading import read_by_decoding, score
 from benchctl.lossless.selection import Answer, ArmAnswers, Selection
 from benchctl.models.files import ResolvedModel, ResolvedPair
 from benchctl.prompts.suite import Message, Prompt
@@ -64,14 +63,14 @@ def test_sound_answers_are_consistent_and_a_token_of_another_is_not(scorer: Vllm
         assert len(reading.scored.margins) == TOKENS
         answers.append(own)
         scored.append(reading.scored)
-        passes.append(read_by_decoding(scorer, prompt, own, reading))
+        passes.append(read_by_decoding(scorer, reading))
         if not number:
             other = (*ids[:50], (ids[50] + 1) % 4000, *ids[51:])
             forged = Answer("code", number, "sha", len(prompt), other, sha256_tokens(list(other)))
             scored.append(score(scorer, prompt, forged).scored)
     assert sum(len(one.places) for one in passes) >= 1_000
-    audit = Audit.model_construct(shape="prefill", answers=scored, passes=passes)
-    found = audit_arms(audit, Selection((_arm("sound", answers), _arm("wrong", [forged, *answers[1:]]))))
+    audit = TargetScores.model_construct(shape="prefill", answers=scored, passes=passes)
+    found = audit_parts([(audit, Selection((_arm("sound", answers), _arm("wrong", [forged, *answers[1:]]))))])
     assert found["sound"].by_prefill
     assert (found["sound"].lacking, found["sound"].violates) == (None, False)
     assert found["wrong"].lacking is None

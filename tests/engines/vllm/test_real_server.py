@@ -132,7 +132,7 @@ def test_a_dead_worker_is_a_failure_although_the_exit_status_is_0(server: VllmSe
         while time.monotonic() < deadline:  # the first requests after it may still be answered
             complete(server, rendered, GREEDY)
     assert caught.value.kind == "crash"
-    assert "worker process of vLLM died" in caught.value.what
+    assert "worker process" in caught.value.what
     with pytest.raises(EngineError):
         server.attest(None)
     assert server.stop() == 0

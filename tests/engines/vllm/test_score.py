@@ -10,7 +10,7 @@ import pytest
 
 from benchctl.engines.vllm.engine import VllmScorer
 from benchctl.errors import EngineError
-from benchctl.lossless.audit_session import read_by_decoding, score
+from benchctl.lossless.reading import read_by_decoding, score
 from benchctl.lossless.selection import Answer
 
 PROMPT = (1, 2, 3)
@@ -113,11 +113,11 @@ def test_the_noise_is_the_change_between_prefill_and_decode() -> None:
     """Its own answer is decoded again: there the toy is 1.8 nats ahead, so that prefill costs it -0.3."""
     scorer = prompt_scorer(PromptHttp())
     own = Answer("code", 0, "sha", 3, ANSWER[:20], "sha")
-    found = read_by_decoding(scorer, PROMPT, own, score(scorer, PROMPT, own))
+    found = read_by_decoding(scorer, score(scorer, PROMPT, own))
     assert (found.width, found.places) == (0, list(range(20)))
     assert set(found.losses) == {-0.3}
 
 
 def test_prompt_logprobs_that_lack_a_place_are_refused() -> None:
-    with pytest.raises(EngineError, match="returned no probabilities of prompt tokens"):
+    with pytest.raises(EngineError, match="no probabilities"):
         prompt_scorer(PromptHttp(broken=True)).score_answer(PROMPT, ANSWER[:5], 20)

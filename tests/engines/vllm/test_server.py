@@ -163,7 +163,7 @@ def test_an_engine_that_reports_its_death_is_dead(start: Start) -> None:
     gave_up = EngineError("HTTP 500: EngineCore encountered an issue. See stack trace (above)", kind="http")
     error = server._dead_or_refused(gave_up)
     assert error.kind == "crash"
-    assert "does not know this model's shape (head_dim=16)" in error.what
+    assert "head_dim=16" in error.what
     assert "ended with status 0" in error.what
 
 
@@ -181,7 +181,7 @@ def test_what_broke_off_because_of_a_death_is_not_its_reason(start: Start) -> No
     timer.start()
     error = server._broken_off("The connection to the engine broke")
     timer.join()
-    assert "A worker process of vLLM died (exit code -9)" in error.what
+    assert "exit code -9" in error.what
     assert "cancelled" not in error.what
 
 

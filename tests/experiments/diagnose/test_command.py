@@ -118,7 +118,7 @@ def test_a_pair_on_llama_cpp(empty_folder: Path) -> None:
     shown = answer(app, "diagnose", str(kept), "--offline")
     assert "α(8)" in shown
     assert "ngram is not diagnosed" in shown
-    assert "only the 100 likeliest tokens" in shown
+    assert "100 likeliest" in shown
 
 
 @pytest.mark.engine
@@ -136,7 +136,9 @@ def test_what_is_predicted_of_greedy_acceptance_is_what_a_run_measures(empty_fol
 @pytest.mark.torch
 def test_parts_of_a_model_on_transformers(empty_folder: Path) -> None:
     pytest.importorskip("torch")
-    found = json.loads(answer(app, "diagnose", written(PART), "--tokens", "24", "--json"))
+    Path("text.txt").write_text("def count(items):\n    return len(items)\n" * 100, "utf-8")
+    words = (written(PART), "--tokens", "24", "-k", "linear", "-k", "sk*", "-k", "searching", "--corpus", "text.txt")
+    found = json.loads(answer(app, "diagnose", *words, "--json"))
     linear, skip = found["drafts"]
     assert found["not_reached"].keys() == {"searching"}
     assert linear["what"]["left_out"]
@@ -146,10 +148,14 @@ def test_parts_of_a_model_on_transformers(empty_folder: Path) -> None:
         assert draft["perplexity_verdict"] in ("viable", "between", "not viable")
         assert 0 < draft["cost_flops"] < 1
         assert {one["depth"] for one in draft["payoff"]} == set(range(1, 17))
+        assert all(one["check"] >= 1 for one in draft["payoff"])
     assert linear["acceptance"][0]["per_token"]["value"] > 0
     shown = answer(app, "diagnose", found["folder"], "--offline")
     assert "without it" in shown
     assert "By the ratio" in shown
+    read = read_diagnosis(Path(found["folder"])).drafts[0].answers
+    assert sum(one.scored for one in read if not one.starts) > 1000
+    assert call(app, "diagnose", written(PART), "--corpus", "gone.txt").exit_code == 2
 
 
 @pytest.mark.parametrize(
@@ -196,8 +202,8 @@ def test_what_breaks_while_reading_is_kept_as_such(
     result = call(app, "diagnose", written(PAIR), "--tokens", "10", "--prompts", "1")
     if isinstance(fault, EngineError):
         assert isinstance(result.exception, EngineError)
-        assert "No draft could be scored: it broke" in result.exception.what
-        assert "draft-simple could not be scored: it broke" in result.stdout
+        assert "it broke" in result.exception.what
+        assert "it broke" in result.stdout
     else:
         assert result.exit_code in (1, 130)
     (file,) = empty_folder.glob("results/pair/diagnosis/*/diagnosis.json")

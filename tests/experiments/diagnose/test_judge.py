@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from benchctl.analysis.cost import expected_tokens
-from benchctl.data.expectations import DiagnosisSettings, Expectations
+from benchctl.data.traces import DiagnosisSettings, Expectations
 from benchctl.experiments.diagnose import judge
-from benchctl.experiments.diagnose.expectations import Place, distances, expectations
+from benchctl.experiments.diagnose.expectations import at_temperature, distances, expectations
 from benchctl.experiments.diagnose.judge import (
     accepted_shares,
     judge_diagnosis,
@@ -150,7 +150,7 @@ def test_what_lies_beyond_the_reported_tokens_is_bounded() -> None:
     for _ in range(100):
         p = np.maximum(rng.dirichlet(np.full(60, 0.2)), 1e-12)
         p /= p.sum()
-        known, beyond = Place(logs(p, 12)).sharpened(0.6)
+        known, beyond = at_temperature(logs(p, 12), 0.6)
         exact = p ** (1 / 0.6) / (p ** (1 / 0.6)).sum()
         missing = 1 - sum(exact[token] for token in known)
         assert missing <= beyond + 1e-12
@@ -220,7 +220,30 @@ def test_perplexity_is_of_all_tokens_together() -> None:
     found = judged(*answers)
     assert found.perplexity == pytest.approx(math.exp(15 / 30))
     assert found.perplexity_ratio == pytest.approx(math.exp(60 / 30))
+    assert found.perplexity_verdict is None
+
+
+def test_the_label_is_by_a_corpus_alone() -> None:
+    own, text = (
+        forced(Expectations(starts=starts, overlap=rows, accept=rows)).model_copy(
+            update={"loss_target": 10.0, "loss_draft": removed, "scored": 10}
+        )
+        for starts, rows, removed in (([1], [[1.0]], 11.0), ([], [], 30.0))
+    )
+    found = judged(own, text)
+    assert found.perplexity_ratio == pytest.approx(math.exp(2))
     assert found.perplexity_verdict == "between"
+    assert [row.starts for row in found.acceptance] == [1, 1]
+
+
+def test_a_check_costs_what_was_timed_and_beyond_that_what_a_line_says() -> None:
+    costs = DraftCosts(target_step_s=2.0, draft_step_s=1.0, checks_s={2: 2.2, 3: 2.1, 5: 3.0, 9: 5.0})
+    answers = forced(Expectations(starts=[1], overlap=[[0.0]], accept=[[0.0]]))
+    payoff = {row.depth: row for row in judged(answers, costs=costs).payoff}
+    assert [payoff[depth].check for depth in (1, 2, 4, 6, 8, 16)] == pytest.approx([1.1, 1.1, 1.5, 2.0, 2.5, 4.5])
+    assert payoff[4].speedup_measured == pytest.approx(1 / (1.5 + 4 * 0.5))
+    untimed = costs.model_copy(update={"checks_s": {}})
+    assert judged(answers, costs=untimed).payoff[3].speedup_measured == pytest.approx(1 / (1 + 4 * 0.5))
 
 
 def test_nothing_read_is_nothing_concluded() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from benchctl.data.chain import sealed
-from benchctl.data.expectations import DiagnosisSettings
+from benchctl.data.traces import DiagnosisSettings
 from benchctl.experiments.diagnose.stored import (
     DOCUMENT,
     DiagnosedDraft,

@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from benchctl.analysis.round_results import UnitCost
+from benchctl.experiments.explain.references import read_references
+from benchctl.experiments.explain.widths import Widths
 from tests.benchctl_process import benchctl
 
 pytestmark = pytest.mark.slow
@@ -34,10 +37,10 @@ def recipe(tmp_path: Path) -> Path:
 
 @pytest.mark.engine
 def test_the_curve_is_measured_and_shown_again(recipe: Path) -> None:
-    (recipe / "ref.csv").write_text("model,mode,depth,acceptance_length\nSomebody,eagle3,3,2.5\n")
+    (recipe / "ref.yaml").write_text("Somebody: {eagle3: {3: 2.5}}\n")
     done = benchctl(
-        "explain", "--measure", "tiny.yaml", "--acceptance", "0,1", "--reference", "ref.csv",
-        "--write-reference", "own.csv",
+        "explain", "--measure", "tiny.yaml", "--acceptance", "0,1", "--reference", "ref.yaml",
+        "--write-reference", "own.yaml",
         cwd=recipe,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -56,9 +59,7 @@ def test_the_curve_is_measured_and_shown_again(recipe: Path) -> None:
     report = next((recipe / "reports" / "tiny-breakeven").glob("2*"))
     assert (report / "figures" / "breakeven.png").is_file()
     assert "not a model's output" in (report / "report.md").read_text()
-    own = (recipe / "own.csv").read_text().splitlines()
-    assert own[0] == "model,mode,depth,acceptance_length"
-    assert len(own) == 2, "the real draft alone"
+    assert len(read_references(recipe / "own.yaml")) == 1, "the real draft alone"
 
     again = json.loads(benchctl("explain", "--measure", "tiny-breakeven", "--json", cwd=recipe).stdout)
     kinds = [point["kind"] for point in again["points"]]
@@ -89,33 +90,36 @@ def test_what_cannot_be_measured_is_one_message(recipe: Path, options: list[str]
     assert not (recipe / "results").exists()
 
 
-def test_a_binary_without_synthetic_acceptance_is_one_message(recipe: Path) -> None:
+def _legacy(folder: Path) -> str:
+    """A llama-server of a build that knows neither synthetic acceptance nor n-grams."""
     old = Path(__file__).parents[2] / "engines" / "data" / "help_legacy.txt"
-    server = recipe / "llama-server"
+    server = folder / "llama-server"
     server.write_text(
         f"#!{sys.executable}\nimport sys, pathlib\n"
         f"if sys.argv[1] == '--help': print(pathlib.Path({str(old)!r}).read_text())\n"
         "elif sys.argv[1] == '--version': print('version: 4820 (1a24c462)', file=sys.stderr)\n"
     )
     server.chmod(0o755)
-    done = benchctl("explain", "--measure", "tiny.yaml", "--engine-binary", str(server), cwd=recipe)
+    return str(server)
+
+
+def test_a_binary_without_synthetic_acceptance_is_one_message(recipe: Path) -> None:
+    done = benchctl("explain", "--measure", "tiny.yaml", "--engine-binary", _legacy(recipe), cwd=recipe)
     assert done.returncode == 2, done.stdout
-    assert "This llama.cpp has no synthetic acceptance" in done.stderr
+    assert "no synthetic acceptance" in done.stderr
     assert done.stderr.count("synthetic acceptance") == 1
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("model,mode,depth\n", "has no column acceptance_length"),
-        ("model,mode,depth,acceptance_length\nA,mtp,4,6\n", "lies between 1 and 5; this is 6"),
-        ("model,mode,depth,acceptance_length\nA,mtp,4,2\nB,mtp,four,2\n", "ref.csv:3"),
+        ("A: {mtp: {4: 6}}", "lies between 1 and 5; this is 6"),
         (b"\xff\xfe\x00", "not UTF-8"),
     ],
 )
 def test_a_reference_that_cannot_be_read_is_one_message(recipe: Path, text: str | bytes, said: str) -> None:
-    (recipe / "ref.csv").write_bytes(text if isinstance(text, bytes) else text.encode())
-    done = benchctl("explain", "--measure", "tiny.yaml", "--reference", "ref.csv", cwd=recipe)
+    (recipe / "ref.yaml").write_bytes(text if isinstance(text, bytes) else text.encode())
+    done = benchctl("explain", "--measure", "tiny.yaml", "--reference", "ref.yaml", cwd=recipe)
     assert done.returncode == 2, done.stdout
     assert said in done.stderr
 
@@ -126,4 +130,36 @@ def test_a_run_without_synthetic_arms_is_told_apart(recipe: Path) -> None:
     write_run(recipe / "results" / "tiny" / "20261121-110500-3fa9")
     done = benchctl("explain", "--measure", "results/tiny/20261121-110500-3fa9", cwd=recipe)
     assert done.returncode == 2
-    assert "This run has no synthetic arms." in done.stderr
+    assert "no synthetic arms" in done.stderr
+
+
+@pytest.mark.engine
+def test_of_a_target_alone_every_width_is_timed(tmp_path: Path) -> None:
+    done = benchctl(
+        "explain", "--measure", "bundled:tiny-hybrid", "--depth", "1,3,8", "--set", "engine.device=cpu", "--json",
+        cwd=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert [(row["width"], row["count"]) for row in found["widths"]] == [(1, 5), (2, 5), (4, 5), (9, 5)]
+    assert found["widths"][0]["steps"] == 1
+    assert "ngram-mod" in found["command"]
+    assert not (tmp_path / "results").exists()
+
+
+def test_a_busy_machine_names_no_cliff() -> None:
+    jump = [1.0, 1.1, 1.2, 1.3, 2.6, 2.7]
+    curve = [
+        UnitCost(arm="a", what="verify", width=width, seconds=steps, steps=steps, count=5, source="traced")
+        for width, steps in enumerate(jump, 1)
+    ]
+    assert Widths("", (), curve, 0.02).statements[0].startswith("Verify width 5")
+    assert not any("Verify width" in said for said in Widths("", (), curve, 0.5).statements)
+
+
+def test_widths_need_a_look_up_that_the_binary_has(recipe: Path) -> None:
+    old = _legacy(recipe)
+    done = benchctl("explain", "--measure", "bundled:tiny-hybrid", "--engine-binary", old, cwd=recipe)
+    assert done.returncode == 2, done.stdout
+    assert "ngram-mod" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -93,13 +93,6 @@ def test_sizes_by_hand_and_a_pair_that_does_not_fit() -> None:
     assert found["costs"]["draft_step"] == pytest.approx(8 / (70 * 4.5))
 
 
-@pytest.mark.parametrize("suffix", ["png", "svg"])
-def test_the_heat_map_is_written(tmp_path: Path, suffix: str) -> None:
-    file = tmp_path / f"map.{suffix}"
-    predicted("--alpha", 0.8, "--cost", 0.1, "--figure", file)
-    assert file.read_bytes().startswith(b"\x89PNG" if suffix == "png" else b"<?xml")
-
-
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -112,7 +105,6 @@ def test_the_heat_map_is_written(tmp_path: Path, suffix: str) -> None:
         (("--alpha", 0.8, "--cost", 0.1, "--depth", "8:2"), "The range 8:2 is empty"),
         (("--alpha", 0.8, "--cost", 0.1, "--depth", "٣"), "Expected draft depths"),
         (("--alpha", 0.8, "-t", "missing.gguf", "-d", "1B"), "missing.gguf"),
-        (("--alpha", 0.8, "--cost", 0.1, "--figure", "map.bmp"), ".png or .svg"),
         (("--alpha", 0.8, "-t", "0B", "-d", "1B"), "The target has no weights"),
         (("--alpha", 0.8, "--costs-of", KEPT.with_name("version_1")), "No verify pass"),
     ],

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from benchctl.analysis.cost import RoundCosts, predict
-from benchctl.experiments.explain.prediction import best_of, sensitivity, speedup_grid
+from benchctl.experiments.explain.prediction import best_of, nothing_further, sensitivity
 
 
 def simulated_speedup(alpha: float, depth: int, costs: RoundCosts, rounds: int, rng: np.random.Generator) -> float:
@@ -51,15 +51,10 @@ def test_the_best_depth_grows_with_acceptance_and_shrinks_with_cost() -> None:
     assert best_of(predict(0.0, depths, RoundCosts(0.0))).depth == 1, "of equals the smallest"
 
 
-def test_the_grid_has_a_row_an_alpha_and_a_column_a_depth() -> None:
-    grid = speedup_grid([0.2, 0.8], [1, 2, 4], RoundCosts(0.1))
-    assert grid.shape == (2, 3)
-    assert grid[1, 2] == predict(0.8, [4], RoundCosts(0.1))[0].speedup
-
-
 def test_sensitivity_moves_the_speedup_the_right_way() -> None:
     base = best_of(predict(0.8, range(1, 17), RoundCosts(0.1))).speedup
-    less, more, dearer, cheaper, overhead = (row.speedup for row in sensitivity(0.8, range(1, 17), RoundCosts(0.1)))
+    changes = sensitivity(0.8, range(1, 17), RoundCosts(0.1), nothing_further)
+    less, more, dearer, cheaper, overhead = (row.speedup for row in changes)
     assert less < base < more
     assert dearer < base < cheaper
     assert overhead < base

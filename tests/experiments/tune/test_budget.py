@@ -31,7 +31,7 @@ def test_too_short_a_budget_is_refused_with_the_least() -> None:
     costs = dict.fromkeys((arm.name for arm in recipe.arms), SECOND)
     # Two blocks of two cells with one prompt each, three of two cells with one prompt of each of two tasks.
     least = 2 * 2 * 2 + 3 * 2 * 3
-    with pytest.raises(UsageError, match="A budget of 25 s is too short") as refused:
+    with pytest.raises(UsageError, match="25 s is too short") as refused:
         fit(recipe, costs, 6, 2, least - 1)
     assert refused.value.fix is not None and "--budget 1m" in refused.value.fix
     assert fit(recipe, costs, 6, 2, least).arms == ("a0",), "what just fits is one arm"

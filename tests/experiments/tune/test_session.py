@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from benchctl.engines.base import Launch
 from benchctl.errors import UsageError
+from benchctl.experiments.tune import session
 from benchctl.experiments.tune.session import all_candidates
 from benchctl.measure.prepare import Prepared, PreparedSetup
+from benchctl.measure.requested import Standing
 from benchctl.models.files import ResolvedModel, ResolvedPair
 from benchctl.recipes.schema import Arm, Recipe
 from benchctl.recipes.speculation import Speculation
@@ -49,7 +52,7 @@ def test_own_arms_come_first_and_nothing_comes_twice_or_lossy(recipe: Recipe) ->
 
 
 def test_what_cannot_be_searched_is_one_message(recipe: Recipe) -> None:
-    with pytest.raises(UsageError, match="there is no list of settings to try"):
+    with pytest.raises(UsageError, match="no list of settings"):
         all_candidates(prepared(recipe, ToyEngine()), only_arms=False)
     assert all_candidates(prepared(recipe, ToyEngine()), only_arms=True).recipe.arms[1].name == "spec"
     alone = recipe.model_copy(update={"arms": recipe.arms[:1]})
@@ -58,3 +61,22 @@ def test_what_cannot_be_searched_is_one_message(recipe: Recipe) -> None:
     crowded = [arm.model_copy(update={"concurrency": 4}) for arm in recipe.arms]
     with pytest.raises(UsageError, match="one request at a time"):
         all_candidates(prepared(recipe.model_copy(update={"arms": crowded}), Searchable()), only_arms=False)
+
+
+def test_what_was_chosen_is_prepared_as_the_search_was(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the engine and the models' folder of the command line: they once served the search alone."""
+    monkeypatch.setattr(session, "_fresh_run_of", lambda *_: None)
+    monkeypatch.setattr(session, "_chosen_recipe", lambda _: recipe)
+    monkeypatch.setattr(session, "standing_of", lambda _: Standing(Recipe.model_construct(), Path("there"), True))
+    monkeypatch.setattr(session, "start_run", lambda prepared, *_, **__: prepared)
+    monkeypatch.setattr(session, "open_run", lambda prepared: prepared)
+    found: Any = SimpleNamespace(folder=Path("results/toy-search/run"))
+    toy, progress = prepared(recipe, Searchable()), SimpleNamespace(note=lambda _: None)
+    asked: list[Standing] = []
+
+    def ready(standing: Standing) -> Prepared:
+        asked.append(standing)
+        return toy
+
+    assert session.measure_chosen(found, ready, ready, progress, []) is toy  # type: ignore[arg-type, comparison-overlap]
+    assert asked == [Standing(recipe, Path("there"), True)]

@@ -35,7 +35,7 @@ def test_a_search_that_was_interrupted_goes_on_to_a_winner_on_fresh_data(tmp_pat
             if line.startswith("[2/") and said.count("\n[2/") == 1:  # rich prints a line again where it was interrupted
                 process.send_signal(signal.SIGINT)
         assert process.wait(timeout=120) == 130, said
-    assert "Interrupted. To finish it: benchctl tune --resume" in said
+    assert "tune --resume" in said
     assert "Best so far" in said or "No arm has drafted" in said
     (folder,) = (tmp_path / "results").glob("*-search/*/")
     before = len(open_run(folder).records)
@@ -76,7 +76,7 @@ def test_a_search_that_was_interrupted_goes_on_to_a_winner_on_fresh_data(tmp_pat
 def test_a_budget_too_short_is_one_message_with_the_least(tmp_path: Path) -> None:
     done = benchctl("tune", *PAIR, "--budget", "1s", cwd=tmp_path)
     assert done.returncode == 2
-    assert "A budget of 1 s is too short" in done.stderr and "The least is --budget" in done.stderr
+    assert "1 s is too short" in done.stderr and "The least is --budget" in done.stderr
     assert not list((tmp_path / "results").glob("*-search")), "nothing was measured"
 
 

@@ -187,5 +187,5 @@ def test_a_draft_with_tensors_of_its_own_is_refused(tmp_path: Path, tiny_target:
     folder = tmp_path / "made"
     weights, _ = made("eagle3", folder, tiny_target)
     write_weights(folder / "model.safetensors", {**weights, "lm_head.weight": np.ones((8, WIDTH), np.float32)})
-    with pytest.raises(ValueError, match=r"unknown to eagle3: \['lm_head.weight'\]"):
+    with pytest.raises(ValueError, match=r"lm_head.weight"):
         write_gguf(folder, folder / "tokenizer", "random", "random weights", folder / "again.gguf")

@@ -16,8 +16,7 @@ from transformers import GenerationConfig, PreTrainedModel
 from transformers.generation.candidate_generator import CandidateGenerator
 from transformers.generation.streamers import BaseStreamer
 
-from benchctl.engines.transformers.serving.choose import Sampler
-from benchctl.engines.transformers.serving.decode import PhaseClock, Step, Task
+from benchctl.engines.transformers.serving.decode import PhaseClock, Sampler, Step, Task
 from benchctl.engines.transformers.serving.decoder import Decoder
 from benchctl.engines.transformers.serving.drafters.self_drafter import UnsuitableError
 from benchctl.engines.transformers.serving.loading import Loaded
@@ -27,7 +26,7 @@ Options = Mapping[str, Any]
 
 
 class Assistance:
-    """One way of transformers to assist; what is common to all."""
+    """A way of transformers to assist; what is common to all."""
 
     def __init__(self, target: Loaded, depth: int, options: Options, draft: Loaded | None) -> None:
         self.target = target

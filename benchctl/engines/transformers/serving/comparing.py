@@ -16,11 +16,12 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from benchctl.engines.transformers.serving.answering import ToDepth
 from benchctl.engines.transformers.serving.assisted import Assistance, Assisted
-from benchctl.engines.transformers.serving.choose import Sampler
-from benchctl.engines.transformers.serving.decode import Drafter, PhaseClock
+from benchctl.engines.transformers.serving.decode import Drafter, PhaseClock, Sampler
 from benchctl.engines.transformers.serving.decoder import Decoder, Parts, State, without
 from benchctl.engines.transformers.serving.drafters.self_drafter import SelfDrafter, UnsuitableError
 
+CHECKED = (2, 3, 5, 9)
+"""Widths of the passes that are timed: of drafts of 1, 2, 4 and 8 tokens."""
 SCORED = 512
 """Tokens of prompt and answer, from the beginning, that a perplexity is taken over at most."""
 
@@ -53,16 +54,16 @@ class Comparing:
         self._clock = PhaseClock(decoder.device)
 
     def read(self, reading: Passage) -> dict[str, Any]:
-        """Return `Expectations` (`benchctl.data.expectations`) of an answer as plain data."""
+        """Return `Expectations` (`benchctl.data.traces`) of an answer as plain data."""
         with torch.inference_mode():
-            target, drafts, seconds = self._logits(reading)
+            target, drafts, seconds, checks = self._logits(reading)
             if self._model is not None and self._model.vocabulary != self._decoder.vocabulary:
                 # The ids beyond are padding: no tokenizer has them.
                 shared = min(self._model.vocabulary, self._decoder.vocabulary)
                 target = [logits[:shared] for logits in target]
                 drafts = {start: [logits[:shared] for logits in row] for start, row in drafts.items()}
             found = _compared(reading, target, drafts)
-            found |= {"steps_target": seconds["plain"], "steps_draft": seconds["draft"]}
+            found |= {"steps_target": seconds["plain"], "steps_draft": seconds["draft"], "checks": checks}
             if self._left_out is not None and reading.temperature == 0:
                 found |= self._losses([*reading.prompt, *reading.answer][:SCORED])
         return found
@@ -87,8 +88,9 @@ class Comparing:
 
     def _logits(
         self, reading: Passage
-    ) -> tuple[list[torch.Tensor], dict[int, list[torch.Tensor]], dict[str, list[float]]]:
-        """Return the target's logits before every token of the answer, and by start those of the draft."""
+    ) -> tuple[list[torch.Tensor], dict[int, list[torch.Tensor]], dict[str, list[float]], dict[int, float]]:
+        """Return the target's logits before every token of the answer, by start those of the draft, and seconds: of
+        single steps, and by width of passes over several tokens."""
         clock, seconds = self._clock, {"plain": list[float](), "draft": list[float]()}
 
         def timed(phase: Literal["plain", "draft"], state: State, token: int) -> torch.Tensor:
@@ -115,7 +117,19 @@ class Comparing:
                     drafts[place] = [timed("draft", state, token) for token in ahead]
                 state.restore(before)
             target.append(timed("plain", state, answer[place - 1]))
-        return target, drafts, seconds
+        return target, drafts, seconds, self._checks(state, answer[-1]) if len(answer) > 1 else {}
+
+    def _checks(self, state: State, token: int) -> dict[int, float]:
+        """Time passes of the target that would check a draft, by the tokens that each reads."""
+        clock, before, found = self._clock, state.snapshot(), {}
+        for width in CHECKED:
+            clock.passed("other")
+            began = clock.seconds["verify"]
+            state.advance([token] * width, keep=width)
+            clock.passed("verify")
+            found[width] = clock.seconds["verify"] - began
+            state.restore(before)
+        return found
 
     def _losses(self, tokens: Sequence[int]) -> dict[str, Any]:
         """Return the loss on some tokens in a single pass, with the part and without it all along."""
@@ -141,7 +155,7 @@ def _counted(state: State, token: int) -> float:
 def _compared(
     reading: Passage, target: Sequence[torch.Tensor], drafts: dict[int, list[torch.Tensor]]
 ) -> dict[str, Any]:
-    """Compare the distributions; see `benchctl.data.expectations.Expectations`."""
+    """Compare the distributions; see `benchctl.data.traces.Expectations`."""
     chooser = Sampler(reading.temperature).chooser()
     sharpened = [] if chooser.greedy else [chooser.probabilities(logits) for logits in target]
     overlap, accept, agree, distance = [], [], [], []

@@ -1,6 +1,10 @@
 """The decoding loop: draft, verify in a single pass, roll back what was not accepted.
 
-Between two rounds the state holds every token but the last, which the next pass reads first.
+Between two rounds the state holds every token but the last, which the next pass reads first. Tokens are chosen
+greedily, or sampled so that the target's distribution is kept, after Leviathan et al. 2023
+(https://arxiv.org/abs/2211.17192) and Chen et al. 2023 (https://arxiv.org/abs/2302.01318): a draft token x that was
+drawn from the draft's distribution q is accepted with probability min(1, p(x) / q(x)); at the first rejection the token
+is drawn from norm(max(0, p - q)).
 """
 
 from __future__ import annotations
@@ -13,8 +17,144 @@ from typing import Literal, Protocol
 
 import torch
 
-from benchctl.engines.transformers.serving.choose import Chooser
 from benchctl.engines.transformers.serving.decoder import Decoder, Parts, State
+
+_SHORTLIST = 128
+"""Tokens that are sorted first, beside those of top-k; more where they do not do."""
+
+
+@dataclass(frozen=True)
+class Sampler:
+    """How a request chooses; temperature 0 is greedy. `top_k` 0 and `top_p` 1 leave the distribution whole."""
+
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    seed: int = 1
+
+    def chooser(self, never: Collection[int] = ()) -> Chooser:
+        """Return what chooses for a request, from its seed on; tokens of `never` are not chosen."""
+        return Chooser(self, never)
+
+
+class Chooser:
+    """Chooses the tokens of a request."""
+
+    def __init__(self, sampler: Sampler, never: Collection[int] = ()) -> None:
+        self.sampler = sampler
+        self.greedy = sampler.temperature == 0
+        self.never = frozenset(never)
+        self._never = torch.tensor(sorted(never))
+        # Uniform numbers alone are drawn on the CPU: the same seed then draws the same ones everywhere.
+        self._generator = torch.Generator().manual_seed(sampler.seed)
+
+    def first(self, logits: torch.Tensor) -> int:
+        """Choose after the last of `logits`."""
+        if self.greedy:
+            return self._likeliest(logits[-1:])[-1]
+        return self._draw(self.probabilities(logits[-1]))
+
+    def draft(self, logits: torch.Tensor) -> tuple[int, torch.Tensor | None]:
+        """Choose a draft token after the last of `logits`; also the distribution it was drawn from, unless greedy."""
+        if self.greedy:
+            return self._likeliest(logits[-1:])[-1], None
+        q = self.probabilities(logits[-1])
+        return self._draw(q), q
+
+    def verify(
+        self, tokens: Sequence[int], distributions: Sequence[torch.Tensor | None], logits: torch.Tensor
+    ) -> tuple[int, int]:
+        """Return how many draft tokens are accepted, and the token that follows them.
+
+        `logits` are the target's after the token before the draft and after each of the draft's, `[draft + 1,
+        vocabulary]`. A distribution of `None` is that of a token that was certain: q is 1 there.
+        """
+        if self.greedy:
+            likeliest = self._likeliest(logits)
+            accepted = 0
+            while accepted < len(tokens) and tokens[accepted] == likeliest[accepted]:
+                accepted += 1
+            return accepted, likeliest[accepted]
+        p = self.probabilities(logits)
+        if not tokens:
+            return 0, self._draw(p[0])
+        drafted = torch.tensor(tokens, device=p.device)[:, None]
+        expected = p[: len(tokens)].gather(-1, drafted)[:, 0].tolist()
+        certain = p.new_ones(())
+        own = [certain if q is None else q[token].to(p) for q, token in zip(distributions, tokens, strict=True)]
+        drawn_with, accepted = torch.stack(own).tolist(), 0
+        while accepted < len(tokens) and self._uniform() * drawn_with[accepted] < expected[accepted]:
+            accepted += 1
+        if accepted == len(tokens):
+            return accepted, self._draw(p[accepted])
+        q = distributions[accepted]
+        if q is None:
+            q = torch.zeros_like(p[accepted]).index_fill_(-1, drafted[accepted], 1.0)
+        residual = (p[accepted] - q.to(p)).clamp_(min=0)
+        # Nothing is left only where p equals q up to rounding, and there p is what remains to draw from.
+        return accepted, self._draw(residual if float(residual.sum()) > 0 else p[accepted])
+
+    def probabilities(self, logits: torch.Tensor) -> torch.Tensor:
+        """Return the distributions that are sampled from: temperature, then top-k, then top-p.
+
+        `[..., vocabulary]` to the same, in float32, on the device of the logits.
+        """
+        scaled = logits.detach().float() / self.sampler.temperature
+        if len(self._never):
+            scaled = scaled.index_fill(-1, self._never.to(scaled.device), -torch.inf)
+        top_p = self.sampler.top_p
+        if not self._limited(scaled) and top_p >= 1:
+            return scaled.softmax(-1)
+        chances, ids = self._shortlist(scaled)
+        if top_p < 1:
+            beyond = chances.cumsum(-1) - chances >= top_p
+            beyond[..., 0] = False
+            chances = chances.masked_fill(beyond, 0.0)
+            chances /= chances.sum(-1, keepdim=True)
+        return torch.zeros_like(scaled).scatter_(-1, ids, chances)
+
+    def _limited(self, scaled: torch.Tensor) -> bool:
+        return bool(0 < self.sampler.top_k < scaled.shape[-1])
+
+    def _shortlist(self, scaled: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the likeliest tokens' probabilities, descending, and their ids: so many that top-k and top-p take no
+        others. To sort a vocabulary takes longer than a small model's step.
+
+        With top-k the probabilities are those among its tokens; several that are as likely as its last are all in it.
+        """
+        vocabulary, top_k = scaled.shape[-1], self.sampler.top_k
+        size = _SHORTLIST + (top_k if self._limited(scaled) else 0)
+        while True:
+            values, ids = scaled.topk(min(size, vocabulary), dim=-1)
+            if self._limited(scaled):
+                values = values.masked_fill(values < values[..., top_k - 1 : top_k], -torch.inf)
+                complete = values[..., -1] == -torch.inf
+                chances = values.softmax(-1)
+            else:
+                chances = (values - scaled.logsumexp(-1, keepdim=True)).exp()
+                complete = chances.sum(-1) >= self.sampler.top_p
+            if size >= vocabulary or bool(complete.all()):
+                return chances, ids
+            size *= 8
+
+    def _likeliest(self, logits: torch.Tensor) -> list[int]:
+        if len(self._never):
+            logits = logits.index_fill(-1, self._never.to(logits.device), -torch.inf)
+        likeliest: list[int] = logits.argmax(-1).tolist()
+        return likeliest
+
+    def _draw(self, weights: torch.Tensor) -> int:
+        """Return the token at which the sum of the weights passes a uniform share of all."""
+        # Metal has no float64.
+        reached = weights.cumsum(-1, dtype=torch.float32 if weights.device.type == "mps" else torch.float64)
+        whole = reached[-1:]
+        # Rounded up to the whole it would lie beyond the last token that has a weight.
+        at = torch.minimum(whole * self._uniform(), whole.nextafter(torch.zeros_like(whole)))
+        return int(torch.searchsorted(reached, at, right=True))
+
+    def _uniform(self) -> float:
+        return float(torch.rand((), dtype=torch.float64, generator=self._generator))
+
 
 Phase = Literal["prompt", "draft", "verify", "plain", "rollback", "search", "other"]
 """prompt: reading it; verify: the target's pass over a draft; plain: its step without a draft; rollback: snapshots and

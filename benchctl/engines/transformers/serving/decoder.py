@@ -32,7 +32,7 @@ Part = Literal["attention", "recurrent", "mlp", "layer"]
 
 @dataclass(frozen=True)
 class Layer:
-    """One layer and its parts; a part that it does not have is `None`."""
+    """A layer and its parts; a part that it does not have is `None`."""
 
     whole: torch.nn.Module
     attention: torch.nn.Module | None
@@ -105,7 +105,10 @@ class Decoder:
         self.model_type: str = config.model_type
         self.architecture: Architecture = architecture_of(self.model_type)
         self._takes = frozenset(inspect.signature(model.forward).parameters)
-        if self.architecture.kind == "whole" and not self._keeps_keys_and_values_alone():
+        cached = not self.model._is_stateful and "past_key_values" in self._takes
+        if self.architecture.kind == "whole" and not (
+            cached and all(type(layer) is GrowingLayer for layer in self.empty_cache().layers)
+        ):
             raise UnknownArchitectureError(
                 f"`{self.model_type}` keeps a recurrent state, or no cache that can be rolled back; its parts must "
                 f"be known by name, and known are {', '.join(ARCHITECTURES)}"
@@ -166,11 +169,6 @@ class Decoder:
         width: int | None = getattr(config, "sliding_window", None)
         return width
 
-    def _keeps_keys_and_values_alone(self) -> bool:
-        if self.model._is_stateful or "past_key_values" not in self._takes:
-            return False
-        return all(type(layer) is GrowingLayer for layer in self.empty_cache().layers)
-
 
 Parts = frozenset[tuple[int, Part]]
 """What is left out: layer numbers from 0, and parts."""
@@ -181,22 +179,6 @@ def named(parts: Parts) -> list[str]:
     return [f"{layer}.{part}" for layer, part in sorted(parts)]
 
 
-def _no_attention(hidden_states: torch.Tensor, *_: object, **__: object) -> tuple[torch.Tensor, None]:
-    return torch.zeros_like(hidden_states), None
-
-
-def _nothing(hidden_states: torch.Tensor, *_: object, **__: object) -> torch.Tensor:
-    return torch.zeros_like(hidden_states)
-
-
-def _passed_on(hidden_states: torch.Tensor, *_: object, **__: object) -> torch.Tensor:
-    return hidden_states
-
-
-def _passed_on_in_tuple(hidden_states: torch.Tensor, *_: object, **__: object) -> tuple[torch.Tensor]:
-    return (hidden_states,)
-
-
 @contextmanager
 def without(decoder: Decoder, parts: Parts) -> Iterator[None]:
     """Run the model without `parts`, token by token.
@@ -204,8 +186,13 @@ def without(decoder: Decoder, parts: Parts) -> Iterator[None]:
     What they remember stays as it is, so that layers no longer hold equally many tokens: a mask over several tokens
     would be wrong, and whoever comes back restores a snapshot.
     """
-    passed_on = _passed_on_in_tuple if decoder.architecture.in_tuple else _passed_on
-    stand_ins = {"attention": _no_attention, "recurrent": _nothing, "mlp": _nothing, "layer": passed_on}
+    in_tuple = decoder.architecture.in_tuple
+    stand_ins: dict[Part, Callable[..., object]] = {
+        "attention": lambda hidden_states, *_, **__: (torch.zeros_like(hidden_states), None),
+        "recurrent": lambda hidden_states, *_, **__: torch.zeros_like(hidden_states),
+        "mlp": lambda hidden_states, *_, **__: torch.zeros_like(hidden_states),
+        "layer": lambda hidden_states, *_, **__: (hidden_states,) if in_tuple else hidden_states,
+    }
     changed = []
     try:
         for number, name in parts:
@@ -323,23 +310,24 @@ class State:
         """Note what enters the recurrent modules."""
         self._inputs = []
         modules = self.decoder.recurrent
+
+        def noting(module: torch.nn.Module) -> Callable[..., torch.Tensor]:
+            forward = module.forward
+
+            def noted(hidden_states: torch.Tensor, **rest: object) -> torch.Tensor:
+                self._inputs.append((module, hidden_states, rest))
+                read: torch.Tensor = forward(hidden_states=hidden_states, **rest)
+                return read
+
+            return noted
+
         for module in modules:
-            module.forward = self._noting(module)
+            module.forward = noting(module)
         try:
             yield
         finally:
             for module in modules:
                 del module.forward
-
-    def _noting(self, module: torch.nn.Module) -> Callable[..., torch.Tensor]:
-        forward = module.forward
-
-        def noted(hidden_states: torch.Tensor, **rest: object) -> torch.Tensor:
-            self._inputs.append((module, hidden_states, rest))
-            read: torch.Tensor = forward(hidden_states=hidden_states, **rest)
-            return read
-
-        return noted
 
 
 def _holds_tokens(layer: CacheLayerMixin) -> bool:

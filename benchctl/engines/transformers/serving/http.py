@@ -35,9 +35,8 @@ from transformers import PreTrainedTokenizerBase
 
 from benchctl.engines.transformers.serving.answering import Answer
 from benchctl.engines.transformers.serving.assisted import Assistance
-from benchctl.engines.transformers.serving.choose import Sampler
 from benchctl.engines.transformers.serving.comparing import Comparing, Passage
-from benchctl.engines.transformers.serving.decode import Drafter, Step, Task
+from benchctl.engines.transformers.serving.decode import Drafter, Sampler, Step, Task
 from benchctl.engines.transformers.serving.decoder import Decoder, State
 from benchctl.engines.transformers.serving.loading import Loaded
 
@@ -184,45 +183,34 @@ class _Handler(BaseHTTPRequestHandler):
     key: bytes | None = None
 
     def do_GET(self) -> None:
-        if not self._let_in():
-            return
-        if self.path == "/health":
-            self._reply(HTTPStatus.OK, {})
-        elif self.path == "/info":
-            self._reply(HTTPStatus.OK, self.service.describe())
-        else:
-            self._reply(HTTPStatus.NOT_FOUND, {"error": {"message": f"there is no {self.path}"}})
+        self._answer({"/health": lambda _: {}, "/info": lambda _: self.service.describe()}, lambda: {})
 
     def do_POST(self) -> None:
-        if not self._let_in():
-            return
-        answers: Mapping[str, Callable[[Mapping[str, Any]], Reply | Stream]] = {
-            "/render": self.service.render,
-            "/score": self.service.score,
-            "/compare": self.service.compare,
-            "/v1/completions": self.service.complete,
-        }
-        answer = answers.get(self.path)
-        if answer is None:
-            self._reply(HTTPStatus.NOT_FOUND, {"error": {"message": f"there is no {self.path}"}})
-            return
-        try:
-            reply = answer(self._body())
-        except (ValueError, KeyError, TypeError, RecursionError, OverflowError) as error:
-            self._reply(HTTPStatus.BAD_REQUEST, {"error": {"message": str(error) or type(error).__name__}})
-            return
-        if isinstance(reply, dict):
-            self._reply(HTTPStatus.OK, reply)
-        else:
-            self._stream(reply)
+        service = self.service
+        answers = {"/render": service.render, "/score": service.score, "/compare": service.compare}
+        self._answer({**answers, "/v1/completions": service.complete}, self._body)
 
-    def _let_in(self) -> bool:
-        """Whether the request has the key; without it a request is refused."""
+    def _answer(
+        self,
+        answers: Mapping[str, Callable[[Mapping[str, Any]], Reply | Stream]],
+        body: Callable[[], Mapping[str, Any]],
+    ) -> None:
+        """Answer by the path; without the key a request is refused."""
         given = self.headers.get("Authorization", "").encode("utf-8", "replace")
-        if self.key is None or hmac.compare_digest(given, b"Bearer " + self.key):
-            return True
-        self._reply(HTTPStatus.UNAUTHORIZED, {"error": {"message": "a key is needed"}})
-        return False
+        if self.key is not None and not hmac.compare_digest(given, b"Bearer " + self.key):
+            self._reply(HTTPStatus.UNAUTHORIZED, {"error": {"message": "a key is needed"}})
+        elif self.path not in answers:
+            self._reply(HTTPStatus.NOT_FOUND, {"error": {"message": f"there is no {self.path}"}})
+        else:
+            try:
+                reply = answers[self.path](body())
+            except (ValueError, KeyError, TypeError, RecursionError, OverflowError) as error:
+                self._reply(HTTPStatus.BAD_REQUEST, {"error": {"message": str(error) or type(error).__name__}})
+                return
+            if isinstance(reply, dict):
+                self._reply(HTTPStatus.OK, reply)
+            else:
+                self._stream(reply)
 
     def _body(self) -> Mapping[str, Any]:
         length = int(self.headers.get("Content-Length") or 0)

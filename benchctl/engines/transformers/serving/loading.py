@@ -1,20 +1,13 @@
-"""Loading a model folder; what cannot work is refused before weights are read."""
+"""Loading a model folder. Devices, memory and context are checked by benchctl before the server is started."""
 
 from __future__ import annotations
 
-import contextlib
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 import transformers
-from transformers import GenerationConfig, PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
-
-HEADROOM = 1.1
-"""Memory beyond the weights: caches, and what a pass needs."""
-_BYTES = {torch.float32: 4, torch.bfloat16: 2, torch.float16: 2}
-_DEVICES = {"cuda": "CUDA", "mps": "Metal (MPS)"}
+from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 
 class RefusedError(Exception):
@@ -34,30 +27,13 @@ class Loaded:
     tokenizer: PreTrainedTokenizerBase
     ends: frozenset[int]
     """Tokens that end an answer."""
-    context: int | None
-    """How many tokens the model was made for, where its configuration has it."""
 
 
 def choose_device(word: str) -> str:
-    """Return the device for a recipe's name of it. Raises RefusedError for a device that is not there."""
-    there = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
-    if word == "auto":
-        return next((name for name in ("cuda", "mps") if there[name]), "cpu")
-    name = "mps" if word == "metal" else word
-    if not there.get(name):
-        raise RefusedError(
-            f"There is no {_DEVICES.get(name, name)} device that this PyTorch ({torch.__version__}) can use.",
-            "Write `device: cpu` in engine, or install a PyTorch for the device.",
-        )
-    return name
-
-
-def choose_dtype(word: str, config: PretrainedConfig) -> torch.dtype:
-    """Return the precision for a recipe's name of it; `auto` is the model's own."""
+    """Return torch's device for a recipe's name of it."""
     if word != "auto":
-        return getattr(torch, word)
-    own = getattr(config, "dtype", None) or getattr(config.get_text_config(), "dtype", None)
-    return own if own in _BYTES else torch.float32
+        return "mps" if word == "metal" else word
+    return "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
 
 
 def load(folder: Path, *, device: str, dtype: str, remote_code: bool = False) -> Loaded:
@@ -78,8 +54,9 @@ def load(folder: Path, *, device: str, dtype: str, remote_code: bool = False) ->
             f"The model's folder has no tokenizer that can be read: {_first_line(error)}",
             "It must hold tokenizer.json, or what the tokenizer was made from.",
         ) from error
-    kind = choose_dtype(dtype, config)
-    _check_memory(folder, device, kind)
+    own = getattr(config, "dtype", None) or getattr(config.get_text_config(), "dtype", None)
+    own = own if own in (torch.float32, torch.bfloat16, torch.float16) else torch.float32
+    kind = own if dtype == "auto" else getattr(torch, dtype)
     try:
         # No attention of choice: SDPA where the architecture has it, else eager.
         model = transformers.AutoModelForCausalLM.from_pretrained(
@@ -90,55 +67,13 @@ def load(folder: Path, *, device: str, dtype: str, remote_code: bool = False) ->
             f"transformers cannot load the model: {_first_line(error)}", "Read the engine's log."
         ) from error
     model = model.to(device).eval()
-    ends = _ends(model, tokenizer)
+    ends = model.generation_config.eos_token_id
+    ends = tokenizer.eos_token_id if ends is None else ends
+    ends = [] if ends is None else [ends] if isinstance(ends, int) else ends
     # `generate` fills in from the model's own defaults (a repetition penalty, beams) what it is not told; the decoding
     # loop here knows none of them. The recipe alone decides.
     model.generation_config = GenerationConfig()
-    return Loaded(folder, model, tokenizer, ends, _context(config))
-
-
-def _check_memory(folder: Path, device: str, dtype: torch.dtype) -> None:
-    """Raise RefusedError for weights that do not fit."""
-    needed = int(_parameters(folder) * _BYTES[dtype] * HEADROOM)
-    free = _free_memory(device)
-    if free is not None and needed > free:
-        raise RefusedError(
-            f"The weights need {needed / 2**30:.1f} GiB on {device}, and {free / 2**30:.1f} GiB are free.",
-            "Take a smaller model, or dtype: bfloat16.",
-        )
-
-
-def _parameters(folder: Path) -> int:
-    """Return the number of parameters, from the headers of the files of weights."""
-    total = 0
-    for file in folder.glob("*.safetensors"):
-        with file.open("rb") as stream:
-            header = json.loads(stream.read(int.from_bytes(stream.read(8), "little")))
-        for name, tensor in header.items():
-            if name != "__metadata__":
-                total += int(torch.Size(tensor["shape"]).numel())
-    return total
-
-
-def _free_memory(device: str) -> int | None:
-    if device == "cuda":
-        return int(torch.cuda.mem_get_info()[0])
-    with contextlib.suppress(OSError, ValueError, StopIteration):
-        lines = Path("/proc/meminfo").read_text("utf-8").splitlines()
-        return 1024 * int(next(line.split()[1] for line in lines if line.startswith("MemAvailable:")))
-    return None
-
-
-def _ends(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
-    ends = model.generation_config.eos_token_id
-    if ends is None:
-        ends = tokenizer.eos_token_id
-    return frozenset([] if ends is None else [ends] if isinstance(ends, int) else ends)
-
-
-def _context(config: PretrainedConfig) -> int | None:
-    longest = getattr(config.get_text_config(), "max_position_embeddings", None)
-    return longest if isinstance(longest, int) else None
+    return Loaded(folder, model, tokenizer, frozenset(ends))
 
 
 def _first_line(error: Exception) -> str:

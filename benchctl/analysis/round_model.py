@@ -1,0 +1,350 @@
+"""From a run to the cost of its rounds: units, each round's time split into parts, fits over depths and forecasts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from benchctl.analysis.cells import is_synthetic, speculation_of
+from benchctl.analysis.cost import expected_tokens, why_no_depth
+from benchctl.analysis.result import Interval
+from benchctl.analysis.results import ALL_TASKS, Acceptance, Cost, SpeedUp
+from benchctl.analysis.round_parts import split_rounds, sum_rounds, unit_costs, width_curve
+from benchctl.analysis.round_results import Forecast, RoundFit, RoundModel, RoundSplit, UnitCost
+from benchctl.recipes.speculation import drafts_by_model
+
+if TYPE_CHECKING:
+    from benchctl.analysis.acceptance import CounterColumns
+    from benchctl.analysis.frame import Frame
+    from benchctl.data.traces import CostTraces
+
+
+def find_rounds(
+    frame: Frame,
+    counters: CounterColumns,
+    speedups: Sequence[SpeedUp],
+    acceptance: Sequence[Acceptance],
+    costs: Sequence[Cost],
+    traces: CostTraces | None,
+) -> RoundModel:
+    """Return the cost of rounds by the arms of a condition."""
+    units: list[UnitCost] = []
+    splits: list[RoundSplit] = []
+    depths: list[DepthCost] = []
+    without: dict[str, list[str]] = {}
+    for arm, name in enumerate(frame.arms):
+        rounds = sum_rounds(frame, counters, arm) if arm != frame.baseline else None
+        if rounds is None or not rounds.drafted:
+            continue
+        if not units:
+            units.append(_target_step(frame, rounds.step_s))
+        settings = speculation_of(frame, name)
+        drafts = drafts_by_model(settings.get("type")) or (rounds.phases is not None and "verify" in rounds.phases)
+        units += unit_costs(frame, arm, rounds, traces, drafts=drafts)
+        here = split_rounds(frame, counters, arm, traces, drafts=drafts)
+        splits += here
+        depth = settings.get("max")
+        if is_synthetic(frame, arm):
+            continue  # no draft's acceptance, so it must not enter a forecast
+        overall = next(row for row in acceptance if row.arm == name and row.task == ALL_TASKS)
+        if why := why_no_depth(frame, overall):
+            without.setdefault(why, []).append(name)
+        if not isinstance(depth, int) or why:
+            continue
+        cost = next(candidate for candidate in costs if candidate.arm == name)
+        speed = next(speedup for speedup in speedups if speedup.arm == name and speedup.task == ALL_TASKS)
+        if cost.overhead is None or speed.pooled is None:
+            continue
+        shares = overall.position_unconditional
+        measured = DepthCost(
+            arm=name,
+            setting=_setting(settings),
+            depth=depth,
+            round_cost=1 + cost.overhead,
+            rounds=rounds.rounds,
+            accepted_at=None if shares is None else [share * rounds.rounds for share in shares],
+            alpha=cost.alpha,
+            tokens=1 + rounds.accepted / rounds.rounds,
+            undrafted=rounds.undrafted / rounds.rounds,
+            measured=speed.pooled,
+            interval=speed.interval,
+        )
+        depths.append(replace(measured, parts_cost=_cost_of_parts(here[0])))
+    notes = [f"{', '.join(arms)}: no break-even and no forecast, since {why}." for why, arms in without.items()]
+    widths = _widths(frame, traces, units)
+    found = RoundModel(units=units + widths, splits=splits, notes=notes + cliffs(widths))
+    return _with_forecasts(found, depths, traces)
+
+
+def _with_forecasts(found: RoundModel, depths: Sequence[DepthCost], traces: CostTraces | None) -> RoundModel:
+    notes = [*found.notes, *(traces.lacking if traces else [])]
+    fits, forecasts = [], []
+    for setting in dict.fromkeys(arm.setting for arm in depths):
+        arms = [arm for arm in depths if arm.setting == setting]
+        if len({arm.depth for arm in arms}) < 2:
+            continue
+        fits.append(fit_rounds(setting, arms))
+        for arm in arms:
+            others = [other for other in arms if other.depth != arm.depth]
+            made, why = forecast(arm, others)
+            forecasts += [made] if made else []
+            notes += [why] if why and len({other.depth for other in others}) > 1 else []
+    return found.model_copy(update={"fits": fits, "forecasts": forecasts, "notes": notes})
+
+
+def join_rounds(models: Sequence[RoundModel]) -> RoundModel:
+    """Return the models of all conditions together."""
+    rows = {
+        name: [row for model in models for row in getattr(model, name)]
+        for name in ("units", "splits", "fits", "forecasts")
+    }
+    return RoundModel(**rows, notes=list(dict.fromkeys(note for model in models for note in model.notes)))
+
+
+def _target_step(frame: Frame, step_s: float) -> UnitCost:
+    name = frame.arms[frame.baseline]
+    cells = [frame.baseline, *([] if frame.again is None else [frame.again])]
+    count = int(sum(frame.decoded[row] for cell in cells for row in frame.rows(cell) if frame.decoded[row] > 0))
+    return UnitCost(
+        arm=name, what="target step", width=1, seconds=step_s, steps=1.0, count=count, source="run"
+    )  # as the first arm's prompts have it
+
+
+def _widths(frame: Frame, traces: CostTraces | None, units: Sequence[UnitCost]) -> list[UnitCost]:
+    """Return the width curve: the target's pass over so many tokens, all arms that were timed separately together."""
+    baseline = frame.arms[frame.baseline]
+    curve = width_curve(traces, baseline, frame.arms)
+    if not units or len(curve) < 2:
+        return []
+    step_s = units[0].seconds
+    return [
+        UnitCost(arm=baseline, what="verify", width=width, seconds=steps * step_s, steps=steps, count=count,
+                 source="traced")
+        for width, steps, count in curve
+    ]  # fmt: skip
+
+
+CLIFF = 1.25
+"""A pass that takes so many times as long as that of a token less is a cliff (other kernels, another tile), if the next
+wider pass does, too: a single slow width is a disturbance."""
+_TIMED = 5
+"""Passes of a width from which on its median counts."""
+
+
+def cliffs(widths: Sequence[UnitCost]) -> list[str]:
+    """Return a sentence for every width at which the cost of a verify jumps, by more than the width grows."""
+    timed = [unit for unit in widths if unit.count >= _TIMED]
+    return [
+        f"Verify width {high.width:g} is a cliff: {high.steps:.2f} target steps, and {low.steps:.2f} at {low.width:g}; "
+        f"a draft of {low.width - 1:g} tokens stays below it."
+        for low, high, wider in zip(timed, timed[1:], [*timed[2:], *timed[-1:]], strict=False)
+        if high.width == low.width + 1 > 2
+        and min(high.steps, wider.steps) / low.steps > max(CLIFF, high.width / low.width)
+    ]
+
+
+def _cost_of_parts(split: RoundSplit) -> float | None:
+    """Return a round in steps from its parts, what is left over not among them; `None` where they are not all timed."""
+    if "verify" not in split.parts:
+        return None
+    return sum(seconds for part, seconds in split.parts.items() if part != "left over") / split.step_s
+
+
+def _setting(settings: dict[str, Any]) -> str:
+    """Return a name for the settings that arms of different depths have in common."""
+    rest = {key: value for key, value in settings.items() if key not in ("type", "max") and value is not None}
+    kind = settings.get("type")
+    name = kind if isinstance(kind, str) else json.dumps(kind)
+    return f"{name} ({', '.join(f'{key} {value}' for key, value in sorted(rest.items()))})" if rest else name
+
+
+LEAST_R2 = 0.9
+MOST_RESIDUAL = 0.15
+CLOSE = 0.10
+"""Most by which a forecast that holds may miss the tokens of a round, and its cost: two errors could cancel."""
+
+
+@dataclass(frozen=True)
+class DepthCost:
+    """An arm that a model drafts for to a depth."""
+
+    arm: str
+    setting: str
+    """Arms of a setting differ in nothing but the depth."""
+    depth: int
+    round_cost: float
+    """In steps, plain steps and re-evaluations taken off as a step each."""
+    rounds: float
+    accepted_at: Sequence[float] | None
+    """Rounds that accepted position 0, 1, …"""
+    alpha: float | None
+    tokens: float
+    """Accepted tokens and the target's own, a round."""
+    undrafted: float
+    """Steps without a draft, a round."""
+    measured: float
+    interval: Interval | None
+    parts_cost: float | None = None
+    """A round in steps, from parts that were timed separately alone."""
+
+
+def fit_rounds(setting: str, costs: Sequence[DepthCost]) -> RoundFit:
+    """Fit a line to what rounds cost by depth; two depths give a line that cannot be checked."""
+    depths = [cost.depth for cost in costs]
+    if len(set(depths)) < 2:
+        unknown = dict.fromkeys(("intercept", "slope", "r2", "worst"))
+        return RoundFit.model_validate(
+            {"setting": setting, "depths": depths, **unknown, "refused": "a line needs two depths"}
+        )
+    x, y = np.array(depths, dtype=float), np.array([cost.round_cost for cost in costs])
+    slope, intercept = np.polyfit(x, y, 1)
+    residuals = y - (intercept + slope * x)
+    spread = float(((y - y.mean()) ** 2).sum())
+    r2 = 1 - float((residuals**2).sum()) / spread if spread else 1.0
+    worst = float(np.abs(residuals / y).max())
+    refused = _refusal(float(intercept), float(slope), r2, worst)
+    return RoundFit(
+        setting=setting,
+        depths=sorted(depths),
+        intercept=None if refused else float(intercept),
+        slope=None if refused else float(slope),
+        r2=r2,
+        worst=worst,
+        refused=refused,
+    )
+
+
+def _refusal(intercept: float, slope: float, r2: float, worst: float) -> str | None:
+    if slope <= 0:
+        return f"a further draft token would cost {slope:.2f} steps"
+    if intercept <= 0:
+        return f"a round without a draft would cost {intercept:.2f} steps"
+    if r2 < LEAST_R2:
+        return f"its r² is {r2:.2f}, below {LEAST_R2:g}"
+    if worst > MOST_RESIDUAL:
+        return f"a residual is {100 * worst:.0f} % of the cost there, above {100 * MOST_RESIDUAL:.0f} %"
+    return None
+
+
+def forecast(held_out: DepthCost, others: Sequence[DepthCost]) -> tuple[Forecast | None, str | None]:
+    """Return the forecast of an arm from the others of its setting; else why there is none, in a sentence."""
+    beside = _beside(held_out.depth, others)
+    if len(beside) < 2:
+        return None, f"{held_out.arm}: no forecast, since a line needs two other depths."
+    near, far = beside
+    slope = (far.round_cost - near.round_cost) / (far.depth - near.depth)
+    cost = near.round_cost + slope * (held_out.depth - near.depth)
+    if slope <= 0 or cost <= 0:
+        what = f"a further draft token would cost {slope:.2f} steps" if slope <= 0 else f"a round would cost {cost:.2f}"
+        return None, f"{held_out.arm}: no forecast from depths {_listed(beside)}, since {what}."
+    tokens = expected_by_position(held_out.depth, others)
+    if tokens is None:
+        return None, f"{held_out.arm}: no forecast, since no other arm reports what it accepted."
+    plain = sum(neighbour.undrafted for neighbour in beside) / len(beside)
+    predicted = (tokens + plain) / (cost + plain)
+    ends_of_cost = _cost_ends(held_out.depth, near, far)
+    error = predicted / held_out.measured - 1
+    ends = held_out.interval
+    near_it = abs(error) <= CLOSE or (ends is not None and ends.low <= predicted <= ends.high)
+    parts_hold = max(abs(tokens / held_out.tokens - 1), abs(cost / held_out.round_cost - 1)) <= CLOSE
+    holds = near_it and parts_hold
+    parts = held_out.parts_cost
+    return Forecast(
+        arm=held_out.arm,
+        depth=held_out.depth,
+        from_depths=sorted(neighbour.depth for neighbour in beside),
+        tokens=tokens,
+        tokens_measured=held_out.tokens,
+        round_cost=cost,
+        round_cost_measured=held_out.round_cost,
+        predicted=predicted,
+        predicted_interval=None
+        if ends_of_cost is None
+        else Interval(
+            low=(tokens + plain) / (ends_of_cost[1] + plain),
+            high=(tokens + plain) / (ends_of_cost[0] + plain),
+            method="the cost of rounds beside it at the ends of their speed-ups' intervals",
+        ),
+        measured=held_out.measured,
+        interval=ends,
+        error=error,
+        from_parts=None if parts is None else (held_out.tokens + held_out.undrafted) / parts,
+        holds=holds,
+        why=None if holds else _why(held_out, tokens, cost),
+    ), None
+
+
+def _cost_ends(depth: int, near: DepthCost, far: DepthCost) -> tuple[float, float] | None:
+    """Return the least and the most that a round at a depth costs by the line through two arms' rounds.
+
+    An arm that is x times as fast has rounds that cost 1 / x: each at both ends of its interval. `None` where an arm
+    has no interval, or the line falls to 0.
+    """
+    if near.interval is None or far.interval is None:
+        return None
+    ends = [
+        [arm.round_cost * arm.measured / arm.interval.high, arm.round_cost * arm.measured / arm.interval.low]
+        for arm in (near, far)
+        if arm.interval is not None
+    ]
+    share = (depth - near.depth) / (far.depth - near.depth)
+    costs = [low + share * (high - low) for low in ends[0] for high in ends[1]]
+    return (min(costs), max(costs)) if min(costs) > 0 else None
+
+
+def _beside(depth: int, others: Sequence[DepthCost]) -> list[DepthCost]:
+    """Return the arms at the depths below and above, or the two nearest where a side has none; each depth once."""
+    by_depth = {other.depth: other for other in others if other.depth != depth}
+    below = sorted((other_depth for other_depth in by_depth if other_depth < depth), reverse=True)
+    above = sorted(other_depth for other_depth in by_depth if other_depth > depth)
+    chosen = [below[0], above[0]] if below and above else (below or above)[:2]
+    return [by_depth[near] for near in sorted(chosen)]
+
+
+def expected_by_position(depth: int, arms: Sequence[DepthCost]) -> float | None:
+    """Return the tokens of a round to `depth` from how often other arms accepted each position, given that before.
+
+    Beyond the positions that they report, the last share goes on; where they report none, a single α serves for all.
+    """
+    reporting = [arm for arm in arms if arm.accepted_at and arm.rounds]
+    shares: list[float] = []
+    for place in range(depth):
+        reached = [
+            (neighbour.accepted_at[place - 1] if place else neighbour.rounds, neighbour.accepted_at[place])
+            for neighbour in reporting
+            if neighbour.accepted_at and len(neighbour.accepted_at) > place
+        ]
+        before, here = sum(pair[0] for pair in reached), sum(pair[1] for pair in reached)
+        if before:
+            shares.append(here / before)
+        elif shares:
+            shares.append(shares[-1])
+        else:
+            break
+    if shares:
+        return 1 + sum(accumulate(shares, lambda left, right: left * right))
+    known = [(arm.alpha, arm.rounds) for arm in arms if arm.alpha is not None]
+    weight = sum(rounds for _, rounds in known)
+    return expected_tokens(sum(alpha * rounds for alpha, rounds in known) / weight, depth) if weight else None
+
+
+def _why(arm: DepthCost, tokens: float, cost: float) -> str:
+    """Return which of the two numbers is off, and by how much."""
+    off = {
+        f"a round costs {arm.round_cost:.2f} steps where the line predicts {cost:.2f}": abs(cost / arm.round_cost - 1),
+        f"a round yields {arm.tokens:.2f} tokens where the other depths' acceptance predicts {tokens:.2f}": abs(
+            tokens / arm.tokens - 1
+        ),
+    }
+    reasons = sorted(off, key=lambda reason: -off[reason])
+    kept = [reason for reason in reasons if off[reason] > CLOSE / 2] or reasons[:1]
+    return f"{'; '.join(kept)}."
+
+
+def _listed(arms: Sequence[DepthCost]) -> str:
+    return ", ".join(str(depth) for depth in sorted({arm.depth for arm in arms})) or "none"

@@ -1,0 +1,279 @@
+"""Which llama-server runs, and installing it: the user's own always wins over what benchctl built.
+
+In this order: the option `--engine-binary`, the recipe's `engine.binary`, `$BENCHCTL_LLAMA_SERVER`, `llama-server` on
+PATH, the newest build of `benchctl engines install llama.cpp` that this machine can run. That is built from the pinned
+source, once, in a temporary folder of the cache, under a lock; a rename makes it appear. An interrupted installation
+leaves at most a `.building-*` folder, which the next removes.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import re
+import shlex
+import shutil
+import sys
+import tempfile
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchctl.engines.common.programs import FoundBinary
+from benchctl.engines.llama_cpp.compile import (
+    QUICK_BUILD,
+    TARGETS,
+    Build,
+    Host,
+    Toolchain,
+    Work,
+    builds_folder,
+    find_toolchain,
+    installed_builds,
+    make_build,
+)
+from benchctl.engines.llama_cpp.source import KNOWN_SHA256, PINNED_VERSION, fetch_sdist, read_sdist
+from benchctl.engines.llama_cpp.trial import check_quantized
+from benchctl.engines.registry import Backend, FoundEngine, Installed, InstallOptions, Report, Search
+from benchctl.errors import BenchctlError, EngineError, StorageError, UsageError
+from benchctl.machine.describe import usable_cores
+from benchctl.machine.doctor import Check
+from benchctl.models.files import file_sha256, unfinished
+from benchctl.paths import on_path
+from benchctl.text import one_line
+
+SERVER = "llama-server"
+VARIABLE = "BENCHCTL_LLAMA_SERVER"
+PERPLEXITY = "llama-perplexity"
+QUANTIZE = "llama-quantize"
+_MEASURING = frozenset({PERPLEXITY})
+"""Programs that measure their own build: that of another build than the server's would not measure the server."""
+_BACKEND = re.compile(r"(lib)?ggml-.*\.(so|dylib)$")
+_INSTALL = "Build it with `benchctl engines install llama.cpp`, or name your own with --engine-binary."
+
+
+def search(device: str = "auto") -> Search:
+    """Return where llama-server is looked for; among builds of benchctl, a build for `device` comes first."""
+
+    def bundled() -> list[FoundBinary]:
+        builds = sorted(installed_builds(), key=lambda build: build.backend != device)  # newest first within each
+        return [FoundBinary(build.binary(), "bundled") for build in builds]
+
+    installs = "llama.cpp" if device in ("auto", "rpc") else f"llama.cpp --{device}"
+    return Search("llama.cpp", SERVER, VARIABLE, SERVER, _INSTALL, bundled, program=SERVER, installs=installs)
+
+
+def refuse_backends_here(found: FoundBinary) -> None:
+    """Raise UsageError where the working folder holds backends that are not the binary's own.
+
+    A llama.cpp with loadable backends (its published builds) looks for `libggml-*.so` beside itself and in the working
+    folder, and runs what it finds there: a folder of somebody's recipe would bring code. benchctl's own builds load
+    none.
+    """
+    here = Path.cwd()
+    if found.found_in == "bundled" or here in (found.path.parent, found.path.resolve().parent):
+        return
+    with suppress(OSError):  # a folder that cannot be listed is searched by no engine
+        for file in sorted(here.iterdir()):
+            if _BACKEND.match(file.name):
+                raise UsageError(
+                    f"{found.path.name} may load {one_line(file.name, 100)} of the working folder.",
+                    where=one_line(str(here), 400),
+                    fix="Run benchctl from another folder.",
+                )
+
+
+def find_tool(name: str, server: Path) -> Path:
+    """Return the program `name` (such as `llama-quantize`) that belongs to `server`: its sibling, else any there is.
+
+    Of a program that measures only the sibling will do. Raises EngineError (`launch`).
+    """
+    places = [server.parent / name, server.resolve().parent / name]  # Homebrew links only some into its bin folder
+    if name not in _MEASURING:
+        places += [path] if (path := on_path(name)) else []
+        places += [build.binary(name) for build in installed_builds()]
+    for candidate in places:
+        if candidate.is_file() and os.access(candidate, os.X_OK):
+            return candidate
+    if name in _MEASURING:
+        raise EngineError(
+            f"no {name} lies beside {server}, and that of another build would measure another engine",
+            kind="launch",
+            where="llama.cpp",
+            fix=f"Build llama.cpp's target {name} there too; or `benchctl engines install llama.cpp`, which builds "
+            "both, and use that build in place of your own llama-server.",
+        )
+    raise EngineError(f"no {name} was found beside {server}", kind="launch", where="llama.cpp", fix=_INSTALL)
+
+
+def inventory() -> list[FoundEngine]:
+    """Return every llama-server that is found, what runs first, with its version."""
+    return search().inventory(_probed, "build it with `benchctl engines install llama.cpp`")
+
+
+def _probed(binary: FoundBinary, runs: bool) -> FoundEngine:
+    from benchctl.engines.llama_cpp.probe import probe_server
+
+    where = str(binary.path)
+    try:
+        refuse_backends_here(binary)
+        able = probe_server(binary.path, binary.found_in).capabilities
+    except BenchctlError as error:
+        return FoundEngine("llama.cpp", binary.found_in, where, runs, problem=error.what, hint=error.fix)
+    devices = able.details["devices"]
+    return FoundEngine(
+        "llama.cpp",
+        binary.found_in,
+        where,
+        runs,
+        able.version,
+        able.build,
+        able.commit,
+        able.speculation_types,
+        tuple(map(str, devices)) if isinstance(devices, list) else (),
+    )
+
+
+_FLAGS = (
+    "-DCMAKE_BUILD_TYPE=Release",
+    "-DLLAMA_BUILD_TESTS=OFF",
+    "-DLLAMA_BUILD_EXAMPLES=OFF",
+    "-DLLAMA_BUILD_APP=OFF",
+    "-DLLAMA_BUILD_UI=OFF",
+    "-DLLAMA_USE_PREBUILT_UI=OFF",  # it would be downloaded while configuring
+    "-DLLAMA_OPENSSL=OFF",  # benchctl talks to it on loopback and fetches models itself
+    "-DLLAMA_ALL_WARNINGS=OFF",
+    "-DGGML_ALL_WARNINGS=OFF",
+)
+_BACKEND_FLAGS: dict[Backend, tuple[str, ...]] = {
+    "cpu": ("-DGGML_CUDA=OFF", "-DGGML_METAL=OFF"),
+    "cuda": ("-DGGML_CUDA=ON", "-DGGML_METAL=OFF"),
+    "metal": ("-DGGML_METAL=ON", "-DGGML_METAL_EMBED_LIBRARY=ON"),
+    "vulkan": ("-DGGML_VULKAN=ON", "-DGGML_METAL=OFF"),
+    "rocm": ("-DGGML_HIP=ON",),
+    "sycl": ("-DGGML_SYCL=ON", "-DCMAKE_C_COMPILER=icx", "-DCMAKE_CXX_COMPILER=icpx"),
+}
+"""As docs/build.md of llama.cpp has them; those of rocm and sycl were never tried here."""
+_LAST_FLAGS = ("-DBUILD_SHARED_LIBS=OFF",)  # the programs are moved after they are linked
+_COMPILER_SETTINGS = ("CC", "CXX", "CFLAGS", "CXXFLAGS", "CUDAFLAGS", "LDFLAGS")
+_FREE_BYTES: dict[Backend, int] = {
+    **{"cpu": 700 * 10**6, "metal": 700 * 10**6, "vulkan": 2 * 10**9},
+    **dict.fromkeys(("cuda", "rocm", "sycl"), 4 * 10**9),
+}
+"""Measured for cpu: 80 MB archive, 180 MB source, 110 MB objects and programs; with a margin."""
+_FREE_SOME = "Free some space, or set BENCHCTL_CACHE to a folder on another disk."
+_BYTES_A_JOB = 1.5e9
+"""What the largest translation units take to compile."""
+
+
+@dataclass(frozen=True)
+class InstallRequest(InstallOptions):
+    """What to build; the version is llama-cpp-python's, by default the pinned version, or that of `sdist`."""
+
+    cmake_args: tuple[str, ...] = ()
+    """Further CMake arguments, placed after benchctl's own."""
+
+
+def install(request: InstallRequest, report: Report) -> Build:
+    """Return the build of `request`, from the cache when it is there. Raises BenchctlError."""
+    # What works everywhere there.
+    backend: Backend = request.backend or ("metal" if sys.platform == "darwin" else "cpu")
+    if backend == "metal" and sys.platform != "darwin":
+        raise UsageError("Metal exists on macOS only", where="--metal", fix="Build with --cuda or --cpu.")
+    sdist = read_sdist(request.sdist) if request.sdist else None
+    if sdist and request.version and sdist.version != request.version:
+        raise UsageError(f"the file is version {sdist.version}, not {request.version}", where=f"--sdist {sdist.path}")
+    version = sdist.version if sdist else request.version or PINNED_VERSION
+    if not re.fullmatch(r"[0-9]+(\.[0-9A-Za-z]+)*", version):
+        raise UsageError(
+            f"{version!r} is no version", where="--version", fix=f"The tested version is {PINNED_VERSION}."
+        )
+    toolchain, folder = find_toolchain(backend), builds_folder()
+    flags = (*_FLAGS, *_BACKEND_FLAGS[backend], *request.cmake_args, *_LAST_FLAGS)
+    key = _key(version, sdist.sha256 if sdist else KNOWN_SHA256.get(version), flags, toolchain)
+    final = folder / f"{version}-{backend}-{key}"
+    if not request.force and (build := Build.read(final)):
+        return build
+    try:
+        with unfinished(folder / "llama.cpp", lambda text: report(text, 0, 0)):
+            if not request.force and (build := Build.read(final)):  # made by the process that we waited for
+                return build
+            for leftover in folder.glob(".building-*"):
+                shutil.rmtree(leftover, ignore_errors=True)
+            free, needed = shutil.disk_usage(folder).free, _FREE_BYTES[backend]
+            if free < needed:
+                what = f"building llama.cpp needs {needed / 1e9:.1f} GB of free disk, and there are {free / 1e9:.1f} GB"
+                raise StorageError(what, where=str(folder), fix=_FREE_SOME)
+            log_path = folder / "logs" / f"{final.name}.log"
+            log_path.parent.mkdir(exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=folder, prefix=".building-", ignore_cleanup_errors=True) as temporary:
+                with log_path.open("w", buffering=1) as log:
+                    report("fetching the source", 0, 0)
+                    sdist = sdist or fetch_sdist(version, log)
+                    jobs = request.jobs or _jobs()
+                    work = Work(Path(temporary), toolchain, backend, flags, jobs, log, log_path, report)
+                    finished = make_build(work, sdist, key)
+                if final.exists():  # --force, or a folder that somebody damaged
+                    final.rename(finished.parent / "replaced")
+                finished.rename(final)
+    except OSError as error:
+        fix = _FREE_SOME if error.errno == errno.ENOSPC else "Set BENCHCTL_CACHE to a folder that can be written to."
+        what = f"the build could not be written: {error.strerror or error}"
+        raise StorageError(what, where=str(error.filename or folder), fix=fix) from error
+    made = Build.read(final)
+    assert made is not None
+    return made
+
+
+def _key(version: str, sdist_sha256: str | None, flags: tuple[str, ...], toolchain: Toolchain) -> str:
+    host = Host.here()
+    settings = [os.environ.get(name, "") for name in _COMPILER_SETTINGS]
+    quick = file_sha256(QUICK_BUILD)
+    parts = [version, sdist_sha256, TARGETS, flags, quick, toolchain.compiler, settings]
+    parts += [host.system, host.machine, host.cpu]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:8]
+
+
+def _jobs() -> int:
+    import psutil
+
+    by_memory = int(psutil.virtual_memory().available / _BYTES_A_JOB)
+    return max(1, min(round(usable_cores()), by_memory))
+
+
+class LlamaCppInstaller:
+    """Builds llama-server and the programs beside it; see `benchctl.engines.registry.Installer`."""
+
+    title = "llama.cpp"
+
+    def install(self, options: InstallOptions, report: Report) -> Installed:
+        """Build, with further CMake arguments from `$CMAKE_ARGS`."""
+        try:
+            further = tuple(shlex.split(os.environ.get("CMAKE_ARGS", "")))
+        except ValueError as error:
+            raise UsageError(f"this cannot be split into arguments: {error}", where="CMAKE_ARGS") from error
+        build = install(InstallRequest(**vars(options), cmake_args=further), report)
+        return Installed(
+            heading=f"llama.cpp for {build.backend}, from llama-cpp-python {build.version}",
+            lines=(build.version_output, str(build.folder / "bin")),
+            facts={"folder": str(build.folder), **build.to_json()},
+        )
+
+
+def check(found: Sequence[FoundEngine], *, others: bool) -> list[Check]:
+    """Check the llama-server that runs when a recipe names none; `others`: another kind of engine can be measured."""
+    name, why = "engine.llama.cpp", "Without an engine nothing can be measured."
+    first = found[0]
+    if first.problem:
+        return [Check(name, "fail", f"{first.where}: {first.problem.rstrip('.')}.", why, first.hint)]
+    if not first.found_in:
+        todo = "Run `benchctl engines install llama.cpp`."
+        return [Check(name, "warn" if others else "fail", "There is no llama-server.", why, todo)]
+    summary = f"{first.where} ({first.found_in}) is {first.version or 'of an unknown version'}."
+    if not first.speculation_types:
+        todo = "Use a newer build: `benchctl engines install llama.cpp` makes one."
+        return [Check(name, "warn", f"{summary} It knows no speculation types.", why, todo)]
+    return [Check(name, "ok", summary, why), check_quantized(Path(first.where or ""))]

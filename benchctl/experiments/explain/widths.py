@@ -1,0 +1,114 @@
+"""What the engine alone takes to verify so many tokens: `benchctl explain --measure` of a target without a draft.
+
+A prompt ends in a token many times, and a bias lets nothing else be generated. So the n-gram look-up drafts it as often
+as the answer has room for, the target accepts all of it, and an answer of w + 1 tokens is a token of the prompt's pass
+and a round of exactly w: its time by the engine's clock, with sampling and what saves a recurrent state.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+
+from benchctl.analysis.round_model import cliffs
+from benchctl.analysis.round_results import UnitCost
+from benchctl.engines.base import Rendered, Server
+from benchctl.errors import EngineError
+from benchctl.measure.cell import running
+from benchctl.measure.prepare import Prepared
+from benchctl.measure.recording import require_attested
+from benchctl.measure.requests import warm_up
+from benchctl.prompts.suite import Prompt
+from benchctl.recipes.load import stored_recipe
+from benchctl.recipes.schema import Arm, Recipe, Sampling
+from benchctl.recipes.speculation import Speculation
+from benchctl.text import percent
+
+ARM = "free_drafts"
+DEEPEST = 32
+_MATCHED = 16
+"""Tokens that the look-up matches."""
+PASSES = 5
+"""Rounds of each width; the fastest counts."""
+
+MOST_SPREAD = 0.1
+"""Of a machine that is idle enough for its cliffs to be named."""
+
+
+@dataclass(frozen=True)
+class Widths:
+    """The curve, and what it was measured with."""
+
+    engine: str
+    command: Sequence[str]
+    curve: list[UnitCost]
+    """By width, from 1: a step."""
+    spread: float
+    """By how much of its fastest round a width's middle one is slower, the median of all widths."""
+
+    @property
+    def statements(self) -> list[str]:
+        """A sentence for every width at which the cost jumps; none of these where other load may be the cause."""
+        if self.spread > MOST_SPREAD:
+            what = (
+                f"Rounds of a width take {percent(self.spread)} more than the fastest: another load has the machine, "
+            )
+            return [what + "so no width is called a cliff. Measure again when it is idle."]
+        found = cliffs(self.curve)
+        return found or [f"No width up to {self.curve[-1].width:g} is a cliff."]
+
+
+def with_free_drafts(recipe: Recipe, deepest: int) -> Recipe:
+    """Return the recipe with its baseline and an arm whose drafts cost nothing. Raises ValidationError."""
+    speculation = Speculation(type="ngram-mod", max=deepest, min=1, size_n=_MATCHED)
+    arms = [recipe.arm(recipe.baseline), Arm(name=ARM, speculation=speculation)]
+    return stored_recipe({**recipe.model_dump(mode="json"), "arms": [arm.model_dump(mode="json") for arm in arms]})
+
+
+def measure_widths(prepared: Prepared, depths: Sequence[int], show: Callable[[str, int, int], None]) -> Widths:
+    """Time rounds of 1 and of every depth + 1 tokens. `show`: step, how much is done, of how much.
+
+    Raises EngineError.
+    """
+    setup, launch = prepared.of_baseline, prepared.launches[ARM]
+    widths = [1, *(depth + 1 for depth in depths)]
+    timed: defaultdict[int, list[float]] = defaultdict(list)
+    with TemporaryDirectory() as folder, running(setup.engine.start(launch, Path(folder) / "log")) as server:
+        require_attested(server.attest(None), server)
+        warm_up(server, prepared.recipe.sampling)
+        prompt = server.render(Prompt(prompt="The same again and again and"))
+        if not prompt.token_ids:
+            raise EngineError("This engine does not report how it tokenizes.", kind="protocol")
+        token = prompt.token_ids[-1]
+        repeated = Rendered(prompt.text, (*prompt.token_ids, *[token] * 2 * _MATCHED))
+        for number in range(PASSES):
+            show("timing rounds of each width", number, PASSES)
+            for width in widths[:: -1 if number % 2 else 1]:
+                seconds = _round(server, repeated, prepared.recipe.sampling, token, width)
+                if seconds is not None:
+                    timed[width].append(seconds)
+    if not timed[1]:
+        raise EngineError("No step was timed.", kind="protocol")
+    step_s = min(timed[1])
+    curve = [
+        UnitCost(arm=ARM, what="verify" if width > 1 else "target step", width=width, seconds=min(timed[width]),
+                 steps=min(timed[width]) / step_s, count=len(timed[width]), source="traced")
+        for width in widths if timed[width]
+    ]  # fmt: skip
+    spread = median(median(times) / min(times) - 1 for times in timed.values())
+    return Widths(str(setup.capabilities.version), launch.argv, curve, spread)
+
+
+def _round(server: Server, prompt: Rendered, sampling: Sampling, token: int, width: int) -> float | None:
+    """Return the seconds of a round of so many tokens; `None` where the engine did something else."""
+    changed = {"temperature": 0.0, "top_k": 1, "max_tokens": width + 1, "logit_bias": {token: 100.0}}
+    done = asyncio.run(server.complete(prompt, sampling.model_copy(update=changed)))
+    drafts = done.ledger
+    verified = (done.n_predicted, drafts.drafted or 0, drafts.accepted or 0, drafts.rounds or 0)
+    as_planned = verified == (width + 1, width - 1, width - 1, int(width > 1))
+    return (done.engine_decode_s or done.decode_s) if as_planned else None

@@ -1,0 +1,97 @@
+"""The file of scores: written whole, read strictly, added to without loss; older files are read as if they were it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from benchctl.data.manifest import Manifest
+from benchctl.data.scores import OLDER, SCORES, Decoded, TargetScores, read_scores
+from benchctl.data.store import open_run
+from benchctl.data.writer import RunWriter, write_scores
+from benchctl.errors import StorageError
+from tests.analysis.conftest import build_manifest
+from tests.lossless.replayed import fork_at, sample, scores
+
+KEPT = Path(__file__).parent / "kept" / "version_4"
+
+
+def write(folder: Path, made: TargetScores, manifest: Manifest) -> None:
+    write_scores(folder, SCORES, made.model_dump_json(by_alias=True), manifest)
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    made = scores([*sample([0.1, 0.2]), fork_at(3, 9, [("decode", 1, 0.5)])])
+    write(tmp_path, made, build_manifest({"baseline": None}, prompts=1, blocks=1, digests=False))
+    assert read_scores(tmp_path) == made
+    assert [file.name for file in tmp_path.iterdir()] == [SCORES]
+
+
+def test_a_run_comes_with_its_scores(tmp_path: Path) -> None:
+    manifest = build_manifest({"baseline": None}, prompts=1, blocks=1)
+    with RunWriter(tmp_path, manifest):
+        pass
+    assert open_run(tmp_path).scores is None
+    write(tmp_path, scores([]), manifest)
+    assert open_run(tmp_path).scores == scores([])
+
+
+def test_older_files_are_one_until_there_is_a_newer(tmp_path: Path) -> None:
+    run = shutil.copytree(KEPT, tmp_path / "run")
+    both = open_run(run).scores
+    assert both is not None and both.positions and both.answers and both.passes
+    for name, has in zip(OLDER, ("answers", "positions"), strict=True):
+        (tmp_path / name).mkdir()
+        shutil.copy(run / name, tmp_path / name / name)
+        alone = read_scores(tmp_path / name)
+        assert alone is not None and not getattr(alone, has)
+    manifest = open_run(run).manifest
+    assert manifest is not None
+    write(run, both.model_copy(update={"seconds": 7.0}), manifest)
+    assert open_run(run).scores == both.model_copy(update={"seconds": 7.0})
+    assert not open_run(run).integrity.findings
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{", "cannot be read"),
+        ("[]", "cannot be read"),
+        ('{"schema": 99}', "newer benchctl"),
+        ('{"run": 3}', "is damaged: run: Input should be a valid string"),
+    ],
+)
+def test_a_file_that_is_not_understood_is_refused(tmp_path: Path, content: str, message: str) -> None:
+    (tmp_path / SCORES).write_text(content, "utf-8")
+    with pytest.raises(StorageError, match=message):
+        read_scores(tmp_path)
+
+
+def test_adding_keeps_what_is_there_and_takes_what_is_new() -> None:
+    made = scores(sample([0.1, 0.2]))
+    again = sample([9.9])[0]
+    made.add([again, *sample([0.4], width=9), *sample([0.5], start=7)])
+    assert len(made.positions) == 3
+    widths = {(one.shape, one.width): one.margin for one in made.positions[0].readings}
+    assert widths[("verify", 5)] == pytest.approx(3.1)  # what was measured first stays
+    assert widths[("verify", 9)] == pytest.approx(3.4)
+
+
+def test_the_longest_repetition_of_an_answer_counts() -> None:
+    made = scores([])
+    for places in (10, 30, 20):
+        made.add_decoded(Decoded(task="code", prompt_idx=0, places=places, others=[]))
+    assert [one.places for one in made.decoded] == [30]
+
+
+@pytest.mark.parametrize("changed", ["run", "engine_sha256", "model"])
+def test_scores_of_something_else_are_not_of_this_run(changed: str) -> None:
+    manifest = build_manifest({"baseline": None}, prompts=1, blocks=1)
+    made = scores([])
+    assert made.of(manifest)
+    other = {"run": "other", "engine_sha256": "0" * 64, "model": [{"name": "x", "size": 1, "sha256": "0" * 64}]}
+    raw = json.loads(made.model_dump_json(by_alias=True)) | {changed: other[changed]}
+    assert not type(made).model_validate(raw).of(manifest)
