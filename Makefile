@@ -9,7 +9,7 @@
 #   make audit     list licences of what is installed and look up known vulnerabilities (that needs the network)
 #   make wheel     build the wheel and try it in an empty environment
 #   make image     build the container images (CPU, CUDA) and run the demo in the first; needs Docker
-#   make heads     train heads for the bundled transformer (fifteen minutes), kept in the user's cache
+#   make heads     train heads and a Kangaroo adapter for the bundled transformer (twenty minutes), kept in the user's cache
 #   make clean     remove the environment and caches; results, reports and engine builds stay
 #
 # PYTHON=python3.12 chooses the interpreter; ENGINE_FLAGS=--cuda builds the engine for a GPU; a llama-server of one's
@@ -111,6 +111,7 @@ image:
 	docker build --tag benchctl-cuda --build-arg BASE=$(CUDA_BASE) --build-arg BACKEND=cuda .
 
 heads: $(VENV)/.installed-all
+	$(BIN)/python -m training.kangaroo
 	$(BIN)/python -m training.flash dflash & $(BIN)/python -m training.flash dspark; wait
 	$(BIN)/python -m training.vllm_heads
 

@@ -7,7 +7,9 @@ long it took beside what its passes take alone. Those are timed in the same run 
 transformers' own cache at the middle of the answer, half of the repeats before the answer and half after it, the
 medians. c is a draft's pass (of every set of parts that drafted), v the check over the tokens of a round, both over a
 plain step. "realised" is their sum over the answer's time, so that whatever our loop adds lowers it; "overhead" is what
-is left of the time without the search. Of a draft that is the target itself ("oracle") every token is accepted.
+is left of the time without the search. Of a draft that is the target itself ("oracle") every token is accepted. The
+first step, which reads the prompt, is left out. Of transformers' own types a draft model's passes are counted when they
+are called, each as a pass over one token; a look-up has none.
 
 Then plain decoding and prompt-lookup here beside `generate`: in turns, the fastest of `--repeats` counts. On a machine
 that others use, `--processor-time` counts what this process computed, on one thread, and not how long it waited for a
@@ -22,6 +24,7 @@ import time
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -31,11 +34,13 @@ from transformers import Cache, DynamicCache
 
 from benchctl.data.identity import home_relative
 from benchctl.engines.transformers.serving.answering import Answer, Speculation, ToDepth, make_drafter
-from benchctl.engines.transformers.serving.assisted import Assistance
+from benchctl.engines.transformers.serving.assisted import Assistance, EarlyExit
 from benchctl.engines.transformers.serving.decode import Drafter, Sampler, Step, Task
 from benchctl.engines.transformers.serving.decoder import Decoder, Parts
 from benchctl.engines.transformers.serving.drafters.self_drafter import SelfDrafter
 from benchctl.engines.transformers.serving.loading import Loaded, load
+from benchctl.models.huggingface.folder import huggingface_folder
+from benchctl.models.sources import bundled_models
 from benchmarks.keep import keep
 
 PROMPT = "Write a Python function that counts how often each value occurs in a list of integers.\n"
@@ -45,19 +50,45 @@ Pass = tuple[Parts, int]
 """What is left out, and how many tokens are read at once."""
 
 
+@dataclass
+class Answered:
+    """An answer that was decoded."""
+
+    made: Answer
+    steps: list[Step] = field(default_factory=list)
+    calls: list[int] = field(default_factory=list)
+    """Of the draft model, by the end of each step."""
+
+    @property
+    def tokens(self) -> list[int]:
+        """The tokens of the answer."""
+        return [token for step in self.steps for token in step.tokens]
+
+    @property
+    def seconds(self) -> Counter[str]:
+        """By phase, after the first step."""
+        spent: Counter[str] = Counter()
+        for line in self.made.trace[1:]:
+            spent.update(line["seconds"])
+        return spent
+
+
 def answered(
-    loaded: Loaded, prompt: list[int], tokens: int, way: Drafter | Assistance | None
-) -> tuple[Answer, list[Step]]:
-    """Decode one answer; return its steps, too."""
-    decoder = Decoder(loaded.model)
-    made, steps = Answer(decoder, Task(prompt, tokens, Sampler().chooser(loaded.ends)), way), list[Step]()
-    made.run(steps.append)
-    return made, steps
+    loaded: Loaded, prompt: list[int], tokens: int, way: Drafter | Assistance | None, draft: Loaded | None = None
+) -> Answered:
+    """Decode one answer, and count how often the model of `draft` is called."""
+    task = Task(prompt, tokens, Sampler().chooser(loaded.ends))
+    found, called = Answered(Answer(Decoder(loaded.model), task, way, traced=True)), list[object]()
+    handle = draft.model.register_forward_hook(lambda *_: called.append(None)) if draft else None
 
+    def on_step(step: Step) -> None:
+        found.steps.append(step)
+        found.calls.append(len(called))
 
-def tokens_of(steps: Sequence[Step]) -> list[int]:
-    """Return the tokens of an answer."""
-    return [token for step in steps for token in step.tokens]
+    found.made.run(on_step)
+    if handle is not None:
+        handle.remove()
+    return found
 
 
 class _Instead(torch.nn.Module):  # type: ignore[misc]
@@ -86,15 +117,15 @@ def _lacking(loaded: Loaded, left_out: Parts) -> Iterator[None]:
             found = [(layers, str(number), "tuple" if names.in_tuple else "layer")]
         else:
             fields = {"attention": (names.attention,), "recurrent": (names.recurrent or "",), "mlp": names.mlp}[part]
-            found = [(layers[number], field, part) for field in fields if hasattr(layers[number], field)]
-        for owner, field, kind in found:
-            known.append((owner, field, getattr(owner, field)))
-            setattr(owner, field, _Instead(kind))
+            found = [(layers[number], place, part) for place in fields if hasattr(layers[number], place)]
+        for owner, place, kind in found:
+            known.append((owner, place, getattr(owner, place)))
+            setattr(owner, place, _Instead(kind))
     try:
         yield
     finally:
-        for owner, field, module in known:
-            setattr(owner, field, module)
+        for owner, place, module in known:
+            setattr(owner, place, module)
 
 
 class BarePasses:
@@ -128,53 +159,72 @@ class BarePasses:
         self._loaded.model(input_ids=ids, position_ids=places, past_key_values=cache, use_cache=True).logits.argmax(-1)
 
 
-def _passes(steps: Sequence[Step]) -> Counter[Pass]:
-    """Count the passes of an answer after its prompt."""
-    passes: Counter[Pass] = Counter()
+def _passes(steps: Sequence[Step], drafting: Parts | None) -> tuple[Counter[Pass], Counter[Pass]]:
+    """Count the target's passes of an answer after its prompt: its own, and those of drafts by a part of it.
+
+    `drafting`: what is left out where the steps do not say.
+    """
+    own, drafts = Counter[Pass](), Counter[Pass]()
     for step in steps[1:]:
-        passes[WHOLE, step.drafted + 1] += 1
-        if step.drafted:
-            assert step.left_out is not None, "the draft is not a part of the target"
-            passes[step.left_out, 1] += step.drafted
-    return passes
+        own[WHOLE, step.drafted + 1] += 1
+        left_out = drafting if step.left_out is None else step.left_out
+        if step.drafted and left_out is not None:
+            drafts[left_out, 1] += step.drafted
+    return own, drafts
 
 
 def beside_bare(
-    loaded: Loaded, prompt: list[int], alone: tuple[Answer, list[Step]], way: Drafter, repeats: int
+    loaded: Loaded,
+    prompt: list[int],
+    alone: Answered,
+    way: Drafter | Assistance,
+    repeats: int,
+    draft: Loaded | None = None,
 ) -> dict[str, Any]:
     """Answer, and compare the answer's time with that of its passes; `alone`: the plain answer."""
-    said = tokens_of(alone[1])
+    said = alone.tokens
+    layers = range(loaded.model.config.get_text_config().num_hidden_layers)
+    exits: Parts | None = None
+    if isinstance(way, EarlyExit):
+        exits = frozenset((number, "layer") for number in layers[way.exit :])
     # Which passes there are is known after an answer. A search goes on in the next, so that some may come after it.
-    planned = {(WHOLE, 1), *_passes(answered(loaded, prompt, len(said), way)[1])}
-    bare = BarePasses(loaded, [*prompt, *said[: len(said) // 2]])
-    bare.time(planned, (repeats + 1) // 2)
-    made, steps = answered(loaded, prompt, len(said), way)
-    passes = _passes(steps)
-    bare.time({*planned, *passes}, (repeats + 1) // 2)
-    tally, phases = made.tally.to_json(), made.clock.seconds
-    whole, search = _decoding(made), phases["search"]
-    single, expected = bare.of(WHOLE, 1), sum(count * bare.of(*kind) for kind, count in passes.items())
-    rounds = [step for step in steps[1:] if step.drafted]
-    drafting = sum(step.drafted * bare.of(step.left_out or WHOLE, 1) for step in rounds)
+    planned = {(WHOLE, 1)}.union(*_passes(answered(loaded, prompt, len(said), way).steps, exits))
+    context = [*prompt, *said[: len(said) // 2]]
+    bare, of_draft = BarePasses(loaded, context), BarePasses(draft, [1] * len(context)) if draft else None
+
+    def time_passes(passes: Collection[Pass]) -> None:
+        bare.time(passes, (repeats + 1) // 2)
+        if of_draft is not None:
+            of_draft.time([(WHOLE, 1)], (repeats + 1) // 2)
+
+    time_passes(planned)
+    made = answered(loaded, prompt, len(said), way, draft)
+    own, drafts = _passes(made.steps, exits)
+    time_passes({*planned, *own, *drafts})
+    phases = made.seconds
+    whole, search, single = phases.total(), phases["search"], bare.of(WHOLE, 1)
+    rounds = [step for step in made.steps[1:] if step.drafted]
+    drafted, accepted = (sum(getattr(step, name) for step in rounds) for name in ("drafted", "accepted"))
+    drafting = sum(number * bare.of(*kind) for kind, number in drafts.items())
+    if of_draft is not None:
+        drafting += (made.calls[-1] - made.calls[0]) * of_draft.of(WHOLE, 1)
+    expected = drafting + sum(number * bare.of(*kind) for kind, number in own.items())
     checking = sum(bare.of(WHOLE, step.drafted + 1) for step in rounds)
     return {
-        "token_identical": tokens_of(steps) == said,
+        "token_identical": made.tokens == said,
         "seconds": {name: round(value, 4) for name, value in sorted(phases.items())},
         "bare_step_s": round(single, 5),
         "bare_passes_s": round(expected, 4),
-        **{name: tally[name] for name in ("rounds", "drafted", "accepted")},
-        "c": round(drafting / tally["drafted"] / single, 3) if rounds else None,
+        "rounds": len(rounds),
+        "drafted": drafted,
+        "accepted": accepted,
+        "c": round(drafting / drafted / single, 3) if drafted else None,
         "v": round(checking / len(rounds) / single, 3) if rounds else None,
         "realised": round(expected / whole, 4),
         "overhead": round(1 - (expected + search) / whole, 4),
         "search_share": round(search / whole, 4),
-        "speed_up": round(_decoding(alone[0]) / whole, 3),
+        "speed_up": round(alone.seconds.total() / whole, 3),
     }
-
-
-def _decoding(answer: Answer) -> float:
-    """Return the seconds after the prompt."""
-    return sum(answer.clock.seconds.values()) - answer.clock.seconds["prompt"]
 
 
 def generated(loaded: Loaded, prompt: list[int], tokens: int, **more: int) -> tuple[float, list[int]]:
@@ -203,18 +253,25 @@ def _beside_generate(
     for _ in range(options.repeats):
         way = make_drafter(Decoder(loaded.model), Speculation(name, options.depth, {}), loaded) if name else None
         began = time.perf_counter()
-        made, steps = answered(loaded, prompt, options.tokens, way)
+        made = answered(loaded, prompt, options.tokens, way)
         ours.append(time.perf_counter() - began)
         seconds, other = generated(loaded, prompt, options.tokens, **more)
         theirs.append(seconds)
-        same = same and tokens_of(steps) == other
+        same = same and made.tokens == other
     return {
         "ours_s": round(min(ours), 4),
         "generate_s": round(min(theirs), 4),
         "ours_over_generate": round(min(theirs) / min(ours), 4),
         "same_tokens": same,
-        "accepted": made.tally.to_json()["accepted"],
+        "accepted": sum(step.accepted for step in made.steps),
     }
+
+
+def _draft_folder(name: str, options: argparse.Namespace) -> Path:
+    """Return the folder of a draft model: of the same tokenizer, by default the target itself, or of another."""
+    if name == "assisted":
+        return Path(options.draft or options.model)
+    return huggingface_folder(next(model.path for model in bundled_models() if model.name == "tiny-transformer"))
 
 
 def main() -> None:
@@ -228,6 +285,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--repeats", type=int, default=2, help="of whole answers")
     parser.add_argument("--passes", type=int, default=10, help="repeats of bare passes")
+    parser.add_argument("--draft", type=Path, help="of `assisted`; left out: MODEL itself")
     parser.add_argument("--keep", help="name of the file below benchmarks/results")
     parser.add_argument("--processor-time", action="store_true", help="on one thread, whatever --threads is")
     options = parser.parse_args()
@@ -242,17 +300,23 @@ def main() -> None:
         "tokens": options.tokens,
         "types": {},
     }
+    repeating = loaded.tokenizer(REPEATING)["input_ids"]
     for name in options.types.split(","):
+        draft = None
+        if name in ("assisted", "assisted-universal"):
+            draft = load(_draft_folder(name, options), device="cpu", dtype=options.dtype)
+            found["draft"] = {**found.get("draft", {}), name: home_relative(str(draft.folder))}
         if name == "oracle":
             way: Drafter | Assistance = ToDepth(SelfDrafter(Decoder(loaded.model)), options.depth)
         else:
-            way = make_drafter(Decoder(loaded.model), Speculation(name, options.depth, {}), loaded)
-        assert not isinstance(way, Assistance), f"{name} is transformers' own, without passes that could be counted"
-        alone = answered(loaded, prompt, options.tokens, None)
-        found["types"][name] = beside_bare(loaded, prompt, alone, way, options.passes)
+            way = make_drafter(Decoder(loaded.model), Speculation(name, options.depth, {}), loaded, draft)
+        asked = repeating if name == "prompt-lookup" else prompt
+        alone = answered(loaded, asked, options.tokens, None)
+        found["types"][name] = beside_bare(loaded, asked, alone, way, options.passes, draft)
         print(name, found["types"][name], flush=True)
+        if options.keep:
+            keep(options.keep, found)
     found["plain"] = _beside_generate(loaded, prompt, options, None)
-    repeating = loaded.tokenizer(REPEATING)["input_ids"]
     found["prompt_lookup"] = _beside_generate(loaded, repeating, options, "prompt-lookup")
     if options.keep:
         keep(options.keep, found)

@@ -136,6 +136,15 @@ Baseline = Annotated[
 OnlyArms = Annotated[
     list[str] | None, typer.Option(metavar="NAME", help="Only this arm; repeatable.", autocompletion=complete.arms)
 ]
+Keep = Annotated[
+    list[str] | None,
+    typer.Option(
+        "-k",
+        metavar="NAME",
+        help="Only arms or tasks of this name, with *.",
+        autocompletion=complete.tasks_and_arms,
+    ),
+]
 EngineBinary = Annotated[
     str | None, typer.Option(metavar="PATH", help="The engine's binary: a path, or on PATH.", rich_help_panel=RARE)
 ]

@@ -38,15 +38,7 @@ def run(
         str | None,
         typer.Option(metavar="URL", help="With --url: a server with --type, --depth.", rich_help_panel=options.MODELS),
     ] = None,
-    keep: Annotated[
-        list[str] | None,
-        typer.Option(
-            "-k",
-            metavar="NAME",
-            help="Only arms or tasks of this name, with *.",
-            autocompletion=complete.tasks_and_arms,
-        ),
-    ] = None,
+    keep: options.Keep = None,
     blocks: options.Blocks = None,
     here: options.Here = options.AS_FOUND,
     on: Annotated[

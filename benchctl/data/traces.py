@@ -101,6 +101,8 @@ class Expectations(Part):
     """Seconds of each step of the target alone, where both were timed in the same process."""
     steps_draft: list[float] = Field(default_factory=list)
     """Seconds of each step of the draft."""
+    checks: dict[int, float] = Field(default_factory=dict)
+    """Seconds of a pass of the target over so many tokens at once."""
     loss_target: float | None = None
     """Nats that the target loses on prompt and answer, summed over `scored` tokens; for a part of the target alone."""
     loss_draft: float | None = None

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
+from benchctl.analysis.cells import identity_of
 from benchctl.analysis.losslessness import DetectionPower
 from benchctl.analysis.results import Losslessness
 from benchctl.data.record import sha256_tokens
@@ -163,15 +164,26 @@ def first_token(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.modules[__name__], "FORK", 0)
 
 
-@pytest.mark.parametrize("engine", ["llama.cpp", "transformers"])
+@pytest.mark.parametrize(
+    ("engine", "kind", "violates"),
+    [
+        ("llama.cpp", "draft-simple", True),
+        ("transformers", "self-ssm", True),
+        ("transformers", "assisted", False),
+        ("not-installed", "assisted", False),
+    ],
+)
 def test_a_rounds_noise_explains_no_first_token_but_where_the_prompt_is_read_with_a_draft(
-    first_token: None, run: RunData, engine: str
+    first_token: None, run: RunData, engine: str, kind: str, violates: bool
 ) -> None:
     assert run.manifest is not None
     run.manifest.engine = run.manifest.engine.model_copy(update={"kind": engine})
+    identity = identity_of(run.manifest, "spec")
+    assert identity is not None
+    identity.speculation = {"type": kind, "max": 4}
     found = verdicts(run, audit(run))["spec"].audit
     assert found is not None
-    assert (found.violates, found.beyond) == ((True, 1) if engine == "llama.cpp" else (False, 0))
+    assert (found.violates, found.beyond) == (violates, int(violates))
 
 
 def test_the_limit_of_an_arm_that_seldom_drafts_counts_on_no_noise_elsewhere(run: RunData) -> None:

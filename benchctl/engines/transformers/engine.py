@@ -270,6 +270,8 @@ class TransformersEngine(LaunchedEngine[TransformersSpec]):
         method = registered().get(name)
         if method is not None and method.searches:
             return "it chooses what it leaves out as it goes on, so there is no single draft to compare; run it"
+        if method is not None and method.adapter:
+            return "its adapter reads what the target handed on in the rounds before; run it"
         if name == "assisted" or (method is not None and not method.assisted):
             return None
         return "it drafts inside transformers' own generate, which does not return its distributions"

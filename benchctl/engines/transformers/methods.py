@@ -101,6 +101,8 @@ class Method:
     """Whether transformers' own assisted generation does it; its class is also given the depth and the draft model."""
     draft: bool = False
     """Whether it needs models.draft."""
+    adapter: bool = False
+    """Whether that is no language model but weights of its own, whose folder its class is also given."""
     searches: bool = False
     """Whether it chooses what it leaves out as it goes on decoding."""
     keys: tuple[str, ...] = ()
@@ -149,6 +151,14 @@ METHODS: Mapping[str, Method] = {
         options={**_LISTS, "confidence": _PROBABILITY, "acceptance": _PROBABILITY, "step": _PROBABILITY},
     ),
     "self-early-exit": Method(f"{_FIXED}:SelfEarlyExit", options={"exit_layer": Option(int, 1, 10_000)}),
+    "self-kangaroo": Method(
+        f"{_DRAFTERS}.kangaroo:SelfKangaroo",
+        frozenset({"attention"}),
+        "has recurrent layers, and its adapter is defined for attention alone",
+        {"exit_layer": Option(int, 1, 10_000), "confidence": _PROBABILITY},
+        draft=True,
+        adapter=True,
+    ),
     "self-swift": Method(
         f"{_DRAFTERS}.swift:SelfSwift",
         options={

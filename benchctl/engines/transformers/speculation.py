@@ -124,6 +124,8 @@ def _pair_problems(type_name: str, models: ResolvedPair) -> list[str]:
             f"{type_name}: the draft's vocabulary is not the target's: {'; '.join(differences)}. "
             "assisted-universal takes a draft of another tokenizer."
         ]
+    if differences and method_of(type_name) != "assisted-universal":
+        return [f"{type_name}: models.draft was made for another vocabulary: {'; '.join(differences)}."]
     if not differences and method_of(type_name) == "assisted-universal":
         return [f"{type_name} is for a draft of another tokenizer, and this one has the target's: write assisted."]
     return []

@@ -42,7 +42,7 @@ from benchctl.engines.vllm.command import (
     target_problems,
     worth_trying,
 )
-from benchctl.engines.vllm.installation import find_vllm, probe_vllm
+from benchctl.engines.vllm.installation import SEARCH, probe_vllm
 from benchctl.engines.vllm.server import VllmServer, scoring_body
 from benchctl.errors import EngineError
 from benchctl.models.files import ResolvedPair
@@ -62,7 +62,7 @@ class VllmEngine(LaunchedEngine[VllmSpec]):
 
     @cached_property
     def _found(self) -> FoundBinary:
-        return find_vllm(self._spec.binary, self._option)
+        return SEARCH.find(self._spec.binary, self._option)
 
     @cached_property
     def _probe(self) -> PackageProbe[Package]:

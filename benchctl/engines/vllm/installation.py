@@ -19,12 +19,12 @@ from types import MappingProxyType
 from benchctl.engines.base import Capabilities
 from benchctl.engines.common.launched_server import PackageProbe
 from benchctl.engines.common.process import engine_environment
-from benchctl.engines.common.programs import FoundBinary, named_program
+from benchctl.engines.common.programs import FoundBinary
 from benchctl.engines.common.python_environment import PythonEnvironment, Question
-from benchctl.engines.registry import FoundEngine, Installed, InstallOptions, Report
+from benchctl.engines.registry import FoundEngine, Installed, InstallOptions, Report, Search
 from benchctl.engines.vllm.command import Package, own_settings, types_of
 from benchctl.errors import BenchctlError, EngineError, UsageError
-from benchctl.paths import cache_folder, on_path
+from benchctl.paths import cache_folder
 
 PROGRAM = "vllm"
 VARIABLE = "BENCHCTL_VLLM"
@@ -37,34 +37,12 @@ _LONG_SHEBANG = re.compile(rb"'''exec' \"?(/[^\"\n]+?)\"? \"\$0\"")
 """As pip writes it where the path of the interpreter is long or has spaces."""
 
 
-def find_vllm(recipe_binary: str | None = None, option: str | None = None) -> FoundBinary:
-    """Return the vLLM to run.
-
-    Raises UsageError when a program that was named is not there or cannot be run, EngineError (`launch`) when there is
-    none at all. A recipe that says just `vllm` names no particular program: when it is not on PATH, the search goes on.
-    """
-    if option is not None and (path := _named(option, f"--engine-binary {option}")):
-        return FoundBinary(path, "option")
-    if recipe_binary is not None:
-        where = f"engine.binary: {recipe_binary}"
-        if path := _named(recipe_binary, where, optional=recipe_binary == PROGRAM):
-            return FoundBinary(path, "recipe")
-    found = candidates()
-    if not found:
-        raise EngineError("no vLLM was found", kind="launch", where="vllm", fix=_INSTALL)
-    return found[0]
+def _installed() -> list[FoundBinary]:
+    program = environment().installed()
+    return [] if program is None else [FoundBinary(program, "bundled")]
 
 
-def candidates() -> list[FoundBinary]:
-    """Return every vLLM that is found without a recipe or an option, the winner first. Raises UsageError."""
-    found = []
-    if (own := os.environ.get(VARIABLE)) and (path := _named(own, f"{VARIABLE}={own}")):
-        found.append(FoundBinary(path, "environment"))
-    if there := on_path(PROGRAM):
-        found.append(FoundBinary(there, "PATH"))
-    if (program := environment().installed()) is not None:
-        found.append(FoundBinary(program, "bundled"))
-    return found
+SEARCH = Search("vllm", "vLLM", VARIABLE, f"bin/{PROGRAM}", _INSTALL, _installed, program=PROGRAM)
 
 
 def python_of(program: Path) -> Path:
@@ -84,10 +62,6 @@ def python_of(program: Path) -> Path:
             fix="Name the file `vllm` in the `bin` folder of the environment that vLLM is installed in.",
         )
     return named
-
-
-def _named(value: str, where: str, *, optional: bool = False) -> Path | None:
-    return named_program(value, where, within=f"bin/{PROGRAM}", install=_INSTALL, optional=optional)
 
 
 VERSION = "0.32.0"
@@ -154,18 +128,11 @@ def inventory() -> list[FoundEngine]:
 
     Importing vLLM takes 10 s and more, so that only the kept result of an earlier probe is used.
     """
-    try:
-        found = candidates()
-    except BenchctlError as error:
-        return [FoundEngine("vllm", "environment", error.where, problem=error.what, hint=error.fix)]
-    if not found:
-        return [
-            FoundEngine("vllm", hint="for a CPU: `benchctl engines install vllm --cpu`; see `benchctl docs engines`")
-        ]
-    return [_remembered(program, runs=index == 0) for index, program in enumerate(found)]
+    hint = "for a CPU: `benchctl engines install vllm --cpu`; see `benchctl docs engines`"
+    return SEARCH.inventory(_remembered, hint)
 
 
-def _remembered(program: FoundBinary, *, runs: bool) -> FoundEngine:
+def _remembered(program: FoundBinary, runs: bool) -> FoundEngine:
     where = str(program.path)
     try:
         version = installed_version(program.path)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -14,9 +13,9 @@ from typing import Any
 
 from benchctl.engines.base import Attestation, Completion, Ledger, Progress, Rendered
 from benchctl.engines.common.completion_stream import CompletionReader, StreamedAnswer, completed
-from benchctl.engines.common.drafts import Counters, read_counters, read_total, since, step_ledger
+from benchctl.engines.common.drafts import Counters, read_counters, read_total, settled, since, step_ledger
 from benchctl.engines.common.launched_server import LaunchedServer, check_tools
-from benchctl.engines.common.log import READ_THE_LOG, Cause, Reason, first_reason, read_log
+from benchctl.engines.common.log import READ_THE_LOG, Reason, causes_in, first_reason, read_log
 from benchctl.engines.common.process import Access, EngineProcess
 from benchctl.engines.common.wire import protocol_error, seconds_in, text_in
 from benchctl.engines.vllm.adapter import VllmSpec
@@ -123,19 +122,15 @@ class VllmServer(LaunchedServer):
         if not self._healthy():
             raise self._broken_off("The engine is no longer healthy")
         models = self.http.get_json("/v1/models")
-        deadline = time.monotonic() + _COUNTING_S
-        counters, _ = self._reading()
-        while (beside := against(self._tally, counters)) and time.monotonic() < deadline:
-            time.sleep(0.05)
-            counters, _ = self._reading()
+        reading = settled(self._reading, lambda found: not against(self._tally, found[0]), _COUNTING_S)
         return attest(
             VllmObserved(
                 method=self._method,
                 model_path=_root(models),
                 requested_model=self._model,
-                counters=counters,
+                counters=reading[0],
                 tally=self._tally,
-                contradictions=[*self._contradictions, *beside],
+                contradictions=[*self._contradictions, *against(self._tally, reading[0])],
                 log=self._log(),
                 prefix_caching=self._prefix_caching,
             )
@@ -161,13 +156,15 @@ class VllmServer(LaunchedServer):
 
     def _counted(self, before: tuple[Counters, int | None], reported: Ledger) -> tuple[Counters, int | None]:
         """Return what the server counted for the answer that has just ended; wait a moment where they lag."""
-        deadline = time.monotonic() + _COUNTING_S
-        while True:
-            after = self._reading()
+        expected = (reported.drafted, reported.rounds)
+
+        def agrees(after: tuple[Counters, int | None]) -> bool:
             counted = since(before[0], after[0])
-            if (counted.drafted, counted.rounds) == (reported.drafted, reported.rounds) or time.monotonic() > deadline:
-                return counted, None if before[1] is None or after[1] is None else after[1] - before[1]
-            time.sleep(0.05)
+            return (counted.drafted, counted.rounds) == expected
+
+        after = settled(self._reading, agrees, _COUNTING_S)
+        steps = None if before[1] is None or after[1] is None else after[1] - before[1]
+        return since(before[0], after[0]), steps
 
     @cached_property
     def _batch(self) -> int | None:
@@ -195,9 +192,8 @@ class VllmServer(LaunchedServer):
 
     def _crash(self, what: str, how: str) -> EngineError:
         """Wait a moment for the log to show the reason."""
-        deadline = time.monotonic() + (0.0 if self._stopping else _TELLING_S)
-        while known_cause(self._log()) is None and time.monotonic() < deadline:
-            time.sleep(0.1)
+        within_s = 0.0 if self._stopping else _TELLING_S
+        settled(self._log, lambda lines: known_cause(lines) is not None, within_s)
         return super()._crash(what, how)
 
 
@@ -261,55 +257,45 @@ def scoring_body(token_ids: Sequence[int], *, tokens: int, top: int) -> dict[str
     }
 
 
-_KNOWN = (
-    Cause(r"unrecognized arguments: (.*)", "This vLLM has no option {0}.", "Correct engine.args or the arm's args."),
-    Cause(r"argument (--\S+?)[:/].*?: (.*)", "vLLM refuses the value of {0}: {1}", "Correct it in the recipe."),
-    Cause(
-        r"Available memory on node .* is less than (requested memory for kv \([\d.]+ GiB\)|desired CPU memory)",
-        "There is too little memory for vLLM's cache ({0}).",
-        "Set VLLM_CPU_KVCACHE_SPACE (GiB) lower in engine.env, or free memory.",
-    ),
-    Cause(
-        r"(?:CUDA out of memory|OutOfMemoryError|No available memory for the cache blocks)(.*)",
-        "The GPU has too little memory.{0}",
-        "Lower engine.context or --gpu-memory-utilization in engine.args, or take a smaller model.",
-    ),
-    Cause(r"Address already in use", "The port is taken by another program.", "Run it again; another port is chosen."),
-    Cause(
-        r"LocalEntryNotFoundError|outgoing traffic has been disabled",
-        "The model is not on this machine, and benchctl runs engines offline.",
-        "Name a folder, or hf:ORG/REPO, which benchctl fetches itself.",
-    ),
-    Cause(
-        r"Unsupported CPU attention configuration: (.*)",
-        "vLLM's attention on a CPU does not know this model's shape ({0}).",
-        "It needs heads of at least 32 dimensions; take another model, or a GPU.",
-    ),
-    Cause(
-        r"CPU GDN attention requires BF16",
-        "vLLM's gated delta net on a CPU is made for bfloat16 alone.",
-        "Write `dtype: bfloat16` in engine.",
-    ),
-    Cause(
-        r"Following weights were not initialized from checkpoint: (.*)",
-        "The draft is not a head of the requested kind: it lacks {0}",
-        "Name the head that was made for this target as models.draft.",
-    ),
-    Cause(
-        r"Model architectures \[(.*?)\] are not supported for now",
-        "This vLLM cannot run a model of the class {0}.",
-        "For a draft: name a head of the method's own kind; otherwise a newer vLLM may know it.",
-    ),
-    Cause(
-        r"Worker proc \S+ died unexpectedly \(exit code: (-?\d+)\)",
-        "A worker process of vLLM died (exit code {0}).",
-        "-9: it was killed, most often because memory ran out; else read the engine's log.",
-    ),
-    Cause(
-        r"The size of tensor a \(\d+\) must match the size of tensor b \(\d+\)(.*)",
-        "vLLM broke down on a draft shorter than its depth, as gated delta nets on a CPU do.{0}",
-        "Use a method that always drafts to its full depth (draft-mtp).",
-    ),
+_KNOWN = causes_in(
+    r"""
+unrecognized arguments: (.*)
+    This vLLM has no option {0}.
+    Correct engine.args or the arm's args.
+argument (--\S+?)[:/].*?: (.*)
+    vLLM refuses the value of {0}: {1}
+    Correct it in the recipe.
+Available memory on node .* is less than (requested memory for kv \([\d.]+ GiB\)|desired CPU memory)
+    There is too little memory for vLLM's cache ({0}).
+    Set VLLM_CPU_KVCACHE_SPACE (GiB) lower in engine.env, or free memory.
+(?:CUDA out of memory|OutOfMemoryError|No available memory for the cache blocks)(.*)
+    The GPU has too little memory.{0}
+    Lower engine.context or --gpu-memory-utilization in engine.args, or take a smaller model.
+Address already in use
+    The port is taken by another program.
+    Run it again; another port is chosen.
+LocalEntryNotFoundError|outgoing traffic has been disabled
+    The model is not on this machine, and benchctl runs engines offline.
+    Name a folder, or hf:ORG/REPO, which benchctl fetches itself.
+Unsupported CPU attention configuration: (.*)
+    vLLM's attention on a CPU does not know this model's shape ({0}).
+    It needs heads of at least 32 dimensions; take another model, or a GPU.
+CPU GDN attention requires BF16
+    vLLM's gated delta net on a CPU is made for bfloat16 alone.
+    Write `dtype: bfloat16` in engine.
+Following weights were not initialized from checkpoint: (.*)
+    The draft is not a head of the requested kind: it lacks {0}
+    Name the head that was made for this target as models.draft.
+Model architectures \[(.*?)\] are not supported for now
+    This vLLM cannot run a model of the class {0}.
+    For a draft: name a head of the method's own kind; otherwise a newer vLLM may know it.
+Worker proc \S+ died unexpectedly \(exit code: (-?\d+)\)
+    A worker process of vLLM died (exit code {0}).
+    -9: it was killed, most often because memory ran out; else read the engine's log.
+The size of tensor a \(\d+\) must match the size of tensor b \(\d+\)(.*)
+    vLLM broke down on a draft shorter than its depth, as gated delta nets on a CPU do.{0}
+    Use a method that always drafts to its full depth (draft-mtp).
+"""
 )
 _VALIDATION = re.compile(r"validation errors? for (\S+)")
 _PREFIX = re.compile(r"^(?:\([\w ]+pid=\d+\)\s*)?(?:[A-Z]+ [\d: -]+\[[^\]]*\]\s*)?")

@@ -10,6 +10,9 @@ import typer
 from benchctl.cli import options
 from benchctl.reports.json_output import print_json
 
+CORPUS_LENGTH = 200_000
+"""Characters of a corpus that are read at most."""
+
 if TYPE_CHECKING:
     from benchctl.experiments.diagnose.judge import DraftDiagnosis
     from benchctl.experiments.diagnose.stored import Diagnosis
@@ -22,6 +25,11 @@ def diagnose(
     stride: Annotated[
         int, typer.Option(min=1, metavar="N", help="Parts of the target draft from every Nth token.")
     ] = 4,
+    keep: options.Keep = None,
+    corpus: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Text that the perplexity without a part is taken on.", dir_okay=False),
+    ] = None,
     out: options.Out = Path("results"),
     offline: Annotated[
         bool, typer.Option("--offline", help="Judge a diagnosis (its folder) again; start no engine.")
@@ -44,6 +52,7 @@ def diagnose(
     from benchctl.experiments.diagnose.session import diagnose as run_diagnosis
     from benchctl.experiments.diagnose.stored import read_diagnosis
     from benchctl.experiments.diagnose.tables import print_diagnosis
+    from benchctl.measure.plan import keep_matching
     from benchctl.measure.progress import shown_steps
     from benchctl.measure.run import signals_interrupt
 
@@ -58,9 +67,11 @@ def diagnose(
     else:
         standing = work.standing(out, here)
         settings = DiagnosisSettings(tokens=tokens, temperature=0.6, depth=8, stride=stride, top=100)
+        text = _text_of(corpus)
         with shown_steps(quiet=quiet or as_json) as show, signals_interrupt():
-            prepared = standing.prepare(here.engine_binary, here.models_dir, lambda text: show(text, 0, 0))
-            folder, found = run_diagnosis(prepared, settings, count, out, ["benchctl", *sys.argv[1:]], show)
+            kept = keep_matching(standing.recipe, keep or [])
+            prepared = standing.prepare(here.engine_binary, here.models_dir, lambda said: show(said, 0, 0), kept)
+            folder, found = run_diagnosis(prepared, settings, count, text, out, ["benchctl", *sys.argv[1:]], show)
     drafts = judge_diagnosis(found)
     if as_json:
         print_json("diagnose", _document(folder, found, drafts))
@@ -74,6 +85,19 @@ def diagnose(
             where=str(folder),
             fix="Read the engine's logs there.",
         )
+
+
+def _text_of(corpus: Path | None) -> str:
+    """Return as much of a text as is read at most. Raises UsageError."""
+    from benchctl.errors import UsageError
+
+    if corpus is None:
+        return ""
+    try:
+        with corpus.open(encoding="utf-8") as text:
+            return text.read(CORPUS_LENGTH)
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"This text cannot be read: {error}.", where=f"--corpus {corpus}") from None
 
 
 def _document(folder: Path, found: Diagnosis, drafts: list[DraftDiagnosis]) -> dict[str, object]:

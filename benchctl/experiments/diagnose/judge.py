@@ -8,7 +8,7 @@ the target it is the mean over contexts of Σ over x1…xk of Π min(p, q) (Levi
     Π over the first k - 1 places of min(1, q/p) at the answer's token · Σ min(p, q) at the last
 
 is an unbiased estimate: the answer's tokens come from p, so that the factor q/p weighs them as drafts. α(1) is the
-acceptance per token. The speed-up is E / (1 + k·c) with E(α, k) of the acceptance *per token*: α(k) fed into it would
+acceptance per token. The speed-up is E / (v + k·c) with E(α, k) of the acceptance *per token*: α(k) fed into it would
 count the same rejections several times.
 
 Intervals are by bootstrap over prompts: a prompt's places hang together.
@@ -17,7 +17,7 @@ Intervals are by bootstrap over prompts: a prompt's places hang together.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from operator import mul
 from typing import Literal
@@ -25,11 +25,11 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
-from benchctl.analysis.cost import RoundCosts, predict
+from benchctl.analysis.cost import expected_tokens
 from benchctl.analysis.result import Interval, Result
 from benchctl.analysis.results import ALL_TASKS
 from benchctl.data.traces import Expectations
-from benchctl.experiments.diagnose.stored import DiagnosedDraft, Diagnosis, ForcedAnswer
+from benchctl.experiments.diagnose.stored import DiagnosedDraft, Diagnosis, DraftCosts, ForcedAnswer
 
 DEPTHS = (2, 4, 8)
 """Depths at which all-token acceptance is reported."""
@@ -82,8 +82,10 @@ class Payoff(Result):
     """E(α, k) with the acceptance per token."""
     measured_tokens: float | None
     """1 + α(1) + … + α(k): acceptance need not be equal at every depth; `None` beyond what was read."""
+    check: float | None
+    """v: the target's pass over k + 1 tokens over its step, measured; `None`: not timed, and taken for 1."""
     speedup_measured: float | None
-    """E / (1 + k·c) with the measured cost of a draft step."""
+    """E / (v + k·c) with the measured cost of a draft step."""
     speedup_flops: float | None
     """The same with its share of floating-point operations: where nothing but computing costs time."""
 
@@ -134,13 +136,15 @@ def _judge(draft: DiagnosedDraft) -> DraftDiagnosis:
     costs = draft.costs
     cost = _ratio(costs.draft_step_s, costs.target_step_s)
     cost_flops = _ratio(costs.draft_flops, costs.target_flops)
-    whole, removed = _perplexities(draft.answers)
+    # Of a corpus nothing is drafted.
+    corpus = [answer for answer in draft.answers if not answer.starts]
+    whole, removed = _perplexities(corpus or draft.answers)
     ratio = _ratio(removed, whole)
     payoff = [
         predicted
         for row in acceptance
         if row.task == ALL_TASKS
-        for predicted in _payoffs(row, draft.answers, cost, cost_flops)
+        for predicted in _payoffs(row, draft.answers, cost, cost_flops, checks_of(costs))
     ]
     greedy = [
         predicted for predicted in payoff if predicted.temperature == 0 and predicted.speedup_measured is not None
@@ -159,7 +163,7 @@ def _judge(draft: DiagnosedDraft) -> DraftDiagnosis:
         perplexity=whole,
         perplexity_removed=removed,
         perplexity_ratio=ratio,
-        perplexity_verdict=verdict_of(ratio),
+        perplexity_verdict=verdict_of(ratio) if corpus else None,
         payoff=payoff,
         best=max(greedy, key=lambda predicted: (predicted.speedup_measured or 0.0, -predicted.depth), default=None),
         error=draft.error,
@@ -171,6 +175,23 @@ def verdict_of(ratio: float | None) -> PerplexityVerdict | None:
     if ratio is None:
         return None
     return "viable" if ratio < VIABLE else "not viable" if ratio > HOPELESS else "between"
+
+
+def checks_of(costs: DraftCosts) -> dict[int, float]:
+    """Return v by depth up to `DEEPEST`, between the timed widths and beyond the last two on a line; {}: not timed.
+
+    A wider pass never costs less: where it seems to, something else was running.
+    """
+    step = costs.target_step_s
+    if not step or len(costs.checks_s) < 2:
+        return {}
+    widths = np.array([1, *costs.checks_s])
+    spent = np.maximum.accumulate(np.array([1.0, *(seconds / step for seconds in costs.checks_s.values())]))
+    slope = (spent[-1] - spent[-2]) / (widths[-1] - widths[-2])
+    depths = range(1, DEEPEST + 1)
+    return {
+        depth: float(np.interp(depth + 1, widths, spent) + slope * max(0, depth + 1 - widths[-1])) for depth in depths
+    }
 
 
 def _ratio(numerator: float | None, denominator: float | None) -> float | None:
@@ -267,28 +288,27 @@ def _perplexities(answers: Sequence[ForcedAnswer]) -> tuple[float | None, float 
 
 
 def _payoffs(
-    row: DraftAcceptance, answers: Sequence[ForcedAnswer], cost: float | None, cost_flops: float | None
+    row: DraftAcceptance,
+    answers: Sequence[ForcedAnswer],
+    cost: float | None,
+    cost_flops: float | None,
+    checks: Mapping[int, float],
 ) -> list[Payoff]:
-    """Predict for every depth from 1 to `DEEPEST`."""
+    """Predict for every depth from 1 to `DEEPEST`; `checks`: v by depth."""
     alpha = row.per_token.value
-    depths = range(1, DEEPEST + 1)
-    at = {
-        name: None if c is None else predict(alpha, depths, RoundCosts(c))
-        for name, c in (("measured", cost), ("flops", cost_flops))
-    }
     chances = _chances([answer for answer in answers if answer.temperature == row.temperature])
-    plain = predict(alpha, depths, RoundCosts(0.0))
     found = []
-    for place, depth in enumerate(depths):
-        measured, flops = at["measured"], at["flops"]
+    for depth in range(1, DEEPEST + 1):
+        tokens, check = expected_tokens(alpha, depth), checks.get(depth)
         found.append(
             Payoff(
                 depth=depth,
                 temperature=row.temperature,
-                tokens=plain[place].tokens_per_round,
+                tokens=tokens,
                 measured_tokens=1 + sum(chances[:depth]) if depth <= len(chances) else None,
-                speedup_measured=None if measured is None else measured[place].speedup,
-                speedup_flops=None if flops is None else flops[place].speedup,
+                check=check,
+                speedup_measured=None if cost is None else tokens / ((check or 1.0) + depth * cost),
+                speedup_flops=None if cost_flops is None else tokens / (1 + depth * cost_flops),
             )
         )
     return found

@@ -14,10 +14,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 
 from benchctl.data.traces import DiagnosisSettings, Expectations
 from benchctl.data.writer import LOGS, cannot_write, folder_lock
-from benchctl.engines.base import ComparingEngine, Rendered, ScoringEngine, Server
+from benchctl.engines.base import Comparer, ComparingEngine, Rendered, ScoringEngine, Server
 from benchctl.errors import EngineError, UsageError
 from benchctl.experiments.diagnose.expectations import expectations, typical
 from benchctl.experiments.diagnose.stored import (
@@ -35,9 +36,11 @@ from benchctl.measure.prepare import Prepared, PreparedSetup, new_manifest
 from benchctl.measure.run import signals_interrupt
 from benchctl.models.files import ResolvedPair
 from benchctl.models.footprint import step_flops
-from benchctl.prompts.suite import PromptItem
+from benchctl.prompts.suite import Prompt, PromptItem
 from benchctl.recipes.schema import Arm, Sampling
 
+CORPUS, PASSAGE, PASSAGES = "corpus", 512, 64
+"""The task of a corpus, and how it is read: so many passages at most of so many tokens, each from its beginning."""
 PAIR = ("draft-simple", "assisted", "draft_model")
 """Types that draft with `models.draft` as it is, a language model of its own."""
 
@@ -123,10 +126,17 @@ def _name(arm: Arm, prepared: Prepared) -> str:
 
 
 def diagnose(
-    prepared: Prepared, settings: DiagnosisSettings, count: int, out: Path, command: list[str], progress: Progress
+    prepared: Prepared,
+    settings: DiagnosisSettings,
+    count: int,
+    corpus: str,
+    out: Path,
+    command: list[str],
+    progress: Progress,
 ) -> tuple[Path, Diagnosis]:
     """Diagnose every way to draft of a prepared recipe on `count` prompts; return the folder and what was found.
 
+    `corpus`: a text on which the loss without a part is taken; nothing: it is taken on prompts and answers.
     A way that fails keeps its error, and the others go on. Raises EngineError where the target itself cannot answer,
     UsageError, StorageError, and KeyboardInterrupt, after which what was read is kept.
     """
@@ -147,7 +157,7 @@ def diagnose(
         try:
             with signals_interrupt():
                 for target, own in _by_target(ways, prepared).items():
-                    session = _Session(prepared, target, settings, prompts, folder, logs, progress)
+                    session = _Session(prepared, target, settings, prompts, corpus, folder, logs, progress)
                     session.answer()
                     for way in own:
                         found.drafts.append(session.read(way))
@@ -186,6 +196,7 @@ class _Session:
         baseline: str,
         settings: DiagnosisSettings,
         prompts: Sequence[PromptItem],
+        corpus: str,
         folder: Path,
         logs: Iterator[int],
         progress: Progress,
@@ -194,6 +205,8 @@ class _Session:
         self._folder, self._logs, self._progress = folder, logs, progress
         self._baseline, self._setup = prepared.recipe.arm(baseline), prepared.setup_of(baseline)
         self._target_answers: list[TargetAnswer] = []
+        self._text = corpus
+        self._corpus: tuple[int, ...] = ()
         self._target_step_s: float | None = None
         self._scores: list[list[Mapping[int, float]]] = []
 
@@ -201,6 +214,8 @@ class _Session:
         """Have the target alone answer every prompt, greedily and sampled."""
         with self._server("the target answers", self._setup.models) as server:
             self._target_answers, self._target_step_s = self._answers(server, sampled=True)
+            if self._text:
+                self._corpus = tuple(server.render(Prompt(prompt=self._text)).token_ids or ())
         if not any(len(answer.token_ids) > 1 for answer in self._target_answers):
             raise EngineError(
                 "The target ends every answer at once, so there is nothing to draft.",
@@ -239,14 +254,29 @@ class _Session:
                         answer.prompt.token_ids, answer.token_ids, answer.temperature, self._settings
                     )
                     draft.answers.append(_forced(answer, read))
+            if not way.with_model:
+                self._read_corpus(comparer, draft)
             target, own = comparer.flops(self._target_answers[0].prompt.token_ids)
             draft.costs = DraftCosts(
                 target_step_s=typical([step for answer in draft.answers for step in answer.steps_target]),
                 draft_step_s=typical([step for answer in draft.answers for step in answer.steps_draft]),
+                checks_s=_typical_checks(draft.answers),
                 target_flops=target,
                 draft_flops=own,
                 flops_how="torch's own count of a step",
             )
+
+    def _read_corpus(self, comparer: Comparer, draft: DiagnosedDraft) -> None:
+        """Take the loss on passages of the text: each is an answer of a token, so that nothing is drafted in it."""
+        starts = range(0, min(len(self._corpus), PASSAGE * PASSAGES) - 1, PASSAGE)
+        for number, start in enumerate(starts):
+            self._progress(f"{draft.name}: reading the corpus", number, len(starts))
+            *before, last = self._corpus[start : start + PASSAGE]
+            if before:
+                read = comparer.compare(before, [last], 0.0, self._settings)
+                draft.answers.append(
+                    ForcedAnswer(**read.model_dump(), task=CORPUS, prompt_idx=number, temperature=0.0, tokens=1)
+                )
 
     def _score(self, way: Way, draft: DiagnosedDraft) -> None:
         """Score target and draft model in turn, and time the draft model alone."""
@@ -322,6 +352,11 @@ class _Session:
     def _log(self, what: str) -> Path:
         name = "".join(letter if letter.isalnum() else "-" for letter in what)
         return self._folder / LOGS / f"{next(self._logs)}-{name}.log"
+
+
+def _typical_checks(answers: Sequence[Expectations]) -> dict[int, float]:
+    widths = sorted({width for answer in answers for width in answer.checks})
+    return {width: median(answer.checks[width] for answer in answers if width in answer.checks) for width in widths}
 
 
 def _forced(answer: TargetAnswer, read: Expectations) -> ForcedAnswer:

@@ -39,6 +39,8 @@ class DraftCosts(Part):
 
     target_step_s: float | None = None
     draft_step_s: float | None = None
+    checks_s: dict[int, float] = Field(default_factory=dict)
+    """Of a pass of the target over so many tokens at once, where it was timed."""
     target_flops: float | None = None
     """Floating-point operations of a decode step."""
     draft_flops: float | None = None

@@ -92,17 +92,24 @@ def payoff_table(drafts: Sequence[DraftDiagnosis]) -> Table[_Predicted]:
             explain="1 + α(1) + … + α(k), without assuming equal acceptance at every depth.",
         ),
         numeric(
+            "v",
+            lambda row: row.payoff.check,
+            numbers.decimal,
+            optional=True,
+            explain="the target's pass over k + 1 tokens over its step, measured.",
+        ),
+        numeric(
             "Speed-up",
             "payoff.speedup_measured",
             numbers.ratio,
-            explain="E / (1 + k·c) with the measured cost of a draft step; verifying k + 1 tokens counts as a step.",
+            explain="E / (v + k·c), c a draft step, measured; v is 1 where it was not timed.",
             tone=lambda row: _tone(row.payoff.speedup_measured),
         ),
         numeric(
             "By FLOP",
             "payoff.speedup_flops",
             numbers.ratio,
-            explain="the same with the draft's share of floating-point operations.",
+            explain="E / (1 + k·c) with the draft's share of floating-point operations.",
         ),
     ]
     return Table("diagnosis-payoff", "Predicted speed-up", columns, list(_predicted(drafts)))
@@ -132,7 +139,7 @@ def cost_table(drafts: Sequence[DraftDiagnosis]) -> Table[DraftDiagnosis]:
             "By the ratio",
             "perplexity_verdict",
             tone=lambda row: _TONES.get(row.perplexity_verdict, ""),
-            explain=f"the ablation study's limits: viable below {VIABLE:g}×, not viable above {HOPELESS:g}×.",
+            explain=f"the ablation study's, of a --corpus: viable below {VIABLE:g}×, not viable above {HOPELESS:g}×.",
             optional=True,
         ),
     ]

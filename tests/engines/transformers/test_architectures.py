@@ -19,7 +19,7 @@ from benchctl.engines.transformers.serving.decoder import Decoder, State, Unknow
 from benchctl.engines.transformers.serving.drafters.self_drafter import UnsuitableError  # noqa: E402
 from benchctl.engines.transformers.serving.main import run_self_test  # noqa: E402
 from benchctl.engines.transformers.serving.variants import Choice, Variants, inner_items, items_of, logits_of, search  # noqa: E402
-from tests.engines.transformers.tiny_models import DECLARED, WHOLE, loaded  # noqa: E402
+from tests.engines.transformers.tiny_models import DECLARED, WHOLE, loaded, untrained_adapter  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 PROMPT = [5, 6, 7, 30, 12, 13, 5, 6, 7, 30, 12, 13, 5, 6]
@@ -37,7 +37,8 @@ def generated(model: Any) -> list[int]:
 def answered(decoder: Decoder, target: Any, name: str | None, draft: Any = None) -> tuple[list[int], Answer]:
     options: dict[str, Any] = {"interval": 2} if name and METHODS[name].searches else {}
     options |= LISTED.get(name or "", {})
-    way = make_drafter(decoder, Speculation(name, 4, options), target, draft) if name else None
+    adapter = untrained_adapter(decoder)
+    way = make_drafter(decoder, Speculation(name, 4, options), target, draft, adapter) if name else None
     made, steps = Answer(decoder, Task(PROMPT, TOKENS, Sampler().chooser()), way), list[Step]()
     made.run(steps.append)
     return [token for step in steps for token in step.tokens], made

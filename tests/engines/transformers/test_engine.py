@@ -108,6 +108,7 @@ def test_what_runs(refused: Check, model: str, arm: Arm) -> None:
         ("tiny-transformer", arm_of("draft-mtp", max=2), "multi-token head"),
         ("tiny-sequential", arm_of("mtp", max=2), "Qwen3.5 keeps a state"),
         ("tiny-transformer", arm_of("assisted", max=2), "needs a draft model"),
+        ("tiny-transformer", arm_of("self-kangaroo", max=2), "needs a draft model"),
         ("tiny-hybrid", arm_of(args=["--x"]), "nothing can be added"),
         ("tiny-hybrid", Arm(name="arm", concurrency=2), "one request at a time"),
         ("tiny-hybrid", Arm(name="arm", rate=1.0), "one request at a time"),

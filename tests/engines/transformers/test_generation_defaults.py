@@ -17,6 +17,7 @@ from benchctl.engines.transformers.serving.answering import Answer, Speculation,
 from benchctl.engines.transformers.serving.decode import Sampler, Step, Task
 from benchctl.engines.transformers.serving.decoder import Decoder
 from benchctl.engines.transformers.serving.loading import load as load_folder
+from tests.engines.transformers.tiny_models import untrained_adapter
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 PROMPT = "def count_values(items):\n"
@@ -42,7 +43,7 @@ def answered(loaded: Any, name: str | None) -> list[int]:
     if name in ("self-skip", "self-draft-verify"):
         options = {"layers": [1]}
     requested = Speculation(name, 4, options) if name else None
-    way = make_drafter(decoder, requested, loaded, loaded) if requested else None
+    way = make_drafter(decoder, requested, loaded, loaded, untrained_adapter(decoder)) if requested else None
     steps = list[Step]()
     Answer(decoder, Task(loaded.tokenizer(PROMPT)["input_ids"], 8, Sampler().chooser()), way).run(steps.append)
     return [token for step in steps for token in step.tokens]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from benchctl.engines.transformers.serving.answering import Answer, Speculation,
 from benchctl.engines.transformers.serving.decode import Chooser, Sampler, Step, Task  # noqa: E402  # noqa: E402
 from benchctl.engines.transformers.serving.decoder import Decoder, Parts  # noqa: E402
 from benchctl.engines.transformers.serving.drafters.self_drafter import SelfDrafter  # noqa: E402
-from tests.engines.transformers.tiny_models import DECLARED, loaded  # noqa: E402
+from tests.engines.transformers.tiny_models import DECLARED, loaded, untrained_adapter  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 PROMPT = [5, 6, 7, 30, 12, 13, 5, 6]
@@ -51,13 +52,13 @@ def naive_likeliest(target: Any, tokens: Sequence[int], left_out: Parts = frozen
     return int(logits[0, -1].argmax())
 
 
-def naive_rounds(target: Any, left_out: Parts) -> tuple[list[int], list[tuple[int, int]]]:
-    """An answer, and by round how many tokens were drafted and accepted."""
+def naive_rounds(target: Any, guess: Callable[..., int]) -> tuple[list[int], list[tuple[int, int]]]:
+    """An answer, and by round how many tokens were drafted and accepted; `guess` takes tokens and a draft's start."""
     tokens, rounds = [*PROMPT, naive_likeliest(target, PROMPT)], []
     while (left := len(PROMPT) + TOKENS - len(tokens)) > 0:
         draft: list[int] = []
         while len(draft) < min(DEPTH, left - 1):
-            draft.append(naive_likeliest(target, [*tokens, *draft], left_out, len(tokens) - 1))
+            draft.append(guess([*tokens, *draft], start=len(tokens) - 1))
         accepted = 0
         while accepted < len(draft) and naive_likeliest(target, [*tokens, *draft[:accepted]]) == draft[accepted]:
             accepted += 1
@@ -81,7 +82,7 @@ def test_counters_are_those_of_a_loop_without_a_cache(name: str) -> None:
         assert isinstance(way, ToDepth) and isinstance(way.inner, SelfDrafter)
         made, steps = Answer(decoder, Task(PROMPT, TOKENS, Sampler().chooser()), way), list[Step]()
         made.run(steps.append)
-        tokens, rounds = naive_rounds(target, way.inner.left_out)
+        tokens, rounds = naive_rounds(target, partial(naive_likeliest, target, left_out=way.inner.left_out))
         assert [token for step in steps for token in step.tokens] == tokens, method
         assert [(step.drafted, step.accepted) for step in steps if step.drafted] == rounds, method
         counts = made.tally.to_json()
@@ -99,6 +100,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "self-knapspec": {"window": 2, "interval": 1, "cosine": -1.0, "confidence": 0.0},
     "self-skip": {"layers": [1]},
     "self-draft-verify": {"mlp": [1, 2], "confidence": 0.0},
+    "self-kangaroo": {"confidence": 0.0},
 }
 LIMIT = 62.0
 """Of chi-square with 24 degrees of freedom, 99.997 %: so many tests are made here."""
@@ -124,7 +126,9 @@ def pair_chances(target: Any, sampler: Sampler) -> Any:
 def chi_square(target: Any, method: str, sampler: Sampler, answers: int = ANSWERS) -> float:
     """How far the pairs that were sampled are from those chances. By the fourth token every type drafts."""
     draft = loaded("qwen2", seed=1, vocab_size=VOCABULARY)
-    way = make_drafter(Decoder(target.model), Speculation(method, 3, OPTIONS.get(method, {})), target, draft)
+    decoder = Decoder(target.model)
+    requested = Speculation(method, 3, OPTIONS.get(method, {}))
+    way = make_drafter(decoder, requested, target, draft, untrained_adapter(decoder))
     counts: Counter[tuple[int, int]] = Counter()
     drafted = rejected = 0
     for seed in range(answers):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any
 
@@ -75,3 +77,22 @@ def loaded(model_type: str, tokenizer: Any = None, seed: int = 0, **changed: Any
     model = transformers.AutoModelForCausalLM.from_config(config).eval()
     model.generation_config = transformers.GenerationConfig()
     return SimpleNamespace(folder=Path(), model=model, tokenizer=tokenizer, ends=frozenset(), context=256)
+
+
+_ADAPTERS = TemporaryDirectory()
+
+
+def untrained_adapter(decoder: Any) -> Path | None:
+    """Return the folder of a Kangaroo adapter of random weights; `None` for a hybrid, which has none."""
+    import torch
+    from safetensors.torch import save_file
+
+    from benchctl.engines.transformers.serving.drafters.kangaroo import Adapter
+
+    if decoder.architecture.kind != "attention":
+        return None
+    torch.manual_seed(0)
+    folder = Path(_ADAPTERS.name)
+    save_file(Adapter(decoder).state_dict(), folder / "model.safetensors")
+    (folder / "config.json").write_text(json.dumps({"exit_layer": 1}))
+    return folder

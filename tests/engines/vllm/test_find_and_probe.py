@@ -13,7 +13,7 @@ from benchctl.engines.common.programs import FoundBinary
 from benchctl.engines.common.python_environment import MARKER
 from benchctl.engines.registry import find_engines
 from benchctl.engines.vllm import installation
-from benchctl.engines.vllm.installation import candidates, find_vllm, probe_vllm, python_of, remembered_probe
+from benchctl.engines.vllm.installation import SEARCH, probe_vllm, python_of, remembered_probe
 from benchctl.errors import EngineError, UsageError
 
 FACTS: dict[str, Any] = {
@@ -63,28 +63,28 @@ def printing(facts: dict[str, Any]) -> str:
 
 def test_without_any_there_is_advice() -> None:
     with pytest.raises(EngineError) as caught:
-        find_vllm()
+        SEARCH.find()
     assert "benchctl engines install vllm --cpu" in (caught.value.fix or "")
 
 
 def test_the_users_own_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     own, named = environment(tmp_path / "own"), environment(tmp_path / "named")
     installed = environment(installation.environment().folder)
-    assert candidates() == []  # without its last file an installation is not whole
+    assert SEARCH.unnamed() == []  # without its last file an installation is not whole
     (installation.environment().folder / MARKER).write_text("{}")
-    assert find_vllm() == FoundBinary(installed, "bundled")
+    assert SEARCH.find() == FoundBinary(installed, "bundled")
     monkeypatch.setenv("BENCHCTL_VLLM", str(own))
-    assert find_vllm() == FoundBinary(own, "environment")
-    assert find_vllm("vllm") == FoundBinary(own, "environment")  # the name that every installation has
-    assert find_vllm(None, str(named)) == FoundBinary(named, "option")
-    assert find_vllm(str(own), str(named)) == FoundBinary(named, "option")  # what is typed outranks the recipe
-    assert find_vllm(str(own)) == FoundBinary(own, "recipe")
+    assert SEARCH.find() == FoundBinary(own, "environment")
+    assert SEARCH.find("vllm") == FoundBinary(own, "environment")  # the name that every installation has
+    assert SEARCH.find(None, str(named)) == FoundBinary(named, "option")
+    assert SEARCH.find(str(own), str(named)) == FoundBinary(named, "option")  # what is typed outranks the recipe
+    assert SEARCH.find(str(own)) == FoundBinary(own, "recipe")
 
 
 @pytest.mark.parametrize("value", ["/none/vllm", "other-vllm", "/"])
 def test_what_was_named_and_is_not_there(value: str) -> None:
     with pytest.raises(UsageError):
-        find_vllm(value)
+        SEARCH.find(value)
 
 
 def test_its_python_is_read_from_the_program(tmp_path: Path) -> None:

@@ -136,7 +136,9 @@ def test_what_is_predicted_of_greedy_acceptance_is_what_a_run_measures(empty_fol
 @pytest.mark.torch
 def test_parts_of_a_model_on_transformers(empty_folder: Path) -> None:
     pytest.importorskip("torch")
-    found = json.loads(answer(app, "diagnose", written(PART), "--tokens", "24", "--json"))
+    Path("text.txt").write_text("def count(items):\n    return len(items)\n" * 100, "utf-8")
+    words = (written(PART), "--tokens", "24", "-k", "linear", "-k", "sk*", "-k", "searching", "--corpus", "text.txt")
+    found = json.loads(answer(app, "diagnose", *words, "--json"))
     linear, skip = found["drafts"]
     assert found["not_reached"].keys() == {"searching"}
     assert linear["what"]["left_out"]
@@ -146,10 +148,14 @@ def test_parts_of_a_model_on_transformers(empty_folder: Path) -> None:
         assert draft["perplexity_verdict"] in ("viable", "between", "not viable")
         assert 0 < draft["cost_flops"] < 1
         assert {one["depth"] for one in draft["payoff"]} == set(range(1, 17))
+        assert all(one["check"] >= 1 for one in draft["payoff"])
     assert linear["acceptance"][0]["per_token"]["value"] > 0
     shown = answer(app, "diagnose", found["folder"], "--offline")
     assert "without it" in shown
     assert "By the ratio" in shown
+    read = read_diagnosis(Path(found["folder"])).drafts[0].answers
+    assert sum(one.scored for one in read if not one.starts) > 1000
+    assert call(app, "diagnose", written(PART), "--corpus", "gone.txt").exit_code == 2
 
 
 @pytest.mark.parametrize(

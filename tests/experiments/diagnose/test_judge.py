@@ -220,7 +220,30 @@ def test_perplexity_is_of_all_tokens_together() -> None:
     found = judged(*answers)
     assert found.perplexity == pytest.approx(math.exp(15 / 30))
     assert found.perplexity_ratio == pytest.approx(math.exp(60 / 30))
+    assert found.perplexity_verdict is None
+
+
+def test_the_label_is_by_a_corpus_alone() -> None:
+    own, text = (
+        forced(Expectations(starts=starts, overlap=rows, accept=rows)).model_copy(
+            update={"loss_target": 10.0, "loss_draft": removed, "scored": 10}
+        )
+        for starts, rows, removed in (([1], [[1.0]], 11.0), ([], [], 30.0))
+    )
+    found = judged(own, text)
+    assert found.perplexity_ratio == pytest.approx(math.exp(2))
     assert found.perplexity_verdict == "between"
+    assert [row.starts for row in found.acceptance] == [1, 1]
+
+
+def test_a_check_costs_what_was_timed_and_beyond_that_what_a_line_says() -> None:
+    costs = DraftCosts(target_step_s=2.0, draft_step_s=1.0, checks_s={2: 2.2, 3: 2.1, 5: 3.0, 9: 5.0})
+    answers = forced(Expectations(starts=[1], overlap=[[0.0]], accept=[[0.0]]))
+    payoff = {row.depth: row for row in judged(answers, costs=costs).payoff}
+    assert [payoff[depth].check for depth in (1, 2, 4, 6, 8, 16)] == pytest.approx([1.1, 1.1, 1.5, 2.0, 2.5, 4.5])
+    assert payoff[4].speedup_measured == pytest.approx(1 / (1.5 + 4 * 0.5))
+    untimed = costs.model_copy(update={"checks_s": {}})
+    assert judged(answers, costs=untimed).payoff[3].speedup_measured == pytest.approx(1 / (1 + 4 * 0.5))
 
 
 def test_nothing_read_is_nothing_concluded() -> None:

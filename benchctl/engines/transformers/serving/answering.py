@@ -7,6 +7,7 @@ import importlib
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -29,9 +30,16 @@ class Speculation:
 
 
 def make_drafter(
-    decoder: Decoder, requested: Speculation, target: Loaded, draft: Loaded | None = None
+    decoder: Decoder,
+    requested: Speculation,
+    target: Loaded,
+    draft: Loaded | None = None,
+    adapter: Path | None = None,
 ) -> Drafter | Assistance:
-    """Return what speculates for `target`, which `decoder` has taken apart. Raises UnsuitableError."""
+    """Return what speculates for `target`, which `decoder` has taken apart. Raises UnsuitableError.
+
+    `draft`: a language model that drafts; `adapter`: the folder of what a method loads by itself.
+    """
     method = registered().get(requested.type)
     if method is None:
         raise UnsuitableError("no package of this Python registers it")
@@ -42,7 +50,7 @@ def make_drafter(
     if method.assisted:
         assistance: Assistance = make(target, requested.depth, requested.options, draft)
         return assistance
-    made: Drafter = make(decoder, requested.options)
+    made: Drafter = make(decoder, requested.options, adapter) if method.adapter else make(decoder, requested.options)
     return ToDepth(made, requested.depth)
 
 

@@ -20,6 +20,8 @@ from benchctl.engines.transformers.serving.decode import Drafter, PhaseClock, Sa
 from benchctl.engines.transformers.serving.decoder import Decoder, Parts, State, without
 from benchctl.engines.transformers.serving.drafters.self_drafter import SelfDrafter, UnsuitableError
 
+CHECKED = (2, 3, 5, 9)
+"""Widths of the passes that are timed: of drafts of 1, 2, 4 and 8 tokens."""
 SCORED = 512
 """Tokens of prompt and answer, from the beginning, that a perplexity is taken over at most."""
 
@@ -54,14 +56,14 @@ class Comparing:
     def read(self, reading: Passage) -> dict[str, Any]:
         """Return `Expectations` (`benchctl.data.traces`) of an answer as plain data."""
         with torch.inference_mode():
-            target, drafts, seconds = self._logits(reading)
+            target, drafts, seconds, checks = self._logits(reading)
             if self._model is not None and self._model.vocabulary != self._decoder.vocabulary:
                 # The ids beyond are padding: no tokenizer has them.
                 shared = min(self._model.vocabulary, self._decoder.vocabulary)
                 target = [logits[:shared] for logits in target]
                 drafts = {start: [logits[:shared] for logits in row] for start, row in drafts.items()}
             found = _compared(reading, target, drafts)
-            found |= {"steps_target": seconds["plain"], "steps_draft": seconds["draft"]}
+            found |= {"steps_target": seconds["plain"], "steps_draft": seconds["draft"], "checks": checks}
             if self._left_out is not None and reading.temperature == 0:
                 found |= self._losses([*reading.prompt, *reading.answer][:SCORED])
         return found
@@ -86,8 +88,9 @@ class Comparing:
 
     def _logits(
         self, reading: Passage
-    ) -> tuple[list[torch.Tensor], dict[int, list[torch.Tensor]], dict[str, list[float]]]:
-        """Return the target's logits before every token of the answer, and by start those of the draft."""
+    ) -> tuple[list[torch.Tensor], dict[int, list[torch.Tensor]], dict[str, list[float]], dict[int, float]]:
+        """Return the target's logits before every token of the answer, by start those of the draft, and seconds: of
+        single steps, and by width of passes over several tokens."""
         clock, seconds = self._clock, {"plain": list[float](), "draft": list[float]()}
 
         def timed(phase: Literal["plain", "draft"], state: State, token: int) -> torch.Tensor:
@@ -114,7 +117,19 @@ class Comparing:
                     drafts[place] = [timed("draft", state, token) for token in ahead]
                 state.restore(before)
             target.append(timed("plain", state, answer[place - 1]))
-        return target, drafts, seconds
+        return target, drafts, seconds, self._checks(state, answer[-1]) if len(answer) > 1 else {}
+
+    def _checks(self, state: State, token: int) -> dict[int, float]:
+        """Time passes of the target that would check a draft, by the tokens that each reads."""
+        clock, before, found = self._clock, state.snapshot(), {}
+        for width in CHECKED:
+            clock.passed("other")
+            began = clock.seconds["verify"]
+            state.advance([token] * width, keep=width)
+            clock.passed("verify")
+            found[width] = clock.seconds["verify"] - began
+            state.restore(before)
+        return found
 
     def _losses(self, tokens: Sequence[int]) -> dict[str, Any]:
         """Return the loss on some tokens in a single pass, with the part and without it all along."""

@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 import torch
 import transformers
 
+from benchctl.engines.transformers.methods import registered
 from benchctl.engines.transformers.serving import KEY_VARIABLE
 from benchctl.engines.transformers.serving.answering import Speculation, make_drafter
 from benchctl.engines.transformers.serving.decoder import Decoder, State, UnknownArchitectureError
@@ -189,11 +190,11 @@ def _load(options: argparse.Namespace) -> Service:
         requested = Speculation(
             options.speculation["type"], options.speculation["max"], options.speculation.get("options") or {}
         )
-        draft = None
-        if options.draft is not None:
+        draft, known = None, registered().get(requested.type)
+        if options.draft is not None and not (known and known.adapter):
             draft = load(options.draft, device=device, dtype=options.dtype, remote_code=options.trust_remote_code)
         try:
-            way = make_drafter(decoder, requested, loaded, draft)
+            way = make_drafter(decoder, requested, loaded, draft, options.draft)
         except UnsuitableError as error:
             raise RefusedError(f"{requested.type}: {error}.", "Correct the arm's speculation.") from error
         speculation = {"type": requested.type, **way.describe()}

@@ -1,0 +1,110 @@
+"""The tables of docs/self-speculation.md, written anew from the kept results of the other scripts.
+
+    python -m benchmarks.self_speculation_tables
+
+A table follows a comment `<!-- from NAME.json -->`, NAME a file of benchmarks/results.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from benchmarks.keep import RESULTS
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "self-speculation.md"
+_TABLE = re.compile(r"(<!-- from (\w+)\.json -->\n\n)(?:\|.*\n)+")
+Found = Mapping[str, Any]
+SEARCHING = ("self-swift", "self-clasp", "self-del", "self-knapspec")
+
+
+def _percent(share: float, digits: int = 0) -> str:
+    return f"{100 * share:.{digits}f} %"
+
+
+def rounds(found: Found) -> Iterator[Sequence[str]]:
+    """Yield the lines of the rounds beside bare passes."""
+    yield "type", "accepted", "c", "v", "realised", "overhead", "search", "speed-up"
+    for name, row in found["types"].items():
+        share = row["accepted"] / row["drafted"] if row["drafted"] else 0.0
+        own = (_percent(row[key], 1) for key in ("realised", "overhead", "search_share"))
+        yield f"`{name}`", _percent(share), f"{row['c']:.2f}", f"{row['v']:.2f}", *own, f"{row['speed_up']:.2f}×"
+
+
+def ablation(found: Found) -> Iterator[Sequence[str]]:
+    """Yield the lines of the ablation study: what of k draft tokens is accepted."""
+    yield "draft, target", "k = 2", "4", "8", "at T = 0.6: 2", "4", "8", "perplexity"
+    by_draft: dict[str, list[Found]] = {}
+    for row in found["drafts"]:
+        by_draft.setdefault(row["draft"], []).append(row)
+    for name, rows in by_draft.items():
+        kind, details = name.split(" (", 1)
+        target = details.rstrip(")").rpartition("t_tiny-")[2]
+        shares = [row["accepted_of_k"][depth] for row in rows for depth in ("2", "4", "8")]
+        yield f"`{kind}`, {target}", *map(_percent, shares), f"{rows[0]['perplexity_ratio']:.2f}×"
+
+
+def methods(found: Found) -> Iterator[Sequence[str]]:
+    """Yield the claims of the studies beside what was found."""
+    yield "claim", "here"
+
+    def shares(model: str, method: str) -> tuple[str, ...]:
+        rows = [row for row in found["rows"] if (row["model"], row["method"]) == (model, method)]
+        return tuple(_percent(row["acceptance"]) for row in sorted(rows, key=lambda row: int(row["context"])))
+
+    (short, long), (linear, linear_long), (skip, skip_long) = (
+        shares("tiny-hybrid", "self-ssm"),
+        shares("tiny-sequential", "self-linear"),
+        shares("tiny-sequential", "self-layerskip"),
+    )
+    yield (
+        "parallel hybrids draft well without attention, sequential hybrids less",
+        f"{long} and {linear_long} accepted at the long context ({short} and {linear} at the short)",
+    )
+    yield (
+        "on a sequential hybrid leaving out the component beats skipping layers",
+        f"{linear} against {skip} at the short context, {linear_long} against {skip_long} at the long",
+    )
+    every = found["correlations"]
+    apart = sorted(row["predicted"] for name, row in every.items() if name != "all")
+    yield (
+        "tokens per time predicts throughput (KnapSpec: r = 0.84), acceptance less",
+        f"r = {every['all']['predicted']:.2f} ({apart[0]:.2f} to {apart[-1]:.2f} by model); of acceptance "
+        f"{every['all']['acceptance']:.2f}",
+    )
+    best: list[bool] = []
+    rows = [row for row in found["rows"] if row["method"] in SEARCHING and "predicted" in row]
+    for _, group in groupby(rows, key=lambda row: (row["model"], row["context"])):
+        best.append(max(group, key=lambda row: float(row["predicted"]))["method"] == "self-knapspec")
+    yield "KnapSpec beats CLaSp, SWIFT and DEL in tokens per time", f"in {sum(best)} of {len(best)} cases"
+
+
+TABLES = {
+    "self_speculation_rounds": rounds,
+    "self_speculation_ablation": ablation,
+    "self_speculation_methods": methods,
+}
+
+
+def written(page: str) -> str:
+    """Return the page with its tables made of the kept results."""
+
+    def table(match: re.Match[str]) -> str:
+        found = json.loads((RESULTS / f"{match[2]}.json").read_text("utf-8"))["found"]
+        head, *body = TABLES[match[2]](found)
+        return match[1] + "".join(f"| {' | '.join(line)} |\n" for line in (head, ["---"] * len(head), *body))
+
+    return _TABLE.sub(table, page)
+
+
+def main() -> None:
+    """Write the page."""
+    PAGE.write_text(written(PAGE.read_text("utf-8")), "utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,63 @@
+"""The recipes of the two studies, run on the bundled stand-ins as their first lines say, and what a run tells."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+from benchctl.engines.transformers.methods import METHODS
+from tests.benchctl_process import benchctl
+
+pytestmark = [pytest.mark.torch, pytest.mark.slow, pytest.mark.timeout(900)]
+SMALL = ("--prompts", "tiny", "--set", "engine.dtype=float32", "--set", "engine.threads=1")
+SHORT = ("--set", "sampling.max_tokens=16", "--limit", "1", "--blocks", "1", "--yes")
+
+
+def run(folder: Path, *words: str) -> dict[str, Any]:
+    done = benchctl("run", *words, *SMALL, *SHORT, "-o", folder, "--json", timeout=900)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def test_the_ablation_study(tmp_path: Path) -> None:
+    kept = ("-k", "*_d4-t_tiny*-t0", "-k", "ssm_d4-t_tiny-parallel-t0.6", "-k", "code")
+    found = run(tmp_path, "self-speculation-ablation", *kept)
+    arms = {row["arm"]: row["lossless"] for row in found["analysis"]["verdicts"]}
+    names = ("ssm", "layerskip", "exit"), ("linear", "layerskip", "exit"), ("layerskip", "exit")
+    targets = zip(("parallel", "sequential", "transformer"), names, strict=True)
+    expected = {f"{name}_d4-t_tiny-{target}" for target, parts in targets for name in parts}
+    assert set(arms) == {"ssm_d4-t_tiny-parallel-t0.6", *(f"{name}-t0" for name in expected)}
+    assert {output for name, output in arms.items() if name.endswith("-t0")} == {"identical"}
+
+
+def test_the_ablation_study_without_a_run(tmp_path: Path) -> None:
+    words = ("self-speculation-ablation", "-k", "*-t_tiny-parallel*", *SMALL, "--count", "2", "--tokens", "16")
+    done = benchctl("diagnose", *words, "-o", tmp_path, "--json", timeout=900)
+    assert done.returncode == 0, done.stderr
+    drafts = json.loads(done.stdout)["drafts"]
+    assert len(drafts) == 3
+    assert all(row["accepted_share"].keys() == {"2", "4", "8"} for draft in drafts for row in draft["acceptance"])
+    assert {row["temperature"] for draft in drafts for row in draft["acceptance"]} == {0.0, 0.6}
+
+
+def test_the_study_of_methods_that_choose(tmp_path: Path) -> None:
+    target = ("--set", "models.target.source=bundled:tiny-transformer", "--set", "engine.context=2048")
+    contexts = ("--set", "matrix.context_length=[null, 1024]", "-k", "code")
+    found = run(tmp_path, "self-speculation-knapspec", *target, *contexts)
+    assert {row["lossless"] for row in found["analysis"]["verdicts"]} == {"identical"}
+    (folder,) = (file.parent for file in tmp_path.rglob("manifest.json"))
+    words = [sys.executable, "-m", "benchmarks.self_speculation_study", str(folder)]
+    told = subprocess.run(words, check=True, capture_output=True, encoding="utf-8").stdout.splitlines()
+    keys = told[0].split()
+    assert {"throughput", "tpt", "tau", "acceptance", "attention_skipped"} <= set(keys)
+    assert len(told) > 2 * (1 + sum(method.searches for method in METHODS.values()))
+    by_group = json.loads("".join(told[told.index("{") :]))["correlations"]
+    assert set(by_group["all"]) == {"rows", "tpt", "acceptance"}
