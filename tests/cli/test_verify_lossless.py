@@ -80,7 +80,7 @@ def test_every_arm_that_is_named_exists_before_anything_is_scored(
     forked: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scored: list[str] = []
-    monkeypatch.setattr(session, "_replayed", lambda *_, **__: scored.append("a prefix"))
+    monkeypatch.setattr(session, "_scored", lambda *_, **__: scored.append("a prefix"))
     with pytest.raises(UsageError, match="There is no arm 'typo'"):
         session.explain(
             open_run(forked),
