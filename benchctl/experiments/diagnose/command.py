@@ -70,8 +70,8 @@ def diagnose(
         text = _text_of(corpus)
         with shown_steps(quiet=quiet or as_json) as show, signals_interrupt():
             kept = keep_matching(standing.recipe, keep or [])
-            prepared = standing.prepare(here.engine_binary, here.models_dir, lambda text: show(text, 0, 0), kept)
-            folder, found = run_diagnosis(prepared, settings, count, out, ["benchctl", *sys.argv[1:]], show, text)
+            prepared = standing.prepare(here.engine_binary, here.models_dir, lambda said: show(said, 0, 0), kept)
+            folder, found = run_diagnosis(prepared, settings, count, text, out, ["benchctl", *sys.argv[1:]], show)
     drafts = judge_diagnosis(found)
     if as_json:
         print_json("diagnose", _document(folder, found, drafts))

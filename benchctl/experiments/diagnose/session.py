@@ -129,14 +129,14 @@ def diagnose(
     prepared: Prepared,
     settings: DiagnosisSettings,
     count: int,
+    corpus: str,
     out: Path,
     command: list[str],
     progress: Progress,
-    corpus: str = "",
 ) -> tuple[Path, Diagnosis]:
     """Diagnose every way to draft of a prepared recipe on `count` prompts; return the folder and what was found.
 
-    `corpus`: a text on which the loss without a part is taken, in place of prompts and answers.
+    `corpus`: a text on which the loss without a part is taken; nothing: it is taken on prompts and answers.
     A way that fails keeps its error, and the others go on. Raises EngineError where the target itself cannot answer,
     UsageError, StorageError, and KeyboardInterrupt, after which what was read is kept.
     """
