@@ -305,7 +305,6 @@ def main() -> None:
         draft = None
         if name in ("assisted", "assisted-universal"):
             draft = load(_draft_folder(name, options), device="cpu", dtype=options.dtype)
-            found["draft"] = {**found.get("draft", {}), name: home_relative(str(draft.folder))}
         if name == "oracle":
             way: Drafter | Assistance = ToDepth(SelfDrafter(Decoder(loaded.model)), options.depth)
         else:
