@@ -22,13 +22,11 @@ def diagnose(
     work: options.Work = options.NOTHING_NAMED,
     count: options.Count = 24,
     tokens: Annotated[int, typer.Option(min=10, metavar="N", help="Longest answer, in tokens.")] = 64,
-    stride: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Parts of the target draft from every Nth token.")
-    ] = 4,
+    stride: Annotated[int, typer.Option(min=1, metavar="N", help="Parts draft from every Nth token.")] = 4,
     keep: options.Keep = None,
     corpus: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Text that the perplexity without a part is taken on.", dir_okay=False),
+        typer.Option(metavar="FILE", help="Take a part's perplexity on this text.", dir_okay=False),
     ] = None,
     out: options.Out = Path("results"),
     offline: Annotated[

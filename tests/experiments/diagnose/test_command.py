@@ -155,7 +155,7 @@ def test_parts_of_a_model_on_transformers(empty_folder: Path) -> None:
     assert "By the ratio" in shown
     read = read_diagnosis(Path(found["folder"])).drafts[0].answers
     assert sum(one.scored for one in read if not one.starts) > 1000
-    assert isinstance(call(app, "diagnose", written(PART), "--corpus", "gone.txt").exception, UsageError)
+    assert isinstance(refused(written(PART), "--corpus", "gone.txt"), UsageError)
 
 
 @pytest.mark.parametrize(
