@@ -205,10 +205,10 @@ class AnswerReader(ABC, Generic[Answer]):
     def burst_gaps_s(self) -> list[float]:
         """Seconds between bursts: an engine may send the tokens of a round one by one, so `BURST` tells these apart."""
         gaps = [round(later - earlier, 6) for earlier, later in itertools.pairwise(self._arrivals)]
-        passed = 0.0
+        passed, whole = 0.0, sum(gaps)
         for typical in sorted(gaps, reverse=True):
             passed += typical
-            if 2 * passed >= sum(gaps):
+            if 2 * passed >= whole:
                 return [gap for gap in gaps if gap > BURST * typical]
         return []
 
