@@ -11,33 +11,26 @@ labels: the target's own choices within answers. `--steps 0` writes the untraine
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
-from collections.abc import Iterator
-from itertools import count, islice
+from collections.abc import Callable
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import gguf
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from transformers import AutoTokenizer, Qwen3ForCausalLM
+from transformers import Qwen3ForCausalLM
 from transformers.models.qwen3.modeling_qwen3 import Qwen3Config, Qwen3MLP, Qwen3RMSNorm, apply_rotary_pos_emb
 
-import benchctl.models
-from benchctl.models.huggingface.folder import huggingface_folder, to_bfloat16
-from benchctl.paths import cache_folder
-from training import heldout
+from benchctl.models.huggingface.folder import to_bfloat16
 from training.export import add_general_facts, add_hyperparameters, add_tensors, add_tokenizer
-from training.generators import GENERATORS
 from training.gguf_metadata import metadata_of
+from training.heads import batches, descend, frozen_target, read_options
 from training.objective import weights
-from training.tokenizer import chat
+from training.schedule import assistant_token
 
-TARGET = Path(benchctl.models.__file__).parent / "bundled" / "tiny-transformer.gguf"
 READ_LAYERS = (0, 1, 2)
 """Whose outputs the head reads; llama.cpp hands out the inputs of layers, so the last layer's cannot be among them."""
 _NAMES = {
@@ -58,8 +51,6 @@ OF_LAYERS = {
 """Names of `gguf-py`'s tensor map for the architecture `dflash`."""
 BLOCK, MASK, RANK, LAYERS = 8, 3, 64, 2
 """Tokens of a block, the token that stands for a mask (padding), the Markov term's rank, the head's own layers."""
-RATE = 2e-3
-"""The highest learning rate."""
 
 
 class Attention(nn.Module):
@@ -166,37 +157,21 @@ class Head(nn.Module):
         return losses, right
 
 
-def batches(tokenizer: Path, length: int, rows: int, seed: int) -> Iterator[Tensor]:
-    """Windows of exchanges of all tasks, one after the other, (rows, length)."""
-    encode = AutoTokenizer.from_pretrained(tokenizer)
-    examples = {task: heldout.draw(task, Random(f"{seed}/{task}"), held_out=False) for task in GENERATORS}
-    stream: list[int] = []
-    for number in count():
-        example = next(examples[list(examples)[number % len(examples)]])
-        stream += encode(chat(example.user, example.assistant), add_special_tokens=False).input_ids
-        if len(stream) >= rows * length:
-            yield torch.tensor(stream[: rows * length]).view(rows, length)
-            stream = stream[rows * length :]
-
-
 def train(head: Head, target: Qwen3ForCausalLM, folder: Path, steps: int, seed: int) -> None:
-    """Train for so many steps; the learning rate falls to 0. Prints the share of right tokens by slot."""
-    optimizer = torch.optim.AdamW(head.parameters(), lr=RATE, betas=(0.9, 0.95), weight_decay=0.01)
+    """Train for so many steps. Prints the share of right tokens by slot."""
     chosen = torch.Generator().manual_seed(seed)
-    assistant = json.loads((folder / "tokenizer.json").read_text("utf-8"))["model"]["vocab"]["assistant"]
-    for step, rows in enumerate(islice(batches(folder, 192, 4, seed), steps)):
-        for group in optimizer.param_groups:
-            group["lr"] = RATE * min(1.0, (step + 1) / 50) * (1 - step / steps)
+    assistant = assistant_token(folder)
+
+    def loss_of(rows: Tensor) -> tuple[Tensor, Callable[[], str]]:
         answered = weights(rows, 0.0, assistant)[:, : -BLOCK - 1] + 1e-6
         starts = 1 + torch.multinomial(answered, 16, generator=chosen)
         loss, right = head.loss(target, rows, starts)
-        optimizer.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(head.parameters(), 1.0)
-        optimizer.step()
-        if step % 100 == 0 or step == steps - 1:
-            shares = ", ".join(f"{share:.0%}" for share in right.tolist())
-            print(f"step {step}: {loss.item():.3f} nats, right by slot {shares}", flush=True)
+        return (
+            loss,
+            lambda: f"{loss.item():.3f} nats, right by slot {', '.join(f'{share:.0%}' for share in right.tolist())}",
+        )
+
+    descend([head], batches(folder, 192, 4, seed), steps, loss_of)
 
 
 def write(head: Head, target: Path, path: Path) -> None:
@@ -233,18 +208,9 @@ def in_gguf(name: str) -> str:
 
 def main() -> None:
     """Read the options, train and write."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("kind", choices=("dflash", "dspark"))
-    help_of_folder = "gets KIND.gguf; default: heads in benchctl's cache"
-    parser.add_argument("folder", type=Path, nargs="?", default=cache_folder() / "heads", help=help_of_folder)
-    parser.add_argument("--steps", type=int, default=1200)
-    parser.add_argument("--seed", type=int, default=1)
-    options = parser.parse_args()
-    torch.manual_seed(options.seed)
-    torch.set_num_threads(1)
+    options = read_options(__doc__, "KIND.gguf", 1200, ("dflash", "dspark"))
     options.folder.mkdir(parents=True, exist_ok=True)
-    folder = huggingface_folder(TARGET)
-    target = Qwen3ForCausalLM.from_pretrained(folder, dtype=torch.float32).requires_grad_(False)
+    folder, target = frozen_target(options.seed)
     head = Head(target, anchored=options.kind == "dspark")
     train(head, target, folder, options.steps, options.seed)
     write(head, folder, options.folder / f"{options.kind}.gguf")

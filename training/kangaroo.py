@@ -3,15 +3,14 @@
     python -m training.kangaroo [FOLDER]
 
 The adapter (`benchctl/engines/transformers/serving/drafters/kangaroo.py`) learns the target's own distribution, within
-answers, from what the target's first layer hands on. Text as in `training/flash.py`. `--steps 0` writes the
+answers, from what the target's first layer hands on. Text as in `training/heads.py`. `--steps 0` writes the
 untrained adapter, which the trained adapter must beat.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
-from itertools import islice
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -21,18 +20,15 @@ from transformers import Qwen3ForCausalLM
 
 from benchctl.engines.transformers.serving.decoder import Decoder
 from benchctl.engines.transformers.serving.drafters.kangaroo import Adapter
-from benchctl.models.huggingface.folder import huggingface_folder
-from benchctl.paths import cache_folder
-from training.flash import TARGET, batches
+from training.heads import batches, descend, frozen_target, read_options
 from training.objective import weights
+from training.schedule import assistant_token
 
 EXIT_LAYER = 1
 """Of four; the study's are 2 of 32 and 3 of 40."""
-RATE = 2e-3
-"""The highest learning rate."""
 
 
-def loss_of(adapter: Adapter, target: Qwen3ForCausalLM, rows: Tensor, weight: Tensor) -> tuple[Tensor, float]:
+def distance(adapter: Adapter, target: Qwen3ForCausalLM, rows: Tensor, weight: Tensor) -> tuple[Tensor, float]:
     """Return the cross-entropy with the target's distribution in nats, and the share of its choices; `rows` as ids."""
     with torch.no_grad():
         heard = target.model(rows, output_hidden_states=True, use_cache=False)
@@ -47,19 +43,14 @@ def loss_of(adapter: Adapter, target: Qwen3ForCausalLM, rows: Tensor, weight: Te
 
 
 def train(adapter: Adapter, target: Qwen3ForCausalLM, folder: Path, steps: int, seed: int) -> None:
-    """Train for so many steps; the learning rate falls to 0. Prints loss and share of right tokens."""
-    optimizer = torch.optim.AdamW(adapter.parameters(), lr=RATE, betas=(0.9, 0.95), weight_decay=0.01)
-    assistant = json.loads((folder / "tokenizer.json").read_text("utf-8"))["model"]["vocab"]["assistant"]
-    for step, rows in enumerate(islice(batches(folder, 193, 4, seed), steps)):
-        for group in optimizer.param_groups:
-            group["lr"] = RATE * min(1.0, (step + 1) / 50) * (1 - step / steps)
-        loss, right = loss_of(adapter, target, rows[:, :-1], weights(rows, 0.0, assistant))
-        optimizer.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(adapter.parameters(), 1.0)
-        optimizer.step()
-        if step % 100 == 0 or step == steps - 1:
-            print(f"step {step}: {loss.item():.3f} nats, {right:.0%} right", flush=True)
+    """Train for so many steps. Prints loss and share of right tokens."""
+    assistant = assistant_token(folder)
+
+    def loss_of(rows: Tensor) -> tuple[Tensor, Callable[[], str]]:
+        loss, right = distance(adapter, target, rows[:, :-1], weights(rows, 0.0, assistant))
+        return loss, lambda: f"{loss.item():.3f} nats, {right:.0%} right"
+
+    descend([adapter], batches(folder, 193, 4, seed), steps, loss_of)
 
 
 def write(adapter: Adapter, target: Qwen3ForCausalLM, folder: Path) -> None:
@@ -73,16 +64,8 @@ def write(adapter: Adapter, target: Qwen3ForCausalLM, folder: Path) -> None:
 
 def main() -> None:
     """Read the options, train and write."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    help_of_folder = "gets the folder `kangaroo`; default: heads in benchctl's cache"
-    parser.add_argument("folder", type=Path, nargs="?", default=cache_folder() / "heads", help=help_of_folder)
-    parser.add_argument("--steps", type=int, default=1200)
-    parser.add_argument("--seed", type=int, default=1)
-    options = parser.parse_args()
-    torch.manual_seed(options.seed)
-    torch.set_num_threads(1)
-    folder = huggingface_folder(TARGET)
-    target = Qwen3ForCausalLM.from_pretrained(folder, dtype=torch.float32).requires_grad_(False)
+    options = read_options(__doc__, "the folder `kangaroo`", 1200)
+    folder, target = frozen_target(options.seed)
     adapter = Adapter(Decoder(target))
     adapter.norm.load_state_dict(target.model.norm.state_dict())
     train(adapter, target, folder, options.steps, options.seed)

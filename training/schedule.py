@@ -6,9 +6,9 @@ import time
 from pathlib import Path
 
 
-def assistant_token(data: Path) -> int:
-    """The id of the word `assistant`, which follows the start of the turns that count fully."""
-    vocabulary = json.loads((data / "tokenizer" / "tokenizer.json").read_text("utf-8"))["model"]["vocab"]
+def assistant_token(tokenizer: Path) -> int:
+    """The id of the word `assistant`, which follows the start of turns that count fully; of a tokenizer's folder."""
+    vocabulary = json.loads((tokenizer / "tokenizer.json").read_text("utf-8"))["model"]["vocab"]
     return int(vocabulary["assistant"])
 
 

@@ -93,7 +93,7 @@ def train(options: argparse.Namespace) -> None:
     """Train and write `checkpoint/` and `log.jsonl` under the output folder."""
     tokens = np.load(options.data / "train.npy", mmap_mode="r")
     validation = np.load(options.data / "validation.npy")[: 40 * options.length + 1]
-    assistant = assistant_token(options.data)
+    assistant = assistant_token(options.data / "tokenizer")
     model, teacher = prepare(options)
     optims = optimizers(model, options.rate)
     clock = clock_of(options)

@@ -36,7 +36,7 @@ def train(options: argparse.Namespace) -> None:
     torch.set_num_threads(1)
     tokens = np.load(options.data / "train.npy", mmap_mode="r")
     validation = np.load(options.data / "validation.npy")[: 20 * options.length + 1]
-    assistant = assistant_token(options.data)
+    assistant = assistant_token(options.data / "tokenizer")
     model: SequentialModel = SequentialModel.from_pretrained(options.target, dtype=torch.float32)
     model.requires_grad_(False)
     model.mtp.requires_grad_(True)

@@ -40,7 +40,7 @@ def train(options: argparse.Namespace) -> None:
     """Train and write `checkpoint/` and `log.jsonl` under the output folder."""
     tokens = np.load(options.data / "train.npy", mmap_mode="r")
     validation = np.load(options.data / "validation.npy")[: 20 * options.length + 1]
-    assistant = assistant_token(options.data)
+    assistant = assistant_token(options.data / "tokenizer")
     model = prepare(options)
     model.train()
     optims = optimizers(model, options.rate)

@@ -5,7 +5,7 @@
 All read the frozen target's states and learn its distribution, the first, second and fourth for several drafted tokens
 in a row; they are trained together, since running the target is much of the work. Names of tensors are those of
 published checkpoints, the computation is that of vLLM's `llama_eagle`, `llama_eagle3`, `medusa` and `glm4_moe_mtp`.
-FOLDER/dflash.gguf (`training.flash`) is written as a folder, too. Text as for `training.flash`. `--steps 0` writes
+FOLDER/dflash.gguf (`training.flash`) is written as a folder, too. Text as for `training.heads`. `--steps 0` writes
 untrained heads, which the trained ones must beat.
 
 vLLM drafts with an MTP head for models of a few classes only, of which GLM-4.5 fits: attention and norms are Qwen3's,
@@ -15,11 +15,9 @@ of a mixture whose routed experts add nothing: the same function, by other names
 
 from __future__ import annotations
 
-import argparse
 import json
 import shutil
-from collections.abc import Mapping
-from itertools import islice
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +28,13 @@ from torch import Tensor, nn
 from transformers import Qwen3ForCausalLM
 from transformers.models.qwen3.modeling_qwen3 import Qwen3Config, Qwen3RMSNorm, apply_rotary_pos_emb
 
-from benchctl.models.huggingface.folder import from_bfloat16, huggingface_folder, to_bfloat16, write_weights
-from benchctl.paths import cache_folder
+from benchctl.models.huggingface.folder import from_bfloat16, to_bfloat16, write_weights
 from training.draft_attention import DraftKeys
 from training.eagle3 import eagle3
-from training.flash import BLOCK, LAYERS, MASK, OF_LAYERS, RATE, READ_LAYERS, TARGET, Layer, batches, in_gguf
+from training.flash import BLOCK, LAYERS, MASK, OF_LAYERS, READ_LAYERS, Layer, in_gguf
+from training.heads import batches, descend, frozen_target, read_options
 from training.objective import weights
+from training.schedule import assistant_token
 from training.sequential import Heard, Reading, distilled, hear, rotation
 
 IN_A_ROW = 3
@@ -174,12 +173,10 @@ def made(target: Qwen3ForCausalLM) -> nn.ModuleDict:
 
 
 def train(heads: nn.ModuleDict, target: Qwen3ForCausalLM, folder: Path, steps: int, seed: int) -> None:
-    """Train for so many steps; the learning rate falls to 0. Prints the loss of each head in nats."""
-    optimizer = torch.optim.AdamW(heads.parameters(), lr=RATE, betas=(0.9, 0.95), weight_decay=0.01)
-    assistant = json.loads((folder / "tokenizer.json").read_text("utf-8"))["model"]["vocab"]["assistant"]
-    for step, rows in enumerate(islice(batches(folder, 192, 2, seed), steps)):
-        for group in optimizer.param_groups:
-            group["lr"] = RATE * min(1.0, (step + 1) / 20) * (1 - step / steps)
+    """Train for so many steps. Prints the loss of each head in nats."""
+    assistant = assistant_token(folder)
+
+    def loss_of(rows: Tensor) -> tuple[Tensor, Callable[[], str]]:
         weight = weights(rows, 0.05, assistant)
         with torch.autocast("cpu", dtype=torch.bfloat16):
             with torch.no_grad():
@@ -190,13 +187,11 @@ def train(heads: nn.ModuleDict, target: Qwen3ForCausalLM, folder: Path, steps: i
                 else distilled(target, head, head.read(target, heard), weight, IN_A_ROW)
                 for name, head in heads.items()
             }
-        optimizer.zero_grad()
-        torch.stack(list(losses.values())).sum().backward()
-        for head in heads.values():
-            nn.utils.clip_grad_norm_(head.parameters(), 1.0)
-        optimizer.step()
-        if step % 50 == 0 or step == steps - 1:
-            print(f"step {step}:", {name: round(loss.item(), 3) for name, loss in losses.items()}, flush=True)
+        return torch.stack(list(losses.values())).sum(), lambda: str(
+            {name: round(loss.item(), 3) for name, loss in losses.items()}
+        )
+
+    descend(list(heads.values()), batches(folder, 192, 2, seed), steps, loss_of, warm_up=20, every=50)
 
 
 def write(folder: Path, config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
@@ -295,16 +290,8 @@ def dflash_tensors(path: Path) -> dict[str, Tensor]:
 
 def main() -> None:
     """Read the options, train and write."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    help_of_folder = "gets a folder a head; default: heads in benchctl's cache"
-    parser.add_argument("folder", type=Path, nargs="?", default=cache_folder() / "heads", help=help_of_folder)
-    parser.add_argument("--steps", type=int, default=300)
-    parser.add_argument("--seed", type=int, default=1)
-    options = parser.parse_args()
-    torch.manual_seed(options.seed)
-    torch.set_num_threads(1)
-    source = huggingface_folder(TARGET)
-    target = Qwen3ForCausalLM.from_pretrained(source, dtype=torch.float32).requires_grad_(False)
+    options = read_options(__doc__, "a folder a head", 300)
+    source, target = frozen_target(options.seed)
     heads = made(target)
     train(heads, target, source, options.steps, options.seed)
     write_all(heads, target, source, options.folder)

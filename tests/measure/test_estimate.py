@@ -15,6 +15,8 @@ from benchctl.measure.plan import make_plan
 from benchctl.prompts.suite import PromptItem
 from benchctl.recipes.schema import Recipe
 
+ENDED = Cell(block=0, arm="baseline", order=0, status="finished", started_at="", wall_s=6, startup_s=1.0, log="")
+
 
 @pytest.mark.parametrize(("concurrency", "seconds"), [(1, 2 * (1 + 2 * 4)), (2, 2 * (1 + 5))])
 def test_requests_in_flight_together_are_not_added_up(
@@ -28,8 +30,7 @@ def test_requests_in_flight_together_are_not_added_up(
     for number, sent_s in enumerate((0.0, 1.0)):  # both take 4 s, and together 5 s
         record = Record(label="baseline", task="code", prompt_idx=number, rep=0, schema_version=SCHEMA_VERSION)
         writer.append(record.changed(sent_s=sent_s, late_s=0.0, e2e_s=4.0))
-    ended = Cell(block=0, arm="baseline", order=0, status="finished", started_at="", wall_s=6, startup_s=1.0, log="")
-    writer.add_cell(ended)
+    writer.add_cell(ENDED)
     arm = recipe.arms[0].model_copy(update={"concurrency": concurrency})
     plan = make_plan(recipe.model_copy(update={"arms": [arm]}), prompts)
     assert estimate_run(plan, 8, folder.parent).seconds == pytest.approx(seconds)
@@ -57,8 +58,6 @@ def test_another_limit_of_tokens_takes_another_time(
     for number in range(2):
         record = Record(label="baseline", task="code", prompt_idx=number, rep=0, schema_version=SCHEMA_VERSION)
         writer.append(record.changed(e2e_s=4.0, n_predicted=tokens, finish_reason=finish_reason))
-    writer.add_cell(
-        Cell(block=0, arm="baseline", order=0, status="finished", started_at="", wall_s=6, startup_s=1.0, log="")
-    )
+    writer.add_cell(ENDED)
     plan = make_plan(recipe.model_copy(update={"arms": recipe.arms[:1]}), prompts)
     assert estimate_run(plan, max_tokens, folder.parent).seconds == pytest.approx(2 * (1 + 2 * seconds))

@@ -23,8 +23,9 @@ from benchctl.prompts.suite import Message, Prompt  # noqa: E402
 from benchctl.recipes.schema import Arm, Sampling  # noqa: E402
 from benchctl.recipes.speculation import Speculation  # noqa: E402
 from tests.engines.cells import complete  # noqa: E402
-from training.flash import TARGET, Head  # noqa: E402
+from training.flash import Head  # noqa: E402
 from training.flash import write as write_gguf  # noqa: E402
+from training.heads import TARGET  # noqa: E402
 from training.vllm_heads import made, write_all  # noqa: E402
 
 pytestmark = [pytest.mark.vllm, pytest.mark.torch, pytest.mark.timeout(600)]
