@@ -1,16 +1,17 @@
 """Which types of speculation ran here, with which head, and what a run of each says: the table in docs/engines.md.
 
-    python -m benchmarks.speculation_types [RUN ...]
+    python -m benchmarks.speculation_types [RUN ...] [--random RUN ...]
 
 Of every type in these runs the arm that drafted most is kept in `results/speculation_types.json`, in place of what was
 kept of that type before; then the table is written anew. A run must have been verified (`benchctl verify-lossless`).
+`--random`: runs of the same recipes with untrained heads (`--steps 0`), of which the same arm's acceptance is kept.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
-import sys
 from typing import Any
 
 import benchctl
@@ -19,7 +20,7 @@ from benchmarks.keep import RESULTS, keep
 PAGE = RESULTS.parents[1] / "docs" / "engines.md"
 NAME = "speculation_types"
 TABLE = re.compile(r"(?<=<!-- types -->\n).*?(?=<!-- /types -->)", re.DOTALL)
-COLUMNS = ("engine", "type", "runs here", "head", "attested", "verified", "accepted, and the kept run")
+COLUMNS = ("engine", "type", "runs here", "head", "attested", "verified", "accepted", "untrained", "kept run")
 REFUSED = {
     "vllm draft-dspark": "no: needs Triton",
     "vllm ngram_gpu": "no: needs an accelerator",
@@ -61,8 +62,14 @@ def cells_of(row: dict[str, Any]) -> list[str]:
     """Return the table's cells of a type that ran, after engine and type."""
     head = row["head"] or "–"
     made = head.rpartition("/")[2].removeprefix("bundled:") if ":" in head or head == "–" else "`make heads`"
-    share = f"{row['accepted'] / row['drafted']:.0%} of {row['drafted']}" if row["drafted"] else "nothing drafted"
-    return ["yes", made, ", ".join(row["attested"]), row["verdict"], f"{share}, `{row['arm']}` of `{row['recipe']}`"]
+    shares = [share_of(row), share_of(row["random"]) if "random" in row else "–"]
+    return ["yes", made, ", ".join(row["attested"]), row["verdict"], *shares, f"`{row['arm']}` of `{row['recipe']}`"]
+
+
+def share_of(counts: dict[str, Any]) -> str:
+    """Return the share of drafted tokens that were accepted."""
+    drafted = counts["drafted"]
+    return f"{counts['accepted'] / drafted:.0%} of {drafted}" if drafted else "nothing drafted"
 
 
 def table(kept: dict[str, dict[str, Any]]) -> str:
@@ -70,21 +77,39 @@ def table(kept: dict[str, dict[str, Any]]) -> str:
     lines = [COLUMNS, ("---",) * len(COLUMNS)]
     for key in sorted({*kept, *REFUSED}):
         engine, kind = key.split(" ")
-        told = cells_of(kept[key]) if key in kept else [REFUSED[key], *"––––"]
+        told = cells_of(kept[key]) if key in kept else [REFUSED[key], *"––––––"]
         lines.append((engine, f"`{kind}`", *told))
     return "\n" + "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n\n"
 
 
-def main(paths: list[str]) -> None:
+def with_random(kept: dict[str, dict[str, Any]], run: benchctl.Run) -> None:
+    """Add what untrained heads reached in `run`, on the arms that are kept."""
+    for key, row in rows_of(run).items():
+        assert row["arm"] == kept[key]["arm"], f"{key}: kept is {kept[key]['arm']}"
+        kept[key]["random"] = {name: row[name] for name in ("drafted", "accepted")}
+
+
+def main() -> None:
     """Keep what the runs say and write the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", nargs="*")
+    parser.add_argument("--random", nargs="*", default=[])
+    options = parser.parse_args()
     file = RESULTS / f"{NAME}.json"
     kept: dict[str, dict[str, Any]] = json.loads(file.read_text("utf-8"))["found"] if file.is_file() else {}
-    if paths:
-        for path in paths:
-            kept |= rows_of(benchctl.open_run(path))
+    for path in options.runs:
+        kept |= rows_of(benchctl.open_run(path))
+    for path in options.random:
+        with_random(kept, benchctl.open_run(path))
+    if options.runs or options.random:
         keep(NAME, dict(sorted(kept.items())))
-    PAGE.write_text(TABLE.sub(lambda _: table(kept), PAGE.read_text("utf-8")), "utf-8")
+    PAGE.write_text(written(PAGE.read_text("utf-8"), kept), "utf-8")
+
+
+def written(page: str, kept: dict[str, dict[str, Any]]) -> str:
+    """Return the page with the table of what is kept."""
+    return TABLE.sub(lambda _: table(kept), page)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()
