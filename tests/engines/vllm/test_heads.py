@@ -1,11 +1,11 @@
-"""Every kind of head on a real vLLM on the CPU: it drafts, it is attested, and the answer stays the target's own.
+"""Every kind of draft on a real vLLM on the CPU: it drafts, it is attested, and the answers stay the target's own.
 
 The heads are untrained: what they draft is rejected, and how well trained ones do is in docs/engines.md.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
 from pathlib import Path
 
 import pytest
@@ -30,7 +30,10 @@ from training.vllm_heads import made, write_all  # noqa: E402
 
 pytestmark = [pytest.mark.vllm, pytest.mark.torch, pytest.mark.timeout(600)]
 
-PROMPT = Prompt(messages=(Message(role="user", content="Write a Python function that adds two numbers."),))
+PROMPTS = (
+    Prompt(messages=(Message(role="user", content="Write a Python function that adds two numbers."),)),
+    Prompt(prompt="one two three four " * 6),  # what looks the text up has something to copy
+)
 
 
 @pytest.fixture(scope="module")
@@ -49,49 +52,54 @@ def engine(vllm_program: Path) -> VllmEngine:
     return VllmEngine(spec, binary=str(vllm_program))
 
 
-def answered(engine: VllmEngine, arm: Arm, models: ResolvedPair, log: Path) -> tuple[Completion, Attestation]:
+def answered(engine: VllmEngine, arm: Arm, models: ResolvedPair, log: Path) -> tuple[list[Completion], Attestation]:
     server = engine.start(engine.launch(arm, models), log)
     try:
-        done = complete(server, server.render(PROMPT), Sampling(max_tokens=24, ignore_eos=True))
-        return done, server.attest(done.ledger.drafted)
+        sampling = Sampling(max_tokens=24, ignore_eos=True)
+        done = [complete(server, server.render(prompt), sampling) for prompt in PROMPTS]
+        return done, server.attest(sum(answer.ledger.drafted or 0 for answer in done))
     finally:
         server.stop()
 
 
+def tokens(answers: list[Completion]) -> list[tuple[int, ...] | None]:
+    return [answer.token_ids for answer in answers]
+
+
 @pytest.fixture(scope="module")
-def own_answer(
+def own(
     engine: VllmEngine, tiny_transformer: ResolvedModel, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Completion]:
-    """The target's, without speculation."""
+) -> list[tuple[int, ...] | None]:
+    """The target's own tokens, without speculation."""
     log = tmp_path_factory.mktemp("vllm") / "server.log"
-    yield answered(engine, Arm(name="baseline"), ResolvedPair(tiny_transformer, None), log)[0]
+    return tokens(answered(engine, Arm(name="baseline"), ResolvedPair(tiny_transformer, None), log)[0])
 
 
-@pytest.mark.parametrize("kind", ["eagle", "draft-eagle3", "medusa", "draft-mtp", "draft-dflash"])
-def test_a_head_drafts_and_the_answer_is_the_targets(
+@pytest.mark.parametrize("kind", ["draft-simple", "eagle", "draft-eagle3", "medusa", "draft-mtp", "draft-dflash"])
+def test_a_draft_is_used_and_the_answers_are_the_targets(
     kind: str,
     engine: VllmEngine,
     heads: Path,
     tiny_transformer: ResolvedModel,
-    own_answer: Completion,
+    own: list[tuple[int, ...] | None],
     tmp_path: Path,
 ) -> None:
     folder = heads / kind.removeprefix("draft-")
-    head = ResolvedModel(str(folder), (), folder=folder)
+    head = tiny_transformer if kind == "draft-simple" else ResolvedModel(str(folder), (), folder=folder)
     models = ResolvedPair(head, None) if kind == "draft-mtp" else ResolvedPair(tiny_transformer, head)
     arm = Arm(name="head", speculation=Speculation(type=kind, max=3))
     done, attested = answered(engine, arm, models, tmp_path / "server.log")
     assert attested.state == "active", attested.evidence
-    assert done.ledger.drafted == 3 * (done.ledger.rounds or 0) > 0
-    assert done.token_ids == own_answer.token_ids
+    assert all(answer.ledger.drafted == 3 * (answer.ledger.rounds or 0) > 0 for answer in done)
+    assert tokens(done) == own
 
 
-def test_suffix_decoding_keeps_the_targets_answer(
-    engine: VllmEngine, tiny_transformer: ResolvedModel, own_answer: Completion, tmp_path: Path
+def test_suffix_decoding_copies_and_keeps_the_targets_answers(
+    engine: VllmEngine, tiny_transformer: ResolvedModel, own: list[tuple[int, ...] | None], tmp_path: Path
 ) -> None:
-    if not engine.probe().details["arctic_inference"]:
-        pytest.skip("vLLM's environment has no arctic-inference, of which there is no build")
+    if os.environ.get("BENCHCTL_VLLM") and not engine.probe().details["arctic_inference"]:
+        pytest.skip("BENCHCTL_VLLM has no arctic-inference; benchctl's own vLLM gets it by .ci/suffix")
     arm = Arm(name="suffix", speculation=Speculation(type="suffix", max=8))
     done, attested = answered(engine, arm, ResolvedPair(tiny_transformer, None), tmp_path / "server.log")
-    assert attested.state in ("active", "idle"), attested.evidence
-    assert done.token_ids == own_answer.token_ids
+    assert attested.state == "active", attested.evidence
+    assert tokens(done) == own
