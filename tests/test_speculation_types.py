@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 
-from benchmarks.speculation_types import NAME, PAGE, RESULTS, written
+from benchmarks.keep import RESULTS
+from benchmarks.speculation_types import NAME, PAGE, written
 
 
 def test_the_page_is_as_its_script_writes_it() -> None:

@@ -28,7 +28,7 @@ def target(llama_server: Path, tmp_path_factory: pytest.TempPathFactory) -> Reso
     """The bundled transformer in float32: in bfloat16 a batch of five tokens decides some near-ties otherwise."""
     (source,) = (model.path for model in bundled_models() if model.name == "tiny-transformer")
     made = tmp_path_factory.mktemp("target") / "target.gguf"
-    words = [llama_server.with_name("llama-quantize"), source, made, "F32"]
+    words = [str(llama_server.with_name("llama-quantize")), str(source), str(made), "F32"]
     subprocess.run(words, check=True, capture_output=True)
     return resolved(made)
 
