@@ -54,8 +54,8 @@ def install_engine(
 ) -> None:
     """Build or install an engine for this machine, once; it is stored in the per-user cache.
 
-    From what an engine is built, and which options it takes: `benchctl docs engines`. Further CMake arguments are
-    taken from the environment variable CMAKE_ARGS.
+    From what an engine is built: `benchctl docs engines`. Further CMake arguments are taken from the environment
+    variable CMAKE_ARGS.
     """
     from benchctl.engines.registry import Backend, Installer, InstallOptions
     from benchctl.measure.progress import shown_steps
