@@ -141,7 +141,7 @@ def test_where_no_position_is_told_the_end_may_cut_off_a_draft_of_the_recipes_de
     make_record: Any, make_run: Any, make_manifest: Any
 ) -> None:
     """mlx-vlm and ik_llama.cpp count the draft tokens past the end of an answer, too."""
-    past = {"draft_n": 4, "draft_n_accepted": 4, "rounds": None, "accepted_by_position": None}
+    past: dict[str, Any] = {"draft_n": 4, "draft_n_accepted": 4, "rounds": None, "accepted_by_position": None}
     records = [make_record(n_predicted=2, token_ids=None), spec(make_record, n_predicted=2, token_ids=None, **past)]
     analysis = analyse_run(make_run(records, make_manifest(DEPTH_4, 1, 1)))
     assert overall(analysis).rate == 1.0
@@ -149,7 +149,7 @@ def test_where_no_position_is_told_the_end_may_cut_off_a_draft_of_the_recipes_de
 
 
 def test_a_grammar_may_leave_rounds_without_a_draft(make_record: Any, make_run: Any, make_manifest: Any) -> None:
-    few = {"draft_n": 3, "draft_n_accepted": 2, "rounds": 4, "accepted_by_position": [2]}
+    few: dict[str, Any] = {"draft_n": 3, "draft_n_accepted": 2, "rounds": 4, "accepted_by_position": [2]}
     manifest = make_manifest(DEPTH_4, 1, 1, recipe={"sampling": {"grammar": "root ::= 'a'"}})
     assert overall(analyse_run(make_run([make_record(), spec(make_record, **few)], manifest))).drafted == 3
     assert overall(analyse_run(make_run([make_record(), spec(make_record, **few)]))).drafted is None
