@@ -178,9 +178,10 @@ SWEPT: dict[Section, str] = {
 
 
 def speed_figure(analysis: Analysis) -> str:
-    """The name of the figure that is not folded below the speed: of what an experiment adds, else of no sweep."""
+    """The name of the figure that is not folded below the speed: of what an experiment adds, else each task's
+    speed-ups, unless they stand under several conditions."""
     more = addition_to(analysis)
-    return more.figure[1].name if more else "speedup" * (analysis.sweep is None)
+    return more.figure[1].name if more else "speedup" * (not (analysis.sweep and analysis.sweep.dimensions))
 
 
 def folds(run: RunData, analysis: Analysis, drawings: Sequence[Drawing]) -> dict[str, list[Fold]]:
