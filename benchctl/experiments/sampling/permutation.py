@@ -255,15 +255,16 @@ def _permuted(pooled: Tokens, once: Tokens, theirs: int, ours: int) -> tuple[Sco
 
 def _shifted(share: Scores, rest: float, shift: float, rng: np.random.Generator) -> Scores:
     """Return `_DRAWS` distributions over the prefixes, another and the rest, each `shift` away in total variation."""
-    mass = np.append(share, [rest / 2, rest / 2])
-    up = np.hstack([rng.random((_DRAWS, len(share))) < 0.5, np.tile([True, False], (_DRAWS, 1))])
-    rising = (up * mass).sum(axis=1, keepdims=True)
-    up ^= 1 - rising < shift  # what falls must have that much to lose: else the sides are exchanged
-    rising = (up * mass).sum(axis=1, keepdims=True)
+    up = rng.random((_DRAWS, len(share))) < 0.5
+    rising = (up * share).sum(axis=1) + rest / 2
+    too_little = 1 - rising < shift  # what falls must have that much to lose: exchange the sides
+    up[too_little] = ~up[too_little]
+    rising = ((up * share).sum(axis=1) + rest / 2)[:, None]
     with np.errstate(invalid="ignore", divide="ignore"):
-        moved = mass * np.where(up, 1 + shift / rising, 1 - shift / (1 - rising))
-    moved = np.clip(np.nan_to_num(moved), 0.0, None)
-    other = np.clip(1 - moved.sum(axis=1, keepdims=True), 0.0, None)
-    after = np.hstack([moved[:, :-2], other, moved[:, -2:].sum(axis=1, keepdims=True)])
+        known = share * np.where(up, 1 + shift / rising, 1 - shift / (1 - rising))
+        tail = np.where(rest > 0, rest / 2 * (1 + shift / rising) + rest / 2 * (1 - shift / (1 - rising)), 0.0)
+    known = np.clip(known, 0.0, None)
+    other = np.clip(1 - known.sum(axis=1, keepdims=True) - tail, 0.0, None)
+    after = np.hstack([known, other, tail])
     shifted: Scores = after / after.sum(axis=1, keepdims=True)
     return shifted
