@@ -22,7 +22,7 @@ from fnmatch import fnmatchcase
 from benchctl.recipes.engine_spec import EngineSpec
 from benchctl.recipes.groups import GroupKey
 from benchctl.recipes.matrix import MAX_ARMS, Combination, Found, Rules, combinations_of
-from benchctl.recipes.problems import KeyPath, Plain, did_you_mean
+from benchctl.recipes.problems import KeyPath, Plain, did_you_mean, value_at
 from benchctl.recipes.schema import MAX_ARM_NAME, NAME_PATTERN, Arm, Recipe, Setup
 from benchctl.recipes.speculation import NEEDS_DRAFT_MODEL, takes_draft
 
@@ -161,9 +161,10 @@ def _shortened(labels: list[str]) -> list[str]:
     return shortened if all(re.fullmatch(NAME_PATTERN, label) for label in shortened) else labels
 
 
-def needs_draft(arm: Arm) -> bool:
-    """Whether an arm cannot run without a draft model."""
-    return any(name in NEEDS_DRAFT_MODEL for name in (arm.speculation.types if arm.speculation else ()))
+def needs_draft(arm: Plain) -> bool:
+    """Whether an arm, as a file has it, cannot run without a draft model."""
+    types = value_at(arm, ("speculation", "type"))
+    return any(str(name) in NEEDS_DRAFT_MODEL for name in (types if isinstance(types, list) else [types]))
 
 
 def merged(parts: Sequence[tuple[Combination, Recipe]]) -> tuple[Recipe, Found]:

@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, Tag, ValidationError, WithJsonSchema
 
 from benchctl.errors import UsageError
 from benchctl.paths import shipped_folder
-from benchctl.recipes.adapters import adapter_of, kinds, registered
-from benchctl.recipes.axes import CONDITIONS, axes_of, lists_as_axes, merged, needs_draft, too_many_arms
+from benchctl.recipes.adapters import adapter_of, registered
+from benchctl.recipes.axes import axes_of, lists_as_axes, merged, needs_draft, too_many_arms
 from benchctl.recipes.document import Document, read_document
-from benchctl.recipes.matrix import MAX_ARMS, Combination, ExpandedArm, Found, expand, replaced
-from benchctl.recipes.problems import KeyPath, Plain, Problem, RecipeError, did_you_mean, quoted
+from benchctl.recipes.matrix import Combination, ExpandedArm, Found, expand, replaced
+from benchctl.recipes.problems import KeyPath, Plain, Problem, RecipeError, did_you_mean, quoted, value_at
 from benchctl.recipes.relations import relation_problems
 from benchctl.recipes.schema import (
     ABOUT_ARMS,
@@ -28,6 +28,7 @@ from benchctl.recipes.schema import (
     BY_KIND,
     Arm,
     ArmBase,
+    ArmName,
     AutoBlocks,
     CacheTypes,
     Concurrency,
@@ -41,8 +42,8 @@ from benchctl.recipes.schema import (
     Recipe,
     RecipeBase,
 )
-from benchctl.recipes.speculation import DESCRIBED, SPECULATION_TYPES, WrittenSpeculation
-from benchctl.recipes.translate import translate, value_at
+from benchctl.recipes.speculation import DESCRIBED, SPECULATION_TYPES, Speculation, WrittenSpeculation
+from benchctl.recipes.translate import translate
 from benchctl.text import one_line
 
 AXES_SCHEMA = {
@@ -52,12 +53,14 @@ AXES_SCHEMA = {
 }
 Axes = Annotated[Any, WithJsonSchema({"anyOf": [AXES_SCHEMA, {"type": "null"}]})]
 """Lists, or mappings of names to values, by axis; `benchctl.recipes.matrix` checks them."""
+WRITTEN_NAME = {"type": "string", "pattern": r"^[A-Za-z0-9{][A-Za-z0-9_.+{}-]*$"}
+"""Of an arm whose placeholders are not filled in yet, in JSON Schema."""
 
 
 class WrittenArm(ArmBase):
     """A setting to be measured, or with a matrix a setting for every combination of its values."""
 
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9{][A-Za-z0-9_.+{}-]*$")] = Field(
+    name: Annotated[ArmName, WithJsonSchema(WRITTEN_NAME)] = Field(
         description="The arm's name, which is also its label in the records.", examples=["baseline", "spec_d{depth}"]
     )
     speculation: WrittenSpeculation | None = Field(default=None, description="Null: the target alone.")
@@ -66,11 +69,6 @@ class WrittenArm(ArmBase):
         description="Values by key, every combination of which is an arm; {key} is replaced in its values; with "
         "include and exclude.",
         examples=[{"depth": [2, 4, 8, 16]}],
-    )
-    elsewhere: ClassVar[Mapping[str, str]] = (
-        dict.fromkeys(("of", "setup", "group"), "")
-        | {"cache_type": " of an arm; it is set once for all arms, as `cache_type`"}
-        | {key.rpartition(".")[2]: f" of an arm; it is set once for all arms, as `{key}`" for key in CONDITIONS}
     )
 
 
@@ -173,15 +171,14 @@ def _saved(data: dict[str, Plain]) -> tuple[Recipe | None, Found]:
     try:
         recipe = stored_recipe(data)
     except ValidationError as error:
-        errors = error.errors(include_url=False, include_input=False)
-        return None, translate(errors, data, Recipe)
+        return None, translate(error, data, Recipe)
     return recipe, [problem for part in recipe.parts.values() for problem in relation_problems(part)]
 
 
 def _with_axes(data: dict[str, Plain], elsewhere: Mapping[str, KeyPath]) -> tuple[Recipe | None, Found]:
     """Return the recipe of a file with axes, each combination loaded as a recipe of its own."""
     combinations, wrong = axes_of(data["matrix"], elsewhere)
-    wrong += too_many_arms(combinations, len(_expanded_arms(data)[0]))
+    wrong += too_many_arms(combinations, len(expand(data.get("arms"))[0]))
     if wrong:
         return None, wrong
     drafts = [value_at(combination.filled(data), ("models", "draft")) for combination in combinations]
@@ -204,39 +201,35 @@ def _loaded(
 
     `only_with_draft`: an arm that needs a draft model is left out where there is none, instead of being refused.
     """
-    wrong: Found = []
-    written = None
     data = combination.filled(whole)
-    try:
-        written = WrittenRecipe.model_validate(data)
-    except ValidationError as error:
-        errors = error.errors(include_url=False, include_input=False)
-        wrong += translate(errors, data, WrittenRecipe)
-    if data.get("models") is None and not _serves(data.get("engine")):
-        wrong.append((("models",), f"this key is missing; expected {ABOUT_MODELS[0].lower()}{ABOUT_MODELS[1:]}"))
-    expanded, wrong_matrices = _expanded_arms(data)
-    arms, wrong_arms = _concrete(expanded)
-    reported = {path for path, _ in wrong}
-    wrong += wrong_matrices + [found for found in _in_file(wrong_arms, expanded) if found[0] not in reported]
-    if written is not None and not wrong:
-        if only_with_draft and written.models is not None and written.models.draft is None:
-            expanded = [origin for origin, arm in zip(expanded, arms, strict=True) if not needs_draft(arm)]
-            arms = [arm for arm in arms if not needs_draft(arm)]
-        recipe = _filled_in(written, arms)
-        wrong = _in_file(relation_problems(recipe), expanded)
-        if not wrong:
-            return recipe, []
+    arms, wrong = expand(data.get("arms"))
+    if only_with_draft and value_at(data, ("models", "draft")) is None:
+        arms = [arm for arm in arms if not needs_draft(arm.data)]
+    if isinstance(data.get("arms"), list):
+        data["arms"] = [arm.data for arm in arms]
+    recipe = None
+    if arms or not wrong:
+        recipe, problems = _checked(data)
+        wrong += _in_file(problems, arms)
+    if not wrong:
+        return recipe, []
     return None, [(combination.in_file(path), message) for path, message in wrong]
 
 
-def _serves(engine: Plain) -> bool:
-    """Whether a file's `engine` is an endpoint that runs already, with models of its own."""
-    kind = engine.get("kind") if isinstance(engine, dict) else None
-    return kind in kinds() and adapter_of(kind).model_format == "served"
+def _checked(data: dict[str, Plain]) -> tuple[Recipe | None, Found]:
+    """Return the recipe of data without any matrix, or what is wrong with it."""
+    try:
+        written = WrittenRecipe.model_validate(data)
+    except ValidationError as error:
+        return None, translate(error, data, WrittenRecipe)
+    if written.models is None and adapter_of(written.engine.kind).model_format != "served":
+        return None, [(("models",), f"this key is missing; expected {ABOUT_MODELS[0].lower()}{ABOUT_MODELS[1:]}")]
+    recipe = _filled_in(written)
+    return recipe, relation_problems(recipe)
 
 
-def _filled_in(written: WrittenRecipe, arms: list[Arm]) -> Recipe:
-    """Return the recipe of a file with these arms, each with what the file sets once for all of them."""
+def _filled_in(written: WrittenRecipe) -> Recipe:
+    """Return the recipe of a file whose matrices are expanded, each arm with what the file sets once for all."""
     cache = written.cache_type
     every = {
         "concurrency": written.concurrency,
@@ -247,21 +240,18 @@ def _filled_in(written: WrittenRecipe, arms: list[Arm]) -> Recipe:
     own = {
         "models": written.models or ModelPair(target=ModelSpec(source="served:")),
         "blocks": AutoBlocks() if written.blocks == "auto" else written.blocks,
-        "arms": [arm.model_copy(update=every) for arm in arms],
+        "arms": [
+            Arm(
+                name=arm.name,
+                speculation=arm.speculation and Speculation(**dict(arm.speculation)),
+                args=arm.args,
+                url=arm.url,
+                **every,
+            )
+            for arm in written.arms
+        ],
     }
     return Recipe(**{key: getattr(written, key) for key in RecipeBase.model_fields} | own)
-
-
-def _concrete(expanded: list[ExpandedArm]) -> tuple[list[Arm], Found]:
-    """Return the arms whose placeholders are filled in, and what is wrong with their values."""
-    arms, wrong = [], []
-    for index, arm in enumerate(expanded):
-        try:
-            arms.append(Arm.model_validate(arm.data))
-        except ValidationError as error:
-            errors = error.errors(include_url=False, include_input=False)
-            wrong += [(("arms", index, *path), message) for path, message in translate(errors, arm.data, Arm)]
-    return arms, wrong
 
 
 def find_recipe(name_or_path: str) -> Path:
@@ -282,16 +272,6 @@ def find_recipe(name_or_path: str) -> Path:
 def shipped_recipes() -> dict[str, Path]:
     """Return the recipes that benchctl ships, by name."""
     return {path.stem: path for path in sorted(shipped_folder("recipes").glob("*.yaml"), key=lambda path: path.stem)}
-
-
-def _expanded_arms(data: dict[str, Plain]) -> tuple[list[ExpandedArm], Found]:
-    if not isinstance(data.get("arms"), list):
-        return [], []
-    arms, wrong = expand(data["arms"])
-    if len(arms) > MAX_ARMS:
-        wrong.append((("arms",), f"expected at most {MAX_ARMS} arms, got {len(arms)}."))
-        arms = arms[:MAX_ARMS]
-    return arms, wrong
 
 
 def _origin(path: KeyPath, arms: list[ExpandedArm]) -> KeyPath:

@@ -230,11 +230,11 @@ class ExpandedArm:
     """The matrix values it stands for; empty without a matrix."""
 
 
-def expand(arms: list[Plain]) -> tuple[list[ExpandedArm], Found]:
-    """Return the arms that a file's `arms` stand for, and what is wrong with their matrices."""
+def expand(arms: Plain) -> tuple[list[ExpandedArm], Found]:
+    """Return the arms that a file's `arms` stand for, none where they are no list, and what is wrong with them."""
     expanded: list[ExpandedArm] = []
     problems: Found = []
-    for index, arm in enumerate(arms):
+    for index, arm in enumerate(arms if isinstance(arms, list) else ()):
         if not isinstance(arm, dict) or arm.get("matrix") is None:
             expanded.append(ExpandedArm(arm, index, {}))
             continue
@@ -249,6 +249,8 @@ def expand(arms: list[Plain]) -> tuple[list[ExpandedArm], Found]:
         problems += wrong
         if not wrong:
             expanded += [_arm_of(rest, combination, index) for combination in combinations]
+    if not problems and len(expanded) > MAX_ARMS:
+        problems.append((("arms",), f"expected at most {MAX_ARMS} arms, got {len(expanded)}."))
     return expanded, problems
 
 
