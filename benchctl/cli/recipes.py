@@ -159,12 +159,9 @@ def _prompted(answers: dict[str, Any], *, force: bool) -> dict[str, Any]:
 
     `force`: the recipe's file may be there. Raises UsageError where there is no terminal, and for a wrong option.
     """
-    import yaml
-
     from benchctl.prompts.load import load_suite
     from benchctl.recipes.adapters import kinds
     from benchctl.recipes.from_options import DEPTHS, name_of, new_recipe
-    from benchctl.recipes.load import recipe_of_options
     from benchctl.recipes.speculation import MAX_DEPTH, TAKEN_BY
 
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
@@ -174,12 +171,11 @@ def _prompted(answers: dict[str, Any], *, force: bool) -> dict[str, Any]:
     unasked: dict[str, Any] = {"name": "x", "engine": None, "target": BUNDLED_TARGET, "types": ()}
 
     def check(found: dict[str, Any], draft: str | None) -> None:
-        text = new_recipe(**unasked | {"draft": draft} | found)
+        new_recipe(**unasked | {"draft": draft} | found)
         if found.get("suite"):
             load_suite(found["suite"], recipe_folder=Path.cwd())
         if not force and Path(f"{found.get('name', '')}.yaml").exists():
             raise UsageError("this file exists already", where=f"{found['name']}.yaml", fix="Choose another name.")
-        recipe_of_options(yaml.safe_load(text))
 
     def ask(key: str, question: str, default: str, read: Callable[[str], Any] = str) -> None:
         def fits(text: str) -> Any:  # noqa: ANN401 - a text, a list of texts or of numbers

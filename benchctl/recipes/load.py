@@ -144,9 +144,9 @@ def load_recipe(path: Path, *, overrides: Mapping[str, object] | None = None) ->
     return _recipe_of(read_document(path), overrides or {})
 
 
-def recipe_of_options(data: Mapping[str, Any]) -> Recipe:
+def recipe_of_options(data: Mapping[str, Any], overrides: Mapping[str, object] | None = None) -> Recipe:
     """Return the recipe that a command line's options make, from its plain data; errors as `load_recipe`."""
-    return _recipe_of(Document(Path("the command line"), dict(data)), {})
+    return _recipe_of(Document(Path("the command line"), dict(data)), overrides or {})
 
 
 def _recipe_of(document: Document, overrides: Mapping[str, object]) -> Recipe:
