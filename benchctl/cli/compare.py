@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from benchctl.cli import complete
-from benchctl.cli.options import Accept, JsonForTables, OnlyArms, Results
+from benchctl.cli.options import Accept, JsonForTables, OnlyArms, Results, of_run
 from benchctl.reports.json_output import json_text, print_json
 
 if TYPE_CHECKING:
@@ -19,11 +18,7 @@ if TYPE_CHECKING:
 
 Runs = Annotated[
     list[str] | None,
-    typer.Argument(
-        metavar="A B …",
-        help="Runs, recipes' names, or JSONL files; with --against the latest by default.",
-        autocompletion=complete.runs,
-    ),
+    of_run(metavar="A B …", help="Runs, recipes' names, or JSONL files; with --against the latest by default."),
 ]
 
 

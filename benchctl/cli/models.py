@@ -17,11 +17,7 @@ if TYPE_CHECKING:
     from benchctl.models.sources import BundledModel
     from benchctl.recipes.schema import QuantizeSpec
 
-app = typer.Typer(
-    help="List, inspect and quantize models; prompt suites.",
-    no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+app = typer.Typer(help="List, inspect and quantize models; prompt suites.", no_args_is_help=True)
 
 Model = Annotated[str, typer.Argument(metavar="MODEL", help="A path, hf:ORG/REPO\\[/FILE] or bundled:NAME.")]
 _HASH_CHARACTERS = 12

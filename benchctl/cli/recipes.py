@@ -20,11 +20,7 @@ if TYPE_CHECKING:
     from benchctl.recipes.schema import Recipe
     from benchctl.recipes.trust import Finding
 
-app = typer.Typer(
-    help="Find, read, check and write recipes.",
-    no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+app = typer.Typer(help="Find, read, check and write recipes.", no_args_is_help=True)
 
 BUNDLED_TARGET, BUNDLED_DRAFT = "bundled:tiny-hybrid", "bundled:tiny-hybrid-draft"
 Named = Annotated[

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from benchctl.cli import options
-from benchctl.cli.options import RARE, Baseline, JsonForTables, Out, Results
+from benchctl.cli.options import Baseline, JsonForTables, Out, Results, rare
 from benchctl.reports.json_output import print_json
 
 if TYPE_CHECKING:
@@ -26,18 +26,15 @@ def report(
     figures: Annotated[bool, typer.Option(help="Draw the figures.")] = True,
     layout: Annotated[
         Literal["plamo2-study"] | None,
-        typer.Option(
-            metavar="plamo2-study", help="Print a published study's tables, and write no report.", rich_help_panel=RARE
-        ),
+        rare(metavar="plamo2-study", help="Print a published study's tables, and write no report."),
     ] = None,
     isolation: Annotated[
         Path | None,
-        typer.Option(
+        rare(
             metavar="DIR",
             help="With --layout: a search of diagnose isolate.",
             show_default="the newest",
             file_okay=False,
-            rich_help_panel=RARE,
         ),
     ] = None,
     open_page: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,

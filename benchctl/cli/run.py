@@ -27,34 +27,20 @@ def run(
         str | None, typer.Option(metavar="RUN", help="Finish this run.", autocompletion=complete.runs)
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the exact commands; start no engine.")] = False,
-    only: Annotated[
-        list[str] | None,
-        typer.Option(metavar="ARM", help="Only this arm and the baseline; repeatable.", autocompletion=complete.arms),
-    ] = None,
-    url: Annotated[
-        str | None, typer.Option(metavar="URL", help="A server without speculation.", rich_help_panel=options.MODELS)
-    ] = None,
+    only: Annotated[list[str] | None, options.of_arm(help="Only this arm and the baseline; repeatable.")] = None,
+    url: Annotated[str | None, options.of_models(metavar="URL", help="A server without speculation.")] = None,
     arm_url: Annotated[
-        str | None,
-        typer.Option(metavar="URL", help="With --url: a server with --type, --depth.", rich_help_panel=options.MODELS),
+        str | None, options.of_models(metavar="URL", help="With --url: a server with --type, --depth.")
     ] = None,
     keep: options.Keep = None,
     blocks: options.Blocks = None,
     here: options.Here = options.AS_FOUND,
-    on: Annotated[
-        str | None,
-        typer.Option(metavar="CLUSTER", help="A Ray cluster: ray, or ray://HOST:PORT.", rich_help_panel=options.RARE),
-    ] = None,
-    yes: Annotated[
-        bool, typer.Option("--yes", "-y", help=f"Confirm more than {MANY_CELLS} cells.", rich_help_panel=options.RARE)
-    ] = False,
+    on: Annotated[str | None, options.rare(metavar="CLUSTER", help="A Ray cluster: ray, or ray://HOST:PORT.")] = None,
+    yes: Annotated[bool, options.rare("--yes", "-y", help=f"Confirm more than {MANY_CELLS} cells.")] = False,
     stop_at_failure: Annotated[
-        bool,
-        typer.Option("--stop-at-failure", "-x", help="End the run at the first failure.", rich_help_panel=options.RARE),
+        bool, options.rare("--stop-at-failure", "-x", help="End the run at the first failure.")
     ] = False,
-    install: Annotated[
-        bool, typer.Option("--install", help="Install what is missing.", rich_help_panel=options.RARE)
-    ] = False,
+    install: Annotated[bool, options.rare("--install", help="Install what is missing.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print every answer and warning.")] = False,
     quiet: options.Quiet = False,
     as_json: options.JsonAtEnd = False,

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from benchctl.cli import complete, options
-from benchctl.cli.options import JsonForText, Results
+from benchctl.cli import options
+from benchctl.cli.options import JsonForText, Results, of_run
 from benchctl.errors import UsageError
 from benchctl.reports.json_output import print_json
 
@@ -19,9 +19,7 @@ if TYPE_CHECKING:
     from benchctl.data.listing import ListedRun
     from benchctl.data.manifest import ArmIdentity, Manifest, ModelIdentity, SetupIdentity
 
-app = typer.Typer(
-    help="List, show and delete runs.", no_args_is_help=True, context_settings={"help_option_names": ["-h", "--help"]}
-)
+app = typer.Typer(help="List, show and delete runs.", no_args_is_help=True)
 
 
 @app.command("list")
@@ -57,12 +55,7 @@ def show(run: options.LatestRun = None, results: Results = Path("results"), as_j
 
 @app.command("rm")
 def remove(
-    runs: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="RUN…", help="Folders, recipes (their latest run) or ids.", autocompletion=complete.runs
-        ),
-    ],
+    runs: Annotated[list[str], of_run(metavar="RUN…", help="Folders, recipes (their latest run) or ids.")],
     results: Results = Path("results"),
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
 ) -> None:
