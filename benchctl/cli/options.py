@@ -175,22 +175,9 @@ class Work:
                 where="--draft, --engine",
                 fix="Name the target with -t, or write it in the recipe.",
             )
-        return requested_recipe(
-            recipe,
-            results,
-            target=target,
-            draft=draft,
-            kind=self.kind,
-            types=self.types,
-            depth=self.depth,
-            sweep=self.sweep,
-            prompts=self.prompts,
-            limit=self.limit,
-            settings=self.settings,
-            trust=here.trust_recipe,
-            url=url,
-            arm_url=arm_url,
-        )
+        asked = vars(self) | {"target": target, "draft": draft}
+        del asked["subject"]
+        return requested_recipe(recipe, results, **asked, trust=here.trust_recipe, url=url, arm_url=arm_url)
 
 
 AS_FOUND, NOTHING_NAMED = Here(), Work()

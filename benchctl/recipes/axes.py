@@ -16,11 +16,10 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 
 from benchctl.recipes.engine_spec import EngineSpec
-from benchctl.recipes.groups import GroupKey
 from benchctl.recipes.matrix import MAX_ARMS, Combination, Found, Rules, combinations_of
 from benchctl.recipes.problems import KeyPath, Plain, did_you_mean, value_at
 from benchctl.recipes.schema import MAX_ARM_NAME, NAME_PATTERN, Arm, Recipe, Setup
@@ -245,23 +244,18 @@ def _baselines_first(arms: list[Arm], recipe: Recipe) -> list[Arm]:
 
 def _wrong_arms(recipe: Recipe, groups: Mapping[str, Mapping[str, Arm]]) -> Found:
     arms = [arm for group in groups.values() for arm in group.values()]
-    problems = list(_without_baseline(arms, recipe.baseline, recipe.group_of))
+    problems: Found = []
+    with_baseline = {recipe.group_of(arm) for arm in arms if arm.of == recipe.baseline}
+    if left := next((arm for arm in arms if recipe.group_of(arm) not in with_baseline), None):
+        message = (
+            f"the group {left.group} has no baseline: {recipe.baseline} is excluded there, and {left.name} is not."
+        )
+        problems.append((("matrix", "exclude"), f"{message} Exclude the whole combination, or keep its baseline."))
     names = Counter(arm.name.casefold() for arm in arms)
     if twice := next((name for name, times in names.items() if times > 1), None):
         message = f"two arms would be called '{twice}'; name the values of the axes: {{name: value}}."
         problems.append((("matrix",), message))
     return problems
-
-
-def _without_baseline(
-    arms: Sequence[Arm], baseline: str, group_of: Callable[[Arm], GroupKey]
-) -> Iterator[tuple[KeyPath, str]]:
-    with_baseline = {group_of(arm) for arm in arms if arm.of == baseline}
-    for arm in arms:
-        if group_of(arm) not in with_baseline:
-            message = f"the group {arm.group} has no baseline: {baseline} is excluded there, and {arm.name} is not."
-            yield ("matrix", "exclude"), f"{message} Exclude the whole combination, or keep its baseline."
-            return
 
 
 def _same_at_any_temperature(combination: Combination, recipe: Recipe) -> Found:

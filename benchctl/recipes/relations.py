@@ -46,25 +46,22 @@ def relation_problems(recipe: Recipe) -> list[tuple[KeyPath, str]]:
 def _processes(recipe: Recipe) -> Found:
     """Yield what no process can be started with, and what is benchctl's own."""
     engine = recipe.engine
+    texts: list[tuple[KeyPath, str]] = [
+        (("arms", index, "args", place), word)
+        for index, arm in enumerate(recipe.arms)
+        for place, word in enumerate(arm.args)
+    ]
     if isinstance(engine, LaunchedEngineSpec):
-        for name, value in engine.env.items():
+        texts += [(("engine", "args", place), word) for place, word in enumerate(engine.args)]
+        texts += [(("engine", "env", name), value) for name, value in engine.env.items()]
+        texts += [(("engine", "binary"), engine.binary or "")]
+        for name in engine.env:
             if not name or "=" in name or "\0" in name:
                 yield ("engine", "env"), f"expected the name of an environment variable, got {quoted(name)}."
             elif name.upper().startswith("BENCHCTL_"):
                 yield ("engine", "env", name), "this is a setting of benchctl's own; set it in your shell."
-            elif "\0" in value:
-                yield ("engine", "env", name), "a value cannot contain the character U+0000."
-        if engine.binary is not None and "\0" in engine.binary:
-            yield ("engine", "binary"), "a path cannot contain the character U+0000."
-        yield from ((("engine", "args", place), message) for place, message in _arguments(engine.args))
-    for index, arm in enumerate(recipe.arms):
-        yield from ((("arms", index, "args", place), message) for place, message in _arguments(arm.args))
-
-
-def _arguments(args: Sequence[str]) -> Iterator[tuple[int, str]]:
-    for place, argument in enumerate(args):
-        if "\0" in argument:
-            yield place, "an argument cannot contain the character U+0000."
+    message = "what a process is given cannot contain the character U+0000."
+    yield from ((place, message) for place, text in texts if "\0" in text)
 
 
 def _endpoints(recipe: Recipe) -> Found:

@@ -100,7 +100,7 @@ class Speculation(Strict):
 
 
 def _take_placeholders(schema: dict[str, Any]) -> None:
-    """Let editors take a placeholder for every value but `options`: the file's matrices are filled in before a check."""
+    """Let editors take a placeholder for every value but `options`; it is filled in before a file is checked."""
     fields = schema["properties"]
     for key in fields.keys() - {"type", "options"}:
         fields[key]["anyOf"].append(DESCRIBED)
