@@ -1,4 +1,4 @@
-"""Prints a model's facts, or what differs between two models."""
+"""Prints a model's facts by the names that `--json` has, or what differs between two models."""
 
 from __future__ import annotations
 
@@ -8,27 +8,45 @@ from pathlib import Path
 from benchctl.models.gguf_facts import TensorGroup, all_shards, tensors_of
 from benchctl.models.inspection import Change, Difference, Inspection
 from benchctl.models.tensor_types import family
+from benchctl.reports import numbers
 from benchctl.reports.columns import Column, Table, numeric
 from benchctl.reports.terminal import Printout
 from benchctl.text import one_line
 
-_TEMPLATE_CHARACTERS = 600
+_TEXT_CHARACTERS = 600
 _VALUE_CHARACTERS = 60
+_BRIEF = ("size", "parameters", "bits_per_weight", "file_type")
+"""What quantization changes."""
+_APART = ("path", "tensor_types")
+_BYTES = (
+    *("size", "tensor_bytes", "convolution", "state", "bytes_per_sequence"),
+    *("kv_bytes_per_token", "kv_bytes_at_context"),
+)
 
 
 def show_inspection(found: Inspection, *, brief: bool = False) -> None:
     """Print a model; `brief` leaves out what quantization does not change."""
-    out, facts = Printout(), found.facts
+    out, facts = Printout(), found.as_dict()
     out.say(str(found.path), "bold", whole=True)
-    rows = [("size", _size(found)), ("weights", _weights(found))]
-    if not brief:
-        rows = [("model", f"{one_line(facts.name or 'unnamed', 100)} ({_architecture(facts.architecture)})"), *rows]
-        rows += [("layers", _layers(found)), ("context", _with_unit(facts.context_length, "tokens"))]
-        rows += [("recurrent state", _state(found)), ("KV cache", _cache(found)), ("vocabulary", _vocabulary(found))]
-        rows += [("special tokens", _special(found)), ("chat template", _template(found))]
-    out.facts(rows)
+    names = _BRIEF if brief else [name for name in facts if name not in _APART]
+    out.facts([(name.replace("_", " "), _fact(name, facts[name])) for name in names])
     out.say()
     out.table(_types(found))
+
+
+def _fact(name: str, value: object) -> str:
+    """Return a value of the JSON document as people read it."""
+    if value is None or value == []:
+        return numbers.ABSENT
+    if isinstance(value, bool):
+        return numbers.yes_or_no(value)
+    if isinstance(value, int):
+        return numbers.size(value) if name in _BYTES else f"{value:,}"
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {_fact(key, inner)}" for key, inner in value.items())
+    if isinstance(value, list):
+        return ranges(value) if isinstance(value[0], int) else "\n".join(_fact(name, inner) for inner in value)
+    return one_line(f"{value:g}" if isinstance(value, float) else str(value), _TEXT_CHARACTERS)
 
 
 def show_tensors(path: Path) -> None:
@@ -101,13 +119,7 @@ def _value(text: str | None) -> str:
 
 def _summary(model: Inspection) -> str:
     bits = model.facts.bits_per_weight
-    return mebibytes(model.size) + ("" if bits is None else f", {bits:g} bits per weight")
-
-
-def mebibytes(count: int) -> str:
-    """Return bytes as MiB with sensible digits: `0.52 MiB`, `1,059.9 MiB`."""
-    amount = count / 2**20
-    return f"{amount:,.2f} MiB" if amount < 100 else f"{amount:,.1f} MiB"
+    return numbers.size(model.size) + ("" if bits is None else f", {bits:g} bits per weight")
 
 
 def ranges(numbers: Sequence[int]) -> str:
@@ -123,102 +135,10 @@ def ranges(numbers: Sequence[int]) -> str:
 
 def _types(found: Inspection) -> Table[tuple[str, TensorGroup]]:
     total = found.facts.tensor_bytes
-
-    def share(row: tuple[str, TensorGroup]) -> str:
-        return f"{100 * row[1].bytes / total:.1f} %" if total else "–"
-
-    return Table(
-        "types",
-        "Tensors by type",
-        (
-            Column("type", lambda row: row[0], heads=True),
-            numeric("tensors", lambda row: row[1].count),
-            numeric("size", lambda row: row[1].bytes, mebibytes),
-            numeric("share", share),
-        ),
-        list(found.facts.tensor_types.items()),
+    columns: tuple[Column[tuple[str, TensorGroup]], ...] = (
+        Column("type", lambda row: row[0], heads=True),
+        numeric("tensors", lambda row: row[1].count),
+        numeric("size", lambda row: row[1].bytes, numbers.size),
+        numeric("share", lambda row: row[1].bytes / total if total else None, numbers.percent),
     )
-
-
-def _size(found: Inspection) -> str:
-    files = "" if found.facts.files == 1 else f" in {found.facts.files} files"
-    return f"{mebibytes(found.size)}{files} (GGUF version {found.facts.version})"
-
-
-def _weights(found: Inspection) -> str:
-    facts = found.facts
-    bits = "bits per weight unknown" if facts.bits_per_weight is None else f"{facts.bits_per_weight:g} bits per weight"
-    announced = "" if facts.file_type is None else f", declared as {facts.file_type}"
-    return f"{facts.parameters:,} parameters, {bits}{announced}"
-
-
-def _layers(found: Inspection) -> str:
-    facts = found.facts
-    kinds = {
-        "attention": "attention",
-        "hybrid": "hybrid: recurrent state and attention",
-        "recurrent": "recurrent, without attention",
-    }
-    parts = [_with_unit(facts.layers, "blocks"), kinds[facts.memory]]
-    if facts.memory == "hybrid":
-        parts.append(f"recurrent in {ranges(facts.recurrent_layers)}; attention in {ranges(facts.attention_layers)}")
-    if facts.mtp_layers:
-        parts.append(f"{facts.mtp_layers} multi-token-prediction")
-    if found.embedding_length is not None:
-        parts.append(f"width {found.embedding_length:,}")
-    return "; ".join(parts)
-
-
-def _state(found: Inspection) -> str:
-    state = found.recurrent
-    if state is None:
-        return "none" if found.facts.memory == "attention" else "unknown for this architecture"
-    parts = f"{mebibytes(state.convolution)} convolution, {mebibytes(state.state)} state"
-    return f"{mebibytes(state.total)} per sequence ({parts}; {state.layers} layers, f32)"
-
-
-def _cache(found: Inspection) -> str:
-    if found.kv_bytes_per_token is None:
-        return "unknown for this architecture"
-    if found.kv_bytes_per_token == 0:
-        return "none"
-    text = f"{found.kv_bytes_per_token:,} bytes per token in f16"
-    if found.kv_bytes_at_context is not None:
-        text += f", {mebibytes(found.kv_bytes_at_context)} at {found.facts.context_length:,} tokens"
-    if found.sliding_window:
-        text += f"; less in layers with a sliding window of {found.sliding_window:,} tokens"
-    return text
-
-
-def _vocabulary(found: Inspection) -> str:
-    facts = found.facts
-    if facts.vocab_size is None or found.vocabulary_sha256 is None:
-        return "none in this file"
-    kind = "/".join(one_line(name, 40) for name in (facts.tokenizer_model, facts.tokenizer_pre) if name)
-    return f"{facts.vocab_size:,} tokens ({kind}), SHA-256 {found.vocabulary_sha256[:12]}"
-
-
-def _special(found: Inspection) -> str:
-    def rendered(text: str | None) -> str:
-        return "beyond the vocabulary" if text is None else one_line(text, 40)
-
-    lines = [
-        f"{one_line(token.part, 20)} {token.id} {rendered(token.text)}"
-        + {True: " (added to every text)", False: " (not added)", None: ""}[token.added]
-        for token in found.special
-    ]
-    return "\n".join(lines) or "none named"
-
-
-def _template(found: Inspection) -> str:
-    if not found.chat_template:
-        return "none"
-    return one_line(found.chat_template, _TEMPLATE_CHARACTERS)
-
-
-def _with_unit(value: int | None, unit: str) -> str:
-    return f"{unit} unknown" if value is None else f"{value:,} {unit}"
-
-
-def _architecture(value: str | None) -> str:
-    return "architecture unknown" if value is None else one_line(value, 40)
+    return Table("types", "Tensors by type", columns, list(found.facts.tensor_types.items()))

@@ -19,11 +19,11 @@ pytestmark = pytest.mark.usefixtures("empty_folder")
 
 def test_inspect_shows_what_decides_how_a_model_runs() -> None:
     lines = answer(app, "models", "inspect", "bundled:tiny-hybrid").splitlines()
-    told = {line[:15].strip(): line[15:].strip() for line in lines[1:]}
-    assert told["model"] == "tiny-hybrid (falcon-h1)"
-    assert told["recurrent state"].startswith("0.52 MiB per sequence (0.02 MiB convolution, 0.50 MiB state; 4 layers")
-    assert told["KV cache"] == "2,048 bytes per token in f16, 8.00 MiB at 4,096 tokens"
-    assert told["layers"].startswith("4 blocks; hybrid: recurrent state and attention; recurrent in 0–3; attention in")
+    told = {name: value.strip() for name, _, value in (line.partition("  ") for line in lines[1:])}
+    assert (told["name"], told["architecture"]) == ("tiny-hybrid", "falcon-h1")
+    assert "convolution 16.0 KiB, state 512.0 KiB, layers 4" in told["recurrent state"]
+    assert (told["kv bytes per token"], told["kv bytes at context"]) == ("2.0 KiB", "8.0 MiB")
+    assert (told["memory"], told["layers"], told["recurrent layers"]) == ("hybrid", "4", "0–3")
     assert "<|im_start|>" in told["chat template"]
     assert "\x1b" not in "".join(lines)
 
