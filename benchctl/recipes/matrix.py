@@ -109,7 +109,7 @@ def combinations_of(matrix: Plain, rules: Rules) -> tuple[list[Combination], Fou
     product = itertools.product(*axes.values()) if axes else ()
     every = [Combination(dict(zip(axes, values, strict=True))) for values in product]
     kept = [left for combination in every if (left := _excluded(combination, excluded)) is not None]
-    kept = _include(kept, included, set(axes), rules)
+    kept = _include(kept, included, axes, rules)
     if not kept:
         problems.append((rules.place, "nothing is left to measure: every combination is excluded."))
     return kept, problems
@@ -194,29 +194,26 @@ def _excluded(combination: Combination, entries: Sequence[tuple[KeyPath, dict[st
 
 
 def _include(
-    kept: list[Combination], entries: Sequence[tuple[KeyPath, dict[str, Plain]]], axes: set[str], rules: Rules
+    kept: list[Combination],
+    entries: Sequence[tuple[KeyPath, dict[str, Plain]]],
+    axes: Mapping[str, list[Value]],
+    rules: Rules,
 ) -> list[Combination]:
     """Add the entries of `include`: to every combination that has their values, else as a further combination."""
     extra: list[Combination] = []
     for place, entry in entries:
         own = {axis: Value(rules.labels(axis, [value])[0], value, (*place, axis)) for axis, value in entry.items()}
+        new = {axis: value for axis, value in own.items() if axis not in axes}
         fits = [
             number
             for number, combination in enumerate(kept)
             if all(axis not in axes or _is(combination.values[axis], value) for axis, value in entry.items())
         ]
-        new = {axis: value for axis, value in own.items() if axis not in axes}
-        if fits and new:
-            for number in fits:
-                kept[number] = replace(kept[number], values={**kept[number].values, **new})
-        elif not fits:
-            known = {
-                axis: next(
-                    (had[axis] for had in (c.values for c in kept) if axis in had and _is(had[axis], raw)), own[axis]
-                )
-                for axis, raw in entry.items()
-            }
-            extra.append(Combination(known))
+        for number in fits:
+            kept[number] = replace(kept[number], values={**kept[number].values, **new})
+        if not fits:
+            known = {axis: had for axis in entry for had in reversed(axes.get(axis, [])) if _is(had, entry[axis])}
+            extra.append(Combination(own | known))
     return kept + extra
 
 
