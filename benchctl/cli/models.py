@@ -51,31 +51,25 @@ def inspect(
 
     Reads only the headers (of every shard), so it is quick and needs little memory.
     """
-    from benchctl.models.inspection import compare_models, inspect_model
+    from benchctl.models.inspection import Difference, compare_models, inspect_model
     from benchctl.models.sources import locate_model
 
-    def first_file(source: str) -> Path:
-        return locate_model(source, recipe_folder=Path.cwd(), models_dir=models_dir)[0]
+    first, *second = (
+        locate_model(source, recipe_folder=Path.cwd(), models_dir=models_dir)[0]
+        for source in (model, *([diff] if diff is not None else []))
+    )
+    found = compare_models(first, second[0]) if second else inspect_model(first)
+    if as_json:
+        print_json("inspect", found.as_dict())
+        return
+    from benchctl.cli.show_inspection import show_difference, show_inspection, show_tensors
 
-    if diff is not None:
-        found = compare_models(first_file(model), first_file(diff))
-        if not as_json:
-            from benchctl.cli.show_inspection import show_difference
-
-            show_difference(found)
-            return
-        document = found.as_dict()
-    else:
-        inspection = inspect_model(first_file(model))
-        if not as_json:
-            from benchctl.cli.show_inspection import show_inspection, show_tensors
-
-            show_inspection(inspection)
-            if tensors:
-                show_tensors(inspection.path)
-            return
-        document = inspection.as_dict()
-    print_json("inspect", document)
+    if isinstance(found, Difference):
+        show_difference(found)
+        return
+    show_inspection(found)
+    if tensors:
+        show_tensors(found.path)
 
 
 @app.command("quantize")
