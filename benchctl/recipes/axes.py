@@ -74,8 +74,9 @@ def axes_of(matrix: Plain, elsewhere: Mapping[str, KeyPath]) -> tuple[list[Combi
     """
     place: KeyPath = ("matrix",)
     rules = Rules(place, _wrong_name, _labels, "{cache_type: [f16, q8_0]}", takes_arms=True, elsewhere=elsewhere)
-    combinations, problems = combinations_of(matrix, rules)
+    combinations = combinations_of(matrix, rules)
     rates = [combination.values["rate"] for combination in combinations if "rate" in combination.values]
+    problems = rules.wrong
     problems += [(rate.place, "expected a number, got nothing.") for rate in rates if rate.value is None]
     axes = [axis for axis in matrix if axis not in ("include", "exclude")] if isinstance(matrix, dict) else []
     for inner in axes:

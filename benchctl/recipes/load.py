@@ -6,7 +6,6 @@ Schema is what editors check and complete with.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -19,7 +18,7 @@ from benchctl.recipes.adapters import adapter_of, registered
 from benchctl.recipes.axes import axes_of, lists_as_axes, merged, needs_draft, too_many_arms
 from benchctl.recipes.document import Document, read_document
 from benchctl.recipes.matrix import Combination, ExpandedArm, Found, expand, replaced
-from benchctl.recipes.problems import KeyPath, Plain, Problem, RecipeError, did_you_mean, quoted, value_at
+from benchctl.recipes.problems import KeyPath, Plain, Problem, RecipeError, did_you_mean, value_at
 from benchctl.recipes.relations import relation_problems
 from benchctl.recipes.schema import (
     ABOUT_ARMS,
@@ -210,7 +209,7 @@ def _loaded(
     recipe = None
     if arms or not wrong:
         recipe, problems = _checked(data)
-        wrong += _in_file(problems, arms)
+        wrong += [(_in_file(path, arms), message) for path, message in problems]
     if not wrong:
         return recipe, []
     return None, [(combination.in_file(path), message) for path, message in wrong]
@@ -274,25 +273,11 @@ def shipped_recipes() -> dict[str, Path]:
     return {path.stem: path for path in sorted(shipped_folder("recipes").glob("*.yaml"), key=lambda path: path.stem)}
 
 
-def _origin(path: KeyPath, arms: list[ExpandedArm]) -> KeyPath:
+def _in_file(path: KeyPath, arms: list[ExpandedArm]) -> KeyPath:
     """Return where in the file the value at an expanded path stands."""
     if len(path) > 1 and path[0] == "arms" and isinstance(path[1], int):
         return ("arms", arms[path[1]].index, *path[2:])
     return path
-
-
-def _in_file(found: Found, arms: list[ExpandedArm]) -> Found:
-    """Bring paths back to the file; a problem of only some values of a matrix names them."""
-    times = Counter((_origin(path, arms), message) for path, message in found)
-    placed = []
-    for path, message in found:
-        here, values = _origin(path, arms), ""
-        if len(path) > 1 and path[0] == "arms" and isinstance(path[1], int):
-            arm = arms[path[1]]
-            if times[here, message] < sum(other.index == arm.index for other in arms):
-                values = f" (matrix: {', '.join(f'{key}={quoted(value)}' for key, value in arm.values.items())})"
-        placed.append((here, message + values))
-    return placed
 
 
 def _recipe_error(document: Document, wrong: Found) -> RecipeError:
