@@ -10,7 +10,10 @@ import typer
 
 from benchctl.cli.options import JsonForText
 from benchctl.errors import UsageError
+from benchctl.offers import load
+from benchctl.paths import config_folder
 from benchctl.reports.json_output import print_json
+from benchctl.text import one_line, plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -55,7 +58,6 @@ def install_engine(
     """
     from benchctl.engines.registry import Backend, Installer, InstallOptions
     from benchctl.measure.progress import shown_steps
-    from benchctl.offers import load
     from benchctl.recipes.adapters import kinds_with, registered
 
     flags: dict[Backend, bool] = {"cuda": cuda, "metal": metal, "vulkan": vulkan, "rocm": rocm, "sycl": sycl}
@@ -101,9 +103,7 @@ def allow(
     A server off this machine needs its scheme, host and port allowed once, unless the URL stands on the command line. A
     recipe's `api_key_env` needs that variable allowed for that server, on this machine too.
     """
-    from benchctl.paths import config_folder
     from benchctl.permissions import FILE, Permissions, change, read_permissions
-    from benchctl.text import one_line
 
     if url is None and (key or remove):
         raise UsageError("Name the server.", where="--key, --remove", fix="benchctl engines allow URL")
@@ -193,7 +193,6 @@ def check_installation(models: Path | None = None) -> list[Check]:
     import benchctl.models
     from benchctl.engines.registry import find_engines
     from benchctl.machine.doctor import Check
-    from benchctl.offers import load
     from benchctl.recipes.adapters import registered
 
     found = find_engines()
@@ -240,7 +239,6 @@ def _is_gguf(file: Path) -> bool:
 
 def _show_checks(machine: dict[str, object], checks: list[Check]) -> None:
     from benchctl.reports.terminal import Printout
-    from benchctl.text import plural
 
     out = Printout()
     gib = int(str(machine["memory_bytes"])) / 2**30

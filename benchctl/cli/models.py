@@ -12,6 +12,7 @@ from benchctl.cli import options
 from benchctl.cli.options import EngineBinary, JsonForText, ModelsDir
 from benchctl.errors import UsageError
 from benchctl.reports.json_output import print_json
+from benchctl.text import one_line
 
 if TYPE_CHECKING:
     from benchctl.models.sources import BundledModel
@@ -135,7 +136,6 @@ def _quantized(
     from benchctl.models.quantize import quantize_to
     from benchctl.models.sources import locate_model
     from benchctl.recipes.adapters import default_spec
-    from benchctl.text import one_line
 
     engine = make_engine(default_spec(), binary=engine_binary)
     if not isinstance(engine, QuantizingEngine):
@@ -161,7 +161,6 @@ def _quantized(
 
 def _check_free(target: Path, force: bool) -> None:
     """Raise UsageError when the result cannot, or must not, take this name."""
-    from benchctl.text import one_line
 
     where = one_line(str(target))
     if target.is_dir():

@@ -10,7 +10,9 @@ import typer
 
 from benchctl.cli import complete, options
 from benchctl.errors import UsageError
+from benchctl.paths import shipped_folder
 from benchctl.reports.json_output import print_json
+from benchctl.text import one_line
 
 if TYPE_CHECKING:
     from benchctl.prompts.load import Suite
@@ -24,7 +26,6 @@ _BEGINNING = 100
 @app.command("list")
 def list_suites(json_output: options.JsonForText = False) -> None:
     """List the prompt suites that benchctl ships."""
-    from benchctl.paths import shipped_folder
     from benchctl.prompts.load import load_suite
 
     folder = shipped_folder("prompts")
@@ -50,7 +51,6 @@ def show(
 ) -> None:
     """Show a suite: its tasks and how each prompt begins; with --json all of it, with the prompts' hashes."""
     from benchctl.prompts.load import load_suite, prompt_sha256
-    from benchctl.text import one_line
 
     loaded = load_suite(suite, recipe_folder=Path.cwd())
     if json_output:
@@ -124,7 +124,6 @@ def import_suite(
 
 
 def _print_import(questions: Questions, suite: Suite, output: Path) -> None:
-    from benchctl.text import one_line
 
     counts = _counts(suite)
     total = sum(counts.values())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,6 +13,7 @@ from benchctl.cli import complete, options
 from benchctl.cli.options import read_depths
 from benchctl.errors import BenchctlError, StorageError, UsageError
 from benchctl.reports.json_output import print_json
+from benchctl.text import plural, visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,7 +55,6 @@ def show(
 ) -> None:
     """Show a recipe: its file, or with --expanded (or --json) what it expands to, with defaults."""
     from benchctl.recipes.load import find_recipe, load_recipe
-    from benchctl.text import visible
 
     path = find_recipe(recipe)
     loaded = load_recipe(path)
@@ -77,7 +78,6 @@ def check(
     json_output: options.JsonForText = False,
 ) -> None:
     """Check recipes and list every problem; exits with 2 when there is any."""
-    from benchctl.text import visible
 
     found = [_checked(file, trusted=trust_recipe) for file in files]
     if json_output:
@@ -95,7 +95,6 @@ def _checked(file: str, *, trusted: bool) -> tuple[dict[str, Any], list[str]]:
     from benchctl.measure.check_recipe import file_problems
     from benchctl.recipes.load import find_recipe, load_recipe
     from benchctl.recipes.problems import Problem, RecipeError, path_text
-    from benchctl.text import plural
 
     try:
         path = find_recipe(file)
@@ -215,8 +214,6 @@ def schema(
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Write it to this file instead.")] = None,
 ) -> None:
     """Print the JSON Schema of recipe files, for editors."""
-    import json
-
     from benchctl.recipes.load import recipe_json_schema
 
     text = json.dumps(recipe_json_schema(), indent=2, ensure_ascii=False) + "\n"

@@ -9,6 +9,8 @@ import typer
 
 from benchctl.cli import options
 from benchctl.cli.options import Baseline, JsonForTables, Out, Results, rare
+from benchctl.errors import UsageError
+from benchctl.offers import experiments, load
 from benchctl.reports.json_output import print_json
 
 if TYPE_CHECKING:
@@ -54,7 +56,6 @@ def report(
     DIR/<recipe>/<run>/.
     """
     from benchctl.data.store import open_run, resolve_run
-    from benchctl.errors import UsageError
     from benchctl.lossless.analysed import analyse_run
     from benchctl.reports.write import report_folder, write_report
 
@@ -102,7 +103,6 @@ def report(
 
 def _tensors(run: Path, named: Path | None) -> Tensors | None:
     """Return the tensor table that an experiment has for a run, from the folder that was named, if any."""
-    from benchctl.offers import experiments, load
 
     found = (load(experiment.study)(run, named) for experiment in experiments().values() if experiment.study)
     return next((tensors for tensors in found if tensors is not None), None)

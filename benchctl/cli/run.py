@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from benchctl.cli import complete, options
+from benchctl.errors import BenchctlError, EngineError, UsageError
+from benchctl.offers import offered
 from benchctl.reports.json_output import print_json
 
 if TYPE_CHECKING:
@@ -50,18 +55,13 @@ def run(
     Without a recipe, name the models: benchctl run target.gguf draft.gguf --depth 2,4,8. Ctrl-C ends a run cleanly;
     --resume RUN finishes it.
     """
-    import sys
-    from contextlib import nullcontext
-
     from rich.console import Console
 
     from benchctl.data.store import open_run, resolve_run
-    from benchctl.errors import UsageError
     from benchctl.measure.plan import keep_matching, keep_only, with_blocks, with_second_baseline
     from benchctl.measure.progress import progress_for
     from benchctl.measure.requested import Standing, prepare_again, recipe_of
     from benchctl.measure.run import resume_run, signals_interrupt, start_run
-    from benchctl.offers import offered
 
     if [bool(work.subject or work.target), resume is not None, url is not None].count(True) != 1 or (
         arm_url and not url
@@ -132,10 +132,6 @@ def run(
 
 def _confirm(recipe: Recipe) -> None:
     """Ask for confirmation of very many cells. Raises UsageError without a terminal, or where it is refused."""
-    import sys
-
-    from benchctl.errors import UsageError
-
     cells = len(recipe.arms) * recipe.first_blocks
     if cells <= MANY_CELLS:
         return
@@ -150,10 +146,7 @@ def _with_what_is_missing(
     attempt: Callable[[], Prepared], pause: Callable[[], None], *, install: bool, as_json: bool
 ) -> Prepared:
     """Return the result of `attempt`; what it lacks is installed first, after confirmation. Raises as it does."""
-    import sys
-
     from benchctl.cli.engines import install_engine
-    from benchctl.errors import BenchctlError
 
     installed: set[str] = set()
     while True:
@@ -176,10 +169,7 @@ def _with_what_is_missing(
 
 def _show_run(folder: Path, *, as_json: bool, quiet: bool, verbose: bool) -> None:
     """Print the run's summary. Exits with 3 when a cell or a request failed."""
-    import shlex
-
     from benchctl.data.store import open_run
-    from benchctl.errors import EngineError
     from benchctl.lossless.analysed import analyse_run
     from benchctl.reports.terminal import print_run
 

@@ -13,6 +13,7 @@ from benchctl.cli import options
 from benchctl.cli.options import JsonForText, Results, of_run
 from benchctl.errors import UsageError
 from benchctl.reports.json_output import print_json
+from benchctl.text import one_line
 
 if TYPE_CHECKING:
     from benchctl.data.integrity import Integrity
@@ -62,7 +63,6 @@ def remove(
     """Delete runs with their records, logs and replays. This cannot be undone."""
     from benchctl.data.listing import remove_runs
     from benchctl.data.store import resolve_run
-    from benchctl.text import one_line
 
     folders = list(dict.fromkeys(resolve_run(run, results) for run in runs))
     if not yes:
