@@ -119,18 +119,6 @@ def recipe_json_schema() -> dict[str, Any]:
 
 EXPANDED = "expanded"
 """The key of a file whose arms are written out: each with its setup and condition, as a run has them."""
-_WRITTEN_FOR_EVERY_ENGINE: Mapping[str, object] = {
-    "binary": None,
-    "url": None,
-    "api_key_env": None,
-    "device": "auto",
-    "dtype": "auto",
-    "threads": None,
-    "args": [],
-    "env": {},
-    "health_timeout_s": 300.0,
-}
-"""Keys of `engine` and their defaults, from when all engines had the same ones: they mean nothing there."""
 
 
 def load_recipe(path: Path, *, overrides: Mapping[str, object] | None = None) -> Recipe:
@@ -286,10 +274,15 @@ def _recipe_error(document: Document, wrong: Found) -> RecipeError:
 
 
 def stored_recipe(document: Mapping[str, Any]) -> Recipe:
-    """Return the recipe that a manifest holds. Raises ValidationError, UsageError (no such engine here)."""
+    """Return the recipe that a manifest holds. Raises ValidationError, UsageError (no such engine here).
+
+    Once all engines had the same keys: those of another engine are dropped where they say nothing.
+    """
     engine = document.get("engine")
     if isinstance(engine, Mapping) and isinstance(engine.get("kind"), str):
         own = adapter_of(engine["kind"]).spec.model_fields
-        former = {key for key, value in _WRITTEN_FOR_EVERY_ENGINE.items() if key in engine and engine[key] == value}
-        document = {**document, "engine": {key: engine[key] for key in engine if key in own or key not in former}}
+        specs = [adapter.spec.model_fields for adapter in registered().adapters.values()]
+        silent = {key: field.get_default(call_default_factory=True) for spec in specs for key, field in spec.items()}
+        kept = {key: value for key, value in engine.items() if key in own or silent.get(key, ...) != value}
+        document = {**document, "engine": kept}
     return Recipe.model_validate(document)
