@@ -30,14 +30,12 @@ from benchctl.recipes.schema import (
     ArmName,
     AutoBlocks,
     CacheTypes,
-    Concurrency,
-    ContextLength,
+    Conditions,
     KvType,
     Mapped,
     ModelPair,
     ModelSpec,
     Number,
-    Rate,
     Recipe,
     RecipeBase,
 )
@@ -84,19 +82,12 @@ def _restrict_types_without_own_methods(schema: dict[str, Any]) -> None:
     schema["then"] = {"properties": {"arms": {"items": {"properties": {"speculation": speculation}}}}}
 
 
-class WrittenRecipe(RecipeBase):
+class WrittenRecipe(Conditions, RecipeBase):
     """A benchmark of speculative decoding: engine, model pair, quantization, prompts, sampling and arms."""
 
     models: ModelPair | None = Field(default=None, description=ABOUT_MODELS)
     blocks: Annotated[Number | Annotated[Literal["auto"], Tag("word")] | Mapped, BY_KIND] = BLOCKS
     arms: list[WrittenArm] = Field(min_length=1, description=ABOUT_ARMS)
-    concurrency: Concurrency = Field(default=1, description="Most requests in flight at a time.")
-    rate: Rate | None = Field(
-        default=None, description="Requests sent a second, whatever is in flight; null: as they end."
-    )
-    context_length: ContextLength | None = Field(
-        default=None, description="Pad or cut prompts before their question to so many tokens."
-    )
     cache_type: KvType | CacheTypes | None = Field(
         default=None,
         description="Type of the KV caches of target and draft, or of each; null: what the engine chooses.",
@@ -218,12 +209,8 @@ def _checked(data: dict[str, Plain]) -> tuple[Recipe | None, Found]:
 def _filled_in(written: WrittenRecipe) -> Recipe:
     """Return the recipe of a file whose matrices are expanded, each arm with what the file sets once for all."""
     cache = written.cache_type
-    every = {
-        "concurrency": written.concurrency,
-        "rate": written.rate,
-        "context_length": written.context_length,
-        "cache_type": CacheTypes(target=cache, draft=cache) if isinstance(cache, str) else cache,
-    }
+    every: dict[str, Any] = {key: getattr(written, key) for key in Conditions.model_fields}
+    every["cache_type"] = CacheTypes(target=cache, draft=cache) if isinstance(cache, str) else cache
     own = {
         "models": written.models or ModelPair(target=ModelSpec(source="served:")),
         "blocks": AutoBlocks() if written.blocks == "auto" else written.blocks,
