@@ -132,17 +132,17 @@ def _axes(matrix: dict[str, Plain], rules: Rules) -> dict[str, list[Value]]:
 
 def _values(axis: str, values: Plain, place: KeyPath, rules: Rules) -> list[Value]:
     if isinstance(values, dict):
-        rules.wrong += [
+        rules.wrong.extend(
             ((*place, name), "expected a name of letters, digits, '_', '.' and '+'.")
             for name in values
             if not re.fullmatch(NAME_PATTERN, name) or len(name) > 40
-        ]
+        )
         return [Value(name, value, (*place, name)) for name, value in values.items()]
-    rules.wrong += [
+    rules.wrong.extend(
         ((*place, number), f"{quoted(value)} is here twice.")
         for number, value in enumerate(values)
         if value in values[:number]
-    ]
+    )
     labels = rules.labels(axis, values)
     return [
         Value(label if labels.count(label) == 1 else f"{label}.{number + 1}", value, (*place, number))
@@ -163,7 +163,7 @@ def _entries(
         place: KeyPath = (*rules.place, which, number)
         if isinstance(entry, dict) and entry:
             found.append((place, entry))
-            rules.wrong += _misfits(place, which, entry, axes, rules)
+            rules.wrong.extend(_misfits(place, which, entry, axes, rules))
         else:
             message = f"expected a mapping such as {{cache_type: q8_0}}, got {quoted(entry)}."
             rules.wrong.append((place, message))
