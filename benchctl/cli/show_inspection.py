@@ -28,7 +28,7 @@ def show_inspection(found: Inspection, *, brief: bool = False) -> None:
     """Print a model; `brief` leaves out what quantization does not change."""
     out, facts = Printout(), found.as_dict()
     out.say(str(found.path), "bold", whole=True)
-    names = _BRIEF if brief else [name for name in facts if name not in _APART]
+    names = _BRIEF if brief else [name for name in facts if name not in _APART and facts[name] not in (None, [])]
     out.facts([(name.replace("_", " "), _fact(name, facts[name])) for name in names])
     out.say()
     out.table(_types(found))
@@ -36,7 +36,7 @@ def show_inspection(found: Inspection, *, brief: bool = False) -> None:
 
 def _fact(name: str, value: object) -> str:
     """Return a value of the JSON document as people read it."""
-    if value is None or value == []:
+    if value is None:
         return numbers.ABSENT
     if isinstance(value, bool):
         return numbers.yes_or_no(value)
@@ -45,7 +45,7 @@ def _fact(name: str, value: object) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{key} {_fact(key, inner)}" for key, inner in value.items())
     if isinstance(value, list):
-        return ranges(value) if isinstance(value[0], int) else "\n".join(_fact(name, inner) for inner in value)
+        return ranges(value) if isinstance(value[0], int) else "; ".join(_fact(name, inner) for inner in value)
     return one_line(f"{value:g}" if isinstance(value, float) else str(value), _TEXT_CHARACTERS)
 
 

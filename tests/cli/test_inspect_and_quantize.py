@@ -21,7 +21,7 @@ def test_inspect_shows_what_decides_how_a_model_runs() -> None:
     lines = answer(app, "models", "inspect", "bundled:tiny-hybrid").splitlines()
     told = {name: value.strip() for name, _, value in (line.partition("  ") for line in lines[1:])}
     assert (told["name"], told["architecture"]) == ("tiny-hybrid", "falcon-h1")
-    assert "convolution 16.0 KiB, state 512.0 KiB, layers 4" in told["recurrent state"]
+    assert "convolution 24.0 KiB, state 512.0 KiB, layers 4" in told["recurrent state"]
     assert (told["kv bytes per token"], told["kv bytes at context"]) == ("2.0 KiB", "8.0 MiB")
     assert (told["memory"], told["layers"], told["recurrent layers"]) == ("hybrid", "4", "0–3")
     assert "<|im_start|>" in told["chat template"]
