@@ -217,7 +217,7 @@ def _special(found: Inspection) -> str:
         + {True: " (added to every text)", False: " (not added)", None: ""}[token.added]
         for token in found.special
     ]
-    return "\n".join(lines) or "none named"
+    return "; ".join(lines) or "none named"
 
 
 def _template(found: Inspection) -> str:
