@@ -67,8 +67,8 @@ def _engines(manifest: Manifest, machine: MachineIdentity) -> dict[str, Any]:
 
 def _setups(manifest: Manifest) -> list[SetupIdentity]:
     """Return the setups of a run; the only one has no name where the recipe has no axes."""
-    own = {"engine": manifest.engine, "target": manifest.target, "draft": manifest.draft}
-    return manifest.setups or [SetupIdentity.model_construct(name="", group="", axes={}, **own)]
+    engine, target, draft = manifest.engine, manifest.target, manifest.draft
+    return manifest.setups or [SetupIdentity(name="", group="", axes={}, engine=engine, target=target, draft=draft)]
 
 
 def _setup(setup: SetupIdentity, machine: MachineIdentity) -> SetupIdentity:
