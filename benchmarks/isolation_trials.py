@@ -21,12 +21,13 @@ from typing import Any
 
 from rich.console import Console
 
+from benchctl.experiments.isolate.search import Measure
 from benchctl.experiments.isolate.search import damage as reasons
-from benchctl.experiments.isolate.session import IsolateDisplay, Search, TextSource, isolate
+from benchctl.experiments.isolate.session import isolate
 from benchctl.experiments.isolate.source_model import find_source_model
 from benchctl.experiments.isolate.stored import Measurement
 from benchctl.measure.progress import Display
-from benchctl.recipes.load import load_recipe
+from benchctl.measure.requested import requested_recipe
 from benchctl.recipes.source import bundled_folder
 from benchmarks.keep import keep
 from benchmarks.outliers import FAMILIES, Outliers, random_outliers, write_model
@@ -70,17 +71,16 @@ def _truth(
     if found["finding"]["verdict"] == "source damaged":
         return {}
 
-    def ask() -> Search[dict[str, tuple[Measurement, Measurement | None]]]:
-        answers = {}
-        for name in families:
-            alone = yield frozenset(one.name for one in source.families) - {name}
-            kept = (yield frozenset({name})) if len(families) > 1 else None
-            answers[name] = (alone, kept)
-        return answers
+    def ask(measure: Measure) -> dict[str, tuple[Measurement, Measurement | None]]:
+        every = frozenset(one.name for one in source.families)
+        return {
+            name: (measure(every - {name}), measure(frozenset({name})) if len(families) > 1 else None)
+            for name in families
+        }
 
     with contextlib.chdir(folder):
-        source = find_source_model(load_recipe(Path("recipe.yaml")), recipe_folder=folder, base=base)
-        return isolate(source, ask, TextSource(), Path("results"), IsolateDisplay(Display(Console(quiet=True))))[2]
+        source = find_source_model(requested_recipe("recipe.yaml", Path("results")), base=base)
+        return isolate(source, ask, Path("results"), Display(Console(quiet=True)))[2]
 
 
 def _assessed(

@@ -93,8 +93,8 @@ def _drawn(scratch: Path, arm: Arm, sampling: Sampling, seeds: Iterator[int], co
     rows: dict[tuple[str, int], list[list[int]]] = {(item.task, item.prompt_idx): [] for item in items}
     server: Server = engine.start(engine.launch(arm, pair), scratch / "engine.log")
     try:
-        for item, ids in _known(server, items, sampling, seeds, count):
-            rows[item.task, item.prompt_idx].append([*ids, *[END] * (_TOKENS - len(ids))])
+        for prompt, ids in _known(server, items, sampling, seeds, count):
+            rows[prompt].append([*ids, *[END] * (_TOKENS - len(ids))])
     finally:
         server.stop()
     return [np.array(found, dtype=np.int64) for found in rows.values()]
@@ -102,13 +102,13 @@ def _drawn(scratch: Path, arm: Arm, sampling: Sampling, seeds: Iterator[int], co
 
 def _known(
     server: Server, items: tuple[PromptItem, ...], sampling: Sampling, seeds: Iterator[int], count: int
-) -> Iterator[tuple[PromptItem, tuple[int, ...]]]:
+) -> Iterator[tuple[tuple[str, int], list[int]]]:
     """Yield the answers whose ids are known; those that end within a character may not be."""
-    for item, _, _, ids, error in draw_answers(server, in_turn(items, seeds, count), sampling):
-        if error is not None:
-            raise RuntimeError(error)
-        if ids is not None:
-            yield item, ids
+    for answer, _ in draw_answers(server, "arm", in_turn(items, seeds, count), sampling):
+        if answer.error is not None:
+            raise RuntimeError(answer.error)
+        if answer.token_ids is not None:
+            yield (answer.task, answer.prompt_idx), answer.token_ids
 
 
 def _checks(baseline: list[Tokens], arm: list[Tokens], each: int, count: int) -> list[list[float]]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from benchctl.analysis.cells import speculation_of
 from benchctl.analysis.results import ALL_TASKS, Acceptance
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ class CounterColumns:
     """(records, positions): rounds that drafted a token at each position; of the same width as `by_position`."""
     drafted_positions: Integers
     """How many positions each record reports drafts for."""
+    by_length: Floats
+    """(records, lengths): tokens accepted of the drafts of exactly 1, 2, … tokens; of the same width."""
     contradictions: list[tuple[str, Booleans]]
     """A sentence for every way to be contradictory, and the records that are."""
 
@@ -52,13 +55,16 @@ def find_counters(frame: Frame) -> CounterColumns:
     positions = _lengths(by_place)
     drafts = [record.drafted_by_position for record in records]
     drafted_positions = _lengths(drafts)
-    width = int(max(positions.max(initial=1), drafted_positions.max(initial=1)))
+    lengths = [record.accepted_by_length for record in records]
+    width = max(int(counts.max(initial=1)) for counts in (positions, drafted_positions, _lengths(lengths)))
     by_position = _by_position(by_place, positions, width)
     drafted_by_position = _by_position(drafts, drafted_positions, width)
+    by_length = _by_position(lengths, _lengths(lengths), width)
     before = np.concatenate([rounds[:, np.newaxis], by_position[:, :-1]], axis=1)
     rising: Booleans = np.any(by_position > before, axis=1)
     cut = np.where(positions > 0, positions, np.nan)  # so many accepted tokens the end of an answer may cut off
-    out = frame.predicted + positions
+    out = frame.predicted + np.where(positions > 0, positions, _depths(frame))
+    constrained = np.array([prompt in frame.constrained for prompt in frame.prompts], dtype=bool)[frame.prompt]
     return CounterColumns(
         drafted=drafted,
         accepted=accepted,
@@ -68,6 +74,7 @@ def find_counters(frame: Frame) -> CounterColumns:
         positions=positions,
         drafted_by_position=drafted_by_position,
         drafted_positions=drafted_positions,
+        by_length=by_length,
         contradictions=[  # a comparison with NaN is false: what is not reported contradicts nothing
             ("more draft tokens were accepted than drafted", accepted > drafted),
             ("more draft tokens were accepted than tokens came out", accepted > out),
@@ -81,8 +88,10 @@ def find_counters(frame: Frame) -> CounterColumns:
                 rounds + plain + accepted < frame.predicted - 1,
             ),
             ("draft tokens were counted without a verify round", (rounds == 0) & (drafted > 0)),
-            ("more verify rounds were counted than draft tokens", rounds > drafted),
+            # A grammar may rule out all that a round drafted; vLLM counts the round then, and no draft token.
+            ("more verify rounds were counted than draft tokens", (rounds > drafted) & ~constrained),
             ("the acceptances by position do not add up to the total", np.abs(by_position.sum(axis=1) - accepted) > 0),
+            ("the acceptances by length do not add up to the total", np.abs(by_length.sum(axis=1) - accepted) > 0),
             ("a later position was accepted more often than the one before", rising),
             (
                 "the drafts by position do not add up to the total",
@@ -98,6 +107,12 @@ def find_counters(frame: Frame) -> CounterColumns:
             ),
         ],
     )
+
+
+def _depths(frame: Frame) -> Integers:
+    """Return how many tokens each record's rounds draft by the recipe; 0 where that is not said."""
+    depths = [speculation_of(frame, arm).get("max") for arm in frame.arms]
+    return np.array([depth if isinstance(depth, int) else 0 for depth in depths], dtype=np.int64)[frame.arm]
 
 
 def _lengths(by_place: list[list[int] | None]) -> Integers:
@@ -152,6 +167,7 @@ def _acceptance(frame: Frame, counters: CounterColumns, arm: str, task: str, row
         position_drafted=[int(count) for count in drafts[1:]] if drafts else None,
         position_rate=_rates(positions, drafts) if positions and drafts else None,
         draft_lengths=_exactly(drafts[1:]) if drafts else None,
+        length_rate=_of_lengths(counters, rows),
         accepted_in_round=_exactly(positions) if positions else None,
     )
 
@@ -180,6 +196,18 @@ def _conditional(accepted: list[float], drafted: list[float] | None) -> list[flo
 def _rates(accepted: list[float], drafted: list[float]) -> list[float]:
     """Return accepted / drafted by position, as far as drafts reach."""
     return [count / made for count, made in zip(accepted[1:], drafted[1:], strict=False) if made]
+
+
+def _of_lengths(counters: CounterColumns, rows: Booleans) -> list[float | None] | None:
+    """Return accepted / drafted of the drafts of exactly 1, 2, … tokens, `None` for a length that none has."""
+    known = rows & ~np.isnan(counters.by_length[:, 0]) & ~np.isnan(counters.drafted_by_position[:, 0])
+    if not known.any():
+        return None
+    drafts = _exactly(counters.drafted_by_position[known].sum(axis=0).tolist())
+    accepted = counters.by_length[known].sum(axis=0).tolist()
+    longest = max((length for length, count in enumerate(drafts, 1) if count), default=0)
+    each = enumerate(zip(accepted[:longest], drafts, strict=False), 1)
+    return [kept / (count * length) if count else None for length, (kept, count) in each]
 
 
 def _exactly(at_least: list[float]) -> list[int]:

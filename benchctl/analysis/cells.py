@@ -143,6 +143,8 @@ class Resources(Result):
     resident_bytes: int | None
     """The most that an engine of this arm had in memory."""
     device_bytes: int | None
+    device_untold: bool = False
+    """Whether the engine was asked to run on a GPU whose driver does not tell what it took there."""
     swapped_bytes: int | None
     checkpoint_bytes: int | None
     """Of a sequence's recurrent state, as the engine saves it."""
@@ -186,11 +188,22 @@ def _of_arm(frame: Frame, manifest: Manifest, arm: str, cells: Sequence[Cell]) -
         told_by=kinds if tokens else [],
         resident_bytes=_most([memory.resident for memory in memories]),
         device_bytes=_most([memory.device for memory in memories]),
+        device_untold=_on_device(manifest, arm) and any(memory.device is None for memory in memories),
         swapped_bytes=_most([memory.swapped for memory in memories]),
         checkpoint_bytes=_most([memory.checkpoint for memory in memories]),
         means={} if why in (TOGETHER, ELSEWHERE) else _means(cells),
         untold=None if tokens else why,
     )
+
+
+def _on_device(manifest: Manifest, arm: str) -> bool:
+    """Whether an arm's engine was started for a GPU: by the recipe, or, where that leaves it open, by what it lists."""
+    identity = identity_of(manifest, arm)
+    setup = setup_of(manifest, identity.setup if identity else None)
+    written = (manifest.recipe.get("engine") or {}).get("device", "auto")
+    device = axes_of(manifest, arm).get("engine.device", written)
+    listed = (setup or manifest).engine.details.get("devices")
+    return device != "cpu" and (device != "auto" or bool(listed))
 
 
 def _means(cells: Sequence[Cell]) -> dict[str, float]:

@@ -21,7 +21,7 @@ from benchctl.text import percent
 if TYPE_CHECKING:
     from benchctl.analysis.acceptance import CounterColumns
     from benchctl.analysis.answers import Answers
-    from benchctl.analysis.frame import Frame, Integers
+    from benchctl.analysis.frame import Booleans, Frame, Integers
     from benchctl.data.cell import Cell, WatchRecord
     from benchctl.data.integrity import Integrity
     from benchctl.data.record import Record
@@ -256,17 +256,21 @@ def _remembers(frame: Frame, arm: str) -> bool:
 
 
 def _acceptance_when_repeated(frame: Frame, counters: CounterColumns, arm: int, repeated: list[int]) -> str:
-    """Return the acceptance where a prompt was new, and where it was not; empty where either is not known."""
+    """Return acceptance and speed where a prompt was new, and where it was not; empty where either is not known."""
     again = np.isin(np.arange(len(frame.records)), repeated)
     own = (frame.arm == arm) & frame.answered & counters.trusted & (counters.drafted > 0)
-    rates = [
-        counters.accepted[rows].sum() / counters.drafted[rows].sum()
+    told = [
+        percent(counters.accepted[rows].sum() / counters.drafted[rows].sum()) + _pace(frame, rows)
         for rows in (own & ~again, own & again)
         if rows.any() and np.isfinite(counters.accepted[rows]).all()
     ]
-    if len(rates) < 2:
-        return ""
-    return f" Accepted: {percent(rates[0])} where a prompt was new, {percent(rates[1])} where it was repeated."
+    return f" Accepted: {told[0]} where a prompt was new, {told[1]} where it was repeated." if len(told) == 2 else ""
+
+
+def _pace(frame: Frame, rows: Booleans) -> str:
+    """Return the decode rate of some rows, tokens over time, as a part of a sentence; empty where none was timed."""
+    timed = rows & np.isfinite(frame.decode_s)
+    return f" at {frame.decoded[timed].sum() / frame.decode_s[timed].sum():.3g} tok/s" if timed.any() else ""
 
 
 def _deeper(frame: Frame, counters: CounterColumns, rows: Integers, limit: int) -> Integers:

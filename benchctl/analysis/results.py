@@ -124,6 +124,8 @@ class Acceptance(Result):
     """accepted / drafted at position 0, 1, …: shorter drafts do not count against the late positions."""
     draft_lengths: list[int] | None = None
     """Rounds that drafted exactly 1, 2, … tokens."""
+    length_rate: list[float | None] | None = None
+    """accepted / drafted of these, `None` for a length that no draft had; where the engine tells what each accepted."""
     accepted_in_round: list[int] | None = None
     """Rounds that accepted exactly 0, 1, … draft tokens."""
 

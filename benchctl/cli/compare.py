@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from benchctl.cli import complete
-from benchctl.cli.options import Accept, JsonForTables, OnlyArms, Results
+from benchctl.cli.options import Accept, JsonForTables, OnlyArms, Results, of_run
+from benchctl.errors import UsageError
 from benchctl.reports.json_output import json_text, print_json
+from benchctl.text import one_line
 
 if TYPE_CHECKING:
     from benchctl.analysis.comparison.gates import Gate
@@ -19,11 +20,7 @@ if TYPE_CHECKING:
 
 Runs = Annotated[
     list[str] | None,
-    typer.Argument(
-        metavar="A B …",
-        help="Runs, recipes' names, or JSONL files; with --against the latest by default.",
-        autocompletion=complete.runs,
-    ),
+    of_run(metavar="A B …", help="Runs, recipes' names, or JSONL files; with --against the latest by default."),
 ]
 
 
@@ -65,7 +62,6 @@ def compare(
     from benchctl.analysis.comparison.kept import against_kept, read_kept
     from benchctl.analysis.comparison.workload import OtherModelsError
     from benchctl.data.store import open_run, resolve_run
-    from benchctl.errors import UsageError
     from benchctl.lossless.analysed import judge
 
     gates = [parse_gate(text) for text in fail_if or ()]
@@ -192,7 +188,6 @@ def bisect(
     from benchctl.data.store import resolve_run
     from benchctl.lossless.analysed import judge
     from benchctl.reports.comparison import print_several
-    from benchctl.text import one_line
 
     measured = summaries_of([resolve_run(run, results) for run in runs or (None,)], judge)
     found = compare_several(by_build(measured[0]) if len(measured) == 1 else measured, arm)

@@ -68,8 +68,20 @@ def types_of_speculation(ctx: typer.Context) -> Iterable[str]:
 
 @_completer
 def arms(ctx: typer.Context) -> Iterable[str]:
-    """Arms of the recipe or the run that the command line names."""
-    return _arms(ctx)
+    """Arms of the recipe or the run that the command line names, or of the latest run."""
+    import json
+
+    from benchctl.data.store import MANIFEST, resolve_run
+    from benchctl.errors import BenchctlError
+    from benchctl.recipes.load import load_recipe
+
+    if file := _recipe():
+        return [arm.name for arm in load_recipe(file).arms]
+    for word in [*_words(), None]:
+        with suppress(BenchctlError, OSError):
+            manifest = resolve_run(word, Path(ctx.params.get("results") or "results")) / MANIFEST
+            return [arm["name"] for arm in json.loads(manifest.read_text("utf-8"))["arms"]]
+    return []
 
 
 @_completer
@@ -78,45 +90,23 @@ def tasks_and_arms(ctx: typer.Context) -> Iterable[str]:
     from benchctl.prompts.load import load_suite
     from benchctl.recipes.load import load_recipe
 
-    yield from _arms(ctx)
-    if file := _recipe(ctx):
+    yield from arms(ctx, "")
+    if file := _recipe():
         suite = load_suite(load_recipe(file).prompts.suite, recipe_folder=file.parent)
         yield from (asked.task for asked in suite.select(None, None))
 
 
-def _typed(ctx: typer.Context, name: str) -> Iterable[str]:
-    """Return what the command line may mean by its argument `name`: what was parsed, else every word.
-
-    A line that ends in an option without its value is not parsed at all, and its words stand in the environment alone.
-    """
-    parsed = ctx.params.get(name)
+def _words() -> list[str]:
+    """Return the words of the line that a shell completes: one that ends in an option without value is not parsed."""
     line = os.environ.get("_TYPER_COMPLETE_ARGS") or os.environ.get("COMP_WORDS") or ""
-    return [parsed] if parsed else [word for word in line.split()[2:] if not word.startswith("-")]
+    return [word for word in line.split()[2:] if not word.startswith("-")]
 
 
-def _recipe(ctx: typer.Context) -> Path | None:
+def _recipe() -> Path | None:
     from benchctl.recipes.load import shipped_recipes
 
     shipped = shipped_recipes()
-    for word in _typed(ctx, "recipe"):
+    for word in _words():
         if word in shipped or (Path(word).suffix in (".yaml", ".yml") and Path(word).is_file()):
             return shipped.get(word, Path(word))
     return None
-
-
-def _arms(ctx: typer.Context) -> list[str]:
-    if file := _recipe(ctx):
-        from benchctl.recipes.load import load_recipe
-
-        return [arm.name for arm in load_recipe(file).arms]
-    import json
-
-    from benchctl.data.store import MANIFEST, resolve_run
-    from benchctl.errors import BenchctlError
-
-    results = Path(ctx.params.get("results") or "results")
-    for word in [*_typed(ctx, "run"), None]:
-        with suppress(BenchctlError, OSError):
-            manifest = (resolve_run(word, results) / MANIFEST).read_text("utf-8")
-            return [arm["name"] for arm in json.loads(manifest)["arms"]]
-    return []

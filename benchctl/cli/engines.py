@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,21 +10,19 @@ import typer
 
 from benchctl.cli.options import JsonForText
 from benchctl.errors import UsageError
+from benchctl.offers import load
+from benchctl.paths import config_folder
 from benchctl.reports.json_output import print_json
+from benchctl.text import one_line, plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from benchctl.engines.registry import FoundEngine, Installed
     from benchctl.machine.doctor import Check
-    from benchctl.reports.columns import Tone
 
-_SIGNS: dict[str, tuple[str, Tone]] = {
-    "ok": ("✓", "good"),
-    "warn": ("!", "open"),
-    "fail": ("✗", "bad"),
-    "unknown": ("?", "quiet"),
-}
+_SIGNS = {"ok": ("✓", "green"), "warn": ("!", "yellow"), "fail": ("✗", "red"), "unknown": ("?", "dim")}
+"""Of a check by its state, with the style of its line."""
 
 app = typer.Typer(help="Find, install and check engines, and this machine.", no_args_is_help=True)
 
@@ -54,12 +53,11 @@ def install_engine(
 ) -> None:
     """Build or install an engine for this machine, once; it is stored in the per-user cache.
 
-    From what an engine is built, and which options it takes: `benchctl docs engines`. Further CMake arguments are
-    taken from the environment variable CMAKE_ARGS.
+    From what an engine is built: `benchctl docs engines`. Further CMake arguments are taken from the environment
+    variable CMAKE_ARGS.
     """
     from benchctl.engines.registry import Backend, Installer, InstallOptions
     from benchctl.measure.progress import shown_steps
-    from benchctl.offers import load
     from benchctl.recipes.adapters import kinds_with, registered
 
     flags: dict[Backend, bool] = {"cuda": cuda, "metal": metal, "vulkan": vulkan, "rocm": rocm, "sycl": sycl}
@@ -105,9 +103,7 @@ def allow(
     A server off this machine needs its scheme, host and port allowed once, unless the URL stands on the command line. A
     recipe's `api_key_env` needs that variable allowed for that server, on this machine too.
     """
-    from benchctl.paths import config_folder
     from benchctl.permissions import FILE, Permissions, change, read_permissions
-    from benchctl.text import one_line
 
     if url is None and (key or remove):
         raise UsageError("Name the server.", where="--key, --remove", fix="benchctl engines allow URL")
@@ -145,37 +141,30 @@ def _show_installed(installed: Installed) -> None:
 
 
 def _show_engines(found: list[FoundEngine]) -> None:
-    from benchctl.reports.columns import Column, Table
     from benchctl.reports.terminal import Printout
 
-    columns: tuple[Column[tuple[str, str, str, Tone]], ...] = (
-        Column("engine", lambda line: line[0], heads=True),
-        Column("from", lambda line: line[1]),
-        Column("about", lambda line: line[2], tone=lambda line: line[3], wrap=True),
-    )
     out = Printout()
-    lines = [line for engine in found for line in _about(engine)]
-    out.table(Table("engines", "Engines", columns, lines), headings=False)
+    for engine in found:
+        out.say(f"{'▸' if engine.runs else ' '} {engine.kind}  {engine.found_in or '–'}", "bold")
+        for fact, style in _about(engine):
+            out.below(fact, style)
     out.say("▸ is used unless the recipe or the command line names another.", "dim")
 
 
-def _about(engine: FoundEngine) -> Iterator[tuple[str, str, str, Tone]]:
-    """Yield (engine, where it was found, fact, tone); the first line alone names the engine."""
-    facts: list[tuple[str, Tone]] = [(engine.where, "")] if engine.where else []
+def _about(engine: FoundEngine) -> Iterator[tuple[str, str]]:
+    """Yield what is known of an engine, and the style of its line."""
+    if engine.where:
+        yield engine.where, ""
     if engine.problem:
-        facts.append((f"cannot be used: {engine.problem}", "bad"))
+        yield f"cannot be used: {engine.problem}", "red"
     elif engine.found_in:
-        facts.append(((engine.version or "version unknown").removeprefix("version: "), ""))
+        yield (engine.version or "version unknown").removeprefix("version: "), ""
     if engine.speculation_types:
-        facts.append((f"speculation: {', '.join(engine.speculation_types)}", ""))
+        yield f"speculation: {', '.join(engine.speculation_types)}", ""
     if engine.devices:
-        facts.append((f"devices: {', '.join(engine.devices)}", ""))
+        yield f"devices: {', '.join(engine.devices)}", ""
     if engine.hint:
-        facts.append((engine.hint, "quiet"))
-    head = (f"{'▸' if engine.runs else ' '} {engine.kind}", engine.found_in or "–")
-    for fact, tone in facts or [("", "")]:
-        yield *head, fact, tone
-        head = ("", "")
+        yield engine.hint, "dim"
 
 
 @app.command("doctor")
@@ -204,7 +193,6 @@ def check_installation(models: Path | None = None) -> list[Check]:
     import benchctl.models
     from benchctl.engines.registry import find_engines
     from benchctl.machine.doctor import Check
-    from benchctl.offers import load
     from benchctl.recipes.adapters import registered
 
     found = find_engines()
@@ -250,22 +238,21 @@ def _is_gguf(file: Path) -> bool:
 
 
 def _show_checks(machine: dict[str, object], checks: list[Check]) -> None:
-    from benchctl.reports.columns import Column, Table
     from benchctl.reports.terminal import Printout
-    from benchctl.text import plural
 
     out = Printout()
     gib = int(str(machine["memory_bytes"])) / 2**30
     out.say(f"{machine['cpu']} · {machine['cores']} cores · {gib:.0f} GiB · {machine['os']}")
     out.say()
-    columns: tuple[Column[tuple[str, str, str, Tone]], ...] = (
-        Column("state", lambda line: line[0], tone=lambda line: line[3], heads=True),
-        Column("check", lambda line: line[1], tone=lambda line: line[3], heads=True),
-        Column("message", lambda line: line[2], tone=lambda line: "" if line[1] else line[3], wrap=True),
-    )
-    out.table(Table("doctor", "Doctor", columns, list(_lines(checks))), headings=False)
+    for check in checks:
+        sign, style = _SIGNS[check.state]
+        out.say(f"{sign} {check.id}: {check.seen}", style)
+        if check.state in {"warn", "fail"}:
+            out.below(check.why, "dim")
+            if check.todo:
+                out.below(f"→ {check.todo}")
     out.say()
-    counts = {state: sum(check.state == state for check in checks) for state in _SIGNS}
+    counts = Counter(check.state for check in checks)
     if counts["fail"]:
         out.say("Not fit to measure: see ✗ above.", "bold red")
     elif counts["warn"]:
@@ -274,14 +261,3 @@ def _show_checks(machine: dict[str, object], checks: list[Check]) -> None:
         out.say("Fit to measure.", "green")
     if unknown := counts["unknown"]:
         out.say(f"{unknown} {plural(unknown, 'check')} could not be made (?).", "dim")
-
-
-def _lines(checks: list[Check]) -> Iterator[tuple[str, str, str, Tone]]:
-    """Yield (sign, check, message, tone): of a check that is not passed also why it matters and what to do."""
-    for check in checks:
-        sign, tone = _SIGNS[check.state]
-        yield sign, check.id, check.seen, tone
-        if check.state in {"warn", "fail"}:
-            yield "", "", check.why, "quiet"
-            if check.todo:
-                yield "", "", f"→ {check.todo}", ""

@@ -12,16 +12,13 @@ from benchctl.cli import options
 from benchctl.cli.options import EngineBinary, JsonForText, ModelsDir
 from benchctl.errors import UsageError
 from benchctl.reports.json_output import print_json
+from benchctl.text import one_line
 
 if TYPE_CHECKING:
     from benchctl.models.sources import BundledModel
     from benchctl.recipes.schema import QuantizeSpec
 
-app = typer.Typer(
-    help="List, inspect and quantize models; prompt suites.",
-    no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+app = typer.Typer(help="List, inspect and quantize models; prompt suites.", no_args_is_help=True)
 
 Model = Annotated[str, typer.Argument(metavar="MODEL", help="A path, hf:ORG/REPO\\[/FILE] or bundled:NAME.")]
 _HASH_CHARACTERS = 12
@@ -55,31 +52,25 @@ def inspect(
 
     Reads only the headers (of every shard), so it is quick and needs little memory.
     """
-    from benchctl.models.inspection import compare_models, inspect_model
+    from benchctl.models.inspection import Difference, compare_models, inspect_model
     from benchctl.models.sources import locate_model
 
-    def first_file(source: str) -> Path:
-        return locate_model(source, recipe_folder=Path.cwd(), models_dir=models_dir)[0]
+    first, *second = (
+        locate_model(source, recipe_folder=Path.cwd(), models_dir=models_dir)[0]
+        for source in (model, *([diff] if diff is not None else []))
+    )
+    found = compare_models(first, second[0]) if second else inspect_model(first)
+    if as_json:
+        print_json("inspect", found.as_dict())
+        return
+    from benchctl.cli.show_inspection import show_difference, show_inspection, show_tensors
 
-    if diff is not None:
-        found = compare_models(first_file(model), first_file(diff))
-        if not as_json:
-            from benchctl.cli.show_inspection import show_difference
-
-            show_difference(found)
-            return
-        document = found.as_dict()
-    else:
-        inspection = inspect_model(first_file(model))
-        if not as_json:
-            from benchctl.cli.show_inspection import show_inspection, show_tensors
-
-            show_inspection(inspection)
-            if tensors:
-                show_tensors(inspection.path)
-            return
-        document = inspection.as_dict()
-    print_json("inspect", document)
+    if isinstance(found, Difference):
+        show_difference(found)
+        return
+    show_inspection(found)
+    if tensors:
+        show_tensors(found.path)
 
 
 @app.command("quantize")
@@ -145,7 +136,6 @@ def _quantized(
     from benchctl.models.quantize import quantize_to
     from benchctl.models.sources import locate_model
     from benchctl.recipes.adapters import default_spec
-    from benchctl.text import one_line
 
     engine = make_engine(default_spec(), binary=engine_binary)
     if not isinstance(engine, QuantizingEngine):
@@ -171,7 +161,6 @@ def _quantized(
 
 def _check_free(target: Path, force: bool) -> None:
     """Raise UsageError when the result cannot, or must not, take this name."""
-    from benchctl.text import one_line
 
     where = one_line(str(target))
     if target.is_dir():

@@ -6,7 +6,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields, is_dataclass
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
@@ -47,6 +47,9 @@ MODELS = "Models, where no recipe is named"
 RARE = "Rarely needed"
 """The panel of a command's help, below the others."""
 
+of_models = partial(typer.Option, rich_help_panel=MODELS)
+rare = partial(typer.Option, rich_help_panel=RARE)
+
 Words = Annotated[
     list[str] | None,
     typer.Argument(
@@ -55,34 +58,21 @@ Words = Annotated[
         autocompletion=complete.recipes,
     ),
 ]
-LatestRun = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="RUN",
-        help="A run, a recipe's name, or a JSONL file.",
-        show_default="the latest run",
-        autocompletion=complete.runs,
-    ),
-]
+of_run = partial(
+    typer.Argument, metavar="RUN", help="A run, a recipe's name, or a JSONL file.", autocompletion=complete.runs
+)
+LatestRun = Annotated[str | None, of_run(show_default="the latest run")]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")]
-Target = Annotated[
-    str | None, typer.Option("--target", "-t", "-m", metavar="MODEL", help="The target.", rich_help_panel=MODELS)
-]
-Draft = Annotated[
-    str | None, typer.Option("--draft", "-d", "-md", metavar="MODEL", help="The draft.", rich_help_panel=MODELS)
-]
-Kind = Annotated[
-    str | None,
-    typer.Option("--engine", metavar="KIND", help="The engine.", autocompletion=complete.kinds, rich_help_panel=MODELS),
-]
+Target = Annotated[str | None, of_models("--target", "-t", "-m", metavar="MODEL", help="The target.")]
+Draft = Annotated[str | None, of_models("--draft", "-d", "-md", metavar="MODEL", help="The draft.")]
+Kind = Annotated[str | None, of_models("--engine", metavar="KIND", help="The engine.", autocompletion=complete.kinds)]
 Types = Annotated[
     list[str] | None,
-    typer.Option(
+    of_models(
         "--type",
         metavar="TYPE",
         help="A speculation type; repeatable.",
         autocompletion=complete.types_of_speculation,
-        rich_help_panel=MODELS,
     ),
 ]
 
@@ -105,15 +95,9 @@ def read_depths(text: str, most: int = 256) -> list[int]:
 
 
 Depth = Annotated[
-    str | None,
-    typer.Option(
-        "--depth", metavar="K1,K2", help="Draft depths: 2,4,8 or 1:8.", callback=_written_out, rich_help_panel=MODELS
-    ),
+    str | None, of_models("--depth", metavar="K1,K2", help="Draft depths: 2,4,8 or 1:8.", callback=_written_out)
 ]
-Sweep = Annotated[
-    list[str] | None,
-    typer.Option("-L", metavar="KEY=V1,V2", help="Values of a key: -L p_min=0.5,0.9", rich_help_panel=MODELS),
-]
+Sweep = Annotated[list[str] | None, of_models("-L", metavar="KEY=V1,V2", help="Values of a key: -L p_min=0.5,0.9")]
 Prompts = Annotated[
     str | None,
     typer.Option(metavar="FILE", help="Other prompts: a suite, .txt or .jsonl.", autocompletion=complete.suites),
@@ -127,34 +111,18 @@ Settings = Annotated[
 Limit = Annotated[int | None, typer.Option(min=1, help="At most N prompts of each task.", metavar="N")]
 Blocks = Annotated[str | None, typer.Option(help="Blocks: a number, or auto.", metavar="N|auto")]
 Results = Annotated[Path, typer.Option(metavar="DIR", help="The folder of runs.", file_okay=False)]
-Baseline = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME", help="The arm to compare with.", show_default="the run's own", autocompletion=complete.arms
-    ),
-]
-OnlyArms = Annotated[
-    list[str] | None, typer.Option(metavar="NAME", help="Only this arm; repeatable.", autocompletion=complete.arms)
-]
+of_arm = partial(typer.Option, metavar="NAME", autocompletion=complete.arms)
+Baseline = Annotated[str | None, of_arm(help="The arm to compare with.", show_default="the run's own")]
+OnlyArms = Annotated[list[str] | None, of_arm(help="Only this arm; repeatable.")]
 Keep = Annotated[
     list[str] | None,
     typer.Option(
-        "-k",
-        metavar="NAME",
-        help="Only arms or tasks of this name, with *.",
-        autocompletion=complete.tasks_and_arms,
+        "-k", metavar="NAME", help="Only arms or tasks of this name, with *.", autocompletion=complete.tasks_and_arms
     ),
 ]
-EngineBinary = Annotated[
-    str | None, typer.Option(metavar="PATH", help="The engine's binary: a path, or on PATH.", rich_help_panel=RARE)
-]
-ModelsDir = Annotated[
-    Path | None,
-    typer.Option(metavar="DIR", help="Look for the models here first.", file_okay=False, rich_help_panel=RARE),
-]
-TrustRecipe = Annotated[
-    bool, typer.Option("--trust-recipe", help="Allow its code, files, servers and keys.", rich_help_panel=RARE)
-]
+EngineBinary = Annotated[str | None, rare(metavar="PATH", help="The engine's binary: a path, or on PATH.")]
+ModelsDir = Annotated[Path | None, rare(metavar="DIR", help="Look for the models here first.", file_okay=False)]
+TrustRecipe = Annotated[bool, rare("--trust-recipe", help="Allow its code, files, servers and keys.")]
 Accept = Annotated[
     Literal["identical", "consistent"],
     typer.Option(metavar="VERDICT", help="consistent: 0 also within the target's noise."),
@@ -207,22 +175,9 @@ class Work:
                 where="--draft, --engine",
                 fix="Name the target with -t, or write it in the recipe.",
             )
-        return requested_recipe(
-            recipe,
-            results,
-            target=target,
-            draft=draft,
-            kind=self.kind,
-            types=self.types,
-            depth=self.depth,
-            sweep=self.sweep,
-            prompts=self.prompts,
-            limit=self.limit,
-            settings=self.settings,
-            trust=here.trust_recipe,
-            url=url,
-            arm_url=arm_url,
-        )
+        asked = vars(self) | {"target": target, "draft": draft}
+        del asked["subject"]
+        return requested_recipe(recipe, results, **asked, trust=here.trust_recipe, url=url, arm_url=arm_url)
 
 
 AS_FOUND, NOTHING_NAMED = Here(), Work()

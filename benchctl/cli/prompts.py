@@ -3,40 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from benchctl.cli import complete, options
 from benchctl.errors import UsageError
+from benchctl.paths import shipped_folder
 from benchctl.reports.json_output import print_json
+from benchctl.text import one_line
 
 if TYPE_CHECKING:
     from benchctl.prompts.load import Suite
     from benchctl.prompts.questions import Questions
 
-app = typer.Typer(
-    help="List, show and import prompt suites.",
-    no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+app = typer.Typer(help="List, show and import prompt suites.", no_args_is_help=True)
 
 _BEGINNING = 100
-
-
-class KindOption(StrEnum):
-    """The values of `--kind`."""
-
-    chat = "chat"
-    raw = "raw"
 
 
 @app.command("list")
 def list_suites(json_output: options.JsonForText = False) -> None:
     """List the prompt suites that benchctl ships."""
-    from benchctl.paths import shipped_folder
     from benchctl.prompts.load import load_suite
 
     folder = shipped_folder("prompts")
@@ -62,7 +51,6 @@ def show(
 ) -> None:
     """Show a suite: its tasks and how each prompt begins; with --json all of it, with the prompts' hashes."""
     from benchctl.prompts.load import load_suite, prompt_sha256
-    from benchctl.text import one_line
 
     loaded = load_suite(suite, recipe_folder=Path.cwd())
     if json_output:
@@ -110,7 +98,7 @@ def import_suite(
         str | None, typer.Option("--licence", "--license", help="The prompts' licence; default: the format's own.")
     ] = None,
     kind: Annotated[
-        KindOption | None, typer.Option(help="Default: that of the format, or of the file's first line.")
+        Literal["chat", "raw"] | None, typer.Option(help="Default: that of the format, or of the file's first line.")
     ] = None,
     force: options.Force = False,
 ) -> None:
@@ -130,15 +118,12 @@ def import_suite(
         raise UsageError("a suite's name has letters, digits and _ . + - only", where="--name", fix=fix)
     refuse_overwriting(output, force)
     selected = [task.strip() for task in tasks.split(",") if task.strip()] if tasks else None
-    questions = read_questions(
-        source, source.name, chosen, kind=None if kind is None else kind.value, tasks=selected, limit=limit
-    )
+    questions = read_questions(source, source.name, chosen, kind=kind, tasks=selected, limit=limit)
     suite = write_suite(questions, output, name=suite_name, licence=licence, force=force)
     _print_import(questions, suite, output)
 
 
 def _print_import(questions: Questions, suite: Suite, output: Path) -> None:
-    from benchctl.text import one_line
 
     counts = _counts(suite)
     total = sum(counts.values())

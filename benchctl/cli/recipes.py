@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,19 +13,15 @@ from benchctl.cli import complete, options
 from benchctl.cli.options import read_depths
 from benchctl.errors import BenchctlError, StorageError, UsageError
 from benchctl.reports.json_output import print_json
+from benchctl.text import plural, visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from benchctl.recipes.problems import Problem
     from benchctl.recipes.schema import Recipe
     from benchctl.recipes.trust import Finding
 
-app = typer.Typer(
-    help="Find, read, check and write recipes.",
-    no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+app = typer.Typer(help="Find, read, check and write recipes.", no_args_is_help=True)
 
 BUNDLED_TARGET, BUNDLED_DRAFT = "bundled:tiny-hybrid", "bundled:tiny-hybrid-draft"
 Named = Annotated[
@@ -58,7 +55,6 @@ def show(
 ) -> None:
     """Show a recipe: its file, or with --expanded (or --json) what it expands to, with defaults."""
     from benchctl.recipes.load import find_recipe, load_recipe
-    from benchctl.text import visible
 
     path = find_recipe(recipe)
     loaded = load_recipe(path)
@@ -82,39 +78,41 @@ def check(
     json_output: options.JsonForText = False,
 ) -> None:
     """Check recipes and list every problem; exits with 2 when there is any."""
-    results = [(file, *_checked(file)) for file in files]
-    openings = {file: _openings(file, recipe) for file, recipe, _, _ in results}
-    barred = {file: not trust_recipe and any(opening.opens for opening in found) for file, found in openings.items()}
-    failed = any(problems or barred[file] for file, _, problems, _ in results)
-    if json_output:
-        print_json(
-            "recipes check",
-            [
-                {
-                    "file": file,
-                    "ok": not problems and not barred[file],
-                    "arms": [arm.name for arm in recipe.arms] if recipe else None,
-                    "openings": [str(opening) for opening in openings[file]],
-                    "problems": [{"line": p.line or None, "key": _key(p), "message": p.message} for p in problems],
-                }
-                for file, recipe, problems, _ in results
-            ],
-        )
-    else:
-        from benchctl.text import plural, visible
 
-        for file, recipe, problems, message in results:
-            if problems:
-                typer.echo(visible(message), err=True)
-            elif recipe is not None:
-                state = "would open the machine; runs only with --trust-recipe" if barred[file] else "good"
-                number = len(recipe.arms)
-                arms = f"{number} {plural(number, 'arm')}: {', '.join(arm.name for arm in recipe.arms)}"
-                typer.echo(f"{visible(file)}: {state} ({arms})", err=barred[file])
-                for opening in openings[file]:
-                    typer.echo(visible(f"  {opening}"), err=barred[file])
-    if failed:
+    found = [_checked(file, trusted=trust_recipe) for file in files]
+    if json_output:
+        print_json("recipes check", [document for document, _ in found])
+    else:
+        for document, lines in found:
+            for line in lines:
+                typer.echo(visible(line), err=not document["ok"])
+    if not all(document["ok"] for document, _ in found):
         raise typer.Exit(UsageError.exit_code)
+
+
+def _checked(file: str, *, trusted: bool) -> tuple[dict[str, Any], list[str]]:
+    """Return what is found of a recipe, engine options that no list has included: as JSON has it, and as lines."""
+    from benchctl.measure.check_recipe import file_problems
+    from benchctl.recipes.load import find_recipe, load_recipe
+    from benchctl.recipes.problems import Problem, RecipeError, path_text
+
+    try:
+        path = find_recipe(file)
+        recipe = load_recipe(path)
+        if wrong := file_problems(recipe, path):
+            raise RecipeError(path, wrong)
+    except BenchctlError as error:
+        listed = error.problems if isinstance(error, RecipeError) else (Problem(0, (), str(error)),)
+        told = [{"line": p.line or None, "key": path_text(p.path) or None, "message": p.message} for p in listed]
+        document = {"file": file, "ok": False, "arms": None, "openings": [], "problems": told}
+        return document, [str(error) if isinstance(error, RecipeError) else f"{file}: {error}"]
+    openings = _openings(recipe, path)
+    good = trusted or not any(opening.opens for opening in openings)
+    names, told_openings = [arm.name for arm in recipe.arms], [str(opening) for opening in openings]
+    state = "good" if good else "would open the machine; runs only with --trust-recipe"
+    line = f"{file}: {state} ({len(names)} {plural(len(names), 'arm')}: {', '.join(names)})"
+    document = {"file": file, "ok": good, "arms": names, "openings": told_openings, "problems": []}
+    return document, [line, *(f"  {opening}" for opening in told_openings)]
 
 
 @app.command("new")
@@ -159,12 +157,9 @@ def _prompted(answers: dict[str, Any], *, force: bool) -> dict[str, Any]:
 
     `force`: the recipe's file may be there. Raises UsageError where there is no terminal, and for a wrong option.
     """
-    import yaml
-
     from benchctl.prompts.load import load_suite
     from benchctl.recipes.adapters import kinds
     from benchctl.recipes.from_options import DEPTHS, name_of, new_recipe
-    from benchctl.recipes.load import recipe_of_options
     from benchctl.recipes.speculation import MAX_DEPTH, TAKEN_BY
 
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
@@ -174,12 +169,11 @@ def _prompted(answers: dict[str, Any], *, force: bool) -> dict[str, Any]:
     unasked: dict[str, Any] = {"name": "x", "engine": None, "target": BUNDLED_TARGET, "types": ()}
 
     def check(found: dict[str, Any], draft: str | None) -> None:
-        text = new_recipe(**unasked | {"draft": draft} | found)
+        new_recipe(**unasked | {"draft": draft} | found)
         if found.get("suite"):
             load_suite(found["suite"], recipe_folder=Path.cwd())
         if not force and Path(f"{found.get('name', '')}.yaml").exists():
             raise UsageError("this file exists already", where=f"{found['name']}.yaml", fix="Choose another name.")
-        recipe_of_options(yaml.safe_load(text))
 
     def ask(key: str, question: str, default: str, read: Callable[[str], Any] = str) -> None:
         def fits(text: str) -> Any:  # noqa: ANN401 - a text, a list of texts or of numbers
@@ -220,8 +214,6 @@ def schema(
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Write it to this file instead.")] = None,
 ) -> None:
     """Print the JSON Schema of recipe files, for editors."""
-    import json
-
     from benchctl.recipes.load import recipe_json_schema
 
     text = json.dumps(recipe_json_schema(), indent=2, ensure_ascii=False) + "\n"
@@ -232,41 +224,15 @@ def schema(
         typer.echo(f"Wrote {output}.")
 
 
-def _checked(file: str) -> tuple[Recipe | None, tuple[Problem, ...], str]:
-    """Return the recipe where it is valid, else its problems and the whole message."""
-    from benchctl.measure.check_recipe import file_problems
-    from benchctl.recipes.load import find_recipe, load_recipe
-    from benchctl.recipes.problems import Problem, RecipeError
-
-    try:
-        path = find_recipe(file)
-        recipe = load_recipe(path)
-        if problems := file_problems(recipe, path):
-            raise RecipeError(path, problems)
-    except RecipeError as error:
-        return None, error.problems, str(error)
-    except BenchctlError as error:
-        return None, (Problem(0, (), str(error)),), f"{file}: {error}"
-    return recipe, (), ""
-
-
-def _openings(file: str, recipe: Recipe | None) -> list[Finding]:
-    """Return what a valid recipe asks for and was not given, unknown engine options included."""
+def _openings(recipe: Recipe, path: Path) -> list[Finding]:
+    """Return what a valid recipe asks for and was not given."""
     from benchctl.permissions import not_given, program_not_given, settle
-    from benchctl.recipes.load import find_recipe
 
-    if recipe is None:
-        return []
-    path = find_recipe(file)
     if settle(recipe, path.parent, path):
         return []
-    return list(
-        dict.fromkeys(
-            finding
-            for part in recipe.parts.values()
-            for finding in (*not_given(part, path.parent), *program_not_given(part, path.parent))
-        )
-    )
+    parts, folder = recipe.parts.values(), path.parent
+    found = [*(not_given(part, folder) for part in parts), *(program_not_given(part, folder) for part in parts)]
+    return list(dict.fromkeys(finding for several in found for finding in several))
 
 
 def _summary(recipe: Recipe) -> dict[str, object]:
@@ -291,12 +257,6 @@ def _print_arms(recipe: Recipe) -> None:
         role = " (baseline)" if compared[arm.name].is_baseline else ""
         rows.append((arm.name + role, types, keys, " ".join(arm.args)))
     Printout().rows(("arm", "type", "settings", "args"), rows, wrap="args")
-
-
-def _key(problem: Problem) -> str | None:
-    from benchctl.recipes.problems import path_text
-
-    return path_text(problem.path) or None
 
 
 def _write(path: Path, text: str, force: bool) -> None:

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from benchctl.cli import options
-from benchctl.cli.options import RARE, Baseline, JsonForTables, Out, Results
+from benchctl.cli.options import Baseline, JsonForTables, Out, Results, rare
+from benchctl.errors import UsageError
+from benchctl.offers import experiments, load
 from benchctl.reports.json_output import print_json
 
 if TYPE_CHECKING:
@@ -26,18 +28,15 @@ def report(
     figures: Annotated[bool, typer.Option(help="Draw the figures.")] = True,
     layout: Annotated[
         Literal["plamo2-study"] | None,
-        typer.Option(
-            metavar="plamo2-study", help="Print a published study's tables, and write no report.", rich_help_panel=RARE
-        ),
+        rare(metavar="plamo2-study", help="Print a published study's tables, and write no report."),
     ] = None,
     isolation: Annotated[
         Path | None,
-        typer.Option(
+        rare(
             metavar="DIR",
             help="With --layout: a search of diagnose isolate.",
             show_default="the newest",
             file_okay=False,
-            rich_help_panel=RARE,
         ),
     ] = None,
     open_page: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
@@ -57,7 +56,6 @@ def report(
     DIR/<recipe>/<run>/.
     """
     from benchctl.data.store import open_run, resolve_run
-    from benchctl.errors import UsageError
     from benchctl.lossless.analysed import analyse_run
     from benchctl.reports.write import report_folder, write_report
 
@@ -105,7 +103,6 @@ def report(
 
 def _tensors(run: Path, named: Path | None) -> Tensors | None:
     """Return the tensor table that an experiment has for a run, from the folder that was named, if any."""
-    from benchctl.offers import experiments, load
 
     found = (load(experiment.study)(run, named) for experiment in experiments().values() if experiment.study)
     return next((tensors for tensors in found if tensors is not None), None)

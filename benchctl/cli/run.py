@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from benchctl.cli import complete, options
+from benchctl.errors import BenchctlError, EngineError, UsageError
+from benchctl.offers import offered
 from benchctl.reports.json_output import print_json
 
 if TYPE_CHECKING:
@@ -27,34 +32,20 @@ def run(
         str | None, typer.Option(metavar="RUN", help="Finish this run.", autocompletion=complete.runs)
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the exact commands; start no engine.")] = False,
-    only: Annotated[
-        list[str] | None,
-        typer.Option(metavar="ARM", help="Only this arm and the baseline; repeatable.", autocompletion=complete.arms),
-    ] = None,
-    url: Annotated[
-        str | None, typer.Option(metavar="URL", help="A server without speculation.", rich_help_panel=options.MODELS)
-    ] = None,
+    only: Annotated[list[str] | None, options.of_arm(help="Only this arm and the baseline; repeatable.")] = None,
+    url: Annotated[str | None, options.of_models(metavar="URL", help="A server without speculation.")] = None,
     arm_url: Annotated[
-        str | None,
-        typer.Option(metavar="URL", help="With --url: a server with --type, --depth.", rich_help_panel=options.MODELS),
+        str | None, options.of_models(metavar="URL", help="With --url: a server with --type, --depth.")
     ] = None,
     keep: options.Keep = None,
     blocks: options.Blocks = None,
     here: options.Here = options.AS_FOUND,
-    on: Annotated[
-        str | None,
-        typer.Option(metavar="CLUSTER", help="A Ray cluster: ray, or ray://HOST:PORT.", rich_help_panel=options.RARE),
-    ] = None,
-    yes: Annotated[
-        bool, typer.Option("--yes", "-y", help=f"Confirm more than {MANY_CELLS} cells.", rich_help_panel=options.RARE)
-    ] = False,
+    on: Annotated[str | None, options.rare(metavar="CLUSTER", help="A Ray cluster: ray, or ray://HOST:PORT.")] = None,
+    yes: Annotated[bool, options.rare("--yes", "-y", help=f"Confirm more than {MANY_CELLS} cells.")] = False,
     stop_at_failure: Annotated[
-        bool,
-        typer.Option("--stop-at-failure", "-x", help="End the run at the first failure.", rich_help_panel=options.RARE),
+        bool, options.rare("--stop-at-failure", "-x", help="End the run at the first failure.")
     ] = False,
-    install: Annotated[
-        bool, typer.Option("--install", help="Install what is missing.", rich_help_panel=options.RARE)
-    ] = False,
+    install: Annotated[bool, options.rare("--install", help="Install what is missing.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print every answer and warning.")] = False,
     quiet: options.Quiet = False,
     as_json: options.JsonAtEnd = False,
@@ -64,18 +55,13 @@ def run(
     Without a recipe, name the models: benchctl run target.gguf draft.gguf --depth 2,4,8. Ctrl-C ends a run cleanly;
     --resume RUN finishes it.
     """
-    import sys
-    from contextlib import nullcontext
-
     from rich.console import Console
 
     from benchctl.data.store import open_run, resolve_run
-    from benchctl.errors import UsageError
     from benchctl.measure.plan import keep_matching, keep_only, with_blocks, with_second_baseline
     from benchctl.measure.progress import progress_for
     from benchctl.measure.requested import Standing, prepare_again, recipe_of
     from benchctl.measure.run import resume_run, signals_interrupt, start_run
-    from benchctl.offers import offered
 
     if [bool(work.subject or work.target), resume is not None, url is not None].count(True) != 1 or (
         arm_url and not url
@@ -146,10 +132,6 @@ def run(
 
 def _confirm(recipe: Recipe) -> None:
     """Ask for confirmation of very many cells. Raises UsageError without a terminal, or where it is refused."""
-    import sys
-
-    from benchctl.errors import UsageError
-
     cells = len(recipe.arms) * recipe.first_blocks
     if cells <= MANY_CELLS:
         return
@@ -164,10 +146,7 @@ def _with_what_is_missing(
     attempt: Callable[[], Prepared], pause: Callable[[], None], *, install: bool, as_json: bool
 ) -> Prepared:
     """Return the result of `attempt`; what it lacks is installed first, after confirmation. Raises as it does."""
-    import sys
-
     from benchctl.cli.engines import install_engine
-    from benchctl.errors import BenchctlError
 
     installed: set[str] = set()
     while True:
@@ -190,10 +169,7 @@ def _with_what_is_missing(
 
 def _show_run(folder: Path, *, as_json: bool, quiet: bool, verbose: bool) -> None:
     """Print the run's summary. Exits with 3 when a cell or a request failed."""
-    import shlex
-
     from benchctl.data.store import open_run
-    from benchctl.errors import EngineError
     from benchctl.lossless.analysed import analyse_run
     from benchctl.reports.terminal import print_run
 

@@ -9,19 +9,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from benchctl.cli import complete, options
-from benchctl.cli.options import JsonForText, Results
+from benchctl.cli import options
+from benchctl.cli.options import JsonForText, Results, of_run
 from benchctl.errors import UsageError
 from benchctl.reports.json_output import print_json
+from benchctl.text import one_line
 
 if TYPE_CHECKING:
     from benchctl.data.integrity import Integrity
     from benchctl.data.listing import ListedRun
     from benchctl.data.manifest import ArmIdentity, Manifest, ModelIdentity, SetupIdentity
 
-app = typer.Typer(
-    help="List, show and delete runs.", no_args_is_help=True, context_settings={"help_option_names": ["-h", "--help"]}
-)
+app = typer.Typer(help="List, show and delete runs.", no_args_is_help=True)
 
 
 @app.command("list")
@@ -57,19 +56,13 @@ def show(run: options.LatestRun = None, results: Results = Path("results"), as_j
 
 @app.command("rm")
 def remove(
-    runs: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="RUN…", help="Folders, recipes (their latest run) or ids.", autocompletion=complete.runs
-        ),
-    ],
+    runs: Annotated[list[str], of_run(metavar="RUN…", help="Folders, recipes (their latest run) or ids.")],
     results: Results = Path("results"),
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
 ) -> None:
     """Delete runs with their records, logs and replays. This cannot be undone."""
     from benchctl.data.listing import remove_runs
     from benchctl.data.store import resolve_run
-    from benchctl.text import one_line
 
     folders = list(dict.fromkeys(resolve_run(run, results) for run in runs))
     if not yes:

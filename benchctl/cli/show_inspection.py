@@ -10,7 +10,7 @@ from benchctl.models.inspection import Change, Difference, Inspection
 from benchctl.models.tensor_types import family
 from benchctl.reports.columns import Column, Table, numeric
 from benchctl.reports.terminal import Printout
-from benchctl.text import one_line
+from benchctl.text import one_line, percent
 
 _TEMPLATE_CHARACTERS = 600
 _VALUE_CHARACTERS = 60
@@ -23,6 +23,7 @@ def show_inspection(found: Inspection, *, brief: bool = False) -> None:
     rows = [("size", _size(found)), ("weights", _weights(found))]
     if not brief:
         rows = [("model", f"{one_line(facts.name or 'unnamed', 100)} ({_architecture(facts.architecture)})"), *rows]
+        rows += [("experts", _experts(found))] if found.experts_read else []
         rows += [("layers", _layers(found)), ("context", _with_unit(facts.context_length, "tokens"))]
         rows += [("recurrent state", _state(found)), ("KV cache", _cache(found)), ("vocabulary", _vocabulary(found))]
         rows += [("special tokens", _special(found)), ("chat template", _template(found))]
@@ -152,6 +153,15 @@ def _weights(found: Inspection) -> str:
     return f"{facts.parameters:,} parameters, {bits}{announced}"
 
 
+def _experts(found: Inspection) -> str:
+    facts, read = found.facts, found.experts_read or {}
+    shares = ", ".join(f"{percent(share)} of them for {width}" for width, share in read.items())
+    return (
+        f"a token uses {facts.experts_used} of {facts.experts} in a layer, {facts.active_parameters:,} parameters in "
+        f"all; a verify reads, were they chosen at random, {shares} tokens"
+    )
+
+
 def _layers(found: Inspection) -> str:
     facts = found.facts
     kinds = {
@@ -207,7 +217,7 @@ def _special(found: Inspection) -> str:
         + {True: " (added to every text)", False: " (not added)", None: ""}[token.added]
         for token in found.special
     ]
-    return "\n".join(lines) or "none named"
+    return "; ".join(lines) or "none named"
 
 
 def _template(found: Inspection) -> str:

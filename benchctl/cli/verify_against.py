@@ -7,23 +7,14 @@ from typing import Annotated
 
 import typer
 
-from benchctl.cli import complete
-from benchctl.cli.options import JsonForTables, NoTables, OnlyArms, Results
+from benchctl.cli.options import JsonForTables, NoTables, OnlyArms, Results, of_run
 from benchctl.reports.json_output import print_json
 
 
 def verify_against(
-    run: Annotated[
-        str,
-        typer.Argument(metavar="RUN", help="A run, a recipe's name, or a JSONL file.", autocompletion=complete.runs),
-    ],
+    run: Annotated[str, of_run()],
     references: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="REFERENCE",
-            help="Runs of the same prompts, other engine or precision.",
-            autocompletion=complete.runs,
-        ),
+        list[str], of_run(metavar="REFERENCE", help="Runs of the same prompts, other engine or precision.")
     ],
     results: Results = Path("results"),
     arm: OnlyArms = None,

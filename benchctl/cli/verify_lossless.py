@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from benchctl.cli import options
+from benchctl.errors import UsageError
 
 
 def verify_lossless(
@@ -39,7 +40,6 @@ def verify_lossless(
     Exits with 0 when every compared arm is identical (or what --accept names), with 1 when any is not or is
     undetermined, with 3 when the engine failed and nothing could be explained.
     """
-    from benchctl.errors import UsageError
 
     starts = not offline and audit != "off"
     ignored = {

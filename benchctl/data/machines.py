@@ -7,12 +7,10 @@ ran beside it, and the machine is an axis of the run like any other.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from benchctl.data.cell import Cell
-from benchctl.data.manifest import ArmIdentity, Manifest, SetupIdentity
+from benchctl.data.manifest import ArmIdentity, MachineIdentity, Manifest, SetupIdentity
 from benchctl.data.record import Record
 
 AXIS = "machine"
@@ -29,110 +27,81 @@ def by_machine(manifest: Manifest, records: Sequence[Record]) -> tuple[Manifest,
     if not used:
         return manifest, list(records)
     if len(used) == 1:
-        (only,) = used
-        engine = next(iter(only.engines.values()), manifest.engine)
-        setups = [
-            setup.model_copy(update={"engine": only.engines.get(setup.name, setup.engine)}) for setup in manifest.setups
-        ]
-        own = {"machine": only.facts, "engine": engine, "setups": setups, "cells": cells}
-        return manifest.model_copy(update=own), list(records)
-    measured_on = {(cell.block, cell.arm, cell.attempt): cell.machine for cell in cells}
-    numbers = _numbers(cells)
+        return manifest.model_copy(update={**_engines(manifest, used[0]), "cells": cells}), list(records)
+    blocks = {machine.name: sorted({cell.block for cell in cells if cell.machine == machine.name}) for machine in used}
     ran = {(cell.arm, cell.machine) for cell in cells}
-    machines = [known.name for known in used]
-    arms = [_arm(arm, name) for name in machines for arm in manifest.arms if (arm.name, name) in ran]
-    update: dict[str, Any] = {
-        "arms": arms,
-        "setups": _setups(manifest),
-        "cells": [_cell(cell, numbers) for cell in cells if cell.machine is not None],
-        "baseline": _on(
-            manifest.baseline, next(machine for machine in machines if (manifest.baseline, machine) in ran)
-        ),
-        "blocks": max(len(own) for own in numbers.values()),
-        "recipe": _recipe(manifest, {arm.name: arm for arm in arms}),
+    cells = [cell for cell in cells if cell.machine in blocks]
+    placed = {(cell.block, cell.arm, cell.attempt): cell.machine or "" for cell in cells}
+    arms = {
+        (arm.name, machine): _arm(arm, machine)
+        for machine in blocks
+        for arm in manifest.arms
+        if (arm.name, machine) in ran
     }
-    moved = []
-    for record in records:
-        machine = measured_on.get((record.block, record.label, record.attempt))
-        if machine is not None:
-            block = numbers[machine][record.block]
-            moved.append(record.changed(label=_on(record.label, machine), block=block))
+    moved = [
+        record.changed(label=_on(record.label, machine), block=blocks[machine].index(record.block))
+        for record in records
+        if (machine := placed.get((record.block, record.label, record.attempt))) is not None
+    ]
+    for place, cell in enumerate(cells):
+        machine = cell.machine or ""
+        own = {"arm": _on(cell.arm, machine), "block": blocks[machine].index(cell.block)}
+        cells[place] = cell.model_copy(update=own)
+    update: dict[str, Any] = {
+        "arms": list(arms.values()),
+        "setups": [_setup(setup, machine) for machine in manifest.machines for setup in _setups(manifest)],
+        "cells": cells,
+        "baseline": next(arm.name for (name, _), arm in arms.items() if name == manifest.baseline),
+        "blocks": max(map(len, blocks.values())),
+        "recipe": _recipe(manifest, arms),
+    }
     return manifest.model_copy(update=update), moved
 
 
-def _numbers(cells: Sequence[Cell]) -> Mapping[str, Mapping[int, int]]:
-    """Return the blocks that each machine has a part in, with their numbers there."""
-    blocks: dict[str, set[int]] = defaultdict(set)
-    for cell in cells:
-        if cell.machine is not None:
-            blocks[cell.machine].add(cell.block)
-    return {name: {block: number for number, block in enumerate(sorted(own))} for name, own in blocks.items()}
-
-
-def _arm(arm: ArmIdentity, machine: str) -> ArmIdentity:
-    own = {
-        "name": _on(arm.name, machine),
-        "of": arm.of or arm.name,
-        "setup": _setup_name(arm.setup, machine),
-        "group": _setup_name(arm.group, machine),
-    }
-    return arm.model_copy(update=own)
-
-
-def _cell(cell: Cell, numbers: Mapping[str, Mapping[int, int]]) -> Cell:
-    assert cell.machine is not None
-    own = {"arm": _on(cell.arm, cell.machine), "block": numbers[cell.machine][cell.block]}
-    return cell.model_copy(update=own)
+def _engines(manifest: Manifest, machine: MachineIdentity) -> dict[str, Any]:
+    """Return what a run that one kind of machine measured has of it."""
+    engines = machine.engines
+    setups = [setup.model_copy(update={"engine": engines.get(setup.name, setup.engine)}) for setup in manifest.setups]
+    return {"machine": machine.facts, "engine": next(iter(engines.values()), manifest.engine), "setups": setups}
 
 
 def _setups(manifest: Manifest) -> list[SetupIdentity]:
-    """Return every setup once a machine, with the engine that it has there."""
-    every: list[SetupIdentity | None] = [*manifest.setups] if manifest.setups else [None]
-    found = []
-    for machine in manifest.machines:
-        for setup in every:
-            found.append(
-                SetupIdentity(
-                    name=_setup_name(setup.name if setup else None, machine.name),
-                    group=_setup_name(setup.group if setup else None, machine.name),
-                    axes={**(setup.axes if setup else {}), AXIS: machine.label},
-                    engine=machine.engines.get(setup.name if setup else "", setup.engine if setup else manifest.engine),
-                    target=setup.target if setup else manifest.target,
-                    draft=setup.draft if setup else manifest.draft,
-                )
-            )
-    return found
+    """Return the setups of a run; the only one has no name where the recipe has no axes."""
+    engine, target, draft = manifest.engine, manifest.target, manifest.draft
+    return manifest.setups or [SetupIdentity(name="", group="", axes={}, engine=engine, target=target, draft=draft)]
 
 
-def _recipe(manifest: Manifest, arms: Mapping[str, ArmIdentity]) -> dict[str, Any]:
+def _setup(setup: SetupIdentity, machine: MachineIdentity) -> SetupIdentity:
+    """Return a setup as it is on a machine, with the engine that it has there."""
+    own = {"axes": {**setup.axes, AXIS: machine.label}, "engine": machine.engines.get(setup.name, setup.engine)}
+    names = {"name": _on(setup.name, machine.name), "group": _on(setup.group, machine.name)}
+    return setup.model_copy(update=names | own)
+
+
+def _arm(arm: ArmIdentity, machine: str) -> ArmIdentity:
+    own = {name: _on(getattr(arm, name), machine) for name in ("name", "setup", "group")}
+    return arm.model_copy(update=own | {"of": arm.of or arm.name})
+
+
+def _recipe(manifest: Manifest, arms: dict[tuple[str, str], ArmIdentity]) -> dict[str, Any]:
     """Return the recipe with the new names of its arms."""
-    recipe, of_recipe = manifest.recipe, manifest.recipe_arms
-    own = []
-    for name, arm in arms.items():
-        former = of_recipe.get(name.rpartition("@")[0])
-        if former is not None:
-            own.append({**former, "name": name, "of": arm.of, "setup": arm.setup, "group": arm.group})
-    setups = recipe.get("setups") or []
-    machines = dict.fromkeys(name.rpartition("@")[2] for name in arms)
-    return {
-        **recipe,
-        "arms": own,
+    of_recipe = manifest.recipe_arms
+    names = ("name", "of", "setup", "group")
+    setups = [setup for setup in manifest.recipe.get("setups") or [] if isinstance(setup, dict)]
+    return manifest.recipe | {
+        "arms": [
+            of_recipe[former] | {name: getattr(arm, name) for name in names}
+            for (former, _), arm in arms.items()
+            if former in of_recipe
+        ],
         "setups": [
-            {
-                **setup,
-                "name": _setup_name(setup.get("name"), machine),
-                "group": _setup_name(setup.get("group"), machine),
-            }
-            for machine in machines
+            setup | {name: _on(setup.get(name), machine) for name in ("name", "group")}
+            for machine in dict.fromkeys(machine for _, machine in arms)
             for setup in setups
-            if isinstance(setup, dict)
         ],
     }
 
 
-def _setup_name(name: str | None, machine: str) -> str:
-    return machine if name is None else _on(name, machine)
-
-
-def _on(name: str, machine: str) -> str:
-    return f"{name}@{machine}"
+def _on(name: str | None, machine: str) -> str:
+    """Return the name on a machine of an arm, a setup or a group; what has none is called as the machine."""
+    return f"{name}@{machine}" if name else machine

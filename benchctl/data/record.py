@@ -108,6 +108,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False, forbid_unknown
     drafted_by_position: list[int] | None = None
     accepted_by_position: list[int] | None = None
     """How many rounds accepted the draft token at position 0, 1, … (unconditional counts)."""
+    accepted_by_length: list[int] | None = None
+    """Tokens accepted of the drafts of exactly 1, 2, … tokens."""
     synthetic: bool = False
     """Whether draft tokens were accepted at random (synthetic acceptance): the text is then no model's output."""
     error: RecordError | None = None

@@ -93,6 +93,8 @@ class Ledger:
     accepted_by_position: tuple[int, ...] | None = None
     plain_steps: int | None = None
     """Steps of the target without a draft; the reading of the prompt, which brings the first token, is none of them."""
+    accepted_by_length: tuple[int, ...] | None = None
+    """Tokens accepted of the drafts of exactly 1, 2, … tokens."""
 
 
 @dataclass(frozen=True)

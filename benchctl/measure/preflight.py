@@ -179,7 +179,7 @@ def _probe(prepared: Prepared, setup: PreparedSetup, engine: ScoringEngine, log:
         )
         return
     try:
-        with scoring(engine, _launch_of(setup, target.unquantized), log.with_suffix(".source.log")) as reference:
+        with scoring(engine, launch_of(setup, target.unquantized), log.with_suffix(".source.log")) as reference:
             compared = agreement(reference, found)
     except EngineError as error:
         record.checked.append(f"The unquantized target could not be probed: {error.what}")
@@ -187,8 +187,8 @@ def _probe(prepared: Prepared, setup: PreparedSetup, engine: ScoringEngine, log:
     check_agreement(compared, record)
 
 
-def _launch_of(setup: PreparedSetup, model: Path) -> Launch:
-    """Return the baseline's command for another target."""
+def launch_of(setup: PreparedSetup, model: Path) -> Launch:
+    """Return the baseline's command for another target, without a draft."""
     other = replace(setup.models.target, files=(replace(setup.models.target.files[0], path=model),))
     return setup.engine.launch(setup.recipe.arm(setup.recipe.baseline), ResolvedPair(other, None))
 

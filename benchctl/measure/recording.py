@@ -45,6 +45,7 @@ def measured_fields(done: Completion) -> dict[str, object]:
         "plain_steps": ledger.plain_steps,
         "drafted_by_position": _listed(ledger.drafted_by_position),
         "accepted_by_position": _listed(ledger.accepted_by_position),
+        "accepted_by_length": _listed(ledger.accepted_by_length),
         "phase_s": None if done.phase_s is None else dict(done.phase_s),
     }
 

@@ -206,64 +206,59 @@ def requested_recipe(
     """Return the recipe that is named or that the options make, and what it may do. Raises UsageError, StorageError."""
     overrides = parse_settings(settings or [])
     sweeps = parse_sweep([*([f"depth={depth}"] if depth else []), *(sweep or [])])
+    made: dict[str, Any] = {"prompts": prompts, "limit": limit, "folder": Path.cwd(), "settings": overrides}
+    if url is not None:
+        return standing_of_data(_of_servers(url, arm_url, types or [], sweeps, made), trust=trust)
+    if target is not None:
+        pair: dict[str, Any] = {"target": target, "draft": draft, "engine": kind, "types": types or []}
+        return standing_of_data(recipe_from_options(**pair, sweeps=sweeps, **made), trust=trust)
+    overrides |= prompt_settings(prompts, limit)
     again = None if recipe is None else _earlier(recipe, out)
     if again is not None:
         standing = standing_of(again, trusted=trust)
-        overrides |= prompt_settings(prompts, limit)
         found = with_settings(standing.recipe, overrides)
         settle(found, standing.folder, typed=overrides)
         changed = with_types(found, types or [], sweeps) if types or sweeps else found
         return Standing(changed, standing.folder, standing.trusted)
-    if url is not None:
-        if arm_url is None:
-            raise UsageError(
-                "One server alone gives nothing to compare: none that benchctl knows switches speculation per request.",
-                where="--url",
-                fix="Start a second server that speculates, and name it: --arm-url http://HOST:PORT/v1",
-            )
-        depths = sweeps.pop("depth", [])
-        if sweeps or len(depths) > 1 or len(types or []) > 1:
-            raise UsageError(
-                "A server that runs has one type of speculation and one depth.",
-                where="--type, --depth, -L",
-                fix="Name what it was started with; several servers go into a recipe: recipes/endpoint.yaml.",
-            )
-        servers = recipe_of_urls(
-            url,
-            arm_url,
-            kind=(types or [DRAFT_TYPE])[0],
-            depth=depths[0] if depths else None,
-            prompts=prompts,
-            limit=limit,
-            folder=Path.cwd(),
-            settings=overrides,
-        )
-        return standing_of_data(servers, trust=trust)
-    if target is None and (types or sweeps):
+    if types or sweeps:
         raise UsageError(
             "These options make a recipe, but this command line already names a recipe.",
             where="--type, --depth, -L",
             fix="Name the target with -t, or write it in the recipe; of a run's folder they replace the arms.",
         )
-    if target is not None:
-        options = recipe_from_options(
-            target=target,
-            draft=draft,
-            engine=kind,
-            types=types or [],
-            sweeps=sweeps,
-            prompts=prompts,
-            limit=limit,
-            folder=Path.cwd(),
-            settings=overrides,
-        )
-        return standing_of_data(options, trust=trust)
     file = find_recipe(recipe or "")
     beside = file.parent / MANIFEST
     base = standing_of(open_run(file.parent)).folder if beside.is_file() else file.parent
-    overrides |= prompt_settings(prompts, limit)
     loaded = load_recipe(file, overrides=overrides)
     return Standing(loaded, base, settle(loaded, base, file, typed=overrides, trusted=trust))
+
+
+def _of_servers(
+    url: str,
+    arm_url: str | None,
+    types: Sequence[str],
+    sweeps: Mapping[str, Sequence[int | float | str]],
+    made: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Return the recipe's data of two servers that run. Raises UsageError where the second is not told, or told twice.
+
+    `made`: the further arguments of `recipe_of_urls`.
+    """
+    if arm_url is None:
+        raise UsageError(
+            "One server alone gives nothing to compare: none that benchctl knows switches speculation per request.",
+            where="--url",
+            fix="Start a second server that speculates, and name it: --arm-url http://HOST:PORT/v1",
+        )
+    depths = sweeps.get("depth", [])
+    if sweeps.keys() - {"depth"} or len(depths) > 1 or len(types) > 1:
+        raise UsageError(
+            "A server that runs has one type of speculation and one depth.",
+            where="--type, --depth, -L",
+            fix="Name what it was started with; several servers go into a recipe: recipes/endpoint.yaml.",
+        )
+    kind, depth = (types or [DRAFT_TYPE])[0], depths[0] if depths else None
+    return recipe_of_urls(url, arm_url, kind=kind, depth=depth, **made)
 
 
 def standing_of_data(data: Mapping[str, Any], *, trust: bool = False) -> Standing:

@@ -18,7 +18,7 @@ from typing import Any
 from benchctl.errors import UsageError
 from benchctl.models.files import ResolvedModel
 from benchctl.models.folder_facts import folder_facts, text_config
-from benchctl.models.gguf_facts import all_shards, experts_of, facts_of, is_routed
+from benchctl.models.gguf_facts import all_shards, experts_of, experts_read, facts_of, is_routed
 from benchctl.models.gguf_header import GgufHeader, Tensor, read_header
 from benchctl.text import one_line
 
@@ -160,11 +160,9 @@ class Footprint:
     def further_per_verify(self, width: int) -> float:
         """Return the bytes of weights that a pass over `width` tokens reads beyond those of a decode step.
 
-        0 without experts. With them 1 − (1 − share)^width of the experts of a layer are read, as many as where every
-        token chose its own at random; tokens that follow each other choose alike, which saves some.
+        0 without experts.
         """
-        share = self.expert_share
-        return self.expert_weights * ((1 - share) - (1 - share) ** width)
+        return self.expert_weights * (experts_read(self.expert_share, width) - self.expert_share)
 
     def at(self, context: int) -> int:
         """Return the bytes with `context` tokens in the cache, without what is not known."""

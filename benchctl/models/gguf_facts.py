@@ -140,6 +140,14 @@ def experts_of(header: GgufHeader) -> tuple[int, int] | None:
     return (experts, used) if experts and used and 0 < used <= experts else None
 
 
+def experts_read(share: float, width: int) -> float:
+    """Return which share of a layer's experts a pass over `width` tokens reads, each of which uses `share` of them.
+
+    As many as where every token chose its own at random; tokens that follow each other choose alike, which saves some.
+    """
+    return 1 - (1 - share) ** width
+
+
 def is_routed(tensor: Tensor) -> bool:
     """Whether a tensor holds experts of which a token uses some."""
     return "_exps." in tensor.name

@@ -9,9 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from benchctl.models.footprint import RecurrentState, kv_cache_bytes, recurrent_state
-from benchctl.models.gguf_facts import GgufFacts, all_shards, facts_of
+from benchctl.models.gguf_facts import GgufFacts, all_shards, experts_read, facts_of
 from benchctl.models.gguf_header import ArrayPlace, GgufHeader, Tensor, read_header
 from benchctl.models.vocabulary import SpecialToken, differences, special_tokens
+
+_VERIFIED = (2, 5, 9)
+"""Tokens of a verify, k + 1, for which `Inspection.experts_read` has a share."""
 
 
 @dataclass(frozen=True)
@@ -40,12 +43,21 @@ class Inspection:
         context = self.facts.context_length
         return None if context is None or self.kv_bytes_per_token is None else context * self.kv_bytes_per_token
 
+    @property
+    def experts_read(self) -> dict[str, float] | None:
+        """Share of a layer's experts that a verify of so many tokens reads, chosen at random; `None` without any."""
+        experts, used = self.facts.experts, self.facts.experts_used
+        if not experts or not used:
+            return None
+        return {str(width): round(experts_read(used / experts, width), 4) for width in _VERIFIED}
+
     def as_dict(self) -> dict[str, Any]:
         """Return everything as plain JSON data."""
         return {
             "path": str(self.path),
             "size": self.size,
             **self.facts.as_dict(),
+            "experts_read": self.experts_read,
             "embedding_length": self.embedding_length,
             "vocabulary_sha256": self.vocabulary_sha256,
             "special_tokens": [asdict(token) for token in self.special],

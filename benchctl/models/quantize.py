@@ -68,7 +68,7 @@ def quantized(files: Sequence[Path], spec: QuantizeSpec, tool: Program, *, notic
 
     It is kept by the SHA-256 of source, request and build of the tool. Raises as `quantize_to` does.
     """
-    required = _checked(files, spec)
+    required = checked(files, spec)
     target = cache_folder() / "quantized" / f"{_key(files, spec, tool, notice)}.gguf"
 
     def make(part: Path) -> None:
@@ -90,7 +90,7 @@ def quantize_to(
     Raises UsageError before any work for what cannot mean anything, EngineError (`launch`) when the tool fails, and
     StorageError when the file cannot be written.
     """
-    required = _checked(files, spec)
+    required = checked(files, spec)
     if any(target.resolve() == file.resolve() for file in files):
         raise UsageError("the result would replace its own source", where=one_line(str(target)))
     try:
@@ -114,8 +114,8 @@ def check_arguments(spec: QuantizeSpec) -> None:
         raise UsageError(message, where=".".join(("quantize", *path)))
 
 
-def _checked(files: Sequence[Path], spec: QuantizeSpec) -> dict[str, str]:
-    """Return the type of every overridden tensor. Raises UsageError for an invalid request."""
+def checked(files: Sequence[Path], spec: QuantizeSpec) -> dict[str, str]:
+    """Return the type of every overridden tensor. Raises UsageError for a request that cannot mean anything."""
     check_arguments(spec)
     tensors = tensors_of(files)
     done = sorted({tensor.type_name for tensor in tensors if is_quantized(tensor)})

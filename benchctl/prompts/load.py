@@ -134,8 +134,7 @@ def load_suite(name_or_path: str, *, recipe_folder: Path) -> Suite:
     try:
         suite = _SuiteFile.model_validate_json(raw.removeprefix(codecs.BOM_UTF8))
     except ValidationError as error:
-        errors = error.errors(include_url=False, include_input=False)
-        raise _refusal(where, translate(errors, data, _SuiteFile)) from None
+        raise _refusal(where, translate(error, data, _SuiteFile)) from None
     if problems := _mismatches(suite):
         raise _refusal(where, problems)
     tasks = {name: tuple(prompts) for name, prompts in suite.tasks.items()}

@@ -16,13 +16,12 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 
 from benchctl.recipes.engine_spec import EngineSpec
-from benchctl.recipes.groups import GroupKey
 from benchctl.recipes.matrix import MAX_ARMS, Combination, Found, Rules, combinations_of
-from benchctl.recipes.problems import KeyPath, Plain, did_you_mean
+from benchctl.recipes.problems import KeyPath, Plain, did_you_mean, value_at
 from benchctl.recipes.schema import MAX_ARM_NAME, NAME_PATTERN, Arm, Recipe, Setup
 from benchctl.recipes.speculation import NEEDS_DRAFT_MODEL, takes_draft
 
@@ -75,8 +74,9 @@ def axes_of(matrix: Plain, elsewhere: Mapping[str, KeyPath]) -> tuple[list[Combi
     """
     place: KeyPath = ("matrix",)
     rules = Rules(place, _wrong_name, _labels, "{cache_type: [f16, q8_0]}", takes_arms=True, elsewhere=elsewhere)
-    combinations, problems = combinations_of(matrix, rules)
+    combinations = combinations_of(matrix, rules)
     rates = [combination.values["rate"] for combination in combinations if "rate" in combination.values]
+    problems = rules.wrong
     problems += [(rate.place, "expected a number, got nothing.") for rate in rates if rate.value is None]
     axes = [axis for axis in matrix if axis not in ("include", "exclude")] if isinstance(matrix, dict) else []
     for inner in axes:
@@ -161,9 +161,10 @@ def _shortened(labels: list[str]) -> list[str]:
     return shortened if all(re.fullmatch(NAME_PATTERN, label) for label in shortened) else labels
 
 
-def needs_draft(arm: Arm) -> bool:
-    """Whether an arm cannot run without a draft model."""
-    return any(name in NEEDS_DRAFT_MODEL for name in (arm.speculation.types if arm.speculation else ()))
+def needs_draft(arm: Plain) -> bool:
+    """Whether an arm, as a file has it, cannot run without a draft model."""
+    types = value_at(arm, ("speculation", "type"))
+    return any(str(name) in NEEDS_DRAFT_MODEL for name in (types if isinstance(types, list) else [types]))
 
 
 def merged(parts: Sequence[tuple[Combination, Recipe]]) -> tuple[Recipe, Found]:
@@ -244,23 +245,18 @@ def _baselines_first(arms: list[Arm], recipe: Recipe) -> list[Arm]:
 
 def _wrong_arms(recipe: Recipe, groups: Mapping[str, Mapping[str, Arm]]) -> Found:
     arms = [arm for group in groups.values() for arm in group.values()]
-    problems = list(_without_baseline(arms, recipe.baseline, recipe.group_of))
+    problems: Found = []
+    with_baseline = {recipe.group_of(arm) for arm in arms if arm.of == recipe.baseline}
+    if left := next((arm for arm in arms if recipe.group_of(arm) not in with_baseline), None):
+        message = (
+            f"the group {left.group} has no baseline: {recipe.baseline} is excluded there, and {left.name} is not."
+        )
+        problems.append((("matrix", "exclude"), f"{message} Exclude the whole combination, or keep its baseline."))
     names = Counter(arm.name.casefold() for arm in arms)
     if twice := next((name for name, times in names.items() if times > 1), None):
         message = f"two arms would be called '{twice}'; name the values of the axes: {{name: value}}."
         problems.append((("matrix",), message))
     return problems
-
-
-def _without_baseline(
-    arms: Sequence[Arm], baseline: str, group_of: Callable[[Arm], GroupKey]
-) -> Iterator[tuple[KeyPath, str]]:
-    with_baseline = {group_of(arm) for arm in arms if arm.of == baseline}
-    for arm in arms:
-        if group_of(arm) not in with_baseline:
-            message = f"the group {arm.group} has no baseline: {baseline} is excluded there, and {arm.name} is not."
-            yield ("matrix", "exclude"), f"{message} Exclude the whole combination, or keep its baseline."
-            return
 
 
 def _same_at_any_temperature(combination: Combination, recipe: Recipe) -> Found:

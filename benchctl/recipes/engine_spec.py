@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
@@ -15,8 +14,6 @@ class Strict(BaseModel):
     """Base of every part of a recipe: unknown keys are errors, values are not coerced, instances do not change."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-    elsewhere: ClassVar[Mapping[str, str]] = {}
-    """Keys that a reader may look for here, and what a message adds about them."""
 
 
 class EngineSpec(Strict):

@@ -13,8 +13,10 @@ import yaml
 from benchctl.errors import UsageError
 from benchctl.recipes.adapters import kinds, registered
 from benchctl.recipes.document import dump_document
+from benchctl.recipes.load import recipe_of_options
+from benchctl.recipes.matrix import replaced
 from benchctl.recipes.problems import did_you_mean, quoted
-from benchctl.recipes.schema import MAX_NAME, NAME_PATTERN
+from benchctl.recipes.schema import MAX_NAME
 from benchctl.recipes.speculation import NEEDS_DRAFT_MODEL, SPECULATION_TYPES, TAKEN_BY
 
 DEPTHS = (2, 4, 8)
@@ -102,7 +104,7 @@ def _recipe(
     prompts: Mapping[str, Any],
     settings: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Return a recipe as it is without further options, changed by `settings`. Raises UsageError for a key of none."""
+    """Return a recipe as it is without further options, changed by `settings`."""
     data: dict[str, Any] = {
         "name": name,
         "description": "Made of the options of one command line.",
@@ -113,13 +115,7 @@ def _recipe(
         "arms": list(arms),
     }
     for key, value in settings.items():
-        *parts, last = key.split(".")
-        here = data
-        for part in parts:
-            if not isinstance(here.setdefault(part, {}), dict):
-                raise UsageError(f"{quoted(part)} of a recipe is not a mapping.", where=f"--set {key}")
-            here = here[part]
-        here[last] = value
+        data = replaced(data, key.split("."), value)
     return data
 
 
@@ -240,10 +236,11 @@ def new_recipe(
 ) -> str:
     """Return the commented YAML of a recipe with a baseline and an arm (or a matrix of arms) for each type.
 
-    Raises UsageError for a name, engine or type that no recipe may have, and for a missing draft model.
+    Raises UsageError for what is no recipe, and for a type that is none of benchctl's names.
     """
     kind = engine or kinds()[0]
-    _check(name, kind, draft, types)
+    for word in types:
+        _check_name(word, SPECULATION_TYPES, "speculation type")
     data = recipe_from_options(
         target=target,
         draft=draft,
@@ -256,23 +253,13 @@ def new_recipe(
         settings={"name": name, "blocks": "auto", "description": "Does speculative decoding pay on this machine?"},
     )
     data["engine"] |= yaml.safe_load("\n".join(registered().adapters[kind].example)) or {}
+    recipe_of_options(data)
     return _HEAD + "".join(f"{_commented(line)}\n" for line in dump_document(data).splitlines())
 
 
 def _commented(line: str) -> str:
     about = next((text for start, text in _COMMENTS.items() if line.startswith(start)), None)
     return line if about is None else f"{line}  # {about}"
-
-
-def _check(name: str, engine: str, draft: str | None, types: Sequence[str]) -> None:
-    if not re.fullmatch(NAME_PATTERN, name) or len(name) > MAX_NAME:
-        raise UsageError(
-            f"{quoted(name)} is not a name for a recipe.", fix="Use letters, digits, '_', '.', '+' and '-'."
-        )
-    _check_name(engine, kinds(), "engine")
-    for kind in types:
-        _check_name(kind, SPECULATION_TYPES, "speculation type")
-    _check_draft(types, draft)
 
 
 def _check_draft(types: Sequence[str], draft: str | None) -> None:

@@ -6,20 +6,19 @@ Schema is what editors check and complete with.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, Tag, ValidationError, WithJsonSchema
 
 from benchctl.errors import UsageError
 from benchctl.paths import shipped_folder
-from benchctl.recipes.adapters import adapter_of, kinds, registered
-from benchctl.recipes.axes import CONDITIONS, axes_of, lists_as_axes, merged, needs_draft, too_many_arms
+from benchctl.recipes.adapters import adapter_of, registered
+from benchctl.recipes.axes import axes_of, lists_as_axes, merged, needs_draft, too_many_arms
 from benchctl.recipes.document import Document, read_document
-from benchctl.recipes.matrix import MAX_ARMS, Combination, ExpandedArm, Found, expand, replaced
-from benchctl.recipes.problems import KeyPath, Plain, Problem, RecipeError, did_you_mean, quoted
+from benchctl.recipes.matrix import Combination, ExpandedArm, Found, expand, replaced
+from benchctl.recipes.problems import KeyPath, Plain, Problem, RecipeError, did_you_mean, value_at
 from benchctl.recipes.relations import relation_problems
 from benchctl.recipes.schema import (
     ABOUT_ARMS,
@@ -28,21 +27,20 @@ from benchctl.recipes.schema import (
     BY_KIND,
     Arm,
     ArmBase,
+    ArmName,
     AutoBlocks,
     CacheTypes,
-    Concurrency,
-    ContextLength,
+    Conditions,
     KvType,
     Mapped,
     ModelPair,
     ModelSpec,
     Number,
-    Rate,
     Recipe,
     RecipeBase,
 )
-from benchctl.recipes.speculation import DESCRIBED, SPECULATION_TYPES, WrittenSpeculation
-from benchctl.recipes.translate import translate, value_at
+from benchctl.recipes.speculation import DESCRIBED, SPECULATION_TYPES, Speculation, WrittenSpeculation
+from benchctl.recipes.translate import translate
 from benchctl.text import one_line
 
 AXES_SCHEMA = {
@@ -52,12 +50,14 @@ AXES_SCHEMA = {
 }
 Axes = Annotated[Any, WithJsonSchema({"anyOf": [AXES_SCHEMA, {"type": "null"}]})]
 """Lists, or mappings of names to values, by axis; `benchctl.recipes.matrix` checks them."""
+WRITTEN_NAME = {"type": "string", "pattern": r"^[A-Za-z0-9{][A-Za-z0-9_.+{}-]*$"}
+"""Of an arm whose placeholders are not filled in yet, in JSON Schema."""
 
 
 class WrittenArm(ArmBase):
     """A setting to be measured, or with a matrix a setting for every combination of its values."""
 
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9{][A-Za-z0-9_.+{}-]*$")] = Field(
+    name: Annotated[ArmName, WithJsonSchema(WRITTEN_NAME)] = Field(
         description="The arm's name, which is also its label in the records.", examples=["baseline", "spec_d{depth}"]
     )
     speculation: WrittenSpeculation | None = Field(default=None, description="Null: the target alone.")
@@ -66,11 +66,6 @@ class WrittenArm(ArmBase):
         description="Values by key, every combination of which is an arm; {key} is replaced in its values; with "
         "include and exclude.",
         examples=[{"depth": [2, 4, 8, 16]}],
-    )
-    elsewhere: ClassVar[Mapping[str, str]] = (
-        dict.fromkeys(("of", "setup", "group"), "")
-        | {"cache_type": " of an arm; it is set once for all arms, as `cache_type`"}
-        | {key.rpartition(".")[2]: f" of an arm; it is set once for all arms, as `{key}`" for key in CONDITIONS}
     )
 
 
@@ -87,19 +82,12 @@ def _restrict_types_without_own_methods(schema: dict[str, Any]) -> None:
     schema["then"] = {"properties": {"arms": {"items": {"properties": {"speculation": speculation}}}}}
 
 
-class WrittenRecipe(RecipeBase):
+class WrittenRecipe(Conditions, RecipeBase):
     """A benchmark of speculative decoding: engine, model pair, quantization, prompts, sampling and arms."""
 
     models: ModelPair | None = Field(default=None, description=ABOUT_MODELS)
     blocks: Annotated[Number | Annotated[Literal["auto"], Tag("word")] | Mapped, BY_KIND] = BLOCKS
     arms: list[WrittenArm] = Field(min_length=1, description=ABOUT_ARMS)
-    concurrency: Concurrency = Field(default=1, description="Most requests in flight at a time.")
-    rate: Rate | None = Field(
-        default=None, description="Requests sent a second, whatever is in flight; null: as they end."
-    )
-    context_length: ContextLength | None = Field(
-        default=None, description="Pad or cut prompts before their question to so many tokens."
-    )
     cache_type: KvType | CacheTypes | None = Field(
         default=None,
         description="Type of the KV caches of target and draft, or of each; null: what the engine chooses.",
@@ -122,18 +110,6 @@ def recipe_json_schema() -> dict[str, Any]:
 
 EXPANDED = "expanded"
 """The key of a file whose arms are written out: each with its setup and condition, as a run has them."""
-_WRITTEN_FOR_EVERY_ENGINE: Mapping[str, object] = {
-    "binary": None,
-    "url": None,
-    "api_key_env": None,
-    "device": "auto",
-    "dtype": "auto",
-    "threads": None,
-    "args": [],
-    "env": {},
-    "health_timeout_s": 300.0,
-}
-"""Keys of `engine` and their defaults, from when all engines had the same ones: they mean nothing there."""
 
 
 def load_recipe(path: Path, *, overrides: Mapping[str, object] | None = None) -> Recipe:
@@ -146,9 +122,9 @@ def load_recipe(path: Path, *, overrides: Mapping[str, object] | None = None) ->
     return _recipe_of(read_document(path), overrides or {})
 
 
-def recipe_of_options(data: Mapping[str, Any]) -> Recipe:
+def recipe_of_options(data: Mapping[str, Any], overrides: Mapping[str, object] | None = None) -> Recipe:
     """Return the recipe that a command line's options make, from its plain data; errors as `load_recipe`."""
-    return _recipe_of(Document(Path("the command line"), dict(data)), {})
+    return _recipe_of(Document(Path("the command line"), dict(data)), overrides or {})
 
 
 def _recipe_of(document: Document, overrides: Mapping[str, object]) -> Recipe:
@@ -173,15 +149,14 @@ def _saved(data: dict[str, Plain]) -> tuple[Recipe | None, Found]:
     try:
         recipe = stored_recipe(data)
     except ValidationError as error:
-        errors = error.errors(include_url=False, include_input=False)
-        return None, translate(errors, data, Recipe)
+        return None, translate(error, data, Recipe)
     return recipe, [problem for part in recipe.parts.values() for problem in relation_problems(part)]
 
 
 def _with_axes(data: dict[str, Plain], elsewhere: Mapping[str, KeyPath]) -> tuple[Recipe | None, Found]:
     """Return the recipe of a file with axes, each combination loaded as a recipe of its own."""
     combinations, wrong = axes_of(data["matrix"], elsewhere)
-    wrong += too_many_arms(combinations, len(_expanded_arms(data)[0]))
+    wrong += too_many_arms(combinations, len(expand(data.get("arms"))[0]))
     if wrong:
         return None, wrong
     drafts = [value_at(combination.filled(data), ("models", "draft")) for combination in combinations]
@@ -204,64 +179,53 @@ def _loaded(
 
     `only_with_draft`: an arm that needs a draft model is left out where there is none, instead of being refused.
     """
-    wrong: Found = []
-    written = None
     data = combination.filled(whole)
-    try:
-        written = WrittenRecipe.model_validate(data)
-    except ValidationError as error:
-        errors = error.errors(include_url=False, include_input=False)
-        wrong += translate(errors, data, WrittenRecipe)
-    if data.get("models") is None and not _serves(data.get("engine")):
-        wrong.append((("models",), f"this key is missing; expected {ABOUT_MODELS[0].lower()}{ABOUT_MODELS[1:]}"))
-    expanded, wrong_matrices = _expanded_arms(data)
-    arms, wrong_arms = _concrete(expanded)
-    reported = {path for path, _ in wrong}
-    wrong += wrong_matrices + [found for found in _in_file(wrong_arms, expanded) if found[0] not in reported]
-    if written is not None and not wrong:
-        if only_with_draft and written.models is not None and written.models.draft is None:
-            expanded = [origin for origin, arm in zip(expanded, arms, strict=True) if not needs_draft(arm)]
-            arms = [arm for arm in arms if not needs_draft(arm)]
-        recipe = _filled_in(written, arms)
-        wrong = _in_file(relation_problems(recipe), expanded)
-        if not wrong:
-            return recipe, []
+    arms, wrong = expand(data.get("arms"))
+    if only_with_draft and value_at(data, ("models", "draft")) is None:
+        arms = [arm for arm in arms if not needs_draft(arm.data)]
+    if isinstance(data.get("arms"), list):
+        data["arms"] = [arm.data for arm in arms]
+    recipe = None
+    if arms or not wrong:
+        recipe, problems = _checked(data)
+        wrong += [(_in_file(path, arms), message) for path, message in problems]
+    if not wrong:
+        return recipe, []
     return None, [(combination.in_file(path), message) for path, message in wrong]
 
 
-def _serves(engine: Plain) -> bool:
-    """Whether a file's `engine` is an endpoint that runs already, with models of its own."""
-    kind = engine.get("kind") if isinstance(engine, dict) else None
-    return kind in kinds() and adapter_of(kind).model_format == "served"
+def _checked(data: dict[str, Plain]) -> tuple[Recipe | None, Found]:
+    """Return the recipe of data without any matrix, or what is wrong with it."""
+    try:
+        written = WrittenRecipe.model_validate(data)
+    except ValidationError as error:
+        return None, translate(error, data, WrittenRecipe)
+    if written.models is None and adapter_of(written.engine.kind).model_format != "served":
+        return None, [(("models",), f"this key is missing; expected {ABOUT_MODELS[0].lower()}{ABOUT_MODELS[1:]}")]
+    recipe = _filled_in(written)
+    return recipe, relation_problems(recipe)
 
 
-def _filled_in(written: WrittenRecipe, arms: list[Arm]) -> Recipe:
-    """Return the recipe of a file with these arms, each with what the file sets once for all of them."""
+def _filled_in(written: WrittenRecipe) -> Recipe:
+    """Return the recipe of a file whose matrices are expanded, each arm with what the file sets once for all."""
     cache = written.cache_type
-    every = {
-        "concurrency": written.concurrency,
-        "rate": written.rate,
-        "context_length": written.context_length,
-        "cache_type": CacheTypes(target=cache, draft=cache) if isinstance(cache, str) else cache,
-    }
+    every: dict[str, Any] = {key: getattr(written, key) for key in Conditions.model_fields}
+    every["cache_type"] = CacheTypes(target=cache, draft=cache) if isinstance(cache, str) else cache
     own = {
         "models": written.models or ModelPair(target=ModelSpec(source="served:")),
         "blocks": AutoBlocks() if written.blocks == "auto" else written.blocks,
-        "arms": [arm.model_copy(update=every) for arm in arms],
+        "arms": [
+            Arm(
+                name=arm.name,
+                speculation=arm.speculation and Speculation(**dict(arm.speculation)),
+                args=arm.args,
+                url=arm.url,
+                **every,
+            )
+            for arm in written.arms
+        ],
     }
     return Recipe(**{key: getattr(written, key) for key in RecipeBase.model_fields} | own)
-
-
-def _concrete(expanded: list[ExpandedArm]) -> tuple[list[Arm], Found]:
-    """Return the arms whose placeholders are filled in, and what is wrong with their values."""
-    arms, wrong = [], []
-    for index, arm in enumerate(expanded):
-        try:
-            arms.append(Arm.model_validate(arm.data))
-        except ValidationError as error:
-            errors = error.errors(include_url=False, include_input=False)
-            wrong += [(("arms", index, *path), message) for path, message in translate(errors, arm.data, Arm)]
-    return arms, wrong
 
 
 def find_recipe(name_or_path: str) -> Path:
@@ -284,35 +248,11 @@ def shipped_recipes() -> dict[str, Path]:
     return {path.stem: path for path in sorted(shipped_folder("recipes").glob("*.yaml"), key=lambda path: path.stem)}
 
 
-def _expanded_arms(data: dict[str, Plain]) -> tuple[list[ExpandedArm], Found]:
-    if not isinstance(data.get("arms"), list):
-        return [], []
-    arms, wrong = expand(data["arms"])
-    if len(arms) > MAX_ARMS:
-        wrong.append((("arms",), f"expected at most {MAX_ARMS} arms, got {len(arms)}."))
-        arms = arms[:MAX_ARMS]
-    return arms, wrong
-
-
-def _origin(path: KeyPath, arms: list[ExpandedArm]) -> KeyPath:
+def _in_file(path: KeyPath, arms: list[ExpandedArm]) -> KeyPath:
     """Return where in the file the value at an expanded path stands."""
     if len(path) > 1 and path[0] == "arms" and isinstance(path[1], int):
         return ("arms", arms[path[1]].index, *path[2:])
     return path
-
-
-def _in_file(found: Found, arms: list[ExpandedArm]) -> Found:
-    """Bring paths back to the file; a problem of only some values of a matrix names them."""
-    times = Counter((_origin(path, arms), message) for path, message in found)
-    placed = []
-    for path, message in found:
-        here, values = _origin(path, arms), ""
-        if len(path) > 1 and path[0] == "arms" and isinstance(path[1], int):
-            arm = arms[path[1]]
-            if times[here, message] < sum(other.index == arm.index for other in arms):
-                values = f" (matrix: {', '.join(f'{key}={quoted(value)}' for key, value in arm.values.items())})"
-        placed.append((here, message + values))
-    return placed
 
 
 def _recipe_error(document: Document, wrong: Found) -> RecipeError:
@@ -321,10 +261,15 @@ def _recipe_error(document: Document, wrong: Found) -> RecipeError:
 
 
 def stored_recipe(document: Mapping[str, Any]) -> Recipe:
-    """Return the recipe that a manifest holds. Raises ValidationError, UsageError (no such engine here)."""
+    """Return the recipe that a manifest holds. Raises ValidationError, UsageError (no such engine here).
+
+    Once all engines had the same keys: those of another engine are dropped where they say nothing.
+    """
     engine = document.get("engine")
     if isinstance(engine, Mapping) and isinstance(engine.get("kind"), str):
         own = adapter_of(engine["kind"]).spec.model_fields
-        former = {key for key, value in _WRITTEN_FOR_EVERY_ENGINE.items() if key in engine and engine[key] == value}
-        document = {**document, "engine": {key: engine[key] for key in engine if key in own or key not in former}}
+        specs = [adapter.spec.model_fields for adapter in registered().adapters.values()]
+        silent = {key: field.get_default(call_default_factory=True) for spec in specs for key, field in spec.items()}
+        kept = {key: value for key, value in engine.items() if key in own or silent.get(key, ...) != value}
+        document = {**document, "engine": kept}
     return Recipe.model_validate(document)

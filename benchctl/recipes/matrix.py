@@ -15,7 +15,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from benchctl.recipes.problems import KeyPath, Plain, did_you_mean, quoted
@@ -78,9 +78,10 @@ class Rules:
     example: str
     takes_arms: bool = False
     """Whether an entry of `exclude` may name arms."""
-    most: int = MAX_COMBINATIONS
     elsewhere: Mapping[str, KeyPath] = field(default_factory=dict)
     """Axes whose values stand in another place of the file."""
+    wrong: Found = field(default_factory=list)
+    """What was found to be wrong."""
 
 
 def replaced(data: dict[str, Plain], keys: Sequence[str], value: object) -> dict[str, Plain]:
@@ -91,89 +92,97 @@ def replaced(data: dict[str, Plain], keys: Sequence[str], value: object) -> dict
     return {**data, keys[0]: replaced(inner if isinstance(inner, dict) else {}, keys[1:], value)}
 
 
-def combinations_of(matrix: Plain, rules: Rules) -> tuple[list[Combination], Found]:
-    """Return what a file's `matrix` stands for, and what is wrong with it."""
+def combinations_of(matrix: Plain, rules: Rules) -> list[Combination]:
+    """Return what a file's `matrix` stands for; what is wrong with it is added to `rules.wrong`."""
     if not isinstance(matrix, dict) or not matrix:
         got = "an empty one" if matrix == {} else quoted(matrix)
-        return [], [(rules.place, f"expected a mapping such as {rules.example}, got {got}.")]
-    axes, problems = _axes({key: value for key, value in matrix.items() if key not in ("include", "exclude")}, rules)
-    included, wrong = _entries(matrix, "include", axes, rules)
-    problems += wrong
-    excluded, wrong = _entries(matrix, "exclude", axes, rules)
-    problems += wrong
+        rules.wrong.append((rules.place, f"expected a mapping such as {rules.example}, got {got}."))
+        return []
+    axes = _axes({key: value for key, value in matrix.items() if key not in ("include", "exclude")}, rules)
+    included, excluded = (_entries(matrix, which, axes, rules) for which in ("include", "exclude"))
     size = math.prod(map(len, axes.values()))
-    if size > rules.most:
-        problems.append((rules.place, f"the axes have {size} combinations; at most {rules.most} are allowed."))
-    if problems:
-        return [], problems
+    if size > MAX_COMBINATIONS:
+        message = f"the axes have {size} combinations; at most {MAX_COMBINATIONS} are allowed."
+        rules.wrong.append((rules.place, message))
+    if rules.wrong:
+        return []
     product = itertools.product(*axes.values()) if axes else ()
     every = [Combination(dict(zip(axes, values, strict=True))) for values in product]
     kept = [left for combination in every if (left := _excluded(combination, excluded)) is not None]
-    kept = _include(kept, included, set(axes), rules)
+    kept = _include(kept, included, axes, rules)
     if not kept:
-        problems.append((rules.place, "nothing is left to measure: every combination is excluded."))
-    return kept, problems
+        rules.wrong.append((rules.place, "nothing is left to measure: every combination is excluded."))
+    return kept
 
 
-def _axes(matrix: dict[str, Plain], rules: Rules) -> tuple[dict[str, list[Value]], Found]:
+def _axes(matrix: dict[str, Plain], rules: Rules) -> dict[str, list[Value]]:
     axes: dict[str, list[Value]] = {}
-    problems: Found = []
     for axis, values in matrix.items():
         place = rules.elsewhere.get(axis, (*rules.place, axis))
         if message := rules.wrong_name(axis):
-            problems.append((place, message))
+            rules.wrong.append((place, message))
         elif not isinstance(values, list | dict) or not values:
             got = "an empty one" if values in ([], {}) else quoted(values)
-            problems.append((place, f"expected a list of values, or a mapping of names to values; got {got}."))
+            message = f"expected a list of values, or a mapping of names to values; got {got}."
+            rules.wrong.append((place, message))
         else:
-            axes[axis], wrong = _values(axis, values, place, rules)
-            problems += wrong
-    return axes, problems
+            axes[axis] = _values(axis, values, place, rules)
+    return axes
 
 
-def _values(axis: str, values: Plain, place: KeyPath, rules: Rules) -> tuple[list[Value], Found]:
+def _values(axis: str, values: Plain, place: KeyPath, rules: Rules) -> list[Value]:
     if isinstance(values, dict):
-        wrong: Found = [
+        rules.wrong.extend(
             ((*place, name), "expected a name of letters, digits, '_', '.' and '+'.")
             for name in values
             if not re.fullmatch(NAME_PATTERN, name) or len(name) > 40
-        ]
-        return [Value(name, value, (*place, name)) for name, value in values.items()], wrong
-    problems: Found = [
+        )
+        return [Value(name, value, (*place, name)) for name, value in values.items()]
+    rules.wrong.extend(
         ((*place, number), f"{quoted(value)} is here twice.")
         for number, value in enumerate(values)
         if value in values[:number]
-    ]
+    )
     labels = rules.labels(axis, values)
     return [
         Value(label if labels.count(label) == 1 else f"{label}.{number + 1}", value, (*place, number))
         for number, (label, value) in enumerate(zip(labels, values, strict=True))
-    ], problems
+    ]
 
 
 def _entries(
     matrix: dict[str, Plain], which: str, axes: Mapping[str, list[Value]], rules: Rules
-) -> tuple[list[tuple[KeyPath, dict[str, Plain]]], Found]:
+) -> list[tuple[KeyPath, dict[str, Plain]]]:
+    """Return the places and mappings of `include` or `exclude`."""
     entries = matrix.get(which, [])
     if not isinstance(entries, list):
-        return [], [((*rules.place, which), f"expected a list of mappings, got {quoted(entries)}.")]
-    found, problems = [], []
+        rules.wrong.append(((*rules.place, which), f"expected a list of mappings, got {quoted(entries)}."))
+        return []
+    found = []
     for number, entry in enumerate(entries):
         place: KeyPath = (*rules.place, which, number)
-        if not isinstance(entry, dict) or not entry:
-            problems.append((place, f"expected a mapping such as {{cache_type: q8_0}}, got {quoted(entry)}."))
+        if isinstance(entry, dict) and entry:
+            found.append((place, entry))
+            rules.wrong.extend(_misfits(place, which, entry, axes, rules))
+        else:
+            message = f"expected a mapping such as {{cache_type: q8_0}}, got {quoted(entry)}."
+            rules.wrong.append((place, message))
+    return found
+
+
+def _misfits(
+    place: KeyPath, which: str, entry: dict[str, Plain], axes: Mapping[str, list[Value]], rules: Rules
+) -> Iterator[tuple[KeyPath, str]]:
+    """Yield the axes and values of an entry that the matrix does not have."""
+    for key, value in entry.items():
+        if which == "exclude" and rules.takes_arms and key == ARM:
             continue
-        for key, value in entry.items():
-            if which == "exclude" and rules.takes_arms and key == ARM:
-                continue
-            if which == "exclude" and key in axes and not any(_is(known, value) for known in axes[key]):
-                labels = [known.label for known in axes[key]]
-                message = f"no value of this axis is {quoted(value)}; they are called {', '.join(labels)}."
-                problems.append(((*place, key), message + did_you_mean(value, labels)))
-            elif key not in axes and (which == "exclude" or rules.wrong_name(key)):
-                problems.append(((*place, key), f"there is no axis of this name.{did_you_mean(key, (*axes, ARM))}"))
-        found.append((place, entry))
-    return found, problems
+        if which == "exclude" and key in axes and not any(_is(known, value) for known in axes[key]):
+            labels = [known.label for known in axes[key]]
+            message = f"no value of this axis is {quoted(value)}; they are called {', '.join(labels)}."
+            yield (*place, key), message + did_you_mean(value, labels)
+        elif key not in axes and (which == "exclude" or rules.wrong_name(key)):
+            yield (*place, key), f"there is no axis of this name.{did_you_mean(key, (*axes, ARM))}"
 
 
 def _is(value: Value, requested: Plain) -> bool:
@@ -194,29 +203,26 @@ def _excluded(combination: Combination, entries: Sequence[tuple[KeyPath, dict[st
 
 
 def _include(
-    kept: list[Combination], entries: Sequence[tuple[KeyPath, dict[str, Plain]]], axes: set[str], rules: Rules
+    kept: list[Combination],
+    entries: Sequence[tuple[KeyPath, dict[str, Plain]]],
+    axes: Mapping[str, list[Value]],
+    rules: Rules,
 ) -> list[Combination]:
     """Add the entries of `include`: to every combination that has their values, else as a further combination."""
     extra: list[Combination] = []
     for place, entry in entries:
         own = {axis: Value(rules.labels(axis, [value])[0], value, (*place, axis)) for axis, value in entry.items()}
+        new = {axis: value for axis, value in own.items() if axis not in axes}
         fits = [
             number
             for number, combination in enumerate(kept)
             if all(axis not in axes or _is(combination.values[axis], value) for axis, value in entry.items())
         ]
-        new = {axis: value for axis, value in own.items() if axis not in axes}
-        if fits and new:
-            for number in fits:
-                kept[number] = replace(kept[number], values={**kept[number].values, **new})
-        elif not fits:
-            known = {
-                axis: next(
-                    (had[axis] for had in (c.values for c in kept) if axis in had and _is(had[axis], raw)), own[axis]
-                )
-                for axis, raw in entry.items()
-            }
-            extra.append(Combination(known))
+        for number in fits:
+            kept[number] = replace(kept[number], values={**kept[number].values, **new})
+        if not fits:
+            known = {axis: had for axis in entry for had in reversed(axes.get(axis, [])) if _is(had, entry[axis])}
+            extra.append(Combination(own | known))
     return kept + extra
 
 
@@ -226,30 +232,31 @@ class ExpandedArm:
 
     data: Plain
     index: int
-    values: dict[str, Plain]
-    """The matrix values it stands for; empty without a matrix."""
 
 
-def expand(arms: list[Plain]) -> tuple[list[ExpandedArm], Found]:
-    """Return the arms that a file's `arms` stand for, and what is wrong with their matrices."""
+def expand(arms: Plain) -> tuple[list[ExpandedArm], Found]:
+    """Return the arms that a file's `arms` stand for, none where they are no list, and what is wrong with them."""
     expanded: list[ExpandedArm] = []
-    problems: Found = []
-    for index, arm in enumerate(arms):
+    wrong: Found = []
+    for index, arm in enumerate(arms if isinstance(arms, list) else ()):
         if not isinstance(arm, dict) or arm.get("matrix") is None:
-            expanded.append(ExpandedArm(arm, index, {}))
+            expanded.append(ExpandedArm(arm, index))
             continue
         rest = {key: value for key, value in arm.items() if key != "matrix"}
         used = _placeholders(rest, ("arms", index))
-        combinations, wrong = combinations_of(arm["matrix"], _rules_of_arm(index, {name for _, name in used}))
-        wrong += [found for combination in combinations for found in _unfit(combination, used)]
-        if not wrong and len(expanded) + len(combinations) > MAX_ARMS:
-            count = len(expanded) + len(combinations)
+        rules = _rules_of_arm(index, {name for _, name in used})
+        combinations = combinations_of(arm["matrix"], rules)
+        rules.wrong.extend(found for combination in combinations for found in _unfit(combination, used))
+        count = len(expanded) + len(combinations)
+        if not rules.wrong and count > MAX_ARMS:
             message = f"the matrices make {count} arms or more; at most {MAX_ARMS} are allowed."
-            wrong.append((("arms", index, "matrix"), message))
-        problems += wrong
-        if not wrong:
-            expanded += [_arm_of(rest, combination, index) for combination in combinations]
-    return expanded, problems
+            rules.wrong.append((rules.place, message))
+        if not rules.wrong:
+            expanded += [ExpandedArm(_arm_of(rest, combination), index) for combination in combinations]
+        wrong += rules.wrong
+    if not wrong and len(expanded) > MAX_ARMS:
+        wrong.append((("arms",), f"expected at most {MAX_ARMS} arms, got {len(expanded)}."))
+    return expanded, wrong
 
 
 def _rules_of_arm(index: int, used: set[str]) -> Rules:
@@ -274,12 +281,11 @@ def _unfit(combination: Combination, used: Sequence[tuple[KeyPath, str]]) -> Fou
     return problems
 
 
-def _arm_of(rest: dict[str, Plain], combination: Combination, index: int) -> ExpandedArm:
-    values = {axis: value.value for axis, value in combination.values.items()}
-    data = _fill(rest, values)
+def _arm_of(rest: dict[str, Plain], combination: Combination) -> Plain:
+    data = _fill(rest, {axis: value.value for axis, value in combination.values.items()})
     if isinstance(rest.get("name"), str):  # a name is text, even where it is a placeholder alone
         data["name"] = str(_fill(rest["name"], {axis: value.label for axis, value in combination.values.items()}))
-    return ExpandedArm(data, index, values)
+    return data
 
 
 def _placeholders(data: Plain, path: KeyPath) -> list[tuple[KeyPath, str]]:

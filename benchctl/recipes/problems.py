@@ -53,6 +53,16 @@ def path_text(path: KeyPath) -> str:
     return text
 
 
+def value_at(data: Plain, path: KeyPath) -> Plain:
+    """Return what stands at `path` in plain data; None where nothing does."""
+    for part in path:
+        try:
+            data = data[part]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return data
+
+
 def excerpt(text: str) -> str:
     """Return untrusted `text` shortened, on a line and without control characters."""
     return one_line(text, MAX_QUOTED)

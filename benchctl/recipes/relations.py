@@ -12,10 +12,10 @@ from urllib.parse import urlsplit
 from benchctl.errors import UsageError
 from benchctl.offers import load
 from benchctl.recipes.adapters import Adapter, adapter_of, kinds, kinds_with, target_settings, without_effect
-from benchctl.recipes.engine_spec import EndpointSpec, EngineSpec, LaunchedEngineSpec
+from benchctl.recipes.engine_spec import EndpointSpec, LaunchedEngineSpec
 from benchctl.recipes.problems import KeyPath, did_you_mean, quoted
 from benchctl.recipes.quantization import quantize_problems
-from benchctl.recipes.schema import CONSTRAINTS, GREEDY, Arm, ModelSpec, Recipe
+from benchctl.recipes.schema import CONSTRAINTS, GREEDY, ModelSpec, Recipe
 from benchctl.recipes.source import BundledSource, ServedSource, Source, bundled_names, parse_source
 from benchctl.recipes.speculation import COPIES, DRAFTS, NEEDS_DRAFT_MODEL, SPECULATION_TYPES, TAKEN_BY, Speculation
 
@@ -38,7 +38,6 @@ def relation_problems(recipe: Recipe) -> list[tuple[KeyPath, str]]:
         *_stated(recipe),
         *_constraints(recipe),
         *_schedule(recipe),
-        *_conditions(recipe),
         *_arms(recipe),
     ]
 
@@ -46,48 +45,41 @@ def relation_problems(recipe: Recipe) -> list[tuple[KeyPath, str]]:
 def _processes(recipe: Recipe) -> Found:
     """Yield what no process can be started with, and what is benchctl's own."""
     engine = recipe.engine
+    texts: list[tuple[KeyPath, str]] = [
+        (("arms", index, "args", place), word)
+        for index, arm in enumerate(recipe.arms)
+        for place, word in enumerate(arm.args)
+    ]
     if isinstance(engine, LaunchedEngineSpec):
-        for name, value in engine.env.items():
+        texts += [(("engine", "args", place), word) for place, word in enumerate(engine.args)]
+        texts += [(("engine", "env", name), value) for name, value in engine.env.items()]
+        texts += [(("engine", "binary"), engine.binary or "")]
+        for name in engine.env:
             if not name or "=" in name or "\0" in name:
                 yield ("engine", "env"), f"expected the name of an environment variable, got {quoted(name)}."
             elif name.upper().startswith("BENCHCTL_"):
                 yield ("engine", "env", name), "this is a setting of benchctl's own; set it in your shell."
-            elif "\0" in value:
-                yield ("engine", "env", name), "a value cannot contain the character U+0000."
-        if engine.binary is not None and "\0" in engine.binary:
-            yield ("engine", "binary"), "a path cannot contain the character U+0000."
-        yield from ((("engine", "args", place), message) for place, message in _arguments(engine.args))
-    for index, arm in enumerate(recipe.arms):
-        yield from ((("arms", index, "args", place), message) for place, message in _arguments(arm.args))
-
-
-def _arguments(args: Sequence[str]) -> Iterator[tuple[int, str]]:
-    for place, argument in enumerate(args):
-        if "\0" in argument:
-            yield place, "an argument cannot contain the character U+0000."
+    message = "what a process is given cannot contain the character U+0000."
+    yield from ((place, message) for place, text in texts if "\0" in text)
 
 
 def _endpoints(recipe: Recipe) -> Found:
-    if isinstance(recipe.engine, EndpointSpec) and recipe.engine.url is not None:
-        yield from ((("engine", "url"), message) for message in _url_problems(recipe.engine.url))
+    engine = recipe.engine
+    if isinstance(engine, EndpointSpec) and engine.url is not None:
+        yield from ((("engine", "url"), message) for message in _url_problems(engine.url))
     for index, arm in enumerate(recipe.arms):
-        yield from ((("arms", index, *path), message) for path, message in _endpoint_of(arm, recipe.engine))
-
-
-def _endpoint_of(arm: Arm, engine: EngineSpec) -> Found:
-    if not isinstance(engine, EndpointSpec):
+        here: KeyPath = ("arms", index)
+        if not isinstance(engine, EndpointSpec):
+            if arm.url is not None:
+                yield (*here, "url"), f"url has no meaning for {engine.kind}: it is for {_endpoint_kinds()}."
+            continue
         if arm.url is not None:
-            yield ("url",), f"url has no meaning for {engine.kind}: it is for {_endpoint_kinds()}."
-        return
-    if arm.url is not None:
-        yield from ((("url",), message) for message in _url_problems(arm.url))
-    elif engine.url is None:
-        yield ("name",), "this arm has no endpoint. Write `url:` here, or once for all arms as engine.url."
-    if arm.args:
-        yield (
-            ("args",),
-            f"args have no meaning for {engine.kind}: benchctl does not start an endpoint that runs already.",
-        )
+            yield from (((*here, "url"), message) for message in _url_problems(arm.url))
+        elif engine.url is None:
+            yield (*here, "name"), "this arm has no endpoint. Write `url:` here, or once for all arms as engine.url."
+        if arm.args:
+            message = f"args have no meaning for {engine.kind}: benchctl does not start an endpoint that runs already."
+            yield (*here, "args"), message
 
 
 def _endpoint_kinds() -> str:
@@ -167,9 +159,13 @@ def _baseline(recipe: Recipe) -> Found:
 
 
 def _lengths(recipe: Recipe) -> Found:
-    if recipe.sampling.max_tokens >= recipe.engine.context:
-        message = f"expected less than the context of {recipe.engine.context} tokens, got {recipe.sampling.max_tokens}."
-        yield ("sampling", "max_tokens"), message
+    answer, most = recipe.sampling.max_tokens, recipe.engine.context
+    if answer >= most:
+        yield ("sampling", "max_tokens"), f"expected less than the context of {most} tokens, got {answer}."
+    longest = max((arm.context_length or 0 for arm in recipe.arms), default=0)
+    if longest and longest + answer > most:
+        message = f"{longest} tokens of prompt and {answer} of answer do not fit engine.context, which is {most}."
+        yield ("context_length",), message
     if recipe.prompts.tasks is not None and len(set(recipe.prompts.tasks)) < len(recipe.prompts.tasks):
         yield ("prompts", "tasks"), "a task is named twice."
 
@@ -253,23 +249,16 @@ def unscored_constraints(recipe: Mapping[str, Any]) -> list[str]:
 
 
 def _schedule(recipe: Recipe) -> Found:
-    if recipe.schedule == "interleaved" and not adapter_of(recipe.engine.kind).interleaves:
-        message = (
-            f"interleaved keeps several engines up at once, which benchctl does not support for {recipe.engine.kind}."
-        )
-        yield ("schedule",), f"{message} Write `schedule: blocks`."
-
-
-def _conditions(recipe: Recipe) -> Found:
+    if recipe.schedule != "interleaved":
+        return
+    kind, other = recipe.engine.kind, "Write `schedule: blocks`."
+    if not adapter_of(kind).interleaves:
+        message = f"interleaved keeps several engines up at once, which benchctl does not support for {kind}."
+        yield ("schedule",), f"{message} {other}"
     crowd = next((name for name, alone in ALONE.items() if any(getattr(a, name) != alone for a in recipe.arms)), None)
-    if recipe.schedule == "interleaved" and crowd is not None:
+    if crowd is not None:
         message = f"interleaved has one request in flight at a time, and {quoted(crowd)} needs more."
-        yield ("schedule",), f"{message} Write `schedule: blocks`."
-    longest = max((arm.context_length or 0 for arm in recipe.arms), default=0)
-    answer, most = recipe.sampling.max_tokens, recipe.engine.context
-    if longest and longest + answer > most:
-        message = f"{longest} tokens of prompt and {answer} of answer do not fit engine.context, which is {most}."
-        yield ("context_length",), message
+        yield ("schedule",), f"{message} {other}"
 
 
 def _arms(recipe: Recipe) -> Found:

@@ -6,19 +6,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from benchctl.errors import UsageError
 from benchctl.recipes.adapters import adapter_of
 from benchctl.recipes.document import dump_document
 from benchctl.recipes.engine_spec import EngineSpec
 from benchctl.recipes.from_options import DRAFT_TYPE, LOOKUP_TYPE, absolute, arm_of_type
-from benchctl.recipes.load import EXPANDED, WrittenArm, stored_recipe
-from benchctl.recipes.matrix import expand, replaced
-from benchctl.recipes.problems import path_text
-from benchctl.recipes.relations import relation_problems
+from benchctl.recipes.load import EXPANDED, WrittenArm, recipe_of_options
+from benchctl.recipes.matrix import expand
 from benchctl.recipes.schema import MAX_ARM_NAME, Arm, Recipe
-from benchctl.recipes.speculation import Speculation, takes_draft
+from benchctl.recipes.speculation import takes_draft
 from benchctl.text import one_line
 
 RECIPE = "recipe.yaml"
@@ -58,22 +54,18 @@ def _portable(engine: EngineSpec, data: Mapping[str, Any]) -> dict[str, Any]:
 
 def with_settings(recipe: Recipe, settings: Mapping[str, Any]) -> Recipe:
     """Return a run's recipe with other values by dotted key, as `--set` gives them. Raises UsageError."""
-    document: dict[str, Any] = recipe.model_dump(mode="json")
-    for key, value in settings.items():
-        if recipe.setups and key.partition(".")[0] in ("engine", "models"):
+    for key in settings if recipe.setups else ():
+        if key.partition(".")[0] in ("engine", "models"):
             raise UsageError(
                 f"The recipe of this run has {len(recipe.setups)} setups, so {key} has several values.",
                 where=f"--set {key}",
                 fix="Change it in the recipe file.",
             )
-        document = replaced(document, key.split("."), value)
-    try:
-        changed = stored_recipe(document)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = f"--set {path_text(tuple(first['loc']))}"
-        raise UsageError(f"This does not fit into the run's recipe: {first['msg']}.", where=where) from None
-    return _checked(changed)
+    return recipe_of_options(_written_out(recipe), settings)
+
+
+def _written_out(recipe: Recipe) -> dict[str, Any]:
+    return {EXPANDED: True, **recipe.model_dump(mode="json")}
 
 
 def with_types(recipe: Recipe, types: Sequence[str], sweeps: Mapping[str, Sequence[int | float | str]]) -> Recipe:
@@ -87,36 +79,34 @@ def with_types(recipe: Recipe, types: Sequence[str], sweeps: Mapping[str, Sequen
             where="--type",
             fix="Leave it out; or name endpoints in a recipe.",
         )
-    compared = recipe.compared
-    baselines = [arm for arm in recipe.arms if compared[arm.name].is_baseline]
     chosen = list(types) or [LOOKUP_TYPE if recipe.models.draft is None else DRAFT_TYPE]
     expanded, wrong = expand([arm_of_type(kind, sweeps) for kind in chosen])
     if wrong:
         raise UsageError(wrong[0][1], where="--type, --depth, -L")
-    arms = [
-        arm for first in baselines for arm in (first, *(a for new in expanded for a in _arms(recipe, first, new.data)))
-    ]
-    setups = [setup for setup in recipe.setups if any(arm.setup == setup.name for arm in arms)]
-    first = {"engine": setups[0].engine, "models": setups[0].models} if setups else {}
-    return _checked(recipe.model_copy(update={"arms": arms, "setups": setups, **first}))
+    compared, data = recipe.compared, _written_out(recipe)
+    data["arms"] = []
+    for baseline in recipe.arms:
+        if compared[baseline.name].is_baseline:
+            data["arms"] += [baseline.model_dump(mode="json")]
+            data["arms"] += [arm for new in expanded for arm in _arms(recipe, baseline, new.data)]
+    used = {arm["setup"] for arm in data["arms"]}
+    data["setups"] = [setup for setup in data["setups"] if setup["name"] in used]
+    for key in ("engine", "models") if data["setups"] else ():
+        data[key] = data["setups"][0][key]
+    return recipe_of_options(data)
 
 
-def _arms(recipe: Recipe, baseline: Arm, new: Mapping[str, Any]) -> Iterator[Arm]:
+def _arms(recipe: Recipe, baseline: Arm, new: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield a new arm beside a baseline; where it takes a draft model, an arm for every setup of the group."""
-    try:
-        given = Speculation.model_validate(new["speculation"])
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = "--type, --depth, -L"
-        raise UsageError(f"{path_text(tuple(first['loc']))}: {first['msg']}.", where=where) from None
+    types = (new["speculation"]["type"],)
     places: list[str | None] = [baseline.setup]
-    if takes_draft(given.types) and recipe.setups:
+    if takes_draft(types) and recipe.setups:
         places = [setup.name for setup in recipe.setups if setup.group == baseline.group]
-    alike = [arm for arm in recipe.arms if arm.speculation is not None and arm.speculation.types == given.types]
-    like = alike[0] if alike else None
-    kept = like.speculation.model_dump(exclude_none=True) if like is not None and like.speculation is not None else {}
-    kept |= given.model_dump(exclude_none=True)
-    if kept.get("min", 0) > kept.get("max", kept.get("min", 0)):
+    like = next((arm for arm in recipe.arms if arm.speculation and arm.speculation.types == types), baseline)
+    kept = like.speculation.model_dump(mode="json", exclude_none=True) if like.speculation else {}
+    kept |= new["speculation"]
+    least, most = kept.get("min"), kept.get("max")
+    if isinstance(least, int) and isinstance(most, int) and least > most:
         del kept["min"]
     suffix = baseline.name.removeprefix(baseline.of or baseline.name)
     for place in places:
@@ -124,20 +114,10 @@ def _arms(recipe: Recipe, baseline: Arm, new: Mapping[str, Any]) -> Iterator[Arm
         if place is not None and place != baseline.setup:
             group = f"-{baseline.group}"
             here = suffix.replace(group, f"-{place}", 1) if group in suffix else f"{suffix}-{place}"
-        yield baseline.model_copy(
-            update={
-                "name": f"{new['name']}{here}"[:MAX_ARM_NAME],
-                "of": None if baseline.of is None else new["name"],
-                "setup": place,
-                "speculation": Speculation.model_validate(kept),
-                "args": baseline.args if like is None else like.args,
-            }
-        )
-
-
-def _checked(recipe: Recipe) -> Recipe:
-    """Return a recipe whose parts fit together. Raises UsageError."""
-    for part in recipe.parts.values():
-        if wrong := relation_problems(part):
-            raise UsageError("\n".join(f"{path_text(path)}: {message}" for path, message in wrong[:5]))
-    return recipe
+        yield baseline.model_dump(mode="json") | {
+            "name": f"{new['name']}{here}"[:MAX_ARM_NAME],
+            "of": None if baseline.of is None else new["name"],
+            "setup": place,
+            "speculation": kept,
+            "args": like.args,
+        }

@@ -202,10 +202,22 @@ class GoodputSpec(Strict):
     tpot_s: float | None = Field(default=None, gt=0, le=60, description="Most seconds a token after the first.")
 
 
-class Arm(ArmBase):
+class Conditions(Strict):
+    """Under what an arm is measured; in a file it stands once for all arms."""
+
+    concurrency: Concurrency = Field(default=1, description="Most requests in flight at a time.")
+    rate: Rate | None = Field(
+        default=None, description="Requests sent a second, whatever is in flight; null: as they end."
+    )
+    context_length: ContextLength | None = Field(
+        default=None, description="Pad or cut prompts before their question to so many tokens."
+    )
+
+
+class Arm(Conditions, ArmBase):
     """A concrete setting to be measured; `speculation` is null for a run of the target alone.
 
-    `of`, `concurrency`, `rate` and `temperature` are the condition; in a file they stand once for all arms.
+    `of` and `temperature` are of its condition, too.
     """
 
     name: ArmName = Field(description="The arm's name, which is also its label in the records.")
@@ -215,14 +227,7 @@ class Arm(ArmBase):
         default=None, description="Of a recipe with axes: whose baseline it is compared with."
     )
     cache_type: CacheTypes | None = Field(default=None, description="Types of the KV caches; null: the engine's.")
-    context_length: ContextLength | None = Field(
-        default=None, description="Prompts are padded or cut to so many tokens; null: as they are."
-    )
     of: Name | None = Field(default=None, description="The arm of the recipe that this is under a condition.")
-    concurrency: Concurrency = Field(default=1, description="Most requests in flight at a time.")
-    rate: Rate | None = Field(
-        default=None, description="Requests sent a second, whatever is in flight; null: as they end."
-    )
     temperature: Temperature | None = Field(
         default=None, description="Instead of sampling.temperature; null: that one."
     )

@@ -1,4 +1,4 @@
-"""How an arm speculates, in benchctl's names: as a file writes it, and with its placeholders filled in.
+"""How an arm speculates, in benchctl's names.
 
 `{depth}` in a value of an arm stands for the values that the arm's matrix gives `depth`.
 """
@@ -7,46 +7,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Annotated, Literal, TypeGuard, TypeVar, get_args
+from typing import Annotated, Any, Literal, TypeGuard, get_args
 
-from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler
-from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema, core_schema
+from pydantic import ConfigDict, Field
 
 from benchctl.recipes.engine_spec import Strict
 
 PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
 DESCRIBED = {"type": "string", "pattern": f"^{PLACEHOLDER.pattern}$", "description": "A key of the arm's matrix."}
 """A placeholder in JSON Schema."""
-
-
-class _TakesPlaceholder:
-    """Lets a placeholder pass where the type behind it would not take it."""
-
-    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.no_info_wrap_validator_function(_value_or_placeholder, handler(source))
-
-    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        inner = handler(schema)
-        branches = inner.pop("anyOf", None) or [inner]
-        about = {} if branches == [inner] else inner
-        return {**about, "anyOf": [*branches, DESCRIBED]}
-
-
-def _value_or_placeholder(value: object, validate: core_schema.ValidatorFunctionWrapHandler) -> object:
-    return value if isinstance(value, str) and PLACEHOLDER.fullmatch(value) else validate(value)
-
-
-Value = TypeVar("Value")
-if TYPE_CHECKING:
-    OrPlaceholder = Annotated[Value | str, None]
-else:
-
-    class OrPlaceholder:
-        """`OrPlaceholder[int]` is an integer, or the text `{key}`."""
-
-        def __class_getitem__(cls, item: object) -> object:
-            return Annotated[item, _TakesPlaceholder()]
 
 
 SpeculationName = Literal[
@@ -104,36 +73,25 @@ TAKEN_BY: dict[str, tuple[str, ...]] = {
 OptionScalar = bool | int | float | str
 OptionValue = OptionScalar | list[OptionScalar] | list[list[OptionScalar]] | dict[str, OptionScalar]
 
-_TYPE = Field(
-    description="A type, or several that work together; of some engines also a method by its own name.",
-    examples=["draft-simple", "ngram-simple"],
-)
-_Max = Annotated[int | None, Field(ge=1, le=MAX_DEPTH, description="Draft depth k: most draft tokens a round.")]
-_Min = Annotated[int | None, Field(ge=0, le=MAX_DEPTH, description="Fewest draft tokens worth verifying.")]
-_PMin = Annotated[float | None, Field(ge=0, le=1, description="Drafting stops below this probability.")]
-_SizeN = Annotated[int | None, Field(ge=1, le=1024, description="n-gram types: length of the looked-up key.")]
-_SizeM = Annotated[int | None, Field(ge=1, le=1024, description="n-gram types: length of the copied draft.")]
-_MinHits = Annotated[int | None, Field(ge=1, le=1024, description="n-gram types: hits before a draft is made.")]
-_Options = Annotated[
-    dict[str, OptionValue] | None,
-    Field(
-        description="Further settings by the engine's own keys, of engines that take their own methods.",
-        examples=[{"suffix_decoding_max_tree_depth": 16}],
-    ),
-]
-
 
 class Speculation(Strict):
     """A setting of speculation in benchctl's names; each adapter maps them to the flags of the binary at hand."""
 
-    type: SpeculationType | list[SpeculationType] = _TYPE
-    max: _Max = None
-    min: _Min = None
-    p_min: _PMin = None
-    size_n: _SizeN = None
-    size_m: _SizeM = None
-    min_hits: _MinHits = None
-    options: _Options = None
+    type: SpeculationType | list[SpeculationType] = Field(
+        description="A type, or several that work together; of some engines also a method by its own name.",
+        examples=["draft-simple", "ngram-simple"],
+    )
+    max: int | None = Field(default=None, ge=1, le=MAX_DEPTH, description="Draft depth k: most draft tokens a round.")
+    min: int | None = Field(default=None, ge=0, le=MAX_DEPTH, description="Fewest draft tokens worth verifying.")
+    p_min: float | None = Field(default=None, ge=0, le=1, description="Drafting stops below this probability.")
+    size_n: int | None = Field(default=None, ge=1, le=1024, description="n-gram types: length of the looked-up key.")
+    size_m: int | None = Field(default=None, ge=1, le=1024, description="n-gram types: length of the copied draft.")
+    min_hits: int | None = Field(default=None, ge=1, le=1024, description="n-gram types: hits before a draft is made.")
+    options: dict[str, OptionValue] | None = Field(
+        default=None,
+        description="Further settings by the engine's own keys, of engines that take their own methods.",
+        examples=[{"suffix_decoding_max_tree_depth": 16}],
+    )
 
     @property
     def types(self) -> tuple[str, ...]:
@@ -141,14 +99,16 @@ class Speculation(Strict):
         return (self.type,) if isinstance(self.type, str) else tuple(self.type)
 
 
-class WrittenSpeculation(Strict):
+def _take_placeholders(schema: dict[str, Any]) -> None:
+    """Let editors take a placeholder for every value but `options`; it is filled in before a file is checked."""
+    fields = schema["properties"]
+    for key in fields.keys() - {"type", "options"}:
+        fields[key]["anyOf"].append(DESCRIBED)
+    word, words = fields["type"]["anyOf"]
+    fields["type"]["anyOf"] = [word, DESCRIBED, words | {"items": {"anyOf": [words["items"], DESCRIBED]}}]
+
+
+class WrittenSpeculation(Speculation):
     """A setting of speculation; a key of the arm's matrix may stand for any value."""
 
-    type: OrPlaceholder[SpeculationType] | list[OrPlaceholder[SpeculationType]] = _TYPE
-    max: OrPlaceholder[_Max] = None
-    min: OrPlaceholder[_Min] = None
-    p_min: OrPlaceholder[_PMin] = None
-    size_n: OrPlaceholder[_SizeN] = None
-    size_m: OrPlaceholder[_SizeM] = None
-    min_hits: OrPlaceholder[_MinHits] = None
-    options: _Options = None
+    model_config = ConfigDict(json_schema_extra=_take_placeholders)

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import json
 import math
-import types
-from collections.abc import Iterable
-from typing import Annotated, Any, Literal, TypeAlias, Union, get_args, get_origin
+import re
+from functools import cache
+from typing import Any, TypeAlias
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from benchctl.recipes.adapters import registered
-from benchctl.recipes.engine_spec import Strict
-from benchctl.recipes.problems import KeyPath, Plain, did_you_mean, excerpt, quoted
+from benchctl.recipes.problems import KeyPath, Plain, did_you_mean, excerpt, quoted, value_at
 from benchctl.recipes.speculation import PLACEHOLDER
 
-Annotation: TypeAlias = Any
-"""A type annotation as `typing` hands it out at run time."""
+JsonSchema: TypeAlias = dict[str, Any]
 
 _NAME_RULE = "a name of letters, digits, '_', '.', '+' and '-' that starts with a letter or digit"
 
@@ -42,22 +40,21 @@ _BOUNDS: dict[str, tuple[str, str]] = {
 }
 
 
-def translate(errors: Iterable[ErrorDetails], data: Plain, model: type[BaseModel]) -> list[tuple[KeyPath, str]]:
-    """Return (key path, message) for every error of validating `data` as `model`.
+def translate(error: ValidationError, data: Plain, model: type[BaseModel]) -> list[tuple[KeyPath, str]]:
+    """Return (key path, message) for everything that is wrong with `data` as `model`.
 
     Errors of union branches that the value is not meant for are left out: of `type: 5`, only that a name was expected,
     not also that a list was.
     """
     found: dict[tuple[KeyPath, str], None] = {}
-    for error in errors:
-        path = _data_path(error["loc"], data, missing=error["type"] in {"missing", "extra_forbidden"})
-        if error["type"] == "too_short" and path is not None and value_at(data, path):
+    for wrong in error.errors(include_url=False, include_input=False):
+        path = _data_path(wrong["loc"], data, missing=wrong["type"] in {"missing", "extra_forbidden"})
+        if path is None or (wrong["type"] == "too_short" and value_at(data, path)):
             continue  # pydantic counts the good items only; what is wrong with the others is reported already
-        if path is not None and error["type"] == "union_tag_invalid":
+        if wrong["type"] == "union_tag_invalid":
             path = (*path, "kind")  # the only union that is told apart by a key of its own
-        if path is not None:
-            value = path[-1] if error["loc"][-1:] == ("[key]",) else value_at(data, path)
-            found[(path, _message(error, path, value, data, model))] = None
+        value = path[-1] if wrong["loc"][-1:] == ("[key]",) else value_at(data, path)
+        found[path, _message(wrong, path, value, data, model)] = None
     return list(found)
 
 
@@ -86,17 +83,9 @@ def _data_path(loc: tuple[int | str, ...], data: Plain, *, missing: bool) -> Key
 def _message(error: ErrorDetails, path: KeyPath, value: Plain, data: Plain, model: type[BaseModel]) -> str:
     kind, context = error["type"], error.get("ctx", {})
     if kind == "extra_forbidden":
-        if path[:-1] == ("engine",) and (takers := _kinds_that_take(str(path[-1]))):
-            return f"{path[-1]} has no meaning for {_kind_of(data)}: it is for {', '.join(takers)}."
-        parts = _parts_at(model, path[:-1], data)
-        for part in parts:
-            if issubclass(part, Strict) and (place := part.elsewhere.get(str(path[-1]))) is not None:
-                return f"unknown key{place}."
-        known = [field.alias or key for part in parts for key, field in part.model_fields.items()]
-        near = did_you_mean(path[-1], known)
-        return f"unknown key.{near}" if near else f"unknown key; known here: {', '.join(known)}."
+        return _unknown(path, data, model)
     if kind == "missing":
-        return f"this key is missing; expected {_what_belongs(model, path)}."
+        return f"this key is missing; expected {_what_belongs(path, model)}."
     got = f"got {quoted(value)}"
     if kind == "union_tag_invalid":
         if isinstance(value, str) and value in registered().broken:
@@ -106,7 +95,7 @@ def _message(error: ErrorDetails, path: KeyPath, value: Plain, data: Plain, mode
     if isinstance(value, str) and PLACEHOLDER.search(value):
         return f"{quoted(value)} is a placeholder, but nothing fills it; give the arm a `matrix` with that key."
     if kind == "literal_error":
-        choices = _literal_choices(model, path)
+        choices = re.findall("'([^']*)'", context["expected"])
         return f"expected one of {', '.join(choices)}; {got}.{did_you_mean(value, choices)}"
     if kind in _BOUNDS:
         if isinstance(value, float) and not math.isfinite(value):
@@ -123,7 +112,7 @@ def _message(error: ErrorDetails, path: KeyPath, value: Plain, data: Plain, mode
             return "expected text, got an empty one."
         return "expected a list of at least one item, got an empty one."
     if kind in _KINDS:
-        remedy = _remedy(kind, value) or _as_mapping(kind, value, _models(_annotation(model, path)))
+        remedy = _remedy(kind, value) or _as_mapping(kind, value, _parts_at(model, path))
         return f"expected {_KINDS[kind]}, {got}.{remedy}"
     if kind == "value_error":  # a validator's own sentence
         return f"{context['error']}."
@@ -138,22 +127,12 @@ def _remedy(kind: str, value: object) -> str:
     return ""
 
 
-def _as_mapping(kind: str, value: object, models: list[type[BaseModel]]) -> str:
+def _as_mapping(kind: str, value: object, parts: list[JsonSchema]) -> str:
     """`speculation: draft-simple` is nearly right: show the mapping that it stands for."""
-    required = [name for part in models for name, field in part.model_fields.items() if field.is_required()]
+    required = [name for part in parts for name in part.get("required", ())]
     if kind.startswith("model") and isinstance(value, str) and len(required) == 1:
         return f" Write {{{required[0]}: {excerpt(value)}}}."
     return ""
-
-
-def value_at(data: Plain, path: KeyPath) -> Plain:
-    """Return what stands at `path` in plain data; None where nothing does."""
-    for part in path:
-        try:
-            data = data[part]
-        except (KeyError, IndexError, TypeError):
-            return None
-    return data
 
 
 def _kind_of(data: Plain) -> str:
@@ -162,65 +141,58 @@ def _kind_of(data: Plain) -> str:
     return kind if isinstance(kind, str) else next(iter(registered().adapters))
 
 
-def _kinds_that_take(key: str) -> list[str]:
-    return [kind for kind, adapter in registered().adapters.items() if key in adapter.spec.model_fields]
+def _unknown(path: KeyPath, data: Plain, model: type[BaseModel]) -> str:
+    """Return what is known in place of a key: whose it is, where it is set for all arms, or the nearest name."""
+    outer, key = path[:-1], str(path[-1])
+    known = _keys(model, outer)
+    if outer == ("engine",):
+        known = _keys(registered().adapters[_kind_of(data)].spec, ())
+        if takers := [kind for kind, adapter in registered().adapters.items() if key in adapter.spec.model_fields]:
+            return f"{key} has no meaning for {_kind_of(data)}: it is for {', '.join(takers)}."
+    if outer[:1] == ("arms",) and len(outer) == 2:
+        for place in ((), ("sampling",)):
+            if key in _keys(model, place):
+                once = ".".join((*place, key))
+                return f"unknown key of an arm; it is set once for all arms, as `{once}`."
+    near = did_you_mean(key, known)
+    return f"unknown key.{near}" if near else f"unknown key; known here: {', '.join(known)}."
 
 
-def _parts_at(model: type[BaseModel], path: KeyPath, data: Plain) -> list[type[BaseModel]]:
-    """Return the models that the mapping at `path` of `data` may be."""
-    if path == ("engine",):
-        return [registered().adapters[_kind_of(data)].spec]
-    return _models(_annotation(model, path))
+def _what_belongs(path: KeyPath, model: type[BaseModel]) -> str:
+    """Return what a missing key is for, as its description says."""
+    about = _keys(model, path[:-1]).get(str(path[-1]), {}).get("description", "a value")
+    return f"{about[0].lower()}{about[1:].rstrip('.')}"
 
 
-def _what_belongs(model: type[BaseModel], path: KeyPath) -> str:
-    part = _models(_annotation(model, path[:-1]))
-    field = part[0].model_fields.get(str(path[-1])) if part else None
-    if field is not None and field.description:
-        return field.description[0].lower() + field.description[1:].rstrip(".")
-    return "a value"
+def _keys(model: type[BaseModel], path: KeyPath) -> dict[str, JsonSchema]:
+    """Return the keys that a mapping at a place of a model may have, with the JSON Schema of each."""
+    return {key: inner for part in _parts_at(model, path) for key, inner in part.get("properties", {}).items()}
 
 
-def _literal_choices(model: type[BaseModel], path: KeyPath) -> list[str]:
-    return [str(word) for literal in _literals(_annotation(model, path)) for word in get_args(literal)]
+def _parts_at(model: type[BaseModel], path: KeyPath) -> list[JsonSchema]:
+    """Return the branches of a model's JSON Schema at a path of keys and list indices."""
+    whole = _schema_of(model)
+    parts = _branches(whole, whole)
+    for key in path:
+        parts = [branch for part in parts for inner in _inside(part, key) for branch in _branches(inner, whole)]
+    return parts
 
 
-def _annotation(model: Annotation, path: KeyPath) -> Annotation:
-    """Walk type annotations along a path of keys and list indices."""
-    here = model
-    for part in path:
-        if isinstance(part, int):
-            here = next((get_args(listed)[0] for listed in _lists(here)), None)
-            continue
-        fields = [m.model_fields[part].annotation for m in _models(here) if part in m.model_fields]
-        values = [get_args(member)[1] for member in _flatten(here) if _origin_of(member) is dict]
-        here = next(iter(fields + values), None)
-    return here
+@cache
+def _schema_of(model: type[BaseModel]) -> JsonSchema:
+    return model.model_json_schema()
 
 
-def _models(annotation: Annotation) -> list[type[BaseModel]]:
-    return [part for part in _flatten(annotation) if isinstance(part, type) and issubclass(part, BaseModel)]
+def _inside(part: JsonSchema, key: str | int) -> list[JsonSchema]:
+    if isinstance(key, int):
+        return [part["items"]] if "items" in part else []
+    of_any_key = [*part.get("patternProperties", {}).values(), part.get("additionalProperties")]
+    found = [part["properties"][key]] if key in part.get("properties", {}) else of_any_key
+    return [inner for inner in found if isinstance(inner, dict)]
 
 
-def _lists(annotation: Annotation) -> list[Annotation]:
-    return [part for part in _flatten(annotation) if _origin_of(part) in {list, tuple}]
-
-
-def _literals(annotation: Annotation) -> list[Annotation]:
-    """Return the `Literal`s that a value, or an item of a list value, may be."""
-    inside = [get_args(part)[0] for part in _lists(annotation)]
-    parts = [part for outer in (annotation, *inside) for part in _flatten(outer)]
-    return list(dict.fromkeys(part for part in parts if _origin_of(part) is Literal))
-
-
-def _origin_of(annotation: Annotation) -> Annotation:
-    return get_origin(annotation)
-
-
-def _flatten(annotation: Annotation) -> list[Annotation]:
-    """Return the members of unions and the inside of `Annotated`."""
-    if _origin_of(annotation) is Annotated:
-        return _flatten(get_args(annotation)[0])
-    if get_origin(annotation) in {Union, types.UnionType}:
-        return [part for member in get_args(annotation) for part in _flatten(member)]
-    return [annotation]
+def _branches(part: JsonSchema, whole: JsonSchema) -> list[JsonSchema]:
+    if "$ref" in part:
+        return _branches(whole["$defs"][part["$ref"].rpartition("/")[2]], whole)
+    branches = part.get("anyOf") or part.get("oneOf")
+    return [part] if branches is None else [inner for branch in branches for inner in _branches(branch, whole)]

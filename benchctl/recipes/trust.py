@@ -215,26 +215,21 @@ def _of_destinations(recipe: Recipe) -> Iterator[Finding]:
 def _resolver(known: OptionList, names: Sequence[Sequence[str]]) -> Callable[[str], str]:
     """Return the function that gives the listed name of an option as it is written."""
     listed = known.opens.keys() | known.reads
-    aliases = {alias.replace("_", "-"): name for alias, name in known.aliases.items()}
-    for group in names:
-        plain = [name.lstrip("-").replace("_", "-") for name in group]
-        canonical = next((aliases.get(name, name) for name in plain if aliases.get(name, name) in listed), None)
+    aliases = {_plain(alias): name for alias, name in known.aliases.items()}
+    groups = [[_plain(name) for name in group] for group in names]
+    for group in groups:
+        canonical = next((aliases.get(name, name) for name in group if aliases.get(name, name) in listed), None)
         if canonical is not None:  # a name that the list does not have yet, of an option that it has
-            aliases |= dict.fromkeys(plain, canonical)
+            aliases |= dict.fromkeys(group, canonical)
+    whole_names = listed | known.harmless | {name for group in groups for name in group}
 
     def resolve(option: str) -> str:
-        whole = _plain(option.partition("=")[0])
-        start = whole.partition(".")[0]  # vLLM takes `--option.key value`
-        name = whole if whole in listed | aliases.keys() | known.harmless else start
+        name = _plain(option.partition("=")[0])
+        if name not in listed | aliases.keys() | known.harmless:
+            name = name.partition(".")[0]  # vLLM takes `--option.key value`
         name = aliases.get(name, name)
-        if (
-            known.abbreviated
-            and name not in listed | known.harmless
-            and not any(name in map(_plain, group) for group in names)
-        ):
-            return next(
-                (candidate for candidate in sorted(listed) if len(name) > 1 and candidate.startswith(name)), name
-            )
+        if known.abbreviated and name not in whole_names and len(name) > 1:
+            return next((candidate for candidate in sorted(listed) if candidate.startswith(name)), name)
         return name
 
     return resolve

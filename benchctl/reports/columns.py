@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from operator import attrgetter
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, Self, TypeVar
 
 from benchctl.analysis.results import Analysis, Interval
 from benchctl.analysis.verdict import lossy_label
@@ -32,6 +32,19 @@ class Code(str):
     """Text of a model, a program or a command: code wherever there is code."""
 
     __slots__ = ()
+
+
+class Link(str):
+    """A name whose own page lies beside the page; plain text elsewhere."""
+
+    __slots__ = ("page",)
+    page: str
+
+    def __new__(cls, text: str, page: str) -> Self:
+        """Return `text` that leads to `page`."""
+        made = super().__new__(cls, text)
+        made.page = page
+        return made
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from operator import attrgetter
-from statistics import median
 from typing import Any
 
 from benchctl.analysis.advice import inactive_arms
@@ -33,7 +32,7 @@ class ScreenRow:
 
     arm: str
     rate: float | None
-    """Median of all its answers' decode rates, in tokens per second."""
+    """Of all its answers, tokens after the first over their time, per second: pooled as the speed-up is."""
     speed: SpeedUp | None
     verdict: Verdict | None
     """`None` for a baseline."""
@@ -62,9 +61,7 @@ class ScreenRow:
 
 def screen_rows(analysis: Analysis) -> list[ScreenRow]:
     """A row a baseline, its second cell, and each arm, in the order of the recipe."""
-    rates: dict[str, list[float]] = {}
-    for row in analysis.throughput:
-        rates.setdefault(row.arm, []).extend(row.tok_per_sec)
+    rates = {row.arm: row.pooled_rate for row in analysis.throughput if row.task == ALL_TASKS}
     # Where requests overlap whole answers decide, and the speed-up of decoding is not shown.
     overlapping = {row.arm for row in analysis.sweep.levels if row.overlapping} if analysis.sweep else set()
     decoding = [row for row in [*analysis.speedups, *analysis.second_cells] if row.task == ALL_TASKS]
@@ -76,7 +73,7 @@ def screen_rows(analysis: Analysis) -> list[ScreenRow]:
     return [
         ScreenRow(
             arm,
-            median(rates[arm]) if rates.get(arm) else None,
+            rates.get(arm),
             speeds.get(arm),
             None if arm in analysis.baselines else verdict,
             power.get(arm),
@@ -102,7 +99,7 @@ def first_screen(analysis: Analysis, most: int | None = MOST_ARMS) -> tuple[Tabl
             "Arms",
             (
                 arm_column(analysis, lambda row: row.arm),
-                numeric("Median tok/s", "rate", numbers.rate),
+                numeric("tok/s", "rate", numbers.rate),
                 numeric("Speed-up", "speedup", cell=_speed, tone=attrgetter("tone")),
                 interval("95 % interval", lambda row: None if row.inactive else row.ends, optional=True),
                 numeric("Accepted", lambda row: row.verdict.acceptance if row.verdict else None, numbers.percent),

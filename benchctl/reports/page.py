@@ -16,7 +16,7 @@ from markupsafe import Markup, escape
 from benchctl.analysis.conditions.results import Level, Quantiles
 from benchctl.analysis.conditions.split import closed_levels, open_levels, parts_of
 from benchctl.analysis.results import ALL_TASKS, Analysis, Interval, SpeedUp
-from benchctl.reports.columns import Cell, Code, Column, Folded, Row, Table
+from benchctl.reports.columns import Cell, Code, Column, Folded, Link, Row, Table
 from benchctl.reports.figures import style
 from benchctl.reports.figures.arms import MOST_POINTS, drawn_positions
 from benchctl.reports.figures.draw import addition_to
@@ -140,6 +140,8 @@ def _piece(piece: str | Folded) -> Markup:
         return Markup("<details><summary>{}</summary><pre>{}</pre></details>").format(
             _safe(piece.summary), _safe("\n".join(piece.lines))
         )
+    if isinstance(piece, Link):
+        return Markup('<a href="{}">{}</a>').format(piece.page, _safe(piece))
     return Markup("<code>{}</code>").format(_safe(piece)) if isinstance(piece, Code) else _safe(piece)
 
 
@@ -178,9 +180,10 @@ SWEPT: dict[Section, str] = {
 
 
 def speed_figure(analysis: Analysis) -> str:
-    """The name of the figure that is not folded below the speed: of what an experiment adds, else of no sweep."""
+    """The name of the figure that is not folded below the speed: of what an experiment adds, else each task's
+    speed-ups, unless they stand under several conditions."""
     more = addition_to(analysis)
-    return more.figure[1].name if more else "speedup" * (analysis.sweep is None)
+    return more.figure[1].name if more else "speedup" * (not (analysis.sweep and analysis.sweep.dimensions))
 
 
 def folds(run: RunData, analysis: Analysis, drawings: Sequence[Drawing]) -> dict[str, list[Fold]]:
@@ -277,6 +280,11 @@ def plot_data(analysis: Analysis) -> str:
             *(_level(row, "open") for row in open_levels(analysis)),
         ],
     }
+    return json_text(document)
+
+
+def json_text(document: object) -> str:
+    """Return values as JSON that can stand inside a script element: numbers to six digits, every character visible."""
     text = json.dumps(_rounded(document), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").replace("&", "\\u0026")
 

@@ -67,13 +67,15 @@ def test_drafts_of_unequal_length_do_not_count_against_the_late_positions(
 ) -> None:
     # Four rounds: two drafted one token (both accepted), two drafted four (accepted 1 and 3 of them).
     counters: dict[str, Any] = {"draft_n": 10, "draft_n_accepted": 6, "rounds": 4, "accepted_by_position": [4, 1, 1, 0]}
-    records = [make_record(), spec(make_record, **counters, drafted_by_position=[4, 2, 2, 2])]
+    counters |= {"drafted_by_position": [4, 2, 2, 2], "accepted_by_length": [2, 0, 0, 4]}
+    records = [make_record(), spec(make_record, **counters)]
     found = overall(analyse_run(make_run(records, make_manifest(DEPTH_4, 1, 1))))
     assert found.position_unconditional == pytest.approx([1.0, 0.25, 0.25, 0.0])
     assert found.position_rate == pytest.approx([1.0, 0.5, 0.5, 0.0])
     assert found.position_conditional == pytest.approx([1.0, 0.5, 1.0, 0.0])
     assert found.position_drafted == [4, 2, 2, 2]
     assert found.draft_lengths == [2, 0, 0, 2]
+    assert found.length_rate == [1.0, None, None, 0.5]
     assert found.accepted_in_round == [0, 3, 0, 1, 0]
 
 
@@ -98,6 +100,7 @@ def test_means_over_requests_and_tasks_stand_beside_the_pooled_rate(
     ("counters", "message"),
     [
         ({"drafted_by_position": [4, 4, 4, 3]}, "The drafts by position do not add up to the total"),
+        ({"accepted_by_length": [0, 0, 0, 5]}, "The acceptances by length do not add up to the total"),
         ({"drafted_by_position": [8, 1, 4, 3]}, "More draft tokens were accepted at a position than drafted there"),
     ],
 )
@@ -132,6 +135,24 @@ def test_the_limit_on_tokens_may_cut_off_most_of_a_round(make_record: Any, make_
         analyse_run(make_run([make_record(n_predicted=2, token_ids=None), short], make_manifest(DEPTH_4, 1, 1)))
     )
     assert (found.rate, found.rounds, found.acceptance_length) == (1.0, 1, 5.0)
+
+
+def test_where_no_position_is_told_the_end_may_cut_off_a_draft_of_the_recipes_depth(
+    make_record: Any, make_run: Any, make_manifest: Any
+) -> None:
+    """mlx-vlm and ik_llama.cpp count the draft tokens past the end of an answer, too."""
+    past: dict[str, Any] = {"draft_n": 4, "draft_n_accepted": 4, "rounds": None, "accepted_by_position": None}
+    records = [make_record(n_predicted=2, token_ids=None), spec(make_record, n_predicted=2, token_ids=None, **past)]
+    analysis = analyse_run(make_run(records, make_manifest(DEPTH_4, 1, 1)))
+    assert overall(analysis).rate == 1.0
+    assert "contradictory-counters" not in {found.id for found in analysis.warnings}
+
+
+def test_a_grammar_may_leave_rounds_without_a_draft(make_record: Any, make_run: Any, make_manifest: Any) -> None:
+    few: dict[str, Any] = {"draft_n": 3, "draft_n_accepted": 2, "rounds": 4, "accepted_by_position": [2]}
+    manifest = make_manifest(DEPTH_4, 1, 1, recipe={"sampling": {"grammar": "root ::= 'a'"}})
+    assert overall(analyse_run(make_run([make_record(), spec(make_record, **few)], manifest))).drafted == 3
+    assert overall(analyse_run(make_run([make_record(), spec(make_record, **few)]))).drafted is None
 
 
 def test_what_the_engine_does_not_tell_stays_absent(make_record: Any, make_run: Any) -> None:

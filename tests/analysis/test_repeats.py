@@ -61,12 +61,13 @@ def test_acceptance_of_new_and_repeated_prompts_is_reported(
     counts = [(8, 2), (8, 7)]  # the second time it copies its own answer
     records = [make_record("baseline", index, prompt_sha="a" * 64) for index in range(2)]
     records += [
-        make_record("spec", index, prompt_sha="a" * 64, draft_n=drafted, draft_n_accepted=accepted, rounds=2)
+        make_record("spec", index, prompt_sha="a" * 64, draft_n=drafted, draft_n_accepted=accepted, rate=10 + 5 * index)
         for index, (drafted, accepted) in enumerate(counts)
     ]
     analysis = analyse_run(make_run(records, make_manifest(arms, 2, 1)))
     (message,) = [one.seen for one in analysis.warnings if one.id == "repeated-prompts"]
-    assert message.endswith("Accepted: 25.0 % where a prompt was new, 87.5 % where it was repeated.")
+    new, again = "25.0 % at 10 tok/s where a prompt was new", "87.5 % at 15 tok/s where it was repeated"
+    assert message.endswith(f"Accepted: {new}, {again}.")
 
 
 def test_the_engine_declares_which_types_remember(make_record: Any, make_run: Any, make_manifest: Any) -> None:

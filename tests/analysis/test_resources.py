@@ -9,8 +9,10 @@ import pytest
 from benchctl.analysis.cells import ELSEWHERE, NOT_RECORDED, TOGETHER, Resources, find_resources
 from benchctl.analysis.frame import make_frame
 from benchctl.analysis.record_checks import check_disturbances
+from benchctl.analysis.results import Analysis
 from benchctl.data.cell import Cell, MemoryRecord, WatchRecord
 from benchctl.data.manifest import EngineIdentity, IdlePower
+from benchctl.reports.tables.speed import resources
 from tests.analysis.conftest import build_manifest, build_record
 
 MIB = 1 << 20
@@ -84,3 +86,38 @@ def test_memory_is_the_most_of_all_blocks_and_swap_warns() -> None:
     observed = {kind: message for kind, _, message in check_disturbances(make_frame([build_record()], manifest))}
     assert "64 MiB" in observed["swapping"]
     assert observed["spilled"] == "spec: 20 of 29 layers are on the GPU."
+
+
+def test_what_the_sensors_showed_is_averaged_over_the_time_of_the_cells() -> None:
+    def watched(block: int, seconds: float, **series: list[float]) -> Cell:
+        watch = WatchRecord(wall_s=seconds, series=series)
+        return cell("baseline", block, {}, resident=MIB).model_copy(update={"watch": watch})
+
+    rows = found(watched(0, 10.0, gpu_w=[100.0, 200.0], gpu_c=[50.0]), watched(1, 30.0, gpu_w=[70.0]))
+    assert rows[0].means == {"gpu_w": 90.0, "gpu_c": 50.0}
+    table = resources(Analysis.model_construct(resources=rows, verdicts=[]))
+    (power,) = [column for column in table.visible_columns if column.key == "mean_gpu_w"]
+    assert (power.header, power.text(rows[0])) == ("GPU, mean", "90")
+
+
+@pytest.mark.parametrize(
+    ("device", "listed", "taken", "told"),
+    [
+        ("vulkan", [], None, True),
+        ("vulkan", [], 5, False),
+        ("auto", ["Vulkan0: llvmpipe"], None, True),
+        ("auto", [], None, False),
+        ("cpu", ["Vulkan0: llvmpipe"], None, False),
+    ],
+)
+def test_a_gpu_whose_memory_is_not_reported_has_a_line(
+    device: str, listed: list[str], taken: int | None, told: bool
+) -> None:
+    engine = EngineIdentity(
+        kind="llama.cpp", binary="x", found_in="PATH", version=None, build=None, commit=None, speculation_types=[],
+        details={"devices": listed},
+    )  # fmt: skip
+    cells = [cell(arm, 0, {}, resident=MIB, device=taken) for arm in ("baseline", "spec")]
+    rows = found(*cells, engine=engine, recipe={"engine": {"device": device}})
+    table = resources(Analysis.model_construct(resources=rows, verdicts=[]))
+    assert ("GPU memory is not reported" in str(table.note)) is told

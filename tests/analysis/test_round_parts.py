@@ -167,6 +167,8 @@ def test_a_jump_of_the_width_curve_is_named_and_even_growth_is_not() -> None:
     jumping = cliffs(curve(1, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7, 2.6, 2.7))
     assert len(jumping) == 1
     assert jumping[0].startswith("Verify width 9 ") and "7 tokens" in jumping[0]
+    twice = cliffs(curve(*[1] * 8, *[2] * 8, *[3] * 4))
+    assert [said.split(" is a cliff")[0] for said in twice] == ["Verify width 9", "Verify width 17"]
     assert cliffs(curve(*range(1, 20))) == []
     assert cliffs(curve(1, 1.1, 1.2, 1.6, 1.3, 1.4)) == [], "a single slow width is a disturbance"
     seldom = [unit.model_copy(update={"count": 2}) for unit in curve(1, 1, 3)]

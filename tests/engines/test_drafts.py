@@ -48,7 +48,7 @@ LM_STUDIO = {
             {"timings": {"draft_n": 30, "draft_n_accepted": 12, "draft_by_depth": DEPTHS}},
             {},
             "`timings` (ik_llama.cpp's shape)",
-            Ledger(drafted=30, accepted=12, drafted_by_position=(20, 10), accepted_by_position=(10, 2)),
+            Ledger(30, 12, 20, drafted_by_position=(20, 10), accepted_by_position=(10, 2)),
         ),
         ({"timings": MLX_VLM}, {}, "`timings` (mlx-vlm's shape)", Ledger(drafted=90, accepted=81, rounds=30)),
         (
@@ -94,7 +94,14 @@ def test_the_rest_is_not_reported_and_no_count_is_invented(extra: dict[str, Any]
     assert read_drafts(extra, {"completion_tokens": 4}) is None
 
 
-@pytest.mark.parametrize("extra", [{"avg_decoded_tokens_per_iter": 2.3}, {"meta_info": {"spec_accept_length": 2.3}}])
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {"avg_decoded_tokens_per_iter": 2.3},
+        {"meta_info": {"spec_accept_length": 2.3}},
+        {"metrics": {"speculative_decoding": {"mean_acceptance_length": 2.3, "draft_acceptance_rate": 0.4}}},
+    ],
+)
 def test_a_mean_alone_is_an_acceptance_length_and_no_count(extra: dict[str, Any]) -> None:
     found = read_drafts(extra, {})
     assert found is not None

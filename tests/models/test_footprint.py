@@ -9,10 +9,13 @@ import numpy as np
 import pytest
 from gguf import GGUFWriter
 
+from benchctl.cli.app import app
 from benchctl.errors import UsageError
 from benchctl.models.footprint import Footprint, footprint_by_hand, footprint_of_folder, footprint_of_gguf
 from benchctl.models.gguf_facts import read_facts
 from benchctl.models.gguf_header import read_header
+from benchctl.models.inspection import inspect_model
+from tests.cli.calls import answer
 
 QWEN = {
     "model_type": "qwen2",
@@ -114,7 +117,9 @@ def test_a_mixture_has_the_parameters_that_its_makers_name(
     assert found.weights_per_step < found.weights / 2
 
 
-def test_a_verify_reads_the_experts_of_all_its_tokens(tmp_path: Path) -> None:
+@pytest.fixture
+def mixture(tmp_path: Path) -> Path:
+    """A layer of four experts, of which a token uses one."""
     path = tmp_path / "moe.gguf"
     writer = GGUFWriter(path, "qwen3moe")
     writer.add_block_count(1)
@@ -125,12 +130,26 @@ def test_a_verify_reads_the_experts_of_all_its_tokens(tmp_path: Path) -> None:
     for step in (writer.write_header_to_file, writer.write_kv_data_to_file, writer.write_tensors_to_file):
         step()
     writer.close()
-    found, facts = footprint_of_gguf(path), read_facts(path)
+    return path
+
+
+def test_a_verify_reads_the_experts_of_all_its_tokens(mixture: Path) -> None:
+    found, facts = footprint_of_gguf(mixture), read_facts(mixture)
     assert (facts.experts, facts.experts_used) == (4, 1)
     assert (facts.parameters, facts.active_parameters) == (336, 80 + 64)
     assert found.weights_per_step == 4 * (80 + 64)
     read = [found.weights_per_step + found.further_per_verify(width) for width in (1, 2, 1000)]
     assert read == [pytest.approx(4 * 144), pytest.approx(4 * (80 + 256 * (1 - 0.75**2))), pytest.approx(4 * 336)]
+
+
+def test_inspect_tells_what_a_token_uses_and_what_a_verify_reads(mixture: Path, tiny_target: Path) -> None:
+    shown = " ".join(answer(app, "models", "inspect", str(mixture)).split())
+    assert "1 of 4 in a layer, 144 parameters" in shown
+    assert "of them for 2, 76" in shown
+    found = json.loads(answer(app, "models", "inspect", str(mixture), "--json"))
+    assert found["active_parameters"] == 144
+    assert found["experts_read"] == {"2": 0.4375, "5": 0.7627, "9": 0.9249}
+    assert inspect_model(tiny_target).experts_read is None
 
 
 def test_a_model_without_experts_reads_all_of_it_whatever_it_verifies(tiny_target: Path) -> None:

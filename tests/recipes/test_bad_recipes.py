@@ -395,11 +395,11 @@ MATRICES = {
     ),
     "names that meet": (
         matrix('- name: d\n  speculation: {type: draft-simple, max: "{depth}"}\n  matrix: {depth: [2, 4]}'),
-        "recipe.yaml:8: arms[1].name: the name 'd' is taken by an earlier arm; give each its own. (matrix: depth=4)",
+        "recipe.yaml:8: arms[1].name: the name 'd' is taken by an earlier arm; give each its own.",
     ),
     "one bad value of several": (
         matrix('- name: "d{depth}"\n  speculation: {type: draft-simple, max: "{depth}"}\n  matrix: {depth: [2, 99]}'),
-        "recipe.yaml:9: arms[1].speculation.max: expected at most 64, got 99. (matrix: depth=99)",
+        "recipe.yaml:9: arms[1].speculation.max: expected at most 64, got 99.",
     ),
     "one mistake in all of them": (
         matrix('- name: "d{depth}"\n  speculation: {type: ngram-cache, max: "{depth}"}\n  matrix: {depth: [2, 4]}'),

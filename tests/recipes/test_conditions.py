@@ -117,7 +117,8 @@ def test_a_wrong_condition_is_named_once_with_line_and_key(refusal: Refusal, tex
 @pytest.mark.parametrize(
     ("key", "message"),
     [
-        ("of: baseline", "recipe.yaml:8: arms[0].of: unknown key."),
+        ("of: baseline", "recipe.yaml:8: arms[0].of: unknown key"),
+        ("max_tokens: 9", "it is set once for all arms, as `sampling.max_tokens`."),
         ("rate: 2", "recipe.yaml:8: arms[0].rate: unknown key of an arm; it is set once for all arms, as `rate`."),
         ("temperature: 1", "arms[0].temperature: unknown key of an arm; it is set once for all arms, as `sampling.t"),
     ],

@@ -78,7 +78,7 @@ def test_the_name_is_made_of_the_models(target: str, draft: str | None, name: st
     [
         ({"engine": "lama.cpp"}, "llama.cpp"),
         ({"types": ["draft-simple"], "draft": None}, "draft-simple needs a draft model"),
-        ({"settings": {"name.inner": 1}}, "of a recipe is not a mapping"),
+        ({"settings": {"name.inner": 1}}, "name: expected text, got a mapping"),
         ({"settings": {"sampling.max_tokens": "many"}}, "sampling.max_tokens"),
         ({"settings": {"blocs": 3}}, "blocs"),
         ({"sweeps": {"depth": ["deep"]}}, "expected an integer"),

@@ -110,8 +110,8 @@ def test_a_class_of_ones_own_is_code(load: Load) -> None:
         ('{env: {"A=B": x}}', "engine.env: expected the name of an environment variable, got 'A=B'"),
         ('{env: {"": x}}', "engine.env: expected the name of an environment variable, got ''"),
         ('{env: {"A\\0": x}}', "engine.env: expected the name of an environment variable"),
-        ('{env: {A: "x\\0"}}', "engine.env.A: a value cannot contain the character U+0000"),
-        ('{args: ["x\\0"]}', "engine.args[0]: an argument cannot contain the character U+0000"),
+        ('{env: {A: "x\\0"}}', "engine.env.A: what a process is given cannot contain the character U+0000"),
+        ('{args: ["x\\0"]}', "engine.args[0]: what a process is given cannot contain the character U+0000"),
     ],
 )
 def test_what_no_process_can_be_given_is_one_error(refusal: Callable[[str], str], engine: str, message: str) -> None:

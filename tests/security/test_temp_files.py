@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from benchctl.data.writer import LOCK, folder_lock
+from benchctl.engines.common import process as engine_process
 from benchctl.engines.common.process import LEFT_FOR_S, EngineProcess, make_access
 from benchctl.errors import StorageError
-from benchctl.experiments.cluster import node
 
 
 @pytest.fixture
@@ -36,21 +36,6 @@ def test_a_link_in_place_of_a_runs_lock_is_not_followed(tmp_path: Path) -> None:
     with pytest.raises(StorageError), folder_lock(run):
         pass
     assert own.read_text() == "the user's own"
-
-
-def test_a_link_in_place_of_the_lock_of_this_machine_is_not_followed(temporary: Path, tmp_path: Path) -> None:
-    own = tmp_path / "own.txt"
-    with node._machine_to_itself():
-        (lock,) = temporary.iterdir()
-    lock.unlink()
-    lock.symlink_to(own)
-    with pytest.raises(StorageError, match=r"lock"), node._machine_to_itself():
-        pass
-    assert not own.exists()
-    lock.unlink()
-    lock.mkdir()
-    with pytest.raises(StorageError, match=r"lock"), node._machine_to_itself():
-        pass
 
 
 def old(folder: Path) -> None:
@@ -101,7 +86,7 @@ def test_only_folders_that_benchctl_made_for_engines_go(temporary: Path, tmp_pat
 
 
 def test_a_supervisor_starts_where_its_folder_cannot_be_locked(tmp_path: Path) -> None:
-    supervisor = Path(node.__file__).parents[2] / "engines" / "common" / "supervisor.py"
+    supervisor = Path(engine_process.__file__).with_name("supervisor.py")
     command = [sys.executable, "-I", "-S", str(supervisor), str(tmp_path / "gone"), "/bin/true"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

@@ -121,31 +121,24 @@ class GateResult:
 
     def as_dict(self) -> dict[str, object]:
         """For JSON."""
-        return {
-            "gate": str(self.gate),
-            "passed": self.passed,
-            "skipped": self.skipped,
-            "failures": self.failures,
-            "note": self.note,
-        }
+        return {**vars(self), "gate": str(self.gate), "passed": self.passed}
 
 
 def parse_gate(text: str) -> Gate:
     """Read `slower:3%`, another gate with a tolerance, or `lossy`. Raises UsageError, with the nearest valid word."""
     word, colon, amount = (part.strip() for part in text.partition(":"))
-    wrong = None
-    if word not in GATES:
-        wrong = f"There is no gate {word!r}.{did_you_mean(word, GATES)}"
-    elif word == "lossy":
-        wrong = "`lossy` takes no amount." if colon else None
-    else:
-        match = _AMOUNT.fullmatch(amount)
-        if match and float(match[1]) < 100:
-            return Gate(word, float(match[1]) / 100)
+    if word == "lossy" and not colon:
+        return Gate("lossy")
+    match = _AMOUNT.fullmatch(amount)
+    if word in KINDS and match and float(match[1]) < 100:
+        return Gate(word, float(match[1]) / 100)
+    if word in KINDS:
         wrong = f"`{word}` needs a percentage from 0 to 100, not {amount!r}."
-    if wrong:
-        raise UsageError(wrong, where=f"--fail-if {text}", fix=_FIX)
-    return Gate("lossy")
+    elif word == "lossy":
+        wrong = "`lossy` takes no amount."
+    else:
+        wrong = f"There is no gate {word!r}.{did_you_mean(word, GATES)}"
+    raise UsageError(wrong, where=f"--fail-if {text}", fix=_FIX)
 
 
 @dataclass(frozen=True)

@@ -158,11 +158,10 @@ class ImportedArm(Result):
 def imported_arm(name: str, claim: Claim, base: Claim | None) -> ImportedArm:
     """Return what an arm's requests show; `base`: those of its baseline, where they are told."""
     good = [request for _, request in claim.requests if request.error is None]
-    counts = {"draft_n": claim.drafted, "draft_n_accepted": claim.accepted, "rounds": claim.rounds}
-    for key in counts:
-        known = [value for request in good if (value := getattr(request, key)) is not None]
-        counts[key] = sum(known) if known else counts[key]
-    drafted, accepted, rounds = counts.values()
+    drafted, accepted, rounds = (
+        sum(known) if (known := [count for request in good if (count := getattr(request, key)) is not None]) else told
+        for key, told in (("draft_n", claim.drafted), ("draft_n_accepted", claim.accepted), ("rounds", claim.rounds))
+    )
     if any(request.draft_n and request.rounds is None for request in good):
         rounds = None
     theirs = {(before.task, key): before for key, before in base.requests} if base else {}
@@ -218,57 +217,42 @@ def _rate(requests: Sequence[Record]) -> Range | None:
 
 
 def replication_of_imported(records: Sequence[Record], here: Analysis, theirs: str, folder: str) -> Replication:
-    """Return which claims of another program's requests agree with a run that was made here."""
-    names = dict.fromkeys(record.label for record in records)
+    """Return which speed-ups of another program's requests agree with a run that was made here."""
     told = {
         name: Claim("", [(str(record.prompt_idx), record) for record in records if record.label == name], None)
-        for name in names
+        for name in dict.fromkeys(record.label for record in records)
     }
-    base = told.get(BASELINE)
-    claims = [
-        claim for name, own in told.items() if name != BASELINE for claim in _imported_claims(name, own, base, here)
-    ]
+    base = told.pop(BASELINE, None)
     notes = [
         "Theirs is a single process without an interval: a speed-up that differs may be what processes differ by.",
-        "That models, prompts, sampling and engine are the same cannot be checked.",
+        "That models, prompts, sampling and engine are the same cannot be checked, so no more than the speed-up is "
+        "compared.",
     ]
+    claims = [_imported_claim(name, own, base, here) for name, own in told.items()]
     return Replication(theirs=theirs, here=folder, claims=claims, notes=notes)
 
 
-def _imported_claims(name: str, own: Claim, base: Claim | None, here: Analysis) -> Iterator[ReplicatedClaim]:
-    arm = imported_arm(name, own, base)
+def _imported_claim(name: str, own: Claim, base: Claim | None, here: Analysis) -> ReplicatedClaim:
+    told = imported_arm(name, own, base).speedup
     speedup = next((row for row in here.speedups if row.arm == name and row.task == ALL_TASKS), None)
-    accepted = next((row for row in here.acceptance if row.arm == name and row.task == ALL_TASKS), None)
     interval = None if speedup is None else speedup.like_these or speedup.interval
-    why = None
+    outcome: ClaimOutcome = "not compared"
     if base is None:
-        why = f"Theirs has no baseline: import it, too, as {BASELINE}=FILE."
-    elif arm.speedup is None:
+        why: str | None = f"Theirs has no baseline: import it, too, as {BASELINE}=FILE."
+    elif told is None:
         why = "They answered no request with as many tokens by baseline and arm, or timed none."
     elif interval is None:
         why = "No arm of this name was measured here in three blocks."
-    elif arm.speedup.low is None and arm.speedup.high >= interval.low:
+    elif told.low is None and told.high >= interval.low:
         why = "They timed chunks instead of tokens, so that only its upper limit is known."
-    outcome: ClaimOutcome = "not compared"
-    if why is None and arm.speedup is not None and interval is not None:
-        apart = (arm.speedup.low or 0.0) > interval.high or arm.speedup.high < interval.low
+    else:
+        apart = (told.low or 0.0) > interval.high or told.high < interval.low
         wide = interval.high / interval.low > (1 - EXCLUDED) ** -2
         outcome = "differs" if apart else "cannot tell" if wide else "agrees"
         why = WIDE if outcome == "cannot tell" else None
-    yield ReplicatedClaim(
-        arm=name, what="speed-up", theirs=_limits(arm.speedup), here=_limits(interval), outcome=outcome, why=why
+    return ReplicatedClaim(
+        arm=name, what="speed-up", theirs=_limits(told), here=_limits(interval), outcome=outcome, why=why
     )
-    machine, prompts = (
-        "Their machine and engine are not recorded.",
-        "Their prompts, on which it depends, are not there.",
-    )
-    length = accepted.acceptance_length if accepted else None
-    for what, theirs, found, reason in (
-        ("decode rate", _limits(arm.rate), None, machine),
-        ("acceptance length", arm.acceptance_length, length, prompts),
-        ("output", None, None, "They kept no token ids and no scores of the target."),
-    ):
-        yield ReplicatedClaim(arm=name, what=what, theirs=theirs, here=found, outcome="not compared", why=reason)
 
 
 def _limits(value: Range | Interval | None) -> str | float | None:

@@ -16,7 +16,7 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -36,6 +36,8 @@ from benchctl.data.store import MANIFEST, RECORDS, RunData, open_run
 from benchctl.errors import BenchctlError, UsageError
 from benchctl.recipes.groups import ComparedArm
 
+Value = TypeVar("Value")
+Found = TypeVar("Found")
 SUMMARY = ".summary"
 _OF_THE_RUN = (MANIFEST, RECORDS, DIGESTS)
 _SCORED = (SCORES, *OLDER)
@@ -43,7 +45,7 @@ _DIGEST = hashlib.sha256().digest_size
 SUMMARY_VERSION = f"4 {__version__}"
 """A summary of another version is made again."""
 FEW = 4
-"""Up to this number, runs without a summary are read in turn; more of them on several cores."""
+"""Up to so many runs are read in turn; more of them on several cores."""
 ABSENT = 0
 """In place of an answer's number where no sound answer is there."""
 
@@ -271,12 +273,7 @@ def summaries_of(
         raise UsageError("This run is named twice.", where=str(twice[0]), fix="Name every run once.")
     kept: dict[Path, bytes | BenchctlError | None] = {path: kept_summary(path, SUMMARY_VERSION) for path in paths}
     lacking = [path for path, summary in kept.items() if summary is None]
-    if len(lacking) > FEW:
-        workers = min(os.cpu_count() or 1, len(lacking))
-        with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-            kept |= dict(zip(lacking, pool.map(partial(_made, judge=judge), lacking, chunksize=4), strict=True))
-    else:
-        kept |= {path: _made(path, judge) for path in lacking}
+    kept |= dict(zip(lacking, on_all_cores(partial(_made, judge=judge), lacking), strict=True))
     decoder = msgspec.msgpack.Decoder(RunSummary)
     found = []
     for path in paths:
@@ -289,6 +286,15 @@ def summaries_of(
             read = decoder.decode(summary or b"")
             found.append(msgspec.structs.replace(read, folder=str(path)) if path.is_dir() else read)
     return found
+
+
+def on_all_cores(function: Callable[[Value], Found], values: Sequence[Value]) -> list[Found]:
+    """Return what a function makes of each value, which other processes can import; of up to `FEW` in this process."""
+    if len(values) <= FEW:
+        return list(map(function, values))
+    workers = min(os.cpu_count() or 1, len(values))
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        return list(pool.map(function, values, chunksize=4))
 
 
 def _made(path: Path, judge: Judge) -> bytes | BenchctlError:

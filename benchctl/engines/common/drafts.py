@@ -12,7 +12,7 @@ import itertools
 import math
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -111,6 +111,14 @@ def settled(read: Callable[[], Reading], good: Callable[[Reading], bool], within
 def reached(by_count: Sequence[int]) -> tuple[int, ...]:
     """Return how many drafts had a token accepted at each position, of how many had 0, 1, 2, … of them accepted."""
     return tuple(itertools.accumulate(reversed(by_count[1:])))[::-1]
+
+
+def by_length(rounds: Iterable[tuple[int, int]], longest: int) -> tuple[int, ...]:
+    """Return how many tokens were accepted of drafts of exactly 1, 2, … tokens. `rounds`: (accepted, drafted) each."""
+    counts = [0] * (longest + 1)
+    for accepted, drafted in rounds:
+        counts[min(drafted, longest)] += accepted
+    return tuple(counts[1:])
 
 
 def since(before: Counters, after: Counters) -> Counters:
@@ -278,10 +286,8 @@ def _timings(timings: Mapping[str, Any]) -> Drafts | None:
         drafted_at, accepted_at = (
             _by_depth(timings["draft_by_depth"], name) for name in ("draft_n", "draft_n_accepted")
         )
-        ledger = Ledger(
-            drafted=drafted, accepted=accepted, drafted_by_position=drafted_at, accepted_by_position=accepted_at
-        )
-        return Drafts(IK_LLAMA_CPP, ledger)
+        rounds = drafted_at[0] if drafted_at and drafted_at[0] else None  # each drafts a first token
+        return Drafts(IK_LLAMA_CPP, Ledger(drafted, accepted, rounds, drafted_at, accepted_at))
     return Drafts(LLAMA_CPP, Ledger(drafted=drafted, accepted=accepted))
 
 
@@ -307,8 +313,11 @@ def _lm_studio(fields: Mapping[str, Any], place: str) -> Drafts | None:
 
 
 def _vllm(metrics: Mapping[str, Any]) -> Drafts | None:
-    ledger = step_ledger(metrics)
-    return None if ledger == Ledger() else Drafts("`metrics.speculative_decoding` (vLLM's shape)", ledger)
+    ledger, shape = step_ledger(metrics), "`metrics.speculative_decoding` (vLLM's shape)"
+    if ledger != Ledger():
+        return Drafts(shape, ledger)
+    figures = metrics.get("speculative_decoding")
+    return _mean(shape, figures.get("mean_acceptance_length")) if isinstance(figures, dict) else None
 
 
 def _sglang(meta: Mapping[str, Any]) -> Drafts | None:
@@ -365,11 +374,12 @@ def step_ledger(metrics: Mapping[str, Any]) -> Ledger:
         return Ledger()
     steps, drafted = (counts_in(figures.get(name), _MOST) for name in ("per_step_accepted", "per_step_drafted"))
     depth = count_in(figures.get("num_spec_tokens"), DEEPEST)
-    accepted_at = drafted_at = None
+    accepted_at = drafted_at = lengths = None
     if depth is not None and figures.get("num_spec_steps") == 0:
         accepted_at = drafted_at = (0,) * depth
     elif depth is not None and steps is not None and drafted is not None:
         accepted_at, drafted_at = (_by_position(counts, depth) for counts in (steps, drafted))
+        lengths = by_length(zip(steps, drafted, strict=False), depth)
     elif counts := counts_in(figures.get("acceptance_histogram"), _MOST, longest=DEEPEST + 1):
         accepted_at = reached(counts)
     return Ledger(
@@ -378,6 +388,7 @@ def step_ledger(metrics: Mapping[str, Any]) -> Ledger:
         rounds=_count(figures, "num_spec_steps"),
         drafted_by_position=drafted_at,
         accepted_by_position=accepted_at,
+        accepted_by_length=lengths,
     )
 
 

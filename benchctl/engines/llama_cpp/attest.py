@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 
 from benchctl.data.cell import UNCHECKED_ACCEPTANCE
 from benchctl.engines.base import Attestation, Ledger, MemoryReport
-from benchctl.engines.common.drafts import Counters, Tally, since
+from benchctl.engines.common.drafts import Counters, Tally, by_length, since
 from benchctl.engines.common.launched_server import (
     CHECK_THE_DRAFT,
     concluded,
@@ -98,8 +98,8 @@ def read_counts(log: Sequence[str]) -> LoggedCounts | None:
 _ROUND = re.compile(r"accepted +(\d{1,4})/ *(\d{1,4}) draft tokens( \(restore checkpoint\))?")
 
 
-def drafts_by_position(log: str, ledger: Ledger) -> tuple[int, ...] | None:
-    """Return how many rounds drafted a first, a second, … token, from the lines that `LLAMA_TRACE` adds for an answer.
+def with_rounds(ledger: Ledger, log: str) -> Ledger | None:
+    """Return an answer's ledger with its drafts by position and length, from the lines that `LLAMA_TRACE` adds for it.
 
     A round that restores a checkpoint is followed by a line of what is evaluated again, which is no round. `None` where
     the lines are not those of `ledger`.
@@ -114,7 +114,8 @@ def drafts_by_position(log: str, ledger: Ledger) -> tuple[int, ...] | None:
     if sums != [ledger.accepted, ledger.drafted] or len(rounds) != ledger.rounds:
         return None
     longest = max(drafted for _, drafted in rounds)
-    return tuple(sum(drafted > place for _, drafted in rounds) for place in range(longest))
+    places = tuple(sum(drafted > place for _, drafted in rounds) for place in range(longest))
+    return replace(ledger, drafted_by_position=places, accepted_by_length=by_length(rounds, longest))
 
 
 def uses_checkpoints(log: Sequence[str]) -> bool:

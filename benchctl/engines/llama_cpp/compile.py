@@ -217,7 +217,10 @@ _CAUSES = (
         r"Could not find a package configuration file provided by \"hip\"|No CMAKE_HIP_COMPILER",
         "Install ROCm's HIP SDK, set HIPCXX and HIP_PATH as llama.cpp's docs/build.md says, or build without --rocm.",
     ),
-    (r"\bicp?x\b.*not", "Install oneAPI and run its setvars.sh in this shell first, or build without --sycl."),
+    (
+        r"\bicp?x[\s:]+(is |command )?not\b",  # CMake has the name on a line of its own
+        "Install oneAPI and run its setvars.sh in this shell first, or build without --sycl.",
+    ),
     (r"Illegal instruction", "Flags in CMAKE_ARGS or CXXFLAGS enable instructions that this processor lacks."),
 )
 

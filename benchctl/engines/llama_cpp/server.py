@@ -19,12 +19,12 @@ from benchctl.engines.llama_cpp.attest import (
     against,
     attest,
     contradiction,
-    drafts_by_position,
     make_ledger,
     read_counts,
     read_memory,
     speculating,
     uses_checkpoints,
+    with_rounds,
 )
 from benchctl.engines.llama_cpp.causes import launch_cause
 from benchctl.engines.llama_cpp.command import slots_of
@@ -125,7 +125,7 @@ class LlamaServer(LaunchedServer):
             answer = self._listed(answer, prompt, sampling)
         self._tally.add(answer.n_predicted, ledger)
         draft_s = self._draft_seconds(ledger)
-        ledger = replace(ledger, drafted_by_position=self._drafts_by_position(ledger))
+        ledger = self._with_rounds(ledger)
         ids = answer.token_ids or filled_ids(answer, Path(self.model))
         return StreamedCompletion(
             text=answer.text,
@@ -184,22 +184,22 @@ class LlamaServer(LaunchedServer):
             return None
         return now.draft_s - before.draft_s
 
-    def _drafts_by_position(self, ledger: Ledger) -> tuple[int, ...] | None:
-        """Return drafts by position where the recipe has the log tell every round: `LLAMA_TRACE` in `engine.env`."""
+    def _with_rounds(self, ledger: Ledger) -> Ledger:
+        """Add what the log tells of rounds where the recipe has it tell every one: `LLAMA_TRACE` in `engine.env`."""
         if "LLAMA_TRACE" not in self._spec.env or not ledger.drafted or self._overlapping:
-            return None
+            return ledger
         with self._log_path.open("rb") as log:
             log.seek(self._traced)
             text = b""
 
-            def read() -> tuple[int, ...] | None:
+            def read() -> Ledger | None:
                 nonlocal text
                 text += log.read()
-                return drafts_by_position(text.decode("utf-8", "replace"), ledger)
+                return with_rounds(ledger, text.decode("utf-8", "replace"))
 
-            found = settled(read, lambda places: places is not None, _TIMING_S)
+            found = settled(read, lambda told: told is not None, _TIMING_S)
         self._traced += len(text)
-        return found
+        return found or ledger
 
     def _before_answer(self) -> Counters:
         """Return the counters before an answer; where answers overlap, zeros for a server that has counters.

@@ -8,7 +8,7 @@ the copied m-gram, and `ngram-cache` always drafts up to 8.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, zip_longest
 
@@ -140,12 +140,13 @@ def _option_problems(speculation: Speculation, flags: Flags) -> Iterator[str]:
     yield from (f"options.{key}: leave out what is not to be set." for key, value in options.items() if value is False)
     if flags.types_take_keys:
         taken = {own: key for key, own in _BESIDE_THE_TYPE.items()}
-        for key, value in options.items():
+        beside = _beside_the_type(options, flags)
+        for key, value in beside.items():
             if key in taken:
                 yield f"options.{key}: use instead `{taken[key]}`."
             elif not _SETTING.fullmatch(f"{key}={_written(value)}"):
                 yield f"options.{key}: expected a word or number without commas, colons and spaces."
-        return
+        options = {key: value for key, value in options.items() if key not in beside}
     own = [name for name in flags.names() if name.lstrip("-").startswith(_OWN_PREFIXES)]
     known = all(name in SPECULATION_TYPES for name in speculation.types)  # of others a recipe's key is `max` alone
     for key in options:
@@ -158,6 +159,13 @@ def _option_problems(speculation: Speculation, flags: Flags) -> Iterator[str]:
             continue
         elif instead := next((SET_BY_KEYS[word] for word in flag.names if word in SET_BY_KEYS), None):
             yield f"options.{key}: a key of the recipe sets it; use {instead}."
+
+
+def _beside_the_type(options: Mapping[str, OptionValue], flags: Flags) -> dict[str, OptionValue]:
+    """Return the options that stand with the type, on builds that take them there: those that are no flags."""
+    if not flags.types_take_keys:
+        return {}
+    return {key: value for key, value in options.items() if normalise(f"--{key}") not in flags}
 
 
 _HEADS = {"eagle3": "draft-eagle3", "dflash": "draft-dflash", "dspark": "draft-dspark"}
@@ -234,11 +242,12 @@ def speculation_args(speculation: Speculation | None, flags: Flags) -> list[str]
     if speculation is None:
         return ["--spec-type", "none"] if "--spec-type" in flags else []
     own = [names[name] for name in speculation.types if names[name]]
-    given = _given(speculation)
+    given, options = _given(speculation), speculation.options or {}
+    beside = _beside_the_type(options, flags) if own else {}
     if flags.types_take_keys and own:
-        settings = {_BESIDE_THE_TYPE[key]: value for key, value in given.items()} | (speculation.options or {})
+        settings = {_BESIDE_THE_TYPE[key]: value for key, value in given.items()} | beside
         written = ",".join(f"{key}={_written(value)}" for key, value in settings.items())
-        return ["--spec-type", f"{own[0]}:{written}" if written else own[0]]
+        own, given = [f"{own[0]}:{written}" if written else own[0]], {}
     args = ["--spec-type", ",".join(own)] if own else []
     if "draft-mtp" in speculation.types and not names["draft-mtp"]:
         args.append(MTP_SWITCH)
@@ -251,8 +260,9 @@ def speculation_args(speculation: Speculation | None, flags: Flags) -> list[str]
                 if flag not in seen:
                     seen.add(flag)
                     args += [flag, _written(value)]
-    for key, setting in (speculation.options or {}).items():
-        args += [normalise(f"--{key}")] if setting is True else [normalise(f"--{key}"), _written(setting)]
+    for key, setting in options.items():
+        if key not in beside:
+            args += [normalise(f"--{key}")] if setting is True else [normalise(f"--{key}"), _written(setting)]
     return args
 
 

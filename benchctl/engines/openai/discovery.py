@@ -11,7 +11,7 @@ import re
 import socket
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 
@@ -130,8 +130,8 @@ def endpoint_ledger(
     n_predicted: int,
     drafts: Drafts | None,
 ) -> Ledger:
-    """Return the ledger of an answer: of a server that is not recognised, the drafts that its shape shows, else those
-    that its counters show.
+    """Return the ledger of an answer: of a server that is recognised as its adapter reads it, with what the shape shows
+    beside that; of another the drafts that its shape shows, else those that its counters show.
 
     `before` and `after` are readings of the shared counters, `None` where there are none or several requests are in
     flight. They count only where they moved by exactly this answer's tokens: else other clients were served as well.
@@ -139,9 +139,11 @@ def endpoint_ledger(
     ours = alone(before, after, n_predicted)
     earlier = before.counters if ours and before else Counters()
     later = after.counters if ours and after else Counters()
+    shown = Ledger() if drafts is None else drafts.ledger
     if endpoint.reader is None:
-        return since(earlier, later).ledger() if drafts is None or drafts.ledger == Ledger() else drafts.ledger
-    return endpoint.reader.ledger(endpoint, answer.extra, earlier, later)
+        return since(earlier, later).ledger() if shown == Ledger() else shown
+    told = endpoint.reader.ledger(endpoint, answer.extra, earlier, later)
+    return replace(told, **{name: count for name, count in vars(shown).items() if getattr(told, name) is None})
 
 
 def alone(before: MetricsReading | None, after: MetricsReading | None, n_predicted: int) -> bool:

@@ -1,4 +1,4 @@
-"""What goes to a node of a cluster, what runs there and what comes back; plain data, so that any cluster can carry it.
+"""What goes to a node of a cluster, what runs there and what comes back.
 
 The unit is a group of a block: a baseline and its arms, in turn on the same machine, as they must be compared. A
 node prepares the recipe as anywhere, and sends everything as it comes.
@@ -6,15 +6,12 @@ node prepares the recipe as anywhere, and sends everything as it comes.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
-import stat
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from functools import cache
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +19,8 @@ import benchctl
 from benchctl.data.cell import Cell
 from benchctl.data.chain import canonical_sha256
 from benchctl.data.manifest import EngineIdentity, Manifest
-from benchctl.data.writer import LOGS, RunWriter
-from benchctl.engines.base import Completion
-from benchctl.errors import BenchctlError, StorageError
+from benchctl.data.writer import RunWriter
+from benchctl.errors import BenchctlError
 from benchctl.machine.describe import describe_machine
 from benchctl.measure.plan import CellPlan, EarlierProcesses
 from benchctl.measure.prepare import Prepared, Recorded, files_of, model_files, prepare, setup_engines
@@ -36,20 +32,12 @@ from benchctl.recipes.load import stored_recipe
 MACHINE_NAME = "BENCHCTL_MACHINE"
 """A variable of a node's own: a name for its kind of machine, where machines that look alike are not (cooling)."""
 
-Message = tuple[str, tuple[Any, ...]]
-"""(what, values): `line` (a record), `log` (name, bytes), `cell` (JSON), `progress` (method, values)."""
+Message = tuple[Any, ...]
+"""`line`, a record; `cell`, a `Cell`, the bytes of its log; `note`, a text; or the name of a method of `RunProgress`,
+the arm whose cell it is of, its other values. The last of a group is an end (`ENDS`)."""
+ENDS = ("done", "refused", "lost")
+"""`done`; `refused`, what, where and fix of a BenchctlError; `lost`, why."""
 Send = Callable[[Message], None]
-
-
-@dataclass(frozen=True)
-class CellWork:
-    """A cell of the group: which arm, its place in the block, and its prompts as (task, prompt_idx)."""
-
-    arm: str
-    order: int
-    prompts: tuple[tuple[str, int], ...]
-    attempt: int
-    """The number of its process, above any that ran before."""
 
 
 @dataclass(frozen=True)
@@ -73,36 +61,34 @@ class GroupWork:
     """A group of a block."""
 
     run: NodeWork
-    manifest: str
-    """JSON of the run's manifest, without cells."""
-    block: int
-    cells: tuple[CellWork, ...]
-    engines: dict[str, str]
-    """What the node said of its engines when it was inspected, as in `NodeFacts`: it must still have them."""
+    manifest: Manifest
+    """The run's, without cells."""
+    cells: tuple[CellPlan, ...]
+    attempts: dict[str, int]
+    """By arm the number of its process, above any that ran before."""
+    engines: dict[str, EngineIdentity]
+    """Those that the node had when it was inspected, as in `NodeFacts`: it must still have them."""
 
 
 @dataclass(frozen=True)
 class NodeFacts:
-    """What a node is, and whether it can measure a run."""
+    """A node that can measure a run."""
 
     host: str
     """The same for all nodes on a host, which count as a single machine."""
-    package_sha256: str
     facts: dict[str, Any]
     """See `benchctl.machine.describe`."""
-    engines: dict[str, str]
-    """By setup the JSON of `EngineIdentity`."""
-    problem: str | None = None
-    """Why it cannot measure this run."""
+    engines: dict[str, EngineIdentity]
+    """By setup."""
 
     @property
     def kind(self) -> str:
         """What is equal for machines whose blocks may be pooled: processor, GPUs with their driver, engine builds."""
         same = ("cpu", "cores", "physical_cores", "usable_cores", "architecture", "accelerators", "name")
-        builds = {}
-        for setup, text in self.engines.items():
-            engine = EngineIdentity.model_validate_json(text)
-            builds[setup] = [engine.version, *(engine.details.get(part) for part in ("sha256", "siblings"))]
+        builds = {
+            setup: [engine.version, engine.details.get("sha256"), engine.details.get("siblings")]
+            for setup, engine in self.engines.items()
+        }
         return canonical_sha256({"machine": {key: self.facts.get(key) for key in same}, "builds": builds})
 
 
@@ -118,64 +104,46 @@ def package_sha256() -> str:
 
 def host_id() -> str:
     """Return what names this host until it is booted again: processes of a host share it, containers included."""
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-    except OSError:
-        boot = os.uname().nodename
-    return hashlib.sha256(boot.encode()).hexdigest()[:12]
+    boot = Path("/proc/sys/kernel/random/boot_id")
+    return boot.read_text(encoding="ascii") if boot.exists() else os.uname().nodename
 
 
-def inspect_node(work: NodeWork) -> NodeFacts:
-    """Return what this node is, and what keeps it from measuring this run."""
-    facts = describe_machine() | {"name": os.environ.get(MACHINE_NAME)}
-    found = NodeFacts(host=host_id(), package_sha256=package_sha256(), facts=facts, engines={})
-    if found.package_sha256 != work.package_sha256:
-        return replace(found, problem="another version of benchctl is installed there; install the same")
+def inspect_node(work: NodeWork) -> NodeFacts | str:
+    """Return what this node is, or what keeps it from measuring this run."""
+    if package_sha256() != work.package_sha256:
+        return "another version of benchctl is installed there; install the same"
     try:
         prepared = _prepared(work)
     except BenchctlError as error:
-        return replace(found, problem=" ".join(str(error).split()))
-    engines = {name or "": engine.model_dump_json() for name, engine in setup_engines(prepared).items()}
-    other = "its model files differ from those that the run was prepared with"
-    return replace(found, engines=engines, problem=None if model_files(prepared) == work.models else other)
+        return " ".join(str(error).split())
+    if model_files(prepared) != work.models:
+        return "its model files differ from those that the run was prepared with"
+    engines = {name or "": engine for name, engine in setup_engines(prepared).items()}
+    return NodeFacts(host_id(), describe_machine() | {"name": os.environ.get(MACHINE_NAME)}, engines)
 
 
 def measure_group(work: GroupWork, send: Send) -> None:
-    """Measure the cells of a group in turn; every record, log and cell is sent as soon as it is there.
+    """Measure the cells of a group in turn; every record and cell is sent as soon as it is there.
 
     Raises KeyboardInterrupt, once the engine is stopped, and BenchctlError for what no cell can be measured with: an
     engine that is not what was inspected, too, before it is run.
     """
-    with _machine_to_itself():
-        inspected = {
-            name or None: EngineIdentity.model_validate_json(text).details for name, text in work.engines.items()
-        }
-        prepared = _prepared(work.run, inspected)
-        asked_prompts = {(asked.task, asked.prompt_idx): asked for asked in prepared.prompts}
-        recipe = prepared.recipe
-        arms = {arm.name: (arm, recipe.group_of(arm)) for arm in recipe.arms}
-        plan = [
-            CellPlan(work.block, cell.order, arm, tuple(asked_prompts[prompt] for prompt in cell.prompts), group)
-            for cell in work.cells
-            for arm, group in [arms[cell.arm]]
-        ]
-        earlier = {(work.block, cell.arm): EarlierProcesses(cell.attempt - 1) for cell in work.cells}
-        with tempfile.TemporaryDirectory(prefix="benchctl-node-") as scratch:
-            manifest = Manifest.model_validate_json(work.manifest)
-            with _SendingWriter(Path(scratch), manifest, send) as writer:
-                runner = Runner(
-                    recipe,
-                    prepared.engines,
-                    prepared.launches,
-                    writer,
-                    files_of(prepared),
-                    earlier,
-                    context_text=work.run.context_text,
-                )
-                try:
-                    runner.run(plan, _SendingProgress(send))
-                finally:
-                    writer.send_logs()
+    prepared = _prepared(work.run, {name or None: engine.details for name, engine in work.engines.items()})
+    earlier = {(cell.block, cell.arm.name): EarlierProcesses(work.attempts[cell.arm.name] - 1) for cell in work.cells}
+    with (
+        tempfile.TemporaryDirectory(prefix="benchctl-node-") as scratch,
+        _SendingWriter(Path(scratch), work.manifest, send) as writer,
+    ):
+        runner = Runner(
+            prepared.recipe,
+            prepared.engines,
+            prepared.launches,
+            writer,
+            files_of(prepared),
+            earlier,
+            context_text=work.run.context_text,
+        )
+        runner.run(list(work.cells), _SendingProgress(send))
 
 
 def _prepared(work: NodeWork, recorded: Recorded | None = None) -> Prepared:
@@ -190,51 +158,19 @@ def _prepared(work: NodeWork, recorded: Recorded | None = None) -> Prepared:
     )
 
 
-@contextmanager
-def _machine_to_itself() -> Iterator[None]:
-    """Wait until no other group is measured on this host, whichever run or node it belongs to."""
-    name = Path(tempfile.gettempdir()) / f"benchctl-measuring-{os.getuid()}.lock"  # of the host: a home may be shared
-    try:
-        lock = os.open(name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
-    except OSError as error:
-        raise StorageError(f"The lock of this machine cannot be opened: {error.strerror}.", where=str(name)) from None
-    try:
-        status = os.fstat(lock)
-        if status.st_uid != os.getuid() or not stat.S_ISREG(status.st_mode):
-            raise StorageError("Another user made the lock of this machine.", where=str(name), fix="Remove it.")
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(lock)
-
-
 class _SendingWriter(RunWriter):
-    """Writes into a folder of the node's own and sends what it writes."""
+    """Sends what is to be written; its folder is for the engines' logs."""
 
     def __init__(self, folder: Path, manifest: Manifest, send: Send) -> None:
         super().__init__(folder, manifest)
         self._send = send
-        self._sent: dict[str, int] = {}
 
     def append_line(self, text: str) -> None:
-        super().append_line(text)
-        self.send_logs()
-        self._send(("line", (text,)))
+        self._send(("line", text))
 
     def add_cell(self, cell: Cell) -> None:
-        super().add_cell(cell)
-        self.send_logs()
-        self._send(("cell", (cell.model_dump_json(),)))
-
-    def send_logs(self) -> None:
-        """Send what the engines' logs have grown by."""
-        for log in sorted((self.folder / LOGS).glob("*.log")):
-            with log.open("rb") as stream:
-                stream.seek(self._sent.get(log.name, 0))
-                grown = stream.read()
-            if grown:
-                self._sent[log.name] = self._sent.get(log.name, 0) + len(grown)
-                self._send(("log", (log.name, grown)))
+        log = self.folder / cell.log
+        self._send(("cell", cell, log.read_bytes() if log.exists() else b""))
 
 
 class _SendingProgress(RunProgress):
@@ -242,21 +178,11 @@ class _SendingProgress(RunProgress):
 
     def __init__(self, send: Send) -> None:
         self._send = send
+        for method in ("cell_started", "cell_ready", "request_sent", "answered", "cell_ended"):
+            setattr(self, method, partial(self._of_cell, method))
 
-    def cell_started(self, cell: CellPlan) -> None:
-        self._send(("progress", ("cell_started", cell.arm.name)))
-
-    def cell_ready(self, cell: CellPlan) -> None:
-        self._send(("progress", ("cell_ready", cell.arm.name)))
-
-    def request_sent(self, cell: CellPlan, task: str, prompt_idx: int) -> None:
-        self._send(("progress", ("request_sent", cell.arm.name, task, prompt_idx)))
-
-    def answered(self, cell: CellPlan, completion: Completion | None) -> None:
-        self._send(("progress", ("answered", cell.arm.name, completion)))
-
-    def cell_ended(self, cell: CellPlan, failure: str | None) -> None:
-        self._send(("progress", ("cell_ended", cell.arm.name, failure)))
+    def _of_cell(self, method: str, cell: CellPlan, *values: object) -> None:
+        self._send((method, cell.arm.name, *values))
 
     def note(self, text: str) -> None:
-        self._send(("note", (text,)))
+        self._send(("note", text))

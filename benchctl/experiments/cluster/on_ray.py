@@ -6,20 +6,18 @@ other task off, cancelling interrupts it, and the end of the driver ends it. Not
 
 from __future__ import annotations
 
-import queue
 import socket
-import threading
-import time
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from benchctl.errors import BenchctlError, EngineError, UsageError
+from benchctl.errors import BenchctlError, UsageError
 from benchctl.experiments.cluster.node import GroupWork, Message, NodeFacts, NodeWork, inspect_node, measure_group
-from benchctl.experiments.cluster.session import DisconnectedError, Happened, OnCluster
+from benchctl.experiments.cluster.session import DisconnectedError, OnCluster
 from benchctl.text import one_line
 
 LOCAL = "ray"
@@ -31,15 +29,14 @@ INSPECT_S = 600.0
 """For preparing the recipe on a node, model files hashed for the first time included."""
 ANSWER_S = 60.0
 """How long the inbox may take to answer; it only hands over what was left."""
-SHIP_S = 0.1
-"""How often a node sends what it has collected."""
 
 Handle = Any
 """Ray's tasks, actors and the module itself: they are made at run time and have no types."""
 
 
-def connect(where: str) -> RayCluster:
-    """Join the cluster that `--on` names: `ray` (of this machine) or `ray://HOST:PORT`. Raises UsageError."""
+@contextmanager
+def connected(where: str, *, models_dir: Path | None, binary: str | None) -> Iterator[OnCluster]:
+    """Join a cluster, `ray` (of this machine) or `ray://HOST:PORT`. Raises UsageError where there is none."""
     try:
         import ray
 
@@ -50,30 +47,34 @@ def connect(where: str) -> RayCluster:
         raise UsageError(
             f"{what} is not installed here.", where="--on", fix="Install it: pip install 'benchctl[ray]'"
         ) from None
-    address = "auto"
     if where != LOCAL:
+        _require_server(where)
+    _join(ray, "auto" if where == LOCAL else where)
+    try:
+        yield OnCluster(RayCluster(ray, where), models_dir, binary)
+    finally:
+        ray.shutdown()  # tasks that are left end with the connection
+
+
+def _require_server(where: str) -> None:
+    """Raise UsageError unless something listens there; Ray's client would try for half a minute."""
+    try:
         parts = urlsplit(where)
-        try:
-            host, port = parts.hostname, parts.port
-        except ValueError:
-            host = port = None
-        if parts.scheme != "ray" or not host or not port:
-            raise UsageError(
-                f"A cluster is named ray or ray://HOST:PORT; got '{one_line(where, 60)}'.",
-                where="--on",
-                fix="ray is that of this machine; the port is that of Ray's client server, 10001 as a rule.",
-            )
-        try:
-            socket.create_connection((host, port), timeout=CONNECT_S).close()
-        except OSError as error:
-            raise UsageError(
-                f"Nothing answers at {where}: {error.strerror or error}.",
-                where="--on",
-                fix="Start the head node with `ray start --head --ray-client-server-port=10001`, or correct it.",
-            ) from None
-        address = where
-    _join(ray, address)
-    return RayCluster(where)
+        if parts.scheme != "ray" or not parts.hostname or not parts.port:
+            raise ValueError
+        socket.create_connection((parts.hostname, parts.port), timeout=CONNECT_S).close()
+    except ValueError:
+        raise UsageError(
+            f"A cluster is named ray or ray://HOST:PORT; got '{one_line(where, 60)}'.",
+            where="--on",
+            fix="ray is that of this machine; the port is that of Ray's client server, 10001 as a rule.",
+        ) from None
+    except OSError as error:
+        raise UsageError(
+            f"Nothing answers at {where}: {error.strerror or error}.",
+            where="--on",
+            fix="Start the head node with `ray start --head --ray-client-server-port=10001`, or correct it.",
+        ) from None
 
 
 def _join(ray: Handle, address: str) -> None:
@@ -98,9 +99,9 @@ class _Inbox:
     def __init__(self) -> None:
         self._left: list[tuple[str, Message]] = []
 
-    def put(self, node: str, messages: list[Message]) -> None:
-        """Leave messages of a node."""
-        self._left += [(node, message) for message in messages]
+    def put(self, node: str, message: Message) -> None:
+        """Leave a message of a node."""
+        self._left.append((node, message))
 
     def take(self) -> list[tuple[str, Message]]:
         """Return everything that was left, and forget it."""
@@ -111,136 +112,91 @@ class _Inbox:
 class RayCluster:
     """See `benchctl.experiments.cluster.session.Cluster`."""
 
-    def __init__(self, where: str) -> None:
-        import ray
-        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
+    def __init__(self, ray: Handle, where: str) -> None:
         self.where = where
-        self._ray: Handle = ray
-        self._on = NodeAffinitySchedulingStrategy
-        here = self._ray.get_runtime_context().get_node_id()
-        actor = self._ray.remote(num_cpus=0)(_Inbox)
-        # Not soft: Ray would then put it on any node, and that node's end would take every message with it.
-        self._inbox = actor.options(scheduling_strategy=self._on(here, soft=False)).remote()
+        self._ray = ray
         self._tasks: dict[Handle, str] = {}
-        self._connected = True
+        self._resources: dict[str, dict[str, float]] = {}
+        # At this node for sure: were its node another one, that node's end would take every message with it.
+        here = self._at(ray.get_runtime_context().get_node_id())
+        self._inbox = ray.remote(num_cpus=0)(_Inbox).options(**here).remote()
 
-    def nodes(self, *, accelerator: bool) -> list[str]:
-        """Return the ids of the nodes that are up."""
-        up = [node for node in self._ray.nodes() if node["Alive"] and node["Resources"].get("CPU")]
-        return [found_node["NodeID"] for found_node in up if not accelerator or found_node["Resources"].get("GPU")]
-
-    def inspect_nodes(self, nodes: Sequence[str], work: NodeWork) -> dict[str, NodeFacts | str]:
+    def inspect_nodes(self, work: NodeWork, *, accelerator: bool) -> dict[str, NodeFacts | str]:
         """Prepare the run on every node at once."""
-        task = self._ray.remote(max_retries=0)(inspect_node)
-        node_of = {task.options(**self._alone_on(node)).remote(work): node for node in nodes}
-        tasks = list(node_of)
-        ready, late = self._ray.wait(tasks, num_returns=len(tasks), timeout=INSPECT_S) if tasks else ([], [])
-        found: dict[str, NodeFacts | str] = {
-            node_of[late_task]: f"it did not answer within {INSPECT_S:g} s" for late_task in late
-        }
-        for asked in late:
-            self._ray.cancel(asked, force=True)
-        for asked in ready:
-            try:
-                found[node_of[asked]] = self._ray.get(asked)
-            except Exception as error:  # whatever another version of benchctl, or none, makes of the task
-                found[node_of[asked]] = f"benchctl does not run there, or is another version ({_reason(error)})"
-        return {node: found[node] for node in nodes}
+        needed = ("CPU", "GPU") if accelerator else ("CPU",)
+        self._resources = {node["NodeID"]: node["Resources"] for node in self._ray.nodes() if node["Alive"]}
+        up = [node for node, resources in self._resources.items() if all(map(resources.get, needed))]
+        tasks = {self._alone_on(node, inspect_node).remote(work): node for node in up}
+        late = self._ray.wait(list(tasks), num_returns=len(tasks), timeout=INSPECT_S)[1] if tasks else []
+        return {node: self._inspected(task, late=task in late) for task, node in tasks.items()}
+
+    def _inspected(self, task: Handle, *, late: bool) -> NodeFacts | str:
+        if late:
+            self._ray.cancel(task, force=True)
+            return f"it did not answer within {INSPECT_S:g} s"
+        try:
+            found: NodeFacts | str = self._ray.get(task)
+        except Exception as error:  # whatever another version of benchctl, or none, makes of the task
+            return f"benchctl does not run there, or is another version ({_reason(error)})"
+        return found
 
     def start(self, node: str, work: GroupWork) -> None:
         """Begin a group; its task waits until the node is free."""
-        task = self._ray.remote(max_retries=0)(_measure)
-        self._tasks[task.options(**self._alone_on(node)).remote(work, self._inbox, node)] = node
+        self._tasks[self._alone_on(node, _measure).remote(work, self._inbox, node)] = node
 
-    def poll(self, timeout_s: float) -> list[Happened]:
-        """Return messages first: a task that has ended has sent all of them. Raises DisconnectedError, once."""
-        if not self._connected:
-            return [Happened(self._tasks.pop(task), done=True) for task in list(self._tasks)]
+    def poll(self, timeout_s: float) -> list[tuple[str, Message]]:
+        """Return messages before ends: a task that has ended has sent all of its own. Raises DisconnectedError."""
         over: list[Handle] = []
         try:
             if self._tasks:
                 over, _ = self._ray.wait(list(self._tasks), num_returns=len(self._tasks), timeout=timeout_s)
-            messages = self._ray.get(self._inbox.take.remote(), timeout=ANSWER_S)
+            messages: list[tuple[str, Message]] = self._ray.get(self._inbox.take.remote(), timeout=ANSWER_S)
         except (self._ray.exceptions.RayError, ConnectionError) as error:
             # The inbox lives on the node through which this process is connected: without it nothing can be received.
-            self._connected = False
             raise DisconnectedError(_reason(error)) from None
-        return [Happened(node, message=message) for node, message in messages] + [self._ended(task) for task in over]
+        return messages + [(self._tasks.pop(task), self._end_of(task)) for task in over]
 
     def stop(self, *, force: bool) -> None:
-        """Interrupt every task; those of a lost connection end with it."""
-        for task in self._tasks if self._connected else ():
+        """Interrupt every task."""
+        for task in self._tasks:
             self._ray.cancel(task, force=force)
 
-    def close(self) -> None:
-        """Leave the cluster; tasks that are left end with it."""
-        self._ray.shutdown()
+    def _at(self, node: str) -> dict[str, Any]:
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    def _alone_on(self, node: str) -> dict[str, Any]:
-        has: dict[str, float] = next((known["Resources"] for known in self._ray.nodes() if known["NodeID"] == node), {})
-        return {
-            "scheduling_strategy": self._on(node, soft=False),
-            "num_cpus": has.get("CPU", 1),
-            "num_gpus": has.get("GPU", 0),
-        }
+        return {"scheduling_strategy": NodeAffinitySchedulingStrategy(node, soft=False)}
 
-    def _ended(self, task: Handle) -> Happened:
-        node = self._tasks.pop(task)
+    def _alone_on(self, node: str, function: Callable[..., object]) -> Handle:
+        """Return a task that has the whole node."""
+        has = self._resources[node]
+        task = self._ray.remote(max_retries=0)(function)
+        return task.options(**self._at(node), num_cpus=has["CPU"], num_gpus=has.get("GPU", 0))
+
+    def _end_of(self, task: Handle) -> Message:
         try:
-            refused = self._ray.get(task)
+            end: Message = self._ray.get(task)
         except self._ray.exceptions.TaskCancelledError:
-            return Happened(node, done=True)
+            return ("done",)
         except Exception as error:
-            return Happened(node, lost=_reason(error))
-        if refused is not None:
-            what, where, fix = refused
-            return Happened(node, error=EngineError(what, kind="launch", where=where, fix=fix))
-        return Happened(node, done=True)
+            return "lost", _reason(error)
+        return end
 
 
-def _measure(work: GroupWork, inbox: Handle, node: str) -> tuple[str, str | None, str | None] | None:
-    """The task: measure a group and ship what comes; return what benchctl refused, if anything."""
+def _measure(work: GroupWork, inbox: Handle, node: str) -> Message:
+    """The task: measure a group and send what comes, without waiting for it to arrive; return how it ended."""
     import ray
 
-    left: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
-    shipping = threading.Thread(target=_ship, args=(ray, left, inbox, node), daemon=True)
-    shipping.start()
+    sent: deque[Handle] = deque(maxlen=1)
     try:
-        measure_group(work, left.put)
+        measure_group(work, lambda message: sent.append(inbox.put.remote(node, message)))
     except BenchctlError as error:
-        return error.what, error.where, error.fix
+        return "refused", error.what, error.where, error.fix
     finally:
-        left.put(None)
-        shipping.join()
-    return None
-
-
-def _ship(ray: Handle, left: queue.SimpleQueue[Message | None], inbox: Handle, node: str) -> None:
-    """Send what is left in the queue, a batch at a time, until `None` comes; never in the way of measuring."""
-    going = True
-    while going:
-        batch = [left.get()]
-        time.sleep(SHIP_S if batch[0] is not None else 0)
-        while not left.empty():
-            batch.append(left.get())
-        going = None not in batch
-        messages = [message for message in batch if message is not None]
-        if messages:
-            ray.get(inbox.put.remote(node, messages))
+        ray.get(list(sent))  # the last: an actor takes the calls of a task in their order
+    return ("done",)
 
 
 def _reason(error: BaseException) -> str:
     """Return the last line of Ray's message, which is the cause."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return one_line(f"{type(error).__name__}: {lines[-1] if lines else ''}", 300)
-
-
-@contextmanager
-def connected(where: str, *, models_dir: Path | None, binary: str | None) -> Iterator[OnCluster]:
-    """Stay connected to a cluster, `ray` or `ray://HOST:PORT`. Raises UsageError where there is none."""
-    cluster = connect(where)
-    try:
-        yield OnCluster(cluster, models_dir, binary)
-    finally:
-        cluster.close()

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 from benchctl.data.cell import Cell
 from benchctl.data.identity import home_relative
-from benchctl.data.manifest import EngineIdentity, MachineIdentity
+from benchctl.data.manifest import MachineIdentity
 from benchctl.data.record import Record
 from benchctl.data.writer import LOGS, RunWriter
-from benchctl.errors import BenchctlError, EngineError
-from benchctl.experiments.cluster.node import CellWork, GroupWork, Message, NodeFacts, NodeWork, package_sha256
+from benchctl.errors import EngineError
+from benchctl.experiments.cluster.node import ENDS, GroupWork, Message, NodeFacts, NodeWork, package_sha256
 from benchctl.measure.plan import CellPlan, GroupPlan, groups_of
 from benchctl.measure.prepare import Prepared, model_files
 from benchctl.measure.progress import RunProgress
@@ -31,17 +32,6 @@ LOST = "The node was lost while its group was measured."
 UNFINISHED = "The run ended while its group was measured."
 
 
-@dataclass(frozen=True)
-class Happened:
-    """Something that came from a node: a message, its end (`done`), its error, or that it is gone (`lost`)."""
-
-    node: str
-    message: Message | None = None
-    done: bool = False
-    error: BaseException | None = None
-    lost: str | None = None
-
-
 class DisconnectedError(Exception):
     """The connection to the cluster is lost, and with it every group that was being measured."""
 
@@ -52,23 +42,17 @@ class Cluster(Protocol):
     where: str
     """Its name for `--on`."""
 
-    def nodes(self, *, accelerator: bool) -> list[str]:
-        """Return the nodes that are up; with `accelerator`, those that have any."""
-
-    def inspect_nodes(self, nodes: Sequence[str], work: NodeWork) -> dict[str, NodeFacts | str]:
-        """Return what each node is, or why it cannot be inspected."""
+    def inspect_nodes(self, work: NodeWork, *, accelerator: bool) -> dict[str, NodeFacts | str]:
+        """Return what each node that is up is, or why it cannot measure; with `accelerator`, those that have any."""
 
     def start(self, node: str, work: GroupWork) -> None:
         """Begin a group on a node."""
 
-    def poll(self, timeout_s: float) -> list[Happened]:
-        """Return what happened since, after waiting for so long at most. Raises DisconnectedError."""
+    def poll(self, timeout_s: float) -> list[tuple[str, Message]]:
+        """Return what came since, with its node, after waiting for so long at most. Raises DisconnectedError."""
 
     def stop(self, *, force: bool) -> None:
         """Interrupt every group that goes on; with `force`, kill what does not end."""
-
-    def close(self) -> None:
-        """Leave the cluster as it was found."""
 
 
 @dataclass
@@ -96,10 +80,10 @@ class ClusterRunner:
     stopped: bool = False
     """Whether a failure ended the run, as requested; groups that had begun were finished."""
     nodes: dict[str, NodeFacts] = field(default_factory=dict)
-    """That can measure this run and are up."""
+    """That can measure this run and are up; first the one that has had no group for longest."""
     without_baseline: set[GroupKey] = field(default_factory=set)
-    given: dict[str, int] = field(default_factory=dict)
-    """How many groups each node was given: the next goes to a node that had fewest."""
+    waiting: deque[GroupPlan] = field(default_factory=deque)
+    running: dict[str, _Running] = field(default_factory=dict)
 
     @property
     def ended(self) -> bool:
@@ -109,213 +93,170 @@ class ClusterRunner:
 
     def get_ready(self, progress: RunProgress) -> None:
         """Inspect every node and keep those that can measure this run. Raises EngineError when none can."""
-        kinds = {setup.recipe.engine.model_dump().get("device") for setup in self.prepared.setups.values()}
-        up = self.cluster.nodes(accelerator=bool(kinds & {"cuda", "gpu"}))
+        devices = {setup.recipe.engine.model_dump().get("device") for setup in self.prepared.setups.values()}
         refused = []
-        for node, found in self.cluster.inspect_nodes(up, self.work).items():
-            problem = found if isinstance(found, str) else found.problem
-            if isinstance(found, NodeFacts) and found.problem is None:
+        for node, found in self.cluster.inspect_nodes(self.work, accelerator=bool(devices & {"cuda", "gpu"})).items():
+            if isinstance(found, NodeFacts):
                 self.nodes[node] = found
+                self._machine_of(node)
             else:
-                refused.append(f"node {node[:8]}: {one_line(str(problem), 300)}")
-        for reason in refused:
-            progress.note(f"Not used: {reason}")
+                refused.append(f"node {node[:8]}: {one_line(found, 300)}")
+                progress.note(f"Not used: {refused[-1]}")
         if not self.nodes:
+            why = f": {'; '.join(refused)}" if refused else ": none is up that has what the recipe needs."
             raise EngineError(
-                f"No node of {self.cluster.where} can measure this run"
-                + (f": {'; '.join(refused)}" if refused else ": none is up that has what the recipe needs."),
+                f"No node of {self.cluster.where} can measure this run{why}",
                 kind="launch",
                 fix="Give the nodes the same benchctl, the engine and the models: see `benchctl docs clusters`.",
             )
-        for node, found in self.nodes.items():
-            self._machine_of(node, found)
-        hosts = {found.host for found in self.nodes.values()}
+        hosts, kinds = ({getattr(found, what) for found in self.nodes.values()} for what in ("host", "kind"))
         progress.note(
             f"Cluster {self.cluster.where}: nodes: {len(self.nodes)}, hosts: {len(hosts)}, with a group at a time on "
-            f"each; kinds of machines: {len({found.kind for found in self.nodes.values()})}."
+            f"each; kinds of machines: {len(kinds)}."
         )
 
     def run(self, plan: list[CellPlan], progress: RunProgress) -> None:
         """Measure every group. Raises KeyboardInterrupt after recording what was cut off, EngineError, StorageError."""
-        waiting = deque(groups_of(plan))
-        running: dict[str, _Running] = {}
+        self.waiting.extend(groups_of(plan))
         try:
-            while waiting or running:
-                if self.stopped and waiting:
+            while self.waiting or self.running:
+                if self.stopped and self.waiting:
                     progress.note("Stopped at the first failure (-x); groups that have begun are finished.")
-                    waiting.clear()
-                self._hand_out(waiting, running)
-                if waiting and not running:
-                    raise self._no_node_left(waiting)
-                for event in self.cluster.poll(POLL_S):
-                    if event.node in running:
-                        self._take(event, waiting, running, progress)
-                self._note_waiting(running, progress)
+                    self.waiting.clear()
+                self._hand_out()
+                if self.waiting and not self.running:
+                    what = f"No node of {self.cluster.where} is left, and {len(self.waiting)} groups are not measured."
+                    raise self._incomplete(what, "Bring the nodes up again")
+                for node, message in self.cluster.poll(POLL_S):
+                    self._take(node, message, progress)
+                self._note_waiting(progress)
         except DisconnectedError as error:
-            self._stop(running, progress)
-            raise self._incomplete(
-                f"The connection to {self.cluster.where} was lost: {error}", "Join it again"
-            ) from None
+            what = f"The connection to {self.cluster.where} was lost: {error}"
+            raise self._incomplete(what, "Join it again") from None
         except BaseException:
-            self._stop(running, progress)
+            self._interrupt(progress)
             raise
+        finally:
+            for node in list(self.running):
+                self._discard(node, UNFINISHED)
 
-    def _hand_out(self, waiting: deque[GroupPlan], running: dict[str, _Running]) -> None:
-        busy = {self.nodes[node].host for node in running}
-        for node, found in sorted(self.nodes.items(), key=lambda numbered: self.given.get(numbered[0], 0)):
-            while waiting and waiting[0].key in self.without_baseline:
-                waiting.popleft()
-            if not waiting:
-                return
-            if found.host in busy:
-                continue
-            group = waiting.popleft()
-            attempts = {cell.arm.name: self._next_attempt(cell) for cell in group.cells}
-            self.cluster.start(node, self._work_of(group, attempts, found))
-            running[node] = _Running(group, attempts)
-            self.given[node] = self.given.get(node, 0) + 1
-            busy.add(found.host)
+    def _hand_out(self) -> None:
+        busy = {self.nodes[node].host for node in self.running}
+        for node, found in list(self.nodes.items()):
+            while self.waiting and self.waiting[0].key in self.without_baseline:
+                self.waiting.popleft()
+            if self.waiting and found.host not in busy:
+                group = self.waiting.popleft()
+                attempts = {cell.arm.name: self._next_attempt(cell) for cell in group.cells}
+                bare = self.writer.manifest.model_copy(update={"cells": []})
+                self.cluster.start(node, GroupWork(self.work, bare, group.cells, attempts, found.engines))
+                self.running[node] = _Running(group, attempts)
+                self.nodes[node] = self.nodes.pop(node)
+                busy.add(found.host)
 
-    def _work_of(self, group: GroupPlan, attempts: Mapping[str, int], node: NodeFacts) -> GroupWork:
-        cells = tuple(
-            CellWork(
-                cell.arm.name,
-                cell.order,
-                tuple((asked.task, asked.prompt_idx) for asked in cell.prompts),
-                attempts[cell.arm.name],
-            )
-            for cell in group.cells
-        )
-        bare = self.writer.manifest.model_copy(update={"cells": []})
-        return GroupWork(self.work, bare.model_dump_json(by_alias=True), group.block, cells, node.engines)
+    def _next_attempt(self, plan: CellPlan) -> int:
+        earlier = (cell for cell in self.writer.manifest.cells if (cell.block, cell.arm) == (plan.block, plan.arm.name))
+        return max((cell.attempt for cell in earlier), default=-1) + 1
 
-    def _next_attempt(self, cell: CellPlan) -> int:
-        former = [
-            earlier.attempt
-            for earlier in self.writer.manifest.cells
-            if (earlier.block, earlier.arm) == (cell.block, cell.arm.name)
-        ]
-        return max(former, default=-1) + 1
-
-    def _take(
-        self, event: Happened, waiting: deque[GroupPlan], running: dict[str, _Running], progress: RunProgress
-    ) -> None:
-        group = running[event.node]
-        if event.message is not None:
-            group.reported = True
-            self._receive(event.node, group, event.message, progress)
+    def _take(self, node: str, message: Message, progress: RunProgress) -> None:
+        group = self.running.get(node)
+        if group is None:
             return
-        del running[event.node]
-        if event.done:
-            return
-        if isinstance(event.error, BenchctlError):
-            raise event.error
-        reason = event.lost or f"{type(event.error).__name__}: {one_line(str(event.error), 200)}"
-        self.nodes.pop(event.node, None)
-        self._discard(event.node, group, LOST)
-        waiting.appendleft(group.plan)
-        progress.note(
-            f"Node {event.node[:8]} was lost ({one_line(reason, 200)}); {group.plan.name} is measured again elsewhere."
-        )
+        match message:
+            case ("done",):
+                del self.running[node]
+            case "refused", what, where, fix:
+                del self.running[node]
+                raise EngineError(what, kind="launch", where=where, fix=fix)
+            case "lost", reason:
+                self._discard(node, LOST)
+                del self.nodes[node]
+                self.waiting.appendleft(group.plan)
+                name, why = group.plan.name, one_line(reason, 200)
+                progress.note(f"Node {node[:8]} was lost ({why}); {name} is measured again elsewhere.")
+            case _:
+                self._receive(node, group, message, progress)
 
     def _receive(self, node: str, group: _Running, message: Message, progress: RunProgress) -> None:
-        what, values = message
-        if what == "line":
-            record = Record.from_line(values[0].encode("ascii"))
-            group.open.add(record.label)
-            self.stopped = self.stopped or (self.stop_at_failure and record.error is not None)
-            self.writer.append_line(values[0])
-        elif what == "log":
-            name, grown = values
-            with (self.writer.folder / LOGS / Path(name).name).open("ab") as log:
-                log.write(grown)
-        elif what == "cell":
-            cell = Cell.model_validate_json(values[0])
-            group.open.discard(cell.arm)
-            machine = self._machine_of(node, self.nodes[node]).name
-            self.writer.add_cell(cell.model_copy(update={"machine": machine, "node": node}))
-            self.stopped = self.stopped or (self.stop_at_failure and cell.status == "failed")
-            if cell.block == 0 and cell.status == "failed" and self.prepared.recipe.compared[cell.arm].is_baseline:
-                self.without_baseline.add(group.plan.key)
-        elif what == "note":
-            progress.note(f"{node[:8]}: {values[0]}")
-        elif what == "progress":
-            method, arm_name, *rest = values
-            cell_plan = next(cell for cell in group.plan.cells if cell.arm.name == arm_name)
-            getattr(progress, method)(cell_plan, *rest)
+        group.reported, failed = True, False
+        match message:
+            case "line", text:
+                record = Record.from_line(text.encode("ascii"))
+                group.open.add(record.label)
+                failed = record.error is not None
+                self.writer.append_line(text)
+            case "cell", cell, log:
+                group.open.discard(cell.arm)
+                (self.writer.folder / LOGS / Path(cell.log).name).write_bytes(log)
+                self.writer.add_cell(cell.model_copy(update={"machine": self._machine_of(node).name, "node": node}))
+                failed = cell.status == "failed"
+                if failed and cell.block == 0 and self.prepared.recipe.compared[cell.arm].is_baseline:
+                    self.without_baseline.add(group.plan.key)
+            case "note", text:
+                progress.note(f"{node[:8]}: {text}")
+            case method, arm, *values:
+                getattr(progress, method)(next(cell for cell in group.plan.cells if cell.arm.name == arm), *values)
+        self.stopped = self.stopped or (self.stop_at_failure and failed)
 
-    def _machine_of(self, node: str, found: NodeFacts) -> MachineIdentity:
+    def _machine_of(self, node: str) -> MachineIdentity:
         """Return the kind of machine that a node is, which the manifest names from now on."""
-        machines, kind = self.writer.manifest.machines, found.kind
+        machines, found = self.writer.manifest.machines, self.nodes[node]
         for machine in machines:
-            if machine.kind == kind:
+            if machine.kind == found.kind:
                 if node not in machine.nodes:
                     machine.nodes.append(node)
                 return machine
-        engines = {name: EngineIdentity.model_validate_json(text) for name, text in found.engines.items()}
+        name = f"m{len(machines) + 1}"
         machines.append(
-            MachineIdentity(name=f"m{len(machines) + 1}", kind=kind, nodes=[node], facts=found.facts, engines=engines)
+            MachineIdentity(name=name, kind=found.kind, nodes=[node], facts=found.facts, engines=found.engines)
         )
         return machines[-1]
 
-    def _discard(self, node: str, group: _Running, why: str) -> None:
+    def _discard(self, node: str, why: str) -> None:
         """Let nothing count that came of a group which was not finished where it was begun."""
-        manifest = self.writer.manifest
-        for number, cell in enumerate(manifest.cells):
+        group, cells = self.running.pop(node), self.writer.manifest.cells
+        for place, cell in enumerate(cells):
             if cell.block == group.plan.block and group.attempts.get(cell.arm) == cell.attempt:
-                manifest.cells[number] = cell.model_copy(update={"discarded": why})
-        recorded = {(cell.block, cell.arm, cell.attempt) for cell in manifest.cells}
-        for arm in group.open:
-            if (group.plan.block, arm, group.attempts[arm]) not in recorded:
-                manifest.cells.append(self._cut_off(node, group, arm, why))
+                cells[place] = cell.model_copy(update={"discarded": why})
+        for plan in group.plan.cells:
+            attempt = group.attempts[plan.arm.name]
+            if plan.arm.name in group.open:
+                cells.append(
+                    Cell(
+                        block=plan.block,
+                        arm=plan.arm.name,
+                        order=plan.order,
+                        attempt=attempt,
+                        status="interrupted",
+                        started_at="",
+                        wall_s=time.monotonic() - group.began,
+                        log=f"{LOGS}/block{plan.block}-{plan.arm.name}{f'.{attempt}' if attempt else ''}.log",
+                        node=node,
+                        discarded=why,
+                    )
+                )
         self.writer.save()
 
-    def _cut_off(self, node: str, group: _Running, arm: str, why: str) -> Cell:
-        attempt = group.attempts[arm]
-        return Cell(
-            block=group.plan.block,
-            arm=arm,
-            order=next(cell.order for cell in group.plan.cells if cell.arm.name == arm),
-            attempt=attempt,
-            status="interrupted",
-            started_at="",
-            wall_s=time.monotonic() - group.began,
-            log=f"{LOGS}/block{group.plan.block}-{arm}{f'.{attempt}' if attempt else ''}.log",
-            node=node,
-            discarded=why,
-        )
-
-    def _stop(self, running: dict[str, _Running], progress: RunProgress) -> None:
-        """Stop every engine on every node, and take what still comes."""
+    def _interrupt(self, progress: RunProgress) -> None:
+        """Stop every engine on every node, by force where it takes too long, and take what still comes."""
+        going = set(self.running)
         for force in (False, True):
-            if not running:
-                break
-            self.cluster.stop(force=force)
             until = time.monotonic() + STOP_S
-            while running and time.monotonic() < until:
-                for event in self.cluster.poll(POLL_S):
-                    group = running.get(event.node)
-                    if group is None:
-                        continue
-                    if event.message is not None:
-                        self._receive(event.node, group, event.message, progress)
-                    else:
-                        del running[event.node]
-                        self._discard(event.node, group, UNFINISHED)
-        for node, group in running.items():
-            self._discard(node, group, UNFINISHED)
-
-    def _no_node_left(self, waiting: Iterable[GroupPlan]) -> EngineError:
-        left = sum(1 for _ in waiting)
-        what = f"No node of {self.cluster.where} is left, and {left} groups are not measured."
-        return self._incomplete(what, "Bring the nodes up again")
+            with suppress(DisconnectedError):
+                self.cluster.stop(force=force)
+                while going and time.monotonic() < until:
+                    for node, message in self.cluster.poll(POLL_S):
+                        if message[0] in ENDS:
+                            going.discard(node)
+                        elif node in going:
+                            self._receive(node, self.running[node], message, progress)
 
     def _incomplete(self, what: str, remedy: str) -> EngineError:
         resume = f"benchctl run --resume {home_relative(self.writer.folder)} --on {self.cluster.where}"
         return EngineError(what, kind="crash", fix=f"{remedy}, then: {resume}")
 
-    def _note_waiting(self, running: Mapping[str, _Running], progress: RunProgress) -> None:
-        for node, group in running.items():
+    def _note_waiting(self, progress: RunProgress) -> None:
+        for node, group in self.running.items():
             if not group.reported and time.monotonic() - group.began > WAIT_NOTE_S:
                 group.reported = True
                 progress.note(f"Waiting for node {node[:8]}: other work is running on it.")

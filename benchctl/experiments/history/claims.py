@@ -33,9 +33,9 @@ def read_claim(path: Path) -> Claim:
         raise StorageError(f"It cannot be read: {error.strerror}.", where=str(path)) from None
     documents = _documents(text)
     try:
-        for keys, read in _READERS:
+        for program, keys, read in _READERS:
             if documents and all(keys <= document.keys() for document in documents):
-                return read(documents)
+                return read(program, documents)
         if not documents and (claim := _llama_server(text)) is not None:
             return claim
     except UsageError as error:
@@ -113,6 +113,12 @@ def _count(value: object) -> int | None:
     return int(number) if number is not None and number == int(number) else None
 
 
+def _seconds(metric: Fields | None) -> float | None:
+    units = {"s": 1.0, "sec": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
+    value = _number(metric["value"]) if metric else None
+    return None if value is None or metric is None or metric["unit"] not in units else value * units[metric["unit"]]
+
+
 def _overlap(times: Iterable[tuple[float | None, float | None]]) -> bool | None:
     known = sorted((start, end) for start, end in times if start is not None and end is not None)
     return any(later[0] < earlier[1] for earlier, later in pairwise(known)) if known else None
@@ -134,8 +140,8 @@ def _llama_server(text: str) -> Claim | None:
         elif phase:
             fields |= {"tokens": int(count), "seconds": float(ms) / 1000}
         else:
-            fields |= {"draft_n_accepted": int(accepted), "draft_n": int(drafted)}
-            fields["rounds"] = _rounds(int(accepted), float(length))
+            rounds = _rounds(int(accepted), float(length))
+            fields |= {"draft_n_accepted": int(accepted), "draft_n": int(drafted), "rounds": rounds}
     requests = [
         (str(number), _request(**fields, engine=True))
         for number, fields in enumerate(found.values())
@@ -154,14 +160,13 @@ def _rounds(accepted: int, length: float) -> int | None:
     return ends.pop() if len(ends) == 1 else None
 
 
-def _speed_bench(documents: Sequence[Fields]) -> Claim:
+def _speed_bench(program: str, documents: Sequence[Fields]) -> Claim:
     """llama.cpp, `tools/server/bench/speed-bench/speed_bench.py`, `save_output`: in the same sdist."""
     (document,) = documents
     requests = []
     for row in document["results"]:
         ms = _number(row["predicted_ms"])
         drafted = _count(row["draft_n"]) or None  # 0 also where the server told nothing
-        ending = row["finish_reason"]
         request = _request(
             _count(row["completion_tokens"]),
             None if ms is None else ms / 1000,
@@ -171,54 +176,47 @@ def _speed_bench(documents: Sequence[Fields]) -> Claim:
             draft_n=drafted,
             draft_n_accepted=_count(row["draft_n_accepted"]) if drafted else None,
             prompt_tokens=_count(row["prompt_tokens"]),
-            finish_reason=ending if ending in ("stop", "length") else None,
+            finish_reason=row["finish_reason"] if row["finish_reason"] in ("stop", "length") else None,
             error=None if row["ok"] else str(row["error"]),
         )
         requests.append((str(row["id"]), request))
     turns = any((_count(row["turns"]) or 1) > 1 for row in document["results"])
     notes = ["Several turns are summed: an answer that differs changes the work after it."] if turns else []
-    return Claim("llama.cpp speed-bench", requests, _count(document["config"]["concurrency"]) != 1, notes=notes)
+    return Claim(program, requests, _count(document["config"]["concurrency"]) != 1, notes=notes)
 
 
-def _serving(program: str) -> Callable[[Sequence[Fields]], Claim]:
+def _serving(program: str, documents: Sequence[Fields]) -> Claim:
     """vLLM 0.32.0, `vllm/benchmarks/serve.py`; SGLang 0.5.23, `sglang/benchmark/serving.py`: lists of equal length."""
-
-    def read(documents: Sequence[Fields]) -> Claim:
-        if len(documents) > 1:
-            raise UsageError(
-                f"This file has {len(documents)} benchmarks, a line each.", fix="Import a single line as a file."
-            )
-        (document,) = documents
-        requests = []
-        lists = ("input_lens", "output_lens", "ttfts", "itls", "generated_texts", "errors")
-        columns = [document[name] for name in lists] if all(document.get(name) for name in lists) else []
-        for number, (prompt, tokens, ttft, gaps, text, error) in enumerate(zip(*columns, strict=True)):
-            seconds = _number(sum(gaps))
-            first = _number(ttft)
-            request = _request(
-                _count(tokens),
-                seconds,
-                chunks=len(gaps),
-                ttft_s=first,
-                e2e_s=None if first is None or seconds is None else first + seconds,
-                prompt_tokens=_count(prompt),
-                text=str(text),
-                error=str(error) if error else None,
-            )
-            requests.append((str(number), request))
-        drafted, accepted, rounds = (
-            _count(document.get(f"spec_decode_{name}")) for name in ("draft_tokens", "accepted_tokens", "num_drafts")
+    if len(documents) > 1:
+        what = f"This file has {len(documents)} benchmarks, a line each."
+        raise UsageError(what, fix="Import a single line as a file.")
+    (document,) = documents
+    lists = ("input_lens", "output_lens", "ttfts", "itls", "generated_texts", "errors")
+    columns = [document[name] for name in lists] if all(document.get(name) for name in lists) else []
+    requests = []
+    for number, (prompt, tokens, ttft, gaps, text, error) in enumerate(zip(*columns, strict=True)):
+        first, seconds = _number(ttft), _number(sum(gaps))
+        request = _request(
+            _count(tokens),
+            seconds,
+            chunks=len(gaps),
+            ttft_s=first,
+            e2e_s=None if first is None or seconds is None else first + seconds,
+            prompt_tokens=_count(prompt),
+            text=str(text),
+            error=str(error) if error else None,
         )
-        length = _number(document.get("accept_length"))
-        notes = [] if requests else ["The file has totals only: let the program write every request (see --help)."]
-        if length:
-            notes.append(f"Acceptance length by the server's own average since it started: {length:.2f}.")
-        return Claim(program, requests, document["max_concurrency"] != 1, drafted, accepted, rounds, notes)
+        requests.append((str(number), request))
+    drafted, accepted, rounds = (
+        _count(document.get(f"spec_decode_{name}")) for name in ("draft_tokens", "accepted_tokens", "num_drafts")
+    )
+    notes = [] if requests else ["The file has totals only: let the program write every request (see --help)."]
+    if length := _number(document.get("accept_length")):
+        notes.append(f"Acceptance length by the server's own average since it started: {length:.2f}.")
+    return Claim(program, requests, document["max_concurrency"] != 1, drafted, accepted, rounds, notes)
 
-    return read
 
-
-def _aiperf(documents: Sequence[Fields]) -> Claim:
+def _aiperf(program: str, documents: Sequence[Fields]) -> Claim:
     """aiperf 0.13.0, `aiperf/common/models/record_models.py`, `MetricRecordInfo`."""
     requests, times = [], []
     for document in documents:
@@ -227,29 +225,26 @@ def _aiperf(documents: Sequence[Fields]) -> Claim:
             continue
         spec = document.get("spec_decode_acceptance") or {}
         ttft, e2e = (_seconds(metrics.get(name)) for name in ("time_to_first_token", "request_latency"))
+        prompt, answer = (
+            _count(metrics.get(f"{which}_sequence_length", {}).get("value")) for which in ("input", "output")
+        )
         times.append((_number(about["request_start_ns"], 1e20), _number(about["request_end_ns"], 1e20)))
         request = _request(
-            _count(metrics.get("output_sequence_length", {}).get("value")),
+            answer,
             None if ttft is None or e2e is None else max(0.0, e2e - ttft),
             ttft_s=ttft,
             e2e_s=e2e,
             draft_n=_count(spec.get("num_draft_tokens")),
             draft_n_accepted=_count(spec.get("num_accepted_draft_tokens")),
             rounds=_count(spec.get("num_spec_steps")),
-            prompt_tokens=_count(metrics.get("input_sequence_length", {}).get("value")),
+            prompt_tokens=prompt,
             error=str(document["error"].get("message")) if document.get("error") else None,
         )
         requests.append((f"{about['session_num']}/{about.get('turn_index') or 0}", request))
-    return Claim("aiperf", requests, _overlap(times))
+    return Claim(program, requests, _overlap(times))
 
 
-def _seconds(metric: Fields | None) -> float | None:
-    units = {"s": 1.0, "sec": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
-    value = _number(metric["value"]) if metric else None
-    return None if value is None or metric is None or metric["unit"] not in units else value * units[metric["unit"]]
-
-
-def _guidellm(documents: Sequence[Fields]) -> Claim:
+def _guidellm(program: str, documents: Sequence[Fields]) -> Claim:
     """guidellm 0.8.1, `guidellm/benchmark/schemas/report.py` and `guidellm/schemas/base/request_stats.py`."""
     (document,) = documents
     benchmarks = document["benchmarks"]
@@ -261,12 +256,8 @@ def _guidellm(documents: Sequence[Fields]) -> Claim:
     for state in ("successful", "errored"):
         for row in benchmarks[0]["requests"][state] or ():
             moments = row["info"]["timings"]
-            start, first, last, end = (
-                _number(moments[name], 1e12)
-                for name in ("request_start", "first_token_iteration", "last_token_iteration", "request_end")
-            )
-            times.append((start, end))
-            args = row["request_args"]
+            names = ("request_start", "first_token_iteration", "last_token_iteration", "request_end")
+            start, first, last, end = (_number(moments[name], 1e12) for name in names)
             chunks = _count(moments["token_iterations"])
             request = _request(
                 _count(row["output_tokens"]),
@@ -278,18 +269,19 @@ def _guidellm(documents: Sequence[Fields]) -> Claim:
                 text=row["output"],
                 error="errored" if state == "errored" else None,
             )
-            requests.append((str(args or len(requests)), request))
-    return Claim("guidellm", requests, _overlap(times))
+            times.append((start, end))
+            requests.append((str(row["request_args"] or len(requests)), request))
+    return Claim(program, requests, _overlap(times))
 
 
-_READERS: tuple[tuple[set[str], Callable[[Sequence[Fields]], Claim]], ...] = (
-    ({"config", "selected_samples", "results"}, _speed_bench),
-    ({"model_id", "num_prompts", "total_token_throughput"}, _serving("vLLM bench serve")),
-    ({"backend", "total_output_tokens_retokenized"}, _serving("SGLang bench_serving")),
-    ({"metadata", "metrics"}, _aiperf),
-    ({"metadata", "benchmarks"}, _guidellm),
+_READERS: tuple[tuple[str, set[str], Callable[[str, Sequence[Fields]], Claim]], ...] = (
+    ("llama.cpp speed-bench", {"config", "selected_samples", "results"}, _speed_bench),
+    ("vLLM bench serve", {"model_id", "num_prompts", "total_token_throughput"}, _serving),
+    ("SGLang bench_serving", {"backend", "total_output_tokens_retokenized"}, _serving),
+    ("aiperf", {"metadata", "metrics"}, _aiperf),
+    ("guidellm", {"metadata", "benchmarks"}, _guidellm),
 )
-"""By the keys that every document of a file has."""
+"""Programs, by the keys that every document of a file has."""
 
 
 class Imported(Result):
@@ -310,36 +302,40 @@ def conclude(claims: Mapping[str, Claim]) -> Imported:
         raise UsageError(what, where="runs import", fix="Import those of each program alone.")
     base = claims.get(BASELINE)
     arms = [imported_arm(name, claim, None if name == BASELINE else base) for name, claim in claims.items()]
-    compared = [arm for arm in arms if arm.pairs]
+    compared = any(arm.pairs for arm in arms)
     every = [request for claim in claims.values() for _, request in claim.requests if request.error is None]
-    known, lacking = [], []
-    if any(arm.rate for arm in arms):
-        known.append("How fast a process decoded these requests.")
-    if any(arm.acceptance is not None for arm in arms):
-        known.append("How much of the drafts was accepted, by the engine's own count.")
-    if compared:
-        known.append("A speed-up of a single process over another, over the requests of equal length.")
-    if base is None:
-        lacking.append(f"No baseline: a speed-up needs the same requests without speculation, {BASELINE}=FILE.")
-    elif not compared and len(arms) > 1:
-        lacking.append("No speed-up: no request was answered with as many tokens by baseline and arm.")
-    lacking.append("One process an arm: what differs from process to process is not known, so no interval is given.")
-    if any(request.n_predicted > 1 and not (request.tok_per_sec or request.client_tok_per_sec) for request in every):
-        lacking.append("Chunks were timed, not tokens: of decode rates only limits are known.")
-    if any(claim.overlapping is not False for claim in claims.values()):
-        lacking.append("Requests overlapped, or it is not told whether: rates are of requests that shared the engine.")
-    if any(arm.pairs_unequal for arm in arms):
-        count = sum(arm.pairs_unequal for arm in arms)
-        lacking.append(f"Unequal work: {count} {plural(count, 'request')} of unequal length, left out of speed-ups.")
-    if all(request.content is None for request in every):
-        lacking.append("No answers: whether the output is the target's own cannot be said.")
-    else:
-        lacking.append("No token ids and no scores of the target: a difference in the output cannot be judged.")
-    if all(arm.acceptance is None for arm in arms if arm.arm != BASELINE):
-        lacking.append("No drafts are counted: whether speculation was on is not shown.")
-    lacking.append("No engine build, command line, machine or model files: it cannot be repeated from the file alone.")
+    unequal = sum(arm.pairs_unequal for arm in arms)
+    answers = any(request.content is not None for request in every)
+    known = {
+        "How fast a process decoded these requests.": any(arm.rate for arm in arms),
+        "How much of the drafts was accepted, by the engine's own count.": any(
+            arm.acceptance is not None for arm in arms
+        ),
+        "A speed-up of a single process over another, over the requests of equal length.": compared,
+    }
+    lacking = {
+        f"No baseline: a speed-up needs the same requests without speculation, {BASELINE}=FILE.": base is None,
+        "No speed-up: no request was answered with as many tokens by baseline and arm.": (
+            base is not None and not compared and len(arms) > 1
+        ),
+        "One process an arm: what differs from process to process is not known, so no interval is given.": True,
+        "Chunks were timed, not tokens: of decode rates only limits are known.": any(
+            request.n_predicted > 1 and not (request.tok_per_sec or request.client_tok_per_sec) for request in every
+        ),
+        "Requests overlapped, or it is not told whether: rates are of requests that shared the engine.": any(
+            claim.overlapping is not False for claim in claims.values()
+        ),
+        f"Unequal work: {unequal} {plural(unequal, 'request')} of unequal length, left out of speed-ups.": unequal > 0,
+        "No answers: whether the output is the target's own cannot be said.": not answers,
+        "No token ids and no scores of the target: a difference in the output cannot be judged.": answers,
+        "No drafts are counted: whether speculation was on is not shown.": all(
+            arm.acceptance is None for arm in arms if arm.arm != BASELINE
+        ),
+        "No engine build, command line, machine or model files: it cannot be repeated from the file alone.": True,
+    }
     notes = list(dict.fromkeys(note for claim in claims.values() for note in claim.notes))
-    return Imported(arms=arms, known=known, lacking=lacking, notes=notes, files=[])
+    true = [[sentence for sentence, holds in sentences.items() if holds] for sentences in (known, lacking)]
+    return Imported(arms=arms, known=true[0], lacking=true[1], notes=notes, files=[])
 
 
 def write_records(claims: Mapping[str, Claim], out: Path) -> list[Path]:

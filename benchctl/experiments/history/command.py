@@ -12,12 +12,12 @@ from benchctl.cli.options import JsonForTables, JsonForText, OnlyArms, Results
 if TYPE_CHECKING:
     from benchctl.analysis.comparison.replication import ImportedArm, Range
     from benchctl.experiments.history.claims import Imported
-    from benchctl.experiments.history.series import History, Row, Series
+    from benchctl.experiments.history.series import History
 
 MOST_ROWS = 40
 """Rows of the table in a terminal, the latest ones; --json has all."""
-MOST_CHANGES = 4
-"""Of runs that were left out, of changes of the output, and of other workloads."""
+MOST_LISTED = 4
+"""Of runs that were left out, and of other workloads."""
 
 
 def history(
@@ -52,70 +52,35 @@ def history(
 
 
 def _print(found: History) -> None:
-    from benchctl.reports import numbers
-    from benchctl.reports.columns import Column, Name, Table, numeric
-    from benchctl.reports.tables.output import OUTPUT_TONE
+    from benchctl.experiments.history.told import COLUMNS, sentences
+    from benchctl.reports.columns import Table
     from benchctl.reports.terminal import Printout
     from benchctl.text import listed, plural
 
-    def own_interval(row: Row) -> str:
-        return "–" if row.low is None or row.high is None else f"{row.low:.2f} to {row.high:.2f}×"
-
-    columns: tuple[Column[Row], ...] = (
-        Column("date", "created_at", lambda moment: numbers.moment(moment)[:10]),
-        Column("run", "run", heads=True),
-        Column("build", "engine", wrap=True),
-        Column("arm", "arm", Name),
-        numeric("speed-up", "speedup", numbers.ratio),
-        Column("95 %", "low", cell=own_interval, align="right"),
-        numeric("accept. length", "acceptance_length", numbers.decimal, optional=True),
-        Column("output", "lossless", tone=lambda row: OUTPUT_TONE.get(row.lossless or "", "open")),
-    )
     out = Printout()
     builds = len({row.build for row in found.rows})
     title = f"{found.recipe}, workload {found.workload[:12] or 'not recorded'}: "
     out.say(f"{title}{found.runs} {plural(found.runs, 'run')} of {builds} {plural(builds, 'build')}", "bold")
-    out.table(Table("history", "History", columns, found.rows[-MOST_ROWS:]))
+    out.table(Table("history", "History", COLUMNS, found.rows[-MOST_ROWS:]))
     if len(found.rows) > MOST_ROWS:
         out.say(f"{len(found.rows) - MOST_ROWS} earlier rows: --json has all.", "dim")
     out.say()
     said: dict[tuple[str, str], list[str]] = {}
     for series in found.series:
-        for styled in _sentences(series):
+        for styled in sentences(series):
             said.setdefault(styled, []).append(series.arm)
     for (sentence, style), arms in said.items():
         out.say(f"{listed(arms)}: {sentence}", style, whole=True)
-    for run, why in list(found.unreadable.items())[:MOST_CHANGES]:
-        out.say(f"Left out, {run}: {why}", "yellow", whole=True)
-    if len(found.unreadable) > MOST_CHANGES:
-        out.say(f"Left out, {len(found.unreadable) - MOST_CHANGES} more: see --json.", "yellow")
-    for other in found.others[:MOST_CHANGES]:
-        where = f"{other.runs} {plural(other.runs, 'run')} (--workload {other.workload[:12]})"
-        out.say(f"Also here: {other.recipe}, {where}", "dim", whole=True)
-    if len(found.others) > MOST_CHANGES:
-        out.say(f"Also here: {len(found.others) - MOST_CHANGES} more workloads; --json has all.", "dim")
-
-
-def _sentences(series: Series) -> list[tuple[str, str]]:
-    """Return what is said of a series, with the style of each sentence."""
-    from benchctl.experiments.history.series import step_sentence
-    from benchctl.text import percent
-
-    said = [(step_sentence(step), "green" if step.ratio > 1 else "red") for step in series.steps]
-    said += [
-        (f"output {turn.after} from run {turn.run} on ({turn.engine}), {turn.before} before.", "yellow")
-        for turn in series.turns[-MOST_CHANGES:]
+    left_out = [f"{run}: {why}" for run, why in found.unreadable.items()]
+    others = [
+        f"{other.recipe}, {other.runs} {plural(other.runs, 'run')} (--workload {other.workload[:12]})"
+        for other in found.others
     ]
-    if len(series.turns) > MOST_CHANGES:
-        said.append((f"the output changed {len(series.turns) - MOST_CHANGES} times before that.", "dim"))
-    if series.untested is not None:
-        said.append((f"no step can be found. {series.untested}", "dim"))
-        return said
-    noise = f"one run varies by {percent(series.noise or 0)} (standard deviation, {series.repeated} repeated)"
-    seen = f"; a step of {percent(series.seen)} with the last build is found 8 times in 10" if series.seen else ""
-    where = "" if series.tested == series.runs else f" of the {series.tested} runs that can be tested"
-    said.append((f"{'no step' if not series.steps else 'no other step'}{where}: {noise}{seen}.", "dim"))
-    return said
+    for what, style, lines in (("Left out, ", "yellow", left_out), ("Also here: ", "dim", others)):
+        for line in lines[:MOST_LISTED]:
+            out.say(f"{what}{line}", style, whole=True)
+        if len(lines) > MOST_LISTED:
+            out.say(f"{what}{len(lines) - MOST_LISTED} more; --json has all.", style)
 
 
 def site(
@@ -138,7 +103,7 @@ def site(
     if as_json:
         print_json("runs site", {"index": str(index), "made": made, "failed": failed})
         return
-    for run, why in list(failed.items())[:MOST_CHANGES]:
+    for run, why in list(failed.items())[:MOST_LISTED]:
         typer.echo(one_line(f"Left out, {run}: {why}", 300), err=True)
     typer.echo(one_line(f"{made} {plural(made, 'page')} made. Site: {index}"))
 

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from math import exp
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -24,8 +23,9 @@ from benchctl.errors import BenchctlError, UsageError
 from benchctl.experiments.history.steps import Split, find_noise, find_steps, run_variances, seen_at_end
 from benchctl.lossless.analysed import judge
 
-MOST_LISTED = 4
-"""Of builds, and of what else changed, in a sentence."""
+OF_RUN = ("run", "folder", "recipe", "created_at", "status", "machine")
+OF_ARM = ("build", "target", "draft", "types", "speedup", "low", "high", "acceptance", "acceptance_length", "lossless")
+"""What a row has of the summaries of its run and of its arm."""
 
 
 class Row(Result):
@@ -200,50 +200,29 @@ def history_of(runs: Sequence[RunSummary], arms: Collection[str] = ()) -> tuple[
     """Return rows and series of a workload's runs, which are in the order of time."""
     engines = _labels(runs)
     numbers: dict[tuple[str, ...], int] = {}
-    rows: list[Row] = []
-    summaries: list[ArmSummary] = []
+    members: list[list[tuple[Row, ArmSummary]]] = []
+    rows = []
     for run in runs:
         rates = {arm.name: arm.rate(len(run.prompts)) for arm in run.arms}
         for arm in run.arms:
             if arm.is_baseline or arm.is_again or arm.baseline not in rates or (arms and arm.name not in arms):
                 continue
             place = numbers.setdefault((arm.name, run.machine, arm.setting), len(numbers))
-            summaries.append(arm)
-            rows.append(
-                Row(
-                    run=run.run,
-                    folder=run.folder,
-                    recipe=run.recipe,
-                    created_at=run.created_at,
-                    status=run.status,
-                    engine=engines[arm.build],
-                    build=arm.build,
-                    machine=run.machine,
-                    target=arm.target,
-                    draft=arm.draft,
-                    arm=arm.name,
-                    types=arm.types,
-                    series=place,
-                    speedup=arm.speedup,
-                    low=arm.low,
-                    high=arm.high,
-                    rate=rates[arm.name],
-                    baseline_rate=rates[arm.baseline or ""],
-                    acceptance=arm.acceptance,
-                    acceptance_length=arm.acceptance_length,
-                    lossless=arm.lossless,
-                    untested=_untested(run, arm),
-                )
+            row = Row(
+                **{name: getattr(run, name) for name in OF_RUN},
+                **{name: getattr(arm, name) for name in OF_ARM},
+                engine=engines[arm.build],
+                arm=arm.name,
+                series=place,
+                rate=rates[arm.name],
+                baseline_rate=rates[arm.baseline or ""],
+                untested=_untested(run, arm),
             )
-    members: list[list[int]] = [[] for _ in numbers]
-    for number, row in enumerate(rows):
-        members[row.series].append(number)
-    several = sum(sum(rows[number].untested is None for number in of_it) > 1 for of_it in members)
-    found = [
-        _series([rows[number] for number in of_it], [summaries[number] for number in of_it], max(1, several))
-        for of_it in members
-    ]
-    return rows, found
+            rows.append(row)
+            members += [[]] if place == len(members) else []
+            members[place].append((row, arm))
+    several = sum(sum(row.untested is None for row, _ in of_it) > 1 for of_it in members)
+    return rows, [_series(of_it, max(1, several)) for of_it in members]
 
 
 def _labels(runs: Sequence[RunSummary]) -> dict[str, str]:
@@ -261,16 +240,16 @@ def _untested(run: RunSummary, arm: ArmSummary) -> str | None:
     return None
 
 
-def _series(rows: Sequence[Row], arms: Sequence[ArmSummary], claims: int) -> Series:
-    counted = [number for number, row in enumerate(rows) if row.untested is None]
-    tested = [rows[number] for number in counted]
+def _series(members: Sequence[tuple[Row, ArmSummary]], claims: int) -> Series:
+    rows = [row for row, _ in members]
+    tested = [row for row in rows if row.untested is None]
     builds = {build: number for number, build in enumerate(dict.fromkeys(row.build for row in tested))}
     of_build = np.array([builds[row.build] for row in tested], dtype=np.int64)
     logs = np.log(np.array([row.speedup for row in tested], dtype=np.float64))
-    variances = run_variances([block_variance(arms[number].by_block) for number in counted])
+    variances = run_variances([block_variance(arm.by_block) for row, arm in members if row.untested is None])
     noise = find_noise(logs, variances, of_build)
     splits = find_steps(logs, variances, noise, claims) if noise else []
-    latest = len(tested) - _last_change(of_build)
+    latest = len(list(takewhile(lambda row: row.build == tested[-1].build, reversed(tested))))
     ends = [0, *(split.place for split in splits), len(tested)]
     return Series(
         arm=rows[0].arm,
@@ -298,12 +277,6 @@ def _why_not(tested: Sequence[Row], builds: int) -> str:
     if len(tested) < 2:
         return f"{'One run' if tested else 'No run'} can be tested: a step needs several runs."
     return f"All {builds} runs are of different builds: measure some of them again, to learn how far equal runs differ."
-
-
-def _last_change(builds: np.ndarray[Any, np.dtype[np.int64]]) -> int:
-    """Return the number of the first run of the last stretch of a build."""
-    other = np.flatnonzero(builds != builds[-1:])
-    return int(other[-1]) + 1 if len(other) else 0
 
 
 def _step(tested: Sequence[Row], split: Split, before: Sequence[Row], after: Sequence[Row]) -> Step:
@@ -346,44 +319,18 @@ def _changed(before: Row, after: Row) -> list[str]:
     return [f"{change.what}: {change.a} → {change.b}" for change in changes if not change.what.startswith("engine ")]
 
 
-def step_sentence(step: Step) -> str:
-    """Return a step in sentences: how large, since when, and what else is known of it."""
-    change = "faster" if step.ratio > 1 else "slower"
-    size, low, high = (100 * (ratio - 1) for ratio in (step.ratio, step.low, step.high))
-    said = f"{abs(size):.1f} % {change} ({low:+.1f} to {high:+.1f} %) from run {step.run} on"
-    said += f", with build {step.engine}." if step.new_build else f", within build {step.engine}: it is not the build."
-    others = [engine for engine in step.may_have_begun if engine != step.engine]
-    if others:
-        said += f" It may have begun with {' or '.join(others[:MOST_LISTED])} as well."
-    if step.runs_after == 1:
-        said += " One run alone shows it: measure this build again."
-    if step.baseline_ratio is not None and abs(step.baseline_ratio - 1) > 0.01:
-        said += f" The baseline's own decode rate is {step.baseline_ratio:.2f} times what it was."
-    if step.acceptance_before is not None and step.acceptance_after is not None:
-        said += f" Acceptance length {step.acceptance_before:.2f} before, {step.acceptance_after:.2f} after."
-    if step.changed:
-        more = f" and {len(step.changed) - MOST_LISTED} more" if len(step.changed) > MOST_LISTED else ""
-        said += f" Also changed: {'; '.join(step.changed[:MOST_LISTED])}{more}."
-    return said
+def read_summaries(results: Path) -> tuple[list[RunSummary], dict[Path, BenchctlError]]:
+    """Return the summaries of all runs below a folder, itself included, and why others cannot be read.
 
-
-def run_folders(results: Path) -> list[Path]:
-    """Return every run folder below a folder, itself included; hidden folders and what lies in runs are left out.
-
-    Raises UsageError where there is no such folder.
+    Hidden folders and what lies in runs are left out. Raises UsageError where there is no such folder.
     """
     if not results.is_dir():
         raise UsageError("There is no such folder.", where=str(results), fix="Name a folder of runs, such as results/.")
-    found = []
+    folders = []
     for folder, inner, files in os.walk(results):
         if MANIFEST in files:
-            found.append(Path(folder))
+            folders.append(Path(folder))
             inner.clear()
         inner[:] = sorted(name for name in inner if not name.startswith("."))
-    return found
-
-
-def read_summaries(results: Path) -> tuple[list[RunSummary], dict[Path, BenchctlError]]:
-    """Return the summaries of all runs below a folder, and why others cannot be read."""
     unreadable: dict[Path, BenchctlError] = {}
-    return summaries_of(run_folders(results), judge, unreadable), unreadable
+    return summaries_of(folders, judge, unreadable), unreadable

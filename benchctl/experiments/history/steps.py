@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -42,6 +43,16 @@ class Noise:
     """What variances are multiplied by: more than 1 where repeated runs lie further apart than both explain."""
     freedom: int
     """Runs less builds."""
+
+    def weights(self, variances: Floats) -> Floats:
+        """Return the weight of each run."""
+        return np.asarray(1 / (np.maximum(variances, LEAST_VARIANCE) + self.between**2))
+
+    def least_t(self, claims: int) -> float:
+        """Return the t that a step must have, of so many split points that are tested together."""
+        from scipy.special import stdtrit
+
+        return float(stdtrit(self.freedom, 1 - LEVEL / (2 * claims)))
 
 
 @dataclass(frozen=True)
@@ -78,38 +89,32 @@ def run_variances(of_block: Sequence[Variance | None]) -> Floats:
 def find_noise(logs: Floats, variances: Floats, builds: Integers) -> Noise | None:
     """Return the noise between runs of equal builds; `None` where no build was measured twice.
 
-    `logs`: of each run's speed-up; `variances`: of that logarithm, as the run's blocks show it; `builds`: numbers.
+    `logs`: of each run's speed-up; `variances`: of that logarithm, as the run's blocks show it; `builds`: numbers of
+    which none is left out.
     """
-    groups = int(builds.max(initial=-1)) + 1
-    freedom = len(logs) - len(np.unique(builds))
+    freedom = len(logs) - int(builds.max(initial=-1)) - 1
     if freedom < 1:
         return None
 
     def squares(weights: Floats) -> float:
-        totals = np.bincount(builds, weights, groups)
-        means = np.bincount(builds, weights * logs, groups) / np.where(totals > 0, totals, 1)
+        means = np.bincount(builds, weights * logs) / np.bincount(builds, weights)
         return float((weights * (logs - means[builds]) ** 2).sum())
 
-    weights = 1 / np.maximum(variances, LEAST_VARIANCE)
-    totals = np.bincount(builds, weights, groups)
-    known = totals > 0
-    amount = weights.sum() - (np.bincount(builds, weights**2, groups)[known] / totals[known]).sum()
+    own = np.maximum(variances, LEAST_VARIANCE)
+    weights = 1 / own
+    amount = weights.sum() - (np.bincount(builds, weights**2) / np.bincount(builds, weights)).sum()
     between = max(0.0, (squares(weights) - freedom) / amount)
-    return Noise(
-        between=between**0.5,
-        scale=max(1.0, squares(1 / (np.maximum(variances, LEAST_VARIANCE) + between)) / freedom),
-        freedom=freedom,
-    )
+    return Noise(between**0.5, max(1.0, squares(1 / (own + between)) / freedom), freedom)
 
 
 def find_steps(logs: Floats, variances: Floats, noise: Noise, series: int = 1) -> list[Split]:
     """Return the steps of a series in the order of its runs. Arguments as `find_noise`; `series`: tested together."""
     from scipy.special import ndtri, stdtr, stdtrit
 
-    weights = 1 / (np.maximum(variances, LEAST_VARIANCE) + noise.between**2)
+    weights = noise.weights(variances)
     total, moment = (np.concatenate([[0.0], np.cumsum(part)]) for part in (weights, weights * logs))
     claims = series * max(1, len(logs) - 1)
-    least = stdtrit(noise.freedom, 1 - LEVEL / (2 * claims))
+    least = noise.least_t(claims)
 
     def tested(low: int, high: int) -> tuple[Floats, Floats, Floats]:
         """Return size, its standard error and t of every split of the runs from `low` to below `high`."""
@@ -119,52 +124,45 @@ def find_steps(logs: Floats, variances: Floats, noise: Noise, series: int = 1) -
         error = np.sqrt(noise.scale * (1 / left + 1 / right))
         return size, error, np.abs(size) / error
 
-    def best(low: int, high: int) -> int | None:
-        if high - low < 2:
-            return None
-        size_of = tested(low, high)[2]
-        place = int(size_of.argmax())
-        return low + 1 + place if size_of[place] > least else None
+    def best(low: int, high: int) -> set[int]:
+        """Return the place of the best split, if it is a step."""
+        t = tested(low, high)[2]
+        return {low + 1 + int(t.argmax())} if t.max(initial=0.0) > least else set()
 
-    found: list[int] = []
-    parts = [(0, len(logs))]
-    while parts:
-        low, high = parts.pop()
-        if (place := best(low, high)) is not None:
-            found.append(place)
-            parts += [(low, place), (place, high)]
-    for _ in range(len(found)):  # until every step holds between its neighbours
-        bounds = [0, *sorted(found), len(logs)]
-        again = {best(low, high) for low, high in zip(bounds, bounds[2:], strict=False)} - {None}
-        if again == set(found):
-            break
-        found = [place for place in again if place is not None]
-    bounds = [0, *sorted(found), len(logs)]
-    steps = []
-    for low, place, high in zip(bounds, bounds[1:], bounds[2:], strict=False):
+    def split(low: int, place: int, high: int) -> Split:
         size, error, t = tested(low, high)
         own = place - low - 1
         near = np.flatnonzero(t**2 >= t[own] ** 2 - PLACES * (stdtrit(noise.freedom, 0.975) / ndtri(0.975)) ** 2)
-        steps.append(
-            Split(
-                place=place,
-                first=low + 1 + int(near[0]),
-                last=low + 1 + int(near[-1]),
-                size=float(size[own]),
-                half=float(least * error[own]),
-                p=min(1.0, float(2 * stdtr(noise.freedom, -t[own])) * claims),
-                after=high - place,
-            )
+        return Split(
+            place=place,
+            first=low + 1 + int(near[0]),
+            last=low + 1 + int(near[-1]),
+            size=float(size[own]),
+            half=float(least * error[own]),
+            p=min(1.0, float(2 * stdtr(noise.freedom, -t[own])) * claims),
+            after=high - place,
         )
-    return steps
+
+    def ends(places: set[int]) -> list[int]:
+        return [0, *sorted(places), len(logs)]
+
+    found: set[int] = set()
+    while new := set[int]().union(*(best(low, high) for low, high in pairwise(ends(found)))):
+        found |= new
+    for _ in range(len(found)):  # until every step holds between its neighbours
+        again = set[int]().union(*(best(low, high) for low, high in zip(ends(found), ends(found)[2:], strict=False)))
+        if again == found:
+            break
+        found = again
+    bounds = ends(found)
+    return [split(*of_it) for of_it in zip(bounds, bounds[1:], bounds[2:], strict=False)]
 
 
 def seen_at_end(variances: Floats, noise: Noise, latest: int, series: int = 1, power: float = 0.8) -> float:
     """Return the size, as a logarithm, of a step before the `latest` runs that is found with this probability."""
-    from scipy.special import nctdtrinc, stdtrit
+    from scipy.special import nctdtrinc
 
-    weights = 1 / (np.maximum(variances, LEAST_VARIANCE) + noise.between**2)
-    claims = series * max(1, len(variances) - 1)
-    least = stdtrit(noise.freedom, 1 - LEVEL / (2 * claims))
+    weights = noise.weights(variances)
+    least = noise.least_t(series * max(1, len(variances) - 1))
     error = (noise.scale * (1 / weights[:-latest].sum() + 1 / weights[-latest:].sum())) ** 0.5
     return float(nctdtrinc(noise.freedom, 1 - power, least) * error)

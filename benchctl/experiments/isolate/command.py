@@ -43,50 +43,36 @@ def isolate(
     from rich.console import Console
 
     from benchctl.experiments.isolate.search import search
-    from benchctl.experiments.isolate.session import IsolateDisplay, TextSource
-    from benchctl.experiments.isolate.session import isolate as run_isolation
+    from benchctl.experiments.isolate.session import isolate as measured
     from benchctl.experiments.isolate.source_model import find_source_model
-    from benchctl.experiments.isolate.table import repair_of, rows, show_isolation
+    from benchctl.experiments.isolate.table import document, show_isolation
     from benchctl.measure.progress import Display
+    from benchctl.measure.requested import requested_recipe
     from benchctl.measure.run import signals_interrupt
-    from benchctl.permissions import settle
-    from benchctl.recipes.load import find_recipe, load_recipe
 
-    file = find_recipe(recipe)
-    loaded = load_recipe(file)
+    standing = requested_recipe(recipe, out, trust=here.trust_recipe)
     display = Display(Console(stderr=True, highlight=False, quiet=quiet or as_json))
     with signals_interrupt(), display:
         source = find_source_model(
-            loaded,
-            recipe_folder=file.parent,
+            standing,
             base=base,
             allow_requantize=allow_requantize,
             binary=here.engine_binary,
             models_dir=here.models_dir,
             notice=display.note,
-            trusted=settle(loaded, file.parent, file, trusted=here.trust_recipe),
         )
-        folder, isolation, finding = run_isolation(
+        folder, isolation, finding = measured(
             source,
-            lambda: search(source.families, every=every, layers=layers),
-            TextSource(text, tokens),
+            lambda measure: search(source.families, measure, every=every, layers=layers),
             out,
-            IsolateDisplay(display),
+            display,
+            text=text,
+            tokens=tokens,
         )
-    table = rows(isolation, finding.limit)
-    repair = repair_of(source, finding)
+    found = document(source, isolation, finding, folder)
     if as_json:
-        document = {
-            "folder": str(folder),
-            "source": isolation.source.model_dump(),
-            "type": isolation.type,
-            "text": None if isolation.text is None else isolation.text.model_dump(),
-            "finding": finding.as_dict(),
-            "repair": repair,
-            "rows": [row.as_dict() for row in table],
-        }
-        print_json("isolate", document)
+        print_json("isolate", found)
     elif not quiet:
-        show_isolation(isolation, finding, table, repair, folder)
+        show_isolation(isolation, finding, found["repair"], folder)
     if finding.verdict == "source damaged":
         raise typer.Exit(1)

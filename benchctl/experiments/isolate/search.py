@@ -1,4 +1,4 @@
-"""Which configuration to measure next: group testing, a generator that yields requests and is sent measurements.
+"""Which configurations to measure, and what follows from them: group testing.
 
 Damage is taken to be monotone: what breaks a model with few tensors quantized breaks it with more. First all families
 are quantized, then each of four groups alone; that shows what the type usually costs and which groups break the model.
@@ -9,13 +9,16 @@ all are measured alone and kept in that order, worst first, as many as it takes.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from benchctl.experiments.isolate.stored import Family, Isolation, Kept, Measurement
 from benchctl.measure.preflight import DAMAGED
 
+GROUPS = 4
+"""Groups that the families are first divided into."""
 BEYOND_USUAL = 10.0
 """So many times the usual divergence is no rounding any more. The full quantization of sound models (the bundled
 targets at q8_0, q4_0, q4_k_m and q2_k) diverges by 0.8 to 2.4 times it."""
@@ -25,6 +28,10 @@ llama.cpp's own table has for a model of 8 billion parameters (tools/perplexity/
 MOST = DAMAGED
 """Nats above which it always is: where the preflight of a run warns."""
 
+Measure = Callable[[Kept], Measurement]
+"""Measures a configuration, or knows what came of it."""
+Located = tuple[list[str], list[str]]
+"""The units that break the model alone, and those that repair it when they are kept."""
 Verdict = Literal["source damaged", "healthy", "one family", "several families", "spread"]
 """`several families`: no single family repairs the model, several do. `spread`: nor do fewer than half of them."""
 
@@ -36,7 +43,7 @@ def usual(groups: Sequence[Measurement]) -> float | None:
     Divergences of small independent errors add up. With four groups the lower median stays sound when two of them
     hold a broken family. None when that group's divergence is no number.
     """
-    values = sorted(divergence_of(group) for group in groups)
+    values = sorted(group.divergence for group in groups)
     middle = values[(len(values) - 1) // 2]
     return None if middle == float("inf") else middle * len(values)
 
@@ -47,20 +54,13 @@ def limit_of(level: float | None, noise: float) -> float:
     return min(limit, MOST)
 
 
-def divergence_of(found: Measurement) -> float:
-    """Return the divergence in nats; infinity where it is no number."""
-    value = None if found.severity is None else found.severity.divergence
-    return float("inf") if value is None else value
-
-
 def damage(found: Measurement, limit: float) -> list[str]:
     """Return why a measurement counts as damaged, a clause each; empty when it does not."""
     reasons = list(dict.fromkeys(finding.id for finding in found.findings))
-    value = divergence_of(found)
-    if value == float("inf"):
+    if found.divergence == float("inf"):
         reasons.append("its logits are not numbers")
-    elif value > limit:
-        reasons.append(f"it diverges by {value:.3g} nats")
+    elif found.divergence > limit:
+        reasons.append(f"it diverges by {found.divergence:.3g} nats")
     return reasons
 
 
@@ -100,9 +100,7 @@ class Finding:
     @property
     def kept(self) -> tuple[str, ...]:
         """The patterns that repair the model with the fewest tensors that are known to."""
-        if len(self.repair) != 1:
-            return self.repair
-        layers = self.layers.get(self.repair[0])
+        layers = self.layers.get(self.repair[0]) if len(self.repair) == 1 else None
         return self.repair if layers is None or layers.whole else layers.repair
 
     def as_dict(self) -> dict[str, Any]:
@@ -110,179 +108,140 @@ class Finding:
         return asdict(self)
 
 
-GROUPS = 4
-"""Groups that the families are first divided into."""
-
-Steps = Generator[Kept, Measurement, Measurement]
-Found = Generator[Kept, Measurement, tuple[list[str], list[str]]]
-"""Returns the units that break the model alone, and those that repair it when they are kept."""
-Units = Generator[Kept, Measurement, list[str]]
-
-
-def search(
-    families: Sequence[Family], *, every: bool = False, layers: bool = False
-) -> Generator[Kept, Measurement, Finding]:
-    """Yield configurations, be sent their measurements, return the finding.
+def search(families: Sequence[Family], measure: Measure, *, every: bool = False, layers: bool = False) -> Finding:
+    """Measure until it is known which families break the model; nothing is measured twice. Raises what `measure` does.
 
     `families`: largest first. `every`: measure every family alone as well, and kept where the model is damaged.
     `layers`: of each family that repairs it, find the layers.
     """
-    in_layers = {family.name: family.layers for family in families}
-    return _Search(list(in_layers), in_layers).run(every, layers)
+    return _Search({family.name: family.layers for family in families}, measure).run(every=every, layers=layers)
+
+
+class _NotMeasuredError(Exception):
+    """A stored search ended before it measured this."""
 
 
 def recall(isolation: Isolation) -> Finding | None:
     """Return what a stored search found, from its measurements alone; `None` where it was broken off before its end."""
-    steps = search(isolation.families)
+
+    def measure(kept: Kept) -> Measurement:
+        found = isolation.measured(kept)
+        if found is None:
+            raise _NotMeasuredError
+        return found
+
     try:
-        request = next(steps)
-        while (found := isolation.measured(request)) is not None:
-            request = steps.send(found)
-    except StopIteration as end:
-        finding: Finding = end.value
-        return finding
-    return None
+        return search(isolation.families, measure)
+    except _NotMeasuredError:
+        return None
 
 
 class _Search:
-    def __init__(self, families: Sequence[str], layers: Mapping[str, Sequence[str]]) -> None:
-        self._families, self._layers = list(families), layers
+    """Units are what can be kept: families, or within one of them its layers."""
+
+    def __init__(self, layers: Mapping[str, Sequence[str]], measure: Measure) -> None:
+        self._layers, self._families = layers, list(layers)
+        self._measure_new = measure
         self._measured: dict[Kept, Measurement] = {}
+        self._usual: float | None = None
         self._limit = LEAST
 
-    def run(self, every: bool, layers: bool) -> Generator[Kept, Measurement, Finding]:
-        source = yield from self._measure(None)
-        if source.findings:
-            return self._finding("source damaged", None)
-        full = yield from self._measure(frozenset())
-        noise, level = divergence_of(source), None
-        self._limit = limit_of(None, noise)
-        healthy = not self._broken(full)
-        groups = [self._families[start::GROUPS] for start in range(min(GROUPS, len(self._families)))]
-        if not healthy:
-            alone = {}
-            for number, group in enumerate(groups):
-                alone[number] = yield from self._only(self._families, group)
-            level = usual(list(alone.values()))
-            groups = [groups[number] for number in sorted(alone, key=lambda group: -divergence_of(alone[group]))]
-            self._limit = limit_of(level, noise)
-            healthy = not self._broken(full)
-        breaking: list[str] = []
-        repair: list[str] = []
-        if not healthy:
-            breaking, repair = yield from self._locate(self._families, groups, [])
-        if every:
-            yield from self._each(kept=not healthy)
-        in_layers: dict[str, LayerFinding] = {}
-        if layers and len(repair) < len(self._families):
-            in_layers = yield from self._in_layers(repair)
-        verdict: Verdict = "healthy"
-        if not healthy:
-            spread = len(repair) > 1 and 2 * len(repair) > len(self._families)
-            verdict = "spread" if spread else "several families" if len(repair) > 1 else "one family"
-        return self._finding(verdict, level, breaking, repair, in_layers)
-
-    def _finding(
-        self,
-        verdict: Verdict,
-        level: float | None,
-        breaking: Sequence[str] = (),
-        repair: Sequence[str] = (),
-        layers: Mapping[str, LayerFinding] | None = None,
-    ) -> Finding:
+    def run(self, *, every: bool, layers: bool) -> Finding:
+        """Search, and conclude."""
+        source = self._measure(None)
+        breaking, repair = self._locate_families(source)
+        for name in self._families if every and not source.findings else ():
+            self._alone(self._families, [name])
+            if repair:
+                self._measure(frozenset({name}))
+        within = self._in_layers(repair) if layers and len(repair) < len(self._families) else {}
         return Finding(
-            verdict=verdict,
-            usual=level,
+            verdict="source damaged" if source.findings else self._verdict(repair),
+            usual=self._usual,
             limit=self._limit,
             breaking=tuple(breaking),
             repair=tuple(repair),
-            layers=dict(layers or {}),
             evaluations=sum(kept is not None for kept in self._measured),
-            one_by_one=1 + 2 * (len(self._families) + sum(len(self._layers[name]) for name in layers or ())),
+            one_by_one=1 + 2 * (len(self._families) + sum(len(self._layers[name]) for name in within)),
+            layers=within,
         )
 
-    def _broken(self, found: Measurement) -> bool:
-        return bool(damage(found, self._limit))
+    def _verdict(self, repair: Sequence[str]) -> Verdict:
+        if len(repair) < 2:
+            return "one family" if repair else "healthy"
+        return "spread" if 2 * len(repair) > len(self._families) else "several families"
 
-    def _measure(self, kept: Kept) -> Steps:
+    def _locate_families(self, source: Measurement) -> Located:
+        """Set the limit, and locate the families where the full quantization is beyond it."""
+        if source.findings:
+            return [], []
+        self._limit = limit_of(None, source.divergence)
+        if self._repairs([]):
+            return [], []
+        groups = [self._families[start::GROUPS] for start in range(min(GROUPS, len(self._families)))]
+        self._usual = usual([self._alone(self._families, group) for group in groups])
+        self._limit = limit_of(self._usual, source.divergence)
+        if self._repairs([]):
+            return [], []
+        groups.sort(key=lambda group: -self._alone(self._families, group).divergence)
+        return self._locate(self._families, groups, [])
+
+    def _measure(self, kept: Kept) -> Measurement:
         if kept not in self._measured:
-            self._measured[kept] = yield kept
+            self._measured[kept] = self._measure_new(kept)
         return self._measured[kept]
 
-    def _only(self, units: Sequence[str], quantized: Sequence[str]) -> Steps:
-        return (yield from self._measure(frozenset(units) - frozenset(quantized)))
+    def _alone(self, units: Sequence[str], quantized: Sequence[str]) -> Measurement:
+        return self._measure(frozenset(units) - frozenset(quantized))
 
-    def _locate(self, units: Sequence[str], groups: Sequence[Sequence[str]], beside: Sequence[str]) -> Found:
-        """Find which of the units in `groups` break the model alone, and which repair it when kept.
+    def _breaks(self, units: Sequence[str], quantized: Sequence[str]) -> bool:
+        return bool(damage(self._alone(units, quantized), self._limit))
+
+    def _repairs(self, kept: Sequence[str]) -> bool:
+        return not damage(self._measure(frozenset(kept)), self._limit)
+
+    def _locate(self, units: Sequence[str], groups: Sequence[Sequence[str]], beside: Sequence[str]) -> Located:
+        """Return which of the units in `groups` break the model alone, and which repair it when kept.
 
         `units`: everything that can be kept. `beside`: what is kept in any case when repairing.
         """
         breaking: list[str] = []
-        waiting: list[Sequence[str]] = list(groups)
+        waiting = list(groups)
         while waiting:
-            waiting += yield from self._break_down(units, waiting.pop(0), breaking)
-            if breaking and (yield from self._repairs([*beside, *breaking])):
-                return breaking, [*breaking]
-        members = [unit for group in groups for unit in group]
-        alone = yield from self._by_severity(units, [unit for unit in members if unit not in breaking])
+            group = waiting.pop(0)
+            if self._breaks(units, group):
+                found, untested = self._halved(units, group, sure=True)
+                breaking += found
+                waiting += untested
+            if breaking and self._repairs([*beside, *breaking]):
+                return breaking, breaking
+        others = [unit for group in groups for unit in group if unit not in breaking]
+        others.sort(key=lambda unit: -self._alone(units, [unit]).divergence)
         if not breaking and units is self._families:  # of layers it matters little whether a single layer would do
-            for unit in alone:
-                if (yield from self._repairs([unit])):
-                    return [], [unit]
-        return breaking, [*breaking, *(yield from self._worst_first(alone, [*beside, *breaking]))]
+            single = next((unit for unit in others if self._repairs([unit])), None)
+            if single is not None:
+                return [], [single]
+        fewest = bisect_left(
+            range(len(others)), True, lo=1, key=lambda count: self._repairs([*beside, *breaking, *others[:count]])
+        )
+        return breaking, [*breaking, *others[:fewest]]
 
-    def _break_down(
-        self, units: Sequence[str], group: Sequence[str], breaking: list[str]
-    ) -> Generator[Kept, Measurement, list[Sequence[str]]]:
-        """Follow a group down to a family that breaks the model, added to `breaking`; return what was not tested.
+    def _halved(
+        self, units: Sequence[str], group: Sequence[str], *, sure: bool
+    ) -> tuple[Sequence[str], list[Sequence[str]]]:
+        """Follow a group that breaks the model down to a unit that does; return that, if any, and what was not tested.
 
-        Where the left half does not break it, the right must, and is not measured as a whole.
+        Where the left half does not break it, the right must, and is not measured as a whole: it is not `sure`.
         """
-        if not self._broken((yield from self._only(units, group))):
-            return []
-        untested: list[Sequence[str]] = []
-        sure = True
-        while len(group) > 1:
-            middle = len(group) // 2
-            left, right = group[:middle], group[middle:]
-            if self._broken((yield from self._only(units, left))):
-                group, sure = left, True
-                untested.append(right)
-            else:
-                group, sure = right, False
-        if sure or self._broken((yield from self._only(units, group))):
-            breaking.append(group[0])
-        return untested
+        if len(group) == 1:
+            return (group if sure or self._breaks(units, group) else []), []
+        left, right = group[: len(group) // 2], group[len(group) // 2 :]
+        if not self._breaks(units, left):
+            return self._halved(units, right, sure=False)
+        found, untested = self._halved(units, left, sure=True)
+        return found, [right, *untested]
 
-    def _repairs(self, kept: Sequence[str]) -> Generator[Kept, Measurement, bool]:
-        return not self._broken((yield from self._measure(frozenset(kept))))
-
-    def _by_severity(self, units: Sequence[str], members: Sequence[str]) -> Units:
-        """Return the members by how far each of them alone makes the model diverge, worst first."""
-        alone: dict[str, float] = {}
-        for unit in members:
-            found = yield from self._only(units, [unit])
-            alone[unit] = divergence_of(found)
-        return sorted(members, key=lambda unit: -alone[unit])
-
-    def _worst_first(self, members: Sequence[str], beside: Sequence[str]) -> Units:
-        """Return the fewest of the members, taken in their order, that repair the model; all of them do."""
-        fewest, most = 1, len(members)
-        while fewest < most:
-            middle = (fewest + most) // 2
-            if (yield from self._repairs([*beside, *members[:middle]])):
-                most = middle
-            else:
-                fewest = middle + 1
-        return list(members[:most])
-
-    def _each(self, *, kept: bool) -> Generator[Kept, Measurement, None]:
-        for name in self._families:
-            yield from self._only(self._families, [name])
-        for name in self._families if kept else ():
-            yield from self._measure(frozenset({name}))
-
-    def _in_layers(self, repair: Sequence[str]) -> Generator[Kept, Measurement, dict[str, LayerFinding]]:
+    def _in_layers(self, repair: Sequence[str]) -> dict[str, LayerFinding]:
         """Find the layers of each repairing family that need it, the other repairing families being kept whole."""
         found: dict[str, LayerFinding] = {}
         for name in repair:
@@ -292,6 +251,6 @@ class _Search:
             units = [*(other for other in self._families if other != name), *layers]
             beside = [other for other in repair if other != name]
             middle = len(layers) // 2
-            breaking, needed = yield from self._locate(units, [layers[:middle], layers[middle:]], beside)
+            breaking, needed = self._locate(units, [layers[:middle], layers[middle:]], beside)
             found[name] = LayerFinding(tuple(breaking), tuple(needed), whole=set(needed) == set(layers))
         return found

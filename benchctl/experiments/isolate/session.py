@@ -1,140 +1,123 @@
-"""The session: a search requests what to measure next, and every measurement is on the disk before the next request."""
+"""The session: measures what a search asks for, each measurement on the disk before the next.
+
+Every model reads the same text: the recipe's prompts, each with what the unquantized model answers to it. A model is
+measured on its own output, so the text suits any model, whatever it was trained on.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import shutil
 import time
-from collections.abc import Callable, Generator
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 from rich.text import Text
 
-from benchctl import __version__
 from benchctl.data.chain import canonical_sha256
 from benchctl.data.identity import model_identity
 from benchctl.data.manifest import PreflightRecord
 from benchctl.data.writer import LOGS, cannot_write, folder_lock
-from benchctl.engines.quantizing import TextTooShortError
+from benchctl.engines.base import ScoringEngine
+from benchctl.engines.quantizing import Divergence, TextTooShortError
 from benchctl.errors import EngineError, StorageError, UsageError
-from benchctl.experiments.isolate.source_model import SourceModel, own_answers, text_of
+from benchctl.experiments.isolate.search import Measure
+from benchctl.experiments.isolate.source_model import SourceModel
 from benchctl.experiments.isolate.stored import (
     TEXT,
     Isolation,
     Kept,
     Measurement,
-    Severity,
     TextRead,
     read_isolation,
     write_isolation,
 )
-from benchctl.measure.cell import scoring
-from benchctl.measure.preflight import SUITE, answers, check_answers, check_reading, expected, probe_items
+from benchctl.measure.cell import running, scoring
+from benchctl.measure.preflight import SUITE, answers, check_answers, check_reading, expected, launch_of, probe_items
 from benchctl.measure.progress import Display
-from benchctl.measure.recording import now
 from benchctl.models.files import file_sha256, made_once
 from benchctl.models.gguf_facts import all_shards
 from benchctl.models.quantize import quantize_to
 from benchctl.paths import cache_folder, shipped_folder
+from benchctl.recipes.schema import Sampling
 from benchctl.text import one_line
 
-Finding = TypeVar("Finding")
-Search = Generator[Kept, Measurement, Finding]
-"""Yields what to measure, is sent the measurement, and returns what it concludes."""
-
+Found = TypeVar("Found")
 TOKENS = 4096
 """Length of the text; half of it is scored."""
-
-
-class IsolateDisplay:
-    """A line a measurement, and on a terminal the current step."""
-
-    def __init__(self, display: Display) -> None:
-        self.display = display
-        self.count = 0
-
-    def measured(self, found: Measurement, *, stored: bool) -> None:
-        """Print a line for a configuration that is measured, or was (`stored`)."""
-        self.count += 1
-        kept = found.kept
-        what = "unquantized" if kept is None else f"{len(kept)} kept" if kept else "all quantized"
-        what += f" ({one_line(kept[0], 60)})" if kept is not None and len(kept) == 1 else ""
-        how = ", ".join(dict.fromkeys(finding.id for finding in found.findings)) or "probes sound"
-        line = f"{what}: {how}, divergence {found.spoken_divergence}{' (from before)' if stored else ''}"
-        self.display.line(Text(f"[{self.count}] {line}"))
-
-
-@dataclass(frozen=True)
-class TextSource:
-    """Which text is read: the user's `file`, or the source's own answers to the recipe's prompts."""
-
-    file: Path | None = None
-    tokens: int = TOKENS
-
-
-def isolate(
-    source: SourceModel, search: Callable[[], Search[Finding]], wish: TextSource, out: Path, progress: IsolateDisplay
-) -> tuple[Path, Isolation, Finding]:
-    """Measure until the search has its answer; return the folder, all measurements and that answer.
-
-    What an earlier call with the same inputs has measured is not measured again. Raises KeyboardInterrupt, after which
-    the next call continues; EngineError, StorageError, UsageError.
-    """
-    inputs = _inputs(source, wish)
-    key = canonical_sha256(inputs)
-    folder = out / source.recipe.name / f"isolate-{source.spec.type.lower()}-{key[:12]}"
-    with folder_lock(folder, "measuring here"):
-        isolation = read_isolation(folder) or _new(source, inputs, key)
-        if isolation.measurements:
-            progress.display.note(f"{len(isolation.measurements)} measurements are there already: {folder}")
-        session = _Session(source, isolation, folder, wish, progress)
-        try:
-            finding = session.run(search())
-        except KeyboardInterrupt as stop:
-            stop.args = (f"Interrupted; the same command continues from what is measured: {folder}",)
-            raise
-        shutil.rmtree(session.work, ignore_errors=True)
-    return folder, isolation, finding
-
-
 CONTEXT = 512
 """Tokens of a piece, as llama-perplexity has it, and as the published figures of quantizations were measured."""
 SHORTER = (256, 128, 64)
 """Pieces of a text that is too short for two of the usual length."""
 PLACES = 100
 """llama-perplexity prints no figures for fewer scored tokens."""
+ANSWER = 256
+"""Longest answer in tokens."""
+SPARE = 1.5
+"""So much more is written than requested: the chat template's tokens are counted, and are not in the text."""
+
+
+def isolate(
+    source: SourceModel,
+    search: Callable[[Measure], Found],
+    out: Path,
+    display: Display,
+    *,
+    text: Path | None = None,
+    tokens: int = TOKENS,
+) -> tuple[Path, Isolation, Found]:
+    """Measure what a search asks for; return the folder, all measurements and what the search returns.
+
+    `text`: the user's own. What an earlier call with the same inputs has measured is not measured again. Raises
+    KeyboardInterrupt, after which the next call continues; EngineError, StorageError, UsageError.
+    """
+    inputs = _inputs(source, text, tokens)
+    key = canonical_sha256(inputs)
+    folder = out / source.prepared.recipe.name / f"isolate-{source.spec.type.lower()}-{key[:12]}"
+    with folder_lock(folder, "measuring here"):
+        isolation = read_isolation(folder) or Isolation(
+            recipe_name=source.prepared.recipe.name,
+            key=key,
+            asked=inputs,
+            source=model_identity(source.setup.models.target),
+            type=source.spec.type.lower(),
+            families=list(source.families),
+        )
+        if isolation.measurements:
+            display.note(f"{len(isolation.measurements)} measurements are there already: {folder}")
+        session = _Session(source, isolation, folder, display, text, tokens)
+        try:
+            found = search(session.measure)
+        except KeyboardInterrupt as stop:
+            stop.args = (f"Interrupted; the same command continues from what is measured: {folder}",)
+            raise
+        shutil.rmtree(session.work, ignore_errors=True)
+    return folder, isolation, found
 
 
 class _Session:
-    """Measures what a search asks for. Large files lie in `work` and go away when they have been read."""
+    """Measures configurations. Large files lie in `work` and go away when they have been read."""
 
     def __init__(
-        self, source: SourceModel, isolation: Isolation, folder: Path, wish: TextSource, progress: IsolateDisplay
+        self, source: SourceModel, isolation: Isolation, folder: Path, display: Display, own: Path | None, tokens: int
     ) -> None:
-        self._source, self._isolation, self._folder = source, isolation, folder
-        self._wish, self._progress, self._notice = wish, progress, progress.display.update
+        self._source, self._isolation, self._folder, self._display = source, isolation, folder, display
+        self._own, self._tokens = own, tokens
         self.work = cache_folder() / "isolate" / isolation.key
-        self._reference, self._has_reference = self.work / "reference.kld", False
 
-    def run(self, search: Search[Finding]) -> Finding:
-        """Answer the search's requests, from what is stored where it was measured before."""
-        try:
-            request = next(search)
-            while True:
-                found = self._isolation.measured(request)
-                stored = found is not None
-                if found is None:
-                    found = self._measure(request, f"{len(self._isolation.measurements):02d}")
-                    self._isolation.measurements.append(found)
-                    self._isolation.wall_s += found.wall_s
-                    write_isolation(self._folder, self._isolation)
-                self._progress.measured(found, stored=stored)
-                request = search.send(found)
-        except StopIteration as end:
-            answer: Finding = end.value
-            return answer
+    def measure(self, kept: Kept) -> Measurement:
+        """Measure a configuration and save it, unless that was done before."""
+        isolation = self._isolation
+        found = isolation.measured(kept)
+        if found is None:
+            found = self._measure(kept, f"{len(isolation.measurements):02d}")
+            isolation.measurements.append(found)
+            isolation.wall_s += found.wall_s
+            write_isolation(self._folder, isolation)
+            self._display.line(Text(f"[{len(isolation.measurements)}] {_in_words(found)}"))
+        return found
 
     def _measure(self, kept: Kept, name: str) -> Measurement:
         """Quantize the source but for the tensors that are kept, and measure what came out.
@@ -160,21 +143,16 @@ class _Session:
     def _quantized(self, kept: frozenset[str], name: str) -> Path:
         model = self.work / f"{hashlib.sha256(' '.join(sorted(kept)).encode()).hexdigest()[:16]}.gguf"
         if not model.is_file():
-            self._notice(f"{name}: quantizing")
+            self._display.update(f"{name}: quantizing")
             quantize_to(self._source.files, self._source.spec_with(kept), self._source.quantizer, model)
         return model
 
-    def _severity(self, model: Path, name: str) -> Severity:
-        context = self._read_text()
-        self._notice(f"{name}: reading the text")
-        log = self._log(name, "perplexity")
-        return Severity.model_validate(self._source.divergence.compare(model, self._reference, log, context=context))
-
     def _probe(self, model: Path, name: str) -> PreflightRecord:
-        self._notice(f"{name}: running the health probes")
-        record = PreflightRecord(mode="on")
+        self._display.update(f"{name}: running the health probes")
+        setup, record = self._source.setup, PreflightRecord(mode="on")
+        assert isinstance(setup.engine, ScoringEngine)  # as every engine that quantizes
         try:
-            with scoring(self._source.scoring, self._source.launch(model), self._log(name, "server")) as scorer:
+            with scoring(setup.engine, launch_of(setup, model), self._log(name, "server")) as scorer:
                 found = list(answers(scorer, model, probe_items()))
                 check_answers(found, record)
                 check_reading(*expected(scorer, found), record)
@@ -184,72 +162,77 @@ class _Session:
             record.find("preflight-failed", "models.target", error.what)  # logits that are no numbers
         return record
 
-    def _log(self, name: str, part: str) -> Path:
-        return self._folder / LOGS / f"{name}.{part}.log"
+    def _severity(self, model: Path, name: str) -> Divergence:
+        reference, context = self._reference()
+        self._display.update(f"{name}: reading the text")
+        return self._source.divergence.compare(model, reference, self._log(name, "perplexity"), context=context)
 
-    def _read_text(self) -> int:
-        """Make sure that the source has read the text; return the length of a piece. Raises UsageError, EngineError."""
-        isolation, text = self._isolation, self._folder / TEXT
-        if isolation.text is None:
-            origin = self._write_text(text)
-            context, places = self._first_reading(text, origin)
-            digest = hashlib.sha256(text.read_bytes()).hexdigest()
-            isolation.text = TextRead(origin=origin, sha256=digest, context=context, places=places)
-            write_isolation(self._folder, isolation)
-        elif not self._has_reference:
-            if not text.is_file() or hashlib.sha256(text.read_bytes()).hexdigest() != isolation.text.sha256:
-                fix = "Remove the folder to measure again."
-                raise StorageError("the text that was measured is missing or has changed", where=str(text), fix=fix)
-            self._write_reference(text, isolation.text.context)  # an earlier call has removed it
-        self._has_reference = True
-        return isolation.text.context
+    def _reference(self) -> tuple[Path, int]:
+        """Return the source's distributions over the text, made where they are not there, and the length of a piece.
+
+        Raises UsageError for too short a text, StorageError where it changed since it was read, EngineError.
+        """
+        text, made, read = self._folder / TEXT, self.work / "reference.kld", self._isolation.text
+        if read is None:
+            made.unlink(missing_ok=True)  # of a call that was killed before it had stored what it read
+            origin, context = self._write_text(text), CONTEXT
+            try:
+                places = self._read_by_source(text, made, context)
+            except TextTooShortError as error:
+                context = _shorter(error.tokens, origin)
+                places = self._read_by_source(text, made, context)
+            read = TextRead(origin=origin, sha256=_sha256(text), context=context, places=places)
+            self._isolation.text = read
+            write_isolation(self._folder, self._isolation)
+        elif not text.is_file() or _sha256(text) != read.sha256:
+            fix = "Remove the folder to measure again."
+            raise StorageError("the text that was measured is missing or has changed", where=str(text), fix=fix)
+        else:
+            self._read_by_source(text, made, read.context)
+        return made, read.context
 
     def _write_text(self, text: Path) -> str:
         """Write the text, and return where it came from."""
-        if self._wish.file is not None:
-            content, origin = text_of(self._wish.file), self._wish.file.name
+        if self._own is not None:
+            content, origin = text_of(self._own), self._own.name
         else:
-            content = own_answers(self._source, self._wish.tokens, self._folder / LOGS / "text.log", self._notice)
-            origin = f"{self._source.suite.name}, with the source's own answers"
+            content = self._answers()
+            origin = f"{self._source.prepared.suite.name}, with the source's own answers"
         try:
             text.write_text(content, encoding="utf-8")
         except OSError as error:
             raise cannot_write(error, text) from None
         return origin
 
-    def _first_reading(self, text: Path, origin: str) -> tuple[int, int]:
-        """Have the source read the text, in shorter pieces where it is short; return their length and the places."""
-        context = CONTEXT
-        while True:
-            try:
-                return context, self._write_reference(text, context)
-            except TextTooShortError as error:
-                fitting = [
-                    length
-                    for length in SHORTER
-                    if length < context and error.tokens // length * (length // 2 - 1) >= PLACES
-                ]
-                if not fitting:
-                    raise UsageError(
-                        f"the text has {error.tokens} tokens, which are too few to measure with",
-                        where=origin,
-                        fix="Name a longer text with --text FILE, or more prompts in the recipe.",
-                    ) from None
-                context = fitting[0]
+    def _answers(self) -> str:
+        """Return prompts and greedy answers of the source, some `tokens` tokens if the suite has them. EngineError."""
+        source, log = self._source, self._log("text")
+        parts: list[str] = []
+        length = 0
+        with running(source.setup.engine.start(launch_of(source.setup, source.files[0]), log), log) as server:
+            for asked in sorted(source.prepared.prompts, key=lambda asked: asked.prompt_idx):  # a first of every task
+                if length >= SPARE * self._tokens:
+                    break
+                self._display.update(f"writing the text, {length} of {self._tokens} tokens")
+                done = asyncio.run(server.complete(server.render(asked.prompt), Sampling(max_tokens=ANSWER)))
+                said = asked.prompt.prompt or "\n".join(message.content for message in asked.prompt.messages or ())
+                parts.append(f"{said}\n\n{done.text.strip()}\n")
+                length += done.prompt_tokens + done.n_predicted
+        return "\n".join(parts)
 
-    def _write_reference(self, text: Path, context: int) -> int:
-        """Write the source's distributions over the text, for the others to be compared with; return the places."""
+    def _read_by_source(self, text: Path, made: Path, context: int) -> int:
+        """Write the source's distributions over the text unless they are there; return the places that were scored."""
         places = 0
 
         def make(part: Path) -> None:
             nonlocal places
-            self._notice("the source reads the text")
-            source, log = self._source.files[0], self._log("source", "reference")
-            pieces = max(2, self._wish.tokens // context)
-            places = self._source.divergence.write_reference(source, text, part, log, context=context, pieces=pieces)
+            self._display.update("the source reads the text")
+            source, pieces = self._source, max(2, self._tokens // context)
+            log = self._log("source", "reference")
+            places = source.divergence.write_reference(source.files[0], text, part, log, context=context, pieces=pieces)
 
         try:
-            made_once(self._reference, make)
+            made_once(made, make)
         except OSError as error:
             raise StorageError(
                 f"the source's distributions cannot be kept: {error.strerror or error}",
@@ -258,33 +241,57 @@ class _Session:
             ) from None
         return places
 
+    def _log(self, *name: str) -> Path:
+        return self._folder / LOGS / f"{'.'.join(name)}.log"
 
-def _inputs(source: SourceModel, wish: TextSource) -> dict[str, Any]:
+
+def _shorter(tokens: int, origin: str) -> int:
+    """Return the longest piece of which a text has two, and places enough. Raises UsageError where none is."""
+    for context in SHORTER:
+        if tokens >= 2 * context and tokens // context * (context // 2 - 1) >= PLACES:
+            return context
+    raise UsageError(
+        f"the text has {tokens} tokens, which are too few to measure with",
+        where=origin,
+        fix="Name a longer text with --text FILE, or more prompts in the recipe.",
+    )
+
+
+def text_of(file: Path) -> str:
+    """Return the user's own text. Raises UsageError."""
+    try:
+        return file.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise UsageError(f"the text cannot be read: {reason}", where=f"--text {one_line(str(file))}") from None
+
+
+def _sha256(text: Path) -> str:
+    return hashlib.sha256(text.read_bytes()).hexdigest()
+
+
+def _in_words(found: Measurement) -> str:
+    kept = found.kept
+    what = "unquantized" if kept is None else f"{len(kept)} kept" if kept else "all quantized"
+    what += f" ({one_line(kept[0], 60)})" if kept is not None and len(kept) == 1 else ""
+    how = ", ".join(dict.fromkeys(finding.id for finding in found.findings)) or "probes sound"
+    return f"{what}: {how}" + ("" if found.severity is None else f", divergence {found.divergence:.5f}")
+
+
+def _inputs(source: SourceModel, text: Path | None, tokens: int) -> dict[str, Any]:
     """Return everything that a measurement depends on."""
-    recipe, spec = source.recipe, source.spec
-    own = {"suite": source.suite.sha256, "tasks": recipe.prompts.tasks, "limit": recipe.prompts.limit}
+    prepared, spec, engine = source.prepared, source.spec, source.setup.capabilities.details
+    prompts = prepared.recipe.prompts
+    own = {"suite": prepared.suite.sha256, "tasks": prompts.tasks, "limit": prompts.limit}
     return {
-        "source": [file.sha256 for file in source.model.files],
+        "source": [file.sha256 for file in source.setup.models.target.files],
         "type": spec.type.lower(),
         "tensors": list(spec.tensors.items()),
-        "text": own if wish.file is None else hashlib.sha256(text_of(wish.file).encode("utf-8")).hexdigest(),
-        "tokens": wish.tokens,
+        "text": own if text is None else hashlib.sha256(text_of(text).encode("utf-8")).hexdigest(),
+        "tokens": tokens,
         "probes": file_sha256(shipped_folder("prompts") / SUITE),
-        "device": recipe.device,
-        "engine": dict(source.engine_identity),
+        "device": prepared.recipe.device,
+        "engine": {part: engine.get(part) for part in ("sha256", "siblings")},
         "quantizer": source.quantizer.build,
         "perplexity": source.divergence.program.build,
     }
-
-
-def _new(source: SourceModel, inputs: dict[str, Any], key: str) -> Isolation:
-    return Isolation(
-        benchctl_version=__version__,
-        created_at=now(),
-        recipe_name=source.recipe.name,
-        key=key,
-        asked=inputs,
-        source=model_identity(source.model),
-        type=source.spec.type.lower(),
-        families=list(source.families),
-    )

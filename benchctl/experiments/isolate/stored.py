@@ -14,10 +14,13 @@ from typing import Any
 
 from pydantic import ConfigDict, Field
 
+from benchctl import __version__
 from benchctl.data.chain import read_sealed, sealed
 from benchctl.data.manifest import ModelIdentity, PreflightFinding, PreflightProbe
 from benchctl.data.versions import Part, StoredFormat
 from benchctl.data.writer import write_whole
+from benchctl.engines.quantizing import Divergence
+from benchctl.measure.recording import now
 
 ISOLATION = "isolation.json"
 TEXT = "text.txt"
@@ -40,27 +43,13 @@ class Family(Part):
     """A pattern for each of its tensors that belongs to a block; empty where they belong to none."""
 
 
-class Severity(Part):
-    """How far a model is from its source; see `benchctl.engines.quantizing.Divergence`."""
-
-    model_config = ConfigDict(extra="ignore", from_attributes=True, allow_inf_nan=True)  # logits may be no numbers
-
-    divergence: float | None
-    divergence_error: float | None
-    worst: float | None
-    same_top: float | None
-    same_top_error: float | None
-    perplexity: float | None
-    perplexity_error: float | None
-
-
 class Measurement(Part):
     """A way to quantize the model, and what came of it."""
 
     kept: list[str] | None
     """As `Kept`, sorted."""
-    severity: Severity | None
-    """`None` for a source that is broken itself: nothing was compared with it."""
+    severity: Divergence | None
+    """How far it is from its source; `None` for a source that is broken itself: nothing was compared with it."""
     findings: list[PreflightFinding]
     """What the health probes found; empty for a healthy model."""
     probes: list[PreflightProbe]
@@ -69,18 +58,10 @@ class Measurement(Part):
     wall_s: float
 
     @property
-    def spoken_divergence(self) -> str:
-        """The divergence in nats with its error; a dash where nothing was compared."""
-        severity = self.severity
-        return "–" if severity is None else with_error(severity.divergence, severity.divergence_error, 1, 5)
-
-
-def with_error(value: float | None, error: float | None, scale: float, digits: int) -> str:
-    """Return a value with its standard error, both times `scale`; logits that are not numbers give none."""
-    if value is None:
-        return "no number"
-    spread = "" if error is None else f" ± {scale * error:.{digits}f}"
-    return f"{round(scale * value, digits) + 0.0:.{digits}f}{spread}"  # + 0.0: no minus before a zero
+    def divergence(self) -> float:
+        """How far it is from its source, in nats; infinity where that is no number."""
+        known = None if self.severity is None else self.severity.divergence
+        return float("inf") if known is None else known
 
 
 class TextRead(Part):
@@ -101,8 +82,8 @@ class Isolation(Part):
     model_config = ConfigDict(extra="ignore", populate_by_name=True)
 
     schema_version: int = Field(default=FORMAT.version, alias="schema")
-    benchctl_version: str
-    created_at: str
+    benchctl_version: str = __version__
+    created_at: str = Field(default_factory=now)
     recipe_name: str
     key: str
     asked: dict[str, Any]

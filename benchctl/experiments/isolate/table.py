@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchctl.errors import UsageError
-from benchctl.experiments.isolate.search import BEYOND_USUAL, LEAST, MOST, Finding, damage, recall
-from benchctl.experiments.isolate.stored import ISOLATION, Family, Isolation, Measurement, read_isolation, with_error
+from benchctl.experiments.isolate.search import Finding, damage, recall
+from benchctl.experiments.isolate.stored import ISOLATION, Family, Isolation, Measurement, read_isolation
 from benchctl.models.quantize import quantize_arguments
 from benchctl.reports import numbers
 from benchctl.reports.columns import Column, Name, Table, numeric
 from benchctl.reports.tables.study import Tensors
 from benchctl.reports.terminal import Printout
-from benchctl.text import listed, one_line
+from benchctl.text import listed, one_line, plural
 
 if TYPE_CHECKING:
     from benchctl.experiments.isolate.source_model import SourceModel
@@ -57,22 +57,25 @@ _ROLES = {
 class Row:
     """A configuration."""
 
+    place: tuple[int, ...]
+    """Sorts rows in an order to read: the source, the full quantization, kept, quantized alone."""
     what: str
     """Such as `unquantized`, `all q8_0`, `kept: ssm_out`, `only: ssm_out`."""
     role: str | None
     """Of a single family that is kept, or quantized alone."""
-    damage: tuple[str, ...]
+    damage: Sequence[str]
     """Why the output counts as broken, as ends of sentences; empty when it is sound."""
-    flawed: int
-    """Health probes that were answered degenerately …"""
-    probes: int
-    """… of so many."""
-    measurement: Measurement
+    found: Measurement
+
+    @property
+    def flawed(self) -> int:
+        """Health probes that were answered degenerately."""
+        return sum(probe.flaw is not None for probe in self.found.probes)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the fields as plain data, without the text of the probes' answers."""
-        found = self.measurement.model_dump(exclude={"probes"})
-        return {**{key: value for key, value in asdict(self).items() if key != "measurement"}, **found}
+        """Return it as plain data, without the text of the probes' answers."""
+        own = {"what": self.what, "role": self.role, "damage": self.damage, "flawed": self.flawed}
+        return {**own, "probes": len(self.found.probes), **self.found.model_dump(exclude={"probes"})}
 
 
 OUTPUT: tuple[Column[Row], ...] = (
@@ -88,59 +91,52 @@ OUTPUT: tuple[Column[Row], ...] = (
 MEASURED: tuple[Column[Row], ...] = (
     *OUTPUT[:2],
     Column("Output", lambda row: "BROKEN" if row.damage else "sound", tone=lambda row: "bad" if row.damage else "good"),
-    numeric("KL", "measurement.spoken_divergence"),
-    numeric("Top-1 %", lambda row: _severity(row, "same_top", 100, 2)),
-    numeric("Perplexity", lambda row: _severity(row, "perplexity", 1, 3)),
-    numeric("Flawed", lambda row: f"{row.flawed}/{row.probes}"),
-    numeric("Size", "measurement.bytes", numbers.size),
+    numeric("KL", lambda row: _with_error(row, "divergence", 1, 5)),
+    numeric("Top-1 %", lambda row: _with_error(row, "same_top", 100, 2)),
+    numeric("Perplexity", lambda row: _with_error(row, "perplexity", 1, 3)),
+    numeric("Flawed", lambda row: f"{row.flawed}/{len(row.found.probes)}"),
+    numeric("Size", "found.bytes", numbers.size),
 )
 
 
-def _severity(row: Row, key: str, scale: float, digits: int) -> str | None:
-    found = row.measurement.severity
-    return None if found is None else with_error(getattr(found, key), getattr(found, f"{key}_error"), scale, digits)
+def _with_error(row: Row, key: str, scale: float, digits: int) -> str | None:
+    """Return a value with its standard error, both times `scale`; `None` where nothing was compared."""
+    severity = row.found.severity
+    if severity is None:
+        return None
+    value, error = getattr(severity, key), getattr(severity, f"{key}_error")
+    if value is None:
+        return "no number"
+    spread = "" if error is None else f" ± {scale * error:.{digits}f}"
+    return f"{round(scale * value, digits) + 0.0:.{digits}f}{spread}"  # + 0.0: no minus before a zero
 
 
 def rows(isolation: Isolation, limit: float) -> list[Row]:
-    """Return the rows in an order to read: the source, the full quantization, kept, quantized alone, groups."""
-    found = []
-    for measurement in isolation.measurements:
-        place, what, of_family = _described(measurement, isolation.families, isolation.type)
-        flawed = sum(probe.flaw is not None for probe in measurement.probes)
-        reasons = tuple(damage(measurement, limit))
-        found.append((place, Row(what, of_family, reasons, flawed, len(measurement.probes), measurement)))
-    return [row for _, row in sorted(found, key=lambda pair: pair[0])]
+    """Return a row for each measurement, in an order to read; `limit`: nats beyond which it counts as damaged."""
+    found = [
+        Row(*_described(measured.kept, isolation.families, isolation.type), damage(measured, limit), measured)
+        for measured in isolation.measurements
+    ]
+    return sorted(found, key=lambda row: row.place)
 
 
-def _described(measurement: Measurement, families: Sequence[Family], base: str) -> tuple[int, str, str | None]:
+def _described(
+    kept: Sequence[str] | None, families: Sequence[Family], base: str
+) -> tuple[tuple[int, ...], str, str | None]:
     """Return the place of a row, its name, and the role of its single family."""
-    if measurement.kept is None:
-        return 0, "unquantized", None
-    if not measurement.kept:
-        return 1, f"all {base}", None
-    kept = set(measurement.kept)
+    if not kept:
+        return ((0,), "unquantized", None) if kept is None else ((1,), f"all {base}", None)
     quantized: list[str] = []
     for family in families:
         if family.name not in kept:
             rest = [layer for layer in family.layers if layer not in kept]
             quantized += [family.name] if len(rest) == len(family.layers) else rest
+    only = len(kept) > len(quantized)
+    named = quantized if only else kept
+    of = {name.split(".", 2)[-1] if name.startswith("blk.") else name for name in named}
     in_layers = any(pattern.startswith("blk.") for pattern in kept)
-    if len(kept) <= len(quantized):
-        single = _family_of(measurement.kept)
-        return (
-            (4 if in_layers else 2 if single else 3),
-            f"kept: {', '.join(measurement.kept)}",
-            single and _ROLES.get(single),
-        )
-    single = _family_of(quantized)
-    place = (7 if in_layers else 5) if len(quantized) == 1 else (8 if in_layers else 6)
-    return place, f"only: {', '.join(quantized)}", single and _ROLES.get(single)
-
-
-def _family_of(patterns: Sequence[str]) -> str | None:
-    """Return the family that all patterns are of; `None` when they are of several."""
-    names = {pattern.split(".", 2)[-1] if pattern.startswith("blk.") else pattern for pattern in patterns}
-    return names.pop() if len(names) == 1 else None
+    place = (2 + only, in_layers, len(named) > 1)
+    return place, f"{'only' if only else 'kept'}: {', '.join(named)}", _ROLES.get(of.pop()) if len(of) == 1 else None
 
 
 def tensors_beside(run: Path, named: Path | None) -> Tensors | None:
@@ -148,19 +144,14 @@ def tensors_beside(run: Path, named: Path | None) -> Tensors | None:
 
     Raises UsageError where the named folder holds none, StorageError.
     """
-    if named is None:
-        files = run.resolve().parent.glob(f"isolate-*/{ISOLATION}") if run.is_dir() else ()
-        newest = max(files, key=lambda file: file.stat().st_mtime, default=None)
-        found = None if newest is None else read_isolation(newest.parent)
-        return None if found is None else tensor_table(found)
-    found = read_isolation(named)
-    if found is None:
-        raise UsageError(
-            "There is no search of `benchctl diagnose isolate` here.",
-            where=str(named),
-            fix=f"Name the folder that holds {ISOLATION}.",
-        )
-    return tensor_table(found)
+    files = run.resolve().parent.glob(f"isolate-*/{ISOLATION}") if named is None and run.is_dir() else ()
+    newest = max(files, key=lambda file: file.stat().st_mtime, default=None)
+    folder = newest.parent if newest is not None else named
+    found = None if folder is None else read_isolation(folder)
+    if found is None and named is not None:
+        fix = f"Name the folder that holds {ISOLATION}."
+        raise UsageError("There is no search of `benchctl diagnose isolate` here.", where=str(named), fix=fix)
+    return None if found is None else tensor_table(found)
 
 
 def tensor_table(isolation: Isolation) -> Tensors:
@@ -174,7 +165,20 @@ def tensor_table(isolation: Isolation) -> Tensors:
     return Tensors(Table("study-tensors", title, OUTPUT, found, note), plain)
 
 
-def repair_of(source: SourceModel, finding: Finding) -> dict[str, Any] | None:
+def document(source: SourceModel, isolation: Isolation, finding: Finding, folder: Path) -> dict[str, Any]:
+    """Return everything as plain data."""
+    return {
+        "folder": str(folder),
+        "source": isolation.source.model_dump(),
+        "type": isolation.type,
+        "text": None if isolation.text is None else isolation.text.model_dump(),
+        "finding": finding.as_dict(),
+        "repair": _repair(source, finding),
+        "rows": [row.as_dict() for row in rows(isolation, finding.limit)],
+    }
+
+
+def _repair(source: SourceModel, finding: Finding) -> dict[str, Any] | None:
     """Return the recipe's words and the command that repair the model; `None` where nothing is to be repaired."""
     if not finding.kept:
         return None
@@ -187,19 +191,26 @@ def repair_of(source: SourceModel, finding: Finding) -> dict[str, Any] | None:
     }
 
 
-def show_isolation(
-    isolation: Isolation, finding: Finding, table: Sequence[Row], repair: dict[str, Any] | None, folder: Path
-) -> None:
+def show_isolation(isolation: Isolation, finding: Finding, repair: dict[str, Any] | None, folder: Path) -> None:
     """Print the table, the finding, the rule and the repair."""
     out = Printout()
-    out.table(Table("isolation", "Tensors", MEASURED, table))
+    out.table(Table("isolation", "Tensors", MEASURED, rows(isolation, finding.limit)))
     out.say()
-    for sentence in _sentences(isolation, finding):
-        out.say(sentence)
+    out.say(_conclusion(isolation, finding))
+    for name, layers in finding.layers.items():
+        needed = "every layer" if layers.whole else _shown(layers.repair)
+        out.say(
+            f"Of {one_line(name)}, keeping {needed} is enough; quantized alone, {_shown(layers.breaking)} breaks it."
+        )
     if isolation.text is not None:
-        text = isolation.text
-        read = f"{text.places} scored tokens of {text.origin}, in pieces of {text.context}"
-        out.say(f"KL: mean Kullback-Leibler divergence from the unquantized model in nats, over {read}.")
+        count, text = finding.evaluations, isolation.text
+        typical = "" if finding.usual is None else f" (typical for {isolation.type} on this model: {finding.usual:.2g})"
+        out.say(f"Broken: a health probe fails that passes on the source, or KL above {finding.limit:.3g}{typical}.")
+        out.say(f"{count} {plural(count, 'quantization')} measured; a family at a time: {finding.one_by_one}.")
+        out.say(
+            "KL: mean Kullback-Leibler divergence from the unquantized model in nats, over "
+            f"{text.places} scored tokens of {text.origin}, in pieces of {text.context}."
+        )
     if repair is not None:
         tensors = ", ".join(f'"{pattern}": {kind}' for pattern, kind in repair["quantize"]["tensors"].items())
         out.say()
@@ -211,50 +222,18 @@ def show_isolation(
     out.say(f"All measurements: {folder}", "dim", whole=True)
 
 
-def _sentences(isolation: Isolation, finding: Finding) -> list[str]:
-    base = isolation.type
-    measured = "1 quantization was" if finding.evaluations == 1 else f"{finding.evaluations} quantizations were"
-    count = f"{measured} measured; testing a family at a time would take {finding.one_by_one}."
-    rule = f"Broken: a health probe fails that passes on the source, or KL above {_limit(finding, base)}."
-    repair, breaking = _shown(finding.repair), _shown(finding.breaking)
-    answers = {
-        "source damaged": "The model is broken before it is quantized: "
-        + " ".join(
-            one_line(found.seen, 400) for measurement in isolation.measurements[:1] for found in measurement.findings
-        ),
-        "healthy": f"{base} does not damage this model; nothing needs repair.",
-        "one family": f"{base} breaks this model, and keeping {repair} repairs it.",
-        "several families": f"{base} breaks this model, and no single family repairs it: keeping {repair} does.",
-        "spread": f"{base} breaks this model, and the damage is spread: repair takes {len(finding.repair)} of "
-        f"{len(isolation.families)} families ({repair}). Choose a finer type.",
-    }
-    lines = [answers[finding.verdict]]
+def _conclusion(isolation: Isolation, finding: Finding) -> str:
+    base, repair = isolation.type, _shown(finding.repair)
     if finding.verdict == "source damaged":
-        return lines
-    if finding.repair:
-        lines.append(
-            f"Quantized alone, {breaking} {'breaks' if len(finding.breaking) == 1 else 'each break'} it."
-            if finding.breaking
-            else "No family breaks it when it alone is quantized: the damage adds up."
-        )
-    for name, layers in finding.layers.items():
-        needed = "it takes every layer" if layers.whole else f"keeping {_shown(layers.repair)} is enough"
-        lines.append(
-            f"Of {one_line(name)}, {needed}; "
-            + (f"{_shown(layers.breaking)} break it alone." if layers.breaking else "no layer breaks it alone.")
-        )
-    return [*lines, rule, count]
-
-
-def _limit(finding: Finding, base: str) -> str:
-    """Return the limit and its origin."""
-    if finding.usual is None:
-        return f"{finding.limit:.3g}"
-    if finding.limit == MOST:
-        return f"{MOST:g}, which is damage in any type (typical for {base} on this model: {finding.usual:.2g})"
-    if finding.limit == LEAST:
-        return f"{LEAST:g}, the smallest that counts as damage (typical for {base} on this model: {finding.usual:.2g})"
-    return f"{finding.limit:.3g}, {BEYOND_USUAL:g} times what is typical for {base} on this model"
+        seen = " ".join(one_line(problem.seen, 400) for problem in isolation.measurements[0].findings)
+        return f"The model is broken before it is quantized: {seen}"
+    if finding.verdict == "healthy":
+        return f"{base} does not damage this model; nothing needs repair."
+    alone = f"Quantized alone, {_shown(finding.breaking)} breaks it."
+    if finding.verdict == "spread":
+        spread = f"the damage is spread over {len(finding.repair)} of {len(isolation.families)} families"
+        return f"{base} breaks this model, and {spread}: choose a finer type, or keep {repair}. {alone}"
+    return f"{base} breaks this model, and keeping {repair} repairs it. {alone}"
 
 
 def _shown(names: Sequence[str]) -> str:

@@ -43,12 +43,10 @@ def replicate(
     nothing can be told of it (benchctl docs claims).
     """
     from benchctl.errors import GateError
-    from benchctl.experiments.replicate.session import Models, replication
+    from benchctl.experiments.replicate.session import replication
 
-    models = Models(target, draft, here.models_dir)
-    found = replication(
-        theirs, own, results, arm or (), models, here.engine_binary, trusted=here.trust_recipe, quiet=quiet or as_json
-    )
+    sources = {role: source for role, source in (("target", target), ("draft", draft)) if source is not None}
+    found = replication(theirs, own, results, arm or (), sources, here, quiet=quiet or as_json)
     agree, differ, untold = (found.those(outcome) for outcome in ("agrees", "differs", "cannot tell"))
     if as_json:
         print_json("compare --replicate", {**found.model_dump(), "agrees": bool(agree) and not (differ or untold)})

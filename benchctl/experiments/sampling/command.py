@@ -6,25 +6,22 @@ Names come from recipes and are untrusted text.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from benchctl.cli import complete
 from benchctl.cli.options import AS_FOUND, Baseline, Here, JsonForTables, OnlyArms, Quiet, Results
+from benchctl.experiments.sampling.plan import USUAL, CheckPlan
 from benchctl.reports.json_output import print_json
 from benchctl.text import one_line
 
 if TYPE_CHECKING:
-    from benchctl.data.integrity import Integrity
     from benchctl.data.store import RunData
     from benchctl.experiments.sampling.conclude import ArmSampling, SamplingResult
-    from benchctl.experiments.sampling.draw import CheckPlan
+    from benchctl.experiments.sampling.stored import SamplingData
     from benchctl.measure.requested import Standing
-    from benchctl.recipes.schema import Recipe
 
 COLOUR = {"no difference found": "green", "difference found": "red", "lossy by design": "red", "undetermined": "yellow"}
 
@@ -42,20 +39,7 @@ def verify_sampling(
     results: Results = Path("results"),
     baseline: Baseline = None,
     arm: OnlyArms = None,
-    seeds: Annotated[
-        int | None, typer.Option(min=2, metavar="N", help="Answers per prompt and arm.", show_default="200")
-    ] = None,
-    prompts: Annotated[
-        int | None,
-        typer.Option("--count", min=1, metavar="N", help="Prompts, from the tasks in turn.", show_default="6"),
-    ] = None,
-    tokens: Annotated[int | None, typer.Option(min=2, metavar="N", help="Longest answer.", show_default="32")] = None,
-    temperature: Annotated[
-        float | None, typer.Option(min=0.01, max=10, metavar="T", show_default="the recipe's, or 0.8")
-    ] = None,
-    level: Annotated[
-        float | None, typer.Option(min=0.0001, max=0.05, metavar="P", help="Family-wise.", show_default="0.01")
-    ] = None,
+    plan: CheckPlan = USUAL,
     score: Annotated[bool, typer.Option(help="Score tokens on the target.")] = True,
     offline: Annotated[bool, typer.Option("--offline", help="Judge the stored check again.")] = False,
     here: Here = AS_FOUND,
@@ -70,34 +54,25 @@ def verify_sampling(
     """
     from benchctl.errors import EngineError, UsageError
     from benchctl.experiments.sampling.conclude import sampling_verdict
-    from benchctl.experiments.sampling.draw import CheckPlan
     from benchctl.experiments.sampling.stored import open_check
 
-    given = {"seeds": seeds, "prompts": prompts, "tokens": tokens, "temperature": temperature, "level": level}
-    settings: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    arms = tuple(arm or ())
-    if not offline:
-        run, standing = _what(target, results, trusted=here.trust_recipe)
-        recipe = _with_baseline(standing.recipe, baseline, arms)
-        plan = replace(CheckPlan(), **settings)
-        parent = results / recipe.name if run is None else run.folder
-        folder = _draw(
-            run, replace(standing, recipe=recipe), plan, arms, parent, here, scored=score, quiet=quiet or as_json
-        )
-    elif settings or arms or baseline:
+    if offline and (plan != USUAL or arm or baseline):
         what = "A stored check is assessed with its own settings."
         raise UsageError(what, where="--offline", fix="Leave out the other options.")
-    else:
+    if offline:
         folder = _stored(target, results)
+    else:
+        run, standing = _what(target, results, trusted=here.trust_recipe)
+        asked = (plan, baseline, tuple(arm or ()))
+        folder = _draw(run, standing, asked, results, here, scored=score, quiet=quiet or as_json)
     check = open_check(folder)
     found = sampling_verdict(check)
     if as_json:
         document = {"folder": str(folder), **found.model_dump(), "integrity": check.integrity.as_dict()}
         print_json("verify-sampling", document)
     elif not quiet:
-        _print_sampling(found, folder, check.integrity)
-    if found.failed_arms:
-        failed, reason = next(iter(found.failed_arms.items()))
+        _print_sampling(found, check)
+    for failed, reason in found.failed_arms.items():
         log = next(cell.log for cell in reversed(check.check.manifest.cells) if cell.arm == failed)
         fix = f"Read its log: {folder / log}."
         raise EngineError(f"The engine of {failed} failed: {reason}", kind="crash", where=str(folder), fix=fix)
@@ -113,45 +88,6 @@ def _stored(target: str | None, results: Path) -> Path:
         if (folder / CHECK).is_file() or (folder / FOLDER).is_dir():
             return latest_check(folder)
     return latest_check(resolve_run(target, results))
-
-
-def _draw(
-    run: RunData | None,
-    standing: Standing,
-    plan: CheckPlan,
-    arms: Sequence[str],
-    parent: Path,
-    here: Here,
-    *,
-    scored: bool,
-    quiet: bool,
-) -> Path:
-    """Run the engines and return the folder of the new check; `scored`: with its tokens scored on the target alone."""
-    from rich.console import Console
-
-    from benchctl.experiments.sampling.draw import is_greedy, run_check, sampled_recipe
-    from benchctl.experiments.sampling.scoring import score_check
-    from benchctl.measure.progress import progress_for, shown_steps
-    from benchctl.measure.requested import recorded_engines
-    from benchctl.measure.run import signals_interrupt
-
-    sampled = sampled_recipe(standing.recipe, plan, arms)
-    progress = progress_for(Console(stderr=True), quiet=quiet)
-    if is_greedy(standing.recipe.sampling):
-        temperature = sampled.sampling.temperature
-        progress.note(
-            f"The recipe is greedy; this check samples at temperature {temperature:g} from the full vocabulary."
-        )
-    with signals_interrupt():
-        known = None if run is None or run.manifest is None or here.engine_binary else recorded_engines(run.manifest)
-        prepared = standing.prepare(here.engine_binary, here.models_dir, progress.note, sampled, known)
-        drawn = run_check(prepared, plan, parent, progress, ["benchctl", *sys.argv[1:]])
-        if scored:
-            with shown_steps("Scoring tokens on the target alone", quiet=quiet) as show:
-                why = score_check(drawn, prepared, advance=lambda done, total, which: show(which, done, total))
-            if why is not None:
-                progress.note(f"The tokens could not be scored, so only whole answers are compared: {one_line(why)}")
-        return drawn
 
 
 def _what(target: str | None, results: Path, *, trusted: bool) -> tuple[RunData | None, Standing]:
@@ -171,29 +107,44 @@ def _what(target: str | None, results: Path, *, trusted: bool) -> tuple[RunData 
     return None, requested_recipe(target, results, trust=trusted)
 
 
-def _with_baseline(recipe: Recipe, baseline: str | None, arms: Sequence[str]) -> Recipe:
-    """Return the recipe with its baseline or the named arm. Raises UsageError for arms that cannot be compared."""
-    from benchctl.errors import UsageError
+def _draw(
+    run: RunData | None,
+    standing: Standing,
+    asked: tuple[CheckPlan, str | None, tuple[str, ...]],
+    results: Path,
+    here: Here,
+    *,
+    scored: bool,
+    quiet: bool,
+) -> Path:
+    """Run the engines and return the folder of the new check; `scored`: with its tokens scored on the target alone.
 
-    names = [arm.name for arm in recipe.arms]
-    chosen = baseline or recipe.baseline
-    group = recipe.group_of(recipe.arm(chosen)) if chosen in names else None  # arms of another are not comparable
-    others = [arm.name for arm in recipe.arms if arm.name != chosen and group in (None, recipe.group_of(arm))]
-    for option, name, known in [("--baseline", chosen, names), *(("--arm", name, others) for name in arms)]:
-        if name not in known:
-            raise UsageError(f"There is no arm {name!r}.", where=option, fix=f"The arms are: {', '.join(known)}.")
-    if not others:
-        raise UsageError("There is only the baseline, so there is nothing to compare.", where=recipe.name)
-    if recipe.arm(chosen).speculation is not None:
-        raise UsageError(
-            f"{chosen} speculates, so it does not show how the target alone samples.",
-            where="baseline",
-            fix="Choose an arm without speculation.",
-        )
-    return recipe.model_copy(update={"baseline": chosen})
+    `asked`: its size, the baseline and the arms that were named.
+    """
+    from rich.console import Console
+
+    from benchctl.experiments.sampling.draw import run_check, sampled_recipe
+    from benchctl.experiments.sampling.scoring import score_check
+    from benchctl.measure.progress import progress_for, shown_steps
+    from benchctl.measure.requested import recorded_engines
+    from benchctl.measure.run import signals_interrupt
+
+    sampled = sampled_recipe(standing.recipe, *asked)
+    progress = progress_for(Console(stderr=True), quiet=quiet)
+    parent = results / sampled.name if run is None else run.folder
+    with signals_interrupt():
+        known = None if run is None or run.manifest is None or here.engine_binary else recorded_engines(run.manifest)
+        prepared = standing.prepare(here.engine_binary, here.models_dir, progress.note, sampled, known)
+        drawn = run_check(prepared, asked[0], parent, progress, ["benchctl", *sys.argv[1:]])
+        if scored:
+            with shown_steps("Scoring tokens on the target alone", quiet=quiet) as show:
+                why = score_check(drawn, prepared, show)
+            if why is not None:
+                progress.note(f"The tokens could not be scored, so only whole answers are compared: {one_line(why)}")
+        return drawn
 
 
-def _print_sampling(found: SamplingResult, folder: Path, integrity: Integrity) -> None:
+def _print_sampling(found: SamplingResult, check: SamplingData) -> None:
     """Print the verdicts, then a sentence for each arm."""
     from benchctl.reports.terminal import Printout
 
@@ -211,27 +162,17 @@ def _print_sampling(found: SamplingResult, folder: Path, integrity: Integrity) -
         out.say()
         out.say(f"{arm.arm}: {arm.verdict}", f"bold {COLOUR[arm.verdict]}")
         out.below(arm.reason)
-    tests = len(found.arms[0].tests) if found.arms else 0
     out.say()
-    out.say(
-        f"Family-wise level {100 * found.level:g} % over {tests} tests of each of {len(found.arms)} arms. "
-        "The first token comes from prefill and is never speculated.",
-        "dim",
-    )
-    out.say(integrity.sentence, "yellow" if integrity.findings else "")
+    out.say(f"Family-wise level {100 * found.level:g} %. The first token is never speculated.", "dim")
+    out.say(check.integrity.sentence, "yellow" if check.integrity.findings else "")
     if found.damaged:
         out.say(f"{found.damaged} lines of answers could not be read.", "yellow")
-    out.say(f"Answers: {folder}", "dim", whole=True)
+    out.say(f"Answers: {check.folder}", "dim", whole=True)
 
 
 def _row(arm: ArmSampling) -> tuple[str, ...]:
     least = min(arm.tests, key=lambda test: test.p, default=None)
     lossy = f" (lossy by design: {', '.join(arm.lossy)})" if arm.lossy else ""
-    return (
-        f"{arm.arm}{lossy}",
-        arm.verdict,
-        "–" if arm.drafted is None else f"{arm.drafted:,}",
-        "–" if arm.accepted is None else f"{arm.accepted:,}",
-        "–" if least is None else f"{least.adjusted:.2g}",
-        "–" if least is None else least.name,
-    )
+    counts = ("–" if count is None else f"{count:,}" for count in (arm.drafted, arm.accepted))
+    test = ("–", "–") if least is None else (f"{least.adjusted:.2g}", least.name)
+    return (f"{arm.arm}{lossy}", arm.verdict, *counts, *test)

@@ -11,12 +11,14 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
 from benchctl.data.record import RecordError
 from benchctl.engines.base import Completion, Rendered, Server
-from benchctl.errors import BenchctlError, EngineError, StorageError
+from benchctl.errors import BenchctlError, EngineError, StorageError, UsageError
+from benchctl.experiments.sampling.plan import CheckPlan
 from benchctl.experiments.sampling.stored import (
     FOLDER,
     CheckWriter,
@@ -34,77 +36,78 @@ from benchctl.measure.progress import RunProgress
 from benchctl.measure.recording import now
 from benchctl.measure.runner import Runner
 from benchctl.prompts.suite import PromptItem
-from benchctl.recipes.schema import Recipe, Sampling
+from benchctl.recipes.schema import Arm, Recipe, Sampling
 
 Request = tuple[PromptItem, int]
 """A prompt and the seed of its answer."""
 USUAL_TEMPERATURE = 0.8
 """Used where a recipe is greedy: at temperature 0 there is no distribution to check."""
+ALONE = {"of": None, "concurrency": 1, "rate": None, "temperature": None, "context_length": None}
+"""An arm's keys where it answers a request at a time, whatever the recipe's conditions are."""
 
 
-@dataclass(frozen=True)
-class CheckPlan:
-    """How large a check is."""
-
-    seeds: int = 200
-    tokens: int = 32
-    prompts: int = 6
-    level: float = 0.01
-    temperature: float | None = None
-    """`None`: the recipe's own, or `USUAL_TEMPERATURE` for a greedy recipe."""
-
-
-def is_greedy(sampling: Sampling) -> bool:
-    """Whether there is a single answer, and so no distribution to check."""
-    return sampling.temperature == 0 or sampling.top_k == 1
-
-
-def sampled_recipe(recipe: Recipe, plan: CheckPlan, arms: Sequence[str] = ()) -> Recipe:
+def sampled_recipe(recipe: Recipe, plan: CheckPlan, baseline: str | None = None, arms: Sequence[str] = ()) -> Recipe:
     """Return the recipe as the check runs it: sampled, short answers, the baseline first; `arms` limits the others.
 
-    Of a recipe with several conditions the arms of the first, a request at a time.
-
-    A greedy recipe's top-k of 1 would leave no choice of tokens, so with the temperature that replaces its 0 the
-    whole vocabulary is open.
+    Of a recipe with several conditions the arms of the first, a request at a time. A greedy recipe's top-k of 1 would
+    leave no choice of tokens, so with the temperature that replaces its 0 the whole vocabulary is open. Raises
+    UsageError for arms that cannot be compared.
     """
-    given, greedy = recipe.unconstrained("This check").sampling, is_greedy(recipe.sampling)
-    temperature = plan.temperature or (USUAL_TEMPERATURE if greedy else given.temperature)
-    changes = {"temperature": temperature, "max_tokens": plan.tokens, "ignore_eos": False}
-    if greedy:
-        changes |= {"top_k": 0, "top_p": 1.0}
-    baseline = recipe.arm(recipe.baseline)
-    others = [
-        arm
-        for arm in recipe.arms
-        if recipe.group_of(arm) == recipe.group_of(baseline)
-        and arm.name != baseline.name
-        and (not arms or arm.name in arms)
-    ]
-    alone = {
-        "of": None,
-        "concurrency": 1,
-        "rate": None,
-        "temperature": None,
-        "context_length": None,
-    }  # whatever the recipe's conditions are
-    drawn = [arm.model_copy(update=alone) for arm in (baseline, *others)]
+    sampling = recipe.unconstrained("This check").sampling
+    greedy = sampling.temperature == 0 or sampling.top_k == 1
+    changes = {"temperature": USUAL_TEMPERATURE, "top_k": 0, "top_p": 1.0} if greedy else {}
+    changes |= {"max_tokens": plan.tokens, "ignore_eos": False}
+    changes |= {"temperature": plan.temperature} if plan.temperature else {}
+    compared = [arm.model_copy(update=ALONE) for arm in _compared(recipe, baseline or recipe.baseline, arms)]
     return recipe.model_copy(
-        update={"sampling": given.model_copy(update=changes), "blocks": 1, "schedule": "blocks", "arms": drawn}
+        update={
+            "sampling": sampling.model_copy(update=changes),
+            "blocks": 1,
+            "schedule": "blocks",
+            "baseline": compared[0].name,
+            "arms": compared,
+        }
     )
+
+
+def _compared(recipe: Recipe, baseline: str, chosen: Sequence[str]) -> list[Arm]:
+    """Return the baseline and the arms that are comparable with it, of those that were chosen. Raises UsageError."""
+    arms = {arm.name: arm for arm in recipe.arms}
+    first = _known(arms, baseline, "--baseline")
+    if first.speculation is not None:
+        raise UsageError(
+            f"{baseline} speculates, so it does not show how the target alone samples.",
+            where="baseline",
+            fix="Choose an arm without speculation.",
+        )
+    group = recipe.group_of(first)
+    others = {name: arm for name, arm in arms.items() if name != baseline and recipe.group_of(arm) == group}
+    if not others:
+        raise UsageError("There is only the baseline, so there is nothing to compare.", where=recipe.name)
+    for name in chosen:
+        _known(others, name, "--arm")
+    return [first, *(arm for arm in others.values() if not chosen or arm.name in chosen)]
+
+
+def _known(arms: dict[str, Arm], name: str, option: str) -> Arm:
+    if name not in arms:
+        raise UsageError(f"There is no arm {name!r}.", where=option, fix=f"The arms are: {', '.join(arms)}.")
+    return arms[name]
 
 
 def in_turn(prompts: Sequence[PromptItem], seeds: Iterable[int], count: int) -> list[Request]:
     """Return `count` requests of every prompt, prompts in turn, each with the next of the seeds."""
-    return list(zip([asked for _ in range(count) for asked in prompts], seeds, strict=False))
+    return list(zip([*prompts] * count, seeds, strict=False))
 
 
 def draw_answers(
     server: Server,
+    arm: str,
     requests: Sequence[Request],
     sampling: Sampling,
     requested: Callable[[PromptItem], None] | None = None,
-) -> Iterator[tuple[PromptItem, int, Completion | None, tuple[int, ...] | None, str | None]]:
-    """Make every request: yields (prompt, seed, completion, token ids, error).
+) -> Iterator[tuple[SampledAnswer, Completion | None]]:
+    """Make every request: yields the answer, and the completion that it came with.
 
     `requested` is called before each. A request that the engine refuses (`http`) is yielded as an error; raises
     EngineError for every other failure.
@@ -116,19 +119,22 @@ def draw_answers(
     for asked, seed in requests:
         prompt = rendered[asked.task, asked.prompt_idx]
         seeded = sampling.model_copy(update={"seed": seed})
+        answer = SampledAnswer(arm=arm, task=asked.task, prompt_idx=asked.prompt_idx, seed=seed)
         if requested is not None:
             requested(asked)
         try:
             done = asyncio.run(server.complete(prompt, seeded))
-            ids = done.token_ids
-            if ids is None:
-                ids = server.recover_token_ids(prompt, seeded, done)
+            known = done.token_ids
+            ids = server.recover_token_ids(prompt, seeded, done) if known is None else known
         except EngineError as failure:
             if failure.kind != "http" or not server.alive():
                 raise
-            yield asked, seed, None, None, failure.what
+            answer.error = failure.what
+            yield answer, None
             continue
-        yield asked, seed, done, ids, None
+        answer.token_ids = None if ids is None else list(ids)
+        answer.drafted, answer.accepted = done.ledger.drafted, done.ledger.accepted
+        yield answer, done
 
 
 class SampledCell(EngineCell):
@@ -137,7 +143,7 @@ class SampledCell(EngineCell):
     def __init__(self, plan: CellPlan, context: CellContext, requests: Sequence[Request]) -> None:
         super().__init__(plan, context)
         self._requests = requests
-        self._drafted: int | None = None
+        self._drafted: list[int] = []
 
     def measure(self) -> None:
         """Draw the answers."""
@@ -148,35 +154,25 @@ class SampledCell(EngineCell):
     def _draw(self, server: Server) -> None:
         plan, progress, writer = self.plan, self.context.progress, self.context.writer
         assert isinstance(writer, CheckWriter)
-        drawn = draw_answers(
+        for answer, done in draw_answers(
             server,
+            plan.arm.name,
             self._requests,
             self.context.recipe.sampling,
             lambda asked: progress.request_sent(plan, asked.task, asked.prompt_idx),
-        )
-        for asked, seed, done, ids, error in drawn:
-            ledger = done.ledger if done else None
-            if ledger and ledger.drafted is not None:
-                self._drafted = (self._drafted or 0) + ledger.drafted
-            answer = SampledAnswer(
-                arm=plan.arm.name,
-                task=asked.task,
-                prompt_idx=asked.prompt_idx,
-                seed=seed,
-                token_ids=None if ids is None else list(ids),
-                drafted=ledger.drafted if ledger else None,
-                accepted=ledger.accepted if ledger else None,
-                error=error,
-            )
+        ):
             writer.append(answer)
-            self.answers += error is None
-            if error is not None:
-                self.failures.append(RecordError(kind="http", message=error))
+            if answer.drafted is not None:
+                self._drafted.append(answer.drafted)
+            if answer.error is None:
+                self.answers += 1
+            else:
+                self.failures.append(RecordError(kind="http", message=answer.error))
             progress.answered(plan, done)
 
     def complete(self, server: Server) -> int | None:
         """Return the tokens that were drafted."""
-        return self._drafted
+        return sum(self._drafted) if self._drafted else None
 
 
 def run_check(prepared: Prepared, plan: CheckPlan, parent: Path, progress: RunProgress, command: list[str]) -> Path:
@@ -186,51 +182,68 @@ def run_check(prepared: Prepared, plan: CheckPlan, parent: Path, progress: RunPr
     that fails costs its arm and no other, but for the baseline's, which ends everything. Raises
     KeyboardInterrupt, after which the check is marked as interrupted, and StorageError.
     """
-    prompts = spread_over_tasks(prepared.prompts, plan.prompts)
-    check = _new_check(prepared, prompts, plan, command)
+    planned = [arm.name for arm in prepared.recipe.arms if arm.name != prepared.recipe.baseline]
+    settings = SamplingSettings(seeds=plan.seeds, level=plan.level, planned=planned, seeding="spread")
+    check = SamplingCheck(settings=settings, manifest=new_manifest(prepared, command))
+    prepared = replace(prepared, prompts=spread_over_tasks(prepared.prompts, plan.prompts))
+    asked = {(item.task, item.prompt_idx) for item in prepared.prompts}
+    check.manifest.prompts = [item for item in check.manifest.prompts if (item.task, item.prompt_idx) in asked]
+    folder = parent / FOLDER / check.manifest.run
     earlier = _unfinished(parent, check)
-    folder, answers = parent / FOLDER / check.manifest.run, list[SampledAnswer]()
     if earlier is not None:
-        folder, check, answers = earlier.folder, earlier.check, earlier.answers
-        progress.note(f"{len(answers)} answers of this check are there already: {folder}")
+        folder, check = earlier.folder, earlier.check
+        progress.note(f"{len(earlier.answers)} answers of this check are there already: {folder}")
     with CheckWriter(folder, check) as writer:
-        if earlier is not None:
-            answers = open_check(folder).answers  # as they are now that nobody else writes
-        _draw_all(prepared, prompts, plan.seeds, writer, answers, progress)
+        there = open_check(folder).answers  # as they are now that nobody else writes
+        _draw_all(prepared, plan.seeds, writer, there, progress)
     return folder
 
 
+def _unfinished(parent: Path, check: SamplingCheck) -> SamplingData | None:
+    """Return the latest check below `parent` where it was to do the same as `check` and was interrupted."""
+    try:
+        found = open_check(latest_check(parent))
+    except BenchctlError:
+        return None  # there is none, or none that can be read
+    interrupted = found.check.manifest.status in ("started", "interrupted")
+    return found if interrupted and _what(found.check) == _what(check) else None
+
+
+def _what(check: SamplingCheck) -> tuple[object, ...]:
+    """Return everything that its answers depend on."""
+    manifest, engine = check.manifest, check.manifest.engine.details
+    hashes = manifest.recipe_sha256, manifest.workload_sha256, engine.get("sha256"), engine.get("siblings")
+    return check.settings, manifest.prompts, *hashes
+
+
 def _draw_all(
-    prepared: Prepared,
-    prompts: Sequence[PromptItem],
-    count: int,
-    writer: CheckWriter,
-    answers: Sequence[SampledAnswer],
-    progress: RunProgress,
+    prepared: Prepared, seeds: int, writer: CheckWriter, there: Sequence[SampledAnswer], progress: RunProgress
 ) -> None:
+    """Draw what is not there, arm by arm, `seeds` answers to each prompt."""
     recipe, manifest = prepared.recipe, writer.manifest
-    there = {(answer.arm, answer.seed) for answer in answers}
+    drawn = {(answer.arm, answer.seed) for answer in there}
     drafted: Counter[str] = Counter()
-    for answer in answers:
+    for answer in there:
         drafted[answer.arm] += answer.drafted or 0
     ended = {cell.arm: cell.status for cell in manifest.cells}
-    cells, requests = [], {}
-    size = count * len(prompts)
-    for order, arm in enumerate(recipe.arms):
-        first = recipe.sampling.seed + order * size
-        seeds = map(spread_seed, range(first, first + size))
-        left = [request for request in in_turn(prompts, seeds, count) if (arm.name, request[1]) not in there]
-        if left or ended.get(arm.name) != "finished":
-            cells.append(CellPlan(0, order, arm, tuple(asked for asked, _ in left), recipe.group_of(arm)))
-            requests[arm.name] = left
+    numbered = map(spread_seed, count(recipe.sampling.seed))
+    left: dict[str, list[Request]] = {}
+    for arm in recipe.arms:
+        every = in_turn(prepared.prompts, numbered, seeds)
+        left[arm.name] = [request for request in every if (arm.name, request[1]) not in drawn]
+    cells = [
+        CellPlan(0, order, arm, tuple(asked for asked, _ in left[arm.name]), recipe.group_of(arm))
+        for order, arm in enumerate(recipe.arms)
+        if left[arm.name] or ended.get(arm.name) != "finished"
+    ]
     runner = Runner(
         recipe,
         prepared.engines,
         prepared.launches,
         writer,
         files_of(prepared),
-        {(0, arm): EarlierProcesses(drafted=count) for arm, count in drafted.items()},
-        lambda cell, context: SampledCell(cell, context, requests[cell.arm.name]),
+        {(0, arm): EarlierProcesses(drafted=tokens) for arm, tokens in drafted.items()},
+        lambda cell, context: SampledCell(cell, context, left[cell.arm.name]),
     )
     manifest.status = "started"
     progress.begin(cells)
@@ -247,29 +260,3 @@ def _draw_all(
     manifest.status = "finished" if all(status == "finished" for status in latest.values()) else "failed"
     manifest.finished_at = now()
     writer.save()
-
-
-def _new_check(prepared: Prepared, prompts: Sequence[PromptItem], plan: CheckPlan, command: list[str]) -> SamplingCheck:
-    recipe, manifest = prepared.recipe, new_manifest(prepared, command)
-    chosen = {(asked.task, asked.prompt_idx) for asked in prompts}
-    manifest.prompts = [prompt for prompt in manifest.prompts if (prompt.task, prompt.prompt_idx) in chosen]
-    planned = [arm.name for arm in recipe.arms if arm.name != recipe.baseline]
-    settings = SamplingSettings(seeds=plan.seeds, level=plan.level, planned=planned, seeding="spread")
-    return SamplingCheck(settings=settings, manifest=manifest)
-
-
-def _unfinished(parent: Path, check: SamplingCheck) -> SamplingData | None:
-    """Return the latest check below `parent` where it was to do the same as `check` and was interrupted."""
-    try:
-        found = open_check(latest_check(parent))
-    except BenchctlError:
-        return None  # there is none, or none that can be read
-    stored, planned = found.check.manifest, check.manifest
-    same = (
-        found.check.settings == check.settings
-        and stored.recipe_sha256 == planned.recipe_sha256
-        and stored.workload_sha256 == planned.workload_sha256
-        and stored.prompts == planned.prompts
-        and all(stored.engine.details.get(part) == planned.engine.details.get(part) for part in ("sha256", "siblings"))
-    )
-    return found if same and stored.status in ("started", "interrupted") else None

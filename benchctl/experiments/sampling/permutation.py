@@ -24,9 +24,11 @@ answers, the numbers of answers and the strictest level that Holm's method can r
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -76,7 +78,7 @@ def p_values(samples: Sequence[PromptSamples], resamples: int, *, seed: int = 0)
     Ends after `FIRST_BATCH` permutations when no test can become significant any more.
     """
     rng = np.random.default_rng(seed)
-    prompts = [_features(prompt) for prompt in samples]
+    prompts = [_Features(prompt) for prompt in samples]
     observed = sum((prompt.statistics(prompt.labels[:, None]) for prompt in prompts), np.zeros(1))
     as_extreme = np.zeros(len(observed))
     done = 0
@@ -118,18 +120,30 @@ def score(rows: Tokens) -> Scores:
     )
 
 
-@dataclass(frozen=True)
 class _Features:
     """What the statistics of a prompt are computed from; only the labels change between permutations."""
 
-    labels: Scores
-    """1 for the arm's answers, 0 for the baseline's."""
-    categories: Any
-    """Sparse, categories x answers: 1 where the answer falls into the category. Those of a test are adjacent."""
-    counts: Scores
-    starts: list[int]
-    """Where each test's categories begin."""
-    scores: Scores
+    def __init__(self, samples: PromptSamples) -> None:
+        from scipy.sparse import csr_array
+
+        rows = np.concatenate([samples.baseline, samples.arm])
+        tokens = rows.shape[1]
+        positions = [rows[:, [place]] for place in range(min(1, tokens - 1), tokens)]
+        codes: list[Tokens] = []
+        starts: list[int] = []
+        size = 0
+        for test in [*([rows[:, :length]] for length in prefix_lengths(tokens)), positions]:
+            starts.append(size)
+            for columns in test:
+                codes.append(size + np.unique(columns, axis=0, return_inverse=True)[1].reshape(-1))
+                size = int(codes[-1].max()) + 1
+        places = np.concatenate(codes), np.tile(np.arange(len(rows)), len(codes))
+        self.labels = np.repeat([0.0, 1.0], [len(samples.baseline), len(samples.arm)])
+        """1 for the arm's answers, 0 for the baseline's."""
+        self._categories: Any = csr_array((np.ones(len(places[0])), places), shape=(size, len(rows)))
+        """Categories x answers: 1 where the answer falls into the category. Those of a test are adjacent."""
+        self._starts = starts
+        self._scores = score(rows)
 
     def shuffled(self, rng: np.random.Generator, size: int) -> Scores:
         return rng.permuted(np.tile(self.labels[:, None], (1, size)), axis=0)
@@ -137,40 +151,15 @@ class _Features:
     def statistics(self, labels: Scores) -> Scores:
         """Return tests x permutations."""
         share = float(self.labels.mean())
-        inside = self.categories @ labels
-        expected = self.counts * share
-        terms = (inside - expected[:, None]) ** 2 / (expected * (1 - share))[:, None]
-        chi_square = np.add.reduceat(terms, self.starts, axis=0)
-        return np.vstack([chi_square, np.abs(self.scores @ labels)])
-
-
-def _features(samples: PromptSamples) -> _Features:
-    from scipy.sparse import csr_array
-
-    rows = np.concatenate([samples.baseline, samples.arm])
-    labels = np.concatenate([np.zeros(len(samples.baseline)), np.ones(len(samples.arm))])
-    tokens = rows.shape[1]
-    groups = [[rows[:, :length]] for length in prefix_lengths(tokens)]
-    groups.append([rows[:, place : place + 1] for place in range(min(1, tokens - 1), tokens)])
-    category: list[NDArray[np.int64]] = []
-    starts: list[int] = []
-    size = 0
-    for group in groups:
-        starts.append(size)
-        for columns in group:
-            code = np.unique(columns, axis=0, return_inverse=True)[1].reshape(-1)
-            category.append(size + code)
-            size += int(code.max()) + 1
-    row = np.concatenate(category)
-    column = np.tile(np.arange(len(rows)), len(category))
-    matrix = csr_array((np.ones(len(row)), (row, column)), shape=(size, len(rows)))
-    return _Features(labels, matrix, np.asarray(matrix.sum(axis=1), dtype=np.float64), starts, score(rows))
+        expected = (self._categories.sum(axis=1) * share)[:, None]
+        terms = (self._categories @ labels - expected) ** 2 / (expected * (1 - share))
+        return np.vstack([np.add.reduceat(terms, self._starts, axis=0), np.abs(self._scores @ labels)])
 
 
 POWER = 0.9
 _DRAWS = 400
-_STEPS = 9
-"""Halvings of the interval from 0 to `LARGEST`: to within 0.001."""
+_STEP = 2.0**-10
+"""Shifts are found to within this."""
 LARGEST = 0.5
 """A larger shift than this is not simulated: a check that does not detect it is blind."""
 
@@ -185,19 +174,18 @@ def visible_shifts(baseline: Sequence[Tokens], answers: int, level: float, *, se
     not come: their mass shifts, too, and cannot be detected. Where all answers begin alike, the shift goes to another
     prefix. Simulated, with the test's permutations replaced by the gamma distribution of their mean and variance.
     """
-    found: dict[int, float | None] = {}
-    for length in prefix_lengths(baseline[0].shape[1]):
+
+    def seen(length: int, step: int) -> bool:
         prompts = [(_shares(rows, length), len(rows), answers) for rows in baseline]
-        low, high = 0.0, LARGEST
-        if _detected(prompts, LARGEST, level, np.random.default_rng([seed, length])) < POWER:
-            found[length] = None
-            continue
-        for _ in range(_STEPS):
-            middle = (low + high) / 2
-            detected = _detected(prompts, middle, level, np.random.default_rng([seed, length])) >= POWER
-            low, high = (low, middle) if detected else (middle, high)
-        found[length] = high
-    return found
+        return _detected(prompts, step * _STEP, level, np.random.default_rng([seed, length])) >= POWER
+
+    def smallest(length: int) -> float | None:
+        most = round(LARGEST / _STEP)
+        if not seen(length, most):
+            return None
+        return bisect_left(range(most), True, lo=1, key=partial(seen, length)) * _STEP
+
+    return {length: smallest(length) for length in prefix_lengths(baseline[0].shape[1])}
 
 
 def visible_sharpening(baseline: Sequence[Tokens], answers: int, level: float) -> float | None:

@@ -62,13 +62,18 @@ class SamplingCheck(Part):
         return MANIFEST_FORMAT.current(manifest, f"manifest in {CHECK}") if isinstance(manifest, dict) else manifest
 
 
-class SampledAnswer(Part):
-    """An answer; `token_ids` is `None` where the request failed or its ids were not reported."""
+class OfAnswer(Part):
+    """What identifies an answer."""
 
     arm: str
     task: str
     prompt_idx: int
     seed: int
+
+
+class SampledAnswer(OfAnswer):
+    """An answer; `token_ids` is `None` where the request failed or its ids were not reported."""
+
     token_ids: list[int] | None = None
     drafted: int | None = None
     accepted: int | None = None
@@ -83,23 +88,10 @@ class TermSum(Part):
     third: float
     expected: float
 
-    def plus(self, other: TermSum) -> TermSum:
-        """Return both together."""
-        return TermSum(
-            excess=self.excess + other.excess,
-            variance=self.variance + other.variance,
-            third=self.third + other.third,
-            expected=self.expected + other.expected,
-        )
 
-
-class TokenScores(Part):
+class TokenScores(OfAnswer):
     """An answer, scored on the target alone; see `benchctl.experiments.sampling.tokens`."""
 
-    arm: str
-    task: str
-    prompt_idx: int
-    seed: int
     tokens: int = Field(ge=0)
     far: int = Field(ge=0)
     """Tokens that are not among those reported of the target, or that the sampler's settings keep."""

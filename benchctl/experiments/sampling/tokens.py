@@ -20,16 +20,21 @@ distribution is theirs, whatever the rest is; the others are counted (`far token
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from benchctl.analysis.result import Result
 from benchctl.experiments.sampling.stored import TermSum
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from benchctl.experiments.sampling.stored import TokenScores
+
+    Floats = NDArray[np.float64]
 
 TEMPERATURE, NUCLEUS, DRAFT, DRAFT_FIRST, FAR = "temperature", "nucleus", "draft", "draft's likeliest", "far tokens"
 TERMS = (TEMPERATURE, NUCLEUS, DRAFT, DRAFT_FIRST)
@@ -76,56 +81,52 @@ def weights(logprobs: Mapping[int, float], sampler: Sampler) -> tuple[dict[int, 
 
     `logprobs`: the likeliest tokens, likeliest first, in nats.
     """
-    ids, logs = list(logprobs), list(logprobs.values())
-    heated = _softmax([log / sampler.temperature for log in logs])
-    shares = [math.exp(log) for log in logs] if sampler.truncates_first else heated
-    sure, out, before = [], set(), 0.0
-    total = sum(shares[: sampler.top_k]) if sampler.top_k else 1.0
-    for place, share in enumerate(shares):
-        if (sampler.top_k and place >= sampler.top_k) or (sampler.top_p < 1 and before > sampler.top_p + SLACK):
-            out.add(ids[place])
-        elif sampler.top_p == 1 or before < sampler.top_p - SLACK:
-            sure.append(place)
-        before += share / total
-    kept = _softmax([logs[place] / sampler.temperature for place in sure])
-    return dict(zip((ids[place] for place in sure), kept, strict=True)), out
+    ids, logs = np.array(list(logprobs)), np.array(list(logprobs.values()))
+    heated = np.exp((logs - logs.max()) / sampler.temperature)
+    shares = np.exp(logs) if sampler.truncates_first else heated / heated.sum()
+    of = shares[: sampler.top_k].sum() if sampler.top_k else 1.0
+    before = (np.cumsum(shares) - shares) / of
+    nucleus = sampler.top_p if sampler.top_p < 1 else math.inf
+    dropped = (before > nucleus + SLACK) | (np.arange(len(ids)) >= (sampler.top_k or len(ids)))
+    sure = ~dropped & (before < nucleus - SLACK)
+    kept = heated[sure] / heated[sure].sum()
+    return dict(zip(ids[sure].tolist(), kept.tolist(), strict=True)), set(ids[dropped].tolist())
 
 
 def terms(
     token: int, target: Mapping[int, float], draft: Mapping[int, float] | None, sampler: Sampler
 ) -> dict[str, TermSum]:
     """Return what a token, of those that the sampler surely keeps, adds to every sum."""
-    w, _ = weights(target, sampler)
-    mean = sum(share * math.log(share) for share in w.values() if share > 0)
-    least = mean - CUT
-    functions = {
-        TEMPERATURE: {candidate: max(math.log(share), least) if share else least for candidate, share in w.items()}
-    }
-    before, tail = 0.0, {}
-    for candidate, share in w.items():
-        tail[candidate] = float(before >= LIKELIEST)
-        before += share
-    functions[NUCLEUS] = tail
+    kept, _ = weights(target, sampler)
+    ids, w = list(kept), np.array(list(kept.values()))
+    logs = np.log(np.maximum(w, np.finfo(float).tiny))
+    functions = {TEMPERATURE: np.maximum(logs, w @ logs - CUT), NUCLEUS: np.cumsum(w) - w >= LIKELIEST}
     if draft:
-        q, _ = weights(draft, sampler)
-        functions[DRAFT] = {
-            candidate: min(1.0, q.get(candidate, 0.0) / share) if share else 0.0 for candidate, share in w.items()
-        }
-        first = next(iter(draft))
-        functions[DRAFT_FIRST] = {candidate: float(candidate == first) for candidate in w}
-    found = {}
-    for name, g in functions.items():
-        expected = sum(share * g[candidate] for candidate, share in w.items())
-        variance = max(0.0, sum(share * g[candidate] ** 2 for candidate, share in w.items()) - expected**2)
-        third = sum(share * (g[candidate] - expected) ** 3 for candidate, share in w.items())
-        found[name] = TermSum(excess=g[token] - expected, variance=variance, third=third, expected=expected)
-    return found
+        expected, first = weights(draft, sampler)[0], next(iter(draft))
+        q = np.array([expected.get(candidate, 0.0) for candidate in ids])
+        functions[DRAFT] = np.minimum(1.0, np.divide(q, w, out=np.zeros_like(w), where=w > 0))
+        functions[DRAFT_FIRST] = np.array([candidate == first for candidate in ids])
+    return {name: _term(g.astype(float), w, ids.index(token)) for name, g in functions.items()}
+
+
+def _term(g: Floats, w: Floats, place: int) -> TermSum:
+    expected = float(w @ g)
+    centred = g - expected
+    return TermSum(
+        excess=float(centred[place]), variance=float(w @ centred**2), third=float(w @ centred**3), expected=expected
+    )
+
+
+def summed(parts: Iterable[TermSum]) -> TermSum | None:
+    """Return several terms together; `None` for none."""
+    every = list(parts)
+    fields = {field: sum(getattr(part, field) for part in every) for field in TermSum.model_fields}
+    return TermSum(**fields) if every else None
 
 
 def added(answers: Sequence[TokenScores], name: str) -> TermSum | None:
     """Return a sum over several answers; `None` where none has it."""
-    every = [answer.sums[name] for answer in answers if name in answer.sums]
-    return reduce(TermSum.plus, every) if every else None
+    return summed(answer.sums[name] for answer in answers if name in answer.sums)
 
 
 def p_of(total: TermSum, name: str) -> float:
@@ -147,9 +148,10 @@ def token_tests(arm: Sequence[TokenScores], baseline: Sequence[TokenScores]) -> 
     from scipy.stats import fisher_exact
 
     found = {name: p_of(total, name) for name in TERMS if (total := added(arm, name)) is not None}
-    far, near = sum(answer.far for answer in arm), sum(answer.tokens - answer.far for answer in arm)
-    theirs, others = sum(answer.far for answer in baseline), sum(answer.tokens - answer.far for answer in baseline)
-    table = [[far, near], [theirs, others]]
+    table = []
+    for answers in (arm, baseline):
+        far = sum(answer.far for answer in answers)
+        table.append([far, sum(answer.tokens for answer in answers) - far])
     return found | {FAR: float(fisher_exact(table, alternative="greater").pvalue)}
 
 
@@ -189,9 +191,3 @@ def _chance(total: TermSum | None, level: float) -> float | None:
         return None
     excess = IN_ROUNDS * total.variance - critical(total, DRAFT, level)
     return 0.5 * math.erfc(-excess / math.sqrt(2 * total.variance))
-
-
-def _softmax(logs: Sequence[float]) -> list[float]:
-    top = max(logs, default=0.0)
-    powers = [math.exp(log - top) for log in logs]
-    return [power / sum(powers) for power in powers]

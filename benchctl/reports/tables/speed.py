@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import zip_longest
 
 from benchctl.analysis.cells import NOT_RECORDED, Resources
 from benchctl.analysis.results import ALL_TASKS, Acceptance, Analysis, Cost, SpeedUp, Throughput
@@ -208,7 +209,10 @@ def _note(rows: list[Resources]) -> str:
     reasons = dict.fromkeys(row.untold for row in rows if row.untold is not None)
     sources = dict.fromkeys(kind for row in rows for kind in row.told_by)
     parts = [f"Energy is reported for: {', '.join(sources)}."] if sources else []
-    return " ".join([*parts, *(f"Energy is not reported: {reason}." for reason in reasons)])
+    parts += [f"Energy is not reported: {reason}." for reason in reasons]
+    if any(row.device_untold for row in rows):
+        parts.append("GPU memory is not reported: neither nvidia-smi nor the kernel (fdinfo) tells it for this device.")
+    return " ".join(parts)
 
 
 def _joules(value: float | None) -> str:
@@ -261,10 +265,10 @@ def acceptance(analysis: Analysis) -> Table[Acceptance]:
             numeric("By position, of those drafted", "position_rate", _by_position, optional=True).means(
                 "accepted over drafted at the first, second, … position: a draft that ended is no rejection."
             ),
-            numeric("Drafts by length", "draft_lengths", _counts, optional=True).means(
-                "rounds that drafted exactly 1, 2, … tokens."
+            numeric("Drafts by length", "draft_lengths", cell=_by_length, optional=True).means(
+                "rounds that drafted exactly 1, 2, … tokens, and how many of these tokens were accepted."
             ),
-            *for_programs("accepted_in_round"),
+            *for_programs("length_rate", "accepted_in_round"),
         ),
         [row for row in analysis.acceptance if row.arm not in analysis.baselines],
         note="A dash: not reported by this engine, contradictory, or nothing drafted.",
@@ -296,5 +300,8 @@ def _by_position(values: Sequence[float] | None) -> str:
     return " ".join(map(numbers.percent, values or ())) or numbers.ABSENT
 
 
-def _counts(values: Sequence[int] | None) -> str:
-    return " ".join(map(str, values or ())) or numbers.ABSENT
+def _by_length(row: Acceptance) -> str:
+    counts = row.draft_lengths or ()
+    shares = ["" if share is None else f" ({numbers.percent(share)})" for share in row.length_rate or ()]
+    told = zip_longest(counts, shares[: len(counts)], fillvalue="")
+    return ", ".join(f"{count}{share}" for count, share in told) or numbers.ABSENT

@@ -63,6 +63,15 @@ def test_of_several_kinds_of_devices_the_one_that_is_asked_for_is_named(any_pair
     assert {device for device in DEVICES if devices_of(device, listed)} == {"cuda", "vulkan"}
 
 
+@pytest.mark.parametrize(("device", "named"), [("rocm", "ROCm1"), ("sycl", "SYCL1"), ("metal", "MTL1")])
+def test_every_device_is_named_as_the_binary_lists_it(device: str, named: str, any_pair: ResolvedPair) -> None:
+    """ROCm and SYCL were never run here."""
+    spec = LlamaCppSpec.model_validate({"device": device})
+    argv = command_line(Path("s"), CURRENT, spec, arm_of("draft-simple"), any_pair, ["CUDA0: x", f"{named}: y"])
+    assert argv[argv.index("--device") + 1] == argv[argv.index("--spec-draft-device") + 1] == named
+    assert argv[argv.index("-ngl") + 1] == argv[argv.index("-ngld") + 1] == "999"
+
+
 def test_an_arm_with_a_draft_model(command: Command, any_pair: ResolvedPair) -> None:
     argv = command(arm_of("draft-simple", max=4), device="cuda")
     assert any_pair.draft is not None

@@ -36,7 +36,7 @@ def test_tokens_past_the_end_are_not_counted(ik: Path, start_server: StartServer
     server = start_server(arm_of("draft-mtp", max=3), tiny_pair, binary=ik, env=NEW)
     answer = complete(server, PROMPT, SAMPLING)
     assert (answer.n_predicted, answer.token_ids, answer.text) == (4, (11, 12, 13, 2), "one two three")
-    assert answer.ledger == Ledger(4, 3, drafted_by_position=(2, 2), accepted_by_position=(2, 1))
+    assert answer.ledger == Ledger(4, 3, 2, drafted_by_position=(2, 2), accepted_by_position=(2, 1))
     assert server.attest(None).state == "active"
 
 

@@ -23,6 +23,7 @@ from benchctl.engines.llama_cpp.compile import Build, builds_folder, installed_b
 from benchctl.engines.llama_cpp.engine import LlamaCppEngine
 from benchctl.engines.llama_cpp.installation import InstallRequest, install, search
 from benchctl.engines.llama_cpp.trial import try_quantized
+from benchctl.engines.registry import Backend
 from benchctl.errors import EngineError, StorageError, UsageError
 
 pytestmark = pytest.mark.slow
@@ -108,6 +109,19 @@ def test_other_flags_are_another_build(sdist: Path) -> None:
     assert plain.folder != tuned.folder
     assert "-DCMAKE_CXX_FLAGS=-O1" in tuned.flags
     assert {build.folder for build in installed_builds()} == {plain.folder, tuned.folder}
+
+
+@pytest.mark.parametrize(("backend", "flag"), [("vulkan", "-DGGML_VULKAN=ON"), ("rocm", "-DGGML_HIP=ON")])
+def test_a_backend_is_a_build_of_its_own(sdist: Path, backend: Backend, flag: str) -> None:
+    build = install(InstallRequest(backend, sdist=sdist), Stages())
+    assert flag in build.flags
+    assert build.backend == backend
+
+
+def test_sycl_needs_intels_compiler(sdist: Path) -> None:
+    with pytest.raises(EngineError) as caught:
+        install(InstallRequest("sycl", sdist=sdist), Stages())
+    assert "oneAPI" in (caught.value.fix or "")
 
 
 def test_a_build_with_fewer_programs_is_made_anew(sdist: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 from benchctl.engines.base import Ledger
 from benchctl.engines.common.drafts import Counters, read_counters
-from benchctl.engines.llama_cpp.attest import drafts_by_position, make_ledger
+from benchctl.engines.llama_cpp.attest import make_ledger, with_rounds
 
 METRICS = """# HELP llamacpp:spec_decode_num_drafts_total Speculative: Total speculative decoding verification steps
 # TYPE llamacpp:spec_decode_num_drafts_total counter
@@ -55,7 +57,7 @@ def test_a_contradiction_stays_visible() -> None:
     assert ledger.accepted_by_position == (5, 4)
 
 
-def test_drafts_by_position_are_those_of_the_rounds_that_the_log_tells() -> None:
+def test_drafts_are_told_by_position_and_length_where_the_log_has_every_round() -> None:
     log = "\n".join(
         f"0.00.276.195 I slot   operator(): id  0 | task 3 | accepted {line}"
         for line in (
@@ -66,6 +68,7 @@ def test_drafts_by_position_are_those_of_the_rounds_that_the_log_tells() -> None
         )
     )
     ledger = Ledger(drafted=6, accepted=2, rounds=3)
-    assert drafts_by_position(log, ledger) == (3, 2, 1)
-    assert drafts_by_position(log, Ledger(drafted=6, accepted=3, rounds=3)) is None
-    assert drafts_by_position("", ledger) is None
+    told = with_rounds(ledger, log)
+    assert told == replace(ledger, drafted_by_position=(3, 2, 1), accepted_by_length=(1, 0, 1))
+    assert with_rounds(Ledger(drafted=6, accepted=3, rounds=3), log) is None
+    assert with_rounds(ledger, "") is None

@@ -83,6 +83,17 @@ def test_the_target_alone(start_server: StartServer, tiny_pair: ResolvedPair) ->
     assert not server.alive()
 
 
+def test_the_log_tells_acceptance_by_position_and_length(start_server: StartServer, tiny_pair: ResolvedPair) -> None:
+    arm = arm_of("draft-simple", max=4, p_min=0.5)  # so that some drafts end early, which is no rejection
+    server = start_server(arm, tiny_pair, env={"LLAMA_TRACE": "1"})
+    for prompt in (RAW, CHAT):
+        told = complete(server, server.render(prompt), Sampling(max_tokens=48, ignore_eos=True)).ledger
+        assert told.drafted_by_position is not None and told.accepted_by_length is not None
+        assert sum(told.drafted_by_position) == told.drafted
+        assert sum(told.accepted_by_length) == told.accepted
+        assert len(told.accepted_by_length) == len(told.drafted_by_position) <= 4
+
+
 def test_requests_without_the_key_are_refused(start_server: StartServer, tiny_pair: ResolvedPair) -> None:
     server = start_server(arm_of(), tiny_pair)
     assert isinstance(server, LlamaServer)

@@ -95,7 +95,9 @@ def test_settings_stand_with_the_type_where_the_build_wants_them_there() -> None
     args = speculation_args(spec("draft-mtp", max=3, p_min=0.0), IK)
     assert args == ["--spec-type", "mtp:n_max=3,p_min=0"]
     assert requested_of(args, IK) == RequestedSpeculation(("draft-mtp",), may_hold_back=False)
-    assert speculation_args(spec("suffix", options={"depth": 8}), IK) == ["--spec-type", "suffix:depth=8"]
+    tuned = spec("suffix", options={"depth": 8, "spec-autotune": True})
+    assert speculation_problems(tuned, IK) == []
+    assert speculation_args(tuned, IK) == ["--spec-type", "suffix:depth=8", "--spec-autotune"], "a flag of its own"
     for options, said in (({"n_max": 8}, "use instead `max`"), ({"depth": "8,n_max=3"}, "without commas")):
         (problem,) = speculation_problems(spec("suffix", options=options), IK)
         assert said in problem

@@ -23,6 +23,8 @@ class Script:
     key: str | None = None
     models: list[str] = field(default_factory=lambda: ["m"])
     routes: tuple[str, ...] = ("completions", "chat/completions")
+    api: str = "/v1"
+    """The path below which they are."""
     pages: dict[str, Any] = field(default_factory=dict)
     """Answers to GET by path: an object is JSON, text is text."""
     words: list[str] = field(default_factory=lambda: list(WORDS))
@@ -75,7 +77,7 @@ def handler_of(script: Script) -> type[BaseHTTPRequestHandler]:
         def do_GET(self) -> None:
             if not self.allowed():
                 return
-            if self.path == "/v1/models" and script.fault != "no-list":
+            if self.path == f"{script.api}/models" and script.fault != "no-list":
                 self.reply(200, {"data": [{"id": name} for name in script.models]})
             elif self.path in script.pages:
                 self.reply(200, script.pages[self.path])
@@ -91,7 +93,7 @@ def handler_of(script: Script) -> type[BaseHTTPRequestHandler]:
                 self.reply(200, {"tokens": list(range(len(str(body.get("prompt")).split())))})
             elif script.tokenizes and self.path == "/detokenize":
                 self.reply(200, {"prompt": json.dumps(script.tokenized[-1])})
-            elif self.path.removeprefix("/v1/") not in script.routes:
+            elif self.path.removeprefix(f"{script.api}/") not in script.routes:
                 self.reply(404, {"detail": "Not Found"})
             elif "model" not in body:
                 self.reply(400, {"error": {"message": "model is missing", "code": 400}})

@@ -124,6 +124,25 @@ def test_drafts_of_an_unknown_server_are_read_by_shape(
     assert f"drafts read from {shape}" in found.evidence
 
 
+def test_lm_studio_is_read_by_its_own_route(endpoint: Endpoint, ask: Ask) -> None:
+    """Its counts need not add up: what was ignored may be absent."""
+    script = endpoint(api="/api/v0", routes=("chat/completions",))
+    script.url += "/api/v0"
+    script.extra = {
+        "stats": {
+            "draft_model": "d",
+            "total_draft_tokens_count": 4,
+            "accepted_draft_tokens_count": 2,
+            "rejected_draft_tokens_count": 1,
+        }
+    }
+    server = ask(script, speculation=SPECULATION)
+    assert complete(server, server.render(CHAT), GREEDY).ledger == Ledger(drafted=4, accepted=2)
+    found = server.attest(None)
+    assert found.state == "active"
+    assert not any("contradiction" in line for line in found.evidence)
+
+
 def test_a_mean_alone_shows_that_it_drafted_and_gives_no_counts(endpoint: Endpoint, ask: Ask) -> None:
     """TensorRT-LLM's stands in the choice."""
     script = endpoint(beside={"avg_decoded_tokens_per_iter": 2.5})
@@ -366,6 +385,18 @@ def test_llama_servers_timings_speak_without_counters(endpoint: Endpoint, ask: A
     assert answer.ledger == Ledger(drafted=3, accepted=2)
     assert (answer.engine_prompt_s, answer.engine_decode_s) == (0.002, 0.006)
     assert script.requests[0]["cache_prompt"] is False
+
+
+def test_what_the_shape_shows_is_added_to_what_a_recognised_server_tells(endpoint: Endpoint, ask: Ask) -> None:
+    """ik_llama.cpp is recognised as a llama.cpp, whose adapter reads no rows by depth."""
+    script = endpoint(pages=SLOTS)
+    depths = [{"depth": 1, "draft_n": 2, "draft_n_accepted": 2}, {"depth": 2, "draft_n": 1, "draft_n_accepted": 0}]
+    script.extra = {"timings": {"draft_n": 3, "draft_n_accepted": 2, "draft_by_depth": depths}}
+    server = ask(script, speculation=SPECULATION)
+    ledger = complete(server, server.render(RAW), GREEDY).ledger
+    assert ledger == Ledger(3, 2, 2, drafted_by_position=(2, 1), accepted_by_position=(2, 0))
+    script.extra = {"timings": {"predicted_n": 4}}
+    assert complete(server, server.render(RAW), GREEDY).ledger == Ledger(drafted=0, accepted=0), "it drafted before"
 
 
 def test_a_prompt_from_a_cache_is_reported(endpoint: Endpoint, ask: Ask) -> None:

@@ -53,6 +53,7 @@ def test_the_ledger_of_a_real_answer(ledger: Ledger) -> None:
         rounds=11,
         drafted_by_position=(11, 11, 11, 11),
         accepted_by_position=(5, 2, 2, 2),
+        accepted_by_length=(0, 0, 0, 11),
     )
 
 
@@ -76,6 +77,12 @@ def test_an_engine_that_does_not_speculate_has_no_counts() -> None:
 def test_nothing_was_drafted_is_zero_and_not_absent() -> None:
     figures = {"num_spec_steps": 0, "num_draft_tokens": 0, "num_accepted_draft_tokens": 0, "num_spec_tokens": 2}
     assert step_ledger({"speculative_decoding": figures}) == Ledger(0, 0, 0, (0, 0), (0, 0))
+
+
+def test_acceptance_is_told_by_the_length_of_a_draft() -> None:
+    steps = {"per_step_accepted": [2, 0, 1, 0], "per_step_drafted": [3, 1, 1, 0]}
+    figures = {"num_spec_steps": 4, "num_draft_tokens": 5, "num_accepted_draft_tokens": 3, "num_spec_tokens": 3}
+    assert step_ledger({"speculative_decoding": figures | steps}).accepted_by_length == (1, 0, 2)
 
 
 @pytest.mark.parametrize(
@@ -111,6 +118,12 @@ def test_positions_from_the_histogram_where_steps_are_not_reported() -> None:
 )
 def test_an_answer_that_contradicts_itself(ledger: Ledger, change: dict[str, Any], message: str) -> None:
     assert any(message in text for text in contradictions(replace(ledger, **change), 96))
+
+
+def test_a_grammar_may_leave_rounds_without_a_draft(ledger: Ledger) -> None:
+    """vLLM subtracts the draft tokens that structured output made invalid."""
+    few = replace(ledger, drafted=8, accepted=3, drafted_by_position=(8,), accepted_by_position=(3,))
+    assert contradictions(few, 96) == []
 
 
 def test_a_server_that_contradicts_the_answer(ledger: Ledger, counted: tuple[Counters, int]) -> None:

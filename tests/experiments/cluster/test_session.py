@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -17,8 +18,8 @@ from benchctl.data.record import Record, RecordError
 from benchctl.data.store import open_run
 from benchctl.errors import EngineError, UsageError
 from benchctl.experiments.cluster.node import GroupWork, Message, NodeFacts, NodeWork, inspect_node, measure_group
-from benchctl.experiments.cluster.on_ray import connect
-from benchctl.experiments.cluster.session import DisconnectedError, Happened, OnCluster
+from benchctl.experiments.cluster.on_ray import connected
+from benchctl.experiments.cluster.session import DisconnectedError, OnCluster
 from benchctl.lossless.analysed import analyse_run
 from benchctl.measure.prepare import Prepared, prepare
 from benchctl.measure.progress import RunProgress
@@ -37,7 +38,7 @@ class Threads:
     def __init__(self, machines: Sequence[str], *, hosts: Sequence[str] | None = None) -> None:
         self.machines = {f"node{number}-{name}": name for number, name in enumerate(machines)}
         self.hosts = dict(zip(self.machines, hosts or ["host"] * len(machines), strict=True))
-        self.happened: SimpleQueue[Happened] = SimpleQueue()
+        self.happened: SimpleQueue[tuple[str, Message]] = SimpleQueue()
         self.lose: str | None = None
         self.interrupt_after: int | None = None
         self.disconnect_after: int | None = None
@@ -45,38 +46,37 @@ class Threads:
         self.fail_requests_of: str | None = None
         self.change: Callable[[str, NodeFacts], NodeFacts | str] = lambda _, found: found
 
-    def nodes(self, *, accelerator: bool) -> list[str]:
-        return [] if accelerator else list(self.machines)
-
-    def inspect_nodes(self, nodes: Sequence[str], work: NodeWork) -> dict[str, NodeFacts | str]:
-        found = inspect_node(work)
-        named = {
-            node: replace(found, host=self.hosts[node], facts=found.facts | {"name": self.machines[node]})
-            for node in nodes
+    def inspect_nodes(self, work: NodeWork, *, accelerator: bool) -> dict[str, NodeFacts | str]:
+        assert not accelerator
+        found = inspect_node(pickle.loads(pickle.dumps(work)))
+        if isinstance(found, str):
+            return dict.fromkeys(self.machines, found)
+        return {
+            node: self.change(node, replace(found, host=self.hosts[node], facts=found.facts | {"name": name}))
+            for node, name in self.machines.items()
         }
-        return {node: self.change(node, facts) for node, facts in named.items()}
 
     def start(self, node: str, work: GroupWork) -> None:
-        self.started.append((node, work.block))
-        threading.Thread(target=self._measure, args=(node, work), daemon=True).start()
+        self.started.append((node, work.cells[0].block))
+        sent = pickle.loads(pickle.dumps(work))  # as it would be on its way
+        threading.Thread(target=self._measure, args=(node, sent), daemon=True).start()
 
     def _measure(self, node: str, work: GroupWork) -> None:
         if node == self.lose:
             first = replace(work, cells=work.cells[:1])
-            measure_group(first, lambda message: self.happened.put(Happened(node, message=message)))
-            self.happened.put(Happened(node, lost="the power failed"))
+            measure_group(first, lambda message: self.happened.put((node, message)))
+            self.happened.put((node, ("lost", "the power failed")))
             return
-        measure_group(work, lambda message: self.happened.put(Happened(node, message=self._sent(message))))
-        self.happened.put(Happened(node, done=True))
+        measure_group(work, lambda message: self.happened.put((node, self._sent(message))))
+        self.happened.put((node, ("done",)))
 
     def _sent(self, message: Message) -> Message:
         """Make every request of `fail_requests_of` one that failed."""
-        what, values = message
-        if what != "line" or (record := Record.from_line(values[0])).label != self.fail_requests_of:
+        if message[0] != "line" or (record := Record.from_line(message[1])).label != self.fail_requests_of:
             return message
-        return "line", (record.changed(error=RecordError(kind="timeout", message="no answer")).to_line(),)
+        return "line", record.changed(error=RecordError(kind="timeout", message="no answer")).to_line()
 
-    def poll(self, timeout_s: float) -> list[Happened]:
+    def poll(self, timeout_s: float) -> list[tuple[str, Message]]:
         if self.disconnect_after is not None and len(self.started) > self.disconnect_after:
             self.disconnect_after = None
             raise DisconnectedError("the power failed here")
@@ -90,9 +90,6 @@ class Threads:
 
     def stop(self, *, force: bool) -> None:
         """Threads cannot be interrupted: what they measure comes to its end."""
-
-    def close(self) -> None:
-        """There is nothing to leave."""
 
 
 @pytest.fixture
@@ -228,7 +225,7 @@ def test_nodes_that_cannot_measure_it_are_named(prepared: Prepared, tmp_path: Pa
     def change(node: str, found: NodeFacts) -> NodeFacts | str:
         if node == "node0-":
             return "it has no benchctl"
-        return replace(found, problem="no such model") if node == "node1-" else found
+        return "no such model" if node == "node1-" else found
 
     cluster, notes = Threads(["", "", ""]), RecordedNotes()
     cluster.change = change
@@ -266,13 +263,13 @@ def test_what_a_node_says_of_itself(
     works: list[NodeWork] = []
 
     class Asked(Threads):
-        def inspect_nodes(self, nodes: Sequence[str], work: NodeWork) -> dict[str, NodeFacts | str]:
+        def inspect_nodes(self, work: NodeWork, *, accelerator: bool) -> dict[str, NodeFacts | str]:
             works.append(work)
-            return super().inspect_nodes(nodes, replace(work, **change))  # type: ignore[arg-type]
+            return super().inspect_nodes(replace(work, **change), accelerator=accelerator)  # type: ignore[arg-type]
 
     with pytest.raises(EngineError, match=problem):
         start_run(prepared, tmp_path, RunProgress(), ["benchctl"], on=OnCluster(Asked([""])))
-    assert inspect_node(works[0]).problem is None
+    assert isinstance(inspect_node(works[0]), NodeFacts)
 
 
 def test_an_engine_that_changed_since_its_node_was_inspected_is_not_run(prepared: Prepared, tmp_path: Path) -> None:
@@ -280,8 +277,9 @@ def test_an_engine_that_changed_since_its_node_was_inspected_is_not_run(prepared
 
     class Changing(Threads):
         def start(self, node: str, work: GroupWork) -> None:
-            other = {name: text.replace('"sha256":"', '"sha256":"0') for name, text in work.engines.items()}
-            assert other != work.engines
+            (engine,) = work.engines.values()
+            details = engine.details | {"sha256": f"0{engine.details['sha256']}"}
+            other = {"": engine.model_copy(update={"details": details})}
             with pytest.raises(UsageError) as refusal:
                 measure_group(replace(work, engines=other), lambda message: None)
             refused.append(refusal.value)
@@ -294,6 +292,9 @@ def test_an_engine_that_changed_since_its_node_was_inspected_is_not_run(prepared
 
 def test_without_ray_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(UsageError, match="Ray is not installed here") as failure:
-        connect("ray")
+    with (
+        pytest.raises(UsageError, match="Ray is not installed here") as failure,
+        connected("ray", models_dir=None, binary=None),
+    ):
+        pass
     assert "benchctl[ray]" in (failure.value.fix or "")

@@ -9,8 +9,9 @@ from math import ceil, log2
 import pytest
 
 from benchctl.data.manifest import PreflightFinding
+from benchctl.engines.quantizing import Divergence
 from benchctl.experiments.isolate.search import GROUPS, Finding, search
-from benchctl.experiments.isolate.stored import Family, Kept, Measurement, Severity
+from benchctl.experiments.isolate.stored import Family, Kept, Measurement
 
 USUAL = 0.0005
 """What one sound family costs, in nats."""
@@ -19,7 +20,7 @@ Damage = Callable[[frozenset[str]], float]
 
 
 def measurement(kept: Kept, divergence: float | None, findings: Sequence[str] = ()) -> Measurement:
-    severity = Severity(
+    severity = Divergence(
         divergence=divergence,
         divergence_error=0.0,
         worst=divergence,
@@ -76,15 +77,9 @@ class Model:
         return measurement(kept, divergence, self.findings(quantized))
 
     def hunt(self, *, every: bool = False, layers: bool = False) -> Finding:
-        steps = search(self.families, every=every, layers=layers)
-        ask = next(steps)
-        try:
-            while True:
-                ask = steps.send(self.answer(ask))
-        except StopIteration as end:
-            finding: Finding = end.value
-            assert finding.evaluations == sum(kept is not None for kept in self.requested)
-            return finding
+        finding = search(self.families, self.answer, every=every, layers=layers)
+        assert finding.evaluations == sum(kept is not None for kept in self.requested)
+        return finding
 
 
 def caused_by(severities: Mapping[str, float]) -> Damage:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Generator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +12,8 @@ from rich.console import Console
 from benchctl.data.writer import LOCK
 from benchctl.errors import StorageError, UsageError
 from benchctl.experiments.isolate import session
-from benchctl.experiments.isolate.search import divergence_of
-from benchctl.experiments.isolate.session import IsolateDisplay, Search, TextSource, isolate
+from benchctl.experiments.isolate.search import Measure
+from benchctl.experiments.isolate.session import isolate
 from benchctl.experiments.isolate.source_model import SourceModel, find_source_model
 from benchctl.experiments.isolate.stored import (
     ISOLATION,
@@ -26,29 +25,14 @@ from benchctl.experiments.isolate.stored import (
 )
 from benchctl.measure.preflight import probe_items
 from benchctl.measure.progress import Display
+from benchctl.measure.requested import Standing
 from benchctl.recipes.schema import Recipe
 from benchmarks.outliers import FAMILIES, Outliers, write_model
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("cache")]
 
 
-class Watched(IsolateDisplay):
-    """Remembers what was measured, and interrupts after so many measurements."""
-
-    def __init__(self, stop_after: int | None = None) -> None:
-        super().__init__(Display(Console(quiet=True)))
-        self.stop_after = stop_after
-        self.new = self.old = 0
-
-    def measured(self, found: Measurement, *, stored: bool) -> None:
-        self.old += stored
-        self.new += not stored
-        if self.new == self.stop_after:
-            raise KeyboardInterrupt
-
-
-def unseen() -> IsolateDisplay:
-    return IsolateDisplay(Display(Console(quiet=True)))
+HIDDEN = Display(Console(quiet=True))
 
 
 @pytest.fixture
@@ -71,7 +55,7 @@ def source(tmp_path: Path, llama_server: Path, tiny_target: Path) -> SourceModel
             "arms": [{"name": "baseline"}],
         }
     )
-    return find_source_model(recipe, recipe_folder=tmp_path, base="q8_0", binary=str(llama_server))
+    return find_source_model(Standing(recipe, tmp_path, trusted=False), base="q8_0", binary=str(llama_server))
 
 
 def stored(folder: Path) -> Isolation:
@@ -80,11 +64,13 @@ def stored(folder: Path) -> Isolation:
     return found
 
 
-def one(*wanted: Kept) -> Search[list[Measurement]]:
-    found = []
-    for kept in wanted:
-        found.append((yield kept))
-    return found
+def each(*wanted: Kept) -> Callable[[Measure], list[Measurement]]:
+    """A search that measures these."""
+    return lambda measure: [measure(kept) for kept in wanted]
+
+
+def nothing(measure: Measure) -> None:
+    """A search that measures nothing."""
 
 
 @pytest.mark.engine
@@ -92,39 +78,37 @@ def one(*wanted: Kept) -> Search[list[Measurement]]:
 def test_an_interrupted_hunt_goes_on_and_measures_nothing_twice(
     source: SourceModel, tmp_path: Path, cache: Path
 ) -> None:
-    out, wish = tmp_path / "results", TextSource(tokens=1024)
+    out = tmp_path / "results"
     family, layers = frozenset({"ssm_in"}), frozenset({"blk.1.ssm_in", "blk.2.ssm_in"})
 
-    def ask() -> Search[list[Measurement]]:
-        return one(None, frozenset(), family, layers)
+    def stopped(measure: Measure) -> None:
+        measure(None)
+        measure(frozenset())
+        raise KeyboardInterrupt
 
-    stopped = Watched(stop_after=2)
     with pytest.raises(KeyboardInterrupt) as interrupt:
-        isolate(source, ask, wish, out, stopped)
+        isolate(source, stopped, out, HIDDEN, tokens=1024)
     (folder,) = (out / "hunt").iterdir()
     assert "same command" in str(interrupt.value) and str(folder) in str(interrupt.value)
     assert folder.name.startswith("isolate-q8_0-")
-    assert [found.kept for found in stored(folder).measurements] == [None, []]
-    first = json.loads((folder / ISOLATION).read_text())["measurements"]
+    first = stored(folder).measurements
+    assert [found.kept for found in first] == [None, []]
 
-    progress = Watched()
-    again, isolation, found = isolate(source, ask, wish, out, progress)
+    everything = each(None, frozenset(), family, layers)
+    again, isolation, found = isolate(source, everything, out, HIDDEN, tokens=1024)
     assert again == folder
-    assert (progress.old, progress.new) == (2, 2)
-    assert json.loads((folder / ISOLATION).read_text())["measurements"][:2] == first
+    assert stored(folder).measurements == found
+    assert found[:2] == first
     assert not list(cache.glob("isolate/*"))  # nothing large stays
     assert isolation.text is not None
     assert isolation.text.origin == "tiny, with the source's own answers"
     assert isolation.text.places >= 255
 
-    whole, full, kept, kept_layers = map(divergence_of, found)
+    whole, full, kept, kept_layers = (measurement.divergence for measurement in found)
     assert whole < kept < 0.01 < full
     assert kept < kept_layers < 0.01  # two of four layers are enough, and no more than the whole family
     assert found[1].bytes < found[3].bytes < found[2].bytes < found[0].bytes
-
-    silent = Watched()
-    isolate(source, ask, wish, out, silent)
-    assert (silent.old, silent.new) == (4, 0)
+    assert isolate(source, everything, out, HIDDEN, tokens=1024)[2] == found, "measured once"
 
 
 @pytest.mark.engine
@@ -149,18 +133,17 @@ def test_the_damage_of_these_tests_is_none_in_full_precision(
 def test_a_text_of_ones_own_is_another_question(source: SourceModel, tmp_path: Path) -> None:
     text = tmp_path / "own.txt"
     text.write_text("The children opened the window at the hotel because it was raining.\n" * 20)
-    wish = TextSource(text, 1024)
-    folder, isolation, _ = isolate(source, lambda: one(None), wish, tmp_path, unseen())
+    folder, isolation, _ = isolate(source, each(None), tmp_path, HIDDEN, text=text, tokens=1024)
     assert isolation.text is not None
     assert isolation.text.origin == "own.txt"
     assert isolation.text.context < 512  # too short for two whole pieces
     assert (folder / TEXT).read_text() == text.read_text()
     (folder / TEXT).write_text("something else")
     with pytest.raises(StorageError, match="is missing or has changed"):
-        isolate(source, lambda: one(frozenset()), wish, tmp_path, unseen())
+        isolate(source, each(frozenset()), tmp_path, HIDDEN, text=text, tokens=1024)
     text.write_text("Short.")
     with pytest.raises(UsageError, match=r"too few"):
-        isolate(source, lambda: one(None), TextSource(text, 1024), tmp_path, unseen())
+        isolate(source, each(None), tmp_path, HIDDEN, text=text, tokens=1024)
 
 
 @pytest.mark.engine
@@ -170,43 +153,36 @@ def test_a_disk_that_fills_up_costs_nothing_that_was_measured(
 ) -> None:
     text = tmp_path / "own.txt"
     text.write_text("The children opened the window at the hotel because it was raining.\n" * 20)
-    wish = TextSource(text, 1024)
-    folder, *_ = isolate(source, lambda: one(None), wish, tmp_path, unseen())
+    folder, *_ = isolate(source, each(None), tmp_path, HIDDEN, text=text, tokens=1024)
 
     def full(*args: object) -> None:
         raise StorageError("the quantized model cannot be kept: No space left on device")
 
     monkeypatch.setattr(session, "quantize_to", full)
     with pytest.raises(StorageError, match="No space left"):
-        isolate(source, lambda: one(frozenset()), wish, tmp_path, unseen())
+        isolate(source, each(frozenset()), tmp_path, HIDDEN, text=text, tokens=1024)
     assert len(stored(folder).measurements) == 1
 
 
 def test_two_at_once_are_refused(source: SourceModel, tmp_path: Path) -> None:
     import fcntl
 
-    def measuring() -> Generator[Kept, Measurement, None]:
+    def measuring(measure: Measure) -> None:
         (folder,) = (tmp_path / "hunt").iterdir()
         with (folder / LOCK).open() as lock, pytest.raises(BlockingIOError):
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         with pytest.raises(StorageError, match=r"is measuring here"):
-            isolate(source, lambda: one(None), TextSource(), tmp_path, unseen())
-        return
-        yield
+            isolate(source, each(None), tmp_path, HIDDEN)
 
-    isolate(source, measuring, TextSource(), tmp_path, unseen())
+    isolate(source, measuring, tmp_path, HIDDEN)
 
 
 def test_a_damaged_file_of_results_is_not_overwritten(source: SourceModel, tmp_path: Path) -> None:
-    def nothing() -> Generator[Kept, Measurement, None]:
-        return
-        yield
-
-    folder, *_ = isolate(source, nothing, TextSource(), tmp_path, unseen())
+    folder, *_ = isolate(source, nothing, tmp_path, HIDDEN)
     (folder / ISOLATION).write_text("{half")
     with pytest.raises(StorageError, match="cannot be read"):
-        isolate(source, nothing, TextSource(), tmp_path, unseen())
+        isolate(source, nothing, tmp_path, HIDDEN)
     assert (folder / ISOLATION).read_text() == "{half"
     (folder / ISOLATION).write_text('{"schema": 99}')
     with pytest.raises(StorageError, match="newer benchctl"):
-        isolate(source, nothing, TextSource(), tmp_path, unseen())
+        isolate(source, nothing, tmp_path, HIDDEN)

@@ -7,15 +7,16 @@ from collections.abc import Sequence
 import pytest
 
 from benchctl.data.manifest import ModelIdentity, PreflightFinding, PreflightProbe
+from benchctl.engines.quantizing import Divergence
 from benchctl.experiments.isolate.search import LEAST, MOST, damage, limit_of, usual
-from benchctl.experiments.isolate.stored import Family, Isolation, Measurement, Severity
+from benchctl.experiments.isolate.stored import Family, Isolation, Measurement
 from benchctl.experiments.isolate.table import rows
 
 
 def measured(kept: Sequence[str] | None, divergence: float | None = 0.0, finding: str | None = None) -> Measurement:
     return Measurement(
         kept=None if kept is None else list(kept),
-        severity=Severity(
+        severity=Divergence(
             divergence=divergence,
             divergence_error=0.0,
             worst=divergence,
@@ -71,9 +72,8 @@ def test_rows_stand_in_the_order_of_the_question_and_name_their_roles() -> None:
         ("only: ssm_out", "recurrent output", True),
         ("only: blk.1.ssm_out", "recurrent output", False),
     ]
-    assert (found[0].flawed, found[0].probes) == (1, 1)
+    assert (found[0].flawed, found[0].as_dict()["probes"]) == (1, 1)
     assert found[1].as_dict()["severity"]["divergence"] == 0.6
-    assert "probes" in found[1].as_dict()
 
 
 def test_damage_is_what_the_probes_find_or_what_diverges_too_far() -> None:

@@ -76,7 +76,6 @@ def test_another_distribution(make_check: Callable[..., SamplingData]) -> None:
     assert arm.verdict == "difference found"
     assert min(test.adjusted for test in arm.tests) <= 0.01
     assert "first 2 tokens" in arm.reason
-    assert "begin with the tokens 5 7" in arm.reason
 
 
 def test_a_first_token_that_differs_is_not_laid_at_speculation(make_check: Callable[..., SamplingData]) -> None:

@@ -11,11 +11,8 @@ import pytest
 from benchctl.engines.base import Completion
 from benchctl.errors import EngineError, StorageError, UsageError
 from benchctl.experiments.sampling.conclude import sampling_verdict
-from benchctl.experiments.sampling.draw import (
-    CheckPlan,
-    run_check,
-    sampled_recipe,
-)
+from benchctl.experiments.sampling.draw import run_check, sampled_recipe
+from benchctl.experiments.sampling.plan import CheckPlan
 from benchctl.experiments.sampling.stored import CHECK, latest_check, open_check
 from benchctl.measure.plan import SEED_BITS, spread_over_tasks, spread_seed
 from benchctl.measure.prepare import Prepared, prepare
@@ -71,7 +68,10 @@ def test_a_sampling_recipe_keeps_its_own(recipe: Recipe) -> None:
 def test_the_baseline_comes_first_and_arms_can_be_chosen(recipe: Recipe) -> None:
     turned = recipe.model_copy(update={"arms": recipe.arms[::-1]})
     assert [arm.name for arm in sampled_recipe(turned, PLAN).arms] == ["baseline", "spec"]
-    assert [arm.name for arm in sampled_recipe(turned, PLAN, ["other"]).arms] == ["baseline"]
+    third = recipe.model_copy(update={"arms": [*recipe.arms, recipe.arms[-1].model_copy(update={"name": "third"})]})
+    assert [arm.name for arm in sampled_recipe(third, PLAN, arms=["third"]).arms] == ["baseline", "third"]
+    with pytest.raises(UsageError, match="no arm 'other'"):
+        sampled_recipe(recipe, PLAN, arms=["other"])
 
 
 def test_prompts_are_taken_from_the_tasks_in_turn() -> None:

@@ -20,6 +20,7 @@ from benchctl.experiments.sampling.tokens import (
     TERMS,
     Sampler,
     added,
+    summed,
     terms,
     token_power,
     token_tests,
@@ -70,7 +71,7 @@ def known(sampler: Sampler) -> tuple[tuple[dict[int, dict[str, TermSum]], set[in
 
 def scored(draw: Draw, tokens: int, seed: int, sampler: Sampler = PLAIN) -> TokenScores:
     rng = np.random.default_rng(seed)
-    sums: dict[str, TermSum] = {}
+    added: list[dict[str, TermSum]] = []
     far = 0
     for number in range(tokens):
         place = number % PLACES
@@ -78,10 +79,10 @@ def scored(draw: Draw, tokens: int, seed: int, sampler: Sampler = PLAIN) -> Toke
         token = draw(target, draft, rng)
         adds, out = known(sampler)[place]
         if token in adds:
-            for name, one in adds[token].items():
-                sums[name] = sums[name].plus(one) if name in sums else one
+            added.append(adds[token])
         elif token in out or token not in top_logprobs(target):
             far += 1
+    sums = {name: total for name in TERMS if (total := summed(each[name] for each in added))}
     return TokenScores(arm="spec", task="code", prompt_idx=0, seed=seed, tokens=tokens, far=far, sums=sums)
 
 
