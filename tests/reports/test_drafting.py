@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 
+import numpy as np
+
 from benchctl.analysis.results import ALL_TASKS, Analysis
 from benchctl.analysis.round_model import predictors
 from benchctl.analysis.round_results import RoundModel, RoundSplit
@@ -64,7 +66,7 @@ def test_the_map_has_a_line_a_part_and_context(analysis: Analysis) -> None:
         *("MLP, to 32", "MLP, to 64"),
     ]
     (mesh,) = first.collections
-    assert mesh.get_array().tolist() == [[0, 0, 0], [0, 0.5, 0], [1, 0, 0], [1, 0, 0]]
+    assert np.asarray(mesh.get_array()).tolist() == [[0, 0, 0], [0, 0.5, 0], [1, 0, 0], [1, 0, 0]]
     assert [label.get_text() for label in second.get_yticklabels()] == ["layer, to 64"]
 
 
