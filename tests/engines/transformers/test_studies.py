@@ -55,7 +55,7 @@ def test_the_study_of_methods_that_choose(tmp_path: Path) -> None:
     (folder,) = (file.parent for file in tmp_path.rglob("manifest.json"))
     report = benchctl("report", folder, "--out", tmp_path / "reports", "--json", timeout=300)
     files = json.loads(report.stdout)["files"]
-    assert {"tokens-per-time.png", "left-out.png", "acceptance.png"} <= {Path(name).name for name in files["figures"]}
+    assert {"tokens-per-time.png", "left-out.png"} <= {Path(name).name for name in files["figures"]}
     tables = {Path(name).name: list(csv.DictReader(Path(name).read_text().splitlines())) for name in files["tables"]}
     searching = {name.removeprefix("self-") for name, method in METHODS.items() if method.searches}
     skipped = {row["arm"].partition("-")[0] for row in tables["left-out.csv"] if row["attention"]}
