@@ -1,11 +1,12 @@
-"""The methods of self-speculation beside each other on the bundled models, and what predicts their throughput.
+"""The methods of self-speculation beside each other, and what predicts their throughput.
 
     python -m benchmarks.self_speculation_methods [--tokens 48] [--models tiny-hybrid,tiny-sequential,tiny-transformer]
 
-Parallel and sequential hybrid and the plain control, float32 on one thread, one prompt at a short and at a long
-context. For every method: is the answer the target's own, acceptance, tokens a round, the speed-up by the engine's own
-clock, and tokens per time as a model of costs predicts it, E / (v + kc) in plain steps, with c and v from latencies
-that were measured beforehand. Then the correlation (Pearson) of acceptance and of that prediction with the speed-up.
+Bundled models by name (parallel and sequential hybrid and the plain control), others by their Hugging Face folder;
+float32 on one thread, one prompt at a short and at a long context. For every method: is the answer the target's own,
+acceptance, tokens a round, the speed-up by the engine's own clock, and tokens per time as a model of costs
+predicts it, E / (v + kc) in plain steps, with c and v from latencies that were measured beforehand. Then the
+correlation (Pearson) of acceptance and of that prediction with the speed-up.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ def measure(name: str, folder: Path, tokens: int) -> list[dict[str, Any]]:
         single = latencies.verify(1, len(prompt))
         for method, known in METHODS.items():
             listed = known.options is None or "layers" in known.options
-            if known.assisted or listed or decoder.architecture.kind not in known.kinds:
+            if known.assisted or known.adapter or listed or decoder.architecture.kind not in known.kinds:
                 continue
             way = make_drafter(decoder, Speculation(method, DEPTH, OPTIONS.get(method, {})), loaded)
             assert isinstance(way, ToDepth)
@@ -127,14 +128,15 @@ def main() -> None:
     """Measure, print and keep."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tokens", type=int, default=48)
-    parser.add_argument("--models", default="tiny-hybrid,tiny-sequential,tiny-transformer")
+    parser.add_argument("--models", default="tiny-hybrid,tiny-sequential,tiny-transformer", help="or folders")
     options = parser.parse_args()
     torch.set_num_threads(1)
     paths = {model.name: model.path for model in bundled_models()}
     rows = []
     with TemporaryDirectory() as folder:
         for name in options.models.split(","):
-            rows += measure(name, huggingface_folder(paths[name], Path(folder)), options.tokens)
+            model = huggingface_folder(paths[name], Path(folder)) if name in paths else Path(name)
+            rows += measure(Path(name).name, model, options.tokens)
     keep("self_speculation_methods", {"tokens": options.tokens, "rows": rows, "correlations": correlations(rows)})
 
 

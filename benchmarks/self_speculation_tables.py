@@ -85,6 +85,7 @@ def methods(found: Found) -> Iterator[Sequence[str]]:
 
 TABLES = {
     "self_speculation_rounds": rounds,
+    "self_speculation_rounds_searches": rounds,
     "self_speculation_ablation": ablation,
     "self_speculation_methods": methods,
 }

@@ -84,6 +84,7 @@ def analyse(run: RunData, judge: Judge, *, baseline: str | None = None) -> Analy
         update={
             "stopping": find_stopping(manifest, found.speedups, levels) if own else None,
             "accuracy": find_accuracy(run, compared),
+            "left_out": list(run.left_out) or None,
             "breakeven": None if run.integrity.damage else offered("breakeven")(found, manifest),
         }
     )

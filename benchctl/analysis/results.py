@@ -18,6 +18,7 @@ from benchctl.analysis.result import Interval as Interval
 from benchctl.analysis.result import Result as Result
 from benchctl.analysis.result import open_for_others as open_for_others
 from benchctl.analysis.round_results import RoundModel
+from benchctl.data.rounds import LeftOut
 from benchctl.recipes.groups import ComparedArm
 
 if TYPE_CHECKING:
@@ -403,6 +404,8 @@ class Analysis(Result):
     costs: list[Cost]
     rounds: RoundModel = Field(default_factory=RoundModel)
     """What rounds are made of."""
+    left_out: list[LeftOut] | None = None
+    """What drafts left out of the model, of a run with traces; else left out."""
     accuracy: Accuracy | None = None
     """Of a suite whose prompts carry their answers; else left out."""
     breakeven: dict[str, Any] | None = None
@@ -432,5 +435,5 @@ class Analysis(Result):
     @model_serializer(mode="wrap")
     def _leave_out_what_is_not_there(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         found: dict[str, Any] = handler(self)
-        absent = {name for name in ("accuracy", "sweep") if getattr(self, name) is None}
+        absent = {name for name in ("accuracy", "left_out", "sweep") if getattr(self, name) is None}
         return {name: value for name, value in found.items() if name not in absent}

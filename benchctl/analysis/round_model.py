@@ -16,6 +16,7 @@ from benchctl.analysis.result import Interval
 from benchctl.analysis.results import ALL_TASKS, Acceptance, Cost, SpeedUp
 from benchctl.analysis.round_parts import split_rounds, sum_rounds, unit_costs, width_curve
 from benchctl.analysis.round_results import Forecast, RoundFit, RoundModel, RoundSplit, UnitCost
+from benchctl.analysis.statistics import pearson
 from benchctl.recipes.speculation import drafts_by_model
 
 if TYPE_CHECKING:
@@ -104,6 +105,18 @@ def join_rounds(models: Sequence[RoundModel]) -> RoundModel:
         for name in ("units", "splits", "fits", "forecasts")
     }
     return RoundModel(**rows, notes=list(dict.fromkeys(note for model in models for note in model.notes)))
+
+
+def predictors(splits: Sequence[RoundSplit], acceptance: Sequence[Acceptance]) -> dict[str, float]:
+    """Return Pearson's r with the speed-up, over arms, of what is said to predict it; `{}` for too few arms."""
+    rates = {row.arm: row.rate for row in acceptance if row.task == ALL_TASKS and row.rate is not None}
+    rows = [row for row in splits if row.task == ALL_TASKS and row.arm in rates]
+    known = [(row, tpt) for row in rows if (tpt := row.tokens_per_time) is not None]
+    found = {
+        "tokens per time": pearson([(tpt, row.speedup) for row, tpt in known]),
+        "acceptance": pearson([(rates[row.arm], row.speedup) for row, _ in known]),
+    }
+    return {name: r for name, r in found.items() if r is not None}
 
 
 def _target_step(frame: Frame, step_s: float) -> UnitCost:

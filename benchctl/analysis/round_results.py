@@ -75,6 +75,19 @@ class RoundSplit(Result):
     step_s: float
     """A step of the baseline, on the same prompts."""
 
+    @property
+    def tokens_per_time(self) -> float | None:
+        """KnapSpec's TPT, E / (k·c + v): tokens of a drafted round over the time of drafting and verifying alone, over
+        the baseline's rate; `None` where verifying was not timed."""
+        if self.drafted_round_tokens is None or "verify" not in self.parts:
+            return None
+        return self.drafted_round_tokens * self.step_s / (self.parts.get("draft", 0.0) + self.parts["verify"])
+
+    @property
+    def speedup(self) -> float:
+        """All tokens over all time of decoding, over the baseline's rate."""
+        return self.tokens * self.step_s / self.seconds
+
 
 class RoundFit(Result):
     """A straight line through what rounds cost at several depths: intercept + slope · depth, in steps."""

@@ -54,6 +54,8 @@ sharing decides nothing (`benchmarks/shared_variance.py`).
 SEPARATED = 0.1
 """The change for which `Spread.more_blocks` is given."""
 MOST_BLOCKS = 1000
+FEWEST_POINTS = 5
+"""Of fewer points no correlation is told."""
 COMMON = 0.25
 """Correlation of two arms' variances through a baseline as noisy as they are: (1/2)²."""
 
@@ -190,6 +192,15 @@ def pooled_interval(sums: Floats, block: Integers, level: float = LEVEL, claims:
         return None
     mean = Variance(variance.value / (variance.freedom + 1), variance.freedom)
     return ratio_interval(float(_ratio(sums.sum(axis=0))), mean, 1 - (1 - level) / claims, _method(level, claims))
+
+
+def pearson(points: Sequence[tuple[float, float]]) -> float | None:
+    """Return Pearson's r; `None` below `FEWEST_POINTS`, and where either value is the same everywhere."""
+    from scipy.stats import pearsonr
+
+    if len(points) < FEWEST_POINTS or any(len(set(values)) == 1 for values in zip(*points, strict=True)):
+        return None
+    return float(pearsonr(*zip(*points, strict=True)).statistic)
 
 
 def holm(p: Sequence[float]) -> list[float]:

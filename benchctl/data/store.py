@@ -23,6 +23,7 @@ from benchctl.data.integrity import Integrity, RecordCheck, StoredScores, manife
 from benchctl.data.machines import by_machine
 from benchctl.data.manifest import MANIFEST_FORMAT, Manifest
 from benchctl.data.record import SCHEMA_VERSION, Record, RecordError, unknown_keys
+from benchctl.data.rounds import LeftOut, read_left_out
 from benchctl.data.scores import TargetScores, read_scores
 from benchctl.data.traces import COSTS, CostTraces, read_costs
 from benchctl.data.versions import newer
@@ -63,6 +64,8 @@ class RunData:
     """The scores of each part, by its name."""
     costs: CostTraces | None = None
     """The costs of rounds, timed in runs of their own."""
+    left_out: Sequence[LeftOut] = ()
+    """What drafts left out of the model, of a run with traces."""
     integrity: Integrity = field(default_factory=Integrity)
     """Whether the files are as they were written; where they are not, nothing is concluded of them."""
 
@@ -120,6 +123,7 @@ def open_run(path: Path, *, as_stored: bool = False, check: bool = True) -> RunD
         damaged,
         scores=read_scores(folder, None, scores.read),
         costs=scores.read(COSTS, lambda: read_costs(folder)),
+        left_out=read_left_out(folder, manifest, rejected_cells(manifest.cells)),
         of_parts={name: read_scores(folder, name, scores.read) for name in parts if name is not None},
         integrity=Integrity(digests, tuple(damage), tuple(scores.findings), other_recipe),
     )

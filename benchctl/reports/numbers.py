@@ -27,6 +27,11 @@ def ratio(value: float | None) -> str:
     return ABSENT if value is None else f"{value:.2f}×"
 
 
+def difference(value: float | None) -> str:
+    """A ratio minus 1 as a percentage with its sign (`−3.2 %`)."""
+    return ABSENT if value is None else f"{100 * value:+.1f} %".replace("-", "−")
+
+
 def percent(value: float | None) -> str:
     """A share between 0 and 1 as a percentage with a digit after the point (`77.0 %`)."""
     return ABSENT if value is None else text.percent(value)

@@ -21,7 +21,7 @@ from benchctl.reports.columns import Column, Table
 from benchctl.reports.figures.draw import addition_to, draw_all
 from benchctl.reports.json_output import json_text
 from benchctl.reports.tables.output import accuracy, answers
-from benchctl.reports.tables.rounds import forecasts, round_splits, unit_costs
+from benchctl.reports.tables.rounds import forecasts, left_out, round_splits, unit_costs
 from benchctl.reports.tables.speed import acceptance, costs, decode_rates, resources, speedups
 from benchctl.reports.tables.sweep import by_axis, conditions
 from benchctl.text import one_line
@@ -130,7 +130,9 @@ def all_tables(analysis: Analysis) -> dict[str, str]:
     """Return file name to content of every CSV file."""
     tables: list[Table[Any]] = [table(analysis) for table in (speedups, acceptance, answers, decode_rates, costs)]
     tables += [
-        made for table in (accuracy, resources, round_splits, unit_costs, forecasts) if (made := table(analysis)).rows
+        made
+        for table in (accuracy, resources, round_splits, unit_costs, forecasts, left_out)
+        if (made := table(analysis)).rows
     ]
     if (more := addition_to(analysis)) is not None:
         tables += more.tables

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchctl.analysis.statistics import Variance, holm, p_value, shared_variances
+from benchctl.analysis.statistics import Variance, holm, p_value, pearson, shared_variances
 
 
 def test_an_arm_alone_keeps_its_own_variance() -> None:
@@ -57,3 +57,10 @@ def test_sharing_keeps_the_level_and_finds_a_gain(noisy: float, gain: float) -> 
         ]
         claimed += (holm(p)[0] if gain else min(holm(p))) <= 0.05
     assert claimed > 450 if gain else claimed < 48
+
+
+def test_a_correlation_needs_five_points_that_differ() -> None:
+    points = [(0.0, 1.0), (1.0, 0.0), (2.0, 3.0), (3.0, 2.0), (4.0, 5.0)]
+    assert pearson(points) == pytest.approx(float(np.corrcoef(np.array(points).T)[0, 1]))
+    assert pearson(points[1:]) is None
+    assert pearson([(1.0, y) for _, y in points]) is None

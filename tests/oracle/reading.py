@@ -92,7 +92,7 @@ class Reading:
             condition = (arm.get("context_length"), arm.get("concurrency", 1), arm.get("rate"), arm.get("temperature"))
             computes = (_sha(target), binary, json.dumps(plan.get("engine"), sort_keys=True), cache)
             length = None if condition[0] is None else f"ctx{condition[0]}"
-            uses_draft = str((arm.get("speculation") or {}).get("type", "")).startswith("draft-")
+            uses_draft = str((arm.get("speculation") or {}).get("type", "")).startswith(("draft-", "assisted"))
             found[arm["name"]] = Arm(
                 name=arm["name"],
                 of=arm.get("of") or arm["name"],

@@ -29,6 +29,7 @@ SLOW = [
     "self-speculation-sequential/",
     "qwen2.5-coder-vllm-float32/",
     "vllm-control/",
+    "assisted-universal/",
 ]
 EVERY_ARM = ("pooled", "median", "end_to_end", "length_matched", "by_block", "pairs", "pairs_missing",
              "tokens_per_step", "median_rate", "ttft_median_s", "comparison")  # fmt: skip

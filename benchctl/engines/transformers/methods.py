@@ -147,8 +147,16 @@ METHODS: Mapping[str, Method] = {
     "self-layerskip": Method(f"{_FIXED}:SelfLayerSkip", options={"skip": _SHARE}),
     "self-skip": Method(f"{_FIXED}:SelfSkip", options=_LISTS),
     "self-draft-verify": Method(
-        f"{_FIXED}:SelfDraftVerify",
-        options={**_LISTS, "confidence": _PROBABILITY, "acceptance": _PROBABILITY, "step": _PROBABILITY},
+        f"{_DRAFTERS}.draft_verify:SelfDraftVerify",
+        options={
+            **_LISTS,
+            "confidence": _PROBABILITY,
+            "acceptance": _PROBABILITY,
+            "step": _PROBABILITY,
+            "tries": Option(int, 1, 1000),
+            "length": Option(int, 8, 1024),
+            "seed": Option(int, 0, 2**31),
+        },
     ),
     "self-early-exit": Method(f"{_FIXED}:SelfEarlyExit", options={"exit_layer": Option(int, 1, 10_000)}),
     "self-kangaroo": Method(

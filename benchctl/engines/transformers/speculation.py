@@ -62,7 +62,7 @@ def speculation_problems(speculation: Speculation, models: ResolvedPair) -> list
     if isinstance(last, int) and isinstance(layers, int) and last >= layers:
         problems.append(f"options.exit_layer: {last} of {layers} layers would be the whole target; take fewer.")
     listed = {key: numbers for key, numbers in options.items() if isinstance(numbers, list)}
-    if method.options is not None and "layers" in method.options and not listed:
+    if name == "self-skip" and not listed:
         problems.append(f"{type_name} needs a list of layers in its options: layers, attention, recurrent or mlp.")
     for key, numbers in listed.items():
         beyond = [each for each in numbers if isinstance(each, int) and isinstance(layers, int) and each >= layers]

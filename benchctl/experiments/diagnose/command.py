@@ -14,6 +14,7 @@ CORPUS_LENGTH = 200_000
 """Characters of a corpus that are read at most."""
 
 if TYPE_CHECKING:
+    from benchctl.experiments.diagnose.agreement import Agreement
     from benchctl.experiments.diagnose.judge import DraftDiagnosis
     from benchctl.experiments.diagnose.stored import Diagnosis
 
@@ -39,13 +40,15 @@ def diagnose(
     """What is a draft worth? From its token probabilities.
 
     The target answers prompts, greedily and at temperature 0.6; draft and target score the answers token by token.
-    Told are the acceptance of a draft token and of 2, 4 or 8 in a row, the cost of a draft step, and the predicted
-    speed-up; depths do not matter. Scores are saved in diagnosis.json. Exits with 3 where no draft could be scored.
+    Told are the acceptance of a draft token and of 2, 4 or 8 in a row, the cost of a draft step, the predicted
+    speed-up, and what the newest run measured of it; depths do not matter. Scores are saved in diagnosis.json. Exits
+    with 3 where no draft could be scored.
     """
     import sys
 
     from benchctl.data.traces import DiagnosisSettings
     from benchctl.errors import EngineError, UsageError
+    from benchctl.experiments.diagnose.agreement import agreement_of
     from benchctl.experiments.diagnose.judge import judge_diagnosis
     from benchctl.experiments.diagnose.session import diagnose as run_diagnosis
     from benchctl.experiments.diagnose.stored import read_diagnosis
@@ -71,10 +74,11 @@ def diagnose(
             prepared = standing.prepare(here.engine_binary, here.models_dir, lambda said: show(said, 0, 0), kept)
             folder, found = run_diagnosis(prepared, settings, count, text, out, ["benchctl", *sys.argv[1:]], show)
     drafts = judge_diagnosis(found)
+    agreement = agreement_of(folder, found, drafts)
     if as_json:
-        print_json("diagnose", _document(folder, found, drafts))
+        print_json("diagnose", _document(folder, found, drafts, agreement))
     elif not quiet:
-        print_diagnosis(folder, found, drafts)
+        print_diagnosis(folder, found, drafts, agreement)
     failed = [draft for draft in drafts if draft.error]
     if failed and not any(draft.acceptance for draft in drafts):
         raise EngineError(
@@ -98,11 +102,14 @@ def _text_of(corpus: Path | None) -> str:
         raise UsageError(f"This text cannot be read: {error}.", where=f"--corpus {corpus}") from None
 
 
-def _document(folder: Path, found: Diagnosis, drafts: list[DraftDiagnosis]) -> dict[str, object]:
+def _document(
+    folder: Path, found: Diagnosis, drafts: list[DraftDiagnosis], agreement: Agreement | None
+) -> dict[str, object]:
     return {
         "folder": str(folder),
         "status": found.status,
         "settings": found.settings.model_dump(),
         "drafts": [draft.model_dump() for draft in drafts],
+        "agreement": agreement and agreement.model_dump(),
         "not_reached": found.not_reached,
     }

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from benchctl.experiments.diagnose.agreement import Agreement, Predicted
 from benchctl.experiments.diagnose.judge import (
     DEPTHS,
     HOPELESS,
@@ -126,6 +128,28 @@ def _predicted(drafts: Sequence[DraftDiagnosis]) -> Iterator[_Predicted]:
                 yield _Predicted(draft.draft, depth, depth.depth == best and depth.temperature == 0)
 
 
+def agreement_table(found: Agreement) -> Table[Predicted]:
+    """A row an arm that a run measured: predicted beside measured."""
+    columns: list[Column[Predicted]] = [
+        Column("Arm", "arm", Name, heads=True),
+        Column("Draft", "draft", Name),
+        numeric("Tokens a round", "tokens", numbers.decimal, explain="predicted; E by depth."),
+        numeric("measured", "tokens_measured", numbers.decimal),
+        numeric("off by", lambda row: _off(row.tokens, row.tokens_measured), numbers.difference),
+        numeric("Speed-up", "speedup", numbers.ratio),
+        numeric("measured", "speedup_measured", numbers.ratio),
+        numeric("off by", lambda row: _off(row.speedup, row.speedup_measured), numbers.difference),
+    ]
+    rs = (("tokens a round", found.tokens_r), ("speed-up", found.speedup_r))
+    told = ", ".join(f"{name} {r:.2f}" for name, r in rs if r is not None)
+    note = f"Pearson's r over {len(found.arms)} arms: {told}." if told else ""
+    return Table("diagnosis-agreement", f"Predicted, and measured by run {found.run}", columns, found.arms, note)
+
+
+def _off(predicted: float | None, measured: float | None) -> float | None:
+    return predicted / measured - 1 if predicted is not None and measured else None
+
+
 def cost_table(drafts: Sequence[DraftDiagnosis]) -> Table[DraftDiagnosis]:
     """The cost of a step of every draft, and the target's perplexity without a part."""
     columns: list[Column[DraftDiagnosis]] = [
@@ -166,7 +190,9 @@ def _tone(speedup: float | None) -> Tone:
     return "" if speedup is None else "good" if speedup > 1 else "bad"
 
 
-def print_diagnosis(folder: Path, found: Diagnosis, drafts: Sequence[DraftDiagnosis]) -> None:
+def print_diagnosis(
+    folder: Path, found: Diagnosis, drafts: Sequence[DraftDiagnosis], agreement: Agreement | None
+) -> None:
     """Print the tables, and which drafts were not diagnosed."""
     out, settings = Printout(), found.settings
     out.say(
@@ -174,7 +200,8 @@ def print_diagnosis(folder: Path, found: Diagnosis, drafts: Sequence[DraftDiagno
         f"tokens, greedy and at temperature {settings.temperature:g}"
     )
     out.say()
-    for table in (acceptance_table(drafts), cost_table(drafts), payoff_table(drafts)):
+    tables: list[Table[Any]] = [acceptance_table(drafts), cost_table(drafts), payoff_table(drafts)]
+    for table in (*tables, *([agreement_table(agreement)] if agreement else [])):
         if table.rows:
             out.table(table, titled=True)
             out.say()

@@ -62,7 +62,7 @@ def explain(
 def _print(run: RunData, analysis: Analysis, reason: str | None) -> None:
     """Print the tables; `reason`: why nothing could be timed separately."""
     from benchctl.analysis.results import ALL_TASKS
-    from benchctl.reports.tables.rounds import forecasts, round_splits, round_statements, unit_costs
+    from benchctl.reports.tables.rounds import forecasts, left_out, round_splits, round_statements, unit_costs
     from benchctl.reports.terminal import Printout
     from benchctl.text import percent
 
@@ -75,7 +75,7 @@ def _print(run: RunData, analysis: Analysis, reason: str | None) -> None:
         out.say("The engine does not report its rounds, so their cost cannot be split.")
         return
     overall = splits.where(lambda row: row.task == ALL_TASKS)  # the report has the tasks
-    for table in (overall, unit_costs(analysis), forecasts(analysis)):
+    for table in (overall, unit_costs(analysis), forecasts(analysis), left_out(analysis)):
         if table.rows:
             out.say()
             out.table(table, titled=True)

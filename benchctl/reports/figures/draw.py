@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from benchctl.analysis.results import Analysis
 from benchctl.offers import offered
 from benchctl.reports.columns import Table
-from benchctl.reports.figures import arms, style, sweep
+from benchctl.reports.figures import arms, drafting, style, sweep
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -133,6 +133,34 @@ _FIGURES: tuple[tuple[Callable[[Analysis], Figure | None], Drawing], ...] = (
     ),
 )
 
+_WHERE_KNOWN: tuple[tuple[Callable[[Analysis], Figure | None], Drawing], ...] = (
+    (
+        drafting.draw_tokens_per_time,
+        Drawing(
+            name="tokens-per-time",
+            title="Tokens per time against throughput",
+            caption="Across: TPT, E / (k·c + v), the rate if nothing but drafting and verifying took time, by the "
+            "run's own times. Below the dotted line: searching, state, plain steps and the rest took some.",
+            alt="Points of tokens per time and throughput of every arm, both over the baseline's. "
+            "rounds.csv has the same numbers.",
+            absent="Drafting and verifying were not timed.",
+        ),
+    ),
+    (
+        drafting.draw_left_out,
+        Drawing(
+            name="left-out",
+            title="What drafts left out, by layer and context",
+            caption="Share of rounds that drafted without a part of a layer, or all of it, by the tokens before the "
+            "round (to 64: 33 to 64). At most 12 arms are drawn.",
+            alt="A map for each arm: layers across, parts and contexts down, darker where more rounds left it out. "
+            "left-out.csv has the means over layers.",
+            absent="The run has no traces.",
+        ),
+    ),
+)
+"""Figures that a report does not have where there is nothing to draw."""
+
 
 _OF_SWEEPS: tuple[tuple[Callable[[Analysis], Figure | None], Drawing], ...] = (
     (
@@ -223,7 +251,9 @@ def draw_all(analysis: Analysis) -> list[Drawing]:
     swept += ["axes"] if analysis.sweep and analysis.sweep.over_axes else []
     figures = [*(figure for figure in _OF_SWEEPS if figure[1].varies in swept), *_FIGURES]
     figures += [more.figure] if (more := addition_to(analysis)) else []
-    return [_draw(function, drawing, analysis) for function, drawing in figures]
+    drawn = [_draw(function, drawing, analysis) for function, drawing in figures]
+    found = (_draw(function, drawing, analysis) for function, drawing in _WHERE_KNOWN)
+    return drawn + [drawing for drawing in found if drawing.svg is not None]
 
 
 def _draw(function: Callable[[Analysis], Figure | None], drawing: Drawing, analysis: Analysis) -> Drawing:

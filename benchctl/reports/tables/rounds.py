@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from benchctl.analysis.results import Analysis
+from benchctl.analysis.round_model import predictors
 from benchctl.analysis.round_results import PARTS, Forecast, Part, RoundFit, RoundSplit, UnitCost
+from benchctl.data.rounds import LeftOut
 from benchctl.reports import numbers
 from benchctl.reports.columns import Column, Table, Tone, arm_column, interval, numeric, task_column
 
@@ -90,6 +92,9 @@ def round_splits(analysis: Analysis) -> Table[RoundSplit]:
             numeric("Baseline", lambda row: row.tokens * row.step_s, _time, key="baseline_s").means(
                 "its time for the tokens with plain steps."
             ),
+            numeric("TPT", "tokens_per_time", numbers.ratio, optional=True, least_width=100).means(
+                "tokens per time of drafting and verifying alone, E / (k·c + v), over the baseline's."
+            ),
         ),
         analysis.rounds.splits,
         note="Means per drafted round, each with its share of the steps without a draft.",
@@ -115,7 +120,7 @@ def forecasts(analysis: Analysis) -> Table[Forecast]:
             interval("Its range", "predicted_interval"),
             numeric("Measured", "measured", numbers.ratio),
             interval("95 % interval", "interval"),
-            numeric("Error", "error", _error, tone=_tone),
+            numeric("Error", "error", numbers.difference, tone=_tone),
             numeric("From timed parts", "from_parts", numbers.ratio, optional=True).means(
                 "the arm's own tokens over the timed parts; nothing is fitted, untimed work is missing."
             ),
@@ -124,12 +129,39 @@ def forecasts(analysis: Analysis) -> Table[Forecast]:
     )
 
 
+def left_out(analysis: Analysis) -> Table[LeftOut]:
+    """A row for each arm and range of contexts: how much of the model did not draft."""
+    return Table(
+        "left-out",
+        "What drafts left out",
+        (
+            arm_column(analysis, lambda row: row.arm),
+            numeric("Context up to", "context", numbers.count),
+            numeric("Rounds", "rounds", numbers.count),
+            *map(_left_out, ("attention", "recurrent", "mlp", "layer")),
+        ),
+        analysis.left_out or [],
+        note="Of the model's layers, the mean share that drafted without the part, or without all of the layer.",
+    )
+
+
+def _left_out(part: str) -> Column[LeftOut]:
+    def share(row: LeftOut) -> float | None:
+        times = [count for name, count in row.times.items() if name.endswith(f".{part}")]
+        return sum(times) / row.rounds / row.layers if times else None
+
+    return numeric({"mlp": "MLP", "layer": "Whole"}.get(part, part.capitalize()), share, numbers.percent,
+                   key=part, optional=True)  # fmt: skip
+
+
 def round_statements(analysis: Analysis) -> list[str]:
     """Fits, forecasts that do not hold, and what could not be determined, a sentence each."""
     found = analysis.rounds
+    rs = predictors(found.splits, analysis.acceptance)
+    said = [f"Pearson's r with the speed-up, over arms: {', '.join(f'{name} {r:.2f}' for name, r in rs.items())}."]
     off = [f"{row.arm}, predicted {numbers.ratio(row.predicted)}, measured {numbers.ratio(row.measured)}: {row.why}"
            for row in found.forecasts if not row.holds]  # fmt: skip
-    return [*map(_fit, found.fits), *off, *found.notes]
+    return [*map(_fit, found.fits), *(said if rs else []), *off, *found.notes]
 
 
 def _fit(fit: RoundFit) -> str:
@@ -153,10 +185,6 @@ def _time(seconds: float | None) -> str:
 
 def _width(value: float) -> str:
     return f"{value:.1f}".removesuffix(".0")
-
-
-def _error(value: float) -> str:
-    return f"{100 * value:+.1f} %".replace("-", "−")
 
 
 def _tone(row: Forecast) -> Tone:

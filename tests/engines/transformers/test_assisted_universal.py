@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -30,12 +31,12 @@ def byte_tokenizer(words: int) -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=made)
 
 
-@pytest.mark.parametrize("target_type", ["llama", "gpt2"])
-def test_a_draft_of_another_tokenizer_leaves_the_answer_as_it_is(target_type: str) -> None:
+@pytest.mark.parametrize("target_type", ["llama", "gpt2", "bundled"])
+def test_a_draft_of_another_tokenizer_leaves_the_answer_as_it_is(target_type: str, load: Callable[[str], Any]) -> None:
     own, other = byte_tokenizer(272), byte_tokenizer(300)
-    prompt: list[int] = own(TEXT)["input_ids"]
+    target = loaded(target_type, own, vocab_size=len(own)) if target_type != "bundled" else load("tiny-transformer")
+    prompt: list[int] = target.tokenizer(TEXT)["input_ids"]
     assert prompt != other(TEXT)["input_ids"]
-    target = loaded(target_type, own, vocab_size=len(own))
     draft = loaded("llama", other, seed=1, vocab_size=len(other))
     decoder = Decoder(target.model)
     answers, counts = [], dict[str, Any]()

@@ -65,3 +65,16 @@ def test_every_type_decodes_by_the_recipe_alone(
     for name in (None, *METHODS):
         if name is None or ("attention" in METHODS[name].kinds and name != "assisted-universal"):
             assert answered(poisoned, name) == plain, name
+
+
+@pytest.mark.parametrize(("model", "name"), [("tiny-hybrid", "self-ssm"), ("tiny-sequential", "self-linear")])
+def test_a_hybrids_own_types_do_too(
+    model: str, name: str, load: Callable[[str], Any], folder_of: Callable[[str], Path], tmp_path: Path
+) -> None:
+    plain = answered(load(model), None)
+    folder = tmp_path / "model"
+    shutil.copytree(folder_of(model), folder)
+    poison = DEFAULTS | {"suppress_tokens": plain, "sequence_bias": [[[token], -9.0] for token in plain], "top_k": 4}
+    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": 0, **poison}))
+    poisoned = load_folder(folder, device="cpu", dtype="float32")
+    assert [answered(poisoned, way) for way in (None, name)] == [plain, plain]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,9 +10,9 @@ pytest.importorskip("torch")
 
 from benchctl.engines.transformers.methods import METHODS
 from benchctl.engines.transformers.serving.answering import Answer, Speculation, ToDepth, make_drafter
-from benchctl.engines.transformers.serving.decode import Draft, Sampler, Step, Task
+from benchctl.engines.transformers.serving.decode import Sampler, Step, Task
 from benchctl.engines.transformers.serving.decoder import Decoder
-from benchctl.engines.transformers.serving.drafters.self_drafter import SelfDraftVerify, UnsuitableError, evenly_skipped
+from benchctl.engines.transformers.serving.drafters.self_drafter import UnsuitableError, evenly_skipped
 from tests.engines.transformers.conftest import PROMPTS
 from tests.engines.transformers.tiny_models import untrained_adapter
 
@@ -109,20 +108,6 @@ def test_no_architecture_that_is_served_has_a_multi_token_head_that_transformers
     for name in classes:
         model = getattr(transformers, f"{name}ForCausalLM")
         assert model._is_stateful or not model._keys_to_ignore_on_load_unexpected
-
-
-def test_a_threshold_rises_while_too_little_is_accepted_and_falls_after_short_drafts(load: Any) -> None:
-    loaded = load("tiny-transformer")
-    way = SelfDraftVerify(Decoder(loaded.model), {"mlp": [1], "confidence": 0.5, "acceptance": 0.6, "step": 0.1})
-    current: Any = SimpleNamespace(depth=4)
-    thresholds = []
-    for drafted, accepted in ((4, 0), (2, 2), (2, 2), (4, 4)):
-        way.verified(current, Draft([1] * drafted, [None] * drafted), accepted, None)
-        thresholds.append(way.confidence)
-    # Shares: 0, 0.5, 0.75, 0.875; the last draft had its full length.
-    assert thresholds == pytest.approx([0.51, 0.52, 0.51, 0.51])
-    way.start(way.decoder)
-    assert way.confidence == 0.5
 
 
 def test_skipped_layers_are_spread_evenly() -> None:

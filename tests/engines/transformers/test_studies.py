@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import csv
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -54,10 +53,12 @@ def test_the_study_of_methods_that_choose(tmp_path: Path) -> None:
     found = run(tmp_path, "self-speculation-knapspec", *target, *contexts)
     assert {row["lossless"] for row in found["analysis"]["verdicts"]} == {"identical"}
     (folder,) = (file.parent for file in tmp_path.rglob("manifest.json"))
-    words = [sys.executable, "-m", "benchmarks.self_speculation_study", str(folder)]
-    told = subprocess.run(words, check=True, capture_output=True, encoding="utf-8").stdout.splitlines()
-    keys = told[0].split()
-    assert {"throughput", "tpt", "tau", "acceptance", "attention_skipped"} <= set(keys)
-    assert len(told) > 2 * (1 + sum(method.searches for method in METHODS.values()))
-    by_group = json.loads("".join(told[told.index("{") :]))["correlations"]
-    assert set(by_group["all"]) == {"rows", "tpt", "acceptance"}
+    report = benchctl("report", folder, "--out", tmp_path / "reports", "--json", timeout=300)
+    files = json.loads(report.stdout)["files"]
+    assert {"tokens-per-time.png", "left-out.png"} <= {Path(name).name for name in files["figures"]}
+    tables = {Path(name).name: list(csv.DictReader(Path(name).read_text().splitlines())) for name in files["tables"]}
+    searching = {name.removeprefix("self-") for name, method in METHODS.items() if method.searches}
+    skipped = {row["arm"].partition("-")[0] for row in tables["left-out.csv"] if row["attention"]}
+    assert {"swift", "knapspec"} <= skipped & searching
+    assert all(float(row["tokens_per_time"]) > 0 for row in tables["rounds.csv"])
+    assert {int(row["context"]) for row in tables["left-out.csv"]} >= {64, 2048}

@@ -1,0 +1,86 @@
+"""Which parts of the model the rounds of a traced run drafted without: `logs/CELL.rounds.jsonl`, added up.
+
+docs/self-speculation.md has the keys of a line. What the file says is an engine's: lines that do not fit are left out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Set
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from benchctl.data.manifest import Manifest
+
+_PART = re.compile(r"\d{1,4}\.(attention|recurrent|mlp|layer)", re.ASCII)
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """The rounds of an arm in a range of contexts."""
+
+    arm: str
+    context: int
+    """Tokens before the round, at most; more than half as many."""
+    rounds: int
+    """With a draft by parts of the model."""
+    layers: int
+    """Of the model; where that is not recorded, as many as were seen."""
+    times: dict[str, int]
+    """Rounds that drafted without a part, by its name, such as `3.attention`; `3.layer`: without all of the layer."""
+
+
+class _Line(msgspec.Struct):
+    answer: int
+    context: int
+    drafted: int
+    left_out: list[str] | None = None
+
+
+def read_left_out(folder: Path, manifest: Manifest, rejected: Set[tuple[int, str, int]]) -> list[LeftOut]:
+    """Return what the rounds of a run left out, by arm and context; nothing where none was traced.
+
+    `rejected`: (block, arm, attempt) of processes that do not count. Warm-ups do not, either.
+    """
+    warm_ups = int(manifest.recipe.get("warmup") or 0)
+    rounds: Counter[tuple[str, int]] = Counter()
+    times: dict[tuple[str, int], Counter[str]] = defaultdict(Counter)
+    for cell in manifest.cells:
+        if (cell.block, cell.arm, cell.attempt) in rejected:
+            continue
+        for line in _lines((folder / "logs" / Path(cell.log).name).with_suffix(".rounds.jsonl")):
+            if line.answer >= warm_ups and line.drafted and line.left_out is not None:
+                key = cell.arm, 1 << max(0, line.context - 1).bit_length()
+                rounds[key] += 1
+                times[key].update(name for name in set(line.left_out) if _PART.fullmatch(name))
+    layers = _layers(manifest) if rounds else {}
+    return [
+        LeftOut(arm, context, count, max(layers[arm], _seen(times[arm, context])), dict(times[arm, context]))
+        for (arm, context), count in sorted(rounds.items(), key=lambda counted: counted[0][1])
+    ]
+
+
+def _lines(file: Path) -> Iterator[_Line]:
+    if not file.is_file():
+        return
+    decoder = msgspec.json.Decoder(_Line)
+    with file.open("rb") as lines:
+        for line in lines:
+            try:
+                yield decoder.decode(line)
+            except msgspec.DecodeError:
+                continue
+
+
+def _layers(manifest: Manifest) -> dict[str, int]:
+    """Return the layers of each arm's target; 0 where they are not recorded."""
+    targets = {setup.name: setup.target for setup in manifest.setups}
+    known = {arm.name: targets.get(arm.setup or "", manifest.target).facts.get("layers") for arm in manifest.arms}
+    return {name: layers if isinstance(layers, int) else 0 for name, layers in known.items()}
+
+
+def _seen(times: Counter[str]) -> int:
+    return 1 + max((int(name.partition(".")[0]) for name in times), default=-1)

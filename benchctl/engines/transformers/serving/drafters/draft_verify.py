@@ -1,0 +1,124 @@
+"""`self-draft-verify`: a set of attention and MLP parts is skipped, found once beforehand; how far a draft goes adapts.
+
+Draft & Verify (Zhang et al. 2024, https://arxiv.org/abs/2309.08168): the set is found by Bayesian optimization on
+calibration text, and then fixed. A draft ends after a token below a threshold, which is moved after every verification,
+so that the share of accepted tokens stays near `acceptance`:
+
+    share = 0.5 share + 0.5 accepted / drafted;  threshold = 0.9 threshold + 0.1 (threshold ± step)
+
++ where the share is below `acceptance`; - where it is not, unless the draft had its full length. Where the paper does
+not specify it, or where this differs:
+
+- the numbers, and a share that begins at 0 with every request, are those of the study's code.
+- the search is made when the model is loaded, before any prompt is known, unless the recipe lists the set. Its text is
+  `length` tokens that the target itself draws at temperature 1; the study's is training text.
+- a set is as good as the most tokens per time, E(a, k) / (k c + 1), of a draft of 1 to 8 tokens: a the share of the
+  text at which the set's token is the whole model's, c the share of the model's weights that it reads. The study
+  measures the time of answers, which is another at every measurement, and so would the set be.
+- the optimization is that of `self-swift`, over sets of any size: 10 at random, then the best bound of 256.
+- in a hybrid, recurrent parts are skipped as well. The first and the last layer always run.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from benchctl.engines.transformers.serving.decode import Draft, Round, Sampler
+from benchctl.engines.transformers.serving.decoder import Decoder, Parts, State, without
+from benchctl.engines.transformers.serving.drafters.knapspec import expected_tokens
+from benchctl.engines.transformers.serving.drafters.self_drafter import LISTS, Options, SelfSkip, UnsuitableError
+from benchctl.engines.transformers.serving.drafters.swift import upper_bound
+from benchctl.engines.transformers.serving.variants import Item, inner_items
+
+CONFIDENCE, ACCEPTANCE, STEP = 0.6, 0.9, 0.01
+_KEPT_SHARE, _KEPT_THRESHOLD = 0.5, 0.9
+TRIES, LENGTH = 100, 64
+_RANDOM, _PROPOSALS, _DEEPEST = 10, 256, 8
+
+
+class SelfDraftVerify(SelfSkip):
+    """`confidence`: the first threshold; `acceptance`, `step`, `tries`, `length`, `seed`: see above; and the lists of
+    `self-skip`."""
+
+    def __init__(self, decoder: Decoder, options: Options) -> None:
+        if not any(options.get(name) for name in LISTS):
+            tries, length = int(options.get("tries", TRIES)), int(options.get("length", LENGTH))
+            found = find_parts(decoder, tries, length, int(options.get("seed", 1)))
+            options = {
+                **options,
+                **{key: sorted(number for number, name in found if name == part) for key, part in LISTS.items()},
+            }
+        super().__init__(decoder, options)
+        self._first = float(options.get("confidence", CONFIDENCE))
+        self._acceptance = float(options.get("acceptance", ACCEPTANCE))
+        self._step = float(options.get("step", STEP))
+        self.start(decoder)
+
+    def start(self, decoder: Decoder) -> None:
+        """Begin a request: from the first threshold."""
+        self.confidence, self._share = self._first, 0.0
+
+    def verified(self, current: Round, draft: Draft, accepted: int, logits: torch.Tensor) -> None:
+        """Move the threshold."""
+        drafted = len(draft.tokens)
+        if not drafted:
+            return
+        self._share = _KEPT_SHARE * self._share + (1 - _KEPT_SHARE) * accepted / drafted
+        if self._share < self._acceptance:
+            moved = self.confidence + self._step
+        else:
+            moved = self.confidence - (0 if drafted >= current.depth else self._step)
+        self.confidence = _KEPT_THRESHOLD * self.confidence + (1 - _KEPT_THRESHOLD) * moved
+
+    def describe(self) -> dict[str, object]:
+        """Return what is left out, and where the threshold is now."""
+        return {**super().describe(), "threshold": round(self.confidence, 4)}
+
+
+def find_parts(decoder: Decoder, tries: int, length: int, seed: int) -> Parts:
+    """Return the best of so many sets. Raises UnsuitableError where nothing can be left out."""
+    items = inner_items(decoder)
+    if not items:
+        raise UnsuitableError("the model has one layer, which stays")
+    weights = [sum(tensor.numel() for module in decoder.layers[number].modules(part) for tensor in module.parameters())
+               for number, part in items]  # fmt: skip
+    shares = torch.tensor(weights, dtype=torch.float64) / decoder.model.num_parameters()
+    generator = torch.Generator().manual_seed(seed)
+    tried, scores = torch.zeros(0, len(items), dtype=torch.float64), list[float]()
+    with torch.inference_mode():
+        text = _own_text(decoder, length, seed)
+        whole = _likeliest(decoder, text, frozenset())
+        for number in range(tries):
+            proposals = torch.rand(_PROPOSALS, len(items), generator=generator)
+            candidates = (proposals < torch.rand(_PROPOSALS, 1, generator=generator)).double()
+            candidates[candidates.sum(1) == 0, 0] = 1.0  # the set that leaves out nothing is no draft
+            best = 0
+            if number >= _RANDOM:
+                known = torch.tensor(scores, dtype=torch.float64)
+                best = int(upper_bound(tried, known, candidates, scale=len(items) / 4).argmax())
+            tried = torch.cat([tried, candidates[best : best + 1]])
+            right = _likeliest(decoder, text, _parts(items, tried[-1])) == whole
+            scores.append(_tokens_per_time(float(right.double().mean()), 1 - float(shares @ tried[-1])))
+    return _parts(items, tried[max(range(tries), key=scores.__getitem__)])
+
+
+def _parts(items: tuple[Item, ...], chosen: torch.Tensor) -> Parts:
+    return frozenset(item for item, left_out in zip(items, chosen.tolist(), strict=True) if left_out)
+
+
+def _tokens_per_time(acceptance: float, cost: float) -> float:
+    return max(expected_tokens(acceptance, depth) / (depth * cost + 1) for depth in range(1, _DEEPEST + 1))
+
+
+def _own_text(decoder: Decoder, length: int, seed: int) -> list[int]:
+    chooser, state = Sampler(1.0, seed=seed).chooser(), State(decoder)
+    text = [seed % decoder.vocabulary]
+    while len(text) < length:
+        text.append(chooser.first(state.advance(text[-1:])))
+    return text
+
+
+def _likeliest(decoder: Decoder, text: list[int], left_out: Parts) -> torch.Tensor:
+    """Return the likeliest token after each of the text without some parts, `[tokens]`."""
+    with without(decoder, left_out):
+        return State(decoder).advance(text, keep=len(text)).argmax(-1)
