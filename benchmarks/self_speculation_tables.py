@@ -22,22 +22,22 @@ Found = Mapping[str, Any]
 SEARCHING = ("self-swift", "self-clasp", "self-del", "self-knapspec")
 
 
-def _percent(share: float, digits: int = 0) -> str:
-    return f"{100 * share:.{digits}f} %"
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
 
 
 def rounds(found: Found) -> Iterator[Sequence[str]]:
     """Yield the lines of the rounds beside bare passes."""
-    yield "type", "accepted", "c", "v", "realised", "overhead", "search", "speed-up"
+    yield "type", "accepted, %", "c", "v", "realised, %", "search, %", "speed-up"
     for name, row in found["types"].items():
         share = row["accepted"] / row["drafted"] if row["drafted"] else 0.0
-        own = (_percent(row[key], 1) for key in ("realised", "overhead", "search_share"))
-        yield f"`{name}`", _percent(share), f"{row['c']:.2f}", f"{row['v']:.2f}", *own, f"{row['speed_up']:.2f}×"
+        own = (f"{100 * row[key]:.1f}" for key in ("realised", "search_share"))
+        yield f"`{name}`", f"{100 * share:.0f}", f"{row['c']:.2f}", f"{row['v']:.2f}", *own, f"{row['speed_up']:.2f}×"
 
 
 def ablation(found: Found) -> Iterator[Sequence[str]]:
     """Yield the lines of the ablation study: what of k draft tokens is accepted."""
-    yield "draft, target", "k = 2", "4", "8", "at T = 0.6: 2", "4", "8", "perplexity"
+    yield "draft, target", "%, k = 2", "4", "8", "at T = 0.6: 2", "4", "8", "perplexity"
     by_draft: dict[str, list[Found]] = {}
     for row in found["drafts"]:
         by_draft.setdefault(row["draft"], []).append(row)
@@ -45,7 +45,7 @@ def ablation(found: Found) -> Iterator[Sequence[str]]:
         kind, details = name.split(" (", 1)
         target = details.rstrip(")").rpartition("t_tiny-")[2]
         shares = [row["accepted_of_k"][depth] for row in rows for depth in ("2", "4", "8")]
-        yield f"`{kind}`, {target}", *map(_percent, shares), f"{rows[0]['perplexity_ratio']:.2f}×"
+        yield f"`{kind}`, {target}", *(f"{100 * share:.0f}" for share in shares), f"{rows[0]['perplexity_ratio']:.2f}×"
 
 
 def methods(found: Found) -> Iterator[Sequence[str]]:
