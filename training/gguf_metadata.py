@@ -45,14 +45,44 @@ def rope_theta(config: Config) -> float:
 def _qwen3(config: Config) -> Metadata:
     if config.get("attention_bias") or config.get("use_sliding_window"):
         raise UsageError("attention with biases or a sliding window cannot be written", where="config.json")
-    return {}
+    return {
+        "block_count": config["num_hidden_layers"],
+        "context_length": config["max_position_embeddings"],
+        "embedding_length": config["hidden_size"],
+        "feed_forward_length": config["intermediate_size"],
+        "attention.head_count": config["num_attention_heads"],
+        "attention.head_count_kv": config["num_key_value_heads"],
+        "rope.freq_base": rope_theta(config),
+        "attention.layer_norm_rms_epsilon": float(config["rms_norm_eps"]),
+        "attention.key_length": config["head_dim"],
+        "attention.value_length": config["head_dim"],
+        "vocab_size": config["vocab_size"],
+    }
 
 
 def _falcon_h1(config: Config) -> Metadata:
     for key, expected in {**FALCON_H1_MULTIPLIERS, "mamba_rms_norm": False}.items():
         if config.get(key, expected) != expected:
             raise UsageError(f"{key} is {config[key]}; only {expected} can be written", where="config.json")
-    return {"rope.dimension_count": config["head_dim"]}
+    return {
+        "context_length": config["max_position_embeddings"],
+        "embedding_length": config["hidden_size"],
+        "feed_forward_length": config["intermediate_size"],
+        "block_count": config["num_hidden_layers"],
+        "attention.head_count": config["num_attention_heads"],
+        "attention.head_count_kv": config["num_key_value_heads"],
+        "attention.key_length": config["head_dim"],
+        "attention.value_length": config["head_dim"],
+        "rope.dimension_count": config["head_dim"],
+        "rope.freq_base": rope_theta(config),
+        "attention.layer_norm_rms_epsilon": float(config["rms_norm_eps"]),
+        "ssm.conv_kernel": config["mamba_d_conv"],
+        "ssm.inner_size": config["mamba_d_ssm"],
+        "ssm.state_size": config["mamba_d_state"],
+        "ssm.time_step_rank": config["mamba_n_heads"],
+        "ssm.group_count": config["mamba_n_groups"],
+        "vocab_size": config["vocab_size"],
+    }
 
 
 def _qwen3_5(config: Config) -> Metadata:
@@ -60,15 +90,29 @@ def _qwen3_5(config: Config) -> Metadata:
     if config.get("attention_bias"):
         raise UsageError("attention with biases cannot be written", where="config.json")
     ahead = config.get("mtp_num_hidden_layers", 0)
-    rope = config["rope_parameters"]
+    rope, heads = config["rope_parameters"], config["linear_num_value_heads"]
     return {
         "block_count": config["num_hidden_layers"] + ahead,
+        "context_length": config["max_position_embeddings"],
+        "embedding_length": config["hidden_size"],
+        "feed_forward_length": config["intermediate_size"],
+        "attention.head_count": config["num_attention_heads"],
+        "attention.head_count_kv": config["num_key_value_heads"],
         "rope.dimension_sections": [*rope["mrope_section"], 0],
+        "rope.freq_base": rope_theta(config),
+        "attention.layer_norm_rms_epsilon": float(config["rms_norm_eps"]),
+        "attention.key_length": config["head_dim"],
+        "attention.value_length": config["head_dim"],
         **({"nextn_predict_layers": ahead} if ahead else {}),
-        "ssm.inner_size": config["linear_value_head_dim"] * config["linear_num_value_heads"],
+        "ssm.conv_kernel": config["linear_conv_kernel_dim"],
+        "ssm.state_size": config["linear_key_head_dim"],
+        "ssm.group_count": config["linear_num_key_heads"],
+        "ssm.time_step_rank": heads,
+        "ssm.inner_size": config["linear_value_head_dim"] * heads,
         "attention.recurrent_layers": [kind == LINEAR for kind in config["layer_types"]] + [False] * ahead,
         "full_attention_interval": config.get("full_attention_interval", 4),
         "rope.dimension_count": int(config["head_dim"] * rope["partial_rotary_factor"]),
+        "vocab_size": config["vocab_size"],
     }
 
 
@@ -76,24 +120,32 @@ def _eagle3(config: Config) -> Metadata:
     if config.get("attention_bias") or config.get("mlp_bias"):
         raise UsageError("layers with biases cannot be written", where="config.json")
     return {
+        "block_count": config["num_hidden_layers"],
+        "context_length": config["max_position_embeddings"],
+        "embedding_length": config["hidden_size"],
+        "feed_forward_length": config["intermediate_size"],
+        "attention.head_count": config["num_attention_heads"],
+        "attention.head_count_kv": config["num_key_value_heads"],
+        "rope.freq_base": rope_theta(config),
+        "attention.layer_norm_rms_epsilon": float(config["rms_norm_eps"]),
+        "attention.key_length": config["head_dim"],
+        "attention.value_length": config["head_dim"],
         "rope.dimension_count": config["head_dim"],
         "target_layers": config["eagle_aux_hidden_state_layer_ids"],
+        "target_hidden_size": config["target_hidden_size"],
         "norm_before_residual": config.get("norm_before_residual", False),
+        "vocab_size": config["vocab_size"],
     }
 
 
-_OWN: Mapping[str, Callable[[Config], Metadata]] = {
+_BY_ARCHITECTURE: Mapping[str, Callable[[Config], Metadata]] = {
     "falcon-h1": _falcon_h1,
     "qwen3": _qwen3,
     "qwen35": _qwen3_5,
     "eagle3": _eagle3,
 }
-"""What an architecture has beside the values that stand in `config.json` under another key."""
 
 
 def metadata_of(architecture: str, config: Config) -> Metadata:
     """Return the hyperparameters of a complete `config.json`. Raises UsageError for what GGUF cannot express."""
-    own = _OWN[architecture](config)
-    known = config | {"rope_theta": rope_theta(config), "rms_norm_eps": float(config["rms_norm_eps"])}
-    same = {theirs: known[ours] for ours, theirs in LAYOUTS[architecture].keys.items()}
-    return {**same, "attention.value_length": config["head_dim"], **own}
+    return _BY_ARCHITECTURE[architecture](config)

@@ -1,13 +1,13 @@
 """The architectures whose GGUF files can be expressed as Hugging Face folders: those of the bundled models.
 
-A `Layout` an architecture: names of tensors, transforms of numbers, keys of the configuration. Forward is from Hugging
-Face to GGUF (`training.export`), backward from GGUF to a Hugging Face folder (`folder.huggingface_folder`); both read
-the same lists of tensors and keys, so that neither can drift.
+A `Layout` an architecture: names of tensors, transforms of numbers, configuration. Forward is from Hugging Face to
+GGUF (`training.export`), backward from GGUF to a Hugging Face folder (`folder.huggingface_folder`); both read the same
+list of tensors, so that neither can drift.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -27,12 +27,22 @@ Config = dict[str, Any]
 
 @dataclass(frozen=True)
 class Transform:
-    """A function of a float32 array and its inverse."""
+    """A function of an array (float32, or integers as the file holds them) and its inverse."""
 
     forward: Callable[[Array], Array]
     """From Hugging Face to GGUF."""
     backward: Callable[[Array], Array]
     """From GGUF to Hugging Face."""
+    tolerance: float = 0.0
+    """Relative error of `forward`: above 0 only where it calls a function that differs between libraries."""
+
+
+def _negative_exponential(logarithms: Array) -> Array:
+    return np.asarray(-np.exp(logarithms))
+
+
+def _logarithm_of_negative(values: Array) -> Array:
+    return np.asarray(np.log(-values.astype(np.float64)).astype(np.float32))
 
 
 SAME = Transform(lambda array: array, lambda array: array)
@@ -47,10 +57,7 @@ COLUMN = Transform(lambda vector: vector.reshape(-1, 1), lambda column: column.r
 CONVOLUTION = Transform(lambda kernel: kernel.reshape(kernel.shape[0], -1), lambda rows: rows[:, None, :])
 """A depthwise convolution's kernel, (channels, 1, width) to (channels, width)."""
 
-NEGATIVE_EXPONENTIAL = Transform(
-    lambda logarithms: np.asarray(-np.exp(logarithms)),
-    lambda values: np.asarray(np.log(-values.astype(np.float64)).astype(np.float32)),
-)
+NEGATIVE_EXPONENTIAL = Transform(_negative_exponential, _logarithm_of_negative, tolerance=1e-6)
 """The state decay, `A = -exp(A_log)`. Exponential functions of two libraries differ by some units in the last place of
 float32, about 2e-7; a bfloat16 `A_log` above 2^-12 in size is farther from its neighbours and is found exactly."""
 
@@ -60,56 +67,21 @@ def in_turn(first: Transform, second: Transform) -> Transform:
     return Transform(
         lambda array: second.forward(first.forward(array)),
         lambda array: first.backward(second.backward(array)),
+        max(first.tolerance, second.tolerance),
     )
 
 
 @dataclass(frozen=True)
 class TensorPair:
-    """A tensor under its two names."""
+    """A tensor under its two names.
+
+    Backward, a float32 result is written as bfloat16 where that keeps every number, else as float32; int64 and bool
+    results are written as they are.
+    """
 
     huggingface: str
     gguf: str
     transform: Transform = SAME
-
-
-class ModelHeader:
-    """The hyperparameters of a GGUF file, by keys without the architecture's name."""
-
-    def __init__(self, header: GgufHeader) -> None:
-        self.header = header
-
-    @property
-    def tied(self) -> bool:
-        """Whether the embeddings are the output matrix, too."""
-        return all(tensor.name != "output.weight" for tensor in self.header.tensors)
-
-    def value(self, key: str, default: Any = None) -> Any:  # noqa: ANN401 - whatever GGUF can hold
-        """Return a value: arrays as integers, a float32 as the shortest decimal number that rounds to it (1e-05).
-
-        Raises KeyError for what is absent.
-        """
-        full = f"{self.header.text('general.architecture')}.{key}"
-        if full not in self.header.metadata and default is not None:
-            return default
-        found = self.header.metadata[full]
-        if isinstance(found, ArrayPlace):
-            return [int(number) for number in self.header.numbers(full) or ()]
-        return float(str(np.float32(found))) if isinstance(found, float) else found
-
-
-_SIZES = {
-    "vocab_size": "vocab_size",
-    "hidden_size": "embedding_length",
-    "intermediate_size": "feed_forward_length",
-    "num_hidden_layers": "block_count",
-    "num_attention_heads": "attention.head_count",
-    "num_key_value_heads": "attention.head_count_kv",
-    "head_dim": "attention.key_length",
-    "max_position_embeddings": "context_length",
-    "rms_norm_eps": "attention.layer_norm_rms_epsilon",
-    "rope_theta": "rope.freq_base",
-}
-"""Keys of every architecture's `config.json`, and of GGUF."""
 
 
 @dataclass(frozen=True)
@@ -120,26 +92,34 @@ class Layout:
     """`general.architecture` of the GGUF file."""
     model_class: str
     """The first of `architectures` in `config.json`."""
+    config: Callable[[ModelHeader], Config]
+    """`config.json` without `architectures`, `dtype` and the special tokens, which are the same for every architecture.
+
+    Raises UsageError for a model that this layout cannot express.
+    """
     tensors: Callable[[Config], Iterable[TensorPair]]
     """Every tensor of the model that this `config.json` describes."""
-    own_keys: Mapping[str, str]
-    """Keys of `config.json` beside `_SIZES`, and those of GGUF."""
-    fixed: Config
-    """What `config.json` says of every model."""
-    derived: Callable[[ModelHeader, Config], Config] = lambda model, config: {}
-    """What it says beside that. Raises UsageError for a model that cannot be expressed."""
 
-    @property
-    def keys(self) -> dict[str, str]:
-        """Keys of `config.json` whose values are those of GGUF, and GGUF's keys."""
-        return {**_SIZES, **self.own_keys}
 
-    def config(self, model: ModelHeader) -> Config:
-        """Return `config.json` without `architectures`, `dtype` and the special tokens. Raises UsageError."""
-        config = {ours: model.value(theirs) for ours, theirs in self.keys.items()}
-        config["rope_parameters"] = {"rope_type": "default", "rope_theta": config["rope_theta"]}  # not scaled
-        config |= {"hidden_act": "silu", "attention_bias": False, "tie_word_embeddings": model.tied, **self.fixed}
-        return config | self.derived(model, config)
+class ModelHeader:
+    """The hyperparameters of a GGUF file, by keys without the architecture's name. Raises KeyError for what is absent.
+
+    `shapes`: of the tensors by name, in the order of numpy and torch, which is the reverse of GGUF's.
+    """
+
+    def __init__(self, header: GgufHeader) -> None:
+        self.header = header
+        self.shapes = {tensor.name: tensor.shape[::-1] for tensor in header.tensors}
+
+    def value(self, key: str, default: Any = None) -> Any:  # noqa: ANN401 - whatever GGUF can hold
+        """Return a value: arrays as integers, a float32 as the shortest decimal number that rounds to it (1e-05)."""
+        full = f"{self.header.text('general.architecture')}.{key}"
+        if full not in self.header.metadata and default is not None:
+            return default
+        found = self.header.metadata[full]
+        if isinstance(found, ArrayPlace):
+            return [int(number) for number in self.header.numbers(full) or ()]
+        return float(str(np.float32(found))) if isinstance(found, float) else found
 
 
 _Names = tuple[tuple[str, str, Transform], ...]
@@ -152,6 +132,32 @@ _ATTENTION: _Names = (
 _MLP: _Names = tuple((f"mlp.{name}_proj.weight", f"ffn_{name}.weight", SAME) for name in ("down", "gate", "up"))
 
 
+def _sizes(model: ModelHeader) -> Config:
+    """Return what the configurations of language models have in common."""
+    vocabulary, hidden = model.shapes["token_embd.weight"]
+    return {"vocab_size": vocabulary, "hidden_size": hidden, **_inner_sizes(model)}
+
+
+def _inner_sizes(model: ModelHeader) -> Config:
+    """Return what does not depend on the embeddings; the rotary ones are not scaled."""
+    return {
+        "intermediate_size": model.value("feed_forward_length"),
+        "num_hidden_layers": model.value("block_count"),
+        "num_attention_heads": model.value("attention.head_count"),
+        "num_key_value_heads": model.value("attention.head_count_kv"),
+        "head_dim": model.value("attention.key_length"),
+        "hidden_act": "silu",
+        "max_position_embeddings": model.value("context_length"),
+        "rms_norm_eps": model.value("attention.layer_norm_rms_epsilon"),
+        "rope_theta": model.value("rope.freq_base"),
+        "rope_parameters": {"rope_type": "default", "rope_theta": model.value("rope.freq_base")},
+    }
+
+
+def _tied(model: ModelHeader) -> Config:
+    return {"tie_word_embeddings": "output.weight" not in model.shapes}
+
+
 def _around(config: Config, norm: str, transform: Transform = SAME) -> Iterator[TensorPair]:
     """Yield the tensors before and after the blocks."""
     yield TensorPair("model.embed_tokens.weight", "token_embd.weight")
@@ -160,20 +166,9 @@ def _around(config: Config, norm: str, transform: Transform = SAME) -> Iterator[
         yield TensorPair("lm_head.weight", "output.weight")
 
 
-def _block(prefix: str, number: int, names: _Names) -> Iterator[TensorPair]:
+def _block(prefix: str, number: int, names: Iterable[tuple[str, str, Transform]]) -> Iterator[TensorPair]:
     for ours, theirs, transform in names:
         yield TensorPair(f"{prefix}.{ours}", f"blk.{number}.{theirs}", transform)
-
-
-def _equal_blocks(norm: str, names: _Names) -> Callable[[Config], Iterator[TensorPair]]:
-    """Return the tensors of a model whose blocks are all alike; `norm`: the last norm."""
-
-    def tensors(config: Config) -> Iterator[TensorPair]:
-        yield from _around(config, norm)
-        for layer in range(config["num_hidden_layers"]):
-            yield from _block(f"model.layers.{layer}", layer, names)
-
-    return tensors
 
 
 # Qwen3: a plain transformer with grouped-query attention and a norm on every query and key head.
@@ -185,13 +180,23 @@ _QWEN3: _Names = (
     ("self_attn.k_norm.weight", "attn_k_norm.weight", SAME),
     ("self_attn.q_norm.weight", "attn_q_norm.weight", SAME),
 )
-_QWEN3_LAYOUT = Layout(
-    "qwen3",
-    "Qwen3ForCausalLM",
-    _equal_blocks("model.norm.weight", _QWEN3),
-    own_keys={},
-    fixed={"model_type": "qwen3", "use_sliding_window": False},
-)
+
+
+def _qwen3_config(model: ModelHeader) -> Config:
+    return {
+        "model_type": "qwen3",
+        **_sizes(model),
+        **_tied(model),
+        "attention_bias": False,
+        "use_sliding_window": False,
+    }
+
+
+def _qwen3_tensors(config: Config) -> Iterator[TensorPair]:
+    yield from _around(config, "model.norm.weight")
+    for layer in range(config["num_hidden_layers"]):
+        yield from _block(f"model.layers.{layer}", layer, _QWEN3)
+
 
 # Falcon-H1: Mamba-2 and attention side by side in every layer. llama.cpp's converter multiplies the multipliers into
 # the weights, so what comes from GGUF has multipliers of 1.
@@ -216,26 +221,34 @@ _FALCON_H1: _Names = (
 )
 
 
-_FALCON_H1_LAYOUT = Layout(
-    "falcon-h1",
-    "FalconH1ForCausalLM",
-    _equal_blocks("model.final_layernorm.weight", _FALCON_H1),
-    own_keys={
-        "mamba_d_ssm": "ssm.inner_size",
-        "mamba_n_heads": "ssm.time_step_rank",
-        "mamba_n_groups": "ssm.group_count",
-        "mamba_d_state": "ssm.state_size",
-        "mamba_d_conv": "ssm.conv_kernel",
-    },
-    fixed={
+def _falcon_h1_config(model: ModelHeader) -> Config:
+    inner, scan_heads = model.value("ssm.inner_size"), model.value("ssm.time_step_rank")
+    return {
         "model_type": "falcon_h1",
+        **_sizes(model),
+        **_tied(model),
+        "mamba_d_ssm": inner,
+        "mamba_n_heads": scan_heads,
+        "mamba_d_head": inner // scan_heads,
+        "mamba_n_groups": model.value("ssm.group_count"),
+        "mamba_d_state": model.value("ssm.state_size"),
+        "mamba_d_conv": model.value("ssm.conv_kernel"),
         "mamba_chunk_size": 64,  # how long the pieces of a scan are: no part of the model, and small for short prompts
         "mamba_conv_bias": True,
-        **dict.fromkeys(("mamba_proj_bias", "mamba_rms_norm", "mlp_bias", "projectors_bias"), False),
+        "mamba_proj_bias": False,
+        "mamba_rms_norm": False,
+        "attention_bias": False,
+        "mlp_bias": False,
+        "projectors_bias": False,
         **FALCON_H1_MULTIPLIERS,
-    },
-    derived=lambda model, config: {"mamba_d_head": config["mamba_d_ssm"] // config["mamba_n_heads"]},
-)
+    }
+
+
+def _falcon_h1_tensors(config: Config) -> Iterator[TensorPair]:
+    yield from _around(config, "model.final_layernorm.weight")
+    for layer in range(config["num_hidden_layers"]):
+        yield from _block(f"model.layers.{layer}", layer, _FALCON_H1)
+
 
 # Qwen3.5 without experts: gated delta nets and gated full attention in turn, and perhaps a multi-token head. llama.cpp
 # counts the head as another block, and stores every norm but the delta net's own with 1 added.
@@ -272,22 +285,32 @@ _QWEN3_5_HEAD: _Names = (
 )
 
 
-def _qwen3_5_derived(model: ModelHeader, config: Config) -> Config:
-    heads, ahead = config["linear_num_value_heads"], model.value("nextn_predict_layers", 0)
-    refuse_grouped(config["linear_num_key_heads"], heads)
-    layers, interval = config["num_hidden_layers"] - ahead, model.value("full_attention_interval", 4)
+def _qwen3_5_config(model: ModelHeader) -> Config:
+    sizes, heads_ahead = _sizes(model), model.value("nextn_predict_layers", 0)
+    layers, interval = sizes["num_hidden_layers"] - heads_ahead, model.value("full_attention_interval", 4)
     usual = [int((layer + 1) % interval != 0) for layer in range(layers)]
     recurrent = model.value("attention.recurrent_layers", usual)
-    partial = {"partial_rotary_factor": model.value("rope.dimension_count") / config["head_dim"]}
-    sections = {"mrope_section": model.value("rope.dimension_sections")[:3], "mrope_interleaved": True}
+    heads, groups = model.value("ssm.time_step_rank"), model.value("ssm.group_count")
+    refuse_grouped(groups, heads)
+    partial = {"partial_rotary_factor": model.value("rope.dimension_count") / sizes["head_dim"]}
+    sections = model.value("rope.dimension_sections")[:3]
+    sizes["rope_parameters"] |= {**partial, "mrope_section": sections, "mrope_interleaved": True}
     return {
+        "model_type": "qwen3_5_text",
+        **{key: sizes.pop(key) for key in ("vocab_size", "hidden_size", "intermediate_size")},
         "num_hidden_layers": layers,
         "layer_types": [LINEAR if flag else FULL for flag in recurrent[:layers]],
         "full_attention_interval": interval,
-        "rope_parameters": config["rope_parameters"] | partial | sections,
+        **sizes | {"num_hidden_layers": layers},
         **partial,
+        **_tied(model),
+        "attention_bias": False,
+        "linear_conv_kernel_dim": model.value("ssm.conv_kernel"),
+        "linear_key_head_dim": model.value("ssm.state_size"),
         "linear_value_head_dim": model.value("ssm.inner_size") // heads,
-        "mtp_num_hidden_layers": ahead,
+        "linear_num_key_heads": groups,
+        "linear_num_value_heads": heads,
+        "mtp_num_hidden_layers": heads_ahead,
     }
 
 
@@ -306,20 +329,6 @@ def _qwen3_5_tensors(config: Config) -> Iterator[TensorPair]:
         yield from _block(f"mtp.layers.{head}", block, (*_QWEN3_5, *_QWEN3_5_KINDS[FULL]))
         yield from _block("mtp", block, _QWEN3_5_HEAD)
 
-
-_QWEN3_5_LAYOUT = Layout(
-    "qwen35",
-    "Qwen3_5ForCausalLM",
-    _qwen3_5_tensors,
-    own_keys={
-        "linear_conv_kernel_dim": "ssm.conv_kernel",
-        "linear_key_head_dim": "ssm.state_size",
-        "linear_num_key_heads": "ssm.group_count",
-        "linear_num_value_heads": "ssm.time_step_rank",
-    },
-    fixed={"model_type": "qwen3_5_text"},
-    derived=_qwen3_5_derived,
-)
 
 # An EAGLE-3 draft: a Llama layer on the hidden states of three of its target's layers. Only drafts that use their
 # target's embeddings, output projection and vocabulary; what brings its own has tensors that are not listed.
@@ -341,6 +350,24 @@ def _paired(heads: int) -> Transform:
     return Transform(lambda rows: swapped(rows, 2), lambda rows: swapped(rows, rows.shape[0] // heads // 2))
 
 
+def _eagle3_config(model: ModelHeader) -> Config:
+    layers, vocabulary = model.value("target_layers"), model.value("vocab_size")
+    return {
+        "model_type": "llama",
+        "vocab_size": vocabulary,
+        "draft_vocab_size": vocabulary,
+        "hidden_size": model.value("embedding_length"),
+        "target_hidden_size": model.value("target_hidden_size"),
+        **_inner_sizes(model),
+        "norm_before_residual": model.value("norm_before_residual", False),
+        "eagle_aux_hidden_state_layer_ids": layers,  # where llama.cpp's converter looks
+        "eagle_config": {"eagle_aux_hidden_state_layer_ids": layers},  # where vLLM looks
+        "tie_word_embeddings": False,
+        "attention_bias": False,
+        "mlp_bias": False,
+    }
+
+
 def _eagle3_tensors(config: Config) -> Iterator[TensorPair]:
     heads = {"q_proj": config["num_attention_heads"], "k_proj": config["num_key_value_heads"]}
     yield TensorPair("fc.weight", "fc.weight")
@@ -350,22 +377,13 @@ def _eagle3_tensors(config: Config) -> Iterator[TensorPair]:
         yield TensorPair(f"midlayer.{ours}", f"blk.0.{theirs}", transform if count is None else _paired(count))
 
 
-def _eagle3_derived(model: ModelHeader, config: Config) -> Config:
-    layers = {"eagle_aux_hidden_state_layer_ids": model.value("target_layers")}  # where llama.cpp's converter looks
-    own = {"draft_vocab_size": config["vocab_size"], "norm_before_residual": model.value("norm_before_residual", False)}
-    return {**own, **layers, "eagle_config": layers}  # the latter is where vLLM looks
-
-
-_EAGLE3_LAYOUT = Layout(
-    "eagle3",
-    "LlamaForCausalLMEagle3",
-    _eagle3_tensors,
-    own_keys={"target_hidden_size": "target_hidden_size"},
-    fixed={"model_type": "llama", "tie_word_embeddings": False, "mlp_bias": False},
-    derived=_eagle3_derived,
-)
-
 LAYOUTS: dict[str, Layout] = {
-    layout.architecture: layout for layout in (_FALCON_H1_LAYOUT, _QWEN3_LAYOUT, _QWEN3_5_LAYOUT, _EAGLE3_LAYOUT)
+    layout.architecture: layout
+    for layout in (
+        Layout("falcon-h1", "FalconH1ForCausalLM", _falcon_h1_config, _falcon_h1_tensors),
+        Layout("qwen3", "Qwen3ForCausalLM", _qwen3_config, _qwen3_tensors),
+        Layout("qwen35", "Qwen3_5ForCausalLM", _qwen3_5_config, _qwen3_5_tensors),
+        Layout("eagle3", "LlamaForCausalLMEagle3", _eagle3_config, _eagle3_tensors),
+    )
 }
 """By `general.architecture`."""

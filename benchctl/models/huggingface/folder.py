@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,22 +17,22 @@ import numpy as np
 from benchctl.errors import StorageError, UsageError
 from benchctl.models.files import ORIGIN, Notice, file_sha256, unfinished
 from benchctl.models.gguf_header import GgufHeader, Tensor, read_header
-from benchctl.models.huggingface.architectures import LAYOUT_VERSION, LAYOUTS, Array, Config, ModelHeader
+from benchctl.models.huggingface.architectures import LAYOUT_VERSION, LAYOUTS, Array, Config, ModelHeader, TensorPair
 from benchctl.models.vocabulary import end_tokens
 from benchctl.paths import cache_folder
 from benchctl.text import one_line
 
 _CONTROL, _USER_DEFINED = 3, 4
 """`tokenizer.ggml.token_type` of a token that is found before the text is split; a control token is special as well."""
-_NUMPY = {"f32": "<f4", "bf16": "<u2"}
+_NUMPY = {"f32": "<f4", "f16": "<f2", "bf16": "<u2", "f64": "<f8", "i32": "<i4", "i64": "<i8"}
 
 
 def huggingface_folder(gguf: Path, cache: Path | None = None, *, notice: Notice | None = None) -> Path:
     """Return the Hugging Face folder of a GGUF file, made unless it is kept already (below `cache`, else per user).
 
-    Its name is the file's SHA-256. Weights are bfloat16, which keeps every number of a model that was trained to it.
-    Safe with several processes at once. Raises UsageError for an unknown architecture or a quantized file, StorageError
-    when the cache cannot be written.
+    Its name is the file's SHA-256. Weights are bfloat16 where that keeps every number, else float32. Safe with several
+    processes at once. Raises UsageError for an unknown architecture or a quantized file, StorageError when the cache
+    cannot be written.
     """
     header = read_header(gguf)
     architecture = header.text("general.architecture")
@@ -40,7 +40,7 @@ def huggingface_folder(gguf: Path, cache: Path | None = None, *, notice: Notice 
         raise UsageError(
             "no Hugging Face folder can be derived from this file",
             where=one_line(str(gguf)),
-            fix=f"Derived are bfloat16 files of {', '.join(LAYOUTS)}; name the model's own safetensors instead.",
+            fix=f"Derived are unquantized files of {', '.join(LAYOUTS)}; name the model's own safetensors instead.",
         )
     sha256 = file_sha256(gguf)
     folder = (cache or cache_folder()) / "huggingface" / f"v{LAYOUT_VERSION}" / sha256
@@ -78,16 +78,13 @@ def _is_complete(folder: Path, sha256: str) -> bool:
 def _write(folder: Path, header: GgufHeader, sha256: str) -> None:
     layout = LAYOUTS[header.text("general.architecture") or ""]
     config = {"architectures": [layout.model_class], **layout.config(ModelHeader(header))}
-    listed = {tensor.name: tensor for tensor in header.tensors}
-    tensors = {
-        pair.huggingface: to_bfloat16(pair.transform.backward(_read(header, listed[pair.gguf])))
-        for pair in layout.tensors(config)
-    }
+    tensors = _tensors(header, layout.tensors(config))
+    single = any(array.dtype.name == "float32" for array in tensors.values())
     special = {f"{name}_token_id": token for name, token in special_tokens(header).items()}
     own = special.get("eos_token_id")
     ends = [token for token in [own, *sorted(end_tokens(header))] if token is not None]
     files = {
-        "config.json": config | {"dtype": "bfloat16", **special},
+        "config.json": config | {"dtype": "float32" if single else "bfloat16", **special},
         "generation_config.json": {**special, "eos_token_id": list(dict.fromkeys(ends))},
         "tokenizer.json": tokenizer_json(header),
         "tokenizer_config.json": tokenizer_config(header),
@@ -165,12 +162,30 @@ def _token_texts(header: GgufHeader) -> list[str]:
     return [text.decode() for text in header.strings("tokenizer.ggml.tokens") or []]
 
 
+def _tensors(header: GgufHeader, pairs: Iterable[TensorPair]) -> dict[str, Array]:
+    """Return every tensor by its Hugging Face name; uint16 arrays are bfloat16."""
+    listed = {tensor.name: tensor for tensor in header.tensors}
+    return {pair.huggingface: _converted(_read(header, listed[pair.gguf]), pair) for pair in pairs}
+
+
 def _read(header: GgufHeader, tensor: Tensor) -> Array:
-    """Return a tensor's numbers as float32."""
+    """Return a tensor's numbers: integers as they are, all others as float32."""
     start = header.data_start + tensor.offset
     raw = np.memmap(header.path, dtype=np.uint8, mode="r", offset=start, shape=tensor.nbytes)
     numbers = raw.view(_NUMPY[tensor.type_name]).reshape(tensor.shape[::-1])
-    return from_bfloat16(numbers) if tensor.type_name == "bf16" else np.asarray(numbers)
+    if tensor.type_name == "bf16":
+        return from_bfloat16(numbers)
+    return numbers.astype(np.float32) if numbers.dtype.kind == "f" else np.asarray(numbers)
+
+
+def _converted(stored: Array, pair: TensorPair) -> Array:
+    """Undo the transform; as bfloat16 where doing it again gives what is stored."""
+    numbers = pair.transform.backward(stored)
+    if numbers.dtype != np.float32:
+        return numbers
+    short = to_bfloat16(numbers)
+    again = pair.transform.forward(from_bfloat16(short))
+    return short if np.allclose(again, stored, rtol=pair.transform.tolerance, atol=0.0) else numbers
 
 
 def to_bfloat16(numbers: Array) -> Array:

@@ -162,6 +162,19 @@ def test_a_cache_that_cannot_be_written_is_said(tiny_draft: Path, tmp_path: Path
         huggingface_folder(tiny_draft, tmp_path / "file")
 
 
+def test_numbers_that_bfloat16_cannot_hold_stay_float32(tiny_draft: Path, tmp_path: Path) -> None:
+    """A file of float32 weights that were never rounded: nothing is lost, and the configuration says float32."""
+    file = tmp_path / "fine.gguf"
+    shutil.copyfile(tiny_draft, file)
+    reader = gguf.GGUFReader(file, "r+")
+    norm = next(tensor for tensor in reader.tensors if tensor.name == "output_norm.weight")
+    norm.data[0] = np.float32(1.0000001)
+    reader.data.flush()
+    folder = huggingface_folder(file)
+    assert read_weights(folder / "model.safetensors")["model.final_layernorm.weight"][0] == np.float32(1.0000001)
+    assert json.loads((folder / "config.json").read_text("utf-8"))["dtype"] == "float32"
+
+
 def test_an_architecture_without_a_layout_is_refused(make_gguf: Callable[..., Path]) -> None:
     with pytest.raises(UsageError, match="can be derived"):
         huggingface_folder(make_gguf())
