@@ -99,7 +99,7 @@ def first_screen(analysis: Analysis, most: int | None = MOST_ARMS) -> tuple[Tabl
             "Arms",
             (
                 arm_column(analysis, lambda row: row.arm),
-                numeric("tok/s", "rate", numbers.rate),
+                numeric("Decode tok/s", "rate", numbers.rate),
                 numeric("Speed-up", "speedup", cell=_speed, tone=attrgetter("tone")),
                 interval("95 % interval", lambda row: None if row.inactive else row.ends, optional=True),
                 numeric("Accepted", lambda row: row.verdict.acceptance if row.verdict else None, numbers.percent),

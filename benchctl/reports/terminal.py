@@ -49,12 +49,12 @@ def print_table(console: Console, table: Table[Any], *, headings: bool = True) -
     columns = [column for column in table.visible_columns if column.least_width <= console.width]
     cells = [[_text(column.text(row)) for row in table.rows] for column in columns]
     widths = [_width(column, texts, console.width, headings) for column, texts in zip(columns, cells, strict=True)]
-    for group in _groups(columns, widths, console.width):
-        printed = RichTable(
-            box=None, padding=(0, _GAP, 0, 0), pad_edge=False, header_style="bold", show_header=headings
-        )
-        whole = sum(_GAP + max(widths[place], cell_len(columns[place].heading) * headings) for place in group)
-        fits = whole <= console.width + _GAP  # else headers are wrapped, so that no cell is
+    close = sum(widths) + len(widths) - 1 <= console.width < sum(widths) + _GAP * (len(widths) - 1)
+    gap = 1 if close else _GAP  # a table that only just does not fit stays whole
+    for group in _groups(columns, widths, console.width, gap):
+        printed = RichTable(box=None, padding=(0, gap, 0, 0), pad_edge=False, header_style="bold", show_header=headings)
+        whole = sum(gap + max(widths[place], cell_len(columns[place].heading) * headings) for place in group)
+        fits = whole <= console.width + gap  # else headers are wrapped, so that no cell is
         for place in group:
             column = columns[place]
             least = None if column.wrap else min(widths[place], console.width)
@@ -178,7 +178,8 @@ def print_decision(console: Console, analysis: Analysis, page: str | None = None
     if decided is not None:
         out.say(decided.sentence, "bold")
     table = conclusion.what_to_run(analysis)
-    if (verbose or decided is None) and any(row.arm for row in table.rows) and len(table.rows) > 1:
+    by_group = analysis.sweep is not None and analysis.sweep.over_axes  # the summary has said so of every group
+    if (verbose or (decided is None and not by_group)) and any(row.arm for row in table.rows) and len(table.rows) > 1:
         out.say()
         out.say(table.title, "bold")
         out.table(replace(table, columns=[column for column in table.columns if column.header in _DECISIVE]))
@@ -197,10 +198,10 @@ def print_decision(console: Console, analysis: Analysis, page: str | None = None
         out.say(f"Report: {page}", whole=True)
 
 
-def _groups(columns: Sequence[Column[Any]], widths: Sequence[int], available: int) -> list[list[int]]:
+def _groups(columns: Sequence[Column[Any]], widths: Sequence[int], available: int, gap: int) -> list[list[int]]:
     """Places of the columns of each table, so that every table fits; the columns that head a row are in each."""
     heads = [place for place, column in enumerate(columns) if column.heads]
-    used = start = sum(widths[place] + _GAP for place in heads)
+    used = start = sum(widths[place] + gap for place in heads)
     groups = [list(heads)]
     for place, width in enumerate(widths):
         if place in heads:
@@ -209,7 +210,7 @@ def _groups(columns: Sequence[Column[Any]], widths: Sequence[int], available: in
             groups.append(list(heads))
             used = start
         groups[-1].append(place)
-        used += width + _GAP
+        used += width + gap
     return [sorted(group) for group in groups]
 
 

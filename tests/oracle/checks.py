@@ -26,7 +26,7 @@ HEADERS = {  # of a table that has an arm in every row: what the column is, by i
     "α measured": "alpha", "break-even α": "break_even_alpha", "overhead of a round": "overhead",
     "speed-up predicted": "predicted", "cost of a round": "cost", "round": "seconds",
     "tok/s": "throughput",
-    "decode, median (tok/s)": "median_rate", "median tok/s": "median_rate",
+    "decode, median (tok/s)": "median_rate", "decode tok/s": "pooled_rate",
     "prefill, median (tok/s)": "prompt_tok_per_sec_median",
     "ttft, median": "ttft_median_s", "records": "records", "depth k": "depth",
     "memory (gib)": "memory_gib", "memory_bytes": "memory_bytes",
@@ -76,7 +76,7 @@ class Report:
             return None if one.memory_bytes is None else one.memory_bytes / 2**30
         if name == "throughput":
             return self.reading.load(arm)["throughput"] if one.one_at_a_time else ...
-        if name in {"median_rate", "prompt_tok_per_sec_median", "ttft_median_s", "records"}:
+        if name in {"median_rate", "pooled_rate", "prompt_tok_per_sec_median", "ttft_median_s", "records"}:
             return self.reading.throughput(arm, task).get({"median_rate": "median"}.get(name, name))
         if name == "headline":  # of requests that share the engine it is that of whole answers
             return self._headline(arm) if arm != one.baseline else None
@@ -171,7 +171,7 @@ class Report:
         if "redicted and measured" in table.where:  # a forecast's tokens and speed-up are not the arm's own
             return {"measured": "pooled"}.get(header)
         text = row[header]
-        if header == "speed-up" and "median tok/s" in row:
+        if header == "speed-up" and "decode tok/s" in row:
             return "headline"
         if header == "accepted":  # a share in one table, a count in another
             return "rate" if "%" in text else "accepted"

@@ -233,9 +233,12 @@ class Reading:
         """Medians of an arm's own answers."""
         rows = self.rows(arm, task)
         rates = [rate(row) for row in rows if rate(row)]
+        timed = [(row["n_predicted"] - 1, rate(row)) for row in rows if rate(row)]
+        seconds = sum(tokens / speed for tokens, speed in timed)
         return {
             "rates": rates,
             "median": _median(rates),
+            "pooled_rate": sum(tokens for tokens, _ in timed) / seconds if seconds else None,
             "ttft_median_s": _median([row.get("ttft_s") for row in rows]),
             "burst_gap_median_s": _median([gap for row in rows for gap in row.get("burst_gaps_s") or ()]),
             "prompt_tok_per_sec_median": _median([row.get("prompt_per_sec") for row in rows]),

@@ -32,7 +32,7 @@ SLOW = [
     "assisted-universal/",
 ]
 EVERY_ARM = ("pooled", "median", "end_to_end", "length_matched", "by_block", "pairs", "pairs_missing",
-             "tokens_per_step", "median_rate", "ttft_median_s", "comparison")  # fmt: skip
+             "tokens_per_step", "median_rate", "pooled_rate", "ttft_median_s", "comparison")  # fmt: skip
 
 
 @pytest.mark.parametrize("name", [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)])

@@ -151,7 +151,7 @@ def test_evidence_is_folded_and_damage_is_not(run_data: RunData, analysis: Analy
 def test_a_warning_about_the_evidence_is_on_the_first_screen(run_data: RunData, analysis: Analysis) -> None:
     grave = analysis.warnings[0].model_copy(update={"id": "changed-evidence", "seen": "A file was changed."})
     text = page_of(run_data, analysis.model_copy(update={"warnings": [grave]})).unfolded
-    assert text.index("A file was changed.") < text.index("tok/s")
+    assert text.index("A file was changed.") < text.index("Decode tok/s")
 
 
 def test_consistent_is_explained_where_it_stands(run_data: RunData, analysis: Analysis) -> None:
