@@ -19,7 +19,7 @@ REPOSITORY = Path(__file__).parents[1]
 ARCHIVES = REPOSITORY / "tests" / "oracle" / "runs"
 IN_THE_TREE = (
     "qwen2.5-coder/20261122-191218-f263",
-    "qwen2.5-coder-bf16/20261125-021939-a218",
+    "qwen2.5-coder-bf16/20261125-232328-f38a",
     "vllm-hybrid/20261121-180606-c5c1",
 )
 ROOT = Path(mkdtemp(prefix="benchctl-kept-"))
