@@ -50,8 +50,15 @@ def inspect(
 ) -> None:
     """Show what a GGUF model is: architecture, tensors, vocabulary, template.
 
-    Reads only the headers (of every shard), so it is quick and needs little memory.
+    Reads only the headers (of every shard), so it is quick and needs little memory. Of a Hugging Face folder, or a
+    config.json alone, it shows the sizes.
     """
+    folder = Path(model).expanduser()
+    if (folder / "config.json").is_file() or folder.name == "config.json":
+        if diff is not None or tensors:
+            raise UsageError("--diff and --tensors need GGUF files", where=one_line(model))
+        _show_sizes(folder, as_json)
+        return
     from benchctl.models.inspection import Difference, compare_models, inspect_model
     from benchctl.models.sources import locate_model
 
@@ -71,6 +78,19 @@ def inspect(
     show_inspection(found)
     if tensors:
         show_tensors(found.path)
+
+
+def _show_sizes(folder: Path, as_json: bool) -> None:
+    from dataclasses import asdict
+
+    from benchctl.cli.show_inspection import show_footprint
+    from benchctl.models.footprint import footprint_of_folder
+
+    found = footprint_of_folder(folder)
+    if as_json:
+        print_json("inspect", {"path": str(folder), **asdict(found)})
+    else:
+        show_footprint(folder, found)
 
 
 @app.command("quantize")

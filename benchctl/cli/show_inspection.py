@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from benchctl.models.footprint import Footprint
 from benchctl.models.gguf_facts import TensorGroup, all_shards, tensors_of
-from benchctl.models.inspection import Change, Difference, Inspection
+from benchctl.models.inspection import VERIFIED, Change, Difference, Inspection
 from benchctl.models.tensor_types import family
 from benchctl.reports.columns import Column, Table, numeric
 from benchctl.reports.terminal import Printout
@@ -30,6 +31,21 @@ def show_inspection(found: Inspection, *, brief: bool = False) -> None:
     out.facts(rows)
     out.say()
     out.table(_types(found))
+
+
+def show_footprint(path: Path, found: Footprint) -> None:
+    """Print the sizes of a Hugging Face folder or a `config.json`."""
+    out, active = Printout(), found.active_parameters
+    out.say(str(path), "bold", whole=True)
+    uses = "" if active is None else f", of which a token uses {active:,}"
+    reads = f"{mebibytes(found.weights)}, of which a decode step reads {mebibytes(found.weights_per_step)}"
+    rows = [("weights", reads), ("parameters", f"{found.parameters or 0:,}{uses}")]
+    if found.expert_share < 1:
+        further = [f"{mebibytes(round(found.further_per_verify(width)))} for {width}" for width in VERIFIED]
+        rows.append(("a verify reads", f"beyond a step, experts chosen at random: {', '.join(further)} tokens"))
+    cache = found.cache_per_token
+    rows.append(("KV cache", "unknown" if cache is None else f"{cache:,} bytes per token in 16 bits"))
+    out.facts(rows)
 
 
 def show_tensors(path: Path) -> None:

@@ -13,7 +13,7 @@ from benchctl.models.gguf_facts import GgufFacts, all_shards, experts_read, fact
 from benchctl.models.gguf_header import ArrayPlace, GgufHeader, Tensor, read_header
 from benchctl.models.vocabulary import SpecialToken, differences, special_tokens
 
-_VERIFIED = (2, 5, 9)
+VERIFIED = (2, 5, 9)
 """Tokens of a verify, k + 1, for which `Inspection.experts_read` has a share."""
 
 
@@ -49,7 +49,7 @@ class Inspection:
         experts, used = self.facts.experts, self.facts.experts_used
         if not experts or not used:
             return None
-        return {str(width): round(experts_read(used / experts, width), 4) for width in _VERIFIED}
+        return {str(width): round(experts_read(used / experts, width), 4) for width in VERIFIED}
 
     def as_dict(self) -> dict[str, Any]:
         """Return everything as plain JSON data."""

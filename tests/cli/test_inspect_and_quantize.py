@@ -13,6 +13,7 @@ from benchctl.cli.app import app
 from benchctl.errors import UsageError
 from benchctl.models.gguf_facts import read_facts
 from tests.cli.calls import answer, call
+from tests.models.test_footprint import MIXTRAL
 
 pytestmark = pytest.mark.usefixtures("empty_folder")
 
@@ -67,6 +68,17 @@ def test_quantize_then_see_what_differs(llama_server: Path, empty_folder: Path) 
     )
     assert changes["same_vocabulary"]
     assert {change["name"] for change in changes["metadata"]} == {"general.file_type"}
+
+
+def test_inspect_reads_the_config_of_a_mixture(tmp_path: Path) -> None:
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(MIXTRAL))
+    found = json.loads(answer(app, "models", "inspect", str(file), "--json"))
+    assert found["active_parameters"] < found["parameters"] / 3
+    told = {line[:14].strip(): line[14:].strip() for line in answer(app, "models", "inspect", str(file)).splitlines()}
+    assert f"{found['active_parameters']:,}" in told["parameters"]
+    assert "for 2" in told["a verify reads"]
+    assert isinstance(call(app, "models", "inspect", str(file), "--tensors").exception, UsageError)
 
 
 @pytest.mark.parametrize(

@@ -122,8 +122,17 @@ def build_analysis(arms: list[str], blocks: int = 3, tasks: tuple[str, ...] = TA
             )
             if task == ALL_TASKS:
                 pooled = BASELINE_RATE * factor
-                told = {"median": pooled, "ttft_median_s": 0.31, "prompt_tok_per_sec_median": 118.4}
-                throughput.append(Throughput(arm=name, task=task, tok_per_sec=[], pooled_rate=pooled, **told))
+                throughput.append(
+                    Throughput(
+                        arm=name,
+                        task=task,
+                        tok_per_sec=[],
+                        median=pooled,
+                        pooled_rate=pooled,
+                        ttft_median_s=0.31,
+                        prompt_tok_per_sec_median=118.4,
+                    )
+                )
             else:
                 rates = [BASELINE_RATE * factor * (1 + 0.1 * unit(name, task, i)) for i in range(4 * blocks)]
                 throughput.append(
