@@ -361,6 +361,12 @@ WHY = (
 )
 
 
+def told_by_group(analysis: Analysis) -> bool:
+    """Whether `findings` say what to run of every group: a run over axes, without advice for single tasks."""
+    groups = analysis.decision.groups if analysis.decision else []
+    return analysis.sweep is not None and analysis.sweep.over_axes and not any(group.tasks for group in groups)
+
+
 def what_to_run(analysis: Analysis) -> Table[Advice]:
     """A row for all tasks together and for each alone; of a sweep under each condition."""
     return Table(

@@ -136,6 +136,7 @@ def _view(run: RunData, analysis: Analysis, drawings: Sequence[Drawing]) -> dict
     """The values of both templates, by name."""
     manifest = run.manifest
     to_run, warnings = conclusion.what_to_run(analysis), conclusion.grouped_warnings(analysis)
+    choices = len(to_run.rows) > 1 and any(row.arm for row in to_run.rows) and not conclusion.told_by_group(analysis)
     first: dict[str, Drawing] = {}
     for drawing in drawings:
         if drawing.varies is not None or drawing.name == page.speed_figure(analysis):
@@ -151,7 +152,7 @@ def _view(run: RunData, analysis: Analysis, drawings: Sequence[Drawing]) -> dict
         "stopped": conclusion.stopped(analysis),
         "null_control": conclusion.null_control(analysis),
         "decided": conclusion.only_group(analysis),
-        "what_to_run": to_run if len(to_run.rows) > 1 and any(row.arm for row in to_run.rows) else None,
+        "what_to_run": to_run if choices else None,
         "additions": {row.arm: row.added for row in reversed(to_run.rows) if row.added},
         "accuracy": output.accuracy(analysis),
         "experiment": analysis.decision.next if analysis.decision else None,

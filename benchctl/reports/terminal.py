@@ -178,8 +178,11 @@ def print_decision(console: Console, analysis: Analysis, page: str | None = None
     if decided is not None:
         out.say(decided.sentence, "bold")
     table = conclusion.what_to_run(analysis)
-    by_group = analysis.sweep is not None and analysis.sweep.over_axes  # the summary has said so of every group
-    if (verbose or (decided is None and not by_group)) and any(row.arm for row in table.rows) and len(table.rows) > 1:
+    if (
+        (verbose or (decided is None and not conclusion.told_by_group(analysis)))
+        and any(row.arm for row in table.rows)
+        and len(table.rows) > 1
+    ):
         out.say()
         out.say(table.title, "bold")
         out.table(replace(table, columns=[column for column in table.columns if column.header in _DECISIVE]))
