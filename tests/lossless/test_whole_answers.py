@@ -72,9 +72,8 @@ def test_over_axes_the_probabilities_are_those_of_the_arms_own_target(folder: Pa
         for found in answers.diverging:
             fork = found.comparison.fork
             assert fork is not None
-            file = folder / f"replays-{groups[found.comparison.arm]}.json"
             readings: dict[tuple[str, int], dict[str, Any]] = {}
-            for position in json.loads(file.read_text("utf-8"))["positions"] if file.exists() else ():
+            for position in _positions(folder, groups[found.comparison.arm]):
                 place = [position[key] for key in ("task", "prompt_idx", "index", "token", "rival")]
                 if place == [answers.task, answers.prompt_idx, fork.index, fork.baseline_token, fork.arm_token]:
                     readings |= {(one["shape"], one["width"]): one for one in position["readings"]}
@@ -86,4 +85,10 @@ def test_over_axes_the_probabilities_are_those_of_the_arms_own_target(folder: Pa
                 expected = [None if reading[key] is None else math.exp(reading[key]) for key in ("token", "rival")]
                 assert [one.baseline, one.arm] == expected
                 known += 1
-    assert known or not list(folder.glob("replays-*.json"))
+    assert known or not [*folder.glob("replays-*.json"), *folder.glob("scores-*.json")]
+
+
+def _positions(folder: Path, group: str) -> list[dict[str, Any]]:
+    """What the target of a group reads at divergences; older runs have them as replays."""
+    files = [folder / f"{name}-{group}.json" for name in ("scores", "replays")]
+    return [found for file in files if file.exists() for found in json.loads(file.read_text("utf-8"))["positions"]]

@@ -29,8 +29,8 @@ def without_again(recipe: Recipe) -> Recipe:
 @pytest.mark.parametrize("run", RUNS, ids=lambda run: str(run.relative_to(ROOT)))
 def test_a_kept_run_s_recipe_is_saved_and_read_as_it_is(run: Path, tmp_path: Path) -> None:
     recipe = stored_recipe(read_manifest(run).recipe)
-    stored = without_again(recipe).model_dump_json().replace('"~/', f'"{Path.home()}/')  # saved in full
-    assert load_recipe(saved(recipe, tmp_path, tmp_path / "run")).model_dump_json() == stored
+    read = load_recipe(saved(recipe, tmp_path, tmp_path / "run")).model_dump_json()
+    assert read.replace(f'"{Path.home()}/', '"~/') == without_again(recipe).model_dump_json()  # it may be saved in full
 
 
 @pytest.mark.parametrize("name", shipped_recipes())
