@@ -55,7 +55,7 @@ def _print(found: History) -> None:
     from benchctl.experiments.history.told import COLUMNS, sentences
     from benchctl.reports.columns import Table
     from benchctl.reports.terminal import Printout
-    from benchctl.text import listed, plural
+    from benchctl.text import plural
 
     out = Printout()
     builds = len({row.build for row in found.rows})
@@ -65,12 +65,8 @@ def _print(found: History) -> None:
     if len(found.rows) > MOST_ROWS:
         out.say(f"{len(found.rows) - MOST_ROWS} earlier rows: --json has all.", "dim")
     out.say()
-    said: dict[tuple[str, str], list[str]] = {}
-    for series in found.series:
-        for styled in sentences(series):
-            said.setdefault(styled, []).append(series.arm)
-    for (sentence, style), arms in said.items():
-        out.say(f"{listed(arms)}: {sentence}", style, whole=True)
+    for sentence, style in sentences(found.series):
+        out.say(sentence, style, whole=True)
     left_out = [f"{run}: {why}" for run, why in found.unreadable.items()]
     others = [
         f"{other.recipe}, {other.runs} {plural(other.runs, 'run')} (--workload {other.workload[:12]})"

@@ -107,7 +107,7 @@ def render_index(runs: Sequence[RunSummary], pages: Mapping[str, str], failed: M
         own, series = history_of(of_it)
         rows += own
         title = f"{of_it[-1].recipe} ({workload[:8] or 'not recorded'}, {len(of_it)} {plural(len(of_it), 'run')})"
-        told = [f"{found.arm}: {sentence}" for found in series for sentence, _ in sentences(found)]
+        told = [sentence for sentence, _ in sentences(series)]
         groups.append({"title": title, "sentences": told, "data": _plot(own, series)})
     rows.sort(key=lambda row: (row.created_at or "", row.run), reverse=True)
     texts = [*page.scripts(), (files(__package__) / "index.js").read_text("utf-8")]

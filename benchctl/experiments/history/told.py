@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from benchctl.experiments.history.series import Row, Series, Step
 from benchctl.reports import numbers
 from benchctl.reports.columns import Column, Name, numeric
 from benchctl.reports.tables.output import OUTPUT_TONE
-from benchctl.text import percent
+from benchctl.text import listed, percent
 
 MOST_LISTED = 4
 """Of builds and of what else changed, in a sentence; of changes of the output."""
@@ -28,8 +30,16 @@ COLUMNS: tuple[Column[Row], ...] = (
 )
 
 
-def sentences(series: Series) -> list[tuple[str, str]]:
-    """Return what is said of a series, with the style of each sentence."""
+def sentences(every: Sequence[Series]) -> list[tuple[str, str]]:
+    """Return what is said of a workload's series, with the style of each sentence; what holds for several arms once."""
+    arms: dict[tuple[str, str], list[str]] = {}
+    for series in every:
+        for styled in _of_series(series):
+            arms.setdefault(styled, []).append(series.arm)
+    return [(f"{listed(of)}: {sentence}", style) for (sentence, style), of in arms.items()]
+
+
+def _of_series(series: Series) -> list[tuple[str, str]]:
     said = [(_of_step(step), "green" if step.ratio > 1 else "red") for step in series.steps]
     said += [
         (f"output {turn.after} from run {turn.run} on ({turn.engine}), {turn.before} before.", "yellow")
