@@ -1,11 +1,10 @@
 """Which types of speculation ran here, with which head, and what a run of each says: the table in docs/engines.md.
 
-    python -m benchmarks.speculation_types [RUN ...] [--head TEXT] [--random RUN ...]
+    python -m benchmarks.speculation_types [RUN ...] [--random RUN ...]
 
 Of every type in these runs the arm that drafted most is kept in `results/speculation_types.json`, in place of what was
 kept of that type before; then the table is written anew. A run must have been verified (`benchctl verify-lossless`).
-`--head`: what the trained heads of these runs are, where not `make heads`. `--random`: runs of the same recipes with
-untrained heads (`--steps 0`), of which the same arm's acceptance is kept.
+`--random`: runs of the same recipes with untrained heads (`--steps 0`), of which the same arm's acceptance is kept.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ def cells_of(row: dict[str, Any]) -> list[str]:
     """Return the table's cells of a type that ran, after engine and type."""
     head = row["head"] or "–"
     by_path = ":" not in head and head != "–"
-    made = row.get("made", "`make heads`") if by_path else head.rpartition("/")[2].removeprefix("bundled:")
+    made = "`make heads`" if by_path else head.rpartition("/")[2].removeprefix("bundled:")
     untrained = f" ({share_of(row['random']).partition(' ')[0]})" if "random" in row else ""
     shown = f"{share_of(row)}{untrained}"
     return ["yes", made, ", ".join(row["attested"]), row["verdict"], shown, f"`{row['arm']}` of `{row['recipe']}`"]
@@ -96,14 +95,12 @@ def main() -> None:
     """Keep what the runs say and write the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="*")
-    parser.add_argument("--head")
     parser.add_argument("--random", nargs="*", default=[])
     options = parser.parse_args()
     file = RESULTS / f"{NAME}.json"
     kept: dict[str, dict[str, Any]] = json.loads(file.read_text("utf-8"))["found"] if file.is_file() else {}
     for path in options.runs:
-        found = rows_of(benchctl.open_run(path))
-        kept |= {key: row | ({"made": options.head} if options.head else {}) for key, row in found.items()}
+        kept |= rows_of(benchctl.open_run(path))
     for path in options.random:
         with_random(kept, benchctl.open_run(path))
     if options.runs or options.random:
