@@ -53,8 +53,10 @@ def inspect(
     Reads only the headers (of every shard), so it is quick and needs little memory. Of a Hugging Face folder, or a
     config.json alone, it shows the sizes.
     """
+    from benchctl.models.footprint import has_config
+
     folder = Path(model).expanduser()
-    if (folder / "config.json").is_file() or folder.name == "config.json":
+    if has_config(folder):
         if diff is not None or tensors:
             raise UsageError("--diff and --tensors need GGUF files", where=one_line(model))
         _show_sizes(folder, as_json)

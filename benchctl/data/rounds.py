@@ -45,13 +45,17 @@ def read_left_out(folder: Path, manifest: Manifest, rejected: Set[tuple[int, str
 
     `rejected`: (block, arm, attempt) of processes that do not count. Warm-ups do not, either.
     """
+    traced = {file.name: file for file in (folder / "logs").glob("*.rounds.jsonl") if file.is_file()}
+    if not traced:
+        return []
     warm_ups = int(manifest.recipe.get("warmup") or 0)
     rounds: Counter[tuple[str, int]] = Counter()
     times: dict[tuple[str, int], Counter[str]] = defaultdict(Counter)
     for cell in manifest.cells:
-        if (cell.block, cell.arm, cell.attempt) in rejected:
+        file = traced.get(f"{Path(cell.log).stem}.rounds.jsonl")
+        if file is None or (cell.block, cell.arm, cell.attempt) in rejected:
             continue
-        for line in _lines((folder / "logs" / Path(cell.log).name).with_suffix(".rounds.jsonl")):
+        for line in _lines(file):
             if line.answer >= warm_ups and line.drafted and line.left_out is not None:
                 key = cell.arm, 1 << max(0, line.context - 1).bit_length()
                 rounds[key] += 1
@@ -64,8 +68,6 @@ def read_left_out(folder: Path, manifest: Manifest, rejected: Set[tuple[int, str
 
 
 def _lines(file: Path) -> Iterator[_Line]:
-    if not file.is_file():
-        return
     decoder = msgspec.json.Decoder(_Line)
     with file.open("rb") as lines:
         for line in lines:

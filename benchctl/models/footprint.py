@@ -236,6 +236,11 @@ def _used(tensors: list[Tensor], header: GgufHeader) -> Iterator[tuple[Tensor, f
         yield tensor, share if is_routed(tensor) else 1.0
 
 
+def has_config(path: Path) -> bool:
+    """Whether a path is what `footprint_of_folder` reads: a Hugging Face folder, or named as a `config.json`."""
+    return (path / "config.json").is_file() or path.name == "config.json"
+
+
 def footprint_of_folder(folder: Path) -> Footprint:
     """Return the footprint of a Hugging Face folder, or of a `config.json` alone. Raises UsageError."""
     config = text_config(folder if folder.is_file() else folder / "config.json")

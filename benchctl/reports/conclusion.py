@@ -387,6 +387,11 @@ def what_to_run(analysis: Analysis) -> Table[Advice]:
     )
 
 
+def has_choices(table: Table[Advice]) -> bool:
+    """Whether what to run differs, by task or condition, with an arm somewhere."""
+    return len(table.rows) > 1 and any(row.arm for row in table.rows)
+
+
 def production_commands(rows: Sequence[Advice]) -> list[tuple[str, str]]:
     """The command line of every recommendation, each once: (arm, or the target alone; command)."""
     found: dict[str, tuple[str, str]] = {}

@@ -136,7 +136,7 @@ def _view(run: RunData, analysis: Analysis, drawings: Sequence[Drawing]) -> dict
     """The values of both templates, by name."""
     manifest = run.manifest
     to_run, warnings = conclusion.what_to_run(analysis), conclusion.grouped_warnings(analysis)
-    choices = len(to_run.rows) > 1 and any(row.arm for row in to_run.rows) and not conclusion.told_by_group(analysis)
+    choices = conclusion.has_choices(to_run) and not conclusion.told_by_group(analysis)
     first: dict[str, Drawing] = {}
     for drawing in drawings:
         if drawing.varies is not None or drawing.name == page.speed_figure(analysis):

@@ -49,8 +49,8 @@ def print_table(console: Console, table: Table[Any], *, headings: bool = True) -
     columns = [column for column in table.visible_columns if column.least_width <= console.width]
     cells = [[_text(column.text(row)) for row in table.rows] for column in columns]
     widths = [_width(column, texts, console.width, headings) for column, texts in zip(columns, cells, strict=True)]
-    close = sum(widths) + len(widths) - 1 <= console.width < sum(widths) + _GAP * (len(widths) - 1)
-    gap = 1 if close else _GAP  # a table that only just does not fit stays whole
+    gaps, room = len(widths) - 1, console.width - sum(widths)
+    gap = 1 if gaps <= room < _GAP * gaps else _GAP  # a table that only just does not fit stays whole
     for group in _groups(columns, widths, console.width, gap):
         printed = RichTable(box=None, padding=(0, gap, 0, 0), pad_edge=False, header_style="bold", show_header=headings)
         whole = sum(gap + max(widths[place], cell_len(columns[place].heading) * headings) for place in group)
@@ -178,11 +178,7 @@ def print_decision(console: Console, analysis: Analysis, page: str | None = None
     if decided is not None:
         out.say(decided.sentence, "bold")
     table = conclusion.what_to_run(analysis)
-    if (
-        (verbose or (decided is None and not conclusion.told_by_group(analysis)))
-        and any(row.arm for row in table.rows)
-        and len(table.rows) > 1
-    ):
+    if conclusion.has_choices(table) and (verbose or (decided is None and not conclusion.told_by_group(analysis))):
         out.say()
         out.say(table.title, "bold")
         out.table(replace(table, columns=[column for column in table.columns if column.header in _DECISIVE]))

@@ -136,7 +136,7 @@ def measured_costs(run: str) -> tuple[float | None, float]:
 
 
 def _footprint(name: str, option: str) -> Footprint:
-    from benchctl.models.footprint import footprint_by_hand, footprint_of_folder, footprint_of_gguf
+    from benchctl.models.footprint import footprint_by_hand, footprint_of_folder, footprint_of_gguf, has_config
     from benchctl.models.sources import locate_model
 
     by_hand = footprint_by_hand(name)
@@ -144,7 +144,7 @@ def _footprint(name: str, option: str) -> Footprint:
         return by_hand
     path = Path(name).expanduser()
     try:
-        if (path / "config.json").is_file() or path.name == "config.json":
+        if has_config(path):
             return footprint_of_folder(path)
         return footprint_of_gguf(locate_model(name, recipe_folder=Path.cwd())[0])
     except UsageError as error:
