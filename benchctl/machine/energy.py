@@ -19,7 +19,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,9 +44,6 @@ NVIDIA = (
 )
 
 
-Parsed = tuple[str, Mapping[str, float]]
-
-
 @dataclass(frozen=True)
 class Energy:
     """Energy over some time."""
@@ -68,118 +65,100 @@ class Meter:
 
     def __init__(self, root: Path = ROOT) -> None:
         self._since = time.monotonic()
-        self._sources: list[Rapl | PowerStream] = [Rapl(root)]
-        if shutil.which(NVIDIA[0]):
-            self._sources.append(PowerStream(NVIDIA, parse_nvidia, "gpu"))
+        self._rapl = Rapl(root)
+        self._gpus = NvidiaPower() if shutil.which(NVIDIA[0]) else None
 
-    def poll(self) -> None:
-        """Read counters, which wrap around."""
-        for source in self._sources:
-            source.poll()
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """Why what is not reported is not."""
+        sources = (self._rapl, self._gpus)
+        return tuple(source.problem for source in sources if source is not None and source.problem)
 
     def sensors(self) -> dict[str, float]:
         """Return what NVIDIA's GPUs last showed, and joules since the start by consumer, as `processor_j`."""
-        found: dict[str, float] = {}
-        for source in self._sources:
-            if isinstance(source, Rapl):
-                found |= {f"{kind}_j": joules for kind, joules in source.joules().items()}
-            else:
-                found |= of_gpus([*source.latest.values()])
-        return found
+        found = {f"{kind}_j": joules for kind, joules in self._rapl.joules().items()}
+        return found if self._gpus is None else found | of_gpus([*self._gpus.latest.values()])
 
     def stop(self) -> Energy:
         """End, and return the energy since the start."""
         seconds = time.monotonic() - self._since
-        joules: dict[str, float] = {}
-        for source in self._sources:
-            joules |= source.stop(seconds)
-        return Energy(seconds, joules, tuple(source.problem for source in self._sources if source.problem))
+        joules = self._rapl.joules()
+        watts = None if self._gpus is None else self._gpus.stop()
+        return Energy(seconds, joules if watts is None else joules | {"gpu": watts * seconds}, self.problems)
 
 
 def mean_power(seconds: float, root: Path = ROOT) -> Energy:
     """Measure for `seconds`, doing nothing; returns at once where nothing is reported."""
     meter = Meter(root)
-    if all(source.problem for source in meter._sources):
-        return meter.stop()
-    time.sleep(seconds)
+    if meter._gpus is not None or not meter.problems:
+        time.sleep(seconds)
     return meter.stop()
 
 
 class Rapl:
-    """The energy counters of the processor packages below /sys/class/powercap."""
+    """The energy counters of the processor packages and their memory, below /sys/class/powercap."""
 
     def __init__(self, root: Path = ROOT) -> None:
         self.problem: str | None = None
-        self._domains: list[_Domain] = []
+        self._counters: list[_Counter] = []
         try:
-            self._domains = [_Domain(kind, folder) for kind, folder in _domains(root / POWERCAP)]
+            self._counters = _counters(root / POWERCAP)
         except PermissionError:
             self.problem = NO_RIGHTS
         except (OSError, ValueError):
             self.problem = NO_RAPL
         else:
-            self.problem = None if self._domains else NO_RAPL
-
-    def poll(self) -> None:
-        """Add what each counter rose by; a counter that went down has wrapped around once."""
-        try:
-            for domain in self._domains:
-                domain.poll()
-        except (OSError, ValueError):
-            self._domains, self.problem = [], "RAPL's counters stopped being readable"
-
-    def stop(self, seconds: float) -> Mapping[str, float]:
-        """Return joules by kind."""
-        self.poll()
-        return self.joules()
+            self.problem = None if self._counters else NO_RAPL
 
     def joules(self) -> dict[str, float]:
-        """Return joules by kind up to the last poll."""
+        """Return joules by kind since the start; to be called often enough that no counter wraps around twice."""
         joules: dict[str, float] = {}
-        for domain in self._domains:
-            joules[domain.kind] = joules.get(domain.kind, 0.0) + domain.microjoules / 1e6
+        try:
+            for counter in self._counters:
+                joules[counter.kind] = joules.get(counter.kind, 0.0) + counter.rise() / 1e6
+        except (OSError, ValueError):
+            self._counters, self.problem = [], "RAPL's counters stopped being readable"
+            return {}
         return joules
 
 
-class _Domain:
-    """One counter."""
+class _Counter:
+    """Microjoules of a package, or of its memory."""
 
     def __init__(self, kind: str, folder: Path) -> None:
         self.kind = kind
-        self.microjoules = 0
         self._file = folder / "energy_uj"
         self._range = int((folder / "max_energy_range_uj").read_text())
         self._last = int(self._file.read_text())
+        self._risen = 0
 
-    def poll(self) -> None:
+    def rise(self) -> int:
+        """Return what it rose by since the start; a counter that went down has wrapped around once."""
         now = int(self._file.read_text())
-        rise = now - self._last
-        self.microjoules += rise if rise >= 0 else rise + self._range + 1
+        self._risen += now - self._last if now >= self._last else now - self._last + self._range + 1
         self._last = now
+        return self._risen
 
 
-def _domains(powercap: Path) -> list[tuple[str, Path]]:
-    """Return what each domain measures and its folder: packages, and their memory."""
+def _counters(powercap: Path) -> list[_Counter]:
     names = {folder: (folder / "name").read_text().strip() for folder in sorted(powercap.glob("intel-rapl:*"))}
     packages = [folder for folder, name in names.items() if _PACKAGE.match(folder.name) and name.startswith("package")]
-    memory = [folder for folder, name in names.items() if _PART.match(folder.name) and name == "dram"]
-    return [("processor", folder) for folder in packages] + [("memory", folder) for folder in memory if packages]
+    memory = [folder for folder, name in names.items() if _PART.match(folder.name) and name == "dram" and packages]
+    return [*(_Counter("processor", folder) for folder in packages), *(_Counter("memory", folder) for folder in memory)]
 
 
-class PowerStream:
-    """A program that prints power again and again, for as long as it runs."""
+class NvidiaPower:
+    """`nvidia-smi`, which prints what each GPU shows again and again, for as long as it runs."""
 
-    def __init__(self, command: Sequence[str], parse: Callable[[str], Parsed | None], kind: str) -> None:
-        """`parse`: from a line to (what of several, what it shows, by `w` for watts); `None` for a line without any."""
+    def __init__(self, command: Sequence[str] | None = None) -> None:
         self.problem: str | None = None
-        self._name, self._parse, self.kind = command[0], parse, kind
-        self._watts: dict[str, list[float]] = {}
         self.latest: dict[str, Mapping[str, float]] = {}
-        """What each of several showed last."""
+        """What each GPU showed last."""
+        self._watts: dict[str, list[float]] = {}
         self._process: subprocess.Popen[str] | None = None
         try:
             self._process = subprocess.Popen(  # in a session of its own, so that what it starts ends with it
-                command,
+                command or NVIDIA,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
                 stdin=subprocess.DEVNULL,
@@ -187,18 +166,15 @@ class PowerStream:
                 start_new_session=True,
             )
         except OSError as error:
-            self.problem = f"{self._name} cannot be run: {error.strerror}"
+            self.problem = f"nvidia-smi cannot be run: {error.strerror}"
             return
-        self._thread = threading.Thread(target=self._read, name=f"power of {kind}", daemon=True)
+        self._thread = threading.Thread(target=self._read, name="power of GPUs", daemon=True)
         self._thread.start()
 
-    def poll(self) -> None:
-        """Nothing to do: it is read as it comes."""
-
-    def stop(self, seconds: float) -> Mapping[str, float]:
-        """End the program; power between two samples is taken to be their mean."""
+    def stop(self) -> float | None:
+        """End the program; return the mean power in watts, of several GPUs added up, `None` where none is reported."""
         if self._process is None:
-            return {}
+            return None
         for end in (signal.SIGTERM, signal.SIGKILL):
             with contextlib.suppress(OSError):
                 os.killpg(self._process.pid, end)
@@ -206,36 +182,34 @@ class PowerStream:
             if not self._thread.is_alive():
                 break
         self._process.wait(timeout=5)
-        means = [sum(samples) / len(samples) for samples in self._watts.values() if samples]
-        if not means:
-            self.problem = f"{self._name} reported no power"
-            return {}
-        return {self.kind: sum(means) * seconds}
+        if not self._watts:
+            self.problem = "nvidia-smi reported no power"
+            return None
+        return sum(sum(samples) / len(samples) for samples in self._watts.values())
 
     def _read(self) -> None:
         assert self._process is not None
         assert self._process.stdout is not None
         with self._process.stdout as lines:
             for line in lines:
-                found = self._parse(line)
-                if found is not None:
-                    self.latest[found[0]] = found[1]
-                    if "w" in found[1]:
-                        self._watts.setdefault(found[0], []).append(found[1]["w"])
+                gpu, found = parse_nvidia(line)
+                if found:
+                    self.latest[gpu] = found
+                if "w" in found:
+                    self._watts.setdefault(gpu, []).append(found["w"])
 
 
-_MIB = 1 << 20
-_NVIDIA_UNITS = {"w": 1, "mhz": 1, "c": 1, "bytes": _MIB}
+_NVIDIA_UNITS = {"w": 1, "mhz": 1, "c": 1, "bytes": 1 << 20}
 
 
-def parse_nvidia(line: str) -> Parsed | None:
-    """Read `0, 71.23, 1410, 54, 10240`; what a GPU does not report it prints as `[N/A]`."""
+def parse_nvidia(line: str) -> tuple[str, dict[str, float]]:
+    """Return a GPU's number and what it shows, of `0, 71.23, 1410, 54, 10240`; what it does not report is `[N/A]`."""
     index, *cells = (cell.strip() for cell in line.split(","))
     found = {}
     for (what, unit), cell in zip(_NVIDIA_UNITS.items(), cells, strict=False):
         with contextlib.suppress(ValueError):
             found[what] = float(cell) * unit
-    return (index, found) if found else None
+    return index, found
 
 
 SensorReading = dict[str, float]

@@ -80,7 +80,6 @@ class Watch:
         while not self._over.wait(pause):
             began = time.thread_time()
             self._offsets.append(clock_offset())
-            self._meter.poll()
             mhz = fastest_core_mhz()
             if mhz is not None:
                 self._mhz.append(mhz)

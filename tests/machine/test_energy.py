@@ -14,10 +14,9 @@ from benchctl.machine.energy import (
     NO_RAPL,
     NO_RIGHTS,
     Energy,
-    PowerStream,
+    NvidiaPower,
     Rapl,
     mean_power,
-    parse_nvidia,
 )
 from benchctl.machine.monitor import Watch
 
@@ -58,7 +57,7 @@ def test_packages_and_their_memory_are_added_up_once(tmp_path: Path, two_sockets
     two_sockets["dram-0"].write_text("11500000\n")
     for counted_elsewhere in ("core", "psys", "mmio"):
         two_sockets[counted_elsewhere].write_text("900000000\n")
-    assert rapl.stop(10.0) == {"processor": 30.0, "memory": 4.5}
+    assert rapl.joules() == {"processor": 30.0, "memory": 4.5}
     assert rapl.problem is None
 
 
@@ -66,9 +65,9 @@ def test_a_counter_that_wraps_around_is_counted_on(tmp_path: Path, two_sockets: 
     rapl = Rapl(tmp_path)
     for value in (1_000_000, RANGE - 10, 4_999_999):
         two_sockets["package-1"].write_text(f"{value}\n")
-        rapl.poll()
+        rapl.joules()
     expected = 2_000_000 + 1_000_001 + (RANGE - 10 - 1_000_000) + 11 + 4_999_999
-    assert rapl.stop(10.0)["processor"] == pytest.approx(expected / 1e6)
+    assert rapl.joules()["processor"] == pytest.approx(expected / 1e6)
 
 
 def test_counters_that_need_rights_say_so(
@@ -85,17 +84,17 @@ def test_counters_that_need_rights_say_so(
     rapl = Rapl(tmp_path)
     assert rapl.problem == NO_RIGHTS
     assert "sudo chmod" in NO_RIGHTS
-    assert rapl.stop(1.0) == {}
+    assert rapl.joules() == {}
 
 
 @pytest.mark.parametrize("broken", ["gone", "no number", "nothing"])
 def test_a_machine_without_counters_is_no_error(tmp_path: Path, two_sockets: dict[str, Path], broken: str) -> None:
     rapl = Rapl(tmp_path / "elsewhere")
-    assert (rapl.problem, rapl.stop(1.0)) == (NO_RAPL, {})
+    assert (rapl.problem, rapl.joules()) == (NO_RAPL, {})
     if broken == "gone":
         rapl = Rapl(tmp_path)
         two_sockets["package-0"].unlink()
-        assert rapl.stop(1.0) == {}
+        assert rapl.joules() == {}
         assert "stopped being readable" in str(rapl.problem)
     else:
         two_sockets["package-0"].write_text("" if broken == "nothing" else "?")
@@ -137,10 +136,10 @@ def script(folder: Path, text: str) -> str:
 
 def test_the_power_of_every_gpu_is_averaged_and_added_up(tmp_path: Path) -> None:
     lines = "printf '0, 60.5\\n1, [N/A]\\n0, 79.5\\n2, 30\\n'; sleep 60"
-    stream = PowerStream((script(tmp_path, lines),), parse_nvidia, "gpu")
+    stream = NvidiaPower((script(tmp_path, lines),))
     while len(stream._watts.get("2", [])) < 1:
         time.sleep(0.01)
-    assert stream.stop(10.0) == {"gpu": pytest.approx((70 + 30) * 10.0)}
+    assert stream.stop() == pytest.approx(70 + 30)
     assert stream._process is not None
     assert stream._process.poll() is not None, "it does not outlive the watch"
 
@@ -148,6 +147,6 @@ def test_the_power_of_every_gpu_is_averaged_and_added_up(tmp_path: Path) -> None
 @pytest.mark.parametrize(("text", "said"), [("exit 9", "reported no power"), (None, "cannot be run")])
 def test_a_program_that_tells_no_power_is_a_reason(tmp_path: Path, text: str | None, said: str) -> None:
     command = (str(tmp_path / "absent"),) if text is None else (script(tmp_path, text),)
-    stream = PowerStream(command, parse_nvidia, "gpu")
-    assert stream.stop(1.0) == {}
+    stream = NvidiaPower(command)
+    assert stream.stop() is None
     assert said in str(stream.problem)

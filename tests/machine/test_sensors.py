@@ -51,7 +51,7 @@ def test_a_machine_without_sensors_shows_its_memory_alone(tmp_path: Path) -> Non
 def test_nvidia_s_lines_are_read_as_far_as_reported() -> None:
     assert parse_nvidia("0, 71.23, 1410, 54, 2") == ("0", {"w": 71.23, "mhz": 1410.0, "c": 54.0, "bytes": 2 << 20})
     assert parse_nvidia("1, [N/A], 300, [N/A], 2") == ("1", {"mhz": 300.0, "bytes": 2 << 20})
-    assert parse_nvidia("No devices were found") is None
+    assert parse_nvidia("No devices were found")[1] == {}
 
 
 def test_of_several_gpus_power_adds_up_and_the_hottest_counts() -> None:
