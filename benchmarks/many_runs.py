@@ -135,8 +135,8 @@ def main() -> None:
             ["report", str(run), "--no-figures", "--output", str(home / "reports")]
         )
         folders = [str(folder) for folder in write_runs(home / "many", options.runs, options.records, options.tokens)]
-        for name in ("compare and report, the first time", "compare and report, again"):
-            found[name] = timed(["compare", *folders, "--output", str(home / "compared"), "--quiet"])
+        for name in ("compare, the first time", "compare, again"):
+            found[name] = timed(["compare", *folders, "--quiet"])
     keep("many_runs", {"runs": options.runs, "records": options.records, "tokens": options.tokens, **found})
 
 

@@ -10,7 +10,7 @@ import typer
 
 from benchctl.cli.options import Accept, JsonForTables, OnlyArms, Results, of_run
 from benchctl.errors import UsageError
-from benchctl.reports.json_output import json_text, print_json
+from benchctl.reports.json_output import print_json
 from benchctl.text import one_line
 
 if TYPE_CHECKING:
@@ -39,10 +39,6 @@ def compare(
         ),
     ] = None,
     accept: Accept = "identical",
-    out: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", "--out", metavar="DIR", help="Write all of it there: .md, .csv, .json."),
-    ] = None,
     against: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Compare with a kept baseline.", dir_okay=False)
     ] = None,
@@ -70,9 +66,8 @@ def compare(
     if junit and not gates:
         raise UsageError("There are no gates to write.", where="--junit", fix="Add --fail-if GATE.")
     if against is not None:
-        if baseline or out:
-            what = "--against takes each run's own baseline, and no --output."
-            raise UsageError(what, where="--against", fix="Leave them out.")
+        if baseline:
+            raise UsageError("--against takes each run's own baseline.", where="--baseline", fix="Leave it out.")
         opened = [open_run(resolve_run(run, results)) for run in (runs or (None,))]
         found = against_kept(read_kept(against), opened, judge=judge, arms=arm, where=str(against))
         _conclude(found, gates, accept, junit=junit, as_json=as_json, quiet=quiet)
@@ -80,16 +75,16 @@ def compare(
     if runs is None or len(runs) < 2:
         raise UsageError("Missing argument: name at least two runs, the earliest first.", where="benchctl compare")
     paths = [resolve_run(run, results) for run in runs]
-    sides = _sides(paths) if out is None else None
+    sides = _sides(paths)
     if sides is None:
         if gates or baseline:
             raise UsageError(
-                "Gates and --baseline are for two settings of the same work, without --output: A B, or A B A with runs "
-                "that repeat A or B and changed nothing else.",
+                "Gates and --baseline are for two settings of the same work: A B, or A B A with runs that repeat A or "
+                "B and changed nothing else.",
                 where="--fail-if, --baseline",
                 fix="Compare each run with the first in a command of its own.",
             )
-        _compare_several(paths, arms=arm, out=out, as_json=as_json, quiet=quiet)
+        _compare_several(paths, arms=arm, as_json=as_json, quiet=quiet)
         return
     try:
         (a, *more_a), (b, *more_b) = ([open_run(paths[place]) for place in side] for side in sides)
@@ -98,7 +93,7 @@ def compare(
     except OtherModelsError:
         if gates or baseline:
             raise
-        _compare_several(paths, arms=arm, out=None, as_json=as_json, quiet=quiet)
+        _compare_several(paths, arms=arm, as_json=as_json, quiet=quiet)
         return
     _conclude(found, gates, accept, junit=junit, as_json=as_json, quiet=quiet)
 
@@ -134,23 +129,18 @@ def _sides(paths: Sequence[Path]) -> tuple[list[int], list[int]] | None:
     return two_sides(map(read_manifest, paths))
 
 
-def _compare_several(
-    paths: Sequence[Path], *, arms: Sequence[str] | None, out: Path | None, as_json: bool, quiet: bool
-) -> None:
-    """Compare any number of runs; write the report below `out`, and print."""
+def _compare_several(paths: Sequence[Path], *, arms: Sequence[str] | None, as_json: bool, quiet: bool) -> None:
+    """Compare any number of runs, and print."""
     from benchctl.analysis.comparison.several import compare_several
     from benchctl.analysis.comparison.summary import summaries_of
     from benchctl.lossless.analysed import judge
-    from benchctl.reports.comparison import print_several, write_several
+    from benchctl.reports.comparison import print_several
 
     found = compare_several(summaries_of(paths, judge), arms)
-    document = json_text("compare", found.model_dump(), schema=2)
-    if out is not None:
-        write_several(out, found, document)
     if as_json:
-        typer.echo(document, nl=False)
+        print_json("compare", found.model_dump(), schema=2)
     elif not quiet:
-        print_several(found, out)
+        print_several(found)
 
 
 def keep(

@@ -26,7 +26,7 @@ MOST_NAMED = 6
 VALUE_CHARACTERS = 64
 """Characters of a differing value, such as a list of hashes; --json has all."""
 MOST_ROWS = 120
-"""Rows of a table in a terminal; a report has them all."""
+"""Rows of a table in a terminal; --json has them all."""
 
 
 def compared_arms(found: RunComparison) -> Table[ArmComparison]:
@@ -57,52 +57,32 @@ def compared_arms(found: RunComparison) -> Table[ArmComparison]:
 
 def several_arms(found: SeveralRuns) -> Table[ArmRow]:
     """A row for every arm of every run, compared with the first run's."""
-    rows = sorted(
-        found.rows, key=lambda row: (list(dict.fromkeys(other.arm for other in found.rows)).index(row.arm), row.run)
-    )
+    place = {name: number for number, name in enumerate(dict.fromkeys(row.arm for row in found.rows))}
+    rows = sorted(found.rows, key=lambda row: (place[row.arm], row.run))
     return Table(
         "several",
         "All runs",
         (
             Column("arm", "arm", Name, heads=True),
-            numeric("run", lambda row: row.run + 1, key="run"),
-            numeric("tok/s", "rate", numbers.rate, key="tok_per_s"),
-            numeric(
-                "/ run 1",
-                lambda row: row.rate_ratio and row.rate_ratio.ratio,
-                numbers.ratio,
-                key="rate_ratio",
-                optional=True,
-            ),
-            interval(
-                "95 % interval",
-                lambda row: row.rate_ratio.interval if row.rate_ratio else None,
-                key="rate_ratio",
-                optional=True,
-            ),
+            numeric("run", lambda row: row.run + 1),
+            numeric("tok/s", "rate", numbers.rate),
+            numeric("/ run 1", lambda row: row.rate_ratio and row.rate_ratio.ratio, numbers.ratio, optional=True),
+            interval("95 % interval", lambda row: row.rate_ratio and row.rate_ratio.interval, optional=True),
             numeric(
                 "speed-up", "speedup", cell=lambda row: "baseline" if row.is_baseline else numbers.ratio(row.speedup)
             ),
-            interval("of its own baseline", "interval", key="speedup"),
+            interval("of its own baseline", "interval"),
             numeric(
                 "speed-up / run 1",
                 lambda row: row.speedup_ratio and row.speedup_ratio.ratio,
                 numbers.ratio,
-                key="speedup_ratio",
                 optional=True,
             ),
-            interval(
-                "95 %",
-                lambda row: row.speedup_ratio.interval if row.speedup_ratio else None,
-                key="speedup_ratio",
-                optional=True,
-            ),
+            interval("95 %", lambda row: row.speedup_ratio and row.speedup_ratio.interval, optional=True),
             Column("change", "change", tone=lambda row: SPEED_TONE.get(row.change or "", ""), optional=True),
             numeric("accepted", "acceptance", numbers.percent),
-            output_column("output", lambda row: row.lossless, key="output"),
+            output_column("output", lambda row: row.lossless),
             Column("answers as run 1", "answers_same", cell=_same_answers, optional=True),
-            Column("", "answers_differing"),
-            Column("", lambda row: "; ".join(f"{k}: {v}" for k, v in row.not_compared.items()), key="not_compared"),
         ),
         rows,
     )
@@ -279,8 +259,8 @@ def _print_remarks(out: Printout, arm: ArmComparison) -> None:
         out.say(f"Answers of {whose} differ from A: {_first(arm.outputs.differing)}", "yellow")
 
 
-def print_several(found: SeveralRuns, written: Path | None = None) -> None:
-    """Print the runs, what differs between them, the table of arms, and what was not compared; `written`: where."""
+def print_several(found: SeveralRuns) -> None:
+    """Print the runs, what differs between them, the table of arms, and what was not compared."""
     out = Printout()
     for number, run in enumerate(found.runs):
         state = "" if run["status"] in (None, "finished") else f", {run['status']}"
@@ -303,39 +283,9 @@ def print_several(found: SeveralRuns, written: Path | None = None) -> None:
     for sentence in unlike_work(found):
         out.say(sentence, "yellow")
     if len(found.rows) > MOST_ROWS:
-        out.say(f"{len(found.rows) - MOST_ROWS:,} more rows: --output DIR writes them all.")
-    if written is not None:
-        out.say(f"Report: {written / 'compare.md'}", whole=True)
+        out.say(f"{len(found.rows) - MOST_ROWS:,} more rows: --json has them all.")
 
 
 def _first(names: Sequence[str]) -> str:
     """Return the first of some names, with commas."""
     return ", ".join(names[:MOST_NAMED]) + (", …" if len(names) > MOST_NAMED else "")
-
-
-def write_several(out: Path, found: SeveralRuns, document: str) -> None:
-    """Write compare.md, .csv and .json (the `document`) below `out`. Raises StorageError."""
-    from benchctl.reports.render import markdown_table, markdown_text
-    from benchctl.reports.write import csv_table
-
-    table = several_arms(found)
-    lines = ["# Runs side by side", ""]
-    lines += [
-        f"{number + 1}. {markdown_text(' '.join((str(run['recipe']), str(run['run']))))}"
-        for number, run in enumerate(found.runs)
-    ]
-    lines += [
-        "",
-        *(f"- **{difference.what}** differs." for difference in found.differing),
-        "",
-        markdown_table(table),
-        "",
-    ]
-    lines += [markdown_text(sentence) for sentence in unlike_work(found)]
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        (out / "compare.md").write_text("\n".join(lines) + "\n", encoding="utf-8", errors="backslashreplace")
-        (out / "compare.csv").write_text(csv_table(table, {}), encoding="utf-8", errors="backslashreplace")
-        (out / "compare.json").write_text(document, encoding="utf-8")
-    except OSError as error:
-        raise StorageError(f"The report could not be written: {error.strerror}.", where=str(out)) from None
