@@ -208,9 +208,9 @@ WRONG_VALUES = {
         "recipe.yaml:6: schedule: expected one of blocks, interleaved; got 'interleave'. Did you mean 'interleaved'?",
     ),
     "a penalty that is not sent": (
-        HEAD + "sampling: {repeat_penalty: 1.1}\nengine: {kind: transformers}\n" + ARMS,
-        "recipe.yaml:6: sampling.repeat_penalty: repeat_penalty is for llama.cpp, openai, sglang, vllm; benchctl does "
-        "not send it to transformers.",
+        HEAD + "sampling: {presence_penalty: 1.1}\nengine: {kind: transformers}\n" + ARMS,
+        "recipe.yaml:6: sampling.presence_penalty: presence_penalty is for llama.cpp, openai, sglang, vllm; benchctl "
+        "does not send it to transformers.",
     ),
     "engines that do not interleave": (
         HEAD + "schedule: interleaved\nengine: {kind: vllm}\n" + ARMS,

@@ -33,7 +33,7 @@ from benchctl.engines.common.wire import count_in, id_of, logprob_of, protocol_e
 from benchctl.engines.registry import FoundEngine, Installed, InstallOptions, Report, Search
 from benchctl.engines.transformers.adapter import ADAPTER, TransformersSpec
 from benchctl.engines.transformers.methods import METHODS, method_of, registered
-from benchctl.engines.transformers.server import SERVER, TransformersServer, command_line
+from benchctl.engines.transformers.server import SERVER, TransformersServer, command_line, constraints_of
 from benchctl.engines.transformers.serving import KEY_VARIABLE
 from benchctl.engines.transformers.speculation import model_problems, speculation_problems, worth_trying
 from benchctl.errors import UsageError
@@ -260,9 +260,7 @@ class TransformersEngine(LaunchedEngine[TransformersSpec]):
     def start_scorer(self, launch: Launch, log_path: Path, sampling: Sampling = GREEDY) -> TransformersScorer:
         """Start the target alone for scoring; see `benchctl.engines.base.ScoringEngine`."""
         server = self.start(launch, log_path)
-        return TransformersScorer(
-            server, launch.argv, timeout_s=self._spec.request_timeout_s, ignore_eos=sampling.ignore_eos
-        )
+        return TransformersScorer(server, launch.argv, timeout_s=self._spec.request_timeout_s, sampling=sampling)
 
     def incomparable(self, arm: Arm) -> str | None:
         """Return why an arm's draft cannot be read beside the target; see `benchctl.engines.base.ComparingEngine`."""
@@ -287,12 +285,12 @@ class TransformersScorer(ServerScorer["TransformersServer"]):
     in_batches = True
 
     def __init__(
-        self, server: TransformersServer, command: Sequence[str], *, timeout_s: float, ignore_eos: bool
+        self, server: TransformersServer, command: Sequence[str], *, timeout_s: float, sampling: Sampling
     ) -> None:
-        """`timeout_s`: how long a request may take; `ignore_eos`: leave out the tokens that end an answer."""
+        """`timeout_s`: how long a request may take; `sampling`: what changes logits, and whether answers go on."""
         super().__init__(server, command)
         self._timeout_s = timeout_s
-        self._ignore_eos = ignore_eos
+        self._asked = {"ignore_eos": sampling.ignore_eos, **constraints_of(sampling)}
 
     def read_prompt(self, prompt: Sequence[int], top: int) -> Scores:
         """Read a prompt in a single pass, as a measured request does."""
@@ -307,7 +305,7 @@ class TransformersScorer(ServerScorer["TransformersServer"]):
         return self._score(prefix, top, kept=False)
 
     def _score(self, prefix: Sequence[int], top: int, *, kept: bool) -> Scores:
-        body = {"prefix": list(prefix), "top": top, "kept": kept, "ignore_eos": self._ignore_eos}
+        body = {"prefix": list(prefix), "top": top, "kept": kept, **self._asked}
         answer = self._server.http.post("/score", body, timeout_s=self._timeout_s)
         try:
             logprobs = {id_of(token): logprob_of(value) for token, value in answer["logprobs"]}

@@ -185,6 +185,7 @@ class TransformersServer(LaunchedServer):
             "top_p": sampling.top_p,
             "seed": sampling.seed,
             "ignore_eos": sampling.ignore_eos,
+            **constraints_of(sampling),
         }
         with self._tally.request():
             streamed = await self._stream("/v1/completions", body, CompletionReader(sampling.max_tokens), on_tokens)
@@ -214,6 +215,12 @@ class TransformersServer(LaunchedServer):
             dtype=self._dtype,
             speculation=self._speculation,
         )
+
+
+def constraints_of(sampling: Sampling) -> dict[str, Any]:
+    """Return the keys of a request for what changes logits."""
+    biases = {str(token): bias for token, bias in sampling.logit_bias.items()}
+    return {"repetition_penalty": sampling.repeat_penalty, "logit_bias": biases}
 
 
 _PHASES = {"draft": "draft", "verify": "verify", "plain": "plain", "rollback": "state", "search": "search"}

@@ -9,26 +9,12 @@ import pytest
 
 pytest.importorskip("torch")
 
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import PreTrainedTokenizerFast
-
 from benchctl.engines.transformers.serving.answering import Answer, Speculation, make_drafter
 from benchctl.engines.transformers.serving.decode import Sampler, Step, Task
 from benchctl.engines.transformers.serving.decoder import Decoder
-from tests.engines.transformers.tiny_models import loaded
+from tests.engines.transformers.tiny_models import TEXT, byte_tokenizer, loaded
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
-TEXT = "the cat sat on the mat and the dog sat on the log while the cat and the dog ate the fish of the house"
-
-
-def byte_tokenizer(words: int) -> PreTrainedTokenizerFast:
-    """A byte-level BPE of so many tokens, trained on a text."""
-    made = Tokenizer(models.BPE())
-    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    made.decoder = decoders.ByteLevel()
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    made.train_from_iterator([TEXT], trainers.BpeTrainer(vocab_size=words, initial_alphabet=alphabet))
-    return PreTrainedTokenizerFast(tokenizer_object=made)
 
 
 @pytest.mark.parametrize("target_type", ["llama", "gpt2", "bundled"])

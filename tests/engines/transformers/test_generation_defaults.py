@@ -12,14 +12,19 @@ import pytest
 
 pytest.importorskip("torch")
 
+import torch
+from transformers import GenerationConfig
+
 from benchctl.engines.transformers.methods import METHODS
 from benchctl.engines.transformers.serving.answering import Answer, Speculation, make_drafter
 from benchctl.engines.transformers.serving.decode import Sampler, Step, Task
 from benchctl.engines.transformers.serving.decoder import Decoder
 from benchctl.engines.transformers.serving.loading import load as load_folder
+from tests.engines.transformers import tiny_models
 from tests.engines.transformers.tiny_models import untrained_adapter
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
+GREEDY = Sampler()
 PROMPT = "def count_values(items):\n"
 DEFAULTS: dict[str, Any] = {
     "repetition_penalty": 1.5,
@@ -37,15 +42,24 @@ DEFAULTS: dict[str, Any] = {
 }
 
 
-def answered(loaded: Any, name: str | None) -> list[int]:
+def universal_draft(folder: Path, poison: dict[str, Any]) -> Any:
+    """A draft of another tokenizer, with a generation_config.json of its own."""
+    made = tiny_models.loaded("llama", seed=1, vocab_size=300)
+    made.model.save_pretrained(folder)
+    tiny_models.byte_tokenizer(300).save_pretrained(folder)
+    (folder / "generation_config.json").write_text(json.dumps(poison))
+    return load_folder(folder, device="cpu", dtype="float32")
+
+
+def answered(loaded: Any, name: str | None, sampler: Sampler = GREEDY, draft: Any = None) -> list[int]:
     decoder = Decoder(loaded.model)
     options: dict[str, Any] = {"interval": 2} if name and METHODS[name].searches else {}
     if name in ("self-skip", "self-draft-verify"):
         options = {"layers": [1]}
     requested = Speculation(name, 4, options) if name else None
-    way = make_drafter(decoder, requested, loaded, loaded, untrained_adapter(decoder)) if requested else None
+    way = make_drafter(decoder, requested, loaded, draft or loaded, untrained_adapter(decoder)) if requested else None
     steps = list[Step]()
-    Answer(decoder, Task(loaded.tokenizer(PROMPT)["input_ids"], 8, Sampler().chooser()), way).run(steps.append)
+    Answer(decoder, Task(loaded.tokenizer(PROMPT)["input_ids"], 8, sampler.chooser()), way).run(steps.append)
     return [token for step in steps for token in step.tokens]
 
 
@@ -59,12 +73,14 @@ def test_every_type_decodes_by_the_recipe_alone(
     shutil.copytree(folder_of("tiny-transformer"), folder)
     value = said.get(key, DEFAULTS[key])
     more = {"top_k": 4} if key == "penalty_alpha" else {}
-    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": 0, key: value, **more}))
-    poisoned = load_folder(folder, device="cpu", dtype="float32")
+    poison = {"eos_token_id": 0, key: value, **more}
+    (folder / "generation_config.json").write_text(json.dumps(poison))
+    poisoned, other = load_folder(folder, device="cpu", dtype="float32"), universal_draft(tmp_path / "draft", poison)
     assert poisoned.ends == {0}
     for name in (None, *METHODS):
-        if name is None or ("attention" in METHODS[name].kinds and name != "assisted-universal"):
-            assert answered(poisoned, name) == plain, name
+        if name is None or "attention" in METHODS[name].kinds:
+            draft = other if name == "assisted-universal" else None
+            assert answered(poisoned, name, draft=draft) == plain, name
 
 
 @pytest.mark.parametrize(("model", "name"), [("tiny-hybrid", "self-ssm"), ("tiny-sequential", "self-linear")])
@@ -78,3 +94,25 @@ def test_a_hybrids_own_types_do_too(
     (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": 0, **poison}))
     poisoned = load_folder(folder, device="cpu", dtype="float32")
     assert [answered(poisoned, way) for way in (None, name)] == [plain, plain]
+
+
+@pytest.mark.parametrize("model", ["tiny-transformer", "tiny-hybrid", "tiny-sequential"])
+def test_a_recipes_penalty_and_biases_hold_for_every_type(
+    model: str, load: Callable[[str], Any], tmp_path: Path
+) -> None:
+    loaded = load(model)
+    plain, prompt = answered(loaded, None), torch.tensor([loaded.tokenizer(PROMPT)["input_ids"]])
+    sampler = Sampler(penalty=1.4, bias={plain[0]: -9.0, 40: 2.0})
+    biases = [[[token], bias] for token, bias in sampler.bias.items()]
+    config = GenerationConfig(
+        max_new_tokens=8, eos_token_id=[-1], pad_token_id=0, repetition_penalty=1.4, sequence_bias=biases
+    )
+    found = loaded.model.generate(prompt, attention_mask=torch.ones_like(prompt), generation_config=config)
+    expected = found[0, prompt.shape[1] :].tolist()
+    assert expected != plain
+    kind = Decoder(loaded.model).architecture.kind
+    other = universal_draft(tmp_path, {})
+    for name in (None, *METHODS):
+        if name is None or kind in METHODS[name].kinds:
+            draft = other if name == "assisted-universal" else None
+            assert answered(loaded, name, sampler, draft) == expected, name

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
+import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -111,7 +113,14 @@ def pair_chances(target: Any, sampler: Sampler) -> Any:
     every = list(itertools.product(range(VOCABULARY), repeat=4))
     ids = torch.tensor([[*SHORT, *answer] for answer in every])
     with torch.inference_mode():
-        logits = target.model(input_ids=ids, use_cache=False).logits[:, len(SHORT) - 1 :].double()
+        logits = target.model(input_ids=ids, use_cache=False).logits[:, len(SHORT) - 1 :]
+    logits = logits.double().clone()
+    for answer, places in zip(every, logits, strict=True):
+        for place, values in enumerate(places):
+            for token in range(VOCABULARY):
+                values[token] += sampler.bias.get(token, 0.0)
+            for token in {*SHORT, *answer[:place]}:
+                values[token] *= sampler.penalty if values[token] < 0 else 1 / sampler.penalty
     chances = (logits / sampler.temperature).softmax(-1)
     if sampler.top_k:
         chances[chances < chances.sort(descending=True).values[..., sampler.top_k - 1 :][..., :1]] = 0
@@ -132,7 +141,7 @@ def chi_square(target: Any, method: str, sampler: Sampler, answers: int = ANSWER
     counts: Counter[tuple[int, int]] = Counter()
     drafted = rejected = 0
     for seed in range(answers):
-        chooser = Sampler(sampler.temperature, sampler.top_k, sampler.top_p, seed=seed).chooser()
+        chooser = dataclasses.replace(sampler, seed=seed).chooser()
         made, steps = Answer(Decoder(target.model), Task(SHORT, LENGTH, chooser), way), list[Step]()
         made.run(steps.append)
         answer = [token for step in steps for token in step.tokens]
@@ -159,6 +168,12 @@ def target_of(method: str) -> Any:
 @pytest.mark.parametrize("method", [name for name in METHODS if name != "assisted-universal"])
 def test_pairs_of_sampled_tokens_are_as_likely_as_enumeration_says(method: str) -> None:
     assert chi_square(target_of(method), method, Sampler(0.9)) < LIMIT
+
+
+@pytest.mark.parametrize("method", ["self-layerskip", "self-clasp", "assisted", "prompt-lookup", "early-exit"])
+def test_so_they_are_with_a_penalty_and_a_bias(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "SHORT", [1, 2, 1, 2, 1, 1, 2, 1])  # what it lacks an answer brings
+    assert chi_square(target_of(method), method, Sampler(0.9, penalty=1.6, bias={3: -0.7})) < LIMIT
 
 
 @pytest.mark.parametrize("method", ["assisted", "prompt-lookup", "early-exit"])

@@ -186,6 +186,30 @@ def test_what_every_round_did_is_written_as_documented(folder_of: Callable[[str]
     assert drafting == pytest.approx(done.phase_s["draft"], abs=1e-4)
 
 
+def test_a_penalty_and_biases_hold_for_every_arm_and_for_scores(
+    engine: TransformersEngine, start: Callable[[Arm], TransformersServer], tmp_path: Path
+) -> None:
+    alone, speculating = start(arm_of()), start(arm_of("self-ssm", max=4))
+    prompt = alone.render(CHAT)
+    plain = complete(alone, prompt, GREEDY).token_ids or ()
+    sampling = Sampling(max_tokens=24, ignore_eos=True, repeat_penalty=1.4, logit_bias={plain[2]: -100})
+    answer = complete(alone, prompt, sampling).token_ids or ()
+    assert answer == complete(speculating, prompt, sampling).token_ids
+    assert answer[:2] == plain[:2] and answer[2] != plain[2]
+    folder = Path(alone._model)
+    models = ResolvedPair(ResolvedModel(str(folder), (), folder=folder), None)
+    scorer = engine.start_scorer(engine.launch(arm_of(), models), tmp_path / "log", sampling)
+    try:
+        for place, token in enumerate(answer):
+            assert scorer.read_on([*prompt.token_ids, *answer[:place]], 3).likeliest == token
+    finally:
+        scorer.stop()
+    for wrong in ({"repetition_penalty": 0}, {"logit_bias": {"x": 1}}, {"logit_bias": {"70000": 1}}):
+        with pytest.raises(EngineError) as refused:
+            alone.http.post("/v1/completions", {"prompt": [5], "max_tokens": 4, **wrong})
+        assert refused.value.kind == "http"
+
+
 def test_prefixes_are_scored_in_any_batch(
     engine: TransformersEngine, start: Callable[[Arm], TransformersServer], tmp_path: Path
 ) -> None:

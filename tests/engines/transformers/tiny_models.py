@@ -96,3 +96,19 @@ def untrained_adapter(decoder: Any) -> Path | None:
     save_file(Adapter(decoder).state_dict(), folder / "model.safetensors")
     (folder / "config.json").write_text(json.dumps({"exit_layer": 1}))
     return folder
+
+
+TEXT = "the cat sat on the mat and the dog sat on the log while the cat and the dog ate the fish of the house"
+
+
+def byte_tokenizer(words: int) -> Any:
+    """A byte-level BPE of so many tokens, trained on a text."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    made = Tokenizer(models.BPE())
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    made.train_from_iterator([TEXT], trainers.BpeTrainer(vocab_size=words, initial_alphabet=alphabet))
+    return PreTrainedTokenizerFast(tokenizer_object=made)

@@ -51,6 +51,7 @@ class Assistance:
                 prompt,
                 attention_mask=torch.ones_like(prompt),  # else tokens of the padding's id are taken for padding
                 generation_config=_settings(task),
+                logits_processor=task.chooser.sampler.processors(),  # of the draft's logits, too
                 streamer=listener,
                 **self.keywords(),
             )

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 import torch
+from transformers import LogitsProcessor, LogitsProcessorList, RepetitionPenaltyLogitsProcessor
 
 from benchctl.engines.transformers.serving.decoder import Decoder, Parts, State
 
@@ -23,14 +24,42 @@ _SHORTLIST = 128
 """Tokens that are sorted first, beside those of top-k; more where they do not do."""
 
 
+class _Bias(LogitsProcessor):  # type: ignore[misc]
+    """Adds to the logits of tokens. transformers' own fails on a draft of another size of vocabulary."""
+
+    def __init__(self, bias: Mapping[int, float]) -> None:
+        self._tokens, self._values = torch.tensor(list(bias)), torch.tensor(list(bias.values()))
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        """Return the changed `scores`, `[rows, vocabulary]`."""
+        known = self._tokens < scores.shape[-1]
+        values = self._values[known].to(scores).expand(len(scores), -1)
+        return scores.index_add(-1, self._tokens[known].to(scores.device), values)
+
+
 @dataclass(frozen=True)
 class Sampler:
-    """How a request chooses; temperature 0 is greedy. `top_k` 0 and `top_p` 1 leave the distribution whole."""
+    """How a request chooses; temperature 0 is greedy. `top_k` 0 and `top_p` 1 leave the distribution whole.
+
+    `bias` is added to logits, by token; then `penalty` divides those of tokens of prompt and answer, or multiplies
+    negative ones, as transformers' own penalty does.
+    """
 
     temperature: float = 0.0
     top_k: int = 0
     top_p: float = 1.0
     seed: int = 1
+    penalty: float = 1.0
+    bias: Mapping[int, float] = field(default_factory=dict)
+
+    def processors(self) -> LogitsProcessorList:
+        """Return what changes logits; none where nothing does."""
+        found = LogitsProcessorList()
+        if self.bias:
+            found.append(_Bias(self.bias))
+        if self.penalty != 1:
+            found.append(RepetitionPenaltyLogitsProcessor(self.penalty))
+        return found
 
     def chooser(self, never: Collection[int] = ()) -> Chooser:
         """Return what chooses for a request, from its seed on; tokens of `never` are not chosen."""
@@ -44,20 +73,26 @@ class Chooser:
         self.sampler = sampler
         self.greedy = sampler.temperature == 0
         self.never = frozenset(never)
+        self.context: Sequence[int] = ()
+        """Prompt and answer so far, which a penalty is about."""
+        self._processors = sampler.processors()
         self._never = torch.tensor(sorted(never))
         # Uniform numbers alone are drawn on the CPU: the same seed then draws the same ones everywhere.
         self._generator = torch.Generator().manual_seed(sampler.seed)
 
     def first(self, logits: torch.Tensor) -> int:
         """Choose after the last of `logits`."""
+        logits = self._processed(logits[-1:])
         if self.greedy:
-            return self._likeliest(logits[-1:])[-1]
+            return self._likeliest(logits)[-1]
         return self._draw(self.probabilities(logits[-1]))
 
-    def draft(self, logits: torch.Tensor) -> tuple[int, torch.Tensor | None]:
-        """Choose a draft token after the last of `logits`; also the distribution it was drawn from, unless greedy."""
+    def draft(self, logits: torch.Tensor, drafted: Sequence[int] = ()) -> tuple[int, torch.Tensor | None]:
+        """Choose the draft token that follows `drafted`, after the last of `logits`; also the distribution it was drawn
+        from, unless greedy."""
+        logits = self._processed(logits[-1:], [*self.context, *drafted])
         if self.greedy:
-            return self._likeliest(logits[-1:])[-1], None
+            return self._likeliest(logits)[-1], None
         q = self.probabilities(logits[-1])
         return self._draw(q), q
 
@@ -69,6 +104,7 @@ class Chooser:
         `logits` are the target's after the token before the draft and after each of the draft's, `[draft + 1,
         vocabulary]`. A distribution of `None` is that of a token that was certain: q is 1 there.
         """
+        logits = self._processed(logits, [*self.context, *tokens])
         if self.greedy:
             likeliest = self._likeliest(logits)
             accepted = 0
@@ -93,6 +129,16 @@ class Chooser:
         residual = (p[accepted] - q.to(p)).clamp_(min=0)
         # Nothing is left only where p equals q up to rounding, and there p is what remains to draw from.
         return accepted, self._draw(residual if float(residual.sum()) > 0 else p[accepted])
+
+    def _processed(self, logits: torch.Tensor, tokens: Sequence[int] | None = None) -> torch.Tensor:
+        """Return logits, `[rows, vocabulary]`, as penalty and biases leave them: the last after all of `tokens` (the
+        context), each before after a token less."""
+        if not self._processors:
+            return logits
+        read = torch.tensor([self.context if tokens is None else tokens], device=logits.device)
+        ends = range(read.shape[1] - len(logits) + 1, read.shape[1] + 1)
+        rows = zip(ends, logits.float().split(1), strict=True)
+        return torch.cat([self._processors(read[:, :end], row) for end, row in rows])
 
     def probabilities(self, logits: torch.Tensor) -> torch.Tensor:
         """Return the distributions that are sampled from: temperature, then top-k, then top-p.
@@ -254,6 +300,7 @@ def decode(decoder: Decoder, task: Task, drafter: Drafter | None, clock: PhaseCl
     """Yield the steps of an answer. Without a drafter each brings a token of the target alone."""
     state = State(decoder)
     tokens = list(task.prompt)
+    task.chooser.context = tokens
     with torch.inference_mode():
         if drafter is not None:
             drafter.start(decoder)

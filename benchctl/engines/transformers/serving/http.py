@@ -3,8 +3,10 @@
     GET  /health           200 once everything is loaded
     GET  /info             what runs: model, precision, device, versions, self-test, speculation
     POST /render           {"messages": [...]} or {"text": "..."} -> {"text", "tokens"}
-    POST /v1/completions   {"prompt": [ids], "max_tokens", "temperature", "top_k", "top_p", "seed", "ignore_eos"}
-    POST /score            {"prefix": [ids], "top", "kept", "ignore_eos"} -> {"logprobs": [[id, value]], "evaluated"}
+    POST /v1/completions   {"prompt": [ids], "max_tokens", "temperature", "top_k", "top_p", "seed", "ignore_eos",
+                           "repetition_penalty", "logit_bias": {id: number}}
+    POST /score            {"prefix": [ids], "top", "kept", "ignore_eos", "repetition_penalty", "logit_bias"} ->
+                           {"logprobs": [[id, value]], "evaluated"}
     POST /compare          {"prompt": [ids], "answer": [ids], "temperature", "depth", "stride", "top"} -> draft and
                            target compared along the answer; an empty answer -> {"flops": {"target", "draft"}} of a step
 
@@ -40,6 +42,7 @@ from benchctl.engines.transformers.serving.decode import Drafter, Sampler, Step,
 from benchctl.engines.transformers.serving.decoder import Decoder, State
 from benchctl.engines.transformers.serving.loading import Loaded
 
+GREEDY = Sampler()
 TRACE_SCHEMA = 1
 """Version of the lines of a trace file; what they hold is in docs/self-speculation.md."""
 _LONGEST_BODY = 64 * 2**20
@@ -105,7 +108,8 @@ class Service:
         left_out = self.loaded.ends if body.get("ignore_eos") else ()
         self._scoring = self._scoring or Scoring(self.decoder)
         top = int(number_in(body, "top", whole=True, low=1))
-        return self._scoring.read(prefix, top, kept=body.get("kept") is True, left_out=left_out)
+        sampler = self._sampler(body)
+        return self._scoring.read(prefix, top, kept=body.get("kept") is True, left_out=left_out, sampler=sampler)
 
     def compare(self, body: Mapping[str, Any]) -> Reply:
         """Read an answer with the draft and the target."""
@@ -120,20 +124,28 @@ class Service:
     def complete(self, body: Mapping[str, Any]) -> Stream:
         """Return what sends the events of an answer; a `send` that raises ends it."""
         prompt = self._tokens(body.get("prompt"))
-        sampler = Sampler(
-            number_in(body, "temperature", 0.0, high=1e6),
-            int(number_in(body, "top_k", 0, whole=True)),
-            number_in(body, "top_p", 1.0, high=1.0),
-            int(number_in(body, "seed", 1, whole=True)),
-        )
         requested = int(number_in(body, "max_tokens", whole=True))
         available = self.context - len(prompt)
         if available < 1:
             raise BadRequestError(f"the prompt has {len(prompt)} tokens, and the context holds {self.context}")
         ignored = self.loaded.ends if body.get("ignore_eos") else frozenset()
-        task = Task(prompt, min(requested, available), sampler.chooser(ignored), self.loaded.ends - ignored)
+        chooser = self._sampler(body).chooser(ignored)
+        task = Task(prompt, min(requested, available), chooser, self.loaded.ends - ignored)
         answer = Answer(self.decoder, task, self.way, traced=self.trace is not None)
         return lambda send: self._events(answer, send)
+
+    def _sampler(self, body: Mapping[str, Any]) -> Sampler:
+        """Return how the tokens of a request are chosen. Raises BadRequestError."""
+        biases = dict(body.get("logit_bias") or {})
+        tokens = self._tokens([int(token) for token in biases]) if biases else []
+        return Sampler(
+            number_in(body, "temperature", 0.0, high=1e6),
+            int(number_in(body, "top_k", 0, whole=True)),
+            number_in(body, "top_p", 1.0, high=1.0),
+            int(number_in(body, "seed", 1, whole=True)),
+            number_in(body, "repetition_penalty", 1.0, high=10),
+            dict(zip(tokens, (number_in(biases, token, low=-100, high=100) for token in biases), strict=True)),
+        )
 
     def _events(self, answer: Answer, send: Callable[[Reply], None]) -> None:
         text, tokens = TextStream(self.loaded.tokenizer), 0
@@ -279,7 +291,15 @@ class Scoring:
         self._state = State(decoder)
         self._tokens: tuple[int, ...] = ()
 
-    def read(self, prefix: Sequence[int], top: int, *, kept: bool, left_out: Collection[int] = ()) -> dict[str, Any]:
+    def read(
+        self,
+        prefix: Sequence[int],
+        top: int,
+        *,
+        kept: bool,
+        left_out: Collection[int] = (),
+        sampler: Sampler = GREEDY,
+    ) -> dict[str, Any]:
         """Read `prefix`, with `kept` only what it has more than the last prefix, in a single batch.
 
         Returns `logprobs` (pairs of id and natural logarithm, likeliest first, without `left_out`) and `evaluated`.
@@ -288,7 +308,10 @@ class Scoring:
         if not (kept and len(prefix) > before and tuple(prefix[:before]) == self._tokens):
             self._state, before = State(self._decoder), 0
         with torch.inference_mode():
-            logits = self._state.advance(prefix[before:])[-1].float()
+            logits = self._state.advance(prefix[before:]).float()
+            if processors := sampler.processors():
+                logits = processors(torch.tensor([list(prefix)], device=logits.device), logits)
+            logits = logits[-1]
             if left_out:
                 # As a sampler that never chooses them: nothing is renormalized.
                 known = torch.tensor(sorted(left_out), device=logits.device)

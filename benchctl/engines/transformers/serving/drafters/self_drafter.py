@@ -49,7 +49,7 @@ class SelfDrafter:
         with without(self.decoder, self.left_out):
             while len(tokens) < current.depth:
                 logits = current.state.advance([token])
-                token, distribution = current.chooser.draft(logits)
+                token, distribution = current.chooser.draft(logits, tokens)
                 tokens.append(token)
                 distributions.append(distribution)
                 if token in current.ends or (
