@@ -157,3 +157,17 @@ def test_tokens_that_are_never_chosen_are_not() -> None:
 def test_the_same_seed_draws_the_same_tokens() -> None:
     drawn = [[Sampler(1.0, seed=5).chooser().first(target[None]) for target, _ in places()] for _ in range(2)]
     assert drawn[0] == drawn[1]
+
+
+def test_a_penalty_counts_what_was_drafted_before() -> None:
+    chooser, logits = Sampler(penalty=2.0, bias={3: 1.0}).chooser(), torch.tensor([[0.0, 3.0, 2.0, 0.5]] * 3)
+    chooser.context = [0]
+    assert chooser.verify([1, 1], [None, None], logits) == (1, 2), "the second has half its logit"
+    assert chooser.verify([1, 2], [None, None], logits) == (2, 1), "1.5 for token 3 with its bias, and for 1: the lower"
+    assert chooser.draft(logits, [1])[0] == 2
+    chooser.context = [0, 1, 2]
+    assert chooser.first(logits) == 1
+    sampled = Sampler(1.0, penalty=2.0).chooser()
+    sampled.context = [1]
+    halved = sampled._processed(logits, [1, 2, 3])
+    assert halved.tolist() == [[0.0, 1.5, 2.0, 0.5], [0.0, 1.5, 1.0, 0.5], [0.0, 1.5, 1.0, 0.25]]

@@ -102,10 +102,10 @@ def test_a_recipes_penalty_and_biases_hold_for_every_type(
 ) -> None:
     loaded = load(model)
     plain, prompt = answered(loaded, None), torch.tensor([loaded.tokenizer(PROMPT)["input_ids"]])
-    sampler = Sampler(penalty=1.4, bias={plain[0]: -9.0, 40: 2.0})
+    sampler = Sampler(penalty=10.0, bias={plain[0]: -9.0, 40: 2.0})
     biases = [[[token], bias] for token, bias in sampler.bias.items()]
     config = GenerationConfig(
-        max_new_tokens=8, eos_token_id=[-1], pad_token_id=0, repetition_penalty=1.4, sequence_bias=biases
+        max_new_tokens=8, eos_token_id=[-1], pad_token_id=0, repetition_penalty=10.0, sequence_bias=biases
     )
     found = loaded.model.generate(prompt, attention_mask=torch.ones_like(prompt), generation_config=config)
     expected = found[0, prompt.shape[1] :].tolist()
