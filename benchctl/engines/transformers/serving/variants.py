@@ -23,8 +23,8 @@ Item = tuple[int, Part]
 """A part of a layer that can be left out on its own."""
 _PARTS: tuple[Part, ...] = ("attention", "recurrent", "mlp")
 _STATES = ("conv_states", "recurrent_states", "has_previous_state")
-_HEAD_TOKENS = 64
-"""How many tokens' logits are held at once."""
+_HEAD_PART = 4096
+"""How many tokens of the vocabulary are scored at once: all of them would take more memory than keys and values."""
 
 
 def items_of(decoder: Decoder, number: int) -> tuple[Item, ...]:
@@ -91,11 +91,24 @@ class Variants:
 
     def likeliest(self, hidden: torch.Tensor) -> torch.Tensor:
         """Return the likeliest token after each, `[variants, tokens]`, from what the last layer hands on."""
-        rows = hidden.reshape(1, -1, hidden.shape[-1])
-        parts = [
-            logits_of(self._decoder, rows[:, at : at + _HEAD_TOKENS]) for at in range(0, rows.shape[1], _HEAD_TOKENS)
-        ]
-        return torch.cat([part.argmax(-1) for part in parts]).reshape(hidden.shape[:2])
+        taken: list[torch.Tensor] = []
+
+        def take(module: torch.nn.Module, given: object, answer: Sequence[torch.Tensor]) -> None:
+            taken.append(answer[0][0])
+
+        hook = self._decoder.model.get_decoder().register_forward_hook(take)
+        try:
+            logits_of(self._decoder, hidden.reshape(1, -1, hidden.shape[-1]), keep=1)
+        finally:
+            hook.remove()
+        head, best = self._decoder.model.get_output_embeddings(), list[tuple[torch.Tensor, torch.Tensor]]()
+        for start in range(0, len(head.weight), _HEAD_PART):
+            part = slice(start, start + _HEAD_PART)
+            bias = None if head.bias is None else head.bias[part]
+            scores, tokens = torch.nn.functional.linear(taken[0], head.weight[part], bias).max(-1)
+            best.append((scores, tokens + start))
+        of_parts = torch.stack([scores for scores, _ in best]).argmax(0, keepdim=True)
+        return torch.stack([tokens for _, tokens in best]).gather(0, of_parts)[0].reshape(hidden.shape[:2])
 
     def _in_one_row(self, variants: int, window: int | None) -> dict[str, Any]:
         """Return what a layer is given beside hidden states where all variants are a single row; kept between parts."""
@@ -145,15 +158,16 @@ def _at(anchor: Snapshot, number: int, layer: CacheLayerMixin, variants: int) ->
     return beside
 
 
-def logits_of(decoder: Decoder, hidden: torch.Tensor) -> torch.Tensor:
-    """Return the logits after what the last layer would hand on, `[1, tokens, hidden]` to `[tokens, vocabulary]`."""
+def logits_of(decoder: Decoder, hidden: torch.Tensor, keep: int | None = None) -> torch.Tensor:
+    """Return the logits after what the last layer would hand on, `[1, tokens, hidden]` to `[keep, vocabulary]`; `keep`:
+    after so many of the last tokens, else after all."""
 
     def put(hidden_states: torch.Tensor, **_: object) -> torch.Tensor | tuple[torch.Tensor]:
         return (hidden,) if decoder.architecture.in_tuple else hidden
 
     count = hidden.shape[1]
     with _only(decoder, put):
-        return decoder.forward([0] * count, 0, State(decoder).cache, keep=count)
+        return decoder.forward([0] * count, 0, State(decoder).cache, keep=keep or count)
 
 
 @contextmanager

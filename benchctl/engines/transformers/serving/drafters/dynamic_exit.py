@@ -86,8 +86,9 @@ class SelfDel(SelfDrafter):
             return
         expected, places = logits.argmax(-1)[: accepted + 1], accepted + 1
         for number, hidden in enumerate(handed_on):
-            probabilities = logits_of(self.decoder, hidden[:, :places]).float().softmax(-1)
-            trust, predicted = probabilities.max(-1)
+            scores = logits_of(self.decoder, hidden[:, :places]).float()
+            top, predicted = scores.max(-1)
+            trust = 1 / scores.sub_(top[:, None]).exp_().sum(-1)  # in place: a vocabulary's worth is large
             right = (predicted == expected).float()
             for sums, found in (
                 (self._right, right),
