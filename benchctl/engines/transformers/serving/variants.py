@@ -23,6 +23,8 @@ Item = tuple[int, Part]
 """A part of a layer that can be left out on its own."""
 _PARTS: tuple[Part, ...] = ("attention", "recurrent", "mlp")
 _STATES = ("conv_states", "recurrent_states", "has_previous_state")
+_ROW = 64
+"""How many tokens attention and MLP read in a row, or a variant's: what they work with takes memory."""
 _HEAD_PART = 4096
 """How many tokens of the vocabulary are scored at once: all of them would take more memory than keys and values."""
 
@@ -74,19 +76,19 @@ class Variants:
         source = entered if part == "recurrent" else hidden
         others: Parts = frozenset((number, other) for other in _PARTS if other != part)
         if part == "recurrent":
-            batches = source.split(variants if self._decoder.variants_in_batches else 1)
             given = {**self._given, "attention_mask": None}
+            batches = [(rows, given) for rows in source.split(variants if self._decoder.variants_in_batches else 1)]
         else:
-            batches, given = (
-                (source.reshape(1, variants * length, width),),
-                self._in_one_row(variants, self._decoder.window(number)),
-            )
+            window = self._decoder.window(number)
+            several = source.split(max(1, _ROW // length))
+            batches = [(rows.reshape(1, -1, width), self._in_one_row(len(rows), window)) for rows in several]
         answers = []
-        for rows in batches:
+        for rows, given in batches:
             with without(self._decoder, others), self._placed([number], len(rows)):
                 answer = self._layers[number].whole(rows, **given)
-            answers.append(answer[0] if isinstance(answer, tuple) else answer)
-        read = torch.cat(answers).reshape(variants, length, width)
+            whole = answer[0] if isinstance(answer, tuple) else answer
+            answers.append(whole.reshape(rows.numel() // (length * width), length, width))
+        read = torch.cat(answers)
         return read if source is hidden else hidden + (read - source)
 
     def likeliest(self, hidden: torch.Tensor) -> torch.Tensor:
