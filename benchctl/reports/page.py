@@ -18,7 +18,7 @@ from benchctl.analysis.conditions.split import closed_levels, open_levels, parts
 from benchctl.analysis.results import ALL_TASKS, Analysis, Interval, SpeedUp
 from benchctl.reports.columns import Cell, Code, Column, Folded, Link, Row, Table
 from benchctl.reports.figures import style
-from benchctl.reports.figures.arms import MOST_POINTS, drawn_positions
+from benchctl.reports.figures.arms import drawn_positions
 from benchctl.reports.figures.draw import addition_to
 from benchctl.reports.tables import output, rounds, speed, sweep
 from benchctl.text import visible
@@ -269,11 +269,6 @@ def plot_data(analysis: Analysis) -> str:
             {"arm": row.arm, "position": place, "share": share, "rounds": row.rounds}
             for row in drawn_positions(analysis)
             for place, share in enumerate(row.position_unconditional or (), start=1)
-        ],
-        "throughput": [
-            {"arm": row.arm, "task": row.task, "rates": style.thinned(row.tok_per_sec, MOST_POINTS)}
-            for row in analysis.throughput
-            if row.task != ALL_TASKS
         ],
         "payoff": _payoff(analysis),
         "levels": [

@@ -40,7 +40,7 @@ def test_well_formed_and_accessible(run_data: RunData, analysis: Analysis) -> No
     assert len(page.all("caption")) == len(page.all("table")) > 5
     assert all(a.get("scope") in {"col", "row"} for a in page.all("th"))
     drawings = page.all("svg")
-    assert len(drawings) == 4
+    assert len(drawings) == 3
     assert all(a["role"] == "img" and len(a["aria-label"]) > 40 and a["viewbox"] for a in drawings)
 
 
@@ -98,10 +98,10 @@ def test_one_to_twelve_arms(arms: list[str]) -> None:
     drawn = {name for name in files if name.startswith("figures/")}
     if arms == ["baseline"]:
         assert "No conclusion" in text
-        assert drawn == {"figures/throughput.svg", "figures/throughput.png"}
+        assert drawn == set()
         assert "No speed-up can be drawn" in text
     else:
-        assert len(drawn) == 8
+        assert len(drawn) == 6
 
 
 def test_untold_acceptance_is_a_sentence_not_an_empty_frame() -> None:
@@ -187,7 +187,7 @@ def test_the_same_run_gives_the_same_bytes(run_data: RunData, analysis: Analysis
 
 def test_figures_are_images(run_data: RunData, analysis: Analysis) -> None:
     files = render_files(run_data, analysis)
-    for name in ("speedup", "acceptance", "throughput", "payoff"):
+    for name in ("speedup", "acceptance", "payoff"):
         assert files[f"figures/{name}.png"].startswith(b"\x89PNG")
         svg = ElementTree.fromstring(files[f"figures/{name}.svg"])
         assert svg.tag.endswith("svg")

@@ -114,7 +114,7 @@ def test_figures_of_what_varies_are_drawn(concurrency: tuple[list[dict[str, Any]
     assert {"by-concurrency.svg", "by-concurrency.png"} < names
     assert not {"by-rate.svg", "by-temperature.svg"} & names
     page = files.page.read_text()
-    assert page.count("<svg") == 6
+    assert page.count("<svg") == 5
     assert "figures/by-concurrency.png" in files.markdown.read_text()
 
 

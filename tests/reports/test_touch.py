@@ -124,7 +124,7 @@ def test_a_page_of_twelve_prompts_and_six_arms_is_below_a_megabyte() -> None:
 def test_the_library_has_what_the_page_calls_and_no_more() -> None:
     library, own = page.scripts()
     called = set(re.findall(r"\bPlot\.(\w+)", own))
-    exported = re.search(r"\{(?=[^{}]*\bboxX:\(\)=>)([^{}]*)\}", library)
+    exported = re.search(r"\{(?=[^{}]*\btickX:\(\)=>)([^{}]*)\}", library)
     assert exported is not None
     assert called == set(re.findall(r"(\w+):\(\)=>", exported[1]))
 
@@ -171,8 +171,8 @@ def rows_of(page: str, table: int) -> list[str]:
 
 
 def test_a_browser_draws_the_plots_when_they_are_opened(touched: str) -> None:
-    assert touched.count('class="plot"') == 4
-    assert touched.count('class="drawn"') == 4
+    assert touched.count('class="plot"') == 3
+    assert touched.count('class="drawn"') == 3
 
 
 def test_a_browser_sorts_filters_and_leaves_arms_out(touched: str) -> None:

@@ -22,7 +22,7 @@ def test_everything_is_written(run_data: RunData, analysis: Analysis, tmp_path: 
     paths = [files.page, files.markdown, files.analysis, *files.tables, *files.figures]
     assert all(path.stat().st_size > 50 for path in paths)
     assert len(files.tables) == 5
-    assert len(files.figures) == 8
+    assert len(files.figures) == 6
     assert Analysis.model_validate(json.loads(files.analysis.read_text())) == analysis
     assert [path.name for path in folder.parent.iterdir()] == [folder.name]
 

@@ -93,19 +93,6 @@ _FIGURES: tuple[tuple[Callable[[Analysis], Figure | None], Drawing], ...] = (
         ),
     ),
     (
-        arms.draw_throughput,
-        Drawing(
-            name="throughput",
-            title="Throughput distributions",
-            caption="Decode throughput, a point per record (at most 300 per row), by the client's clock, or the "
-            "engine's where the client did not time the answer. Boxes: quartiles; line: median; whiskers: up to 1.5 "
-            "times the interquartile range.",
-            alt="Boxes and points of the decode throughput of every record, by task and arm. "
-            "throughput.csv has the same numbers.",
-            absent="No record has a decode rate.",
-        ),
-    ),
-    (
         arms.draw_payoff,
         Drawing(
             name="payoff",

@@ -182,11 +182,3 @@ def to_png(figure: Figure) -> bytes:
     stream = io.BytesIO()
     figure.savefig(stream, format="png", dpi=160, metadata={"Software": None})
     return stream.getvalue()
-
-
-def thinned(values: Sequence[float], most: int) -> list[float]:
-    """At most so many of the values, evenly from low to high; all of them in their order where there are fewer."""
-    if len(values) <= most:
-        return list(values)
-    ranked = sorted(values)
-    return [ranked[i * (len(ranked) - 1) // (most - 1)] for i in range(most)]

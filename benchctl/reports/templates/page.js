@@ -140,21 +140,6 @@
         ],
       }));
     },
-    throughput(width) {
-      const rows = selected(data.throughput).flatMap((row) => row.rates.map((rate) => ({ ...row, rate })));
-      const options = { x: "rate", y: "arm", fy: "task" };
-      return rows.length && Plot.plot(frame(width, {
-        marginRight: 120,
-        x: { label: "decode throughput of one answer (tok/s)", grid: true, zero: true },
-        y: { label: null, domain: data.arms.filter((arm) => rows.some((row) => row.arm === arm)) },
-        fy: { label: null, domain: [...new Set(rows.map((row) => row.task))] },
-        marks: [
-          Plot.boxX(rows, { ...options, fill: "currentColor", fillOpacity: 0.1, r: 0 }),
-          Plot.dot(rows, { ...options, fill: "arm", r: 2.5 }),
-          tip(rows, { ...options, title: (row) => `${row.arm}, ${row.task}\n${number(row.rate, 1)} tok/s` }),
-        ],
-      }));
-    },
     payoff(width) {
       const rows = selected(data.payoff);
       const need = (row) =>
