@@ -45,7 +45,7 @@ _DEEPEST = 16
 _MOST = 200
 """More blocks than this nobody measures."""
 _WORTH_TRYING = 1.05
-"""A depth that was not measured is worth trying where the line through the others predicts so much more."""
+"""A depth that was not measured is worth trying where the line through the others predicts so much more, and a gain."""
 
 
 def find_decision(analysis: Analysis, run: RunData) -> Decision | None:
@@ -179,7 +179,7 @@ def _another_depth(analysis: Analysis) -> tuple[float, int, str] | None:
         alphas = sorted(row.alpha for row in costs if row.alpha is not None)
         if not alphas:
             continue
-        measured = max(row.measured or 0.0 for row in costs)
+        measured = max(1 / _WORTH_TRYING, *(row.measured or 0.0 for row in costs))
         for depth in range(1, _DEEPEST + 1):
             speed = expected_tokens(alphas[len(alphas) // 2], depth) / (fit.intercept + fit.slope * depth)
             if depth not in fit.depths and speed > measured * _WORTH_TRYING and (best is None or speed > best[0]):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -289,3 +290,13 @@ def test_damaged_output_is_never_to_be_measured_further(analysis: Analysis) -> N
     found = decided(one.model_copy(update={"losslessness": judged})).decision
     assert found is not None
     assert (found.next, found.groups[0].fastest, found.groups[0].overall.arm) == (None, None, None)
+
+
+@pytest.mark.parametrize(("slope", "alpha", "found"), [(0.05, 0.8, True), (0.4, 0.1, False)])
+def test_another_depth_is_suggested_only_where_it_would_pay(slope: float, alpha: float, found: bool) -> None:
+    fit = SimpleNamespace(setting="draft-simple", depths=[4, 8], intercept=1.1, slope=slope)
+    arms = {depth: SimpleNamespace(arm=f"d{depth}", depth=depth, alpha=alpha, measured=0.3) for depth in fit.depths}
+    settings = [SimpleNamespace(arm=f"d{depth}", setting=f"draft-simple, depth {depth}", lossy=[]) for depth in arms]
+    rounds = SimpleNamespace(fits=[fit])
+    analysis: Any = SimpleNamespace(sweep=None, verdicts=settings, rounds=rounds, costs=[*arms.values()])
+    assert (next_experiment_module._another_depth(analysis) is not None) == found
