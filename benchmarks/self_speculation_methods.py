@@ -3,7 +3,7 @@
     python -m benchmarks.self_speculation_methods [--tokens 48] [--models tiny-hybrid,tiny-sequential,tiny-transformer]
 
 Bundled models by name (parallel and sequential hybrid and the plain control), others by their Hugging Face folder;
-float32 on one thread, one prompt at a short and at a long context. For every method: is the answer the target's own,
+float32, one prompt at a short and at a long context. For every method: is the answer the target's own,
 acceptance, tokens a round, the speed-up by the engine's own clock, and tokens per time as a model of costs
 predicts it, E / (v + kc) in plain steps, with c and v from latencies that were measured beforehand. Then the
 correlation (Pearson) of acceptance and of that prediction with the speed-up.
@@ -16,9 +16,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import numpy as np
 import torch
 
+from benchctl.analysis.statistics import pearson
 from benchctl.engines.transformers.methods import METHODS
 from benchctl.engines.transformers.serving.answering import Answer, Speculation, ToDepth, make_drafter
 from benchctl.engines.transformers.serving.decode import Sampler, Step, Task
@@ -108,18 +108,13 @@ def measure(name: str, folder: Path, tokens: int) -> list[dict[str, Any]]:
     return rows
 
 
-def correlations(rows: list[dict[str, Any]]) -> dict[str, dict[str, float | int]]:
+def correlations(rows: list[dict[str, Any]]) -> dict[str, dict[str, float | None]]:
     """Return Pearson's r of acceptance and of the prediction with the speed-up, by model and for all."""
     found = {}
     for name in (*dict.fromkeys(row["model"] for row in rows), "all"):
         known = [row for row in rows if name in (row["model"], "all") and "predicted" in row]
-        speeds = np.array([row["speed_up"] for row in known])
-        found[name] = {
-            "rows": len(known),
-            **{
-                key: round(float(np.corrcoef([row[key] for row in known], speeds)[0, 1]), 3)
-                for key in ("acceptance", "predicted")
-            },
+        found[name] = {"rows": len(known)} | {
+            key: pearson([(row[key], row["speed_up"]) for row in known]) for key in ("acceptance", "predicted")
         }
     return found
 
@@ -129,15 +124,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tokens", type=int, default=48)
     parser.add_argument("--models", default="tiny-hybrid,tiny-sequential,tiny-transformer", help="or folders")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--keep", default="self_speculation_methods", help="name of the file below benchmarks/results")
     options = parser.parse_args()
-    torch.set_num_threads(1)
+    torch.set_num_threads(options.threads)
     paths = {model.name: model.path for model in bundled_models()}
     rows = []
     with TemporaryDirectory() as folder:
         for name in options.models.split(","):
             model = huggingface_folder(paths[name], Path(folder)) if name in paths else Path(name)
             rows += measure(Path(name).name, model, options.tokens)
-    keep("self_speculation_methods", {"tokens": options.tokens, "rows": rows, "correlations": correlations(rows)})
+    keep(options.keep, {"tokens": options.tokens, "rows": rows, "correlations": correlations(rows)})
 
 
 if __name__ == "__main__":

@@ -1,6 +1,9 @@
-"""What a diagnosis of the recipe `self-speculation-ablation` found of every draft, kept for the documents' table.
+"""What a diagnosis of the recipe `self-speculation-ablation`, or runs of the studies' recipes, found of every draft.
 
-python -m benchmarks.self_speculation_study --diagnosis FOLDER [--keep NAME]
+    python -m benchmarks.self_speculation_study --diagnosis FOLDER [--keep NAME]
+    python -m benchmarks.self_speculation_study --run RUN [--run RUN] [--keep NAME]
+
+Kept for the documents' tables.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import benchctl
 from benchctl.analysis.results import ALL_TASKS
 from benchctl.experiments.diagnose.judge import judge_diagnosis
 from benchctl.experiments.diagnose.stored import read_diagnosis
@@ -32,13 +36,47 @@ def drafts_of(folder: Path) -> Iterator[dict[str, Any]]:
                 }
 
 
+def arms_of(run: benchctl.Run) -> Iterator[dict[str, Any]]:
+    """Yield a row for every arm of a run that speculates."""
+    found, manifest = run.analysis, run.data.manifest
+    assert manifest is not None
+    types = {arm.name: arm.speculation for arm in manifest.arms}
+    rates = {row.arm: row for row in found.acceptance if row.task == ALL_TASKS}
+    splits = {row.arm: row for row in found.rounds.splits if row.task == ALL_TASKS}
+    speeds = {row.arm: row for row in found.speedups if row.task == ALL_TASKS}
+    for verdict in found.verdicts:
+        arm, ends = found.compared[verdict.arm], verdict.interval
+        tpt = splits[verdict.arm].tokens_per_time if verdict.arm in splits else None
+        yield {
+            "model": manifest.target.source.rpartition("/")[2],
+            "arm": arm.of,
+            "type": (types[verdict.arm] or {}).get("type"),
+            "context": arm.group.context_length,
+            "blocks": found.blocks,
+            "prompts": len(manifest.prompts),
+            "drafted": rates[verdict.arm].drafted,
+            "accepted": rates[verdict.arm].accepted,
+            "tokens_per_time": tpt and round(tpt, 3),
+            "speedup": round(speeds[verdict.arm].pooled or 0.0, 3),
+            "interval": ends and [round(ends.low, 3), round(ends.high, 3)],
+            "output": verdict.lossless,
+        }
+
+
 def main() -> None:
     """Read the diagnosis; print its drafts, or keep them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--diagnosis", type=Path, required=True, help="its folder")
+    measured = parser.add_mutually_exclusive_group(required=True)
+    measured.add_argument("--diagnosis", type=Path, help="its folder")
+    measured.add_argument("--run", action="append", help="a run's folder; repeatable")
     parser.add_argument("--keep", help="name of the file below benchmarks/results")
     options = parser.parse_args()
-    found = {"drafts": list(drafts_of(options.diagnosis))}
+    if options.run:
+        runs = [benchctl.open_run(run) for run in options.run]
+        found = {"commands": [run.data.manifest.command for run in runs if run.data.manifest is not None]}
+        found |= {"arms": [row for run in runs for row in arms_of(run)]}
+    else:
+        found = {"drafts": list(drafts_of(options.diagnosis))}
     if options.keep:
         keep(options.keep, found)
     else:

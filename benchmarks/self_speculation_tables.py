@@ -48,6 +48,17 @@ def ablation(found: Found) -> Iterator[Sequence[str]]:
         yield f"`{kind}`, {target}", *(f"{100 * share:.0f}" for share in shares), f"{rows[0]['perplexity_ratio']:.2f}×"
 
 
+def runs(found: Found) -> Iterator[Sequence[str]]:
+    """Yield the arms of runs on a real model."""
+    yield "draft", "context", "accepted, %", "TPT", "speed-up", "output"
+    for row in found["arms"]:
+        share = f"{100 * row['accepted'] / row['drafted']:.0f}" if row["drafted"] else "nothing drafted"
+        ends = "" if row["interval"] is None else f" ({row['interval'][0]:.2f} to {row['interval'][1]:.2f})"
+        tpt = "" if row["tokens_per_time"] is None else f"{row['tokens_per_time']:.2f}×"
+        context = "" if row["context"] is None else f"{row['context']:,.0f}"
+        yield f"`{row['arm']}`", context, share, tpt, f"{row['speedup']:.2f}×{ends}", row["output"]
+
+
 def methods(found: Found) -> Iterator[Sequence[str]]:
     """Yield the claims of the studies beside what was found."""
     yield "claim", "here"
@@ -88,6 +99,7 @@ TABLES = {
     "self_speculation_rounds_searches": rounds,
     "self_speculation_ablation": ablation,
     "self_speculation_methods": methods,
+    "self_speculation_runs": runs,
 }
 
 
