@@ -7,16 +7,18 @@ Top-level keys that begin with `_` describe the file.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
 import yaml
-from pydantic import ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from benchctl.errors import StorageError, UsageError
 from benchctl.experiments.explain.curve import Reference
 
-_MOST = 10_000
+Lengths = dict[Annotated[int, Field(ge=1)], Annotated[float, Field(ge=1, allow_inf_nan=False)]]
+_FORM = TypeAdapter(dict[str, dict[str, Lengths]])
 
 
 def read_references(file: Path) -> list[Reference]:
@@ -25,45 +27,31 @@ def read_references(file: Path) -> list[Reference]:
     Raises UsageError that names the place, StorageError for a file that cannot be read.
     """
     try:
-        models = yaml.safe_load(file.read_text(encoding="utf-8-sig"))
+        written = yaml.safe_load(file.read_text(encoding="utf-8-sig"))
+        models = written if not isinstance(written, dict) else {k: v for k, v in written.items() if str(k)[:1] != "_"}
+        found = _FORM.validate_python(models)
     except OSError as error:
         raise StorageError(f"The reference cannot be read: {error.strerror}.", where=str(file)) from None
-    except UnicodeDecodeError:
-        raise UsageError("The reference is not UTF-8 text.", where=str(file)) from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        path = ".".join(str(part) for part in first["loc"] if part != "[key]")
+        raise UsageError(
+            f"Expected model: {{mode: {{depth: acceptance length}}}}: {first['msg']}.",
+            where=": ".join(filter(None, (str(file), path))),
+        ) from None
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         raise UsageError(f"The reference is not YAML: {str(error).splitlines()[0]}.", where=str(file)) from None
-    found = list(_references(models, str(file)))
-    if len(found) > _MOST:
-        raise UsageError(f"The reference has more than {_MOST} acceptance lengths.", where=str(file))
-    return found
-
-
-def _references(models: object, file: str) -> Iterator[Reference]:
-    for model, modes in _mapping(models, file):
-        if not model.startswith("_"):
-            for mode, lengths in _mapping(modes, f"{file}: {model}"):
-                for depth, length in _mapping(lengths, f"{file}: {model}.{mode}"):
-                    row = {"model": model, "mode": mode, "depth": depth, "acceptance_length": length}
-                    yield _reference(row, f"{file}: {model}.{mode}.{depth}")
-
-
-def _mapping(value: object, where: str) -> list[tuple[str, object]]:
-    if not isinstance(value, dict):
-        raise UsageError("Expected a mapping: model: {mode: {depth: acceptance length}}.", where=where)
-    return [(str(key), inner) for key, inner in value.items()]
-
-
-def _reference(row: dict[str, object], where: str) -> Reference:
-    try:
-        found = Reference.model_validate(row)
-    except ValidationError:
-        raise UsageError("depth is a whole number, acceptance_length a number.", where=where) from None
-    depth, length = found.depth, found.acceptance_length
-    if not (depth >= 1 and 1 <= length <= depth + 1):
-        raise UsageError(
-            f"An acceptance length at depth {depth} lies between 1 and {depth + 1}; this is {length:g}.", where=where
-        )
-    return found
+    rows = [
+        Reference(model=model, mode=mode, depth=depth, acceptance_length=length)
+        for model, modes in found.items()
+        for mode, lengths in modes.items()
+        for depth, length in lengths.items()
+    ]
+    for row in rows:
+        if row.acceptance_length > row.depth + 1:
+            where = f"{file}: {row.model}.{row.mode}.{row.depth}"
+            raise UsageError(f"At depth {row.depth} an acceptance length is at most {row.depth + 1}.", where=where)
+    return rows
 
 
 def write_references(file: Path, references: Sequence[Reference], about: Sequence[str]) -> None:
