@@ -8,9 +8,13 @@ import pytest
 
 pytest.importorskip("torch")
 
+import torch
+from transformers.integrations import sdpa_attention
+
 from benchctl.engines.transformers.methods import METHODS
 from benchctl.engines.transformers.serving.answering import Speculation, make_drafter
-from benchctl.engines.transformers.serving.decoder import Decoder
+from benchctl.engines.transformers.serving.decoder import Decoder, State
+from benchctl.engines.transformers.serving.loading import _keep_groups
 from benchmarks.self_speculation_memory import alive, keys_and_values
 from tests.engines.transformers.tiny_models import loaded, untrained_adapter
 
@@ -38,3 +42,24 @@ def test_between_rounds_no_method_keeps_more_than_a_tenth_beside_plain_decoding(
             )
             own = needed / len(decoder.layers) if method.adapter else 0  # the adapter's keys and values
             assert alive(target, prompt, TOKENS, way)["between"] <= 1.1 * plain["between"] + own, name
+
+
+def test_a_pass_over_a_draft_reads_grouped_keys_as_they_are_and_gives_the_same_bits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sdpa_attention, "use_gqa_in_sdpa", sdpa_attention.use_gqa_in_sdpa)  # put back afterwards
+    target = loaded("qwen2", max_position_embeddings=2048)
+    decoder, found = Decoder(target.model), []
+    prompt = [number % 250 for number in range(CONTEXT)]
+    plain = alive(target, prompt, TOKENS, None)
+    for prepare in (lambda: None, _keep_groups):
+        prepare()
+        way = make_drafter(decoder, Speculation("self-layerskip", 4, {}), target)
+        state = State(decoder)
+        with torch.inference_mode():
+            state.advance(prompt)
+            logits = state.verify(prompt[:5])
+        found.append((logits, alive(target, prompt, TOKENS, way)["peak"] / plain["peak"]))
+    (repeated, above), (grouped, peak) = found
+    assert torch.equal(repeated, grouped)
+    assert peak < 1.1 < above
