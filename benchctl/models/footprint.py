@@ -37,8 +37,6 @@ class RecurrentState:
     convolution: int
     state: int
     layers: int
-    formula: str
-    """Numbers in a layer, by the keys of the header."""
 
     @property
     def total(self) -> int:
@@ -58,12 +56,12 @@ def recurrent_state(header: GgufHeader, layers: tuple[int, ...]) -> RecurrentSta
     sizes = _state_sizes(header)
     if sizes is None:
         return None
-    convolution, state, formula = sizes
+    convolution, state = sizes
     count = len(layers)
-    return RecurrentState(convolution * STATE_BYTES * count, state * STATE_BYTES * count, count, formula)
+    return RecurrentState(convolution * STATE_BYTES * count, state * STATE_BYTES * count, count)
 
 
-def _state_sizes(header: GgufHeader) -> tuple[int, int, str] | None:
+def _state_sizes(header: GgufHeader) -> tuple[int, int] | None:
     """Return how many numbers the convolution and the state of a layer hold."""
 
     def key(name: str) -> int | None:
@@ -73,22 +71,18 @@ def _state_sizes(header: GgufHeader) -> tuple[int, int, str] | None:
     width = key("embedding_length")
     if (head := key("wkv.head_size")) and width:
         shifts = 2 if (count := key("token_shift_count")) is None else count
-        return shifts * width, width * head, "token_shift_count·embedding_length + embedding_length·wkv.head_size"
+        return shifts * width, width * head
     if (length := key("shortconv.l_cache")) and width:
-        return (length - 1) * width, 0, "(shortconv.l_cache − 1)·embedding_length"
+        return (length - 1) * width, 0
     kernel = key("ssm.conv_kernel")
     if (head := key("kda.head_dim")) and (heads := key("attention.head_count")):
         taps = kernel - 1 if kernel else 3
-        formula = "3·(ssm.conv_kernel − 1)·head_count·kda.head_dim + head_count·kda.head_dim²"
-        return 3 * taps * heads * head, head * head * heads, formula
+        return 3 * taps * heads * head, head * head * heads
     inner, state = key("ssm.inner_size"), key("ssm.state_size")
     if not kernel or not inner or not state:
         return None
     groups = key("ssm.group_count") or 0  # Mamba 1 has none, and its convolution sees the inner numbers alone
-    formula = (
-        "(ssm.conv_kernel − 1)·(ssm.inner_size + 2·ssm.group_count·ssm.state_size) + ssm.state_size·ssm.inner_size"
-    )
-    return (kernel - 1) * (inner + 2 * groups * state), state * inner, formula
+    return (kernel - 1) * (inner + 2 * groups * state), state * inner
 
 
 def kv_cache_bytes(header: GgufHeader, layers: tuple[int, ...]) -> int | None:
