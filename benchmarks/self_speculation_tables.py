@@ -50,13 +50,12 @@ def ablation(found: Found) -> Iterator[Sequence[str]]:
 
 def runs(found: Found) -> Iterator[Sequence[str]]:
     """Yield the arms of runs on a real model."""
-    yield "draft", "context", "accepted, %", "TPT", "speed-up", "output"
+    yield "draft", "accepted, %", "TPT", "speed-up", "output"
     for row in found["arms"]:
         share = f"{100 * row['accepted'] / row['drafted']:.0f}" if row["drafted"] else "nothing drafted"
         ends = "" if row["interval"] is None else f" ({row['interval'][0]:.2f} to {row['interval'][1]:.2f})"
         tpt = "" if row["tokens_per_time"] is None else f"{row['tokens_per_time']:.2f}×"
-        context = "" if row["context"] is None else f"{row['context']:,.0f}"
-        yield f"`{row['arm']}`", context, share, tpt, f"{row['speedup']:.2f}×{ends}", row["output"]
+        yield f"`{row['arm']}`", share, tpt, f"{row['speedup']:.2f}×{ends}", row["output"]
 
 
 def methods(found: Found) -> Iterator[Sequence[str]]:
@@ -96,7 +95,6 @@ def methods(found: Found) -> Iterator[Sequence[str]]:
 
 TABLES = {
     "self_speculation_rounds": rounds,
-    "self_speculation_rounds_searches": rounds,
     "self_speculation_ablation": ablation,
     "self_speculation_methods": methods,
     "self_speculation_runs": runs,

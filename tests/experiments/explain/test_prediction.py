@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from benchctl.analysis.cost import RoundCosts, predict
-from benchctl.experiments.explain.prediction import best_of, nothing_further, sensitivity
+from benchctl.experiments.explain.predict import best_of, nothing_further, sensitivity
 
 
 def simulated_speedup(alpha: float, depth: int, costs: RoundCosts, rounds: int, rng: np.random.Generator) -> float:
