@@ -93,10 +93,31 @@ def methods(found: Found) -> Iterator[Sequence[str]]:
     yield "KnapSpec beats CLaSp, SWIFT and DEL in tokens per time", f"in {sum(best)} of {len(best)} cases"
 
 
+def by_context(found: Found) -> Iterator[Sequence[str]]:
+    """Yield the methods on a model at each context."""
+    contexts = list(dict.fromkeys(row["context"] for row in found["rows"]))
+    yield "method", *(f"{what}, {context:,}" for context in contexts for what in ("accepted", "TPT", "speed-up"))
+    for name, rows in groupby(sorted(found["rows"], key=lambda row: str(row["method"])), key=lambda row: row["method"]):
+        by = {row["context"]: row for row in rows}
+        yield (
+            f"`{name}`",
+            *(
+                text
+                for context in contexts
+                for text in (
+                    _percent(by[context]["acceptance"]),
+                    f"{by[context]['predicted']:.2f}×",
+                    f"{by[context]['speed_up']:.2f}×",
+                )
+            ),
+        )
+
+
 TABLES = {
     "self_speculation_rounds": rounds,
     "self_speculation_ablation": ablation,
     "self_speculation_methods": methods,
+    "self_speculation_methods_real": by_context,
     "self_speculation_runs": runs,
 }
 
