@@ -88,6 +88,13 @@ class Expectations(Part):
     accept: list[list[float]]
     """The chance that the answer's own token is accepted where the draft has drawn it: min(1, q / p). Greedy: as
     `overlap`."""
+    agree: list[bool] = Field(default_factory=list)
+    """At every start: whether the likeliest tokens of draft and target are the same."""
+    distance: list[float] = Field(default_factory=list)
+    """At every start: total variation distance at temperature 1 over the target's likeliest tokens, all others as an
+    outcome; where the draft does not report all of these, a lower limit."""
+    distance_most: list[float] = Field(default_factory=list)
+    """An upper limit of it."""
     truncated: float = 0.0
     """The most of a sampled distribution that lies beyond the tokens that the engine reports, on average; a share."""
     steps_target: list[float] = Field(default_factory=list)

@@ -188,7 +188,7 @@ def probe_python(found: FoundBinary, added: Mapping[str, str] = MappingProxyType
 
 _NO_ARGS = "benchctl writes the whole command line of its server; nothing can be added to it."
 
-_READ = {"depth", "stride"}
+_READ = {"depth", "stride", "top"}
 """Those settings of a diagnosis that the server gets."""
 
 

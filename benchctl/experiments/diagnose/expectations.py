@@ -34,6 +34,7 @@ def expectations(
     target: Sequence[Mapping[int, float]],
     draft: Sequence[Mapping[int, float]],
     temperature: float,
+    top: int,
 ) -> Expectations:
     """Compare two readings of an answer, place by place; each has the logprobs of its own likeliest tokens.
 
@@ -56,8 +57,30 @@ def expectations(
         else:
             found.overlap.append([float(likeliest == token)])
             found.accept.append([float(likeliest == token)])
+        found.agree.append(likeliest == max(theirs, key=lambda candidate: theirs[candidate]))
+        least, most = distances(theirs, ours, top)
+        found.distance.append(least)
+        found.distance_most.append(most)
     found.truncated = float(np.mean(beyond)) if beyond else 0.0
     return found
+
+
+def distances(target: Mapping[int, float], draft: Mapping[int, float], top: int) -> tuple[float, float]:
+    """Return the least and the most that the distance over the target's likeliest tokens can be."""
+    likeliest = sorted(target, key=lambda candidate: -target[candidate])[:top]
+    p = {token: math.exp(target[token]) for token in likeliest}
+    q = {token: math.exp(value) for token, value in draft.items()}
+    known = sum(abs(p[token] - q[token]) for token in likeliest if token in q)
+    unreported = sum(p[token] for token in likeliest if token not in q)
+    rest = max(0.0, 1.0 - sum(p.values()))
+    outside = sum(value for token, value in q.items() if token not in p)
+    free = max(
+        0.0, 1.0 - sum(q.values())
+    )  # of the draft's: some of it among the unreported ones of p, the others beyond
+    inside = min(free, unreported)
+    least = (known + unreported - inside + abs(rest - (outside + free - inside))) / 2
+    most = (known + unreported + free + abs(rest - outside)) / 2 if unreported else least
+    return least, max(least, most)
 
 
 def typical(seconds: Sequence[float]) -> float | None:

@@ -66,6 +66,11 @@ class DraftAcceptance(Result):
     """α(k) by depth; a depth that no answer is long enough for is left out."""
     accepted_share: dict[int, Estimate] = Field(default_factory=dict)
     """Accepted ÷ k by depth, (α(1) + … + α(k)) / k: what the studies call α(k), and what a run's acceptance is."""
+    distance: float | None = None
+    """Mean total variation distance at temperature 1 over the target's likeliest tokens; of greedy answers alone."""
+    distance_most: float | None = None
+    agreement: float | None = None
+    """Share of starts at which the likeliest tokens are the same; of greedy answers alone."""
 
 
 class Payoff(Result):
@@ -202,6 +207,7 @@ def _acceptance(draft: str, task: str, temperature: float, answers: Sequence[For
     depths = {depth: [row[depth] for row in by_answer if len(row.get(depth, ()))] for depth in DEPTHS}
     every = [accepted_shares(answer) for answer in chosen]
     shares = {depth: [row[depth] for row in every if len(row[depth])] for depth in DEPTHS}
+    greedy = temperature == 0
     return DraftAcceptance(
         draft=draft,
         task=task,
@@ -211,6 +217,9 @@ def _acceptance(draft: str, task: str, temperature: float, answers: Sequence[For
         per_token=_estimate([np.concatenate([np.asarray(row) for row in answer.overlap]) for answer in chosen]),
         all_tokens={depth: _estimate(rows) for depth, rows in depths.items() if rows},
         accepted_share={depth: _estimate(rows) for depth, rows in shares.items() if rows},
+        distance=_mean([answer.distance for answer in chosen]) if greedy else None,
+        distance_most=_mean([answer.distance_most for answer in chosen]) if greedy else None,
+        agreement=_mean([[float(same) for same in answer.agree] for answer in chosen]) if greedy else None,
     )
 
 
@@ -256,6 +265,11 @@ def _estimate(by_prompt: Sequence[np.ndarray]) -> Estimate:
     drawn = rng.multinomial(len(sums), np.full(len(sums), 1 / len(sums)), size=RESAMPLES) @ sums
     low, high = np.quantile(drawn[:, 0] / drawn[:, 1], [0.025, 0.975])
     return Estimate(value=value, interval=Interval(low=float(low), high=float(high), method=METHOD))
+
+
+def _mean(rows: Sequence[Sequence[float]]) -> float | None:
+    values = [value for row in rows for value in row]
+    return float(np.mean(values)) if values else None
 
 
 def _perplexities(answers: Sequence[ForcedAnswer]) -> tuple[float | None, float | None]:

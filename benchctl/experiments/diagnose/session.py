@@ -289,7 +289,7 @@ class _Session:
         ours = self._scored(f"{draft.name} scores", alone)
         for answer, target, own in zip(self._target_answers, theirs, ours, strict=True):
             if len(answer.token_ids) > 1:
-                read = expectations(answer.token_ids, target, own, answer.temperature)
+                read = expectations(answer.token_ids, target, own, answer.temperature, self._settings.top)
                 draft.answers.append(_forced(answer, read))
         with self._server(f"{draft.name} answers", alone) as server:
             _, step_s = self._answers(server, sampled=False)

@@ -37,6 +37,21 @@ def acceptance_table(drafts: Sequence[DraftDiagnosis]) -> Table[DraftAcceptance]
         numeric("Per token", "per_token", _estimate, explain="probability that a draft token is accepted."),
         *depths,
         *map(_accepted_share, DEPTHS),
+        numeric(
+            "Distance",
+            "distance",
+            cell=_distance,
+            optional=True,
+            explain="total variation over the target's 100 likeliest tokens at temperature 1, all others as a single "
+            "outcome; a range where the engine does not report all of them.",
+        ),
+        numeric(
+            "Top-1",
+            "agreement",
+            numbers.percent,
+            optional=True,
+            explain="share of positions where draft and target have the same likeliest token.",
+        ),
     ]
     rows = [row for draft in drafts for row in draft.acceptance]
     note = f"In brackets: {METHOD}."
@@ -161,6 +176,14 @@ def _estimate(found: Estimate | None) -> str:
     if found.interval is None:
         return f"{found.value:.2f}"
     return f"{found.value:.2f} [{found.interval.low:.2f}, {found.interval.high:.2f}]"
+
+
+def _distance(row: DraftAcceptance) -> str:
+    if row.distance is None or row.distance_most is None:
+        return numbers.ABSENT
+    if row.distance_most - row.distance < 0.005:
+        return f"{row.distance:.2f}"
+    return f"{row.distance:.2f} to {row.distance_most:.2f}"
 
 
 def _tone(speedup: float | None) -> Tone:

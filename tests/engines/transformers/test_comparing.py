@@ -34,7 +34,7 @@ def decoded(decoder: Decoder, prompt: list[int], way: Any = None, sampler: Sampl
 
 
 def reading(prompt: list[int], answer: list[int], temperature: float = 0.0, **changed: int) -> Passage:
-    return Passage(prompt, answer, temperature, **({"depth": 4, "stride": 1} | changed))
+    return Passage(prompt, answer, temperature, **({"depth": 4, "stride": 1, "top": 100} | changed))
 
 
 @pytest.mark.parametrize("name", PARTS)
@@ -83,6 +83,8 @@ def test_a_draft_that_is_the_target_is_always_accepted(load: Callable[[str], Any
         answer = [step.tokens[0] for step in decoded(decoder, prompt, sampler=Sampler(temperature, seed=2))]
         read = Comparing(decoder, Assisted(loaded, 4, {}, loaded)).read(reading(prompt, answer, temperature))
         assert [row[0] for row in read["overlap"]] == pytest.approx([1.0] * (len(answer) - 1), abs=1e-5)
+        assert read["distance"] == pytest.approx([0.0] * (len(answer) - 1), abs=1e-5)
+        assert all(read["agree"])
 
 
 def test_a_draft_model_is_read_by_its_own_logits(load: Callable[[str], Any]) -> None:
@@ -96,9 +98,10 @@ def test_a_draft_model_is_read_by_its_own_logits(load: Callable[[str], Any]) -> 
     p, q = (logits[len(prompt) : len(prompt) + len(answer) - 1].double().softmax(-1) for logits in at_once)
     expected = (q.argmax(-1) == torch.tensor(answer[1:])).double().tolist()
     assert [row[0] for row in read["overlap"]] == expected
-    sampled = Comparing(decoder, Assisted(target, 4, {}, draft)).read(reading(prompt, answer, 1.0))
-    shared = torch.minimum(p, q).sum(-1).tolist()
-    assert [row[0] for row in sampled["overlap"]] == pytest.approx(shared, abs=1e-4)
+    for distance, one, other in zip(read["distance"], p, q, strict=True):
+        likeliest = one.topk(100).indices
+        rest = 1 - other[likeliest].sum() - (1 - one[likeliest].sum())
+        assert distance == pytest.approx(float((one - other)[likeliest].abs().sum() + rest.abs()) / 2, abs=1e-4)
 
 
 def test_perplexity_and_operations_fall_with_what_is_left_out(load: Callable[[str], Any]) -> None:

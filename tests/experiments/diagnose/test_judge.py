@@ -10,7 +10,7 @@ import pytest
 from benchctl.analysis.cost import expected_tokens
 from benchctl.data.traces import DiagnosisSettings, Expectations
 from benchctl.experiments.diagnose import judge
-from benchctl.experiments.diagnose.expectations import at_temperature, expectations
+from benchctl.experiments.diagnose.expectations import at_temperature, distances, expectations
 from benchctl.experiments.diagnose.judge import (
     accepted_shares,
     judge_diagnosis,
@@ -53,7 +53,7 @@ def read(answer: list[int], temperature: float, top: int = VOCABULARY) -> Expect
     """What an engine that tells the `top` likeliest tokens has read of an answer."""
     before = [0, *answer[:-1]]
     tables = [[logs(table[token], top) for token in before] for table in (TARGET, DRAFT)]
-    return expectations(answer, tables[0], tables[1], temperature)
+    return expectations(answer, tables[0], tables[1], temperature, 100)
 
 
 def forced(one: Expectations, prompt: int = 0, temperature: float = 0.0, task: str = "code") -> ForcedAnswer:
@@ -130,6 +130,19 @@ def test_a_part_of_the_target_is_read_row_by_row() -> None:
     assert by_depth[1].tolist() == [1.0, 0.5]
     assert by_depth[2].tolist() == [1.0]
     assert by_depth[3].tolist() == [1.0 * 0.5 * 0.5]
+
+
+def test_a_partly_reported_distance_lies_within_its_bounds() -> None:
+    rng = np.random.default_rng(8)
+    for _ in range(200):
+        p, q = rng.dirichlet(np.full(40, 0.3), 2)
+        p, q = np.maximum(p, 1e-9), np.maximum(q, 1e-9)
+        likeliest = np.argsort(-p)[:10]
+        exact = (np.abs(p - q)[likeliest].sum() + abs(p[likeliest].sum() - q[likeliest].sum())) / 2
+        least, most = distances(logs(p, 10), logs(q, 10), 10)
+        assert least - 1e-9 <= exact <= most + 1e-9
+        whole = distances(logs(p, 10), logs(q, 40), 10)
+        assert whole == pytest.approx((exact, exact), abs=1e-6)
 
 
 def test_what_lies_beyond_the_reported_tokens_is_bounded() -> None:

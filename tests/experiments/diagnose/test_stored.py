@@ -28,6 +28,8 @@ def made() -> Diagnosis:
         starts=[1, 2],
         overlap=[[0.5, 1e-9], [-1.25]],
         accept=[[1.0, 0.0], []],
+        agree=[True, False],
+        distance=[],
         steps_target=[0.1] * 200,
     )
     draft = DiagnosedDraft(name=TEXT, arms=["a", "b"], kind="part", exact=True, answers=[answer], error=TEXT)

@@ -35,6 +35,7 @@ class Passage:
     temperature: float
     depth: int
     stride: int
+    top: int
 
 
 class Comparing:
@@ -157,7 +158,7 @@ def _compared(
     """Compare the distributions; see `benchctl.data.traces.Expectations`."""
     chooser = Sampler(reading.temperature).chooser()
     sharpened = [] if chooser.greedy else [chooser.probabilities(logits) for logits in target]
-    overlap, accept = [], []
+    overlap, accept, agree, distance = [], [], [], []
     for start, row in drafts.items():
         chances, own = [], []
         for ahead, logits in enumerate(row):
@@ -172,4 +173,22 @@ def _compared(
                 own.append(min(1.0, float(q[token]) / float(p[token])))
         overlap.append(chances)
         accept.append(own)
-    return {"starts": list(drafts), "overlap": overlap, "accept": accept}
+        agree.append(bool(row[0].argmax() == target[start].argmax()))
+        distance.append(_distance(target[start], row[0], reading.top))
+    return {
+        "starts": list(drafts),
+        "overlap": overlap,
+        "accept": accept,
+        "agree": agree,
+        "distance": distance,
+        "distance_most": distance,
+    }
+
+
+def _distance(target: torch.Tensor, draft: torch.Tensor, top: int) -> float:
+    """Return the total variation distance over the target's likeliest tokens, all others as a single outcome."""
+    p, q = target.double().softmax(-1), draft.double().softmax(-1)
+    likeliest = p.topk(min(top, len(p))).indices
+    known, expected = p[likeliest], q[likeliest]
+    rest = abs(float(expected.sum() - known.sum()))
+    return (float((known - expected).abs().sum()) + rest) / 2

@@ -7,8 +7,8 @@
                            "repetition_penalty", "logit_bias": {id: number}}
     POST /score            {"prefix": [ids], "top", "kept", "ignore_eos", "repetition_penalty", "logit_bias"} ->
                            {"logprobs": [[id, value]], "evaluated"}
-    POST /compare          {"prompt": [ids], "answer": [ids], "temperature", "depth", "stride"} -> draft and target
-                           compared along the answer; an empty answer -> {"flops": {"target", "draft"}} of a step
+    POST /compare          {"prompt": [ids], "answer": [ids], "temperature", "depth", "stride", "top"} -> draft and
+                           target compared along the answer; an empty answer -> {"flops": {"target", "draft"}} of a step
 
 Events of a completion are OpenAI's with `token_ids`; the last also carries `ledger` and `phases` (seconds). Where the
 server has a key, every request needs it (`Authorization: Bearer KEY`). One thread, because OpenMP keeps a pool of
@@ -118,7 +118,7 @@ class Service:
         if not body.get("answer"):
             return {"flops": self._comparing.flops(prompt)}
         answer = self._tokens(body["answer"])
-        numbers = {name: int(number_in(body, name, whole=True)) for name in ("depth", "stride")}
+        numbers = {name: int(number_in(body, name, whole=True)) for name in ("depth", "stride", "top")}
         return self._comparing.read(Passage(prompt, answer, number_in(body, "temperature", high=1e6), **numbers))
 
     def complete(self, body: Mapping[str, Any]) -> Stream:
