@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,6 +17,10 @@ from benchctl.measure.plan import CellPlan
 from benchctl.measure.prepare import Prepared
 from benchctl.text import plural, spoken
 
+START_S = 2.0
+"""Of a process beside reading its weights: what a small llama-server takes."""
+LOADED_PER_S = 1e9
+"""Bytes of weights that an engine reads a second, about."""
 _GIB = 1 << 30
 
 
@@ -42,8 +47,9 @@ class PlanSize:
     cells: int
     processes: int
     """Engine starts: a process a cell, and another a group for the preflight."""
-    seconds: float | None
-    """By an earlier run; `None`: there is none."""
+    seconds: float
+    rough: bool
+    """Whether `seconds` is a guess by weights and memory bandwidth, as there is no earlier run."""
     memory_bytes: int
     """Of the engines that are up together, at most."""
     disk_bytes: int
@@ -53,30 +59,58 @@ class PlanSize:
     def sentence(self) -> str:
         """All of it for people."""
         axes = f"{self.setups} setups in {self.groups} {plural(self.groups, 'group')}, " if self.setups > 1 else ""
-        time = "" if self.seconds is None else f"about {spoken(self.seconds)}; "
+        time = (
+            f"roughly {spoken(self.seconds)} by weights and memory bandwidth"
+            if self.rough
+            else (f"about {spoken(self.seconds)}")
+        )
         return (
             f"Plan: {axes}{self.arms} {plural(self.arms, 'arm')}, {self.cells} {plural(self.cells, 'cell')}, "
-            f"{self.processes} {plural(self.processes, 'process', 'processes')}; {time}up to "
+            f"{self.processes} {plural(self.processes, 'process', 'processes')}; {time}; up to "
             f"{self.memory_bytes / _GIB:.1f} GiB of memory at a time, {self.disk_bytes / _GIB:.1f} GiB of model files."
         )
 
 
 def size_of(prepared: Prepared, plan: Sequence[CellPlan], cost: RunEstimate) -> PlanSize:
-    """Return what a plan takes; its time goes by `cost`."""
+    """Return what a plan takes; its time goes by `cost`, else by how fast this machine reads the models' weights."""
     files = {file.path: file.size for setup in prepared.setups.values() for model in setup.pair for file in model.files}
     groups = {cell.group for cell in plan}
     targets = {cell.arm.group for cell in plan if prepared.setups[cell.arm.setup].engine.model_format == "gguf"}
     probes = 0 if prepared.recipe.preflight == "off" else len(targets)
+    seconds = cost.seconds
     return PlanSize(
         setups=len(prepared.setups),
         groups=len(groups),
         arms=len({cell.arm.name for cell in plan}),
         cells=len(plan),
         processes=len(plan) + probes,
-        seconds=cost.seconds,
+        seconds=_guessed(prepared, plan) if seconds is None else seconds,
+        rough=seconds is None,
         memory_bytes=max((peak_bytes(setup.recipe, setup.models) for setup in prepared.setups.values()), default=0),
         disk_bytes=sum(files.values()),
     )
+
+
+def _guessed(prepared: Prepared, plan: Sequence[CellPlan]) -> float:
+    """Return seconds at least: every process reads its weights once, and every token all of the target's again."""
+    bandwidth = memory_bandwidth()
+    total = 0.0
+    for cell in plan:
+        weights = sum(file.size for file in prepared.setup_of(cell.arm.name).models.target.files)
+        tokens = len(cell.prompts) * prepared.recipe.sampling.max_tokens
+        total += START_S + weights / LOADED_PER_S + tokens * weights / bandwidth
+    return total
+
+
+def memory_bandwidth() -> float:
+    """Return about how many bytes a second a core of this machine reads, measured in some hundredths of a second."""
+    import numpy as np
+
+    values = np.ones(8 << 20)  # 64 MiB: more than caches hold
+    values.sum()
+    began = time.perf_counter()
+    values.sum()
+    return values.nbytes / (time.perf_counter() - began)
 
 
 def estimate_run(plan: list[CellPlan], max_tokens: int, recipe_runs: Path) -> RunEstimate:
