@@ -66,6 +66,9 @@ def predict(
     memory: Annotated[
         float | None, typer.Option(min=0, metavar="GIB", help="Memory.", show_default="this machine's")
     ] = None,
+    bandwidth: Annotated[
+        float | None, typer.Option(min=0, metavar="GB/S", help="Of the memory: a step's time.")
+    ] = None,
     as_json: JsonForText = False,
 ) -> None:
     """Predict the speed-up from numbers alone; starts no engine.
@@ -98,7 +101,7 @@ def predict(
         from_models=from_models,
         rows=rows,
         changes=changes,
-        memory=_memory([model for model in pair if model is not None], context, memory),
+        memory=_memory([model for model in pair if model is not None], context, memory, bandwidth),
         bounds=at if verify_cost is None else None,
         experts=None if pair[0] is None or pair[0].expert_share >= 1 else _experts(pair[0], depths),
     )
@@ -185,7 +188,9 @@ def _experts(target: Footprint, depths: list[int]) -> dict[str, Any]:
     }
 
 
-def _memory(models: list[Footprint], context: int, memory_gib: float | None) -> dict[str, Any] | None:
+def _memory(
+    models: list[Footprint], context: int, memory_gib: float | None, bandwidth: float | None
+) -> dict[str, Any] | None:
     """Return the memory that the models take and read, as plain data; `None` where none was given."""
     import psutil
 
@@ -205,6 +210,7 @@ def _memory(models: list[Footprint], context: int, memory_gib: float | None) -> 
                 "cache_bytes": None if model.cache_per_token is None else context * model.cache_per_token,
                 "state_bytes": model.state,
                 "read_per_step_bytes": model.read_per_step(context),
+                "step_s": model.read_per_step(context) / (bandwidth * 1e9) if bandwidth else None,
             }
             for model in models
         ],
@@ -268,10 +274,7 @@ def _print(found: _Forecast) -> None:
             out.say(f"  {change.changed}: {change.speedup:.2f}× at depth {change.depth}")
     if found.memory is not None:
         out.say()
-        fits = "fits" if found.memory["fits"] else "does not fit"
-        needed, available = (found.memory[name] / _GIB for name in ("needed_bytes", "memory_bytes"))
-        what = f"With {found.memory['context']:,} tokens in the caches: {needed:.2f} GiB, which {fits}"
-        out.say(f"{what} in {available:.2f} GiB, without buffers.")
+        _print_memory(out, found.memory)
 
 
 def _headline(found: _Forecast) -> str:
@@ -304,6 +307,23 @@ def _print_depths(out: Printout, found: _Forecast) -> None:
         (f"{row.depth}", f"{row.tokens_per_round:.2f}", *cost) for row, cost in zip(found.rows, costs, strict=True)
     ]
     out.rows(headings, cells, right=headings)
+
+
+def _print_memory(out: Printout, memory: dict[str, Any]) -> None:
+    def gib(count: int | None) -> str:
+        return "not known" if count is None else f"{count / _GIB:.2f}"
+
+    cache = f"KV cache at {memory['context']}, GiB"
+    sizes = ("weights, GiB", cache, "state, GiB", "read per step, GiB", "step, ms")
+    rows = []
+    for model in memory["models"]:
+        step = "" if model["step_s"] is None else f"{1000 * model['step_s']:.2f}"
+        numbers = [gib(model[key]) for key in ("weights_bytes", "cache_bytes", "state_bytes", "read_per_step_bytes")]
+        rows.append((model["name"], *numbers, step))
+    out.rows(("model", *sizes), rows, right=sizes)
+    fits = "fits" if memory["fits"] else "does not fit"
+    total, free = gib(memory["needed_bytes"]), gib(memory["memory_bytes"])
+    out.say(f"Together {total} GiB: {fits} in {free} GiB, without buffers.")
 
 
 ALPHA_STEP = 0.05

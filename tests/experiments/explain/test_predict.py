@@ -60,11 +60,14 @@ def test_costs_are_those_that_a_run_was_timed_with() -> None:
 
 
 def test_the_cost_comes_from_what_both_models_read(tiny_target: Path, tiny_draft: Path) -> None:
-    found = predicted("-a", 0.9, "-t", tiny_target, "-d", tiny_draft, "--context", 512, "--memory", 1)
+    found = predicted(
+        "-a", 0.9, "-t", tiny_target, "-d", tiny_draft, "--context", 512, "--memory", 1, "--bandwidth", 10
+    )
     target, draft = found["memory"]["models"]
     assert found["costs"]["draft_step_from_bytes_read"]
     share = draft["read_per_step_bytes"] / target["read_per_step_bytes"]
     assert found["costs"]["draft_step"] == pytest.approx(share)
+    assert target["step_s"] == pytest.approx(target["read_per_step_bytes"] / 10e9)
     assert target["state_bytes"] > 0 and target["cache_bytes"] > 0, "a hybrid has both"
     assert found["memory"]["fits"]
 
