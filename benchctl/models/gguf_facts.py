@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from benchctl.errors import UsageError
-from benchctl.models.gguf_header import FILE_TYPES, GgufHeader, Tensor, read_header
+from benchctl.models.gguf_header import GgufHeader, Tensor, file_types, read_header
 from benchctl.text import one_line
 
 _SHARD = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<total>\d{5})\.gguf\Z", re.IGNORECASE)
@@ -175,7 +175,7 @@ def facts_of(headers: list[GgufHeader]) -> GgufFacts:
         active_parameters=None if mixture is None else round(parameters - (1 - mixture[1] / mixture[0]) * routed),
         experts=None if mixture is None else mixture[0],
         experts_used=None if mixture is None else mixture[1],
-        file_type=None if file_type is None else FILE_TYPES.get(file_type, f"file type {file_type}"),
+        file_type=None if file_type is None else file_types().get(file_type, f"file type {file_type}"),
         tensor_types=_tensor_types(tensors),
         tensor_bytes=total,
         bits_per_weight=round(8 * total / parameters, 3) if complete else None,

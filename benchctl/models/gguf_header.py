@@ -11,9 +11,8 @@ import hashlib
 import mmap
 import struct
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-
-from gguf.constants import GGML_QUANT_SIZES, LlamaFileType
 
 from benchctl.errors import UsageError
 from benchctl.text import one_line
@@ -29,16 +28,28 @@ class TensorType:
     quantized: bool
 
 
-TENSOR_TYPES: dict[int, TensorType] = {
-    kind.value: TensorType(kind.name.lower(), block, size, quantized=block > 1)
-    for kind, (block, size) in GGML_QUANT_SIZES.items()
-} | {
-    9: TensorType("q8_1", 32, 36, quantized=True),  # gguf has the size of an older form
-    42: TensorType("q2_0", 64, 18, quantized=True),
-}
-FILE_TYPES: dict[int, str] = {
-    kind.value: kind.name.lower().removeprefix("mostly_").removeprefix("all_") for kind in LlamaFileType
-} | {41: "q2_0"}
+@cache
+def tensor_types() -> dict[int, TensorType]:
+    """Return the types of tensors by their number."""
+    from gguf.constants import GGML_QUANT_SIZES  # imports numpy, which reading a recipe does without
+
+    return {
+        kind.value: TensorType(kind.name.lower(), block, size, quantized=block > 1)
+        for kind, (block, size) in GGML_QUANT_SIZES.items()
+    } | {
+        9: TensorType("q8_1", 32, 36, quantized=True),  # gguf has the size of an older form
+        42: TensorType("q2_0", 64, 18, quantized=True),
+    }
+
+
+@cache
+def file_types() -> dict[int, str]:
+    """Return the names of files' main types by their number."""
+    from gguf.constants import LlamaFileType
+
+    return {kind.value: kind.name.lower().removeprefix("mostly_").removeprefix("all_") for kind in LlamaFileType} | {
+        41: "q2_0"
+    }
 
 
 STRING = 8
@@ -80,7 +91,7 @@ class Tensor:
     @property
     def type_name(self) -> str:
         """The GGML type's name; `type 57` for an unknown type."""
-        known = TENSOR_TYPES.get(self.type_id)
+        known = tensor_types().get(self.type_id)
         return known.name if known else f"type {self.type_id}"
 
 
@@ -301,7 +312,7 @@ class _Parser:
         shape = tuple(self.u64() for _ in range(dimensions))
         type_id, offset = self.u32(), self.u64()
         tensor = Tensor(name, shape, type_id, offset, None)
-        known = TENSOR_TYPES.get(type_id)
+        known = tensor_types().get(type_id)
         if known is None:
             return tensor
         if shape and shape[0] % known.block:

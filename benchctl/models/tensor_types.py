@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from benchctl.errors import UsageError
-from benchctl.models.gguf_header import TENSOR_TYPES, Tensor, TensorType
+from benchctl.models.gguf_header import Tensor, TensorType, tensor_types
 from benchctl.recipes.problems import did_you_mean
 from benchctl.recipes.quantization import tensor_regex
 from benchctl.text import one_line
@@ -26,7 +26,6 @@ _LEFT_ALONE = (
 )
 _EMBEDDED = ("position_embd.weight", "token_types.weight")
 _NEEDS_IMPORTANCE = frozenset({"iq1_s", "iq1_m", "iq2_xxs", "iq2_xs", "iq2_s", "iq3_xxs"})
-_BY_NAME = {known.name: known for known in TENSOR_TYPES.values()}
 _OF_BASE = {
     **{"q2_k_s": "q2_k", "q3_k_s": "q3_k", "q3_k_m": "q3_k", "q3_k_l": "q3_k", "q4_k_s": "q4_k", "q4_k_m": "q4_k"},
     **{"q5_k_s": "q5_k", "q5_k_m": "q5_k", "iq2_s": "iq2_xs", "iq2_m": "iq2_s", "iq3_xs": "iq3_s", "iq3_m": "iq3_s"},
@@ -35,9 +34,13 @@ _OF_BASE = {
 """From `llama_ftype_get_default_type`, where the two names differ."""
 
 
+def _named(name: str) -> TensorType:
+    return next(known for known in tensor_types().values() if known.name == name.lower())
+
+
 def is_quantized(tensor: Tensor) -> bool:
     """Whether a tensor's type rounds in blocks; False for an unknown type."""
-    known = TENSOR_TYPES.get(tensor.type_id)
+    known = tensor_types().get(tensor.type_id)
     return known is not None and known.quantized
 
 
@@ -73,14 +76,14 @@ def requested_types(tensors: Sequence[Tensor], overrides: Mapping[str, str]) -> 
         if not left:
             raise _without_effect(pattern, tensors)
         for tensor in left:
-            _must_fit(tensor, _BY_NAME[requested.lower()], pattern)
+            _must_fit(tensor, _named(requested), pattern)
             types[tensor.name] = requested.lower()
     return types
 
 
 def fallbacks(tensors: Sequence[Tensor], base: str, overridden: Mapping[str, str]) -> list[Tensor]:
     """Return the tensors whose rows do not fit the base type, and which llama-quantize therefore gives another type."""
-    block = _BY_NAME[_OF_BASE.get(base.lower(), base.lower())].block
+    block = _named(_OF_BASE.get(base.lower(), base.lower())).block
     return [
         tensor
         for tensor in tensors

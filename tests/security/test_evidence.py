@@ -369,26 +369,25 @@ def test_report_runs_and_compare_warn(run: Path, tmp_path: Path) -> None:
         found = compare_runs(open_run(left), open_run(right), judge=judge)
         assert {arm.change for arm in found.arms} == {"unknown"}
         assert not check_gates([parse_gate("slower:3%")], found)[0].passed
-    several = said_by("compare", str(sound), str(run), "-o", str(tmp_path / "side"))
-    assert "records.jsonl:7, 8, 9" in several
-    rows = json.loads((tmp_path / "side" / "compare.json").read_text())["rows"]
+    third = shutil.copytree(sound, run.with_name("20261123-063549-cccc"))
+    several = ("compare", str(sound), str(run), str(third))
+    assert "records.jsonl:7, 8, 9" in said_by(*several)
+    rows = json.loads(call(app, *several, "--json").stdout)["rows"]
     assert all("not as they were written" in row["not_compared"]["rate"] for row in rows if row["run"] == 1)
     listed = said_by("runs", "list", "--results", str(run.parents[1]))
     assert f"{run.name} is damaged: records.jsonl is not as it was written." in listed
     assert f"{sound.name} is damaged" not in listed
 
 
-def test_a_summary_that_was_edited_is_made_again(run: Path, tmp_path: Path) -> None:
-    second = shutil.copytree(run, run.with_name("20261123-063549-bbbb"))
-    words = ("compare", str(run), str(second), "-o", str(tmp_path / "side"), "-q")
-    call(app, *words)
-    before = (tmp_path / "side" / "compare.json").read_text()
+def test_a_summary_that_was_edited_is_made_again(run: Path) -> None:
+    others = [shutil.copytree(run, run.with_name(f"20261123-063549-{name}")) for name in ("bbbb", "cccc")]
+    words = ("compare", *map(str, (run, *others)), "--json")
+    before = json.loads(call(app, *words).stdout)["rows"]
     content = bytearray((run / SUMMARY).read_bytes())
     place = content.index(b"identical")
     content[place : place + 9] = b"violation"
     (run / SUMMARY).write_bytes(bytes(content))
-    call(app, *words)
-    assert (tmp_path / "side" / "compare.json").read_text() == before
+    assert json.loads(call(app, *words).stdout)["rows"] == before
 
 
 def test_a_diagnosis_and_a_search_that_changed_are_refused_and_named(tmp_path: Path) -> None:

@@ -41,6 +41,9 @@ def test_ctrl_c_in_the_first_second_is_one_line(words: tuple[str, ...], tmp_path
             process.send_signal(signal.SIGINT)
             _, said = process.communicate(timeout=120)
         where = f"after {attempt / 24:.2f} s, exit {process.returncode}:\n{said}"
+        if "Exception ignored in" in said:  # pydantic was compiling a pattern, where no exception can be raised
+            assert f"{Path('benchctl')}/" not in said, where
+            continue
         if "Traceback" in said:  # Python itself was starting: no line of benchctl had been read
             assert f"{Path('benchctl')}/" not in said and attempt < 12, where
             continue

@@ -15,7 +15,7 @@ from benchctl.measure.prepare import Prepared, PreparedSetup
 from benchctl.measure.requested import Standing
 from benchctl.models.files import Notice
 from benchctl.models.gguf_facts import tensors_of
-from benchctl.models.gguf_header import TENSOR_TYPES, Tensor
+from benchctl.models.gguf_header import Tensor, tensor_types
 from benchctl.models.quantize import Program, check_arguments, checked
 from benchctl.models.tensor_types import family, requested_types, takes_other_type
 from benchctl.permissions import permit_part
@@ -145,7 +145,7 @@ def spec_with(
 
 
 def _bits(tensor: Tensor) -> float:
-    known = TENSOR_TYPES.get(tensor.type_id)
+    known = tensor_types().get(tensor.type_id)
     return 0.0 if known is None else known.size / known.block
 
 
