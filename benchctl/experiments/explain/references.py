@@ -27,8 +27,9 @@ def read_references(file: Path) -> list[Reference]:
     Raises UsageError that names the place, StorageError for a file that cannot be read.
     """
     try:
-        written = yaml.safe_load(file.read_text(encoding="utf-8-sig"))
-        models = written if not isinstance(written, dict) else {k: v for k, v in written.items() if str(k)[:1] != "_"}
+        models = yaml.safe_load(file.read_text(encoding="utf-8-sig"))
+        if isinstance(models, dict):
+            models = {model: modes for model, modes in models.items() if not str(model).startswith("_")}
         found = _FORM.validate_python(models)
     except OSError as error:
         raise StorageError(f"The reference cannot be read: {error.strerror}.", where=str(file)) from None
@@ -39,6 +40,8 @@ def read_references(file: Path) -> list[Reference]:
             f"Expected model: {{mode: {{depth: acceptance length}}}}: {first['msg']}.",
             where=": ".join(filter(None, (str(file), path))),
         ) from None
+    except UnicodeDecodeError:
+        raise UsageError("The reference is not UTF-8 text.", where=str(file)) from None
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         raise UsageError(f"The reference is not YAML: {str(error).splitlines()[0]}.", where=str(file)) from None
     rows = [
@@ -49,8 +52,11 @@ def read_references(file: Path) -> list[Reference]:
     ]
     for row in rows:
         if row.acceptance_length > row.depth + 1:
-            where = f"{file}: {row.model}.{row.mode}.{row.depth}"
-            raise UsageError(f"At depth {row.depth} an acceptance length is at most {row.depth + 1}.", where=where)
+            raise UsageError(
+                f"An acceptance length at depth {row.depth} lies between 1 and {row.depth + 1}; this is "
+                f"{row.acceptance_length:g}.",
+                where=f"{file}: {row.model}.{row.mode}.{row.depth}",
+            )
     return rows
 
 
