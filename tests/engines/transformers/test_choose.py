@@ -169,5 +169,5 @@ def test_a_penalty_counts_what_was_drafted_before() -> None:
     assert chooser.first(logits) == 1
     sampled = Sampler(1.0, penalty=2.0).chooser()
     sampled.context = [1]
-    halved = sampled._processed(logits, [1, 2, 3])
+    halved = sampled.processed(logits, [1, 2, 3])
     assert halved.tolist() == [[0.0, 1.5, 2.0, 0.5], [0.0, 1.5, 1.0, 0.5], [0.0, 1.5, 1.0, 0.25]]

@@ -82,7 +82,7 @@ class Chooser:
 
     def first(self, logits: torch.Tensor) -> int:
         """Choose after the last of `logits`."""
-        logits = self._processed(logits[-1:])
+        logits = self.processed(logits[-1:])
         if self.greedy:
             return self._likeliest(logits)[-1]
         return self._draw(self.probabilities(logits[-1]))
@@ -90,7 +90,7 @@ class Chooser:
     def draft(self, logits: torch.Tensor, drafted: Sequence[int] = ()) -> tuple[int, torch.Tensor | None]:
         """Choose the draft token that follows `drafted`, after the last of `logits`; also the distribution it was drawn
         from, unless greedy."""
-        logits = self._processed(logits[-1:], [*self.context, *drafted])
+        logits = self.processed(logits[-1:], [*self.context, *drafted])
         if self.greedy:
             return self._likeliest(logits)[-1], None
         q = self.probabilities(logits[-1])
@@ -104,7 +104,7 @@ class Chooser:
         `logits` are the target's after the token before the draft and after each of the draft's, `[draft + 1,
         vocabulary]`. A distribution of `None` is that of a token that was certain: q is 1 there.
         """
-        logits = self._processed(logits, [*self.context, *tokens])
+        logits = self.processed(logits, [*self.context, *tokens])
         if self.greedy:
             likeliest = self._likeliest(logits)
             accepted = 0
@@ -130,7 +130,7 @@ class Chooser:
         # Nothing is left only where p equals q up to rounding, and there p is what remains to draw from.
         return accepted, self._draw(residual if float(residual.sum()) > 0 else p[accepted])
 
-    def _processed(self, logits: torch.Tensor, tokens: Sequence[int] | None = None) -> torch.Tensor:
+    def processed(self, logits: torch.Tensor, tokens: Sequence[int] | None = None) -> torch.Tensor:
         """Return logits, `[rows, vocabulary]`, as penalty and biases leave them: the last after all of `tokens` (the
         context), each before after a token less."""
         if not self._processors:

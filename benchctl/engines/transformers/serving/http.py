@@ -23,7 +23,7 @@ import hmac
 import json
 import socket
 import traceback
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -38,11 +38,10 @@ from transformers import PreTrainedTokenizerBase
 from benchctl.engines.transformers.serving.answering import Answer
 from benchctl.engines.transformers.serving.assisted import Assistance
 from benchctl.engines.transformers.serving.comparing import Comparing, Passage
-from benchctl.engines.transformers.serving.decode import Drafter, Sampler, Step, Task
+from benchctl.engines.transformers.serving.decode import Chooser, Drafter, Sampler, Step, Task
 from benchctl.engines.transformers.serving.decoder import Decoder, State
 from benchctl.engines.transformers.serving.loading import Loaded
 
-GREEDY = Sampler()
 TRACE_SCHEMA = 1
 """Version of the lines of a trace file; what they hold is in docs/self-speculation.md."""
 _LONGEST_BODY = 64 * 2**20
@@ -108,8 +107,8 @@ class Service:
         left_out = self.loaded.ends if body.get("ignore_eos") else ()
         self._scoring = self._scoring or Scoring(self.decoder)
         top = int(number_in(body, "top", whole=True, low=1))
-        sampler = self._sampler(body)
-        return self._scoring.read(prefix, top, kept=body.get("kept") is True, left_out=left_out, sampler=sampler)
+        chooser = self._sampler(body).chooser(left_out)
+        return self._scoring.read(prefix, top, chooser, kept=body.get("kept") is True)
 
     def compare(self, body: Mapping[str, Any]) -> Reply:
         """Read an answer with the draft and the target."""
@@ -291,34 +290,24 @@ class Scoring:
         self._state = State(decoder)
         self._tokens: tuple[int, ...] = ()
 
-    def read(
-        self,
-        prefix: Sequence[int],
-        top: int,
-        *,
-        kept: bool,
-        left_out: Collection[int] = (),
-        sampler: Sampler = GREEDY,
-    ) -> dict[str, Any]:
+    def read(self, prefix: Sequence[int], top: int, chooser: Chooser, *, kept: bool) -> dict[str, Any]:
         """Read `prefix`, with `kept` only what it has more than the last prefix, in a single batch.
 
-        Returns `logprobs` (pairs of id and natural logarithm, likeliest first, without `left_out`) and `evaluated`.
+        Returns `logprobs` (pairs of id and natural logarithm, likeliest first, of what `chooser` chooses from) and
+        `evaluated`.
         """
         before = len(self._tokens)
         if not (kept and len(prefix) > before and tuple(prefix[:before]) == self._tokens):
             self._state, before = State(self._decoder), 0
         with torch.inference_mode():
-            logits = self._state.advance(prefix[before:]).float()
-            if processors := sampler.processors():
-                logits = processors(torch.tensor([list(prefix)], device=logits.device), logits)
-            logits = logits[-1]
-            if left_out:
+            logits = chooser.processed(self._state.advance(prefix[before:]), prefix)[-1].float()
+            if chooser.never:
                 # As a sampler that never chooses them: nothing is renormalized.
-                known = torch.tensor(sorted(left_out), device=logits.device)
+                known = torch.tensor(sorted(chooser.never), device=logits.device)
                 logprobs = logits.log_softmax(-1).index_fill(0, known, -torch.inf)
             else:
                 logprobs = logits.log_softmax(-1)
-            values, ids = logprobs.topk(min(top, logprobs.shape[-1] - len(left_out)))
+            values, ids = logprobs.topk(min(top, logprobs.shape[-1] - len(chooser.never)))
         self._tokens = tuple(prefix)
         return {
             # Of equals the lower id first, as decoding chooses: in bfloat16 exact ties are common.
