@@ -14,6 +14,17 @@ def _end_at_once(number: int, frame: object) -> None:
     os._exit(128 + number)
 
 
+def _interrupt_again(lost: "sys.UnraisableHookArgs") -> None:
+    """Have Ctrl-C take effect that came while C code ran that cannot raise, as pydantic's does: it would be lost."""
+    import _thread
+    import threading
+
+    if issubclass(lost.exc_type, KeyboardInterrupt):
+        threading.Timer(0.02, _thread.interrupt_main).start()
+    else:
+        sys.__unraisablehook__(lost)
+
+
 def _unless_ignored(handler: object) -> None:
     """Let `handler` take Ctrl-C, unless the shell has it ignored, as it does in the background."""
     if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
@@ -60,6 +71,7 @@ def main() -> None:
             raise MemoryError
         from benchctl.cli.app import main as run
 
+        sys.unraisablehook = _interrupt_again
         _unless_ignored(signal.default_int_handler)
         run()
     except KeyboardInterrupt:
