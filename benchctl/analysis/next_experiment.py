@@ -179,10 +179,10 @@ def _another_depth(analysis: Analysis) -> tuple[float, int, str] | None:
         alphas = sorted(row.alpha for row in costs if row.alpha is not None)
         if not alphas:
             continue
-        measured = max(1 / _WORTH_TRYING, *(row.measured or 0.0 for row in costs))
+        needed = max(1.0, _WORTH_TRYING * max(row.measured or 0.0 for row in costs))
         for depth in range(1, _DEEPEST + 1):
             speed = expected_tokens(alphas[len(alphas) // 2], depth) / (fit.intercept + fit.slope * depth)
-            if depth not in fit.depths and speed > measured * _WORTH_TRYING and (best is None or speed > best[0]):
+            if depth not in fit.depths and speed > needed and (best is None or speed > best[0]):
                 best = (speed, depth, kind)
     return best
 
