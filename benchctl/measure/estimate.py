@@ -60,7 +60,7 @@ class PlanSize:
         """All of it for people."""
         axes = f"{self.setups} setups in {self.groups} {plural(self.groups, 'group')}, " if self.setups > 1 else ""
         time = (
-            f"at least {spoken(self.seconds)} by weights and memory bandwidth"
+            f"roughly {spoken(self.seconds)} by weights and memory bandwidth"
             if self.rough
             else (f"about {spoken(self.seconds)}")
         )
