@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -30,20 +30,28 @@ _MODEL_HELP = "A model, or its size: 8B@4.5 (bits)."
 
 
 @dataclass(frozen=True)
+class _Bound:
+    """The predictions at a price of `VERIFY`."""
+
+    verify_token: float
+    depths: list[Prediction]
+
+
+@dataclass(frozen=True)
 class _Forecast:
-    """What is predicted of a pair."""
+    """What is predicted of a pair, by the keys of the document."""
 
     alpha: float
     costs: RoundCosts
-    from_models: bool
-    """Whether the cost of a draft step was derived from the bytes that a step reads."""
-    rows: list[Prediction]
-    changes: list[Variation]
+    depths: list[Prediction]
+    sensitivity: list[Variation]
     memory: dict[str, Any] | None
-    bounds: dict[str, list[Prediction]] | None
-    """The predictions for each price of `VERIFY`, where that of verifying was not given."""
+    verify_bounds: dict[str, _Bound] | None
+    """By the names of `VERIFY`, where the price of verifying was not given."""
     experts: dict[str, Any] | None
     """What a target of experts reads."""
+    from_models: bool
+    """Whether the cost of a draft step was derived from the bytes that a step reads."""
 
 
 def predict(
@@ -89,26 +97,29 @@ def predict(
     step_cost, from_models = _draft_cost(cost, pair[0], pair[1], context)
     try:
         costs = model.RoundCosts(step_cost, overhead, verify_cost or 0.0)
-        further = nothing_further if pair[0] is None else _expert_cost(pair[0], context)
-        rows = predicted(alpha, depths, costs, further)
-        at = {on: predicted(alpha, depths, replace(costs, verify_token=each), further) for on, each in VERIFY.items()}
-        changes = sensitivity(alpha, depths, costs, further)
+        further = _further_costs(pair[0], depths, context)
+        at = {
+            on: _Bound(price, predicted(alpha, depths, replace(costs, verify_token=price), further))
+            for on, price in VERIFY.items()
+        }
+        found = _Forecast(
+            alpha=alpha,
+            costs=costs,
+            depths=predicted(alpha, depths, costs, further),
+            sensitivity=sensitivity(alpha, depths, costs, further),
+            memory=_memory([model for model in pair if model is not None], context, memory, bandwidth),
+            verify_bounds=at if verify_cost is None else None,
+            experts=None if pair[0] is None or pair[0].expert_share >= 1 else _experts(pair[0], depths),
+            from_models=from_models,
+        )
     except ValueError as error:
         raise UsageError(f"{error}.", fix="See: benchctl explain --predict --help") from None
-    forecast = _Forecast(
-        alpha=alpha,
-        costs=costs,
-        from_models=from_models,
-        rows=rows,
-        changes=changes,
-        memory=_memory([model for model in pair if model is not None], context, memory, bandwidth),
-        bounds=at if verify_cost is None else None,
-        experts=None if pair[0] is None or pair[0].expert_share >= 1 else _experts(pair[0], depths),
-    )
     if as_json:
-        _print_json(forecast)
+        document = asdict(found)
+        document["costs"]["draft_step_from_bytes_read"] = document.pop("from_models")
+        print_json("predict", document)
     else:
-        _print(forecast)
+        _print(found)
 
 
 def measured_costs(run: str) -> tuple[float | None, float]:
@@ -147,8 +158,8 @@ def _footprint(name: str, option: str) -> Footprint:
             return footprint_of_folder(path)
         return footprint_of_gguf(locate_model(name, recipe_folder=Path.cwd())[0])
     except UsageError as error:
-        where = ": ".join(filter(None, (option, error.where)))
-        raise UsageError(error.what, where=where, fix=error.fix) from None
+        error.where = ": ".join(filter(None, (option, error.where)))
+        raise
 
 
 def _draft_cost(
@@ -169,10 +180,12 @@ def _draft_cost(
     return draft.read_per_step(context) / read, True
 
 
-def _expert_cost(target: Footprint, context: int) -> FurtherCost:
-    """Return what the further experts that a verify reads cost, in target steps."""
+def _further_costs(target: Footprint | None, depths: Sequence[int], context: int) -> list[float]:
+    """Return what the further experts that a verify reads cost, in target steps, by depth."""
+    if target is None:
+        return [0.0] * len(depths)
     step = target.read_per_step(context) or 1
-    return lambda depth: target.further_per_verify(depth + 1) / step
+    return [target.further_per_verify(depth + 1) / step for depth in depths]
 
 
 def _experts(target: Footprint, depths: list[int]) -> dict[str, Any]:
@@ -217,28 +230,6 @@ def _memory(
     }
 
 
-def _print_json(found: _Forecast) -> None:
-    bounds = (
-        None
-        if found.bounds is None
-        else {
-            on: {"verify_token": VERIFY[on], "depths": [asdict(row) for row in at]} for on, at in found.bounds.items()
-        }
-    )
-    print_json(
-        "predict",
-        {
-            "alpha": found.alpha,
-            "costs": asdict(found.costs) | {"draft_step_from_bytes_read": found.from_models},
-            "depths": [asdict(row) for row in found.rows],
-            "sensitivity": [asdict(row) for row in found.changes],
-            "memory": found.memory,
-            "verify_bounds": bounds,
-            "experts": found.experts,
-        },
-    )
-
-
 def _print(found: _Forecast) -> None:
     from benchctl.reports.terminal import Printout
 
@@ -256,7 +247,7 @@ def _print(found: _Forecast) -> None:
             f"{', '.join(shares[:4])}, were experts chosen at random: that is in the cost of a round.",
             whole=True,
         )
-    if found.bounds:
+    if found.verify_bounds:
         out.say(
             "What verifying costs is not given (--verify-cost), so it is a range: each token after the first takes the "
             f"target 0 steps where reading the weights takes longer than computing, up to {VERIFY['GPU']:g} on NVIDIA "
@@ -267,10 +258,10 @@ def _print(found: _Forecast) -> None:
         out.say(f"Each further verified token costs {costs.verify_token:.3g} target steps.")
     out.say()
     _print_depths(out, found)
-    if not found.bounds:
+    if not found.verify_bounds:
         out.say()
         out.say("Sensitivity:")
-        for change in found.changes:
+        for change in found.sensitivity:
             out.say(f"  {change.changed}: {change.speedup:.2f}× at depth {change.depth}")
     if found.memory is not None:
         out.say()
@@ -278,11 +269,11 @@ def _print(found: _Forecast) -> None:
 
 
 def _headline(found: _Forecast) -> str:
-    if found.bounds:
-        ends = {on: best_of(at) for on, at in found.bounds.items()}
+    if found.verify_bounds:
+        ends = {on: best_of(at.depths) for on, at in found.verify_bounds.items()}
         told = {on: f"{end.speedup:.2f}× (depth {end.depth})" for on, end in ends.items()}
         return f"Predicted: {told['GPU']} to {told['free']} on a GPU, {told['CPU']} to {told['free']} on a CPU."
-    best = best_of(found.rows)
+    best = best_of(found.depths)
     if best.speedup > 1:
         return f"Best predicted: depth {best.depth}, {best.speedup:.2f}× the speed of no speculation."
     return f"Not predicted to pay at any of these depths: {best.speedup:.2f}× at most (depth {best.depth})."
@@ -296,15 +287,17 @@ def _print_depths(out: Printout, found: _Forecast) -> None:
         return f"{most.speedup:.2f} to {free.speedup:.2f}×", f"{alpha(free)} to {alpha(most)}"
 
     headings = ["depth k", "tokens per round"]
-    if found.bounds:
-        on_gpu, on_cpu = (list(map(span, found.bounds["free"], found.bounds[on])) for on in ("GPU", "CPU"))
-        costs: list[tuple[str, ...]] = [(*gpu, *cpu) for gpu, cpu in zip(on_gpu, on_cpu, strict=True)]
+    if found.verify_bounds:
+        free, gpu, cpu = (found.verify_bounds[on].depths for on in ("free", "GPU", "CPU"))
+        costs: list[tuple[str, ...]] = [
+            (*span(least, at), *span(least, most)) for least, at, most in zip(free, gpu, cpu, strict=True)
+        ]
         headings += ["on a GPU", "break-even α", "on a CPU", "break-even α"]
     else:
-        costs = [(f"{row.round_cost:.2f}", f"{row.speedup:.2f}×", alpha(row)) for row in found.rows]
+        costs = [(f"{row.round_cost:.2f}", f"{row.speedup:.2f}×", alpha(row)) for row in found.depths]
         headings += ["cost of a round", "speed-up", "break-even α"]
     cells = [
-        (f"{row.depth}", f"{row.tokens_per_round:.2f}", *cost) for row, cost in zip(found.rows, costs, strict=True)
+        (f"{row.depth}", f"{row.tokens_per_round:.2f}", *cost) for row, cost in zip(found.depths, costs, strict=True)
     ]
     out.rows(headings, cells, right=headings)
 
@@ -343,32 +336,25 @@ class Variation:
     speedup: float
 
 
-FurtherCost = Callable[[int], float]
-"""What the target's pass over a draft of so many tokens costs beyond a decode step, in target steps."""
-
-
-def nothing_further(depth: int) -> float:
-    """Return 0: a pass reads all weights, however many tokens it verifies."""
-    del depth
-    return 0.0
-
-
 def best_of(rows: Sequence[Prediction]) -> Prediction:
     """Return the depth with the highest speed-up, the smallest where several have it."""
     return max(rows, key=lambda row: (row.speedup, -row.depth))
 
 
-def predicted(alpha: float, depths: Sequence[int], costs: RoundCosts, further: FurtherCost) -> list[Prediction]:
-    """Return the prediction for every draft depth, with what a verify costs beyond `costs`. Raises ValueError."""
+def predicted(alpha: float, depths: Sequence[int], costs: RoundCosts, further: Sequence[float]) -> list[Prediction]:
+    """Return the prediction for every draft depth. Raises ValueError.
+
+    `further`: by depth, what a verify costs beyond `costs`, in target steps.
+    """
     from benchctl.analysis import cost as model
 
     return [
-        model.predict(alpha, [depth], replace(costs, verify_token=costs.verify_token + further(depth) / depth))[0]
-        for depth in depths
+        model.predict(alpha, [depth], replace(costs, verify_token=costs.verify_token + more / depth))[0]
+        for depth, more in zip(depths, further, strict=True)
     ]
 
 
-def sensitivity(alpha: float, depths: Sequence[int], costs: RoundCosts, further: FurtherCost) -> list[Variation]:
+def sensitivity(alpha: float, depths: Sequence[int], costs: RoundCosts, further: Sequence[float]) -> list[Variation]:
     """Return what the best depth becomes when α, c or o turns out different from what was given."""
     dearer, cheaper = costs.draft_step * COST_FACTOR, costs.draft_step / COST_FACTOR
     steps = ((f"a draft step costs {cost:.3g} instead of {costs.draft_step:.3g}", cost) for cost in (dearer, cheaper))

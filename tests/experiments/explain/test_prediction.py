@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from benchctl.analysis.cost import RoundCosts, predict
-from benchctl.experiments.explain.predict import best_of, nothing_further, sensitivity
+from benchctl.experiments.explain.predict import best_of, sensitivity
 
 
 def simulated_speedup(alpha: float, depth: int, costs: RoundCosts, rounds: int, rng: np.random.Generator) -> float:
@@ -53,7 +53,7 @@ def test_the_best_depth_grows_with_acceptance_and_shrinks_with_cost() -> None:
 
 def test_sensitivity_moves_the_speedup_the_right_way() -> None:
     base = best_of(predict(0.8, range(1, 17), RoundCosts(0.1))).speedup
-    changes = sensitivity(0.8, range(1, 17), RoundCosts(0.1), nothing_further)
+    changes = sensitivity(0.8, range(1, 17), RoundCosts(0.1), [0.0] * 16)
     less, more, dearer, cheaper, overhead = (row.speedup for row in changes)
     assert less < base < more
     assert dearer < base < cheaper
