@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,31 +21,22 @@ MAX_TOKENS = 64
 """Default longest answer where the command line names a model: short blocks leave time for more of them."""
 
 
+@dataclass(frozen=True)
+class Search(options.Work):
+    """What is searched: several drafts, too."""
+
+    draft: Annotated[  # type: ignore[assignment]
+        list[str] | None, options.of_models("--draft", "-d", "-md", metavar="MODEL", help="A draft; repeatable.")
+    ] = None
+
+
+NOTHING_NAMED = Search()
+
+
 def tune(
-    subject: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="RECIPE | TARGET [DRAFT]...",
-            help="A recipe, or the models (as with -t and -d).",
-            autocompletion=complete.recipes,
-        ),
-    ] = None,
-    target: options.Target = None,
-    draft: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--draft", "-d", "-md", metavar="MODEL", help="A draft; repeatable.", rich_help_panel=options.MODELS
-        ),
-    ] = None,
+    work: Search = NOTHING_NAMED,
     budget: Annotated[str, typer.Option(metavar="TIME", help="Total time: 15m, 900s, 1h.")] = "15m",
-    kind: options.Kind = None,
-    types: options.Types = None,
-    depth: options.Depth = None,
-    sweep: options.Sweep = None,
     only_arms: Annotated[bool, typer.Option("--only-arms", help="Only the recipe's own arms.")] = False,
-    prompts: options.Prompts = None,
-    limit: options.Limit = None,
-    settings: options.Settings = None,
     out: options.Out = Path("results"),
     resume: Annotated[
         str | None, typer.Option(metavar="RUN", help="Continue this search.", autocompletion=complete.runs)
@@ -70,23 +61,16 @@ def tune(
     from benchctl.measure.requested import prepare_again
     from benchctl.measure.run import signals_interrupt
 
-    if target is not None and subject:
+    if work.target is not None and work.subject:
         raise UsageError("The target is named twice.", where="-t", fix="benchctl tune -t TARGET -d DRAFT")
-    words = [target] if target is not None else subject or []
-    if bool(words) == (resume is not None) or (draft and not words):
+    words = [work.target] if work.target is not None else work.subject or []
+    if bool(words) == (resume is not None) or (work.draft and not words):
         raise UsageError(
             "Name a recipe, a target, or a search to continue.",
             fix="benchctl tune RECIPE, benchctl tune TARGET [DRAFT], or benchctl tune --resume RUN",
         )
-    given = options.Work(
-        kind=kind, types=types, depth=depth, sweep=sweep, prompts=prompts, limit=limit, settings=settings
-    )
-    if resume is not None and (only_arms or given != options.NOTHING_NAMED):
-        raise UsageError(
-            "A resumed search keeps its settings, prompts and budget.",
-            where="--resume",
-            fix="Leave out --engine, --type, --depth, -L, --only-arms, --prompts, --limit and --set.",
-        )
+    if resume is not None and (only_arms or work != NOTHING_NAMED):
+        raise UsageError("A resumed search keeps its settings, prompts and budget.", where="--resume")
     budget_s = seconds_of(budget)
     silent = quiet or as_json
     console = Console(stderr=True)
@@ -104,7 +88,7 @@ def tune(
         if resume is not None:
             found = resume_search(resume, out, ready_again, progress)
         else:
-            standing, own_alone = _what_to_search([*words, *(draft or [])], given, here)
+            standing, own_alone = _what_to_search([*words, *(work.draft or [])], work, here)
             candidates = all_candidates(ready(standing), only_arms=only_arms or own_alone)
             if dry_run:
                 _show_candidates(candidates, as_json=as_json)
@@ -128,43 +112,34 @@ def seconds_of(text: str) -> float:
     return seconds
 
 
-def _what_to_search(subject: list[str], given: options.Work, here: options.Here) -> tuple[Standing, bool]:
+def _what_to_search(subject: list[str], work: Search, here: options.Here) -> tuple[Standing, bool]:
     """Return the recipe of the command line with what it may do, and whether only its own arms are searched."""
+    import json
+
     from benchctl.errors import UsageError
-    from benchctl.measure.requested import standing_of_data
-    from benchctl.recipes.from_options import parse_settings, parse_sweep, recipe_from_options
+    from benchctl.recipes.from_options import absolute
     from benchctl.recipes.load import shipped_recipes
 
     first, *drafts = subject
-    overrides, types = parse_settings(given.settings or []), given.types or []
-    sweeps = parse_sweep([*([f"depth={given.depth}"] if given.depth else []), *(given.sweep or [])])
+    own = bool(work.types or work.depth or work.sweep)
+    settings, named = work.settings or [], {**vars(work), "subject": None, "target": first, "draft": None}
     if first.endswith((".yaml", ".yml")) or first in shipped_recipes():
-        if drafts or given.kind or types or sweeps:
+        if drafts or work.kind or own:
             raise UsageError(
                 "A recipe names its models, its engine and its own arms.",
                 where="--engine, --type, --depth, -L, DRAFT",
                 fix="Write them in the recipe, or name the target in its place.",
             )
-        return replace(given, subject=[first]).standing(Path(), here), False
-    if not types and not sweeps and len(drafts) < 2:
-        overrides = {"arms": [{"name": "baseline"}], **overrides}
-    made: dict[str, Any] = {
-        "target": first,
-        "draft": drafts[0] if drafts else None,
-        "engine": given.kind,
-        "types": types,
-        "sweeps": sweeps,
-        "prompts": given.prompts,
-        "limit": given.limit,
-        "folder": Path.cwd(),
-        "settings": {"sampling.max_tokens": MAX_TOKENS, **overrides},
-    }
-    data = recipe_from_options(**made)
+        return options.Work(**named | {"subject": [first], "target": None}).standing(Path(), here), False
+    settings = [f"sampling.max_tokens={MAX_TOKENS}", *settings]
     if len(drafts) > 1:
-        sources = [recipe_from_options(**made | {"draft": draft})["models"]["draft"] for draft in drafts]
-        del data["models"]["draft"]
-        data["matrix"] = {"models.draft": dict(zip(_labels(drafts), sources, strict=True))}
-    return standing_of_data(data, trust=here.trust_recipe), bool(types or sweeps)
+        places = [{"source": absolute(draft, Path.cwd())} for draft in drafts]
+        by_label = dict(zip(_labels(drafts), places, strict=True))
+        settings += ["models.draft=null", f"matrix={json.dumps({'models.draft': by_label})}"]
+    elif not own:
+        settings = ["arms=[{name: baseline}]", *settings]
+    named |= {"draft": drafts[0] if drafts else None, "settings": settings}
+    return options.Work(**named).standing(Path(), here), own
 
 
 def _labels(drafts: list[str]) -> list[str]:
