@@ -18,9 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from itertools import accumulate
-from operator import mul
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from pydantic import Field
@@ -30,6 +28,11 @@ from benchctl.analysis.result import Interval, Result
 from benchctl.analysis.results import ALL_TASKS
 from benchctl.data.traces import Expectations
 from benchctl.experiments.diagnose.stored import DiagnosedDraft, Diagnosis, DraftCosts, ForcedAnswer
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
 
 DEPTHS = (2, 4, 8)
 """Depths at which all-token acceptance is reported."""
@@ -150,11 +153,8 @@ def _judge(draft: DiagnosedDraft) -> DraftDiagnosis:
         predicted for predicted in payoff if predicted.temperature == 0 and predicted.speedup_measured is not None
     ]
     return DraftDiagnosis(
+        **draft.model_dump(include={"kind", "arms", "what", "exact", "error"}),
         draft=draft.name,
-        kind=draft.kind,
-        arms=draft.arms,
-        what=draft.what,
-        exact=draft.exact,
         truncated=max((answer.truncated for answer in draft.answers), default=0.0),
         acceptance=acceptance,
         cost=cost,
@@ -166,7 +166,6 @@ def _judge(draft: DiagnosedDraft) -> DraftDiagnosis:
         perplexity_verdict=verdict_of(ratio) if corpus else None,
         payoff=payoff,
         best=max(greedy, key=lambda predicted: (predicted.speedup_measured or 0.0, -predicted.depth), default=None),
-        error=draft.error,
     )
 
 
@@ -199,14 +198,12 @@ def _ratio(numerator: float | None, denominator: float | None) -> float | None:
 
 
 def _acceptance(draft: str, task: str, temperature: float, answers: Sequence[ForcedAnswer]) -> DraftAcceptance | None:
-    chosen = [answer for answer in answers if answer.temperature == temperature and task in (ALL_TASKS, answer.task)]
-    chosen = [answer for answer in chosen if answer.starts]
+    chosen = [answer for answer in _drafted(answers, temperature) if task in (ALL_TASKS, answer.task)]
     if not chosen:
         return None
-    by_answer = [windows(answer) for answer in chosen]
-    depths = {depth: [row[depth] for row in by_answer if len(row.get(depth, ()))] for depth in DEPTHS}
-    every = [accepted_shares(answer) for answer in chosen]
-    shares = {depth: [row[depth] for row in every if len(row[depth])] for depth in DEPTHS}
+    read = [windows(answer) for answer in chosen]
+    by_depth = {depth: [rows for rows in (read_to(depth, each) for each in read) if len(rows)] for depth in DEPTHS}
+    by_depth = {depth: found for depth, found in by_depth.items() if found}
     greedy = temperature == 0
     return DraftAcceptance(
         draft=draft,
@@ -215,47 +212,44 @@ def _acceptance(draft: str, task: str, temperature: float, answers: Sequence[For
         prompts=len(chosen),
         starts=sum(len(answer.starts) for answer in chosen),
         per_token=_estimate([np.concatenate([np.asarray(row) for row in answer.overlap]) for answer in chosen]),
-        all_tokens={depth: _estimate(rows) for depth, rows in depths.items() if rows},
-        accepted_share={depth: _estimate(rows) for depth, rows in shares.items() if rows},
+        all_tokens={depth: _estimate([rows[:, -1] for rows in found]) for depth, found in by_depth.items()},
+        accepted_share={depth: _estimate([rows.mean(axis=1) for rows in found]) for depth, found in by_depth.items()},
         distance=_mean([answer.distance for answer in chosen]) if greedy else None,
         distance_most=_mean([answer.distance_most for answer in chosen]) if greedy else None,
         agreement=_mean([[float(same) for same in answer.agree] for answer in chosen]) if greedy else None,
     )
 
 
-def windows(answer: Expectations) -> dict[int, np.ndarray]:
-    """Return by depth k, from 1, the estimates of α(k) at every start from which k places were read."""
-    runs = [_in_a_row(overlap, accept) for overlap, accept in _rows_of(answer)]
-    deepest = max(map(len, runs), default=0)
-    return {depth: np.array([run[depth - 1] for run in runs if len(run) >= depth]) for depth in range(1, deepest + 1)}
+def _drafted(answers: Sequence[ForcedAnswer], temperature: float) -> list[ForcedAnswer]:
+    return [answer for answer in answers if answer.temperature == temperature and answer.starts]
 
 
-def accepted_shares(answer: Expectations) -> dict[int, np.ndarray]:
-    """Return by depth k of `DEPTHS` (α(1) + … + α(k)) / k, the expected share of k draft tokens that is accepted, at
-    every start from which k places were read."""
-    runs = [_in_a_row(overlap, accept) for overlap, accept in _rows_of(answer)]
-    return {depth: np.array([np.mean(run[:depth]) for run in runs if len(run) >= depth]) for depth in DEPTHS}
+def windows(answer: Expectations) -> Floats:
+    """Return starts x depths up to `DEEPEST`: the chance that 1, 2, … draft tokens in a row are accepted.
 
-
-def _rows_of(answer: Expectations) -> list[tuple[Sequence[float], Sequence[float]]]:
-    """Return overlaps and acceptances from every start, `DEEPEST` places at most.
-
-    The rows of a draft with a state of its own hold a single place; they are laid end to end.
+    NaN where a start was not read so far. The rows of a draft with a state of its own hold a single place; they are
+    laid end to end.
     """
     rows = list(zip(answer.overlap, answer.accept, strict=True))
     if all(len(overlap) == 1 for overlap, _ in rows):
-        overlap, accept = [row[0] for row in answer.overlap], [row[0] for row in answer.accept]
-        return [(overlap[start : start + DEEPEST], accept[start : start + DEEPEST]) for start in range(len(rows))]
-    return [(overlap[:DEEPEST], accept[:DEEPEST]) for overlap, accept in rows]
+        overlaps, accepts = ([row[0] for row in part] for part in (answer.overlap, answer.accept))
+        rows = [(overlaps[start : start + DEEPEST], accepts[start : start + DEEPEST]) for start in range(len(rows))]
+    found = np.full((len(rows), DEEPEST), np.nan)
+    for chances, (overlap, accept) in zip(found, rows, strict=True):
+        read = min(len(overlap), DEEPEST)
+        chances[:read] = np.cumprod([1.0, *accept])[:read] * overlap[:read]
+    return found
 
 
-def _in_a_row(overlap: Sequence[float], accept: Sequence[float]) -> list[float]:
-    """Return the probability that 1, 2, … draft tokens in a row are accepted."""
-    before = accumulate(accept, mul, initial=1.0)
-    return [earlier * chance for earlier, chance in zip(before, overlap, strict=False)]
+def read_to(depth: int, rows: Floats) -> Floats:
+    """Return the first columns of the rows of `windows` from which so many places were read.
+
+    The last column estimates α(k); the mean of a row is the expected share of k draft tokens that is accepted.
+    """
+    return rows[np.isfinite(rows[:, depth - 1]), :depth]
 
 
-def _estimate(by_prompt: Sequence[np.ndarray]) -> Estimate:
+def _estimate(by_prompt: Sequence[Floats]) -> Estimate:
     """Return the mean over all values with a bootstrap over the prompts that they belong to."""
     sums = np.array([[values.sum(), len(values)] for values in by_prompt], dtype=float)
     value = float(sums[:, 0].sum() / sums[:, 1].sum())
@@ -275,16 +269,14 @@ def _mean(rows: Sequence[Sequence[float]]) -> float | None:
 def _perplexities(answers: Sequence[ForcedAnswer]) -> tuple[float | None, float | None]:
     """Return the perplexity of the target and of what is left of it."""
     both = [
-        answer
+        (answer.loss_target, answer.loss_draft, answer.scored)
         for answer in answers
         if answer.loss_target is not None and answer.loss_draft is not None and answer.scored
     ]
-    scored = sum(answer.scored for answer in both)
-    if not scored:
+    if not both:
         return None, None
-    losses = (sum(answer.loss_target or 0.0 for answer in both), sum(answer.loss_draft or 0.0 for answer in both))
-    whole, removed = (math.exp(min(loss / scored, 700.0)) for loss in losses)
-    return whole, removed
+    whole, removed, scored = map(sum, zip(*both, strict=True))
+    return math.exp(min(whole / scored, 700.0)), math.exp(min(removed / scored, 700.0))
 
 
 def _payoffs(
@@ -296,7 +288,8 @@ def _payoffs(
 ) -> list[Payoff]:
     """Predict for every depth from 1 to `DEEPEST`; `checks`: v by depth."""
     alpha = row.per_token.value
-    chances = _chances([answer for answer in answers if answer.temperature == row.temperature])
+    read = np.concatenate([windows(answer) for answer in _drafted(answers, row.temperature)])
+    chances = [float(reached[:, -1].mean()) for depth in range(1, DEEPEST + 1) if len(reached := read_to(depth, read))]
     found = []
     for depth in range(1, DEEPEST + 1):
         tokens, check = expected_tokens(alpha, depth), checks.get(depth)
@@ -311,16 +304,4 @@ def _payoffs(
                 speedup_flops=None if cost_flops is None else tokens / (1 + depth * cost_flops),
             )
         )
-    return found
-
-
-def _chances(answers: Sequence[ForcedAnswer]) -> list[float]:
-    """Return α(1), α(2), … as far as every depth was read."""
-    by_answer = [windows(answer) for answer in answers if answer.starts]
-    found = []
-    for depth in range(1, DEEPEST + 1):
-        values = [row[depth] for row in by_answer if len(row.get(depth, ()))]
-        if not values:
-            break
-        found.append(float(np.concatenate(values).mean()))
     return found

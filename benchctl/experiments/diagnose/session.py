@@ -10,27 +10,31 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
+import numpy as np
+
 from benchctl.data.traces import DiagnosisSettings, Expectations
-from benchctl.data.writer import LOGS, cannot_write, folder_lock
-from benchctl.engines.base import Comparer, ComparingEngine, Rendered, ScoringEngine, Server
+from benchctl.data.writer import LOGS, folder_lock
+from benchctl.engines.base import Comparer, ComparingEngine, Launch, Rendered, ScoringEngine, Server
 from benchctl.errors import EngineError, UsageError
-from benchctl.experiments.diagnose.expectations import expectations, typical
 from benchctl.experiments.diagnose.stored import (
     FOLDER,
     DiagnosedDraft,
     Diagnosis,
     DraftCosts,
     ForcedAnswer,
+    Status,
     write_diagnosis,
 )
 from benchctl.lossless.reading import scores_of
-from benchctl.measure.cell import running, scoring
+from benchctl.measure.cell import fresh_log, running, scoring
 from benchctl.measure.plan import spread_over_tasks, spread_seed
 from benchctl.measure.prepare import Prepared, PreparedSetup, new_manifest
 from benchctl.measure.run import signals_interrupt
@@ -58,62 +62,52 @@ class TargetAnswer:
     token_ids: tuple[int, ...]
 
 
-@dataclass
-class Way:
-    """A way to draft: the arms of a setup that do, whatever their depth."""
-
-    name: str
-    setup: PreparedSetup
-    """Their engine, target and draft."""
-    arms: list[Arm] = field(default_factory=list)
-
-    @property
-    def with_model(self) -> bool:
-        """Whether a model of its own drafts."""
-        types = {name for arm in self.arms if arm.speculation for name in arm.speculation.types}
-        return not self.arms or bool(types & set(PAIR))
-
-
-def ways_of(prepared: Prepared) -> tuple[list[Way], dict[str, str]]:
-    """Return the ways to draft that can be diagnosed, and for every arm that cannot the reason."""
+def drafts_of(prepared: Prepared) -> tuple[list[DiagnosedDraft], dict[str, str]]:
+    """Return the ways to draft that can be diagnosed, with nothing read, and for every arm that cannot the reason."""
     recipe = prepared.recipe.unconstrained("This check")
-    speculating = [arm for arm in recipe.arms if arm.speculation is not None]
-    ways: dict[str, Way] = {}
+    drafts: dict[str, DiagnosedDraft] = {}
     not_reached: dict[str, str] = {}
-    for arm in speculating:
-        assert arm.speculation is not None
-        setup = prepared.setup_of(arm.name)
-        engine, name = setup.engine, _name(arm, prepared)
-        if isinstance(engine, ComparingEngine):
-            reason = engine.incomparable(arm)
-        elif len(arm.speculation.types) == 1 and arm.speculation.types[0] in PAIR:
-            reason = None
-        else:
+    for arm in recipe.arms:
+        if arm.speculation is None:
+            continue
+        setup, name = prepared.setup_of(arm.name), _name(arm, prepared)
+        with_model = bool(set(arm.speculation.types) & set(PAIR))
+        reason = None
+        if isinstance(setup.engine, ComparingEngine):
+            reason = setup.engine.incomparable(arm)
+        elif not with_model or len(arm.speculation.types) > 1:
             reason = (
                 "only a draft model of its own can be scored on this engine; its draft probabilities are not reported"
             )
-        if reason is None:
-            ways.setdefault(name, Way(name, setup)).arms.append(arm)
-        else:
+        if reason is not None:
             not_reached[arm.name] = reason
+        elif name in drafts:
+            drafts[name].arms.append(arm.name)
+        else:
+            drafts[name] = _unread(name, setup, with_model=with_model, arms=[arm.name])
     own = prepared.of_baseline
-    if not speculating and own.models.draft is not None and not isinstance(own.engine, ComparingEngine):
-        ways["draft model"] = Way("draft model", own)
-    if not ways:
+    if not (drafts or not_reached) and own.models.draft is not None and not isinstance(own.engine, ComparingEngine):
+        drafts["draft model"] = _unread("draft model", own, with_model=True, arms=[])
+    if not drafts:
         reasons = "; ".join(dict.fromkeys(not_reached.values()))
         raise UsageError(
             f"No arm of this recipe can be diagnosed{': ' + reasons if reasons else ': none speculates'}.",
             where=recipe.name,
             fix="Name models.draft, or an arm that drafts with a part of the target (engine transformers).",
         )
-    for way in ways.values():
-        if not isinstance(way.setup.engine, ComparingEngine | ScoringEngine):
-            raise UsageError(
-                f"benchctl cannot read logits of the engine {way.setup.capabilities.kind}.",
-                where="engine.kind",
-                fix="Diagnose the pair on another engine.",
-            )
-    return list(ways.values()), not_reached
+    return list(drafts.values()), not_reached
+
+
+def _unread(name: str, setup: PreparedSetup, *, with_model: bool, arms: list[str]) -> DiagnosedDraft:
+    """Return a way to draft of which nothing is read. Raises UsageError where its engine reports no logits."""
+    if not isinstance(setup.engine, ComparingEngine | ScoringEngine):
+        raise UsageError(
+            f"benchctl cannot read logits of the engine {setup.capabilities.kind}.",
+            where="engine.kind",
+            fix="Diagnose the pair on another engine.",
+        )
+    exact = isinstance(setup.engine, ComparingEngine)
+    return DiagnosedDraft(name=name, arms=arms, kind="pair" if with_model else "part", exact=exact)
 
 
 def _name(arm: Arm, prepared: Prepared) -> str:
@@ -140,7 +134,7 @@ def diagnose(
     A way that fails keeps its error, and the others go on. Raises EngineError where the target itself cannot answer,
     UsageError, StorageError, and KeyboardInterrupt, after which what was read is kept.
     """
-    ways, not_reached = ways_of(prepared)
+    drafts, not_reached = drafts_of(prepared)
     prompts = spread_over_tasks(prepared.prompts, count)
     manifest = new_manifest(prepared, command)
     chosen = {(asked.task, asked.prompt_idx) for asked in prompts}
@@ -148,42 +142,38 @@ def diagnose(
     found = Diagnosis(settings=settings, manifest=manifest, not_reached=not_reached)
     folder = out / prepared.recipe.name / FOLDER / manifest.run
     with folder_lock(folder, "diagnosing here"):
-        try:
-            (folder / LOGS).mkdir(exist_ok=True)
-        except OSError as error:
-            raise cannot_write(error, folder) from None
-        logs = itertools.count(1)
-        _keep(folder, found)
+        _keep(folder, found, "started")
+        (folder / LOGS).mkdir(exist_ok=True)
         try:
             with signals_interrupt():
-                for target, own in _by_target(ways, prepared).items():
-                    session = _Session(prepared, target, settings, prompts, corpus, folder, logs, progress)
-                    session.answer()
-                    for way in own:
-                        found.drafts.append(session.read(way))
-                        _keep(folder, found)
+                for target, own in _by_target(drafts, prepared).items():
+                    session = _Session(prepared, target, settings, prompts, folder, progress)
+                    session.answer(corpus)
+                    for draft in own:
+                        session.read(draft)
+                        found.drafts.append(draft)
+                        _keep(folder, found, "started")
         except BaseException as stop:
-            found.status = "interrupted" if isinstance(stop, KeyboardInterrupt) else "failed"
-            _keep(folder, found)
+            _keep(folder, found, "interrupted" if isinstance(stop, KeyboardInterrupt) else "failed")
             raise
-        found.status = "failed" if any(draft.error for draft in found.drafts) else "finished"
-        _keep(folder, found)
+        _keep(folder, found, "failed" if any(draft.error for draft in found.drafts) else "finished")
     return folder, found
 
 
-def _by_target(ways: Sequence[Way], prepared: Prepared) -> dict[str, list[Way]]:
-    """Return the ways by the baseline whose target they draft for."""
+def _by_target(drafts: Sequence[DiagnosedDraft], prepared: Prepared) -> dict[str, list[DiagnosedDraft]]:
+    """Return the ways to draft by the baseline whose target they draft for."""
     compared = prepared.recipe.compared
     first = {arm.group.setups: arm.baseline for arm in reversed(compared.values())}
-    found: dict[str, list[Way]] = {}
-    for way in ways:
-        arm = way.arms[0].name if way.arms else prepared.recipe.baseline
-        found.setdefault(first[compared[arm].group.setups], []).append(way)
+    found: dict[str, list[DiagnosedDraft]] = {}
+    for draft in drafts:
+        arm = draft.arms[0] if draft.arms else prepared.recipe.baseline
+        found.setdefault(first[compared[arm].group.setups], []).append(draft)
     return found
 
 
-def _keep(folder: Path, found: Diagnosis) -> None:
-    found.manifest.status = "started" if found.status == "started" else "finished"
+def _keep(folder: Path, found: Diagnosis, status: Status) -> None:
+    found.status = status
+    found.manifest.status = "started" if status == "started" else "finished"
     write_diagnosis(folder, found)
 
 
@@ -196,26 +186,23 @@ class _Session:
         baseline: str,
         settings: DiagnosisSettings,
         prompts: Sequence[PromptItem],
-        corpus: str,
         folder: Path,
-        logs: Iterator[int],
         progress: Progress,
     ) -> None:
         self._prepared, self._settings, self._prompts = prepared, settings, prompts
-        self._folder, self._logs, self._progress = folder, logs, progress
+        self._folder, self._progress = folder, progress
         self._baseline, self._setup = prepared.recipe.arm(baseline), prepared.setup_of(baseline)
         self._target_answers: list[TargetAnswer] = []
-        self._text = corpus
         self._corpus: tuple[int, ...] = ()
         self._target_step_s: float | None = None
         self._scores: list[list[Mapping[int, float]]] = []
 
-    def answer(self) -> None:
-        """Have the target alone answer every prompt, greedily and sampled."""
+    def answer(self, corpus: str) -> None:
+        """Have the target alone answer every prompt, greedily and sampled, and read a corpus where there is one."""
         with self._server("the target answers", self._setup.models) as server:
             self._target_answers, self._target_step_s = self._answers(server, sampled=True)
-            if self._text:
-                self._corpus = tuple(server.render(Prompt(prompt=self._text)).token_ids or ())
+            if corpus:
+                self._corpus = tuple(server.render(Prompt(prompt=corpus)).token_ids or ())
         if not any(len(answer.token_ids) > 1 for answer in self._target_answers):
             raise EngineError(
                 "The target ends every answer at once, so there is nothing to draft.",
@@ -224,37 +211,31 @@ class _Session:
                 fix="Choose prompts that it answers.",
             )
 
-    def read(self, way: Way) -> DiagnosedDraft:
+    def read(self, draft: DiagnosedDraft) -> None:
         """Read the answers with a way to draft."""
-        exact = isinstance(self._setup.engine, ComparingEngine)
-        draft = DiagnosedDraft(
-            name=way.name, arms=[arm.name for arm in way.arms], kind="pair" if way.with_model else "part", exact=exact
-        )
+        arm = draft.arms[0] if draft.arms else self._prepared.recipe.baseline
         try:
-            if exact:
-                self._compare(way, draft)
+            if draft.exact:
+                self._compare(draft, self._prepared.launches[arm])
             else:
-                self._score(way, draft)
+                self._score(draft, self._prepared.setup_of(arm).models)
         except EngineError as error:
             draft.error = error.what
-        return draft
 
-    def _compare(self, way: Way, draft: DiagnosedDraft) -> None:
+    def _compare(self, draft: DiagnosedDraft, launch: Launch) -> None:
         """Read with draft and target in the same process."""
-        engine = self._setup.engine
+        engine, log = self._setup.engine, self._log(draft.name)
         assert isinstance(engine, ComparingEngine)
-        arm = way.arms[0]
-        log = self._log(way.name)
-        with running(engine.start_comparer(self._prepared.launches[arm.name], log), log) as comparer:
+        with running(engine.start_comparer(launch, log), log) as comparer:
             draft.what = {name: value for name, value in comparer.describe().items() if name != "max"}
             for number, answer in enumerate(self._target_answers):
-                self._progress(f"{way.name}: reading", number, len(self._target_answers))
+                self._progress(f"{draft.name}: reading", number, len(self._target_answers))
                 if len(answer.token_ids) > 1:
                     read = comparer.compare(
                         answer.prompt.token_ids, answer.token_ids, answer.temperature, self._settings
                     )
                     draft.answers.append(_forced(answer, read))
-            if not way.with_model:
+            if draft.kind == "part":
                 self._read_corpus(comparer, draft)
             target, own = comparer.flops(self._target_answers[0].prompt.token_ids)
             draft.costs = DraftCosts(
@@ -278,16 +259,14 @@ class _Session:
                     ForcedAnswer(**read.model_dump(), task=CORPUS, prompt_idx=number, temperature=0.0, tokens=1)
                 )
 
-    def _score(self, way: Way, draft: DiagnosedDraft) -> None:
+    def _score(self, draft: DiagnosedDraft, models: ResolvedPair) -> None:
         """Score target and draft model in turn, and time the draft model alone."""
-        models = way.setup.models
         assert models.draft is not None
         alone = ResolvedPair(models.draft, None)
         if not self._scores:
             self._scores = self._scored("the target scores", self._setup.models)
-        theirs = self._scores
         ours = self._scored(f"{draft.name} scores", alone)
-        for answer, target, own in zip(self._target_answers, theirs, ours, strict=True):
+        for answer, target, own in zip(self._target_answers, self._scores, ours, strict=True):
             if len(answer.token_ids) > 1:
                 read = expectations(answer.token_ids, target, own, answer.temperature, self._settings.top)
                 draft.answers.append(_forced(answer, read))
@@ -350,8 +329,7 @@ class _Session:
             yield server
 
     def _log(self, what: str) -> Path:
-        name = "".join(letter if letter.isalnum() else "-" for letter in what)
-        return self._folder / LOGS / f"{next(self._logs)}-{name}.log"
+        return fresh_log(self._folder, re.sub(r"\W", "-", what))[1]
 
 
 def _typical_checks(answers: Sequence[Expectations]) -> dict[int, float]:
@@ -367,3 +345,70 @@ def _forced(answer: TargetAnswer, read: Expectations) -> ForcedAnswer:
         temperature=answer.temperature,
         tokens=len(answer.token_ids),
     )
+
+
+def at_temperature(logprobs: Mapping[int, float], temperature: float) -> tuple[dict[int, float], float]:
+    """Return a distribution at a temperature over the reported tokens, and the most mass that may lie beyond.
+
+    `logprobs`: natural logarithms of the likeliest tokens' probabilities, by id.
+    """
+    best, least = max(logprobs.values()), min(logprobs.values())
+    weights = {token: math.exp((value - best) / temperature) for token, value in logprobs.items()}
+    beyond = max(0.0, 1.0 - sum(map(math.exp, logprobs.values())))
+    # Each token beyond is no likelier than the least likely that is reported.
+    most = beyond * math.exp(least * (1 / temperature - 1)) / math.exp(best / temperature)
+    total = sum(weights.values())
+    return {token: weight / total for token, weight in weights.items()}, most / (total + most)
+
+
+def expectations(
+    answer: Sequence[int],
+    target: Sequence[Mapping[int, float]],
+    draft: Sequence[Mapping[int, float]],
+    temperature: float,
+    top: int,
+) -> Expectations:
+    """Compare two readings of an answer, place by place; each has the logprobs of its own likeliest tokens."""
+    found = Expectations(starts=list(range(1, len(answer))), overlap=[], accept=[])
+    beyond = []
+    for place in found.starts:
+        theirs, ours, token = target[place], draft[place], answer[place]
+        likeliest = max(ours, key=lambda candidate: ours[candidate])
+        if temperature:
+            p, cut = at_temperature(theirs, temperature)
+            q, also = at_temperature(ours, temperature)
+            beyond.append(max(cut, also))
+            both = sum(min(value, q.get(candidate, 0.0)) for candidate, value in p.items())
+            found.overlap.append([min(1.0, both)])  # but for rounding
+            known = p.get(token)
+            found.accept.append([min(1.0, q.get(token, 0.0) / known) if known else 0.0])
+        else:
+            found.overlap.append([float(likeliest == token)])
+            found.accept.append([float(likeliest == token)])
+        found.agree.append(likeliest == max(theirs, key=lambda candidate: theirs[candidate]))
+        least, most = distances(theirs, ours, top)
+        found.distance.append(least)
+        found.distance_most.append(most)
+    found.truncated = float(np.mean(beyond)) if beyond else 0.0
+    return found
+
+
+def distances(target: Mapping[int, float], draft: Mapping[int, float], top: int) -> tuple[float, float]:
+    """Return the least and the most that the distance over the target's likeliest tokens can be."""
+    likeliest = sorted(target, key=lambda candidate: -target[candidate])[:top]
+    p = {token: math.exp(target[token]) for token in likeliest}
+    q = {token: math.exp(value) for token, value in draft.items()}
+    known = sum(abs(p[token] - q[token]) for token in likeliest if token in q)
+    unreported = sum(p[token] for token in likeliest if token not in q)
+    rest = max(0.0, 1.0 - sum(p.values()))
+    outside = sum(value for token, value in q.items() if token not in p)
+    free = max(0.0, 1.0 - sum(q.values()))  # of the draft's: a part among the unreported ones of p, the rest beyond
+    inside = min(free, unreported)
+    least = (known + unreported - inside + abs(rest - (outside + free - inside))) / 2
+    most = (known + unreported + free + abs(rest - outside)) / 2 if unreported else least
+    return least, max(least, most)
+
+
+def typical(seconds: Sequence[float]) -> float | None:
+    """Return the median of some times; `None` of none."""
+    return median(seconds) if seconds else None

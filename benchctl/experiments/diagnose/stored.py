@@ -25,6 +25,9 @@ FORMAT = StoredFormat("diagnosis", version=2, steps={1: lambda old: old}, fix="M
 """From version 2 on with a digest."""
 
 
+Status = Literal["started", "finished", "interrupted", "failed"]
+
+
 class ForcedAnswer(Expectations):
     """The same of a prompt's answer."""
 
@@ -70,7 +73,7 @@ class Diagnosis(Part):
     """A whole diagnosis."""
 
     schema_version: int = Field(default=FORMAT.version, alias="schema")
-    status: Literal["started", "finished", "interrupted", "failed"] = "started"
+    status: Status = "started"
     settings: DiagnosisSettings
     manifest: Manifest
     """As of a run: engine, models, arms, prompts, machine, command."""

@@ -10,13 +10,13 @@ import pytest
 from benchctl.analysis.cost import expected_tokens
 from benchctl.data.traces import DiagnosisSettings, Expectations
 from benchctl.experiments.diagnose import judge
-from benchctl.experiments.diagnose.expectations import at_temperature, distances, expectations
 from benchctl.experiments.diagnose.judge import (
-    accepted_shares,
     judge_diagnosis,
+    read_to,
     verdict_of,
     windows,
 )
+from benchctl.experiments.diagnose.session import at_temperature, distances, expectations
 from benchctl.experiments.diagnose.stored import (
     DiagnosedDraft,
     Diagnosis,
@@ -77,14 +77,14 @@ def test_all_token_acceptance_of_samples_is_the_sum_over_all_drafts(temperature:
     share = np.linalg.matrix_power(p, 200)[0]
     for depth in (1, 2, 4):
         exact = float((share @ np.linalg.matrix_power(overlap, depth)).sum())
-        assert by_depth[depth].mean() == pytest.approx(exact, rel=0.06)
+        assert read_to(depth, by_depth)[:, -1].mean() == pytest.approx(exact, rel=0.06)
 
 
 def test_accepted_share_of_samples_is_the_sum_over_all_drafts() -> None:
     p, q = sharpened(TARGET, 0.6), sharpened(DRAFT, 0.6)
     overlap, start = np.minimum(p, q), np.linalg.matrix_power(p, 200)[0]
     exact = [float((start @ np.linalg.matrix_power(overlap, depth)).sum()) for depth in (1, 2, 3, 4)]
-    shares = accepted_shares(read(sampled_answer(20_000, 0.6, np.random.default_rng(11)), 0.6))[4]
+    shares = read_to(4, windows(read(sampled_answer(20_000, 0.6, np.random.default_rng(11)), 0.6))).mean(axis=1)
     assert shares.mean() == pytest.approx(np.mean(exact), rel=0.05)
 
 
@@ -105,31 +105,31 @@ def test_rounds_that_are_played_out_accept_as_often() -> None:
                 alive[depth] += 1
     by_depth = windows(read(answer, 0.6))
     for depth, count in alive.items():
-        assert by_depth[depth].mean() == pytest.approx(count / len(answer), abs=0.02)
+        assert read_to(depth, by_depth)[:, -1].mean() == pytest.approx(count / len(answer), abs=0.02)
 
 
 def test_the_accepted_share_ends_with_the_first_rejection() -> None:
     rows = [[1.0, 1.0, 0.0, 1.0], [0.0, 1.0, 1.0, 1.0], [1.0, 1.0]]
     found = Expectations(starts=[1, 2, 3], overlap=rows, accept=rows)
-    assert accepted_shares(found)[4].tolist() == [0.5, 0.0]
-    assert accepted_shares(found)[2].tolist() == [1.0, 0.0, 1.0]
+    assert read_to(4, windows(found)).mean(axis=1).tolist() == [0.5, 0.0]
+    assert read_to(2, windows(found)).mean(axis=1).tolist() == [1.0, 0.0, 1.0]
 
 
 def test_greedy_windows_are_matches_in_a_row() -> None:
     matches = [1, 1, 0, 1, 1, 1, 1]
     rows = [[float(one)] for one in matches]
     by_depth = windows(Expectations(starts=list(range(1, 8)), overlap=rows, accept=rows))
-    assert by_depth[2].tolist() == [1, 0, 0, 1, 1, 1]
-    assert by_depth[4].tolist() == [0, 0, 0, 1]
-    assert 8 not in by_depth
+    assert read_to(2, by_depth)[:, -1].tolist() == [1, 0, 0, 1, 1, 1]
+    assert read_to(4, by_depth)[:, -1].tolist() == [0, 0, 0, 1]
+    assert not len(read_to(8, by_depth))
 
 
 def test_a_part_of_the_target_is_read_row_by_row() -> None:
     row = Expectations(starts=[1, 5], overlap=[[1.0, 1.0, 0.5], [0.5]], accept=[[1.0, 0.5, 1.0], [1.0]])
     by_depth = windows(row)
-    assert by_depth[1].tolist() == [1.0, 0.5]
-    assert by_depth[2].tolist() == [1.0]
-    assert by_depth[3].tolist() == [1.0 * 0.5 * 0.5]
+    assert read_to(1, by_depth)[:, -1].tolist() == [1.0, 0.5]
+    assert read_to(2, by_depth)[:, -1].tolist() == [1.0]
+    assert read_to(3, by_depth)[:, -1].tolist() == [1.0 * 0.5 * 0.5]
 
 
 def test_a_partly_reported_distance_lies_within_its_bounds() -> None:
