@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -12,11 +12,6 @@ from benchctl.reports.json_output import print_json
 
 CORPUS_LENGTH = 200_000
 """Characters of a corpus that are read at most."""
-
-if TYPE_CHECKING:
-    from benchctl.experiments.diagnose.agreement import Agreement
-    from benchctl.experiments.diagnose.judge import DraftDiagnosis
-    from benchctl.experiments.diagnose.stored import Diagnosis
 
 
 def diagnose(
@@ -62,9 +57,8 @@ def diagnose(
         try:
             found = read_diagnosis(folder)
         except (FileNotFoundError, NotADirectoryError):
-            raise UsageError(
-                "There is no diagnosis here.", where=str(folder), fix="Name the folder that holds diagnosis.json."
-            ) from None
+            fix = "Name the folder that holds diagnosis.json."
+            raise UsageError("There is no diagnosis here.", where=str(folder), fix=fix) from None
     else:
         standing = work.standing(out, here)
         settings = DiagnosisSettings(tokens=tokens, temperature=0.6, depth=8, stride=stride, top=100)
@@ -76,17 +70,21 @@ def diagnose(
     drafts = judge_diagnosis(found)
     agreement = agreement_of(folder, found, drafts)
     if as_json:
-        print_json("diagnose", _document(folder, found, drafts, agreement))
+        document = {
+            "folder": str(folder),
+            "status": found.status,
+            "settings": found.settings.model_dump(),
+            "drafts": [draft.model_dump() for draft in drafts],
+            "agreement": agreement and agreement.model_dump(),
+            "not_reached": found.not_reached,
+        }
+        print_json("diagnose", document)
     elif not quiet:
         print_diagnosis(folder, found, drafts, agreement)
-    failed = [draft for draft in drafts if draft.error]
+    failed = next((draft.error for draft in drafts if draft.error), None)
     if failed and not any(draft.acceptance for draft in drafts):
-        raise EngineError(
-            f"No draft could be scored: {failed[0].error}",
-            kind="crash",
-            where=str(folder),
-            fix="Read the engine's logs there.",
-        )
+        what, fix = f"No draft could be scored: {failed}", "Read the engine's logs there."
+        raise EngineError(what, kind="crash", where=str(folder), fix=fix)
 
 
 def _text_of(corpus: Path | None) -> str:
@@ -100,16 +98,3 @@ def _text_of(corpus: Path | None) -> str:
             return text.read(CORPUS_LENGTH)
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"This text cannot be read: {error}.", where=f"--corpus {corpus}") from None
-
-
-def _document(
-    folder: Path, found: Diagnosis, drafts: list[DraftDiagnosis], agreement: Agreement | None
-) -> dict[str, object]:
-    return {
-        "folder": str(folder),
-        "status": found.status,
-        "settings": found.settings.model_dump(),
-        "drafts": [draft.model_dump() for draft in drafts],
-        "agreement": agreement and agreement.model_dump(),
-        "not_reached": found.not_reached,
-    }

@@ -28,15 +28,18 @@ _TONES: dict[str | None, Tone] = {"viable": "good", "not viable": "bad", "betwee
 
 def acceptance_table(drafts: Sequence[DraftDiagnosis]) -> Table[DraftAcceptance]:
     """A row for every draft, temperature and task."""
-    depths: list[Column[DraftAcceptance]] = [_all_tokens(depth) for depth in DEPTHS]
     columns: list[Column[DraftAcceptance]] = [
         Column("Draft", "draft", Name, heads=True),
         Column("Sampling", "temperature", lambda value: f"T={value:g}" if value else "greedy", heads=True),
         Column("Task", "task"),
         numeric("Prompts", "prompts", numbers.count),
         numeric("Per token", "per_token", _estimate, explain="probability that a draft token is accepted."),
-        *depths,
-        *map(_accepted_share, DEPTHS),
+        *_by_depth("α({})", "all_tokens", f"probability that all {DEPTHS[0]} draft tokens in a row are accepted."),
+        *_by_depth(
+            "÷{}",
+            "accepted_share",
+            "accepted ÷ k, the expected share of k draft tokens that is accepted: the studies' α(k).",
+        ),
         numeric(
             "Distance",
             "distance",
@@ -58,17 +61,14 @@ def acceptance_table(drafts: Sequence[DraftDiagnosis]) -> Table[DraftAcceptance]
     return Table("diagnosis", "Draft and target distributions", columns, rows, note)
 
 
-def _all_tokens(depth: int) -> Column[DraftAcceptance]:
-    """All-token acceptance at a depth."""
-    explain = f"probability that all {depth} draft tokens in a row are accepted." if depth == DEPTHS[0] else ""
-    return numeric(f"α({depth})", lambda row: row.all_tokens.get(depth), _estimate, explain=explain)
+def _by_depth(header: str, field: str, explain: str) -> list[Column[DraftAcceptance]]:
+    """A column for each of `DEPTHS`, of which the first is explained."""
 
+    def column(depth: int) -> Column[DraftAcceptance]:
+        told = explain if depth == DEPTHS[0] else ""
+        return numeric(header.format(depth), lambda row: getattr(row, field).get(depth), _estimate, explain=told)
 
-def _accepted_share(depth: int) -> Column[DraftAcceptance]:
-    """Accepted ÷ k at a depth."""
-    about = "accepted ÷ k, the expected share of k draft tokens that is accepted: the studies' α(k)."
-    explain = about if depth == DEPTHS[0] else ""
-    return numeric(f"÷{depth}", lambda row: row.accepted_share.get(depth), _estimate, explain=explain)
+    return [column(depth) for depth in DEPTHS]
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def payoff_table(drafts: Sequence[DraftDiagnosis]) -> Table[_Predicted]:
         ),
         numeric(
             "v",
-            lambda row: row.payoff.check,
+            "payoff.check",
             numbers.decimal,
             optional=True,
             explain="the target's pass over k + 1 tokens over its step, measured.",
