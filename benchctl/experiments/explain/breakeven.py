@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+import yaml
+from pydantic import Field, TypeAdapter, ValidationError
 
 from benchctl.cli import options
-from benchctl.errors import UsageError
+from benchctl.errors import StorageError, UsageError
 from benchctl.reports.json_output import print_json
 
 if TYPE_CHECKING:
     from benchctl.data.store import RunData
     from benchctl.experiments.explain.curve import BreakEven, Reference
     from benchctl.measure.requested import Standing
+
+Lengths = dict[Annotated[int, Field(ge=1)], Annotated[float, Field(ge=1, allow_inf_nan=False)]]
+"""Acceptance lengths by draft depth."""
 
 
 def breakeven(
@@ -43,7 +49,6 @@ def breakeven(
 
     from benchctl.data.store import MANIFEST, open_run, resolve_run
     from benchctl.experiments.explain.curve import drafted_arms
-    from benchctl.experiments.explain.references import read_references
     from benchctl.recipes.source import names_a_model
     from benchctl.recipes.speculation import MAX_DEPTH
 
@@ -133,7 +138,6 @@ def _show(
     run: RunData, references: list[Reference], write_to: Path | None, reports: Path, *, as_json: bool, quiet: bool
 ) -> None:
     from benchctl.experiments.explain.curve import find_breakeven, is_recurrent, measured_arms
-    from benchctl.experiments.explain.references import write_references
     from benchctl.experiments.explain.section import acceptance_lengths, measured_with
     from benchctl.lossless.analysed import analyse_run
     from benchctl.reports.write import report_folder, write_report
@@ -178,3 +182,56 @@ def _numbers(text: str, option: str) -> list[float]:
         return [float(word) for word in text.split(",")]
     except ValueError:
         raise UsageError("Expected numbers with commas between them.", where=option, fix="Write 0,0.5,0.8,1.") from None
+
+
+def read_references(file: Path) -> list[Reference]:
+    """Read acceptance lengths in the YAML of InferenceX's golden_al_distribution, as are written.
+
+        model: {thinking_on: {3: 2.52}}     # model, mode, draft depth: tokens a round, the target's own included
+
+    Top-level keys that begin with `_` describe the file. Raises UsageError that names the place, StorageError.
+    """
+    from benchctl.experiments.explain.curve import Reference
+
+    try:
+        models = yaml.safe_load(file.read_text(encoding="utf-8-sig"))
+        if isinstance(models, dict):
+            models = {model: modes for model, modes in models.items() if not str(model).startswith("_")}
+        found = TypeAdapter(dict[str, dict[str, Lengths]]).validate_python(models)
+    except OSError as error:
+        raise StorageError(f"The reference cannot be read: {error.strerror}.", where=str(file)) from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        path = ".".join(str(part) for part in first["loc"] if part != "[key]")
+        raise UsageError(
+            f"Expected model: {{mode: {{depth: acceptance length}}}}: {first['msg']}.",
+            where=": ".join(filter(None, (str(file), path))),
+        ) from None
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        raise UsageError(f"The reference is not UTF-8 YAML: {str(error).splitlines()[0]}.", where=str(file)) from None
+    rows = [
+        Reference(model=model, mode=mode, depth=depth, acceptance_length=length)
+        for model, modes in found.items()
+        for mode, lengths in modes.items()
+        for depth, length in lengths.items()
+    ]
+    for row in rows:
+        if row.acceptance_length > row.depth + 1:
+            raise UsageError(
+                f"An acceptance length at depth {row.depth} lies between 1 and {row.depth + 1}; this is "
+                f"{row.acceptance_length:g}.",
+                where=f"{file}: {row.model}.{row.mode}.{row.depth}",
+            )
+    return rows
+
+
+def write_references(file: Path, references: Sequence[Reference], about: Sequence[str]) -> None:
+    """Write acceptance lengths; `about` becomes comments. Raises StorageError."""
+    found: dict[str, dict[str, dict[int, float]]] = {}
+    for row in references:
+        found.setdefault(row.model, {}).setdefault(row.mode, {})[row.depth] = round(row.acceptance_length, 2)
+    comments = "".join(f"# {' '.join(line.split())}\n" for line in about)
+    try:
+        file.write_text(comments + yaml.safe_dump(found, sort_keys=False, allow_unicode=True), encoding="utf-8")
+    except OSError as error:
+        raise StorageError(f"The reference cannot be written: {error.strerror}.", where=str(file)) from None

@@ -9,7 +9,7 @@ the same at every position, that yields so many tokens (`benchctl.analysis.cost.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import chain, pairwise, product
 from typing import Any, Literal
 
 from pydantic import Field, ValidationError
@@ -31,19 +31,14 @@ LEVELS = (0.0, 0.5, 0.8, 1.0)
 SUFFIX = "-breakeven"
 
 
-def drafted_arms(recipe: Recipe) -> list[Arm]:
-    """Return the arms that a model drafts for to a depth that the recipe names, each depth once."""
+def drafted_arms(recipe: Recipe) -> dict[int, Arm]:
+    """Return by depth the first arm that a model drafts for to a depth that the recipe names."""
     found: dict[int, Arm] = {}
     for arm in recipe.arms:
-        speculation = arm.speculation
-        if (
-            speculation
-            and speculation.max is not None
-            and len(speculation.types) == 1
-            and drafts_by_model(speculation.types[0])
-        ):
-            found.setdefault(speculation.max, arm)
-    return [found[depth] for depth in sorted(found)]
+        types, depth = (arm.speculation.types, arm.speculation.max) if arm.speculation else ([], None)
+        if depth is not None and len(types) == 1 and drafts_by_model(types[0]):
+            found.setdefault(depth, arm)
+    return dict(sorted(found.items()))
 
 
 def must_be_one_condition(recipe: Recipe) -> None:
@@ -78,19 +73,17 @@ def with_synthetic_arms(recipe: Recipe, depths: Sequence[int] = (), levels: Sequ
             where="arms",
             fix="Such as: speculation: {type: draft-simple, max: 4}",
         )
-    by_depth = {arm.speculation.max: arm for arm in drafted if arm.speculation}
+    first = next(iter(drafted.values()))
     synthetic = []
-    for depth in sorted(set(depths)) or sorted(depth for depth in by_depth if depth):
-        base = by_depth.get(depth, drafted[0])
-        for level in sorted(set(levels)):
-            args, options = rule([level ** (place + 1) for place in range(depth)])
-            assert base.speculation is not None
-            speculation = base.speculation.model_copy(
-                update={"max": depth, "min": None, "p_min": None,
-                        "options": {**(base.speculation.options or {}), **options} or None}
-            )  # fmt: skip
-            changed = {"name": f"synth_d{depth}_a{round(100 * level)}", "speculation": speculation}
-            synthetic.append(base.model_copy(update={**changed, "args": [*base.args, *args]}))
+    for depth, level in product(sorted(set(depths)) or drafted, sorted(set(levels))):
+        base = drafted.get(depth, first)
+        assert base.speculation is not None
+        args, options = rule([level ** (place + 1) for place in range(depth)])
+        options = {**(base.speculation.options or {}), **options} or None
+        changed = {"max": depth, "min": None, "p_min": None, "options": options}
+        arm = {"name": f"synth_d{depth}_a{round(100 * level)}", "args": [*base.args, *args]}
+        arm["speculation"] = base.speculation.model_copy(update=changed)
+        synthetic.append(base.model_copy(update=arm))
     document = recipe.model_dump(mode="json")
     document["name"] = f"{recipe.name[: MAX_NAME - len(SUFFIX)]}{SUFFIX}"
     document["arms"] = [arm.model_dump(mode="json") for arm in [*recipe.arms, *synthetic]]
@@ -125,18 +118,25 @@ class Point(Result):
     """Whether that lies within its interval; `None` where it has none."""
     note: str | None = None
 
+    def belongs_to(self, depth: int) -> bool:
+        """Whether it is a point of the curve of a depth."""
+        return self.kind == "synthetic" and self.depth == depth
+
+
+Outcome = Literal["crosses", "always pays", "never pays", "undecided", "not measured"]
+
 
 class Need(Result):
     """What a depth needs to break even."""
 
     depth: int
-    tokens: float | None
+    tokens: float | None = None
     """A round; `None` where the curve does not cross 1."""
-    alpha: float | None
+    alpha: float | None = None
     alpha_low: float | None = None
     alpha_high: float | None = None
     """The same of a curve through the upper, and of another through the lower ends of the intervals."""
-    outcome: Literal["crosses", "always pays", "never pays", "undecided", "not measured"]
+    outcome: Outcome = "not measured"
     """Of crosses, always and never: what the intervals of the points allow, over all claims of the run."""
     by_model: float | None = None
     """The α that the cost of the real draft's rounds requires; `None` where none is enough, or it is not known."""
@@ -179,26 +179,25 @@ class Reference(Result):
 
 def measured_arms(analysis: Analysis, manifest: Manifest | None) -> list[Measured]:
     """Return the arms of a run that draft to a depth."""
-    synthetic = synthetic_arms(analysis.verdicts)
+    synthetic, costs = synthetic_arms(analysis.verdicts), {row.arm: row for row in analysis.costs}
+    accepted = {row.arm: row for row in analysis.acceptance if row.task == ALL_TASKS}
+    speeds = {row.arm: row for row in analysis.speedups if row.task == ALL_TASKS}
     found = []
     for arm in manifest.arms if manifest else []:
-        settings = arm.speculation or {}
-        depth, kind = settings.get("max"), settings.get("type")
-        cost = next((row for row in analysis.costs if row.arm == arm.name), None)
-        if not isinstance(depth, int) or cost is None or not drafts_by_model(kind):
+        settings, name = arm.speculation or {}, arm.name
+        depth = settings.get("max")
+        if not isinstance(depth, int) or name not in costs or not drafts_by_model(settings.get("type")):
             continue
-        accepted = next(row for row in analysis.acceptance if (row.arm, row.task) == (arm.name, ALL_TASKS))
-        speed = next(row for row in analysis.speedups if (row.arm, row.task) == (arm.name, ALL_TASKS))
         found.append(
             Measured(
-                name=arm.name,
-                synthetic=arm.name in synthetic,
+                name=name,
+                synthetic=name in synthetic,
                 depth=depth,
-                tokens=accepted.acceptance_length,
-                speedup=speed.pooled,
-                interval=(speed.simultaneous if arm.name in synthetic else None) or speed.interval,
-                needs_alpha=cost.break_even_alpha,
-                cost_known=cost.overhead is not None,
+                tokens=accepted[name].acceptance_length,
+                speedup=speeds[name].pooled,
+                interval=(speeds[name].simultaneous if name in synthetic else None) or speeds[name].interval,
+                needs_alpha=costs[name].break_even_alpha,
+                cost_known=costs[name].overhead is not None,
             )
         )
     return found
@@ -228,31 +227,26 @@ def find_breakeven(
 
     `recurrent`: whether the target keeps a recurrent state.
     """
-    if not any(arm.synthetic for arm in arms):
-        return None
-    known = [(arm, arm.tokens, arm.speedup) for arm in arms if arm.tokens is not None and arm.speedup is not None]
-    curves: dict[int, list[Point]] = {}
-    for arm, tokens, speedup in known:
-        if arm.synthetic:
-            point = _point(arm, "synthetic", tokens, speedup)
-            curves.setdefault(arm.depth, []).append(point)
-    for curve in curves.values():
-        curve.sort(key=lambda point: point.tokens)
-    drafts = [_on_curve(_point(arm, "draft", tokens, speedup), curves.get(arm.depth, []))
-              for arm, tokens, speedup in known if not arm.synthetic]  # fmt: skip
-    notes = [f"{arm.name}: its rounds or its speed are not reported, so it is not on the curve."
-             for arm in arms if arm.tokens is None or arm.speedup is None]  # fmt: skip
-    placed = []
-    for reference in references:
-        there, lack = _place(reference, curves)
-        placed += [there] if there else []
-        notes += [lack] if lack else []
-    notes += [PESSIMISTIC] if recurrent else []
     depths = sorted({arm.depth for arm in arms if arm.synthetic})
-    needs = [_need(depth, curves.get(depth, []), [arm for arm in arms if not arm.synthetic and arm.depth == depth])
-             for depth in depths]  # fmt: skip
-    ordered = [point for depth in sorted(curves) for point in curves[depth]]
-    return BreakEven(points=[*ordered, *drafts, *placed], needs=needs, notes=notes)
+    if not depths:
+        return None
+    points = [point for point in map(_point, arms) if point is not None]
+    by_tokens = sorted(points, key=lambda point: point.tokens)
+    curves = {depth: [point for point in by_tokens if point.belongs_to(depth)] for depth in depths}
+    drafts = [_on_curve(point, curves.get(point.depth, [])) for point in points if point.kind == "draft"]
+    placed = [_place(reference, curves.get(reference.depth, [])) for reference in references]
+    real = {arm.depth: arm for arm in reversed(arms) if not arm.synthetic}
+    notes = [
+        f"{arm.name}: its rounds or its speed are not reported, so it is not on the curve."
+        for arm in arms
+        if arm.tokens is None or arm.speedup is None
+    ]
+    notes += [left_out for left_out in placed if isinstance(left_out, str)]
+    return BreakEven(
+        points=[*chain(*curves.values()), *drafts, *(point for point in placed if isinstance(point, Point))],
+        needs=[_need(depth, curve, real.get(depth)) for depth, curve in curves.items()],
+        notes=[*notes, PESSIMISTIC] if recurrent else notes,
+    )
 
 
 def speed_at(curve: Sequence[Point], tokens: float) -> float | None:
@@ -264,75 +258,75 @@ def speed_at(curve: Sequence[Point], tokens: float) -> float | None:
     return None
 
 
-def _point(arm: Measured, kind: Literal["synthetic", "draft"], tokens: float, speedup: float) -> Point:
-    kept = min(tokens, arm.depth + 1.0)
+def _point(arm: Measured) -> Point | None:
+    """Return where an arm lies; `None` where its rounds or its speed are not reported."""
+    if arm.tokens is None or arm.speedup is None:
+        return None
     return Point(
         name=arm.name,
-        kind=kind,
+        kind="synthetic" if arm.synthetic else "draft",
         depth=arm.depth,
-        tokens=tokens,
-        alpha=alpha_for(kept, arm.depth) or 0.0,
-        speedup=speedup,
+        tokens=arm.tokens,
+        alpha=_alpha(arm.tokens, arm.depth),
+        speedup=arm.speedup,
         interval=arm.interval,
     )
 
 
+def _alpha(tokens: float, depth: int) -> float:
+    return alpha_for(min(tokens, depth + 1.0), depth) or 0.0
+
+
 def _on_curve(draft: Point, curve: Sequence[Point]) -> Point:
-    at = speed_at(curve, draft.tokens)
-    if at is None:
-        return draft
-    ends = draft.interval
-    holds = None if ends is None else ends.low <= at <= ends.high
-    off = None
-    if holds is False:
-        tokens = f"{draft.tokens:.2f} tokens per round"
-        off = f"{draft.name}: the curve gives {at:.2f}× at its {tokens}, outside its interval."
+    """Return a real draft with the curve at its tokens, and whether that holds."""
+    at, ends = speed_at(curve, draft.tokens), draft.interval
+    if at is None or ends is None:
+        return draft.model_copy(update={"curve": at})
+    holds = ends.low <= at <= ends.high
+    tokens = f"{draft.tokens:.2f} tokens per round"
+    off = None if holds else f"{draft.name}: the curve gives {at:.2f}× at its {tokens}, outside its interval."
     return draft.model_copy(update={"curve": at, "curve_holds": holds, "note": off})
 
 
-def _place(reference: Reference, curves: dict[int, list[Point]]) -> tuple[Point | None, str | None]:
-    name = f"{reference.model}, {reference.mode}, depth {reference.depth}"
-    if reference.depth not in curves:
-        return None, f"{name}: this depth was not measured, so the reference is left out."
-    speedup = speed_at(curves[reference.depth], reference.acceptance_length)
+def _place(reference: Reference, curve: Sequence[Point]) -> Point | str:
+    """Return where a reference lies on the curve of its depth, else why it has no place there."""
+    depth, tokens = reference.depth, reference.acceptance_length
+    name = f"{reference.model}, {reference.mode}, depth {depth}"
+    if not curve:
+        return f"{name}: this depth was not measured, so the reference is left out."
+    speedup = speed_at(curve, tokens)
     if speedup is None:
-        return None, f"{name}: {reference.acceptance_length:g} tokens per round are outside the measured range."
-    alpha = alpha_for(reference.acceptance_length, reference.depth) or 0.0
-    return Point(name=name, kind="reference", depth=reference.depth, tokens=reference.acceptance_length, alpha=alpha,
-                 speedup=speedup), None  # fmt: skip
+        return f"{name}: {tokens:g} tokens per round are outside the measured range."
+    alpha = _alpha(tokens, depth)
+    return Point(name=name, kind="reference", depth=depth, tokens=tokens, alpha=alpha, speedup=speedup)
 
 
-def _need(depth: int, curve: Sequence[Point], drafts: Sequence[Measured]) -> Need:
-    real = drafts[0] if drafts else None
-    measured = alpha_for(min(real.tokens, depth + 1.0), depth) if real and real.tokens is not None else None
-    values = {
-        "depth": depth,
-        "by_model": real.needs_alpha if real else None,
-        "model_says": "not known" if real is None or not real.cost_known else
-        "never pays" if real.needs_alpha is None else "crosses",
-        "measured": measured,
-    }  # fmt: skip
+def _need(depth: int, curve: Sequence[Point], real: Measured | None) -> Need:
+    """Return what a depth needs; `real`: a real draft of it."""
+    need = Need(depth=depth, sentence=f"Depth {depth}: fewer than two points were measured.")
+    if real is not None:
+        says = "not known" if not real.cost_known else "never pays" if real.needs_alpha is None else "crosses"
+        measured = None if real.tokens is None else _alpha(real.tokens, depth)
+        need = need.model_copy(update={"by_model": real.needs_alpha, "model_says": says, "measured": measured})
     if len(curve) < 2:
-        return Need.model_validate({**values, "tokens": None, "alpha": None, "outcome": "not measured",
-                                    "sentence": f"Depth {depth}: fewer than two points were measured."})  # fmt: skip
-    outcome = _outcome(curve)
+        return need
+    outcome, ranged = _outcome(curve), [(point.tokens, point.interval) for point in curve if point.interval]
     tokens = _crossing([(point.tokens, point.speedup) for point in curve])
-    highs = _crossing([(point.tokens, point.interval.high) for point in curve if point.interval])
-    lows = _crossing([(point.tokens, point.interval.low) for point in curve if point.interval])
+    highs = _crossing([(at, interval.high) for at, interval in ranged])
+    lows = _crossing([(at, interval.low) for at, interval in ranged])
+    crossing: dict[str, float] = {}
     if outcome != "crosses" or tokens is None or highs is None or lows is None:
         sentence = f"Depth {depth} {_without_crossing(outcome, curve)}"
-        crossing: dict[str, float | None] = {"tokens": None, "alpha": None}
     else:
-        alpha, low, high = (alpha_for(min(at, depth + 1.0), depth) or 0.0 for at in (tokens, highs, lows))
+        alpha, low, high = (_alpha(at, depth) for at in (tokens, highs, lows))
         ends = f"{percent(low)} to {percent(high)}; {tokens:.2f} tokens per round"
         sentence = f"Depth {depth} breaks even at α {percent(alpha)} ({ends})"
         crossing = {"tokens": tokens, "alpha": alpha, "alpha_low": low, "alpha_high": high}
-    if measured is not None:
-        sentence += f"; the real draft's α is {percent(measured)}"
-    return Need.model_validate({**values, **crossing, "outcome": outcome, "sentence": f"{sentence}."})
+    told = "" if need.measured is None else f"; the real draft's α is {percent(need.measured)}"
+    return need.model_copy(update={**crossing, "outcome": outcome, "sentence": f"{sentence}{told}."})
 
 
-def _outcome(curve: Sequence[Point]) -> Literal["crosses", "always pays", "never pays", "undecided"]:
+def _outcome(curve: Sequence[Point]) -> Outcome:
     """Return what the intervals of the points allow to say; without intervals, as of a single block, nothing."""
     faster = [point.interval is not None and point.interval.low > 1 for point in curve]
     slower = [point.interval is not None and point.interval.high < 1 for point in curve]
@@ -348,15 +342,12 @@ def _without_crossing(outcome: str, curve: Sequence[Point]) -> str:
     if outcome == "always pays":
         return "pays at every measured acceptance"
     top, speeds = curve[-1], [point.speedup for point in curve]
+    reached = f"up to α {percent(top.alpha)}"
     if outcome == "never pays":
-        accepted = (
-            "even where every draft token is accepted" if top.alpha >= ALL_ACCEPTED else f"up to α {percent(top.alpha)}"
-        )
-        return f"does not pay here, {accepted}: {top.speedup:.2f}×"
-    between = f"{min(speeds):.2f} to {max(speeds):.2f}×"
-    return (
-        f"is undecided: {between} up to α {percent(top.alpha)}, not all shown to lie on the same side of 1, nor on both"
-    )
+        reached = "even where every draft token is accepted" if top.alpha >= ALL_ACCEPTED else reached
+        return f"does not pay here, {reached}: {top.speedup:.2f}×"
+    between = f"{min(speeds):.2f} to {max(speeds):.2f}× {reached}"
+    return f"is undecided: {between}, not all shown to lie on the same side of 1, nor on both"
 
 
 def _crossing(curve: Sequence[tuple[float, float]]) -> float | None:

@@ -96,8 +96,7 @@ def statements(found: BreakEven) -> list[str]:
 
 def draw_curves(found: BreakEven) -> Figure | None:
     """A curve a depth; `None` where no depth has two points."""
-    curves = {need.depth: [point for point in found.points if (point.kind, point.depth) == ("synthetic", need.depth)]
-              for need in found.needs}  # fmt: skip
+    curves = {need.depth: [point for point in found.points if point.belongs_to(need.depth)] for need in found.needs}
     curves = {depth: curve for depth, curve in curves.items() if len(curve) > 1}
     if not curves:
         return None
@@ -141,8 +140,7 @@ _DRAWING = Drawing(
     caption="Speed-up of each draft depth at every acceptance. Hollow marks: synthetic acceptance (draft tokens "
     "accepted at random; their text is not a model's output); filled marks: the real drafts; crosses: given "
     "acceptance lengths, at this machine's speed. Whiskers: 95 % interval.",
-    alt="Curves of speed-up over acceptance, for each depth, with the real drafts as points, against a line "
-    "at 1. "
+    alt="Curves of speed-up over acceptance, for each depth, with the real drafts as points, against a line at 1. "
     "The table “Break-even” has the same numbers.",
     absent="Fewer than two acceptances were measured at any depth.",
 )

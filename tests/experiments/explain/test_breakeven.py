@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchctl.analysis.round_results import UnitCost
-from benchctl.experiments.explain.references import read_references
+from benchctl.experiments.explain.breakeven import read_references
 from benchctl.experiments.explain.widths import Widths
 from tests.benchctl_process import benchctl
 
