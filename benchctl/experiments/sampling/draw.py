@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from benchctl.data.record import RecordError
 from benchctl.engines.base import Completion, Rendered, Server
 from benchctl.errors import BenchctlError, EngineError, StorageError, UsageError
-from benchctl.experiments.sampling.plan import CheckPlan
 from benchctl.experiments.sampling.stored import (
     FOLDER,
     CheckWriter,
@@ -37,6 +37,9 @@ from benchctl.measure.recording import now
 from benchctl.measure.runner import Runner
 from benchctl.prompts.suite import PromptItem
 from benchctl.recipes.schema import Arm, Recipe, Sampling
+
+if TYPE_CHECKING:
+    from benchctl.experiments.sampling.command import CheckPlan
 
 Request = tuple[PromptItem, int]
 """A prompt and the seed of its answer."""
@@ -101,27 +104,18 @@ def in_turn(prompts: Sequence[PromptItem], seeds: Iterable[int], count: int) -> 
 
 
 def draw_answers(
-    server: Server,
-    arm: str,
-    requests: Sequence[Request],
-    sampling: Sampling,
-    requested: Callable[[PromptItem], None] | None = None,
+    server: Server, arm: str, requests: Iterable[Request], sampling: Sampling
 ) -> Iterator[tuple[SampledAnswer, Completion | None]]:
     """Make every request: yields the answer, and the completion that it came with.
 
-    `requested` is called before each. A request that the engine refuses (`http`) is yielded as an error; raises
-    EngineError for every other failure.
+    A request that the engine refuses (`http`) is yielded as an error; raises EngineError for every other failure.
     """
     rendered: dict[tuple[str, int], Rendered] = {}
-    for asked, _ in requests:
-        if (asked.task, asked.prompt_idx) not in rendered:
-            rendered[asked.task, asked.prompt_idx] = server.render(asked.prompt)
     for asked, seed in requests:
-        prompt = rendered[asked.task, asked.prompt_idx]
+        key = (asked.task, asked.prompt_idx)
+        prompt = rendered[key] = rendered.get(key) or server.render(asked.prompt)
         seeded = sampling.model_copy(update={"seed": seed})
         answer = SampledAnswer(arm=arm, task=asked.task, prompt_idx=asked.prompt_idx, seed=seed)
-        if requested is not None:
-            requested(asked)
         try:
             done = asyncio.run(server.complete(prompt, seeded))
             known = done.token_ids
@@ -147,28 +141,23 @@ class SampledCell(EngineCell):
 
     def measure(self) -> None:
         """Draw the answers."""
-        with self.failing_alone():
-            if self.server is not None:
-                self._draw(self.server)
-
-    def _draw(self, server: Server) -> None:
-        plan, progress, writer = self.plan, self.context.progress, self.context.writer
+        writer, arm, sampling = self.context.writer, self.plan.arm.name, self.context.recipe.sampling
         assert isinstance(writer, CheckWriter)
-        for answer, done in draw_answers(
-            server,
-            plan.arm.name,
-            self._requests,
-            self.context.recipe.sampling,
-            lambda asked: progress.request_sent(plan, asked.task, asked.prompt_idx),
-        ):
-            writer.append(answer)
-            if answer.drafted is not None:
-                self._drafted.append(answer.drafted)
-            if answer.error is None:
-                self.answers += 1
-            else:
-                self.failures.append(RecordError(kind="http", message=answer.error))
-            progress.answered(plan, done)
+        with self.failing_alone():
+            for answer, done in draw_answers(self.server, arm, self._sent(), sampling) if self.server else ():
+                writer.append(answer)
+                if answer.drafted is not None:
+                    self._drafted.append(answer.drafted)
+                if answer.error is None:
+                    self.answers += 1
+                else:
+                    self.failures.append(RecordError(kind="http", message=answer.error))
+                self.context.progress.answered(self.plan, done)
+
+    def _sent(self) -> Iterator[Request]:
+        for asked, seed in self._requests:
+            self.context.progress.request_sent(self.plan, asked.task, asked.prompt_idx)
+            yield asked, seed
 
     def complete(self, server: Server) -> int | None:
         """Return the tokens that were drafted."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, nullcontext
 from pathlib import Path
 
 from benchctl.engines.base import PrefillScorer, Scorer, ScoringEngine
@@ -97,18 +97,14 @@ def _scored(
                     yield _scores_of(answer, prompt, target, draft, sampler)
 
 
-@contextmanager
 def _draft(
     engine: ScoringEngine, prepared: Prepared, model: ResolvedModel | None, log: Path
-) -> Iterator[Scorer | None]:
+) -> AbstractContextManager[Scorer | None]:
     """Have a draft running as a target of its own; `None` where there is none, or only its name is known."""
     if model is None or not model.files:
-        yield None
-        return
-    own = prepared.of_baseline
-    launch = own.engine.launch(prepared.recipe.arm(prepared.recipe.baseline), ResolvedPair(model, None))
-    with scoring(engine, launch, log) as scorer:
-        yield scorer
+        return nullcontext()
+    baseline = prepared.recipe.arm(prepared.recipe.baseline)
+    return scoring(engine, prepared.of_baseline.engine.launch(baseline, ResolvedPair(model, None)), log)
 
 
 def _scores_of(
