@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -58,7 +59,7 @@ def tune(
     from benchctl.errors import UsageError
     from benchctl.experiments.tune.session import all_candidates, measure_chosen, resume_search, search
     from benchctl.measure.progress import progress_for
-    from benchctl.measure.requested import prepare_again
+    from benchctl.measure.requested import Standing, prepare_again
     from benchctl.measure.run import signals_interrupt
 
     if work.target is not None and work.subject:
@@ -76,13 +77,8 @@ def tune(
     console = Console(stderr=True)
     progress, again = progress_for(console, quiet=silent), progress_for(console, quiet=silent)
     places: dict[str, Any] = {"binary": here.engine_binary, "models_dir": here.models_dir, "notice": progress.note}
-
-    def ready(standing: Standing) -> Prepared:
-        return standing.prepare(**places)
-
-    def ready_again(run: RunData) -> Prepared:
-        return prepare_again(run, **places, trusted=here.trust_recipe)
-
+    ready = partial(Standing.prepare, **places)
+    ready_again = partial(prepare_again, **places, trusted=here.trust_recipe)
     command = ["benchctl", *sys.argv[1:]]
     with signals_interrupt():
         if resume is not None:
@@ -188,8 +184,8 @@ def _outcome(analysis: Analysis, winner: str | None) -> str:
 def _show(found: RunData, fresh: RunData | None, *, as_json: bool, quiet: bool) -> None:
     """Print the result of the confirmation run, and the files."""
     from benchctl.experiments.tune.halving import find_standings
-    from benchctl.experiments.tune.session import recipe_file_of
     from benchctl.lossless.analysed import analyse_run
+    from benchctl.recipes.saved import RECIPE
     from benchctl.reports.terminal import Printout, print_decision, print_next, print_summary
 
     tuning = found.manifest.tuning if found.manifest else None
@@ -205,7 +201,7 @@ def _show(found: RunData, fresh: RunData | None, *, as_json: bool, quiet: bool) 
             "left_out": tuning.left_out,
             "chosen": tuning.chosen,
             "fresh": None if fresh is None else str(fresh.folder),
-            "recipe": None if fresh is None else str(recipe_file_of(fresh)),
+            "recipe": None if fresh is None else str(fresh.folder / RECIPE),
             "winner": winner,
             "command": decided.command if decided else None,
             "analysis": None if analysis is None else analysis.model_dump(by_alias=True),
@@ -225,7 +221,7 @@ def _show(found: RunData, fresh: RunData | None, *, as_json: bool, quiet: bool) 
     print_decision(out.console, analysis)
     out.say()
     for what, where in (
-        ("Recipe", recipe_file_of(fresh)),
+        ("Recipe", fresh.folder / RECIPE),
         ("Confirmation run", fresh.folder),
         ("Search", found.folder),
     ):

@@ -18,7 +18,7 @@ from benchctl.data.manifest import Tuning
 from benchctl.data.store import RunData, open_run, resolve_run
 from benchctl.engines.base import TunableEngine
 from benchctl.errors import UsageError
-from benchctl.experiments.tune.budget import (
+from benchctl.experiments.tune.halving import (
     KEPT_BACK,
     LEAST_BLOCKS,
     ArmCost,
@@ -32,7 +32,6 @@ from benchctl.measure.prepare import Prepared, lossy_of, with_arms
 from benchctl.measure.progress import RunProgress
 from benchctl.measure.requested import Standing, recipe_of, standing_of
 from benchctl.measure.run import resume_run, start_run
-from benchctl.recipes.saved import RECIPE
 from benchctl.recipes.schema import MAX_NAME, Arm, Recipe
 from benchctl.recipes.speculation import DRAFTS, Speculation
 from benchctl.text import one_line, spoken
@@ -149,11 +148,6 @@ def measure_chosen(
     progress.note(f"Measuring {recipe.arms[-1].name} again on fresh data: {recipe.blocks} blocks.")
     prepared = prepare(replace(standing_of(found), recipe=recipe))
     return open_run(start_run(prepared, out, progress, command, tuned_in=found))
-
-
-def recipe_file_of(fresh: RunData) -> Path:
-    """Return the recipe that a run of `measure_chosen` ran."""
-    return fresh.folder / RECIPE
 
 
 def _chosen_recipe(found: RunData) -> Recipe | None:

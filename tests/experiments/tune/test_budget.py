@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchctl.errors import UsageError
-from benchctl.experiments.tune.budget import ArmCost, fit, fresh_design, guesses, rung_blocks
+from benchctl.experiments.tune.halving import ArmCost, fit, fresh_design, guesses, rung_blocks
 from benchctl.recipes.schema import Arm, Recipe
 from benchctl.recipes.speculation import Speculation
 

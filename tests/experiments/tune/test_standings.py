@@ -9,8 +9,7 @@ import pytest
 from benchctl.data.manifest import ArmIdentity, EngineIdentity, Manifest, ModelIdentity, Tuning, TuningRung
 from benchctl.data.record import Record
 from benchctl.data.store import RunData
-from benchctl.experiments.tune.budget import rungs_of
-from benchctl.experiments.tune.halving import any_drafted, best_yet, find_standings
+from benchctl.experiments.tune.halving import any_drafted, best_yet, find_standings, rungs_of
 
 
 def record(arm: str, block: int, rate: float, *, drafted: int | None = None, prompt: int = 0) -> Record:
