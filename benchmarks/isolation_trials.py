@@ -23,8 +23,7 @@ from rich.console import Console
 
 from benchctl.experiments.isolate.search import Measure
 from benchctl.experiments.isolate.search import damage as reasons
-from benchctl.experiments.isolate.session import isolate
-from benchctl.experiments.isolate.source_model import find_source_model
+from benchctl.experiments.isolate.session import find_source_model, isolate
 from benchctl.experiments.isolate.stored import Measurement
 from benchctl.measure.progress import Display
 from benchctl.measure.requested import requested_recipe

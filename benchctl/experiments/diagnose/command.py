@@ -43,8 +43,7 @@ def diagnose(
 
     from benchctl.data.traces import DiagnosisSettings
     from benchctl.errors import EngineError, UsageError
-    from benchctl.experiments.diagnose.agreement import agreement_of
-    from benchctl.experiments.diagnose.judge import judge_diagnosis
+    from benchctl.experiments.diagnose.judge import agreement_of, judge_diagnosis
     from benchctl.experiments.diagnose.session import diagnose as run_diagnosis
     from benchctl.experiments.diagnose.stored import read_diagnosis
     from benchctl.experiments.diagnose.tables import print_diagnosis

@@ -7,16 +7,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchctl.experiments.diagnose.agreement import Agreement, Predicted
 from benchctl.experiments.diagnose.judge import (
     DEPTHS,
     HOPELESS,
     METHOD,
     VIABLE,
+    Agreement,
     DraftAcceptance,
     DraftDiagnosis,
     Estimate,
     Payoff,
+    Predicted,
 )
 from benchctl.experiments.diagnose.stored import Diagnosis
 from benchctl.reports import numbers

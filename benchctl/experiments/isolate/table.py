@@ -19,7 +19,7 @@ from benchctl.reports.terminal import Printout
 from benchctl.text import listed, one_line, plural
 
 if TYPE_CHECKING:
-    from benchctl.experiments.isolate.source_model import SourceModel
+    from benchctl.experiments.isolate.session import SourceModel
 
 _ROLES = {
     "token_embd": "token embedding",
