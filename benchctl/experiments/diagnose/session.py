@@ -61,6 +61,12 @@ class TargetAnswer:
     temperature: float
     token_ids: tuple[int, ...]
 
+    def forced(self, read: Expectations) -> ForcedAnswer:
+        """Return what was read of it."""
+        task, number, tokens = self.asked.task, self.asked.prompt_idx, len(self.token_ids)
+        own = {"task": task, "prompt_idx": number, "temperature": self.temperature, "tokens": tokens}
+        return ForcedAnswer.model_validate(read.model_dump() | own)
+
 
 def drafts_of(prepared: Prepared) -> tuple[list[DiagnosedDraft], dict[str, str]]:
     """Return the ways to draft that can be diagnosed, with nothing read, and for every arm that cannot the reason."""
@@ -84,21 +90,18 @@ def drafts_of(prepared: Prepared) -> tuple[list[DiagnosedDraft], dict[str, str]]
         elif name in drafts:
             drafts[name].arms.append(arm.name)
         else:
-            drafts[name] = _unread(name, setup, with_model=with_model, arms=[arm.name])
-    own = prepared.of_baseline
-    if not (drafts or not_reached) and own.models.draft is not None and not isinstance(own.engine, ComparingEngine):
-        drafts["draft model"] = _unread("draft model", own, with_model=True, arms=[])
+            drafts[name] = _unread(name, arm, setup, with_model=with_model)
     if not drafts:
         reasons = "; ".join(dict.fromkeys(not_reached.values()))
         raise UsageError(
             f"No arm of this recipe can be diagnosed{': ' + reasons if reasons else ': none speculates'}.",
             where=recipe.name,
-            fix="Name models.draft, or an arm that drafts with a part of the target (engine transformers).",
+            fix="Write an arm that drafts with a model, or with a part of the target (engine transformers).",
         )
     return list(drafts.values()), not_reached
 
 
-def _unread(name: str, setup: PreparedSetup, *, with_model: bool, arms: list[str]) -> DiagnosedDraft:
+def _unread(name: str, arm: Arm, setup: PreparedSetup, *, with_model: bool) -> DiagnosedDraft:
     """Return a way to draft of which nothing is read. Raises UsageError where its engine reports no logits."""
     if not isinstance(setup.engine, ComparingEngine | ScoringEngine):
         raise UsageError(
@@ -107,7 +110,7 @@ def _unread(name: str, setup: PreparedSetup, *, with_model: bool, arms: list[str
             fix="Diagnose the pair on another engine.",
         )
     exact = isinstance(setup.engine, ComparingEngine)
-    return DiagnosedDraft(name=name, arms=arms, kind="pair" if with_model else "part", exact=exact)
+    return DiagnosedDraft(name=name, arms=[arm.name], kind="pair" if with_model else "part", exact=exact)
 
 
 def _name(arm: Arm, prepared: Prepared) -> str:
@@ -166,8 +169,7 @@ def _by_target(drafts: Sequence[DiagnosedDraft], prepared: Prepared) -> dict[str
     first = {arm.group.setups: arm.baseline for arm in reversed(compared.values())}
     found: dict[str, list[DiagnosedDraft]] = {}
     for draft in drafts:
-        arm = draft.arms[0] if draft.arms else prepared.recipe.baseline
-        found.setdefault(first[compared[arm].group.setups], []).append(draft)
+        found.setdefault(first[compared[draft.arms[0]].group.setups], []).append(draft)
     return found
 
 
@@ -200,10 +202,11 @@ class _Session:
     def answer(self, corpus: str) -> None:
         """Have the target alone answer every prompt, greedily and sampled, and read a corpus where there is one."""
         with self._server("the target answers", self._setup.models) as server:
-            self._target_answers, self._target_step_s = self._answers(server, sampled=True)
+            answers, self._target_step_s = self._answers(server, sampled=True)
+            self._target_answers = [answer for answer in answers if len(answer.token_ids) > 1]
             if corpus:
                 self._corpus = tuple(server.render(Prompt(prompt=corpus)).token_ids or ())
-        if not any(len(answer.token_ids) > 1 for answer in self._target_answers):
+        if not self._target_answers:
             raise EngineError(
                 "The target ends every answer at once, so there is nothing to draft.",
                 kind="protocol",
@@ -213,7 +216,7 @@ class _Session:
 
     def read(self, draft: DiagnosedDraft) -> None:
         """Read the answers with a way to draft."""
-        arm = draft.arms[0] if draft.arms else self._prepared.recipe.baseline
+        arm = draft.arms[0]
         try:
             if draft.exact:
                 self._compare(draft, self._prepared.launches[arm])
@@ -230,11 +233,8 @@ class _Session:
             draft.what = {name: value for name, value in comparer.describe().items() if name != "max"}
             for number, answer in enumerate(self._target_answers):
                 self._progress(f"{draft.name}: reading", number, len(self._target_answers))
-                if len(answer.token_ids) > 1:
-                    read = comparer.compare(
-                        answer.prompt.token_ids, answer.token_ids, answer.temperature, self._settings
-                    )
-                    draft.answers.append(_forced(answer, read))
+                asked = answer.prompt.token_ids, answer.token_ids, answer.temperature
+                draft.answers.append(answer.forced(comparer.compare(*asked, self._settings)))
             if draft.kind == "part":
                 self._read_corpus(comparer, draft)
             target, own = comparer.flops(self._target_answers[0].prompt.token_ids)
@@ -267,9 +267,8 @@ class _Session:
             self._scores = self._scored("the target scores", self._setup.models)
         ours = self._scored(f"{draft.name} scores", alone)
         for answer, target, own in zip(self._target_answers, self._scores, ours, strict=True):
-            if len(answer.token_ids) > 1:
-                read = expectations(answer.token_ids, target, own, answer.temperature, self._settings.top)
-                draft.answers.append(_forced(answer, read))
+            read = expectations(answer.token_ids, target, own, answer.temperature, self._settings.top)
+            draft.answers.append(answer.forced(read))
         with self._server(f"{draft.name} answers", alone) as server:
             _, step_s = self._answers(server, sampled=False)
         draft.costs = DraftCosts(
@@ -335,16 +334,6 @@ class _Session:
 def _typical_checks(answers: Sequence[Expectations]) -> dict[int, float]:
     widths = sorted({width for answer in answers for width in answer.checks})
     return {width: median(answer.checks[width] for answer in answers if width in answer.checks) for width in widths}
-
-
-def _forced(answer: TargetAnswer, read: Expectations) -> ForcedAnswer:
-    return ForcedAnswer(
-        **read.model_dump(),
-        task=answer.asked.task,
-        prompt_idx=answer.asked.prompt_idx,
-        temperature=answer.temperature,
-        tokens=len(answer.token_ids),
-    )
 
 
 def at_temperature(logprobs: Mapping[int, float], temperature: float) -> tuple[dict[int, float], float]:

@@ -56,7 +56,7 @@ class DiagnosedDraft(Part):
 
     name: str
     arms: list[str]
-    """The recipe's arms that draft in this way; none where the pair itself was requested."""
+    """The recipe's arms that draft in this way."""
     kind: Literal["pair", "part"]
     """pair: a model of its own; part: the target with something left out."""
     what: dict[str, object] = Field(default_factory=dict)

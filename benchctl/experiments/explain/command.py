@@ -37,6 +37,7 @@ def explain(
     from benchctl.measure.progress import shown_steps
     from benchctl.measure.run import signals_interrupt
     from benchctl.measure.tracing import TracePlan, trace_costs
+    from benchctl.reports.tables.rounds import round_statements
 
     path = resolve_run(run, results)
     data = open_run(path)
@@ -54,7 +55,14 @@ def explain(
         data = open_run(path)
     analysis = analyse_run(data, baseline=baseline)
     if as_json:
-        _print_json(data, analysis, reason)
+        document = {
+            "run": str(data.folder),
+            "not_timed": reason,
+            "rounds": analysis.rounds.model_dump(),
+            "costs": [row.model_dump() for row in analysis.costs],
+            "said": round_statements(analysis),
+        }
+        print_json("explain", document)
     elif not quiet:
         _print(data, analysis, reason)
 
@@ -89,16 +97,3 @@ def _print(run: RunData, analysis: Analysis, reason: str | None) -> None:
     if run.costs is not None:
         where = run.folder / "costs.json"
         out.say(f"Timed separately on {len(run.costs.prompts)} prompts: {where}", "dim", whole=True)
-
-
-def _print_json(run: RunData, analysis: Analysis, reason: str | None) -> None:
-    from benchctl.reports.tables.rounds import round_statements
-
-    document = {
-        "run": str(run.folder),
-        "not_timed": reason,
-        "rounds": analysis.rounds.model_dump(),
-        "costs": [row.model_dump() for row in analysis.costs],
-        "said": round_statements(analysis),
-    }
-    print_json("explain", document)

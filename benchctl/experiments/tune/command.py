@@ -13,7 +13,6 @@ from benchctl.cli import complete, options
 from benchctl.reports.json_output import print_json
 
 if TYPE_CHECKING:
-    from benchctl.analysis.results import Analysis
     from benchctl.data.store import RunData
     from benchctl.measure.prepare import Prepared
     from benchctl.measure.requested import Standing
@@ -164,23 +163,6 @@ def _show_candidates(prepared: Prepared, *, as_json: bool) -> None:
         out.say(f"  {command_text(launch.argv)}", whole=True, most=100_000)
 
 
-def _outcome(analysis: Analysis, winner: str | None) -> str:
-    """The result, from the confirmation run alone."""
-    (verdict,) = [judged for judged in analysis.verdicts if judged.arm not in analysis.baselines]
-    arm = verdict.arm
-    if winner is not None:
-        return f"The winner is {arm}, confirmed on new data."
-    if verdict.speed == "faster":
-        decided = analysis.decision.groups[0].overall.evidence if analysis.decision else ""
-        return f"No speculation wins yet: {decided}"
-    if verdict.attestation == "idle":
-        return f"No speculation wins: {arm} never drafted, and every other setting ran slower in the search."
-    if verdict.speed in ("slower", "within"):
-        found = "slower" if verdict.speed == "slower" else "within ±5 %"
-        return f"No speculation wins: the best setting, {arm}, is {found} on new data."
-    return f"Undecided: the new data do not show whether {arm}, the best setting, is faster than no speculation."
-
-
 def _show(found: RunData, fresh: RunData | None, *, as_json: bool, quiet: bool) -> None:
     """Print the result of the confirmation run, and the files."""
     from benchctl.experiments.tune.halving import find_standings
@@ -217,13 +199,14 @@ def _show(found: RunData, fresh: RunData | None, *, as_json: bool, quiet: bool) 
         return
     print_summary(out.console, analysis, str(fresh.folder))
     out.say()
-    out.say(f"{_outcome(analysis, winner)} {len(searched)} settings were searched.", "bold")
+    won = f"The winner is {winner}, confirmed on new data." if winner else "No setting is shown to win on new data."
+    out.say(f"{won} {len(searched)} settings were searched; the best was {tuning.chosen}.", "bold")
     print_decision(out.console, analysis)
     out.say()
-    for what, where in (
-        ("Recipe", fresh.folder / RECIPE),
-        ("Confirmation run", fresh.folder),
-        ("Search", found.folder),
-    ):
+    for what, where in {
+        "Recipe": fresh.folder / RECIPE,
+        "Confirmation run": fresh.folder,
+        "Search": found.folder,
+    }.items():
         out.say(f"{what}: {where}", whole=True)
     print_next(out, fresh.folder)
