@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from benchctl.cli import options
+from benchctl.errors import EngineError, UsageError
 from benchctl.reports.json_output import print_json
 
 CORPUS_LENGTH = 200_000
@@ -39,10 +41,7 @@ def diagnose(
     speed-up, and what the newest run measured of it; depths do not matter. Scores are saved in diagnosis.json. Exits
     with 3 where no draft could be scored.
     """
-    import sys
-
     from benchctl.data.traces import DiagnosisSettings
-    from benchctl.errors import EngineError, UsageError
     from benchctl.experiments.diagnose.judge import agreement_of, judge_diagnosis
     from benchctl.experiments.diagnose.session import diagnose as run_diagnosis
     from benchctl.experiments.diagnose.stored import read_diagnosis
@@ -88,8 +87,6 @@ def diagnose(
 
 def _text_of(corpus: Path | None) -> str:
     """Return as much of a text as is read at most. Raises UsageError."""
-    from benchctl.errors import UsageError
-
     if corpus is None:
         return ""
     try:

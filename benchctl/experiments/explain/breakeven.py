@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 import yaml
 from pydantic import Field, TypeAdapter, ValidationError
+from rich.console import Console
 
 from benchctl.cli import options
 from benchctl.errors import StorageError, UsageError
@@ -45,8 +48,6 @@ def breakeven(
     is marked so everywhere. Where the curve crosses 1, a depth breaks even. Of a run of this command it is printed
     again, without an engine. Of a target alone: what verifying 1, 2, 3, … tokens at once costs, and where that jumps.
     """
-    from dataclasses import replace
-
     from benchctl.data.store import MANIFEST, open_run, resolve_run
     from benchctl.experiments.explain.curve import drafted_arms
     from benchctl.recipes.source import names_a_model
@@ -81,10 +82,6 @@ def _measure(
     quiet: bool,
 ) -> Path:
     """Measure the recipe with its synthetic arms, at the depths that were named where it is a file's."""
-    import sys
-
-    from rich.console import Console
-
     from benchctl.experiments.explain.curve import with_synthetic_arms
     from benchctl.measure.plan import with_blocks
     from benchctl.measure.prepare import probed_engine

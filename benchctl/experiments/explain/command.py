@@ -9,6 +9,7 @@ import typer
 
 from benchctl.cli import options
 from benchctl.reports.json_output import print_json
+from benchctl.text import percent
 
 if TYPE_CHECKING:
     from benchctl.analysis.results import Analysis
@@ -72,7 +73,6 @@ def _print(run: RunData, analysis: Analysis, reason: str | None) -> None:
     from benchctl.analysis.results import ALL_TASKS
     from benchctl.reports.tables.rounds import forecasts, left_out, round_splits, round_statements, unit_costs
     from benchctl.reports.terminal import Printout
-    from benchctl.text import percent
 
     out = Printout()
     out.say(f"{analysis.recipe}, run {analysis.run}", "bold")

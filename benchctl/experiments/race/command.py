@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Console
 
 from benchctl.cli import complete, options
 from benchctl.errors import EngineError, UsageError
@@ -35,10 +38,6 @@ def race(
 
     The two are measured in turn, each alone on the machine. A single prompt gives no verdict: use `benchctl run`.
     """
-    import tempfile
-
-    from rich.console import Console
-
     from benchctl.measure.progress import progress_for
     from benchctl.measure.run import signals_interrupt
     from benchctl.reports.terminal import Printout
@@ -77,8 +76,6 @@ def outcome(arm: Arm, done: Completion) -> str:
 
 def _answer(prepared: Prepared, arm: Arm, asked: PromptItem, log: Path) -> Completion:
     """Return the answer of an arm's engine, warm and attested before and after it. Raises EngineError."""
-    import asyncio
-
     from benchctl.measure.cell import running
     from benchctl.measure.recording import require_attested
     from benchctl.measure.requests import warm_up

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from benchctl.cli import complete, options
+from benchctl.errors import GateError
 from benchctl.reports.json_output import print_json
 
 if TYPE_CHECKING:
@@ -42,7 +43,6 @@ def replicate(
     Models are found by hash in the usual folders, or named with -t and -d. Exits with 1 where a claim differs, or
     nothing can be told of it (benchctl docs claims).
     """
-    from benchctl.errors import GateError
     from benchctl.experiments.replicate.session import replication
 
     sources = {role: source for role, source in (("target", target), ("draft", draft)) if source is not None}

@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Console
 
 from benchctl.cli import complete
 from benchctl.cli.options import AS_FOUND, Baseline, Here, JsonForTables, OnlyArms, Quiet, Results
+from benchctl.errors import EngineError, UsageError
 from benchctl.reports.json_output import print_json
 from benchctl.text import one_line
 
@@ -68,7 +70,6 @@ def verify_sampling(
     are compared with the target's own. The smallest difference that would have been detected is told. Exits with 1
     where a difference was found, or an arm is lossy by design or undetermined.
     """
-    from benchctl.errors import EngineError, UsageError
     from benchctl.experiments.sampling.conclude import sampling_verdict
     from benchctl.experiments.sampling.stored import open_check
 
@@ -109,7 +110,6 @@ def _stored(target: str | None, results: Path) -> Path:
 def _what(target: str | None, results: Path, *, trusted: bool) -> tuple[RunData | None, Standing]:
     """Resolve a name: a YAML file is a recipe, a recipe's name with runs is its latest run."""
     from benchctl.data.store import open_run, resolve_run
-    from benchctl.errors import UsageError
     from benchctl.measure.requested import requested_recipe, standing_of
 
     if target is None or Path(target).suffix not in (".yaml", ".yml"):
@@ -137,8 +137,6 @@ def _draw(
 
     `asked`: its size, the baseline and the arms that were named.
     """
-    from rich.console import Console
-
     from benchctl.experiments.sampling.draw import run_check, sampled_recipe
     from benchctl.experiments.sampling.scoring import score_check
     from benchctl.measure.progress import progress_for, shown_steps

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import re
+import sys
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.console import Console
 
 from benchctl.cli import complete, options
+from benchctl.errors import UsageError
 from benchctl.reports.json_output import print_json
 
 if TYPE_CHECKING:
@@ -51,11 +56,6 @@ def tune(
     Successive halving: blocks measure no speculation and every remaining setting; the slower half is dropped. The last
     setting is measured again, on new data; that run decides. Ctrl-C keeps everything; --resume RUN continues.
     """
-    import sys
-
-    from rich.console import Console
-
-    from benchctl.errors import UsageError
     from benchctl.experiments.tune.session import all_candidates, measure_chosen, resume_search, search
     from benchctl.measure.progress import progress_for
     from benchctl.measure.requested import Standing, prepare_again
@@ -95,9 +95,6 @@ def tune(
 
 def seconds_of(text: str) -> float:
     """Read `15m`, `900s`, `1.5h` or minutes without a unit. Raises UsageError."""
-    import re
-
-    from benchctl.errors import UsageError
     from benchctl.recipes.problems import quoted
 
     match = re.fullmatch(r"(\d{1,6}(?:\.\d{1,3})?)\s*(s|m|min|h)?", text.strip(), re.ASCII)
@@ -109,9 +106,6 @@ def seconds_of(text: str) -> float:
 
 def _what_to_search(subject: list[str], work: Search, here: options.Here) -> tuple[Standing, bool]:
     """Return the recipe of the command line with what it may do, and whether only its own arms are searched."""
-    import json
-
-    from benchctl.errors import UsageError
     from benchctl.recipes.from_options import absolute
     from benchctl.recipes.load import shipped_recipes
 
@@ -203,10 +197,7 @@ def _show(found: RunData, fresh: RunData | None, *, as_json: bool, quiet: bool) 
     out.say(f"{won} {len(searched)} settings were searched; the best was {tuning.chosen}.", "bold")
     print_decision(out.console, analysis)
     out.say()
-    for what, where in {
-        "Recipe": fresh.folder / RECIPE,
-        "Confirmation run": fresh.folder,
-        "Search": found.folder,
-    }.items():
-        out.say(f"{what}: {where}", whole=True)
+    out.say(f"Recipe: {fresh.folder / RECIPE}", whole=True)
+    out.say(f"Confirmation run: {fresh.folder}", whole=True)
+    out.say(f"Search: {found.folder}", whole=True)
     print_next(out, fresh.folder)
