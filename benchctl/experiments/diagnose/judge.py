@@ -344,7 +344,13 @@ def agreement_of(folder: Path, found: Diagnosis, drafts: Sequence[DraftDiagnosis
 
     `folder`: the diagnosis's own, `<out>/<recipe>/diagnosis/<id>`.
     """
-    named = _drafts_by_identity(found.manifest, drafts)
+    identities, of = _identities(found.manifest), {arm.name: arm.of for arm in found.manifest.arms}
+    named = {
+        identity: draft
+        for draft in drafts
+        for name, identity in identities.items()
+        if name in draft.arms or of[name] in draft.arms
+    }
     for file in sorted(folder.resolve().parent.parent.glob(f"*/{MANIFEST}"), reverse=True):
         try:
             if named.keys() & set(_identities(read_manifest(file.parent)).values()):
@@ -364,16 +370,6 @@ def _identities(manifest: Manifest) -> dict[str, str]:
         )
         for arm in manifest.arms
         if arm.speculation and (row := compared[arm.name]).group.one_at_a_time and row.group.context_length is None
-    }
-
-
-def _drafts_by_identity(manifest: Manifest, drafts: Sequence[DraftDiagnosis]) -> dict[str, DraftDiagnosis]:
-    identities, of = _identities(manifest), {arm.name: arm.of for arm in manifest.arms}
-    return {
-        identity: draft
-        for draft in drafts
-        for name, identity in identities.items()
-        if name in draft.arms or of[name] in draft.arms
     }
 
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Literal
 
 from benchctl.experiments.isolate.stored import Family, Isolation, Kept, Measurement
 from benchctl.measure.preflight import DAMAGED
@@ -103,10 +103,6 @@ class Finding:
         layers = self.layers.get(self.repair[0]) if len(self.repair) == 1 else None
         return self.repair if layers is None or layers.whole else layers.repair
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return the fields as plain data."""
-        return asdict(self)
-
 
 def search(families: Sequence[Family], measure: Measure, *, every: bool = False, layers: bool = False) -> Finding:
     """Measure until it is known which families break the model; nothing is measured twice. Raises what `measure` does.
@@ -117,22 +113,14 @@ def search(families: Sequence[Family], measure: Measure, *, every: bool = False,
     return _Search({family.name: family.layers for family in families}, measure).run(every=every, layers=layers)
 
 
-class _NotMeasuredError(Exception):
-    """A stored search ended before it measured this."""
-
-
 def recall(isolation: Isolation) -> Finding | None:
     """Return what a stored search found, from its measurements alone; `None` where it was broken off before its end."""
-
-    def measure(kept: Kept) -> Measurement:
-        found = isolation.measured(kept)
-        if found is None:
-            raise _NotMeasuredError
-        return found
-
+    stored: dict[Kept, Measurement] = {
+        None if found.kept is None else frozenset(found.kept): found for found in isolation.measurements
+    }
     try:
-        return search(isolation.families, measure)
-    except _NotMeasuredError:
+        return search(isolation.families, stored.__getitem__)
+    except KeyError:
         return None
 
 

@@ -125,7 +125,10 @@ def find_source_model(
             fix=f"Write a recipe for {able} with the same model.",
         )
     spec = _spec(recipe, base, allow_requantize)
-    prepared = standing.prepare(binary, models_dir, notice, _of_the_source(recipe))
+    target = ModelPair(target=ModelSpec(source=recipe.models.target.source))  # as it is before any quantization
+    baseline = recipe.arm(recipe.baseline).model_copy(update={"setup": None, "group": None})
+    alone = recipe.model_copy(update={"models": target, "arms": [baseline], "setups": []})
+    prepared = standing.prepare(binary, models_dir, notice, alone)
     engine = prepared.of_baseline.engine
     assert isinstance(engine, QuantizingEngine)  # as its adapter declares
     quantizer, divergence = program(engine.quantizer()), engine.divergence_meter()
@@ -139,13 +142,6 @@ def find_source_model(
     everything = {changed.name: changed.keep for changed in families}
     checked(files, spec.model_copy(update={"tensors": everything}))  # before any work is done
     return SourceModel(prepared, spec, families, quantizer, divergence)
-
-
-def _of_the_source(recipe: Recipe) -> Recipe:
-    """Return the recipe of the target alone, as it is before any quantization."""
-    baseline = recipe.arm(recipe.baseline).model_copy(update={"setup": None, "group": None})
-    models = ModelPair(target=ModelSpec(source=recipe.models.target.source))
-    return recipe.model_copy(update={"models": models, "arms": [baseline], "setups": []})
 
 
 def families_of(tensors: Sequence[Tensor], spec: QuantizeSpec) -> tuple[Family, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -172,7 +172,7 @@ def document(source: SourceModel, isolation: Isolation, finding: Finding, folder
         "source": isolation.source.model_dump(),
         "type": isolation.type,
         "text": None if isolation.text is None else isolation.text.model_dump(),
-        "finding": finding.as_dict(),
+        "finding": asdict(finding),
         "repair": _repair(source, finding),
         "rows": [row.as_dict() for row in rows(isolation, finding.limit)],
     }

@@ -79,9 +79,8 @@ def verify_sampling(
     if offline:
         folder = _stored(target, results)
     else:
-        run, standing = _what(target, results, trusted=here.trust_recipe)
         asked = (plan, baseline, tuple(arm or ()))
-        folder = _draw(run, standing, asked, results, here, scored=score, quiet=quiet or as_json)
+        folder = _draw(target, asked, results, here, scored=score, quiet=quiet or as_json)
     check = open_check(folder)
     found = sampling_verdict(check)
     if as_json:
@@ -124,8 +123,7 @@ def _what(target: str | None, results: Path, *, trusted: bool) -> tuple[RunData 
 
 
 def _draw(
-    run: RunData | None,
-    standing: Standing,
+    target: str | None,
     asked: tuple[CheckPlan, str | None, tuple[str, ...]],
     results: Path,
     here: Here,
@@ -143,6 +141,7 @@ def _draw(
     from benchctl.measure.requested import recorded_engines
     from benchctl.measure.run import signals_interrupt
 
+    run, standing = _what(target, results, trusted=here.trust_recipe)
     sampled = sampled_recipe(standing.recipe, *asked)
     progress = progress_for(Console(stderr=True), quiet=quiet)
     parent = results / sampled.name if run is None else run.folder
