@@ -102,12 +102,6 @@ def package_sha256() -> str:
     return total.hexdigest()
 
 
-def host_id() -> str:
-    """Return what names this host until it is booted again: processes of a host share it, containers included."""
-    boot = Path("/proc/sys/kernel/random/boot_id")
-    return boot.read_text(encoding="ascii") if boot.exists() else os.uname().nodename
-
-
 def inspect_node(work: NodeWork) -> NodeFacts | str:
     """Return what this node is, or what keeps it from measuring this run."""
     if package_sha256() != work.package_sha256:
@@ -119,7 +113,9 @@ def inspect_node(work: NodeWork) -> NodeFacts | str:
     if model_files(prepared) != work.models:
         return "its model files differ from those that the run was prepared with"
     engines = {name or "": engine for name, engine in setup_engines(prepared).items()}
-    return NodeFacts(host_id(), describe_machine() | {"name": os.environ.get(MACHINE_NAME)}, engines)
+    boot = Path("/proc/sys/kernel/random/boot_id")  # processes of a host share it, containers included
+    host = boot.read_text(encoding="ascii") if boot.exists() else os.uname().nodename
+    return NodeFacts(host, describe_machine() | {"name": os.environ.get(MACHINE_NAME)}, engines)
 
 
 def measure_group(work: GroupWork, send: Send) -> None:

@@ -86,7 +86,7 @@ def payoff_table(drafts: Sequence[DraftDiagnosis]) -> Table[_Predicted]:
     columns: list[Column[_Predicted]] = [
         Column("Draft", "draft", Name, heads=True),
         Column("Sampling", "payoff.temperature", lambda value: f"T={value:g}" if value else "greedy", heads=True),
-        numeric("Depth k", "payoff.depth", cell=lambda row: f"{row.payoff.depth}{_BEST * row.best}"),
+        numeric("Depth k", "payoff.depth", cell=lambda row: f"{row.payoff.depth}{' (best)' if row.best else ''}"),
         numeric("E", "payoff.tokens", numbers.decimal, explain="tokens per round by the acceptance per token."),
         numeric(
             "E by depth",
@@ -116,9 +116,6 @@ def payoff_table(drafts: Sequence[DraftDiagnosis]) -> Table[_Predicted]:
         ),
     ]
     return Table("diagnosis-payoff", "Predicted speed-up", columns, list(_predicted(drafts)))
-
-
-_BEST = " (best)"
 
 
 def _predicted(drafts: Sequence[DraftDiagnosis]) -> Iterator[_Predicted]:

@@ -356,16 +356,13 @@ def predicted(alpha: float, depths: Sequence[int], costs: RoundCosts, further: S
 def sensitivity(alpha: float, depths: Sequence[int], costs: RoundCosts, further: Sequence[float]) -> list[Variation]:
     """Return what the best depth becomes when α, c or o turns out different from what was given."""
     dearer, cheaper = costs.draft_step * COST_FACTOR, costs.draft_step / COST_FACTOR
-    steps = ((f"a draft step costs {cost:.3g} instead of {costs.draft_step:.3g}", cost) for cost in (dearer, cheaper))
     alphas = (max(0.0, alpha - ALPHA_STEP), min(1.0, alpha + ALPHA_STEP))
-    further_cost = replace(costs, overhead=costs.overhead + OVERHEAD_STEP)
-    cases = [
-        *((f"α {other:.2f} instead of {alpha:.2f}", other, costs) for other in alphas),
-        *((changed, alpha, replace(costs, draft_step=cost)) for changed, cost in steps),
-        (f"a round costs {OVERHEAD_STEP:g} target steps more", alpha, further_cost),
+    cases = [(f"α {other:.2f} instead of {alpha:.2f}", other, costs) for other in alphas]
+    cases += [
+        (f"a draft step costs {cost:.3g} instead of {costs.draft_step:.3g}", alpha, replace(costs, draft_step=cost))
+        for cost in (dearer, cheaper)
     ]
-    found = []
-    for changed, changed_alpha, changed_costs in cases:
-        best = best_of(predicted(changed_alpha, depths, changed_costs, further))
-        found.append(Variation(changed, best.depth, best.speedup))
-    return found
+    more = replace(costs, overhead=costs.overhead + OVERHEAD_STEP)
+    cases.append((f"a round costs {OVERHEAD_STEP:g} target steps more", alpha, more))
+    bests = [(changed, best_of(predicted(at, depths, paid, further))) for changed, at, paid in cases]
+    return [Variation(changed, best.depth, best.speedup) for changed, best in bests]

@@ -22,7 +22,7 @@ from benchctl.errors import UsageError
 from benchctl.lossless.analysed import analyse_run, judge
 from benchctl.lossless.session import explain
 from benchctl.measure.plan import keep_only, with_second_baseline
-from benchctl.measure.prepare import Prepared, new_manifest
+from benchctl.measure.prepare import new_manifest
 from benchctl.measure.progress import progress_for
 from benchctl.measure.requested import Standing, recipe_must_be_unchanged, requested_recipe, standing_of
 from benchctl.measure.run import signals_interrupt, start_run
@@ -118,7 +118,13 @@ def _measured(
             raise
         finally:
             progress.end()
-    _require_same(run, prepared)
+    if run.manifest is not None:
+        planned = replace(run, manifest=new_manifest(prepared, []), folder=Path("here"))
+        try:
+            require_same_workload(run, planned)
+        except OtherModelsError as error:
+            error.fix = "Name their files: --target FILE --draft FILE"
+            raise
     own = open_run(start_run(prepared, results, progress, ["benchctl", *sys.argv[1:]]))
     explain(
         own,
@@ -131,13 +137,3 @@ def _measured(
         quiet=quiet,
     )
     return open_run(own.folder)
-
-
-def _require_same(run: RunData, prepared: Prepared) -> None:
-    """Raise UsageError where what is about to be measured is not what they measured."""
-    if run.manifest is None:
-        return
-    try:
-        require_same_workload(run, replace(run, manifest=new_manifest(prepared, []), folder=Path("here")))
-    except OtherModelsError as error:
-        raise UsageError(error.what, where=error.where, fix="Name their files: --target FILE --draft FILE") from None

@@ -38,8 +38,7 @@ from benchctl.experiments.sampling.tokens import (
 from benchctl.recipes.schema import Sampling
 
 if TYPE_CHECKING:
-    from benchctl.data.cell import Cell
-    from benchctl.data.manifest import ArmIdentity, Manifest
+    from benchctl.data.manifest import ArmIdentity
     from benchctl.experiments.sampling.permutation import Tokens
     from benchctl.experiments.sampling.stored import SampledAnswer, SamplingData, TokenScores
 
@@ -140,7 +139,7 @@ def sampling_verdict(data: SamplingData) -> SamplingResult:
         prompts=[f"{prompt.task}/{prompt.prompt_idx}" for prompt in manifest.prompts],
         baseline_answers=len(judged.answers[manifest.baseline]),
         power=judged.power,
-        failed_arms={arm: cell.error.message for arm, cell in _last_cells(manifest).items() if cell.error is not None},
+        failed_arms={arm: cell.error.message for arm, cell in judged.cells.items() if cell.error is not None},
         damaged=data.damaged,
         arms=[judged.arm(identity) for identity in manifest.arms if identity.name in settings.planned],
     )
@@ -157,15 +156,22 @@ class _Judged:
     """The tests of all arms of a check, whose level they share."""
 
     def __init__(self, data: SamplingData, tokens: int) -> None:
-        self._data, self._tokens, self._level = data, tokens, data.check.settings.level
-        self._planned, baseline = data.check.settings.planned, data.check.manifest.baseline
-        self.answers: dict[str, list[SampledAnswer]] = {arm.name: [] for arm in data.check.manifest.arms}
+        manifest, settings = data.check.manifest, data.check.settings
+        self._data, self._tokens, self._level = data, tokens, settings.level
+        self._planned, baseline = settings.planned, manifest.baseline
+        self.cells = {cell.arm: cell for cell in manifest.cells}
+        """The last of every arm: a resumed check has several."""
+        self.answers: dict[str, list[SampledAnswer]] = {arm.name: [] for arm in manifest.arms}
         for answer in data.answers:
             self.answers.setdefault(answer.arm, []).append(answer)
         self._trouble = {name: self._trouble_of(name) for name in self.answers}
         usable = [name for name in self._planned if not (self._trouble[baseline] or self._trouble[name])]
         theirs = self._by_prompt(baseline)
-        self._samples = {name: _pairs(theirs, self._by_prompt(name)) for name in usable}
+        both = {name: zip(theirs, self._by_prompt(name), strict=True) for name in usable}
+        self._samples = {
+            name: [PromptSamples(theirs, ours) for theirs, ours in pairs if len(theirs) and len(ours)]
+            for name, pairs in both.items()
+        }
         scores = {name: [score for score in data.scores if score.arm == name] for name in self.answers}
         self._untrue = _untrue(scores[baseline], self._level)
         scored = [] if self._untrue or not scores[baseline] else usable
@@ -174,7 +180,12 @@ class _Judged:
         self._strictest = self._level / family
         single = {name: token_tests(ours, scores[baseline]) for name, ours in self._scores.items()}
         self._tests = self._tested(single)
-        self.power = None if data.integrity.reason else self._power([rows for rows in theirs if len(rows)])
+        answered = [] if data.integrity.reason else [rows for rows in theirs if len(rows)]
+        self.power = None
+        if answered:
+            shifts = visible_shifts(answered, settings.seeds, self._strictest)
+            heat = visible_sharpening(answered, settings.seeds, self._strictest)
+            self.power = SamplingPower(shifts=shifts, temperature=heat)
 
     def arm(self, identity: ArmIdentity) -> ArmSampling:
         """Return the verdict on an arm."""
@@ -214,7 +225,7 @@ class _Judged:
     def _trouble_of(self, arm: str) -> str | None:
         """Return why an arm's answers cannot be used, in a sentence."""
         data, answers = self._data, self.answers[arm]
-        cell = _last_cells(data.check.manifest).get(arm)
+        cell = self.cells.get(arm)
         lacking = sum(answer.token_ids is None for answer in answers)
         expected = data.check.settings.seeds * len(data.check.manifest.prompts)
         if data.integrity.reason:
@@ -247,15 +258,6 @@ class _Judged:
                 tests[arm].append(SamplingTest(name=name, p=p, adjusted=adjusted))
         return tests
 
-    def _power(self, baseline: Sequence[Tokens]) -> SamplingPower | None:
-        if not baseline:
-            return None
-        seeds = self._data.check.settings.seeds
-        return SamplingPower(
-            shifts=visible_shifts(baseline, seeds, self._strictest),
-            temperature=visible_sharpening(baseline, seeds, self._strictest),
-        )
-
     def _verdict(
         self, arm: str, power: TokenPower | None, trouble: str | None, lossy: Sequence[str]
     ) -> tuple[SamplingWord, str]:
@@ -278,11 +280,6 @@ class _Judged:
         )
 
 
-def _pairs(baseline: Iterable[Tokens], arm: Iterable[Tokens]) -> list[PromptSamples]:
-    pairs = zip(baseline, arm, strict=True)
-    return [PromptSamples(theirs, ours) for theirs, ours in pairs if len(theirs) and len(ours)]
-
-
 def _untrue(baseline: Sequence[TokenScores], level: float) -> str | None:
     """Return that the baseline's own tokens contradict the target's distribution; `None` where they do not."""
     sums = {name: total for name in (TEMPERATURE, NUCLEUS) if (total := added(baseline, name)) is not None}
@@ -290,11 +287,6 @@ def _untrue(baseline: Sequence[TokenScores], level: float) -> str | None:
     if not wrong:
         return None
     return f"the baseline's own tokens contradict the target's distribution as it was read ({', '.join(wrong)})"
-
-
-def _last_cells(manifest: Manifest) -> dict[str, Cell]:
-    """Return the last entry of every arm: a resumed check has several."""
-    return {cell.arm: cell for cell in manifest.cells}
 
 
 def _sum(values: Iterable[int | None]) -> int | None:
