@@ -212,7 +212,7 @@ def _acceptance(draft: str, task: str, temperature: float, answers: Sequence[For
     read = [windows(answer) for answer in chosen]
     by_depth = {depth: [rows for rows in (read_to(depth, each) for each in read) if len(rows)] for depth in DEPTHS}
     by_depth = {depth: found for depth, found in by_depth.items() if found}
-    greedy = temperature == 0
+    greedy = chosen if temperature == 0 else []
     return DraftAcceptance(
         draft=draft,
         task=task,
@@ -222,9 +222,9 @@ def _acceptance(draft: str, task: str, temperature: float, answers: Sequence[For
         per_token=_estimate([np.concatenate([np.asarray(row) for row in answer.overlap]) for answer in chosen]),
         all_tokens={depth: _estimate([rows[:, -1] for rows in found]) for depth, found in by_depth.items()},
         accepted_share={depth: _estimate([rows.mean(axis=1) for rows in found]) for depth, found in by_depth.items()},
-        distance=_mean([answer.distance for answer in chosen]) if greedy else None,
-        distance_most=_mean([answer.distance_most for answer in chosen]) if greedy else None,
-        agreement=_mean([[float(same) for same in answer.agree] for answer in chosen]) if greedy else None,
+        distance=_mean([answer.distance for answer in greedy]),
+        distance_most=_mean([answer.distance_most for answer in greedy]),
+        agreement=_mean([answer.agree for answer in greedy]),
     )
 
 

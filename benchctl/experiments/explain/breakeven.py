@@ -61,7 +61,7 @@ def breakeven(
     if recorded and ((Path(words[0]) / MANIFEST).is_file() or (results / words[0]).is_dir()):
         folder = resolve_run(words[0], results)
     else:
-        levels = _numbers(acceptance, "--acceptance")
+        levels = _levels(acceptance)
         makes_arms = (work.target and (work.draft or work.types)) or len(words) > 1
         standing = (work if makes_arms else replace(work, depth=None)).standing(results, here)
         if standing.recipe.models.draft is None and not drafted_arms(standing.recipe):
@@ -82,7 +82,7 @@ def _measure(
     quiet: bool,
 ) -> Path:
     """Measure the recipe with its synthetic arms, at the depths that were named where it is a file's."""
-    from benchctl.experiments.explain.curve import with_synthetic_arms
+    from benchctl.experiments.explain.curve import no_synthetic, with_synthetic_arms
     from benchctl.measure.plan import with_blocks
     from benchctl.measure.prepare import probed_engine
     from benchctl.measure.progress import progress_for
@@ -95,11 +95,7 @@ def _measure(
     with signals_interrupt():
         _, found, _ = probed_engine(standing.recipe, standing.folder, here.engine_binary, trusted=standing.trusted)
         if found.details.get("has_synthetic") is False:
-            raise UsageError(
-                f"This {found.kind} has no synthetic acceptance, so the curve cannot be measured.",
-                where=str(found.binary),
-                fix="Use a newer build; or predict it from numbers: benchctl explain --predict --alpha 0.8 --cost 0.1",
-            )
+            raise no_synthetic(found.kind, str(found.binary))
         prepared = standing.prepare(here.engine_binary, here.models_dir, progress.note, extended)
     return start_run(prepared, results, progress, ["benchctl", *sys.argv[1:]])
 
@@ -174,11 +170,12 @@ def _print(found: BreakEven, page: Path) -> None:
     out.say(f"Report: {page}", whole=True)
 
 
-def _numbers(text: str, option: str) -> list[float]:
+def _levels(text: str) -> list[float]:
     try:
         return [float(word) for word in text.split(",")]
     except ValueError:
-        raise UsageError("Expected numbers with commas between them.", where=option, fix="Write 0,0.5,0.8,1.") from None
+        what = "Expected numbers with commas between them."
+        raise UsageError(what, where="--acceptance", fix="Write 0,0.5,0.8,1.") from None
 
 
 def read_references(file: Path) -> list[Reference]:

@@ -51,6 +51,15 @@ def must_be_one_condition(recipe: Recipe) -> None:
         )
 
 
+def no_synthetic(engine: str, where: str) -> UsageError:
+    """Return that an engine, or this build of it, cannot accept at random."""
+    return UsageError(
+        f"This {engine} has no synthetic acceptance, so the curve cannot be measured.",
+        where=where,
+        fix="Use a newer llama.cpp, or vllm; or predict it: benchctl explain --predict --alpha 0.8 --cost 0.1",
+    )
+
+
 def with_synthetic_arms(recipe: Recipe, depths: Sequence[int] = (), levels: Sequence[float] = LEVELS) -> Recipe:
     """Return the recipe with an arm more for every depth and level. Raises UsageError.
 
@@ -58,11 +67,7 @@ def with_synthetic_arms(recipe: Recipe, depths: Sequence[int] = (), levels: Sequ
     """
     rule = adapter_of(recipe.engine.kind).synthetic
     if rule is None:
-        raise UsageError(
-            f"The engine {recipe.engine.kind} has no synthetic acceptance, so the curve cannot be measured with it.",
-            where="engine.kind",
-            fix="Use llama.cpp or vllm; or predict it: benchctl explain --predict --alpha 0.8 --cost 0.1",
-        )
+        raise no_synthetic(recipe.engine.kind, "engine.kind")
     if not levels or not all(0 <= level <= 1 for level in levels):
         raise UsageError("An acceptance is a share from 0 to 1.", where="--acceptance", fix="Write 0,0.5,0.8,1.")
     must_be_one_condition(recipe)
@@ -79,19 +84,19 @@ def with_synthetic_arms(recipe: Recipe, depths: Sequence[int] = (), levels: Sequ
         base = drafted.get(depth, first)
         assert base.speculation is not None
         args, options = rule([level ** (place + 1) for place in range(depth)])
-        options = {**(base.speculation.options or {}), **options} or None
-        changed = {"max": depth, "min": None, "p_min": None, "options": options}
-        arm = {"name": f"synth_d{depth}_a{round(100 * level)}", "args": [*base.args, *args]}
-        arm["speculation"] = base.speculation.model_copy(update=changed)
-        synthetic.append(base.model_copy(update=arm))
+        both = {**(base.speculation.options or {}), **options} or None
+        changed = {"max": depth, "min": None, "p_min": None, "options": both}
+        own = {"name": f"synth_d{depth}_a{round(100 * level)}", "args": [*base.args, *args]}
+        speculation = base.speculation.model_copy(update=changed)
+        synthetic.append(base.model_copy(update={**own, "speculation": speculation}))
     document = recipe.model_dump(mode="json")
     document["name"] = f"{recipe.name[: MAX_NAME - len(SUFFIX)]}{SUFFIX}"
     document["arms"] = [arm.model_dump(mode="json") for arm in [*recipe.arms, *synthetic]]
     try:
         return stored_recipe(document)
     except ValidationError as error:
-        first = error.errors()[0]
-        raise UsageError(f"Synthetic arms do not fit into this recipe: {first['msg']}.", where="arms") from None
+        why = error.errors()[0]["msg"]
+        raise UsageError(f"Synthetic arms do not fit into this recipe: {why}.", where="arms") from None
 
 
 ALL_ACCEPTED = 0.999

@@ -159,15 +159,17 @@ def addition(analysis: Analysis) -> Addition | None:
 
 
 def acceptance_lengths(run: RunData, analysis: Analysis) -> list[Reference]:
-    """The acceptance lengths of a run's real drafts; the mode is how they are drafted."""
+    """The acceptance lengths of a run's real drafts, by the models they ran on; the mode is how they are drafted."""
     settings = {verdict.arm: verdict.setting.partition(",")[0] for verdict in analysis.verdicts}
-    return [
-        Reference(
-            model=_pair(analysis, arm.name), mode=settings[arm.name], depth=arm.depth, acceptance_length=arm.tokens
-        )
-        for arm in measured_arms(analysis, run.manifest)
-        if not arm.synthetic and arm.tokens is not None
-    ]
+    found = []
+    for arm in measured_arms(analysis, run.manifest):
+        if not arm.synthetic and arm.tokens is not None:
+            on = analysis.compared[arm.name]
+            models = [Path(model.source).name for model in (on.target, on.draft) if model is not None]
+            name = " + ".join(models or [analysis.recipe]) + (f" ({on.setup})" if on.setup else "")
+            mode = settings[arm.name]
+            found.append(Reference(model=name, mode=mode, depth=arm.depth, acceptance_length=arm.tokens))
+    return found
 
 
 def measured_with(run: RunData, analysis: Analysis) -> list[str]:
@@ -179,10 +181,3 @@ def measured_with(run: RunData, analysis: Analysis) -> list[str]:
         f"prompts {json.dumps(recipe.get('prompts'))}",
         "model: mode (how it drafts): draft depth: acceptance length",
     ]
-
-
-def _pair(analysis: Analysis, name: str) -> str:
-    """The models that an arm ran on, with its setup where the recipe has axes."""
-    arm = analysis.compared[name]
-    models = [Path(model.source).name for model in (arm.target, arm.draft) if model is not None]
-    return " + ".join(models or [analysis.recipe]) + (f" ({arm.setup})" if arm.setup else "")

@@ -417,8 +417,7 @@ def _sha256(text: Path) -> str:
 
 def _in_words(found: Measurement) -> str:
     kept = found.kept
-    what = "unquantized" if kept is None else f"{len(kept)} kept" if kept else "all quantized"
-    what += f" ({one_line(kept[0], 60)})" if kept is not None and len(kept) == 1 else ""
+    what = "unquantized" if kept is None else one_line(f"kept: {', '.join(kept)}", 80) if kept else "all quantized"
     how = ", ".join(dict.fromkeys(finding.id for finding in found.findings)) or "probes sound"
     return f"{what}: {how}" + ("" if found.severity is None else f", divergence {found.divergence:.5f}")
 

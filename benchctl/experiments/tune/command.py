@@ -26,13 +26,16 @@ MAX_TOKENS = 64
 """Default longest answer where the command line names a model: short blocks leave time for more of them."""
 
 
+Drafts = Annotated[
+    list[str] | None, options.of_models("--draft", "-d", "-md", metavar="MODEL", help="A draft; repeatable.")
+]
+
+
 @dataclass(frozen=True)
 class Search(options.Work):
     """What is searched: several drafts, too."""
 
-    draft: Annotated[  # type: ignore[assignment]
-        list[str] | None, options.of_models("--draft", "-d", "-md", metavar="MODEL", help="A draft; repeatable.")
-    ] = None
+    draft: Drafts = None  # type: ignore[assignment]
 
 
 NOTHING_NAMED = Search()
@@ -58,7 +61,7 @@ def tune(
     """
     from benchctl.experiments.tune.session import all_candidates, measure_chosen, resume_search, search
     from benchctl.measure.progress import progress_for
-    from benchctl.measure.requested import Standing, prepare_again
+    from benchctl.measure.requested import prepare_again
     from benchctl.measure.run import signals_interrupt
 
     if work.target is not None and work.subject:
@@ -76,7 +79,6 @@ def tune(
     console = Console(stderr=True)
     progress, again = progress_for(console, quiet=silent), progress_for(console, quiet=silent)
     places: dict[str, Any] = {"binary": here.engine_binary, "models_dir": here.models_dir, "notice": progress.note}
-    ready = partial(Standing.prepare, **places)
     ready_again = partial(prepare_again, **places, trusted=here.trust_recipe)
     command = ["benchctl", *sys.argv[1:]]
     with signals_interrupt():
@@ -84,12 +86,12 @@ def tune(
             found = resume_search(resume, out, ready_again, progress)
         else:
             standing, own_alone = _what_to_search([*words, *(work.draft or [])], work, here)
-            candidates = all_candidates(ready(standing), only_arms=only_arms or own_alone)
+            candidates = all_candidates(standing.prepare(**places), only_arms=only_arms or own_alone)
             if dry_run:
                 _show_candidates(candidates, as_json=as_json)
                 return
             found = search(candidates, out, budget_s, progress, command)
-        fresh = measure_chosen(found, ready, ready_again, again, command)
+        fresh = measure_chosen(found, lambda chosen: chosen.prepare(**places), ready_again, again, command)
     _show(found, fresh, as_json=as_json, quiet=quiet)
 
 

@@ -35,7 +35,7 @@ from benchctl.measure.prepare import Prepared
 from benchctl.measure.progress import RunProgress
 from benchctl.measure.requests import as_warm_up, warm_up
 from benchctl.recipes.schema import Recipe
-from benchctl.recipes.speculation import DRAFTS
+from benchctl.recipes.speculation import DRAFTS, Speculation
 from benchctl.text import one_line, spoken
 
 LEAST_BLOCKS = 2
@@ -101,14 +101,14 @@ def time_baseline(prepared: Prepared, log: Path) -> ArmCost:
     return ArmCost(ready - began + stopping_s, answer_s)
 
 
+def drafts(speculation: Speculation | None) -> bool:
+    """Whether a model drafts."""
+    return speculation is not None and any(name in DRAFTS for name in speculation.types)
+
+
 def guesses(recipe: Recipe, baseline: ArmCost) -> dict[str, ArmCost]:
     """Return what each arm is taken to cost before it is measured."""
-    return {
-        arm.name: baseline.slower(_SLOW_ARM)
-        if arm.speculation and any(name in DRAFTS for name in arm.speculation.types)
-        else baseline
-        for arm in recipe.arms
-    }
+    return {arm.name: baseline.slower(_SLOW_ARM) if drafts(arm.speculation) else baseline for arm in recipe.arms}
 
 
 def measured_costs(run: RunData, guessed: Mapping[str, ArmCost]) -> dict[str, ArmCost]:

@@ -22,6 +22,7 @@ from benchctl.experiments.tune.halving import (
     KEPT_BACK,
     LEAST_BLOCKS,
     ArmCost,
+    drafts,
     fit,
     fresh_design,
     guesses,
@@ -33,7 +34,7 @@ from benchctl.measure.progress import RunProgress
 from benchctl.measure.requested import Standing, recipe_of, standing_of
 from benchctl.measure.run import resume_run, start_run
 from benchctl.recipes.schema import MAX_NAME, Arm, Recipe
-from benchctl.recipes.speculation import DRAFTS, Speculation
+from benchctl.recipes.speculation import Speculation
 from benchctl.text import one_line, spoken
 
 SEARCH, CHOSEN = "-search", "-tuned"
@@ -202,10 +203,10 @@ def _named_run(name: str, end: str) -> str:
 def _new_arms(settings: Sequence[Speculation], known: Sequence[Arm], setup: str | None) -> Iterator[Arm]:
     """Yield an arm for every setting that no arm has yet; of a setup beside others, those that use its draft."""
     first = known[0].setup == setup
-    have = [(arm.setup if _drafts(arm.speculation) else None, arm.speculation) for arm in known]
+    have = [(arm.setup if drafts(arm.speculation) else None, arm.speculation) for arm in known]
     names = {arm.name for arm in known}
     for setting in settings:
-        if ((setup if _drafts(setting) else None), setting) in have or not (first or _drafts(setting)):
+        if ((setup if drafts(setting) else None), setting) in have or not (first or drafts(setting)):
             continue
         given = setting.model_dump(exclude_none=True, exclude={"type", "options"})
         parts = [
@@ -213,11 +214,7 @@ def _new_arms(settings: Sequence[Speculation], known: Sequence[Arm], setup: str 
             *(f"{SHORT_KEYS[key]}{value:g}" for key, value in given.items()),
         ]
         parts += [f"{key}{value}" for key, value in (setting.options or {}).items()]
-        name = "_".join(parts)[:MAX_NAME] + (f"-{setup}" if setup and _drafts(setting) else "")
+        name = "_".join(parts)[:MAX_NAME] + (f"-{setup}" if setup and drafts(setting) else "")
         if name not in names:
             names.add(name)
             yield Arm(name=name, speculation=setting, setup=setup, group=known[0].group)
-
-
-def _drafts(speculation: Speculation | None) -> bool:
-    return speculation is not None and any(name in DRAFTS for name in speculation.types)
