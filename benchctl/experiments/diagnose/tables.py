@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from benchctl.experiments.diagnose.judge import (
     DEPTHS,
@@ -72,21 +71,23 @@ def _by_depth(header: str, field: str, explain: str) -> list[Column[DraftAccepta
     return [column(depth) for depth in DEPTHS]
 
 
-@dataclass(frozen=True)
-class _Predicted:
+class _Predicted(NamedTuple):
     """A draft at a depth."""
 
-    draft: str
+    draft: DraftDiagnosis
     payoff: Payoff
-    best: bool
 
 
 def payoff_table(drafts: Sequence[DraftDiagnosis]) -> Table[_Predicted]:
     """The predicted speed-up at the depths `DEPTHS`, and at the best."""
     columns: list[Column[_Predicted]] = [
-        Column("Draft", "draft", Name, heads=True),
+        Column("Draft", "draft.draft", Name, heads=True),
         Column("Sampling", "payoff.temperature", lambda value: f"T={value:g}" if value else "greedy", heads=True),
-        numeric("Depth k", "payoff.depth", cell=lambda row: f"{row.payoff.depth}{' (best)' if row.best else ''}"),
+        numeric(
+            "Depth k",
+            "payoff.depth",
+            cell=lambda row: f"{row.payoff.depth}{' (best)' if row.payoff == row.draft.best else ''}",
+        ),
         numeric("E", "payoff.tokens", numbers.decimal, explain="tokens per round by the acceptance per token."),
         numeric(
             "E by depth",
@@ -115,15 +116,13 @@ def payoff_table(drafts: Sequence[DraftDiagnosis]) -> Table[_Predicted]:
             explain="E / (1 + k·c) with the draft's share of floating-point operations.",
         ),
     ]
-    return Table("diagnosis-payoff", "Predicted speed-up", columns, list(_predicted(drafts)))
-
-
-def _predicted(drafts: Sequence[DraftDiagnosis]) -> Iterator[_Predicted]:
-    for draft in drafts:
-        best = draft.best.depth if draft.best else None
-        for depth in draft.payoff:
-            if depth.depth in DEPTHS or depth.depth == best:
-                yield _Predicted(draft.draft, depth, depth.depth == best and depth.temperature == 0)
+    rows = [
+        _Predicted(draft, payoff)
+        for draft in drafts
+        for payoff in draft.payoff
+        if payoff.depth in DEPTHS or (draft.best and payoff.depth == draft.best.depth)
+    ]
+    return Table("diagnosis-payoff", "Predicted speed-up", columns, rows)
 
 
 def agreement_table(found: Agreement) -> Table[Predicted]:

@@ -26,8 +26,6 @@ from benchctl.recipes.schema import MAX_NAME, Arm, Recipe
 from benchctl.recipes.speculation import drafts_by_model
 from benchctl.text import percent
 
-LEVELS = (0.0, 0.5, 0.8, 1.0)
-"""Probabilities that a draft token is accepted, given those before it."""
 SUFFIX = "-breakeven"
 
 
@@ -60,10 +58,11 @@ def no_synthetic(engine: str, where: str) -> UsageError:
     )
 
 
-def with_synthetic_arms(recipe: Recipe, depths: Sequence[int] = (), levels: Sequence[float] = LEVELS) -> Recipe:
+def with_synthetic_arms(recipe: Recipe, depths: Sequence[int], levels: Sequence[float]) -> Recipe:
     """Return the recipe with an arm more for every depth and level. Raises UsageError.
 
-    `depths`: instead of those that the recipe's arms draft to; the recipe's own arms stay in either case.
+    `depths`: instead of those that the recipe's arms draft to; the recipe's own arms stay in either case. `levels`:
+    probabilities that a draft token is accepted, given those before it.
     """
     rule = adapter_of(recipe.engine.kind).synthetic
     if rule is None:

@@ -7,9 +7,10 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from pathlib import Path
 
+from benchctl.data.writer import write_scores
 from benchctl.engines.base import PrefillScorer, Scorer, ScoringEngine
 from benchctl.errors import BenchctlError
-from benchctl.experiments.sampling.stored import OfAnswer, SampledAnswer, TokenScores, open_check, write_token_scores
+from benchctl.experiments.sampling.stored import SCORES, OfAnswer, SampledAnswer, TokenScores, open_check
 from benchctl.experiments.sampling.tokens import TERMS, Sampler, summed, terms, weights
 from benchctl.lossless.reading import scores_of
 from benchctl.measure.cell import fresh_log, scoring
@@ -50,7 +51,8 @@ def score_check(folder: Path, prepared: Prepared, advance: Advance = lambda arm,
     except BenchctlError as error:
         return error.what
     finally:
-        write_token_scores(data, found)
+        text = "\n".join(score.model_dump_json() for score in found)
+        write_scores(folder, SCORES, text, data.check.manifest)
     return None
 
 

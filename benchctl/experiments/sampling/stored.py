@@ -21,7 +21,7 @@ from benchctl.data.chain import sealed
 from benchctl.data.integrity import Integrity, LineCheck, StoredScores, manifest_damage, recipe_changed
 from benchctl.data.manifest import MANIFEST_FORMAT, Manifest
 from benchctl.data.versions import Part, StoredFormat
-from benchctl.data.writer import FolderWriter, write_scores, write_whole
+from benchctl.data.writer import FolderWriter, write_whole
 from benchctl.errors import UsageError
 
 CHECK = "check.json"
@@ -168,12 +168,6 @@ def _read_scores(folder: Path, findings: list[str]) -> list[TokenScores]:
         why = error.strerror if isinstance(error, OSError) else "a line is no score"
         findings.append(f"{SCORES} cannot be read ({why}), and is not used.")
         return []
-
-
-def write_token_scores(data: SamplingData, scores: list[TokenScores]) -> None:
-    """Replace `scores.jsonl` of a check atomically. Raises StorageError."""
-    text = "\n".join(score.model_dump_json() for score in scores)
-    write_scores(data.folder, SCORES, text, data.check.manifest)
 
 
 def latest_check(folder: Path) -> Path:
