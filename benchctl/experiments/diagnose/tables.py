@@ -78,16 +78,16 @@ class _Predicted(NamedTuple):
     payoff: Payoff
 
 
+def _depth(row: _Predicted) -> str:
+    return f"{row.payoff.depth} (best)" if row.payoff == row.draft.best else str(row.payoff.depth)
+
+
 def payoff_table(drafts: Sequence[DraftDiagnosis]) -> Table[_Predicted]:
     """The predicted speed-up at the depths `DEPTHS`, and at the best."""
     columns: list[Column[_Predicted]] = [
         Column("Draft", "draft.draft", Name, heads=True),
         Column("Sampling", "payoff.temperature", lambda value: f"T={value:g}" if value else "greedy", heads=True),
-        numeric(
-            "Depth k",
-            "payoff.depth",
-            cell=lambda row: f"{row.payoff.depth}{' (best)' if row.payoff == row.draft.best else ''}",
-        ),
+        numeric("Depth k", "payoff.depth", cell=_depth),
         numeric("E", "payoff.tokens", numbers.decimal, explain="tokens per round by the acceptance per token."),
         numeric(
             "E by depth",

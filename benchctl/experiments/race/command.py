@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from benchctl.prompts.suite import PromptItem
     from benchctl.recipes.schema import Arm, Recipe
 
-NO_VERDICT = "A single prompt gives no verdict: use benchctl run."
-
 
 def race(
     work: options.Work = options.NOTHING_NAMED,
@@ -55,7 +53,7 @@ def race(
             out.say(f"{contestant.name} {outcome(contestant, done)}")
             texts.add(done.text)
     out.say("Both answers are the same text." if len(texts) == 1 else "The answers differ.")
-    out.say(NO_VERDICT, "dim")
+    out.say("A single prompt gives no verdict: use benchctl run.", "dim")
 
 
 def outcome(arm: Arm, done: Completion) -> str:
