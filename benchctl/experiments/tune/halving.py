@@ -111,11 +111,13 @@ def guesses(recipe: Recipe, baseline: ArmCost) -> dict[str, ArmCost]:
     return {arm.name: baseline.slower(_SLOW_ARM) if drafts(arm.speculation) else baseline for arm in recipe.arms}
 
 
-def measured_costs(run: RunData, guessed: Mapping[str, ArmCost]) -> dict[str, ArmCost]:
-    """Return what each arm cost in the processes that finished, and its estimate where none has."""
+def measured_costs(run: RunData) -> dict[str, ArmCost]:
+    """Return what each arm of a search cost in the processes that finished, and its estimate where none has."""
+    manifest = run.manifest
+    assert manifest is not None and manifest.tuning is not None
     walls: dict[str, list[float]] = defaultdict(list)
     answers: dict[str, list[float]] = defaultdict(list)
-    for cell in run.manifest.cells if run.manifest else []:
+    for cell in manifest.cells:
         if cell.status == "finished":
             walls[cell.arm].append(cell.wall_s)
     for record in run.records:
@@ -126,7 +128,7 @@ def measured_costs(run: RunData, guessed: Mapping[str, ArmCost]) -> dict[str, Ar
         for arm, cells in walls.items()
         if answers[arm]
     }
-    return {**guessed, **measured}
+    return {arm: ArmCost(*guessed) for arm, guessed in manifest.tuning.guessed.items()} | measured
 
 
 def block_cost(arms: Collection[str], baseline: str, costs: Mapping[str, ArmCost], prompts: int) -> float:
@@ -373,8 +375,7 @@ class Halving:
         return searching_s - tuning.timing_s - self.writer.manifest.spent_s
 
     def _costs(self) -> dict[str, ArmCost]:
-        guessed = {arm.name: ArmCost(*self._tuning.guessed[arm.name]) for arm in self.prepared.recipe.arms}
-        return measured_costs(self._run(), guessed)
+        return measured_costs(self._run())
 
 
 def _heading(tuning: Tuning) -> str:

@@ -21,7 +21,6 @@ from benchctl.errors import UsageError
 from benchctl.experiments.tune.halving import (
     KEPT_BACK,
     LEAST_BLOCKS,
-    ArmCost,
     drafts,
     fit,
     fresh_design,
@@ -158,7 +157,7 @@ def _chosen_recipe(found: RunData) -> Recipe | None:
     tuning, recipe = manifest.tuning, recipe_of(found)
     if tuning.chosen is None:
         return None
-    costs = measured_costs(found, {arm: ArmCost(*cost) for arm, cost in tuning.guessed.items()})
+    costs = measured_costs(found)
     per_task = Counter(prompt.task for prompt in manifest.prompts)
     blocks, limit = fresh_design(
         (1 - KEPT_BACK) * (tuning.budget_s - tuning.timing_s - manifest.spent_s),
