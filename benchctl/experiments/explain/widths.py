@@ -55,10 +55,8 @@ class Widths:
     def statements(self) -> list[str]:
         """A sentence for every width at which the cost jumps; none of these where other load may be the cause."""
         if self.spread > MOST_SPREAD:
-            what = (
-                f"Rounds of a width take {percent(self.spread)} more than the fastest: another load has the machine, "
-            )
-            return [what + "so no width is called a cliff. Measure again when it is idle."]
+            slower = f"Rounds of a width take {percent(self.spread)} more than the fastest"
+            return [f"{slower}: another load has the machine. Measure again when it is idle; no cliff is named."]
         found = cliffs(self.curve)
         return found or [f"No width up to {self.curve[-1].width:g} is a cliff."]
 
