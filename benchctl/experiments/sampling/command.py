@@ -6,7 +6,6 @@ Names come from recipes and are untrusted text.
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,6 +15,7 @@ from rich.console import Console
 from benchctl.cli import complete
 from benchctl.cli.options import AS_FOUND, Baseline, Here, JsonForTables, OnlyArms, Quiet, Results
 from benchctl.errors import EngineError, UsageError
+from benchctl.experiments.sampling.plan import USUAL, CheckPlan
 from benchctl.reports.json_output import print_json
 from benchctl.text import one_line
 
@@ -26,22 +26,6 @@ if TYPE_CHECKING:
     from benchctl.measure.requested import Standing
 
 COLOUR = {"no difference found": "green", "difference found": "red", "lossy by design": "red", "undetermined": "yellow"}
-
-
-@dataclass(frozen=True)
-class CheckPlan:
-    """How large a check is."""
-
-    seeds: Annotated[int, typer.Option(min=2, metavar="N", help="Answers per prompt and arm.")] = 200
-    prompts: Annotated[int, typer.Option("--count", min=1, metavar="N", help="Prompts, from the tasks in turn.")] = 6
-    tokens: Annotated[int, typer.Option(min=2, metavar="N", help="Longest answer.")] = 32
-    temperature: Annotated[
-        float | None, typer.Option(min=0.01, max=10, metavar="T", show_default="the recipe's, or 0.8")
-    ] = None
-    level: Annotated[float, typer.Option(min=0.0001, max=0.05, metavar="P", help="Family-wise.")] = 0.01
-
-
-USUAL = CheckPlan()
 
 
 def verify_sampling(

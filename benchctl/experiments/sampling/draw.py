@@ -14,11 +14,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from benchctl.data.record import RecordError
 from benchctl.engines.base import Completion, Rendered, Server
 from benchctl.errors import BenchctlError, EngineError, StorageError, UsageError
+from benchctl.experiments.sampling.plan import CheckPlan
 from benchctl.experiments.sampling.stored import (
     FOLDER,
     CheckWriter,
@@ -37,9 +37,6 @@ from benchctl.measure.recording import now
 from benchctl.measure.runner import Runner
 from benchctl.prompts.suite import PromptItem
 from benchctl.recipes.schema import Arm, Recipe, Sampling
-
-if TYPE_CHECKING:
-    from benchctl.experiments.sampling.command import CheckPlan
 
 Request = tuple[PromptItem, int]
 """A prompt and the seed of its answer."""

@@ -10,9 +10,9 @@ import pytest
 
 from benchctl.engines.base import Completion
 from benchctl.errors import EngineError, StorageError, UsageError
-from benchctl.experiments.sampling.command import CheckPlan
 from benchctl.experiments.sampling.conclude import sampling_verdict
 from benchctl.experiments.sampling.draw import run_check, sampled_recipe
+from benchctl.experiments.sampling.plan import CheckPlan
 from benchctl.experiments.sampling.stored import CHECK, latest_check, open_check
 from benchctl.measure.plan import SEED_BITS, spread_over_tasks, spread_seed
 from benchctl.measure.prepare import Prepared, prepare

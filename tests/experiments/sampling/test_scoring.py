@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from benchctl.experiments.sampling import scoring
-from benchctl.experiments.sampling.command import CheckPlan
 from benchctl.experiments.sampling.conclude import ArmSampling, sampling_verdict
 from benchctl.experiments.sampling.draw import run_check, sampled_recipe
+from benchctl.experiments.sampling.plan import CheckPlan
 from benchctl.experiments.sampling.scoring import sampler_of, score_check
 from benchctl.experiments.sampling.stored import ANSWERS, SCORES, open_check
 from benchctl.experiments.sampling.tokens import DRAFT, FAR, TERMS
