@@ -24,6 +24,8 @@ from benchctl.recipes.engine_spec import LaunchedEngineSpec
 from benchctl.recipes.schema import Sampling
 from benchctl.text import one_line
 
+MODEL_NAME = "benchctl"
+"""The model's served name, whatever its folder is called."""
 LaunchCause = Callable[[Sequence[str]], Reason | None]
 """Reads why an engine ended from the lines of its log and from how it ended, the last line: `signal SIGSEGV`."""
 
@@ -48,6 +50,8 @@ def check_tools(prompt: Prompt, text: object) -> str:
 class LaunchedServer:
     """Base of the servers of adapters that launch their engine: `benchctl.engines.base.Server` but for what differs."""
 
+    model = MODEL_NAME
+
     def __init__(
         self,
         process: EngineProcess,
@@ -68,6 +72,7 @@ class LaunchedServer:
         self._process = process
         self._log_path = log_path
         self._spec = spec
+        self.context, self.timeout_s = spec.context, spec.request_timeout_s
         self._launch_cause = launch_cause
         self._dying_s = dying_s
         self._interrupt_s = interrupt_s

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchctl.engines.common.launched_server import MODEL_NAME
 from benchctl.engines.common.programs import reserved
 from benchctl.engines.common.python_environment import argument_problems as package_argument_problems
 from benchctl.engines.common.python_environment import named_types
@@ -21,8 +22,6 @@ from benchctl.recipes.problems import did_you_mean
 from benchctl.recipes.schema import Arm
 from benchctl.recipes.speculation import SPECULATION_TYPES, OptionValue, Speculation
 
-MODEL_NAME = "benchctl"
-"""The model's served name, whatever its folder is called."""
 DEVICES = {"cpu": "cpu", "cuda": "cuda", "metal": "mps"}
 _RESERVED = reserved(
     {

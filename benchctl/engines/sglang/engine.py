@@ -36,7 +36,7 @@ from benchctl.engines.common.log import make_private
 from benchctl.engines.common.process import EngineProcess, engine_environment, free_port, make_access, refused_variables
 from benchctl.engines.common.programs import FoundBinary
 from benchctl.engines.common.python_environment import Question
-from benchctl.engines.common.score import RequestScorer, Target, usable_scores
+from benchctl.engines.common.score import RequestScorer, usable_scores
 from benchctl.engines.common.wire import id_of, logprob_of
 from benchctl.engines.registry import FoundEngine, Search
 from benchctl.engines.sglang.adapter import ADAPTER, SglangSpec
@@ -127,9 +127,7 @@ class SglangEngine(LaunchedEngine[SglangSpec]):
         `sampling` changes nothing: SGLang goes on past the end of an answer without leaving its token out.
         """
         del sampling
-        server = self.start(launch, log_path)
-        spec = self._spec
-        return SglangScorer(server, launch.argv, context=spec.context, timeout_s=spec.request_timeout_s)
+        return SglangScorer(self.start(launch, log_path), launch.argv, MOST_LOGPROBS)
 
 
 VARIABLE = "BENCHCTL_SGLANG"
@@ -197,39 +195,30 @@ _CLIPPED = 0
 class SglangScorer(RequestScorer):
     """An SGLang that scores; see `benchctl.engines.common.score`."""
 
-    def __init__(self, server: Target, command: Sequence[str], *, context: int, timeout_s: float) -> None:
-        """`context`: of the target, in tokens; `timeout_s`: of a request."""
-        super().__init__(server, command, context=context, most_logprobs=MOST_LOGPROBS, timeout_s=timeout_s)
-
     def _prefill(self, tokens: Sequence[int], start: int, top: int) -> list[Scores]:
         meta = self._post(tokens, 1, top, {"logprob_start_len": start - 1})
+        own, likeliest = meta["input_token_logprobs"][1:], meta["input_top_logprobs"][1:]
         found = []
-        try:
-            own, likeliest = meta["input_token_logprobs"][1:], meta["input_top_logprobs"][1:]
-            for token, (logprob, known_as, *_), entries in zip(tokens[start:], own, likeliest, strict=True):
-                if known_as not in (token, _CLIPPED):
-                    return []
-                found.append(usable_scores(_logprobs(entries) | {token: logprob_of(logprob)}, len(tokens), least=2))
-        except (KeyError, TypeError, ValueError, IndexError):
-            return []
+        for token, (logprob, known_as, *_), entries in zip(tokens[start:], own, likeliest, strict=True):
+            if known_as not in (token, _CLIPPED):
+                raise ValueError("another token")
+            found.append(usable_scores(_logprobs(entries) | {token: logprob_of(logprob)}, len(tokens), least=2))
         return found
 
     def _decode(self, prompt: Sequence[int], tokens: int, top: int) -> list[tuple[int, Scores]]:
         meta = self._post(prompt, tokens, top, {})
-        try:
-            found = [
-                (id_of(chosen[1]), usable_scores(_logprobs(top_ones), len(prompt)))
-                for chosen, top_ones in zip(meta["output_token_logprobs"], meta["output_top_logprobs"], strict=True)
-            ]
-        except (KeyError, TypeError, ValueError, IndexError):
-            return []
+        found = [
+            (id_of(chosen[1]), usable_scores(_logprobs(likeliest), len(prompt)))
+            for chosen, likeliest in zip(meta["output_token_logprobs"], meta["output_top_logprobs"], strict=True)
+        ]
         return found if len(found) == tokens else []
 
     def _post(self, prompt: Sequence[int], tokens: int, top: int, more: Mapping[str, Any]) -> Mapping[str, Any]:
         body = {**scoring_body(prompt, tokens=tokens, top=top), **more}
-        reply = self._server.http.post("/generate", body, timeout_s=self._timeout_s)
-        meta = reply.get("meta_info")
-        return meta if isinstance(meta, dict) else {}
+        meta: Mapping[str, Any] = self._server.http.post("/generate", body, timeout_s=self._server.timeout_s)[
+            "meta_info"
+        ]
+        return meta
 
 
 def scoring_body(token_ids: Sequence[int], *, tokens: int, top: int) -> dict[str, Any]:
@@ -286,7 +275,7 @@ def _ledger(server: Recognised, extra: Mapping[str, Any], before: Counters, afte
 
 
 def _scorer(target: EndpointTarget) -> SglangScorer:
-    return SglangScorer(TokenizingTarget.of(target), (), context=target.context, timeout_s=target.timeout_s)
+    return SglangScorer(TokenizingTarget.of(target), (), MOST_LOGPROBS)
 
 
 FAMILY = ServerFamily(_recognise, _ledger, scorer=_scorer)

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchctl.engines.common.launched_server import MODEL_NAME
 from benchctl.engines.common.python_environment import argument_problems as package_argument_problems
 from benchctl.engines.common.python_environment import named_types
 from benchctl.engines.vllm.adapter import VllmSpec
@@ -26,8 +27,6 @@ from benchctl.recipes.problems import did_you_mean
 from benchctl.recipes.schema import Arm
 from benchctl.recipes.speculation import SPECULATION_TYPES, Speculation
 
-MODEL_NAME = "benchctl"
-"""The model's served name, whatever its folder is called."""
 _LOOPBACK = "nothing (benchctl talks to its own server on loopback)"
 _MEASURES = "nothing (benchctl sets it for its measurement)"
 _RESERVED = {

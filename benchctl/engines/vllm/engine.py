@@ -25,11 +25,10 @@ from benchctl.engines.common.endpoint import (
 from benchctl.engines.common.launched_server import LaunchedEngine, PackageProbe
 from benchctl.engines.common.process import EngineProcess, engine_environment, free_port, make_access, refused_variables
 from benchctl.engines.common.programs import FoundBinary
-from benchctl.engines.common.score import RequestScorer, Target, usable_scores
+from benchctl.engines.common.score import RequestScorer, usable_scores
 from benchctl.engines.common.wire import id_named, id_of, logprob_of
 from benchctl.engines.vllm.adapter import ADAPTER, VllmSpec
 from benchctl.engines.vllm.command import (
-    MODEL_NAME,
     REFUSED_VARIABLES,
     Package,
     argument_problems,
@@ -154,13 +153,7 @@ class VllmEngine(LaunchedEngine[VllmSpec]):
         argv = (*launch.argv, "--max-logprobs", str(MAX_LOGPROBS))
         vocabulary = folder_facts(Path(launch.argv[2]))["vocab_size"]
         server = self.start(Launch(argv, launch.env, launch.set_by_us), log_path)
-        return VllmScorer(
-            server,
-            argv,
-            context=self._spec.context,
-            vocabulary=vocabulary if isinstance(vocabulary, int) else MAX_LOGPROBS,
-            timeout_s=self._spec.request_timeout_s,
-        )
+        return VllmScorer(server, argv, vocabulary if isinstance(vocabulary, int) else MAX_LOGPROBS)
 
 
 _MARK = "token_id:"
@@ -169,59 +162,27 @@ _MARK = "token_id:"
 class VllmScorer(RequestScorer):
     """A vLLM that scores; see `benchctl.engines.common.score`."""
 
-    def __init__(
-        self,
-        server: Target,
-        command: Sequence[str],
-        *,
-        context: int,
-        vocabulary: int,
-        timeout_s: float,
-        model: str = MODEL_NAME,
-    ) -> None:
-        """`context`, `vocabulary`: of the target, in tokens; `timeout_s`: of a request; `model`: its served name."""
-        super().__init__(server, command, context=context, most_logprobs=vocabulary, timeout_s=timeout_s)
-        self._model = model
-
     def _prefill(self, tokens: Sequence[int], start: int, top: int) -> list[Scores]:
-        reply = self._post(tokens, 1, 1, {"prompt_logprobs": top})
-        return _prompt_scores(reply, len(tokens))[start:]
+        (choice,) = self._post(tokens, 1, 1, {"prompt_logprobs": top})["choices"]
+        likeliest = [
+            {id_named(token): logprob_of(figures["logprob"]) for token, figures in place.items()}
+            for place in choice["prompt_logprobs"][start:]
+        ]
+        return [usable_scores(logprobs, len(tokens), least=2) for logprobs in likeliest]
 
     def _decode(self, prompt: Sequence[int], tokens: int, top: int) -> list[tuple[int, Scores]]:
-        found = _scores(self._post(prompt, tokens, top, {}), len(prompt))
-        return found if len(found) == tokens else []
+        (choice,) = self._post(prompt, tokens, top, {})["choices"]
+        likeliest = [
+            {id_named(name.removeprefix(_MARK)): logprob_of(value) for name, value in place.items()}
+            for place in choice["logprobs"]["top_logprobs"]
+        ]
+        scores = [usable_scores(logprobs, len(prompt)) for logprobs in likeliest]
+        ids = [id_of(token) for token in choice["token_ids"]]
+        return list(zip(ids, scores, strict=True)) if len(ids) == tokens else []
 
     def _post(self, prompt: Sequence[int], tokens: int, top: int, more: Mapping[str, Any]) -> Mapping[str, Any]:
-        body = scoring_body(prompt, tokens=tokens, top=top) | {"model": self._model, **more}
-        return self._server.http.post("/v1/completions", body, timeout_s=self._timeout_s)
-
-
-def _scores(answer: Mapping[str, Any], evaluated: int) -> list[tuple[int, Scores]]:
-    """Read (token, likeliest tokens) of every position; empty where anything in it is malformed."""
-    found = []
-    try:
-        (choice,) = answer["choices"]
-        for token, place in zip(choice["token_ids"], choice["logprobs"]["top_logprobs"], strict=True):
-            logprobs = {id_named(name.removeprefix(_MARK)): logprob_of(value) for name, value in place.items()}
-            found.append((id_of(token), usable_scores(logprobs, evaluated)))
-    except (KeyError, TypeError, ValueError, AttributeError):
-        return []
-    return found
-
-
-def _prompt_scores(answer: Mapping[str, Any], evaluated: int) -> list[Scores]:
-    """Read the likeliest tokens at every position of a prompt but the first; empty where anything is malformed."""
-    found = [Scores({}, evaluated)]
-    try:
-        (choice,) = answer["choices"]
-        for place in choice["prompt_logprobs"][1:]:
-            logprobs = {
-                id_named(token): logprob_of(entry_of_token["logprob"]) for token, entry_of_token in place.items()
-            }
-            found.append(usable_scores(logprobs, evaluated, least=2))
-    except (KeyError, TypeError, ValueError, AttributeError):
-        return []
-    return found
+        body = scoring_body(prompt, tokens=tokens, top=top) | {"model": self._server.model, **more}
+        return self._server.http.post("/v1/completions", body, timeout_s=self._server.timeout_s)
 
 
 MOST_LOGPROBS = 20
@@ -252,14 +213,7 @@ def _ledger(server: Recognised, extra: Mapping[str, Any], before: Counters, afte
 
 
 def _scorer(target: EndpointTarget) -> VllmScorer:
-    return VllmScorer(
-        TokenizingTarget.of(target),
-        (),
-        context=target.context,
-        vocabulary=MOST_LOGPROBS,
-        timeout_s=target.timeout_s,
-        model=target.model,
-    )
+    return VllmScorer(TokenizingTarget.of(target), (), MOST_LOGPROBS)
 
 
 FAMILY = ServerFamily(_recognise, _ledger, _metrics, _scorer)

@@ -14,7 +14,7 @@ from typing import Any
 from benchctl.engines.base import Attestation, Completion, Ledger, Progress, Rendered
 from benchctl.engines.common.completion_stream import CompletionReader, StreamedAnswer, completed
 from benchctl.engines.common.drafts import Counters, read_counters, read_total, settled, since, step_ledger
-from benchctl.engines.common.launched_server import LaunchedServer, check_tools
+from benchctl.engines.common.launched_server import MODEL_NAME, LaunchedServer, check_tools
 from benchctl.engines.common.log import READ_THE_LOG, Reason, causes_in, first_reason, read_log
 from benchctl.engines.common.process import Access, EngineProcess
 from benchctl.engines.common.wire import protocol_error, seconds_in, text_in
@@ -27,7 +27,6 @@ from benchctl.engines.vllm.attest import (
     plain_steps,
     tokens_a_step,
 )
-from benchctl.engines.vllm.command import MODEL_NAME
 from benchctl.errors import EngineError
 from benchctl.prompts.suite import Prompt
 from benchctl.recipes.schema import Sampling
