@@ -29,6 +29,7 @@ from benchctl.models.files import file_sha256, finish, unfinished
 from benchctl.paths import cache_folder
 from benchctl.recipes.options import IS_OPTION
 from benchctl.recipes.problems import did_you_mean
+from benchctl.text import one_line
 
 MARKER = "benchctl.json"
 _OFFLINE = ("Failed to establish a new connection", "Temporary failure in name", "ConnectTimeout", "NewConnectionError")
@@ -202,8 +203,10 @@ PROBE_TIMEOUT_S = 300.0
 """Importing takes 10 s, and minutes on a busy machine."""
 
 Read = TypeVar("Read")
-Unusable = Callable[[str, tuple[str, ...]], EngineError]
-"""Makes the error of a package that cannot be used, of what is wrong and the last lines of its output."""
+
+
+class _UnusableError(Exception):
+    """A package that cannot be used: why, and the last lines of its output."""
 
 
 @dataclass(frozen=True)
@@ -222,20 +225,19 @@ class Question:
 
     def answered(self, what: str, fix: str, read: Callable[[dict[str, Any]], Read]) -> Read:
         """Return what `read` makes of the facts, of an earlier probe or a new one. Raises EngineError (`launch`)."""
-
-        def unusable(why: str, tail: tuple[str, ...] = ()) -> EngineError:
-            where = str(self.program)
-            return EngineError(f"{what} cannot be used: {why}", kind="launch", where=where, fix=fix, log_tail=tail)
-
-        facts = self.known() or self.ask(unusable)
         try:
+            facts = self._known() or self._ask()
             made = read(facts)
-        except (KeyError, TypeError, AttributeError) as error:
-            raise unusable(f"it does not report {error}") from None
-        self.keep(facts)
+        except (_UnusableError, KeyError, TypeError, AttributeError, ValueError) as error:
+            known = isinstance(error, _UnusableError)
+            why, tail = error.args if known else (f"it does not report {one_line(str(error), 300)}", ())
+            where = str(self.program)
+            what = f"{what} cannot be used: {why}"
+            raise EngineError(what, kind="launch", where=where, fix=fix, log_tail=tail) from None
+        self._keep(facts)
         return made
 
-    def known(self) -> dict[str, Any] | None:
+    def _known(self) -> dict[str, Any] | None:
         """Return the kept result of an earlier probe; `None` where there is none."""
         if (file := self._file()) is not None:
             with suppress(OSError, ValueError):
@@ -243,29 +245,25 @@ class Question:
                 return facts if isinstance(facts, dict) else None
         return None
 
-    def ask(self, unusable: Unusable) -> dict[str, Any]:
-        """Return the JSON object that the script's last line is. Raises EngineError."""
+    def _ask(self) -> dict[str, Any]:
+        """Return the JSON object that the script's last line is. Raises _UnusableError."""
         try:
             argv = (str(self.python), "-c", self.script.read_text("utf-8"))
             # Nothing in the user's folder can stand in for a package.
             answer = short_run(argv, self.env, timeout_s=PROBE_TIMEOUT_S, cwd="/")
-        except NoAnswerError as error:
-            raise unusable(str(error), ()) from None
-        except OSError as error:
-            raise unusable(f"its Python cannot be run: {error.strerror}", ()) from None
+        except (NoAnswerError, OSError) as error:
+            raise _UnusableError(f"its Python gave no answer: {error}", ()) from None
         lines = [line[:_LINE_CHARACTERS] for line in clean(answer.errors.decode("utf-8", "replace")).splitlines()]
         if answer.status:
             last = next((line for line in reversed(lines) if line.strip()), "it printed nothing")
-            raise unusable(f"it cannot be imported: {last[:300]}", tuple(lines[-12:]))
-        try:
+            raise _UnusableError(f"it cannot be imported: {last[:300]}", tuple(lines[-12:]))
+        with suppress(ValueError):
             facts = decode(answer.output.strip().rpartition(b"\n")[2])
-        except ValueError:
-            facts = None
-        if not isinstance(facts, dict):
-            raise unusable("its answer cannot be read", tuple(lines[-12:]))
-        return facts
+            if isinstance(facts, dict):
+                return facts
+        raise _UnusableError("its answer cannot be read", tuple(lines[-12:]))
 
-    def keep(self, facts: Mapping[str, Any]) -> None:
+    def _keep(self, facts: Mapping[str, Any]) -> None:
         """Keep a result; where it cannot be written, the next command probes again."""
         file = self._file()
         if file is not None and not file.exists():

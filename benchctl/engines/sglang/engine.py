@@ -152,7 +152,7 @@ def probe_sglang(python: Path, found_in: str, added: Mapping[str, str] = Mapping
         package = Package(
             version=str(facts["version"]),
             algorithms=tuple(facts["algorithms"]),
-            options={name: option["takes"] == 0 for name, option in facts["options"].items()},
+            options=dict(facts["options"]),
         )
         capabilities = Capabilities(
             kind="sglang",
@@ -162,7 +162,7 @@ def probe_sglang(python: Path, found_in: str, added: Mapping[str, str] = Mapping
             build=package.version,
             commit=None,
             speculation_types=types_of(package.algorithms),
-            option_names=tuple(map(tuple, facts.get("names") or ([name] for name in package.options))),
+            option_names=tuple(map(tuple, facts["names"])),
             details={
                 "python": facts.get("python"),
                 "algorithms": list(package.algorithms),

@@ -12,9 +12,10 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from pydantic.dataclasses import dataclass
 
 from benchctl.engines.common.launched_server import MODEL_NAME
 from benchctl.engines.common.python_environment import argument_problems as package_argument_problems
@@ -330,7 +331,7 @@ def requested_method(argv: Sequence[str]) -> str | None:
 
 KV_CACHE_GIB = 2
 """On a CPU vLLM plans with most of the machine's memory unless it is given a limit for the cache."""
-_ALWAYS = {
+ALWAYS_SET = {
     "HF_HUB_OFFLINE": "1",  # models are resolved before; a name that is no folder must not be fetched
     "TRANSFORMERS_OFFLINE": "1",
     "VLLM_NO_USAGE_STATS": "1",
@@ -379,9 +380,9 @@ def own_settings(*, cpu: bool, prefix: Path, threads: int | None) -> dict[str, s
     speculates, is loaded first where it is there.
     """
     if not cpu:
-        return dict(_ALWAYS)
+        return dict(ALWAYS_SET)
     allowed = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
     bind = "auto" if threads is None else ",".join(map(str, allowed[:threads]))
-    settings = _ALWAYS | {"VLLM_CPU_KVCACHE_SPACE": str(KV_CACHE_GIB), "VLLM_CPU_OMP_THREADS_BIND": bind}
+    settings = ALWAYS_SET | {"VLLM_CPU_KVCACHE_SPACE": str(KV_CACHE_GIB), "VLLM_CPU_OMP_THREADS_BIND": bind}
     openmp = prefix / "lib" / "libiomp5.so"
     return settings | ({"LD_PRELOAD": str(openmp)} if openmp.is_file() else {})

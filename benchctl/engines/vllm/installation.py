@@ -13,8 +13,10 @@ import json
 import os
 import re
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from benchctl.engines.base import Capabilities
 from benchctl.engines.common.launched_server import PackageProbe
@@ -22,8 +24,8 @@ from benchctl.engines.common.process import engine_environment
 from benchctl.engines.common.programs import FoundBinary
 from benchctl.engines.common.python_environment import PythonEnvironment, Question
 from benchctl.engines.registry import FoundEngine, Installed, InstallOptions, Report, Search
-from benchctl.engines.vllm.command import Package, own_settings, types_of
-from benchctl.errors import BenchctlError, EngineError, UsageError
+from benchctl.engines.vllm.command import ALWAYS_SET, Package, types_of
+from benchctl.errors import EngineError, UsageError
 from benchctl.paths import cache_folder
 
 PROGRAM = "vllm"
@@ -124,57 +126,34 @@ class VllmInstaller:
 
 
 def inventory() -> list[FoundEngine]:
-    """Return every vLLM that is found, the program that runs first.
-
-    Importing vLLM takes 10 s and more, so that only the kept result of an earlier probe is used.
-    """
-    hint = "for a CPU: `benchctl engines install vllm --cpu`; see `benchctl docs engines`"
-    return SEARCH.inventory(_remembered, hint)
+    """Return every vLLM that is found, the program that runs first; importing one takes 10 s, so none is probed."""
+    return SEARCH.inventory(_listed, "for a CPU: `benchctl engines install vllm --cpu`; see `benchctl docs engines`")
 
 
-def _remembered(program: FoundBinary, runs: bool) -> FoundEngine:
+def _listed(program: FoundBinary, runs: bool) -> FoundEngine:
     where = str(program.path)
     try:
-        version = installed_version(program.path)
-    except BenchctlError as error:
+        home = python_of(program.path).parent.parent / "lib"
+    except EngineError as error:
         return FoundEngine("vllm", program.found_in, where, runs, problem=error.what, hint=error.fix)
-    if (known := remembered_probe(program)) is None:
-        hint = "which types of speculation it supports is probed when it first runs"
-        return FoundEngine("vllm", program.found_in, where, runs, version, hint=hint)
-    able = known.capabilities
-    return FoundEngine(
-        "vllm", program.found_in, where, runs, able.version, able.build, speculation_types=able.speculation_types
-    )
+    found = sorted(folder.name for folder in home.glob("python3*/site-packages/vllm-*.dist-info"))
+    version = found[-1].removeprefix("vllm-").removesuffix(".dist-info") if found else None
+    return FoundEngine("vllm", program.found_in, where, runs, version)
 
 
 _SCRIPT = Path(__file__).with_name("ask_package.py")
+_FIX = f"Point engine.binary, --engine-binary or {VARIABLE} at the program `vllm` of a working installation."
 
 
 def probe_vllm(found: FoundBinary, added: Mapping[str, str] = MappingProxyType({})) -> PackageProbe[Package]:
     """Probe what an installed vLLM can do; `added` is the recipe's `engine.env`. Raises EngineError (`launch`)."""
-    question = _question(found.path, added)
-    facts = question.known() or question.ask(lambda what, tail: _no_vllm(found.path, what, tail))
-    try:
-        package = Package(
-            version=str(facts["distributions"]["vllm"]["version"]),
-            platform=str(facts["platform"]),
-            device=str(facts["device"]),
-            prefix=Path(facts["prefix"]),
-            methods=tuple(facts["methods"]),
-            deprecated_methods=tuple(facts["deprecated_methods"]),
-            keys=tuple(facts["keys"]),
-            options=facts["options"],
-            arctic_inference=bool(facts["arctic_inference"]),
-            torchvision=bool(facts["torchvision"]),
-        )
-    except (KeyError, TypeError) as error:
-        raise _no_vllm(found.path, f"it does not report {error}", ()) from None
-    question.keep(facts)
-    records = {
-        name: distribution["record_sha256"]
-        for name, distribution in facts["distributions"].items()
-        if distribution["record_sha256"]
-    }
+    env = engine_environment(os.environ, {**ALWAYS_SET, **added})
+    question = Question("vllm", found.path, python_of(found.path), _SCRIPT, env, added)
+    return question.answered("This vLLM", _FIX, partial(_probe_of, found))
+
+
+def _probe_of(found: FoundBinary, facts: Mapping[str, Any]) -> PackageProbe[Package]:
+    package = Package(**{**facts, "version": facts["distributions"]["vllm"]["version"]})
     capabilities = Capabilities(
         kind="vllm",
         binary=found.path,
@@ -183,12 +162,11 @@ def probe_vllm(found: FoundBinary, added: Mapping[str, str] = MappingProxyType({
         build=package.version,
         commit=None,
         speculation_types=types_of(package.methods),
-        option_names=tuple(map(tuple, facts.get("names") or ([name] for name in package.options or ()))),
+        option_names=tuple(map(tuple, facts["names"])),
         request_fields=frozenset({"tools", "response_format", "chat_template_kwargs"}),
         details={
             "platform": package.platform,
             "devices": [] if package.cpu else [f"{package.platform.upper()}: {package.device}"],
-            "distributions": {name: distribution["version"] for name, distribution in facts["distributions"].items()},
             "python": facts["python"],
             "methods": list(package.methods),
             "deprecated_methods": list(package.deprecated_methods),
@@ -196,37 +174,21 @@ def probe_vllm(found: FoundBinary, added: Mapping[str, str] = MappingProxyType({
             "has_synthetic": "synthetic_acceptance_rates" in package.keys,
             "arctic_inference": package.arctic_inference,
             "flags": sorted(package.options or ()),
-            # Of the lists of installed files, which hold every file's hash: the program `vllm` itself is a line that
-            # names its Python, and differs between installations that are the same.
-            "sha256": hashlib.sha256(json.dumps(records, sort_keys=True).encode()).hexdigest(),
-            "siblings": records,
+            **_identity(facts["distributions"]),
         },
     )
     return PackageProbe(capabilities, package)
 
 
-def remembered_probe(found: FoundBinary) -> PackageProbe[Package] | None:
-    """Return what an earlier probe found, without a new probe: for lists that must not take long."""
-    try:
-        return probe_vllm(found) if _question(found.path, {}).known() else None
-    except EngineError:
-        return None
+def _identity(distributions: Mapping[str, Mapping[str, str | None]]) -> dict[str, object]:
+    """Return what tells an installation from another.
 
-
-def installed_version(program: Path) -> str | None:
-    """Return the version of the installation from its metadata, without running it. Raises EngineError."""
-    home = python_of(program).parent.parent / "lib"
-    found = sorted(entry.name for entry in home.glob("python3*/site-packages/vllm-*.dist-info"))
-    return found[-1].removeprefix("vllm-").removesuffix(".dist-info") if found else None
-
-
-def _question(program: Path, added: Mapping[str, str]) -> Question:
-    python = python_of(program)
-    settings = own_settings(cpu=False, prefix=python.parent.parent, threads=None)
-    env = engine_environment(os.environ, {**settings, **added})
-    return Question("vllm", program, python, _SCRIPT, env, added)
-
-
-def _no_vllm(program: Path, what: str, tail: tuple[str, ...]) -> EngineError:
-    fix = "Point engine.binary, --engine-binary or BENCHCTL_VLLM at the program `vllm` of a working installation."
-    return EngineError(f"This vLLM cannot be used: {what}", kind="launch", where=str(program), fix=fix, log_tail=tail)
+    By the lists of installed files, which hold every file's hash: the program `vllm` itself names its Python, and
+    differs between installations that are the same.
+    """
+    records = {name: package["record_sha256"] for name, package in distributions.items() if package["record_sha256"]}
+    return {
+        "distributions": {name: package["version"] for name, package in distributions.items()},
+        "sha256": hashlib.sha256(json.dumps(records, sort_keys=True).encode()).hexdigest(),
+        "siblings": records,
+    }
