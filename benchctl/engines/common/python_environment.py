@@ -29,6 +29,7 @@ from benchctl.models.files import file_sha256, finish, unfinished
 from benchctl.paths import cache_folder
 from benchctl.recipes.options import IS_OPTION
 from benchctl.recipes.problems import did_you_mean
+from benchctl.recipes.speculation import SPECULATION_TYPES, Speculation
 from benchctl.text import one_line
 
 MARKER = "benchctl.json"
@@ -287,29 +288,30 @@ class Question:
         return cache_folder() / "probes" / f"{self.package}-{key}.json"
 
 
+def option_named(argument: str) -> str:
+    """Return the option of an argument `--option=value`."""
+    return argument.partition("=")[0]
+
+
 def argument_problems(
     args: Sequence[str],
     options: Collection[str] | None,
     reserved: Mapping[str, str],
-    *,
     title: str,
-    names_of: Callable[[str], tuple[str, ...]],
+    named: Callable[[str], str] = option_named,
 ) -> list[str]:
     """Return a sentence for every argument of a recipe that the package lacks or that benchctl sets itself.
 
-    `options`: the package's, `None` where they are not known; `reserved`: benchctl's, and the recipe's key for each;
-    `names_of`: how an argument's option is called, its own name first.
+    `options`: the package's, `None` where they are not known; `reserved`: benchctl's, and the recipe's key for each.
     """
     problems = []
     if args and not IS_OPTION.match(args[0]):
         problems.append(f"`{args[0]}` is not an option; write each option and its value as items of their own.")
-    for argument in filter(IS_OPTION.match, args):
-        names = names_of(argument)
-        instead = next((reserved[name] for name in names if name in reserved), None)
-        if instead is not None:
-            problems.append(f"{names[0]} may not be among a recipe's arguments; use {instead}.")
-        elif options is not None and names[0] not in options:
-            problems.append(f"This {title} has no option {names[0]}.{did_you_mean(names[0], list(options))}")
+    for name in map(named, filter(IS_OPTION.match, args)):
+        if name in reserved:
+            problems.append(f"{name} may not be among a recipe's arguments; use {reserved[name]}.")
+        elif options is not None and name not in options:
+            problems.append(f"This {title} has no option {name}.{did_you_mean(name, list(options))}")
     return problems
 
 
@@ -320,3 +322,30 @@ def named_types(own_names: Mapping[str, str], supported: Sequence[str]) -> tuple
     """
     names = [own for own, name in own_names.items() if name in supported]
     return (*names, *(name for name in supported if name not in own_names.values()))
+
+
+def type_problems(speculation: Speculation, own_names: Mapping[str, str], title: str) -> list[str]:
+    """Return a sentence where the package can do nothing with these types of speculation, whatever its version."""
+    if len(speculation.types) > 1:
+        return [f"{title} takes one method at a time, not {' and '.join(speculation.types)}."]
+    (name,) = speculation.types
+    if name in SPECULATION_TYPES and name not in own_names:
+        return [f"{title} has nothing like `{name}`. Of benchctl's types it has {', '.join(own_names)}."]
+    return []
+
+
+def unused_keys(speculation: Speculation, keys: Sequence[str], method: str) -> list[str]:
+    """Return a sentence for every one of these keys that a speculation sets."""
+    given = [key for key in keys if getattr(speculation, key) is not None]
+    return [f"`{key}` has no effect on {method}; its own keys are written in options." for key in given]
+
+
+def key_problems(
+    keys: Sequence[str], known: Collection[str], recipe_keys: Mapping[str, str], package: str
+) -> list[str]:
+    """Return a sentence for every key of a speculation's `options` that the package lacks or the recipe has itself."""
+    problems = [f"options.{key}: use instead `{recipe_keys[key]}`." for key in keys if key in recipe_keys]
+    unknown = [key for key in keys if key not in recipe_keys and key not in known]
+    return problems + [
+        f"options.{key}: this {package} has no such key of speculation.{did_you_mean(key, known)}" for key in unknown
+    ]

@@ -76,9 +76,8 @@ class VllmEngine(LaunchedEngine[VllmSpec]):
             *self._device_problems(),
             *self._context_problems(models),
             *target_problems(package, models.target),
+            *missing_options(package),
         ]
-        speculates = any(arm.speculation is not None for arm in recipe.arms)
-        problems += missing_options(package, speculates=speculates)
         warnings = []
         for arm in recipe.arms:
             here = argument_problems(arm.args, package.options)

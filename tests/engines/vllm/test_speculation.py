@@ -82,7 +82,7 @@ def test_the_packages_methods_have_benchctls_names() -> None:
         ({"type": "draft-dspark", "max": 4}, "dspark does not run here"),
         ({"type": "draft-mtp", "max": 1}, "no multi-token head"),
         ({"type": "ngram-simple"}, "give `max`"),
-        ({"type": "ngram-simple", "max": 4, "min": 2}, "write it in options"),
+        ({"type": "ngram-simple", "max": 4, "min": 2}, "written in options"),
         ({"type": "draft-simple", "max": 4}, "needs a draft model"),
         ({"type": "medusa", "max": 4}, "needs a draft model"),
         ({"type": "ngram-simple", "max": 4, "p_min": 0.5}, "`p_min` has no effect"),
