@@ -41,29 +41,26 @@ speculative-token-map ple-offload-dir init-expert-location deepep-config dllm-al
 forward-pass-metrics-ipc-name ssl-ca-certs
 """
 _HARMLESS = """
-attention-backend base-gpu-id chunked-prefill-size cpu-offload-gb cuda-graph-bs-decode cuda-graph-max-bs-decode
-data-parallel-size decode-attention-backend disable-cuda-graph disable-cuda-graph-padding
-disable-custom-all-reduce disable-overlap-schedule dp-size enable-deterministic-inference enable-dp-attention
-enable-fp32-lm-head enable-metrics enable-mixed-chunk enable-multi-layer-eagle enable-p2p-check enable-torch-compile
-ep-size expert-parallel-size fp8-gemm-backend gpu-id-step grammar-backend kv-cache-dtype linear-attn-backend
-load-format log-level log-level-http log-requests log-requests-level mamba-backend mamba-full-memory-ratio
-mamba-ssm-dtype max-mamba-cache-size max-prefill-tokens max-total-tokens mem-fraction-static model-impl
-moe-a2a-backend moe-runner-backend num-continuous-decode-steps page-size pipeline-parallel-size pp-size
-prefill-attention-backend prefill-max-requests quantization reasoning-parser sampling-backend sampling-defaults
-schedule-conservativeness schedule-policy skip-server-warmup tensor-parallel-size tokenizer-mode
-tool-call-parser torch-compile-max-bs tp-size watchdog-timeout
+base-gpu-id cpu-offload-gb cuda-graph-bs-decode cuda-graph-max-bs-decode data-parallel-size decode-attention-backend
+disable-cuda-graph-padding disable-custom-all-reduce dp-size enable-deterministic-inference enable-dp-attention
+enable-fp32-lm-head enable-metrics enable-multi-layer-eagle enable-p2p-check ep-size expert-parallel-size
+fp8-gemm-backend gpu-id-step grammar-backend linear-attn-backend load-format log-level log-level-http log-requests
+log-requests-level mamba-backend mamba-full-memory-ratio mamba-ssm-dtype max-mamba-cache-size max-total-tokens
+mem-fraction-static model-impl moe-a2a-backend moe-runner-backend num-continuous-decode-steps pp-size
+prefill-attention-backend prefill-max-requests reasoning-parser sampling-defaults schedule-conservativeness
+schedule-policy skip-server-warmup tokenizer-mode tool-call-parser torch-compile-max-bs watchdog-timeout
 speculative-accept-threshold-acc speculative-accept-threshold-single speculative-adaptive speculative-attention-mode
 speculative-dflash-block-size speculative-domino-candidate-pool-size speculative-draft-attention-backend
 speculative-draft-kv-cache-dtype speculative-draft-load-format speculative-draft-model-quantization
-speculative-draft-model-revision speculative-draft-sink-size speculative-draft-window-size
-speculative-dsa-topk-backend speculative-dspark-align-verify-tokens-to-graph-tier speculative-dspark-block-size
-speculative-eagle-topk speculative-enable-w4a4-mxfp4-megamoe speculative-moe-a2a-backend
-speculative-moe-runner-backend speculative-ngram-capacity speculative-ngram-external-corpus-max-tokens
-speculative-ngram-external-sam-budget speculative-ngram-match-type speculative-ngram-max-bfs-breadth
-speculative-ngram-max-trie-depth speculative-ngram-min-bfs-breadth speculative-num-draft-tokens speculative-num-steps
-speculative-use-block-verification speculative-use-rejection-sampling
+speculative-draft-model-revision speculative-draft-sink-size speculative-draft-window-size speculative-dsa-topk-backend
+speculative-dspark-align-verify-tokens-to-graph-tier speculative-dspark-block-size speculative-eagle-topk
+speculative-enable-w4a4-mxfp4-megamoe speculative-moe-a2a-backend speculative-moe-runner-backend
+speculative-ngram-capacity speculative-ngram-external-corpus-max-tokens speculative-ngram-external-sam-budget
+speculative-ngram-match-type speculative-ngram-max-bfs-breadth speculative-ngram-max-trie-depth
+speculative-ngram-min-bfs-breadth speculative-num-draft-tokens speculative-num-steps speculative-use-block-verification
+speculative-use-rejection-sampling
 """
-"""Those that measurements set; the package has 400 more, and a recipe with another is refused as unknown."""
+"""Those that measurements set, beside `CHANGES_TARGET`; another, of which the package has 400, is said in the plan."""
 
 _VARIABLES = """
 SGLANG_SIMULATE_ACC_LEN SGLANG_SIMULATE_ACC_METHOD SGLANG_SIMULATE_ACC_TOKEN_MODE SGLANG_USE_CPU_ENGINE
@@ -73,11 +70,11 @@ SGLANG_USE_MLX SGLANG_FORCE_FP8_MARLIN SGLANG_CPU_QUANTIZATION SGLANG_DSPARK_FAS
 """Switches, numbers and choices (`sglang/srt/environ.py`); none names a file, a package, a plugin or a host."""
 
 _TARGET = """
-kv-cache-dtype quantization tensor-parallel-size tp tp-size pipeline-parallel-size attention-backend
-disable-cuda-graph enable-torch-compile chunked-prefill-size max-prefill-tokens page-size sampling-backend
-disable-overlap-schedule enable-mixed-chunk device dtype
+kv-cache-dtype quantization tensor-parallel-size tp-size pipeline-parallel-size attention-backend disable-cuda-graph
+enable-torch-compile chunked-prefill-size max-prefill-tokens page-size sampling-backend disable-overlap-schedule
+enable-mixed-chunk device dtype
 """
-CHANGES_TARGET = frozenset(_TARGET.split())
+CHANGES_TARGET = frozenset(_TARGET.split()) | {"tp"}
 """Types, shapes and places of the target's computation."""
 CACHE_TYPES = ("auto", "fp8_e5m2", "fp8_e4m3", "bf16", "bfloat16", "fp4_e2m1")
 """Of `--kv-cache-dtype` (sglang/srt/server_args.py)."""
@@ -93,7 +90,7 @@ OPTIONS = OptionList(
     },
     reads=frozenset({"chat-template", "completion-template", "lora-paths", "uno-lora-path"}),
     inline=frozenset({"chat-template", "completion-template"}),
-    harmless=frozenset(_HARMLESS.split()),
+    harmless=frozenset((_HARMLESS + _TARGET).split()),
     abbreviated=True,
     variables=TORCH | frozenset(_VARIABLES.split()),
 )

@@ -26,29 +26,29 @@ data-parallel-hybrid-lb data-parallel-multi-port-external-lb data-parallel-super
 enable-elastic-ep enable-scale-out allowed-origins allow-credentials allowed-headers allowed-methods hf-token
 enable-ssl-refresh tool-server
 """
+_ALIASES = """
+cc=compilation-config sc=speculative-config n=nnodes r=node-rank dpa=data-parallel-address dpp=data-parallel-rpc-port
+dpb=data-parallel-backend dpn=data-parallel-rank dpr=data-parallel-start-rank dpl=data-parallel-size-local
+dpe=data-parallel-external-lb dph=data-parallel-hybrid-lb dpm=data-parallel-multi-port-external-lb
+"""
 _FILES = """
 allowed-local-media-path download-dir hf-config-path tokenizer config ssl-keyfile ssl-certfile ssl-ca-certs
 profiler-config default-mm-loras uds kv-offloading-backend mm-encoder-fp8-scale-path mm-encoder-fp8-scale-save-path
 """
 _HARMLESS = """
-O O0 O1 O2 O3 async-scheduling attention-backend attention-config block-size chat-template-content-format
-cpu-offload-gb cuda-graph-sizes cudagraph-capture-sizes dcp decode-context-parallel-size default-chat-template-kwargs
-device-ids disable-cascade-attn disable-custom-all-reduce disable-hybrid-kv-cache-manager disable-log-requests
-disable-sliding-window disable-uvicorn-access-log dp enable-auto-tool-choice enable-chunked-prefill enable-dbo
-enable-eplb enable-expert-parallel enable-flashinfer-autotune enable-log-requests enable-lora
-enable-prompt-tokens-details enforce-eager ep expert-placement-strategy fully-sharded-loras gdn-prefill-backend
-gpu-memory-utilization hf-overrides kda-decode-backend kda-prefill-backend kernel-config kv-cache-dtype
-kv-cache-dtype-skip-layers kv-cache-memory-bytes kv-cache-metrics kv-sharing-fast-prefill language-model-only
-limit-mm-per-prompt linear-backend load-format logprobs-mode long-prefill-token-threshold lora-dtype mamba-backend
-mamba-block-size mamba-cache-dtype mamba-cache-mode mamba-ssm-cache-dtype mamba-ssu-algorithm
-max-cudagraph-capture-size max-log-len max-lora-rank max-loras max-num-batched-tokens max-num-partial-prefills
-max-parallel-loading-workers model-impl moe-backend num-gpu-blocks-override numa-bind numa-bind-cpus numa-bind-nodes
-optimization-level override-generation-config performance-mode pipeline-parallel-size pp prefix-caching-hash-algo q
-quantization quantization-config reasoning-parser safetensors-load-strategy scheduling-policy seed shutdown-timeout
-sparse-indexer-topk-backend swa-bounded-replay swap-space tensor-parallel-size tokenizer-mode tool-call-parser tp
-ubatch-size use-fp64-gumbel use-replayssm
+O0 O1 O2 O3 async-scheduling attention-config chat-template-content-format dcp decode-context-parallel-size
+default-chat-template-kwargs device-ids disable-custom-all-reduce disable-hybrid-kv-cache-manager disable-log-requests
+disable-uvicorn-access-log enable-auto-tool-choice enable-dbo enable-eplb enable-flashinfer-autotune enable-log-requests
+enable-lora enable-prompt-tokens-details ep expert-placement-strategy fully-sharded-loras gdn-prefill-backend
+gpu-memory-utilization kda-decode-backend kda-prefill-backend kernel-config kv-cache-dtype-skip-layers
+kv-cache-memory-bytes kv-cache-metrics kv-sharing-fast-prefill language-model-only limit-mm-per-prompt linear-backend
+load-format logprobs-mode long-prefill-token-threshold lora-dtype mamba-backend mamba-ssu-algorithm max-log-len
+max-lora-rank max-loras max-num-partial-prefills max-parallel-loading-workers moe-backend num-gpu-blocks-override
+numa-bind numa-bind-cpus numa-bind-nodes performance-mode prefix-caching-hash-algo q quantization-config
+reasoning-parser safetensors-load-strategy scheduling-policy seed shutdown-timeout sparse-indexer-topk-backend
+swa-bounded-replay swap-space tokenizer-mode tool-call-parser ubatch-size use-fp64-gumbel use-replayssm
 """
-"""Those that measurements set; a recipe with another is refused as unknown."""
+"""Those that measurements set, beside `CHANGES_TARGET`; another is said in the plan."""
 
 _SPECULATIVE = """
 num-speculative-tokens draft-tensor-parallel-size quantization moe-backend attention-backend kv-cache-dtype
@@ -76,12 +76,12 @@ VLLM_NO_USAGE_STATS VLLM_DO_NOT_TRACK VLLM_ROCM_USE_AITER
 _TARGET = """
 kv-cache-dtype quantization dtype mamba-cache-dtype mamba-ssm-cache-dtype mamba-block-size mamba-cache-mode block-size
 attention-backend tensor-parallel-size tp pipeline-parallel-size pp data-parallel-size dp enforce-eager
-compilation-config cc optimization-level O cudagraph-capture-sizes cuda-graph-sizes max-cudagraph-capture-size
-max-num-batched-tokens enable-chunked-prefill disable-cascade-attn disable-sliding-window hf-overrides cpu-offload-gb
-model-impl enable-prefix-caching enable-expert-parallel generation-config override-generation-config
-logits-processors chat-template
+optimization-level O cudagraph-capture-sizes cuda-graph-sizes max-cudagraph-capture-size max-num-batched-tokens
+enable-chunked-prefill disable-cascade-attn disable-sliding-window hf-overrides cpu-offload-gb model-impl
+enable-prefix-caching enable-expert-parallel override-generation-config
 """
-CHANGES_TARGET = frozenset(_TARGET.split())
+_TARGET_TOO = "compilation-config cc generation-config logits-processors chat-template"
+CHANGES_TARGET = frozenset((_TARGET + _TARGET_TOO).split())
 """Types, shapes and places of the target's computation, and what is sampled of it."""
 CACHE_TYPES = ("auto", "float16", "bfloat16", "fp8", "fp8_e4m3", "fp8_e5m2", "fp8_inc", "fp8_ds_mla")
 """Of `--kv-cache-dtype` (vllm/config/cache.py, CacheDType)."""
@@ -103,17 +103,8 @@ OPTIONS = OptionList(
     },
     reads=frozenset({"chat-template", "lora-modules", "generation-config"}),
     inline=frozenset({"chat-template", "generation-config"}),
-    harmless=frozenset(_HARMLESS.split()) | {f"speculative-config.{key}" for key in _SPECULATIVE.split()},
-    aliases={
-        **{"cc": "compilation-config", "sc": "speculative-config", "n": "nnodes", "r": "node-rank"},
-        **{"dpa": "data-parallel-address", "dpp": "data-parallel-rpc-port", "dpb": "data-parallel-backend"},
-        **{"dpn": "data-parallel-rank", "dpr": "data-parallel-start-rank", "dpl": "data-parallel-size-local"},
-        **{
-            "dpe": "data-parallel-external-lb",
-            "dph": "data-parallel-hybrid-lb",
-            "dpm": "data-parallel-multi-port-external-lb",
-        },
-    },
+    harmless=frozenset((_HARMLESS + _TARGET).split()) | {f"speculative-config.{key}" for key in _SPECULATIVE.split()},
+    aliases=dict(alias.split("=") for alias in _ALIASES.split()),
     abbreviated=True,
     variables=TORCH | frozenset(_VARIABLES.split()),
     speculation={"custom_class": CODE},

@@ -15,7 +15,7 @@ from benchctl.engines.base import Attestation, Completion, Ledger, Progress, Ren
 from benchctl.engines.common.completion_stream import CompletionReader, StreamedAnswer, completed
 from benchctl.engines.common.drafts import Counters, read_counters, read_total, settled, since, step_ledger
 from benchctl.engines.common.launched_server import MODEL_NAME, LaunchedServer, check_tools
-from benchctl.engines.common.log import READ_THE_LOG, Reason, causes_in, first_reason, read_log
+from benchctl.engines.common.log import Reason, causes_in, first_reason, read_log
 from benchctl.engines.common.process import Access, EngineProcess
 from benchctl.engines.common.wire import protocol_error, seconds_in, text_in
 from benchctl.engines.vllm.adapter import VllmSpec
@@ -80,10 +80,8 @@ class VllmServer(LaunchedServer):
         form = request.pop("response_format", None)
         messages = [message.model_dump() for message in prompt.messages or ()]
         ids = self._ids({"messages": messages, "add_generation_prompt": True, **request})
-        text = self.http.post("/detokenize", {"model": MODEL_NAME, "tokens": list(ids)}).get("prompt")
-        if not isinstance(text, str):
-            raise protocol_error("The engine did not return the prompt's text.")
-        check_tools(prompt, text)
+        answer = self.http.post("/detokenize", {"model": MODEL_NAME, "tokens": list(ids)})
+        text = check_tools(prompt, answer.get("prompt"))
         return Rendered(text, ids, {} if form is None else {"response_format": form})
 
     def _ids(self, what: dict[str, Any]) -> tuple[int, ...]:
@@ -221,11 +219,7 @@ def completion_body(token_ids: Sequence[int], sampling: Sampling) -> dict[str, A
         "repetition_penalty": sampling.repeat_penalty,
         "presence_penalty": sampling.presence_penalty,
         "frequency_penalty": sampling.frequency_penalty,
-        **(
-            {"logit_bias": {str(token): bias for token, bias in sampling.logit_bias.items()}}
-            if sampling.logit_bias
-            else {}
-        ),
+        "logit_bias": {str(token): bias for token, bias in sampling.logit_bias.items()} or None,
         "seed": sampling.seed,
         "ignore_eos": sampling.ignore_eos,
         "return_token_ids": True,
@@ -296,15 +290,24 @@ The size of tensor a \(\d+\) must match the size of tensor b \(\d+\)(.*)
     Use a method that always drafts to its full depth (draft-mtp).
 """
 )
-_VALIDATION = re.compile(r"validation errors? for (\S+)")
-_PREFIX = re.compile(r"^(?:\([\w ]+pid=\d+\)\s*)?(?:[A-Z]+ [\d: -]+\[[^\]]*\]\s*)?")
-_RAISED = re.compile(
-    r"^(?:[\w.]*\.)?((?:Value|Runtime|Import|ModuleNotFound|NotImplemented|Assertion|OS|Type|Attribute|Key|Index|"
-    r"FileNotFound)Error): (.+)"
+_OTHERWISE = causes_in(
+    r"""
+Value error, (.+)
+    vLLM refuses its configuration: {0}
+    Correct the recipe.
+validation errors? for (\S+)
+    vLLM refuses its configuration: {0}
+    Read the engine's log, which says which key is wrong, and correct the recipe.
+((?:Value|Runtime|Import|ModuleNotFound|NotImplemented|Assertion|OS|Type|Attribute|Key|Index|FileNotFound)Error): """
+    r"""(?!cancelled$|Engine core initialization failed|WorkerProc initialization failed|Worker failed with error)(.+)
+    {0}: {1}
+    Read the engine's log.
+RuntimeError: cancelled$
+    A worker process of vLLM died; its log does not show why.
+    It may have been killed, most often because memory ran out; else read the engine's log.
+"""
 )
-_EMPTY = re.compile(
-    r"^cancelled$|Engine core initialization failed|WorkerProc initialization failed|Worker failed with error"
-)
+"""What is left where nothing is known; the last is of an executor that was torn down before it named the worker."""
 
 
 def known_cause(log: Sequence[str]) -> Reason | None:
@@ -314,20 +317,4 @@ def known_cause(log: Sequence[str]) -> Reason | None:
 
 def launch_cause(log: Sequence[str]) -> Reason | None:
     """Return (sentence, fix) for the first reason in the log's lines why vLLM ended; `None` when they show none."""
-    if (known := known_cause(log)) is not None:
-        return known
-    lines = [_PREFIX.sub("", line).strip() for line in log]
-    for number, line in enumerate(lines):
-        if raised := _RAISED.match(line):
-            if not _EMPTY.search(raised[2]):
-                return f"{raised[1]}: {raised[2][:300]}", READ_THE_LOG
-        elif _VALIDATION.search(line):
-            message = " ".join(text for text in lines[number + 1 : number + 3] if text)
-            return f"vLLM refuses its configuration: {message[:300]}", "Correct the recipe."
-    # What is left where the executor was torn down before its monitor named the worker that is gone.
-    if any(line.endswith("RuntimeError: cancelled") for line in lines):
-        return (
-            "A worker process of vLLM died; its log does not show why.",
-            "It may have been killed, most often because memory ran out; else read the engine's log.",
-        )
-    return None
+    return first_reason(log, (*_KNOWN, *_OTHERWISE))

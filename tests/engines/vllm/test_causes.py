@@ -35,7 +35,7 @@ API = "(APIServer pid=11403) "
                 f"{API}  Unexpected keyword argument [type=unexpected_keyword_argument, input_value=1, input_type=int]",
                 f"{API}    For further information visit https://errors.pydantic.dev/2.14/v/unexpected_keyword_argument",
             ],
-            "refuses its configuration: foo Unexpected keyword argument",
+            "refuses its configuration: SpeculativeConfig",
         ),
         (
             [
