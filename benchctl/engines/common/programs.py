@@ -7,7 +7,6 @@ import importlib.metadata
 import importlib.util
 import os
 import re
-import selectors
 import signal
 import subprocess
 import sys
@@ -17,8 +16,8 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import TextIO
+from tempfile import TemporaryDirectory, TemporaryFile
+from typing import BinaryIO, TextIO
 
 from benchctl.engines.common.process import EngineProcess, engine_environment
 from benchctl.errors import UsageError
@@ -29,7 +28,6 @@ from benchctl.paths import on_path
 from benchctl.recipes.adapters import registered
 
 _POLL_S = 0.1
-_BLOCK = 65536
 _BLOCK_BYTES = 2**20
 """Read at a time; a longer line is several."""
 _EXTRA = re.compile(r"([\w-]+).*;.*extra == [\"']convert[\"']")
@@ -83,37 +81,24 @@ def run_to_end(
     """
     environment = engine_environment(os.environ, {"HF_HUB_OFFLINE": "1"}) if env is None else env
     process = EngineProcess(argv, environment, log)
-    reader = _Lines(log, on_line)
-    try:
-        while not process.wait(_POLL_S):
-            reader.read()
-    finally:
-        status = process.stop(grace_s=2.0)
-    reader.read(last=True)
+    with log.open("rb") as stream:
+        try:
+            while not process.wait(_POLL_S):
+                _pass_on(stream, on_line)
+        finally:
+            status = process.stop(grace_s=2.0)
+        _pass_on(stream, on_line, last=True)
     return -1 if status is None else status
 
 
-class _Lines:
-    """Passes on the lines that a log has grown by."""
-
-    def __init__(self, log: Path, on_line: OnLine | None) -> None:
-        self._log, self._on_line = log, on_line
-        self._read = 0
-
-    def read(self, *, last: bool = False) -> None:
-        if self._on_line is None:
+def _pass_on(stream: BinaryIO, on_line: OnLine | None, *, last: bool = False) -> None:
+    """Call `on_line` with the lines that a log has grown by; a line that has not ended waits, unless it is the last."""
+    while on_line is not None and (block := stream.readline(_BLOCK_BYTES)):
+        if not (block.endswith(b"\n") or len(block) == _BLOCK_BYTES or last):
+            stream.seek(-len(block), os.SEEK_CUR)
             return
-        with self._log.open("rb") as stream:
-            while True:
-                stream.seek(self._read)
-                block = stream.read(_BLOCK_BYTES)
-                full = len(block) == _BLOCK_BYTES
-                whole = block.rfind(b"\n") + 1 or (len(block) if full or last else 0)
-                self._read += whole
-                for line in block[:whole].decode("utf-8", "replace").splitlines():
-                    self._on_line(line)
-                if not whole:
-                    return
+        for line in block.decode("utf-8", "replace").splitlines():
+            on_line(line)
 
 
 @dataclass(frozen=True)
@@ -201,46 +186,39 @@ def short_run(
     `one_stream`: what it prints as an error is in `output`, at its place.
     """
     deadline = time.monotonic() + timeout_s
-    process = subprocess.Popen(
-        list(argv),
-        env=dict(env),
-        cwd=cwd,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT if one_stream else subprocess.PIPE,
-        process_group=0,
-    )
-    try:
-        with selectors.DefaultSelector() as waiting:
-            printed = [(pipe, bytearray()) for pipe in (process.stdout, process.stderr) if pipe is not None]
-            for pipe, block_of in printed:
-                waiting.register(pipe, selectors.EVENT_READ, block_of)
-            while waiting.get_map():
-                ready = waiting.select(_POLL_S)
-                if not ready and process.poll() is not None:
-                    break  # a child that it left behind holds its streams open
-                for key, _ in ready:
-                    block = os.read(key.fd, _BLOCK)
-                    key.data.extend(block)
-                    if not block:
-                        waiting.unregister(key.fileobj)
-                    elif len(key.data) > MOST_BYTES:
-                        raise NoAnswerError(f"it printed more than {MOST_BYTES >> 20} MiB")
+    with TemporaryFile() as output, TemporaryFile() as errors:
+        process = subprocess.Popen(
+            list(argv),
+            env=dict(env),
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT if one_stream else errors,
+            process_group=0,
+        )
+        try:
+            while not _has_ended(process):
+                if any(os.fstat(stream.fileno()).st_size > MOST_BYTES for stream in (output, errors)):
+                    raise NoAnswerError(f"it printed more than {MOST_BYTES >> 20} MiB")
                 if time.monotonic() > deadline:
                     raise NoAnswerError(f"it did not end within {timeout_s:g} s")
-        status = process.wait(max(0.0, deadline - time.monotonic()))
-    except BaseException as error:
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        if isinstance(error, subprocess.TimeoutExpired):
-            raise NoAnswerError(f"it did not end within {timeout_s:g} s") from None
-        raise
-    finally:
-        for pipe in filter(None, (process.stdout, process.stderr)):
-            pipe.close()
-    output, errors = (*(bytes(whole) for _, whole in printed), b"")[:2]
-    return Ended(status, output, errors)
+        except BaseException:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            raise
+        printed = []
+        for stream in (output, errors):
+            stream.seek(0)
+            printed.append(stream.read(MOST_BYTES))
+    return Ended(process.returncode, *printed)
+
+
+def _has_ended(process: subprocess.Popen[bytes]) -> bool:
+    """Wait a moment; return whether a process has ended, whatever it left behind."""
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(_POLL_S)
+    return process.returncode is not None
 
 
 _KEPT_LINES = 4000
