@@ -39,37 +39,21 @@ _MOST = 2**53
 Reading = TypeVar("Reading")
 
 
-@dataclass(frozen=True)
-class Counters:
-    """A reading; `None` where the server has no such counter."""
+def read_counters(text: str, engine: str) -> Ledger:
+    """Read the counters of `engine` (`llamacpp`, `vllm`); series of a name with other labels are added up.
 
-    rounds: int | None = None
-    drafted: int | None = None
-    accepted: int | None = None
-    accepted_by_position: tuple[int, ...] | None = None
-
-    def ledger(self) -> Ledger:
-        """Return these counts as a ledger."""
-        return Ledger(
-            drafted=self.drafted,
-            accepted=self.accepted,
-            rounds=self.rounds,
-            accepted_by_position=self.accepted_by_position,
-        )
-
-
-def read_counters(text: str, engine: str) -> Counters:
-    """Read the counters of `engine` (`llamacpp`, `vllm`); series of a name with other labels are added up."""
+    `None` where the server has no such counter.
+    """
     prefix = f"{engine}:spec_decode_num_"
     rounds, drafted, accepted = (read_total(text, f"{prefix}{what}_total") for what in _COUNTERS)
     positions: dict[int, int] = {}
     for labels, count in _series(text, f"{prefix}accepted_tokens_per_pos_total"):
         found = _POSITION.search(labels)
         if found is None or int(found[1]) >= DEEPEST or count is None:
-            return Counters(rounds, drafted, accepted)
+            return Ledger(drafted, accepted, rounds)
         positions[int(found[1])] = positions.get(int(found[1]), 0) + count
     by_position = tuple(positions.get(i, 0) for i in range(max(positions) + 1)) if positions else None
-    return Counters(rounds, drafted, accepted, by_position)
+    return Ledger(drafted, accepted, rounds, accepted_by_position=by_position)
 
 
 def prefix_of(text: str) -> str | None:
@@ -121,7 +105,7 @@ def by_length(rounds: Iterable[tuple[int, int]], longest: int) -> tuple[int, ...
     return tuple(counts[1:])
 
 
-def since(before: Counters, after: Counters) -> Counters:
+def since(before: Ledger, after: Ledger) -> Ledger:
     """Return what was counted between two readings; `None` for a counter that either lacks.
 
     Positions that the earlier reading lacks began at 0: servers list a position once something was accepted there.
@@ -134,12 +118,8 @@ def since(before: Counters, after: Counters) -> Counters:
     if after.accepted_by_position is not None:
         pairs = zip_longest(after.accepted_by_position, before.accepted_by_position or (), fillvalue=0)
         by_position = tuple(late - early for late, early in pairs)[: len(after.accepted_by_position)]
-    return Counters(
-        more(before.rounds, after.rounds),
-        more(before.drafted, after.drafted),
-        more(before.accepted, after.accepted),
-        by_position,
-    )
+    counts = (more(getattr(before, name), getattr(after, name)) for name in ("drafted", "accepted", "rounds"))
+    return Ledger(*counts, accepted_by_position=by_position)
 
 
 def _number(text: str) -> int | None:
@@ -186,7 +166,7 @@ class Tally:
         if self.plain_steps is not None:
             self.plain_steps = None if ledger.plain_steps is None else self.plain_steps + ledger.plain_steps
 
-    def agrees(self, counted: Counters) -> bool | None:
+    def agrees(self, counted: Ledger) -> bool | None:
         """Whether a server's counters over its whole life are these sums; `None` where either is not reported.
 
         Rounds are compared where the answers report them.

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from benchctl.engines.base import Ledger, Rendered, Scorer
-from benchctl.engines.common.drafts import Counters, prefix_of, read_counters, read_total
+from benchctl.engines.common.drafts import prefix_of, read_counters, read_total
 from benchctl.engines.common.http import HttpClient
 from benchctl.engines.common.wire import ids_in, protocol_error
 from benchctl.prompts.suite import Prompt
@@ -28,13 +28,13 @@ LEAST_CONTEXT = 2048
 class MetricsReading:
     """The counters of `/metrics` at a moment; all requests of the endpoint are in them, other people's too."""
 
-    counters: Counters
+    counters: Ledger
     generated: int | None
     """Tokens generated so far."""
 
     def __str__(self) -> str:
         counted = self.counters
-        if counted == Counters():
+        if counted == Ledger():
             return "GET /metrics: no counters of speculation"
         return f"GET /metrics: {counted.rounds} rounds, {counted.drafted} drafted, {counted.accepted} accepted so far"
 
@@ -75,7 +75,7 @@ class Pages:
         there."""
         text = self._metrics()
         total, counters = read_total(text, generated), read_counters(text, prefix)
-        return None if total is None and counters == Counters() else MetricsReading(counters, total)
+        return None if total is None and counters == Ledger() else MetricsReading(counters, total)
 
     def any_metrics(self) -> MetricsReading | None:
         """Read such counters below whatever name they stand; `None` where there are none."""
@@ -150,7 +150,7 @@ class ServerFamily:
 
     recognise: Callable[[Pages], Recognised | None]
     """Inspect the server; `None` where it is not of this family."""
-    ledger: Callable[[Recognised, Mapping[str, Any], Counters, Counters], Ledger]
+    ledger: Callable[[Recognised, Mapping[str, Any], Ledger, Ledger], Ledger]
     """Return the ledger of an answer from the further fields of its stream, and the counters before and after."""
     metrics: Callable[[Pages], MetricsReading | None] | None = None
     """Reads the counters of all requests; `None` where it has none."""

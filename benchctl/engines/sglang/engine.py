@@ -22,7 +22,7 @@ from types import MappingProxyType
 from typing import Any
 
 from benchctl.engines.base import Capabilities, Launch, Ledger, Scores
-from benchctl.engines.common.drafts import Counters, verified_ledger
+from benchctl.engines.common.drafts import verified_ledger
 from benchctl.engines.common.endpoint import (
     EndpointTarget,
     Pages,
@@ -266,7 +266,7 @@ def _recognise(pages: Pages) -> Recognised | None:
     return Recognised(version, bool(algorithm) if known else None, None, tuple(evidence), counted)
 
 
-def _ledger(server: Recognised, extra: Mapping[str, Any], before: Counters, after: Counters) -> Ledger:
+def _ledger(server: Recognised, extra: Mapping[str, Any], before: Ledger, after: Ledger) -> Ledger:
     del before, after  # it has no counters of speculation
     extension = extra.get("sglext")
     details = extension.get("spec_tokens_details") if isinstance(extension, dict) else None

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from benchctl.engines.base import Attestation, Ledger
-from benchctl.engines.common.drafts import Counters, Drafts, Tally
+from benchctl.engines.common.drafts import Drafts, Tally
 from benchctl.engines.common.drafts import contradictions as shape_contradictions
 from benchctl.engines.common.launched_server import (
     CHECK_THE_DRAFT,
@@ -45,7 +45,7 @@ class VllmObserved:
     model_path: str | None
     """Of the model that the server serves, as `/v1/models` lists it."""
     requested_model: str
-    counters: Counters
+    counters: Ledger
     tally: Tally
     contradictions: Sequence[str]
     log: Sequence[str]
@@ -136,7 +136,7 @@ def tokens_a_step(log: str) -> int | None:
     return min(limits, default=None)
 
 
-def contradictions(ledger: Ledger, tokens: int, counted: Counters | None = None, steps: int | None = None) -> list[str]:
+def contradictions(ledger: Ledger, tokens: int, counted: Ledger | None = None, steps: int | None = None) -> list[str]:
     """Return a sentence for everything in which an answer's figures contradict each other, the server's, or its tokens.
 
     `counted` and `steps`: what the server counted, and how many steps its engine made, while nothing but this answer
@@ -146,7 +146,7 @@ def contradictions(ledger: Ledger, tokens: int, counted: Counters | None = None,
         return []
     # More rounds than drafts are possible: a grammar may rule all of a draft out.
     found = shape_contradictions(Drafts("", replace(ledger, drafted_by_position=None)), tokens)
-    answer = Counters(ledger.rounds, ledger.drafted, ledger.accepted, ledger.accepted_by_position)
+    answer = Ledger(ledger.drafted, ledger.accepted, ledger.rounds, accepted_by_position=ledger.accepted_by_position)
     if counted is not None and answer.accepted_by_position is None:
         counted = replace(counted, accepted_by_position=None)
     if counted is not None and counted != answer:
@@ -156,7 +156,7 @@ def contradictions(ledger: Ledger, tokens: int, counted: Counters | None = None,
     return found
 
 
-def _rendered(counted: Counters) -> str:
+def _rendered(counted: Ledger) -> str:
     counts = f"{counted.accepted} of {counted.drafted} draft tokens accepted in {counted.rounds} rounds"
     places = counted.accepted_by_position
     return counts if places is None else f"{counts} ({', '.join(map(str, places))} by position)"
@@ -178,9 +178,9 @@ def drafts_of(tally: Tally) -> list[str]:
     return lines
 
 
-def against(tally: Tally, counted: Counters) -> list[str]:
+def against(tally: Tally, counted: Ledger) -> list[str]:
     """Return what contradicts the server's counters over its whole life; only they include broken requests."""
     if tally.broken or tally.agrees(counted) is not False:
         return []
-    ours, theirs = Counters(tally.rounds, tally.drafted, tally.accepted), replace(counted, accepted_by_position=None)
+    ours, theirs = Ledger(tally.drafted, tally.accepted, tally.rounds), replace(counted, accepted_by_position=None)
     return [f"all answers together count {_rendered(ours)}, and the server counted {_rendered(theirs)}"]

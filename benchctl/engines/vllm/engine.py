@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from benchctl.engines.base import Launch, Ledger, Scores
-from benchctl.engines.common.drafts import Counters, since, step_ledger
+from benchctl.engines.common.drafts import since, step_ledger
 from benchctl.engines.common.endpoint import (
     EndpointTarget,
     MetricsReading,
@@ -202,13 +202,13 @@ def _recognise(pages: Pages) -> Recognised | None:
     return Recognised(version, speculates, reading, (f"GET /version: vLLM {version}", str(reading)))
 
 
-def _ledger(server: Recognised, extra: Mapping[str, Any], before: Counters, after: Counters) -> Ledger:
+def _ledger(server: Recognised, extra: Mapping[str, Any], before: Ledger, after: Ledger) -> Ledger:
     del server
     metrics = extra.get("metrics")
     found = step_ledger(metrics) if isinstance(metrics, dict) else Ledger()
     if found != Ledger():
         return found
-    return since(before, after).ledger()
+    return since(before, after)
 
 
 def _scorer(target: EndpointTarget) -> VllmScorer:

@@ -13,7 +13,7 @@ from typing import Any
 
 from benchctl.engines.base import Attestation, Completion, Ledger, Progress, Rendered
 from benchctl.engines.common.completion_stream import CompletionReader, StreamedAnswer, completed
-from benchctl.engines.common.drafts import Counters, read_counters, read_total, settled, since, step_ledger
+from benchctl.engines.common.drafts import read_counters, read_total, settled, since, step_ledger
 from benchctl.engines.common.launched_server import MODEL_NAME, LaunchedServer, check_tools
 from benchctl.engines.common.log import Reason, causes_in, first_reason, read_log
 from benchctl.engines.common.process import Access, EngineProcess
@@ -146,16 +146,16 @@ class VllmServer(LaunchedServer):
             raise protocol_error(f"{sent} tokens were sent, and the engine read {read}.")
         return sent
 
-    def _reading(self) -> tuple[Counters, int | None]:
+    def _reading(self) -> tuple[Ledger, int | None]:
         """Return the server's counters of speculation, and how many steps its engine has made."""
         text = self.http.get("/metrics").text
         return read_counters(text, "vllm"), read_total(text, _STEPS)
 
-    def _counted(self, before: tuple[Counters, int | None], reported: Ledger) -> tuple[Counters, int | None]:
+    def _counted(self, before: tuple[Ledger, int | None], reported: Ledger) -> tuple[Ledger, int | None]:
         """Return what the server counted for the answer that has just ended; wait a moment where they lag."""
         expected = (reported.drafted, reported.rounds)
 
-        def agrees(after: tuple[Counters, int | None]) -> bool:
+        def agrees(after: tuple[Ledger, int | None]) -> bool:
             counted = since(before[0], after[0])
             return (counted.drafted, counted.rounds) == expected
 
