@@ -18,10 +18,7 @@ from benchctl.recipes.engine_spec import EngineSpec
 
 
 def make_engine(spec: EngineSpec, *, binary: str | None = None) -> Engine:
-    """Return the engine of a recipe; `binary` is the command line's option, which outranks the recipe's.
-
-    Raises UsageError for a kind that no installed package brings.
-    """
+    """Return the engine of a recipe; `binary`, an option, outranks its own. Raises UsageError for an unknown kind."""
     engine: Engine = load(adapter_of(spec.kind).engine)(spec, binary=binary)
     return engine
 
@@ -60,8 +57,7 @@ def find_engines() -> list[FoundEngine]:
 
 @dataclass(frozen=True)
 class Search:
-    """Where the program of a kind of engine is looked for. What was named wins: by the option, the recipe, the
-    environment; then what is there."""
+    """Where the program of a kind of engine is looked for: by option, recipe, environment, then what is there."""
 
     kind: str
     name: str
@@ -80,11 +76,7 @@ class Search:
     """What `benchctl engines install` would install."""
 
     def find(self, recipe: str | None = None, option: str | None = None) -> FoundBinary:
-        """Return the program to run.
-
-        Raises UsageError when what was named is not there or cannot be run, EngineError (`launch`) when there is none
-        at all.
-        """
+        """Return the program to run. Raises UsageError for a wrong name, EngineError (`launch`) when there is none."""
         for value, found_in, where in ((option, "option", "--engine-binary "), (recipe, "recipe", "engine.binary: ")):
             optional = found_in == "recipe" and value == self.program
             if value is not None and (path := self._named(value, f"{where}{value}", optional=optional)):

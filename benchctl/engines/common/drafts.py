@@ -40,10 +40,7 @@ Reading = TypeVar("Reading")
 
 
 def read_counters(text: str, engine: str) -> Ledger:
-    """Read the counters of `engine` (`llamacpp`, `vllm`); series of a name with other labels are added up.
-
-    `None` where the server has no such counter.
-    """
+    """Read the counters of `engine` (`llamacpp`, `vllm`), over all labels; `None` for what it does not count."""
     prefix = f"{engine}:spec_decode_num_"
     rounds, drafted, accepted = (read_total(text, f"{prefix}{what}_total") for what in _COUNTERS)
     positions: dict[int, int] = {}
@@ -106,10 +103,7 @@ def by_length(rounds: Iterable[tuple[int, int]], longest: int) -> tuple[int, ...
 
 
 def since(before: Ledger, after: Ledger) -> Ledger:
-    """Return what was counted between two readings; `None` for a counter that either lacks.
-
-    Positions that the earlier reading lacks began at 0: servers list a position once something was accepted there.
-    """
+    """Return what was counted between two readings; servers list a position once something was accepted there."""
 
     def more(early: int | None, late: int | None) -> int | None:
         return None if early is None or late is None else late - early
@@ -167,10 +161,7 @@ class Tally:
             self.plain_steps = None if ledger.plain_steps is None else self.plain_steps + ledger.plain_steps
 
     def agrees(self, counted: Ledger) -> bool | None:
-        """Whether a server's counters over its whole life are these sums; `None` where either is not reported.
-
-        Rounds are compared where the answers report them.
-        """
+        """Whether a server's counters over its whole life are these sums; `None` where either is not reported."""
         if counted.drafted is None or self.drafted is None:
             return None
         same = (counted.drafted, counted.accepted) == (self.drafted, self.accepted)
@@ -315,11 +306,7 @@ def _mean(shape: str, length: object) -> Drafts | None:
 
 
 def verified_ledger(meta: Mapping[str, Any], *, counted: bool) -> Ledger:
-    """Return the ledger of an answer from SGLang's figures of it; all `None` where nothing was verified.
-
-    `counted`: whether its drafted tokens are a count. `spec_correct_drafts_histogram[j]`: rounds that accepted j
-    tokens.
-    """
+    """Return the ledger of an answer from SGLang's figures; `counted`: whether its drafted tokens are a count."""
     rounds = _count(meta, "spec_verify_ct")
     if not rounds:
         return Ledger()

@@ -71,8 +71,7 @@ class Pages:
         return {name: self._client.redact(value) if isinstance(value, str) else value for name, value in found.items()}
 
     def metrics(self, prefix: str, generated: str) -> MetricsReading | None:
-        """Read the counters below `prefix` of `/metrics`, and the total called `generated`; `None`: neither is
-        there."""
+        """Read the counters below `prefix` of `/metrics`, and the total called `generated`; `None` without either."""
         text = self._metrics()
         total, counters = read_total(text, generated), read_counters(text, prefix)
         return None if total is None and counters == Ledger() else MetricsReading(counters, total)
@@ -155,8 +154,7 @@ class ServerFamily:
     metrics: Callable[[Pages], MetricsReading | None] | None = None
     """Reads the counters of all requests; `None` where it has none."""
     scorer: Callable[[EndpointTarget], Scorer] | None = None
-    """Return a scorer that reads the log-probabilities of given tokens from the server; `None` where it returns
-    none."""
+    """Return a scorer that reads log-probabilities of given tokens; `None` where the server returns none."""
 
 
 def short_line(value: object) -> str | None:

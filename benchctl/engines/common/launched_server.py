@@ -1,5 +1,4 @@
-"""What engines that benchctl starts share: finding, probing, the start, the process, its log, what its end means, and
-what the evidence of a cell leads to."""
+"""What engines that benchctl starts share: probing, the start, the process and its end, and what evidence leads to."""
 
 from __future__ import annotations
 
@@ -31,8 +30,7 @@ LaunchCause = Callable[[Sequence[str]], Reason | None]
 
 
 def check_tools(prompt: Prompt, text: object) -> str:
-    """Return a rendered prompt. Raises EngineError where it is no text, or lacks a tool: templates that know none drop
-    them, which is an error of this request."""
+    """Return a rendered prompt. Raises EngineError where it is no text, or its template dropped a tool."""
     if not isinstance(text, str):
         raise protocol_error("The engine did not return the prompt's text.")
     for tool in prompt.tools or ():
@@ -64,11 +62,7 @@ class LaunchedServer:
         interrupt_s: float = 0.0,
         access: Access | None = None,
     ) -> None:
-        """`dying_s`: how long the process may outlive a connection that broke.
-
-        `interrupt_s`: how long it may take to end after a SIGINT when SIGTERM did not end it.
-        `access`: how this process is reached, where access is restricted.
-        """
+        """`dying_s`, `interrupt_s`: how long it may outlive a broken connection, and a SIGINT at the end."""
         self._process = process
         self._log_path = log_path
         self._spec = spec
@@ -288,10 +282,7 @@ CHECK_THE_DRAFT = (
 
 
 def concluded(evidence: Sequence[str], failure: Reason | None, *, requested: bool, drafted: object) -> Attestation:
-    """Return the attestation of a cell: `failed` (for lack of evidence, too), else `off`, `active` or `idle`.
-
-    `requested`: whether its command line requests speculation; `drafted`: anything true where drafts were seen.
-    """
+    """Return the attestation: `failed`, `off`, or `active` where `drafted` is true, else `idle`."""
     if failure is not None:
         return Attestation("failed", tuple(evidence), *failure)
     return Attestation("off" if not requested else "active" if drafted else "idle", tuple(evidence))

@@ -200,10 +200,7 @@ class EngineProcess:
 
 
 def refused_variables(added: Mapping[str, str], own: Mapping[str, str] = MappingProxyType({})) -> list[str]:
-    """Return a sentence for every variable of a recipe's `engine.env` that may not be set there.
-
-    `own`: an engine's, by the beginning of their names, with the reason.
-    """
+    """Return a sentence for every variable that `engine.env` may not set; `own`: an engine's, by their beginning."""
     problems = []
     for name in added:
         reason = next((own[start] for start in own if name.startswith(start)), None)
@@ -256,10 +253,7 @@ class Access:
 
 
 def make_access(*, by_socket: bool) -> Access:
-    """Return how to reach a process that is about to be launched; `by_socket`: whether it can listen on a Unix socket.
-
-    Raises StorageError where no folder can be made.
-    """
+    """Return how to reach a process, `by_socket` where it can listen on a Unix socket. Raises StorageError."""
     _remove_leftovers()
     try:
         folder = _folder()

@@ -51,10 +51,7 @@ def _run_script(argv: Sequence[str], log: Path, on_line: OnLine | None = None) -
 
 
 def converting_python() -> Path:
-    """Return a Python with the packages of the extra `convert`: this Python, else that of an installed engine.
-
-    Raises UsageError when there is none.
-    """
+    """Return a Python with the packages of the extra `convert`, this or an installed engine's. Raises UsageError."""
     found = (_EXTRA.match(line) for line in importlib.metadata.requires("benchctl") or ())
     missing = [match[1] for match in found if match and importlib.util.find_spec(match[1]) is None]
     if not missing:
@@ -75,10 +72,7 @@ def converting_python() -> Path:
 def run_to_end(
     argv: Sequence[str], log: Path, on_line: OnLine | None = None, *, env: Mapping[str, str] | None = None
 ) -> int:
-    """Run `argv` to its end; see `benchctl.models.quantize.Run`. An interrupt stops it before it is passed on.
-
-    `env`: its whole environment; `None`: the scrubbed environment of an engine.
-    """
+    """Run `argv` to its end in `env`, by default an engine's scrubbed one; see `benchctl.models.quantize.Run`."""
     environment = engine_environment(os.environ, {"HF_HUB_OFFLINE": "1"}) if env is None else env
     process = EngineProcess(argv, environment, log)
     with log.open("rb") as stream:
@@ -112,11 +106,7 @@ class FoundBinary:
 
 
 def named_program(value: str, where: str, *, within: str, install: str, optional: bool = False) -> Path | None:
-    """Return the program that `value` names, a path or a name on PATH; `None` only if `optional`.
-
-    `where` is the setting that named it, `within` the program's place in a folder that was named instead, `install`
-    what to do to have it. Raises UsageError.
-    """
+    """Return the program that the setting `where` names, a path or a name on PATH; `None` only if `optional`."""
     if os.sep not in value and not value.startswith("~"):
         if found := on_path(value):
             return found
@@ -181,10 +171,7 @@ class Ended:
 def short_run(
     argv: Sequence[str], env: Mapping[str, str], *, timeout_s: float, cwd: str | None = None, one_stream: bool = False
 ) -> Ended:
-    """Run `argv` to its end. Raises OSError where it cannot be run, NoAnswerError; it is then killed with its children.
-
-    `one_stream`: what it prints as an error is in `output`, at its place.
-    """
+    """Run `argv` to its end, bounded; `one_stream`: errors stand in `output`. Raises OSError, NoAnswerError."""
     deadline = time.monotonic() + timeout_s
     with TemporaryFile() as output, TemporaryFile() as errors:
         process = subprocess.Popen(
@@ -250,11 +237,7 @@ def run_logged(
     env: Mapping[str, str] | None = None,
     on_line: Callable[[str], None] | None = None,
 ) -> tuple[str, ...]:
-    """Run `argv`; return the end of its output (stdout and stderr together). Raises CommandFailedError.
-
-    An interrupt ends the command with all its children: a compiler that goes on would write into a folder that is being
-    removed.
-    """
+    """Run `argv`, with its children; return the end of all its output. Raises CommandFailedError."""
     log.write(f"$ {' '.join(argv)}\n")
     lines: deque[str] = deque(maxlen=_KEPT_LINES)
 

@@ -74,10 +74,7 @@ class PythonEnvironment:
         return self.program_path if self._is_whole() and self.program_path.is_file() else None
 
     def install(self, report: Report, *, force: bool = False) -> Path:
-        """Install what the lock names, then torch, and try the program; return it. Nothing where it is whole already.
-
-        `force` makes it anew, as does a whole environment that lost its program. Raises BenchctlError.
-        """
+        """Install what the lock names, then torch, unless it is whole; `force` makes it anew. Raises BenchctlError."""
         force = force or (self._is_whole() and not self.program_path.is_file())
         if not force and self._is_whole():
             return self.program_path
@@ -316,10 +313,7 @@ def argument_problems(
 
 
 def named_types(own_names: Mapping[str, str], supported: Sequence[str]) -> tuple[str, ...]:
-    """Return the speculation types that recipes may name, benchctl's name first where it has a name.
-
-    `own_names`: benchctl's names, and the package's; `supported`: of the package's.
-    """
+    """Return the types that recipes may name, benchctl's name first; `own_names`: those, and the package's."""
     names = [own for own, name in own_names.items() if name in supported]
     return (*names, *(name for name in supported if name not in own_names.values()))
 

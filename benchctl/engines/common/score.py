@@ -136,10 +136,7 @@ class RequestScorer(ServerScorer[Target], ABC):
 
     @abstractmethod
     def _prefill(self, tokens: Sequence[int], start: int, top: int) -> list[Scores]:
-        """Return the scores before each token from `start` on, by a single request.
-
-        What its answer lacks may raise as it does by itself, here and in `_decode`.
-        """
+        """Return the scores before each token from `start` on, by a single request; what is malformed may raise."""
 
     @abstractmethod
     def _decode(self, prompt: Sequence[int], tokens: int, top: int) -> list[tuple[int, Scores]]:

@@ -128,10 +128,7 @@ _NESTED = frozenset({dict, list})
 
 
 def decode(payload: bytes, most_items: int = MOST_EVENT_ITEMS) -> Any:  # noqa: ANN401 - whatever a server sends
-    """Return the value of a JSON text, without half characters and numbers that are none.
-
-    Raises ValueError, also for a value of more than `most_items` values, or nested deeper than `MOST_DEPTH`.
-    """
+    """Return the value of a JSON text, cleaned. Raises ValueError, also for what is too long or nested too deeply."""
     openings = payload.count(b"[") + payload.count(b"{")
     if openings + payload.count(b",") > most_items:
         raise ValueError(f"more than {most_items} items")

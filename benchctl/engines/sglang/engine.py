@@ -122,10 +122,7 @@ class SglangEngine(LaunchedEngine[SglangSpec]):
             raise
 
     def start_scorer(self, launch: Launch, log_path: Path, sampling: Sampling = GREEDY) -> SglangScorer:
-        """Start the target alone for scoring; see `benchctl.engines.base.ScoringEngine`.
-
-        `sampling` changes nothing: SGLang goes on past the end of an answer without leaving its token out.
-        """
+        """Start the target alone for scoring; `sampling` changes nothing: SGLang goes on past the end of an answer."""
         del sampling
         return SglangScorer(self.start(launch, log_path), launch.argv, MOST_LOGPROBS)
 
@@ -222,10 +219,7 @@ class SglangScorer(RequestScorer):
 
 
 def scoring_body(token_ids: Sequence[int], *, tokens: int, top: int) -> dict[str, Any]:
-    """Return the JSON of a `/generate` request for `tokens` greedy tokens, and at each the `top` likeliest.
-
-    At temperature 0 SGLang samples greedily and returns logprobs of the raw logits.
-    """
+    """Return the JSON of a request for `tokens` greedy tokens and, of raw logits, the `top` logprobs at each."""
     return {
         "input_ids": list(token_ids),
         "sampling_params": {

@@ -144,10 +144,7 @@ class VllmEngine(LaunchedEngine[VllmSpec]):
         return server
 
     def start_scorer(self, launch: Launch, log_path: Path, sampling: Sampling = GREEDY) -> VllmScorer:
-        """Start the target alone for scoring; see `benchctl.engines.base.ScoringEngine`.
-
-        `sampling` changes nothing: vLLM goes on past the end of an answer without leaving its token out.
-        """
+        """Start the target alone for scoring; `sampling` changes nothing: vLLM goes on past the end of an answer."""
         del sampling
         argv = (*launch.argv, "--max-logprobs", str(MAX_LOGPROBS))
         vocabulary = folder_facts(Path(launch.argv[2]))["vocab_size"]

@@ -90,10 +90,7 @@ def environment() -> PythonEnvironment:
 
 
 def _name_it(folder: Path) -> None:
-    """Give the environment a distribution called `vllm`: the package looks up its own version under that name.
-
-    It decides by `+cpu` in it that it runs on a CPU.
-    """
+    """Give the environment a distribution `vllm`, by which the package finds its version; `+cpu` in it means a CPU."""
     (packages,) = (folder / "lib").glob("python3*/site-packages")
     named = packages / f"vllm-{VERSION}+cpu.dist-info"
     named.mkdir(exist_ok=True)
@@ -181,11 +178,7 @@ def _probe_of(found: FoundBinary, facts: Mapping[str, Any]) -> PackageProbe[Pack
 
 
 def _identity(distributions: Mapping[str, Mapping[str, str | None]]) -> dict[str, object]:
-    """Return what tells an installation from another.
-
-    By the lists of installed files, which hold every file's hash: the program `vllm` itself names its Python, and
-    differs between installations that are the same.
-    """
+    """Return what tells an installation: by lists of its files, since the program `vllm` itself names its Python."""
     records = {name: package["record_sha256"] for name, package in distributions.items() if package["record_sha256"]}
     return {
         "distributions": {name: package["version"] for name, package in distributions.items()},

@@ -98,13 +98,13 @@ class VllmServer(LaunchedServer):
                 # It may take seconds; other streams are read meanwhile.
                 raise await asyncio.to_thread(self._dead_or_refused, error) from error
             answer = streamed.answer
-            prompt_tokens = self._checked(answer, sampling, len(prompt.token_ids))
+            self._check(answer, sampling, len(prompt.token_ids))
         reported = answer.extra.get("metrics")
         metrics = reported if isinstance(reported, dict) else {}
         ledger = step_ledger(metrics)
         tokens = len(answer.ids)
         counted, steps = (None, None) if before is None else self._counted(before, ledger)
-        at_once = self._batch is not None and prompt_tokens <= self._batch
+        at_once = self._batch is not None and len(prompt.token_ids) <= self._batch
         ledger = replace(ledger, plain_steps=plain_steps(ledger, tokens, steps if at_once else None))
         self._tally.add(tokens, ledger)
         self._contradictions += contradictions(ledger, tokens, counted, steps)
@@ -133,18 +133,16 @@ class VllmServer(LaunchedServer):
             )
         )
 
-    def _checked(self, answer: StreamedAnswer, sampling: Sampling, sent: int) -> int:
-        """Return the tokens of the prompt; a vLLM that is being ended closes its streams as if they were whole."""
-        tokens, counted = len(answer.ids), answer.completion_tokens
-        if counted != tokens:
-            raise protocol_error(f"{tokens} tokens were received, and the engine counts {counted}.")
+    def _check(self, answer: StreamedAnswer, sampling: Sampling, sent: int) -> None:
+        """Raise EngineError for half an answer: a vLLM that is being ended closes its streams as if they were whole."""
+        tokens, counted, read = len(answer.ids), answer.completion_tokens, answer.prompt_tokens
+        if (counted, read) != (tokens, sent):
+            raise protocol_error(
+                f"{sent} tokens were sent and {tokens} received; the engine counts {read} and {counted}."
+            )
         full = sent + tokens >= self._spec.context
         if answer.finish_reason == "length" and tokens != sampling.max_tokens and not full:
             raise protocol_error(f"The answer ended for its length after {tokens} of {sampling.max_tokens} tokens.")
-        read = answer.prompt_tokens
-        if read != sent:
-            raise protocol_error(f"{sent} tokens were sent, and the engine read {read}.")
-        return sent
 
     def _reading(self) -> tuple[Ledger, int | None]:
         """Return the server's counters of speculation, and how many steps its engine has made."""
@@ -169,8 +167,7 @@ class VllmServer(LaunchedServer):
         return tokens_a_step("\n".join(read_log(self._log_path)))
 
     def _healthy(self) -> bool:
-        """Whether the server reports its engine as alive; in a request of its own, because failed requests call
-        this."""
+        """Whether the server reports its engine as alive; failed requests call this, so its request is plain."""
         return self.http.status("/health", timeout_s=_HEALTH_S) == 200
 
     def _dead_or_refused(self, error: EngineError) -> EngineError:
@@ -229,11 +226,7 @@ def completion_body(token_ids: Sequence[int], sampling: Sampling) -> dict[str, A
 
 
 def scoring_body(token_ids: Sequence[int], *, tokens: int, top: int) -> dict[str, Any]:
-    """Return the JSON of a request for `tokens` greedy tokens, and at each the `top` likeliest with their logprobs.
-
-    Logprobs are of the raw logits, before anything of the sampler; tokens are returned by id, because several spell the
-    same.
-    """
+    """Return the JSON of a request for `tokens` greedy tokens and, of raw logits, the `top` logprobs at each."""
     return {
         "model": MODEL_NAME,
         "prompt": list(token_ids),
@@ -298,8 +291,9 @@ Value error, (.+)
 validation errors? for (\S+)
     vLLM refuses its configuration: {0}
     Read the engine's log, which says which key is wrong, and correct the recipe.
-((?:Value|Runtime|Import|ModuleNotFound|NotImplemented|Assertion|OS|Type|Attribute|Key|Index|FileNotFound)Error): """
-    r"""(?!cancelled$|Engine core initialization failed|WorkerProc initialization failed|Worker failed with error)(.+)
+^\s*(?:\([\w ]+pid=\d+\)\s*)?(?:[A-Z]+ [\d: -]+\[[^\]]*\]\s*)?(?:[\w.]*\.)?"""
+    r"""((?:Value|Runtime|Import|ModuleNotFound|NotImplemented|Assertion|OS|Type|Attribute|Key|Index|FileNotFound)Error)"""
+    r""": (?!cancelled$|Engine core initialization failed|WorkerProc initialization failed|Worker failed with error)(.+)
     {0}: {1}
     Read the engine's log.
 RuntimeError: cancelled$
