@@ -24,7 +24,6 @@ from benchctl.engines.common.wire import count_in, counts_in
 
 _SAMPLE = re.compile(r"(?:\{([^}]*)\})?[ \t]+([-+\w.]+)(?:[ \t]+\d+)?[ \t\r]*")
 """What follows a name: labels, the value, a time."""
-_BEHIND = ("{", " ", "\t")
 _NUMBER = re.compile(r"\+?[0-9]+(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?")
 _LONGEST_LINE = 4096
 _DRAFTED = re.compile(r"^([A-Za-z_]\w{0,63}):spec_decode_num_draft_tokens_total[{ \t]", re.MULTILINE)
@@ -68,15 +67,9 @@ def read_total(text: str, name: str) -> int | None:
 
 def _series(text: str, name: str) -> Iterator[tuple[str, int | None]]:
     """Yield labels and value of every series called `name`; no value where the line cannot be read."""
-    place = text.find(name)
-    while place >= 0:
-        ends = text.find("\n", place)
-        ends = len(text) if ends < 0 else ends
-        behind = place + len(name)
-        if text[place - 1 : place] in ("", "\n") and text[behind : behind + 1] in _BEHIND:
-            found = _SAMPLE.fullmatch(text, behind, ends) if ends - place <= _LONGEST_LINE else None
-            yield ("", None) if found is None else (found[1] or "", _number(found[2]))
-        place = text.find(name, ends)
+    for line in re.finditer(rf"^{re.escape(name)}(?=[{{ \t])(.*)$", text, re.MULTILINE):
+        found = _SAMPLE.fullmatch(line[1]) if len(line[1]) <= _LONGEST_LINE else None
+        yield ("", None) if found is None else (found[1] or "", _number(found[2]))
 
 
 def settled(read: Callable[[], Reading], good: Callable[[Reading], bool], within_s: float) -> Reading:
@@ -105,15 +98,15 @@ def by_length(rounds: Iterable[tuple[int, int]], longest: int) -> tuple[int, ...
 def since(before: Ledger, after: Ledger) -> Ledger:
     """Return what was counted between two readings; servers list a position once something was accepted there."""
 
-    def more(early: int | None, late: int | None) -> int | None:
+    def more(name: str) -> int | None:
+        early, late = getattr(before, name), getattr(after, name)
         return None if early is None or late is None else late - early
 
     by_position = None
     if after.accepted_by_position is not None:
         pairs = zip_longest(after.accepted_by_position, before.accepted_by_position or (), fillvalue=0)
         by_position = tuple(late - early for late, early in pairs)[: len(after.accepted_by_position)]
-    counts = (more(getattr(before, name), getattr(after, name)) for name in ("drafted", "accepted", "rounds"))
-    return Ledger(*counts, accepted_by_position=by_position)
+    return Ledger(more("drafted"), more("accepted"), more("rounds"), accepted_by_position=by_position)
 
 
 def _number(text: str) -> int | None:

@@ -71,18 +71,18 @@ class PythonEnvironment:
 
     def installed(self) -> Path | None:
         """Return the program of a whole installation; `None` when there is none."""
-        return self.program_path if self._is_whole() and self.program_path.is_file() else None
+        whole = (self.folder / MARKER).is_file() and self.program_path.is_file()
+        return self.program_path if whole else None
 
     def install(self, report: Report, *, force: bool = False) -> Path:
         """Install what the lock names, then torch, unless it is whole; `force` makes it anew. Raises BenchctlError."""
-        force = force or (self._is_whole() and not self.program_path.is_file())
-        if not force and self._is_whole():
+        if not force and self.installed():
             return self.program_path
         try:
             with unfinished(self.folder.with_name(f"{self.folder.name}.lock"), lambda text: report(text, 0, 0)):
-                if not force and self._is_whole():  # made by the process that we waited for
+                if not force and self.installed():  # made by the process that we waited for
                     return self.program_path
-                if force:
+                if force or (self.folder / MARKER).is_file():  # without its program
                     shutil.rmtree(self.folder, ignore_errors=True)
                 self.check_free(self.free_bytes, f"{self.name} takes {self.free_bytes / 1e9:.0f} GB of disk")
                 log_path = self.folder.with_name(f"{self.folder.name}.log")
@@ -91,9 +91,6 @@ class PythonEnvironment:
         except OSError as error:
             raise self.disk_error(error.strerror or str(error)) from error
         return self.program_path
-
-    def _is_whole(self) -> bool:
-        return (self.folder / MARKER).is_file()
 
     def disk_error(self, what: str) -> StorageError:
         """Return the error for a full disk."""

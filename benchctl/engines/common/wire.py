@@ -97,11 +97,6 @@ def protocol_error(
     return EngineError(what, kind="protocol", fix=fix)
 
 
-def compressed(encoding: str) -> EngineError:
-    """Return the error for an answer in an encoding that cannot be read."""
-    return protocol_error(f"The engine compressed its answer ({encoding[:40]!r}), which was not requested.")
-
-
 def error_in(payload: object) -> str | None:
     """Return the message of an error object as these servers send it, or `None` when there is none."""
     if not isinstance(payload, dict):

@@ -66,8 +66,7 @@ def command_line(program: Path, package: Package, engine: VllmSpec, arm: Arm, mo
     if package.cpu:  # without it vLLM compiles the model for minutes, at every start
         own.append(["--enforce-eager"])
     if arm.speculation is not None:
-        draft = models.draft if takes_draft(arm.speculation) else None
-        own.append(["--speculative-config", speculative_config(arm.speculation, draft)])
+        own.append(["--speculative-config", speculative_config(arm.speculation, models.draft)])
         own.append(["--per-request-spec-decode-metrics", "detailed"])
     theirs = [*engine.args, *arm.args]
     replaced = {_positive(argument) for argument in theirs if IS_OPTION.match(argument)}
@@ -155,11 +154,6 @@ def method_of(type_name: str) -> str:
 def types_of(methods: Sequence[str]) -> tuple[str, ...]:
     """Return the speculation types that recipes may name."""
     return named_types(METHODS, methods)
-
-
-def takes_draft(speculation: Speculation | None) -> bool:
-    """Whether an arm is given `models.draft`, where the recipe has it."""
-    return speculation is not None and any(method_of(name) in _TAKES_MODEL for name in speculation.types)
 
 
 def speculative_config(speculation: Speculation, draft: ResolvedModel | None) -> str:

@@ -6,7 +6,7 @@ A running vLLM is recognised by its metrics. It returns logprobs of generated to
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -44,7 +44,7 @@ from benchctl.engines.vllm.command import (
 from benchctl.engines.vllm.installation import SEARCH, probe_vllm
 from benchctl.engines.vllm.server import VllmServer, scoring_body
 from benchctl.errors import EngineError
-from benchctl.models.files import ResolvedPair
+from benchctl.models.files import ResolvedModel, ResolvedPair
 from benchctl.models.folder_facts import folder_facts
 from benchctl.recipes.schema import GREEDY, Arm, Recipe, Sampling
 from benchctl.recipes.speculation import Speculation
@@ -73,8 +73,7 @@ class VllmEngine(LaunchedEngine[VllmSpec]):
         problems = [f"engine.env: {text}" for text in refused_variables(self._spec.env, REFUSED_VARIABLES)]
         problems += [f"engine.args: {text}" for text in argument_problems(self._spec.args, package.options)]
         problems += [
-            *self._device_problems(),
-            *self._context_problems(models),
+            *self._unfit(models.target),
             *target_problems(package, models.target),
             *missing_options(package),
         ]
@@ -93,21 +92,18 @@ class VllmEngine(LaunchedEngine[VllmSpec]):
             warnings.append("engine.threads has no effect on vLLM on an accelerator.")
         return warnings
 
-    def _device_problems(self) -> list[str]:
+    def _unfit(self, target: ResolvedModel) -> Iterator[str]:
         requested, platform = self._spec.device, self._probe.package.platform
-        if requested in ("auto", platform):
-            return []
-        return [f"engine.device: this vLLM runs on {platform}, but the recipe requests {requested}."]
+        if requested not in ("auto", platform):
+            yield f"engine.device: this vLLM runs on {platform}, but the recipe requests {requested}."
+        longest = folder_facts(target.path)["context_length"]
+        if isinstance(longest, int) and self._spec.context > longest:
+            more = f"{self._spec.context} is more than the {longest} tokens that the target was made for"
+            yield f"engine.context: {more}."
 
     def search_space(self, models: ResolvedPair) -> Sequence[Speculation]:
         """Return the settings worth trying; see `benchctl.engines.base.TunableEngine`."""
         return worth_trying(self._probe.package, models)
-
-    def _context_problems(self, models: ResolvedPair) -> list[str]:
-        longest = folder_facts(models.target.path)["context_length"]
-        if not isinstance(longest, int) or self._spec.context <= longest:
-            return []
-        return [f"engine.context: {self._spec.context} is more than the {longest} tokens that the target was made for."]
 
     def launch(self, arm: Arm, models: ResolvedPair) -> Launch:
         """Return the command line and the whole environment of a cell."""
