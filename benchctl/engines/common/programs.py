@@ -7,6 +7,7 @@ import importlib.metadata
 import importlib.util
 import os
 import re
+import selectors
 import signal
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from tempfile import TemporaryDirectory, TemporaryFile
+from tempfile import TemporaryDirectory
 from typing import BinaryIO, TextIO
 
 from benchctl.engines.common.process import EngineProcess, engine_environment
@@ -28,6 +29,7 @@ from benchctl.paths import on_path
 from benchctl.recipes.adapters import registered
 
 _POLL_S = 0.1
+_BLOCK = 65536
 _BLOCK_BYTES = 2**20
 """Read at a time; a longer line is several."""
 _EXTRA = re.compile(r"([\w-]+).*;.*extra == [\"']convert[\"']")
@@ -173,39 +175,46 @@ def short_run(
 ) -> Ended:
     """Run `argv` to its end, bounded; `one_stream`: errors stand in `output`. Raises OSError, NoAnswerError."""
     deadline = time.monotonic() + timeout_s
-    with TemporaryFile() as output, TemporaryFile() as errors:
-        process = subprocess.Popen(
-            list(argv),
-            env=dict(env),
-            cwd=cwd,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT if one_stream else errors,
-            process_group=0,
-        )
-        try:
-            while not _has_ended(process):
-                if any(os.fstat(stream.fileno()).st_size > MOST_BYTES for stream in (output, errors)):
-                    raise NoAnswerError(f"it printed more than {MOST_BYTES >> 20} MiB")
+    process = subprocess.Popen(
+        list(argv),
+        env=dict(env),
+        cwd=cwd,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT if one_stream else subprocess.PIPE,
+        process_group=0,
+    )
+    try:
+        with selectors.DefaultSelector() as waiting:
+            printed = [(pipe, bytearray()) for pipe in (process.stdout, process.stderr) if pipe is not None]
+            for pipe, block_of in printed:
+                waiting.register(pipe, selectors.EVENT_READ, block_of)
+            while waiting.get_map():
+                ready = waiting.select(_POLL_S)
+                if not ready and process.poll() is not None:
+                    break  # a child that it left behind holds its streams open
+                for key, _ in ready:
+                    block = os.read(key.fd, _BLOCK)
+                    key.data.extend(block)
+                    if not block:
+                        waiting.unregister(key.fileobj)
+                    elif len(key.data) > MOST_BYTES:
+                        raise NoAnswerError(f"it printed more than {MOST_BYTES >> 20} MiB")
                 if time.monotonic() > deadline:
                     raise NoAnswerError(f"it did not end within {timeout_s:g} s")
-        except BaseException:
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-            raise
-        printed = []
-        for stream in (output, errors):
-            stream.seek(0)
-            printed.append(stream.read(MOST_BYTES))
-    return Ended(process.returncode, *printed)
-
-
-def _has_ended(process: subprocess.Popen[bytes]) -> bool:
-    """Wait a moment; return whether a process has ended, whatever it left behind."""
-    with suppress(subprocess.TimeoutExpired):
-        process.wait(_POLL_S)
-    return process.returncode is not None
+        status = process.wait(max(0.0, deadline - time.monotonic()))
+    except BaseException as error:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        if isinstance(error, subprocess.TimeoutExpired):
+            raise NoAnswerError(f"it did not end within {timeout_s:g} s") from None
+        raise
+    finally:
+        for pipe in filter(None, (process.stdout, process.stderr)):
+            pipe.close()
+    output, errors = (*(bytes(whole) for _, whole in printed), b"")[:2]
+    return Ended(status, output, errors)
 
 
 _KEPT_LINES = 4000
