@@ -340,10 +340,7 @@ class ScoringEngine(Protocol):
 
 
 class Comparer(Protocol):
-    """An arm's draft and its target in the same process, read from all their logits: for diagnosing alone.
-
-    Every method raises EngineError.
-    """
+    """An arm's draft and its target, read from all logits, to diagnose. Every method raises EngineError."""
 
     def describe(self) -> Mapping[str, object]:
         """Return what the engine reports of the draft, such as the parts that are left out."""

@@ -23,14 +23,7 @@ from benchctl.engines.common import wire
 from benchctl.engines.common.connection import BrokenConnectionError, Connection, RefusedError, connect
 from benchctl.engines.common.log import READ_THE_LOG, clean, name_log
 from benchctl.engines.common.stream import Answer, AnswerReader
-from benchctl.engines.common.wire import (
-    SIDE_TIMEOUT_S,
-    decode,
-    error_in,
-    protocol_error,
-    proxy_header,
-    route_to,
-)
+from benchctl.engines.common.wire import SIDE_TIMEOUT_S, decode, error_in, protocol_error, proxy_header, route_to
 from benchctl.errors import EngineError
 
 Broken = Callable[[str], EngineError]

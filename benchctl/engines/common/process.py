@@ -79,11 +79,7 @@ class EngineProcess:
     def __init__(
         self, argv: Sequence[str], env: Mapping[str, str], log_path: Path, *, scratch: Path | None = None
     ) -> None:
-        """Start `argv` with its output going to `log_path`. Raises EngineError (`launch`), StorageError.
-
-        `scratch` is a folder that the caller made for this engine; it goes with it, however it ends or if it never
-        started.
-        """
+        """Start `argv`; the folder `scratch` goes with it, however it ends. Raises EngineError, StorageError."""
         self._status: int | None = None
         self._ended = False
         self._unread = b""
@@ -179,10 +175,7 @@ class EngineProcess:
         self._send(b"R")
 
     def stop(self, grace_s: float = STOP_GRACE_S, interrupt_s: float = 0.0) -> int | None:
-        """SIGTERM once, wait `grace_s` seconds, SIGKILL to the whole group; return the exit status. Idempotent.
-
-        `interrupt_s`: so long an engine that SIGTERM did not end is given after a SIGINT; 0 sends none.
-        """
+        """SIGTERM, a wait, SIGINT where `interrupt_s` is not 0, SIGKILL to the group; return the exit status."""
         if not self._requests.closed:
             try:
                 for request, patience in ((b"T", grace_s), (b"I", interrupt_s), (b"K", KILL_GRACE_S)):

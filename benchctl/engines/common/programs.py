@@ -246,7 +246,7 @@ def run_logged(
     env: Mapping[str, str] | None = None,
     on_line: Callable[[str], None] | None = None,
 ) -> tuple[str, ...]:
-    """Run `argv`, with its children; return the end of all its output. Raises CommandFailedError."""
+    """Run `argv`; return the end of all its output. An interrupt ends its children, too. Raises CommandFailedError."""
     log.write(f"$ {' '.join(argv)}\n")
     lines: deque[str] = deque(maxlen=_KEPT_LINES)
 

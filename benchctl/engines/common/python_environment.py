@@ -267,10 +267,7 @@ class Question:
                 finish(part, file)
 
     def _file(self) -> Path | None:
-        """Return the file that keeps the answer of this very installation: another package or device, another file.
-
-        `None` where the package's own files are not seen, so that a changed installation would go unnoticed.
-        """
+        """Return the file of this installation's answer; `None` where a change of the package would go unnoticed."""
         devices = {name: value for name, value in self.env.items() if name.endswith("_VISIBLE_DEVICES")}
         stamps: list[object] = [str(self.program), str(self.python), self.script.read_text("utf-8"), platform.node()]
         stamps.append(sorted({**devices, **self.added}.items()))
@@ -294,10 +291,7 @@ def argument_problems(
     title: str,
     named: Callable[[str], str] = option_named,
 ) -> list[str]:
-    """Return a sentence for every argument of a recipe that the package lacks or that benchctl sets itself.
-
-    `options`: the package's, `None` where they are not known; `reserved`: benchctl's, and the recipe's key for each.
-    """
+    """Return a sentence for every argument that the package lacks (`None`: not known) or that is `reserved`."""
     problems = []
     if args and not IS_OPTION.match(args[0]):
         problems.append(f"`{args[0]}` is not an option; write each option and its value as items of their own.")

@@ -58,10 +58,7 @@ class Route:
 
 
 def route_to(url: str, socket_path: Path | None = None) -> Route:
-    """Return the way to `url`: its Unix socket, or the caller's proxy where it is set and `url` is no loopback.
-
-    Raises EngineError for a proxy that cannot be used.
-    """
+    """Return the way to `url`: its socket, or the caller's proxy off loopback. Raises EngineError for a bad one."""
     tls = httpx.create_ssl_context() if url.startswith("https:") else None
     return Route(socket_path, None if socket_path is not None else _proxy_of(urlsplit(url)), tls)
 

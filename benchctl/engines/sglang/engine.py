@@ -39,18 +39,9 @@ from benchctl.engines.common.python_environment import Question
 from benchctl.engines.common.score import RequestScorer, usable_scores
 from benchctl.engines.common.wire import id_of, logprob_of
 from benchctl.engines.registry import FoundEngine, Search
+from benchctl.engines.sglang import command
 from benchctl.engines.sglang.adapter import ADAPTER, SglangSpec
-from benchctl.engines.sglang.command import (
-    DEVICES,
-    REFUSED_VARIABLES,
-    Package,
-    argument_problems,
-    command_line,
-    own_settings,
-    simulated_acceptance,
-    speculation_problems,
-    types_of,
-)
+from benchctl.engines.sglang.command import DEVICES, Package
 from benchctl.engines.sglang.server import ONLY_THE_MAXIMUM, SglangServer, drafts_are_counted
 from benchctl.errors import EngineError
 from benchctl.models.files import ResolvedPair
@@ -78,15 +69,15 @@ class SglangEngine(LaunchedEngine[SglangSpec]):
     def check(self, recipe: Recipe, models: ResolvedPair) -> Sequence[str]:
         """Refuse what this SGLang cannot do, all of it at once. Raises UsageError; returns warnings."""
         package = self._probe.package
-        problems = [f"engine.env: {text}" for text in refused_variables(self._spec.env, REFUSED_VARIABLES)]
-        problems += [f"engine.args: {text}" for text in argument_problems(self._spec.args, package.options)]
+        problems = [f"engine.env: {text}" for text in refused_variables(self._spec.env, command.REFUSED_VARIABLES)]
+        problems += [f"engine.args: {text}" for text in command.argument_problems(self._spec.args, package.options)]
         if self._spec.device not in ("auto", *DEVICES):
             problems.append(f"engine.device: SGLang is started on {', '.join(DEVICES)}, not on {self._spec.device}.")
         warnings = []
         for arm in recipe.arms:
-            here = argument_problems(arm.args, package.options)
+            here = command.argument_problems(arm.args, package.options)
             if arm.speculation is not None:
-                here += speculation_problems(arm.speculation, package, models)
+                here += command.speculation_problems(arm.speculation, package, models)
             problems += [f"arm {arm.name}: {text}" for text in here]
         self._refuse(problems)
         if self._spec.threads is not None:
@@ -98,8 +89,8 @@ class SglangEngine(LaunchedEngine[SglangSpec]):
     def launch(self, arm: Arm, models: ResolvedPair) -> Launch:
         """Return the command line and the whole environment of a cell."""
         probe, cpu = self._probe, self._spec.device == "cpu"
-        argv = command_line(probe.program, probe.package, self._spec, arm, models)
-        own = own_settings(cpu=cpu) | self._spec.env | simulated_acceptance(arm.speculation)
+        argv = command.command_line(probe.program, probe.package, self._spec, arm, models)
+        own = command.own_settings(cpu=cpu) | self._spec.env | command.simulated_acceptance(arm.speculation)
         env = engine_environment(os.environ, own)
         return Launch(argv, env, set_by_us=tuple(own), overlapping=arm.overlapping)
 
@@ -142,7 +133,7 @@ SEARCH = Search("sglang", "SGLang", VARIABLE, "bin/python", _FIX, _others)
 
 def probe_sglang(python: Path, found_in: str, added: Mapping[str, str] = MappingProxyType({})) -> PackageProbe[Package]:
     """Probe what an installed SGLang can do; `added` is the recipe's `engine.env`. Raises EngineError (`launch`)."""
-    env = engine_environment(os.environ, {**own_settings(cpu=False), **added})
+    env = engine_environment(os.environ, {**command.own_settings(cpu=False), **added})
     question = Question("sglang", python, python, _SCRIPT, env, added)
 
     def read(facts: dict[str, Any]) -> PackageProbe[Package]:
@@ -158,7 +149,7 @@ def probe_sglang(python: Path, found_in: str, added: Mapping[str, str] = Mapping
             version=f"SGLang {package.version}",
             build=package.version,
             commit=None,
-            speculation_types=types_of(package.algorithms),
+            speculation_types=command.types_of(package.algorithms),
             option_names=tuple(map(tuple, facts["names"])),
             details={
                 "python": facts.get("python"),

@@ -27,20 +27,9 @@ from benchctl.engines.common.process import EngineProcess, engine_environment, f
 from benchctl.engines.common.programs import FoundBinary
 from benchctl.engines.common.score import RequestScorer, usable_scores
 from benchctl.engines.common.wire import id_named, id_of, logprob_of
+from benchctl.engines.vllm import command
 from benchctl.engines.vllm.adapter import ADAPTER, VllmSpec
-from benchctl.engines.vllm.command import (
-    REFUSED_VARIABLES,
-    Package,
-    argument_problems,
-    command_line,
-    missing_options,
-    own_settings,
-    requested_method,
-    speculation_problems,
-    speculation_warnings,
-    target_problems,
-    worth_trying,
-)
+from benchctl.engines.vllm.command import Package
 from benchctl.engines.vllm.installation import SEARCH, probe_vllm
 from benchctl.engines.vllm.server import VllmServer, scoring_body
 from benchctl.errors import EngineError
@@ -70,20 +59,20 @@ class VllmEngine(LaunchedEngine[VllmSpec]):
     def check(self, recipe: Recipe, models: ResolvedPair) -> Sequence[str]:
         """Refuse what this vLLM cannot do, all of it at once. Raises UsageError; returns warnings."""
         package = self._probe.package
-        problems = [f"engine.env: {text}" for text in refused_variables(self._spec.env, REFUSED_VARIABLES)]
-        problems += [f"engine.args: {text}" for text in argument_problems(self._spec.args, package.options)]
+        problems = [f"engine.env: {text}" for text in refused_variables(self._spec.env, command.REFUSED_VARIABLES)]
+        problems += [f"engine.args: {text}" for text in command.argument_problems(self._spec.args, package.options)]
         problems += [
             *self._unfit(models.target),
-            *target_problems(package, models.target),
-            *missing_options(package),
+            *command.target_problems(package, models.target),
+            *command.missing_options(package),
         ]
         warnings = []
         for arm in recipe.arms:
-            here = argument_problems(arm.args, package.options)
+            here = command.argument_problems(arm.args, package.options)
             if arm.speculation is not None:
-                wrong = speculation_problems(arm.speculation, package, models)
+                wrong = command.speculation_problems(arm.speculation, package, models)
                 if not wrong:
-                    remarks = speculation_warnings(arm.speculation, package, models.target)
+                    remarks = command.speculation_warnings(arm.speculation, package, models.target)
                     warnings += [f"Arm {arm.name}: {text}" for text in remarks]
                 here += wrong
             problems += [f"arm {arm.name}: {text}" for text in here]
@@ -103,13 +92,13 @@ class VllmEngine(LaunchedEngine[VllmSpec]):
 
     def search_space(self, models: ResolvedPair) -> Sequence[Speculation]:
         """Return the settings worth trying; see `benchctl.engines.base.TunableEngine`."""
-        return worth_trying(self._probe.package, models)
+        return command.worth_trying(self._probe.package, models)
 
     def launch(self, arm: Arm, models: ResolvedPair) -> Launch:
         """Return the command line and the whole environment of a cell."""
         probe = self._probe
-        settings = own_settings(cpu=probe.package.cpu, prefix=probe.package.prefix, threads=self._spec.threads)
-        argv = command_line(probe.program, probe.package, self._spec, arm, models)
+        settings = command.own_settings(cpu=probe.package.cpu, prefix=probe.package.prefix, threads=self._spec.threads)
+        argv = command.command_line(probe.program, probe.package, self._spec, arm, models)
         env = engine_environment(os.environ, {**settings, **self._spec.env})
         return Launch(argv, env, set_by_us=(*settings, *self._spec.env), overlapping=arm.overlapping)
 
@@ -131,7 +120,7 @@ class VllmEngine(LaunchedEngine[VllmSpec]):
             access.url(port),
             self._spec,
             model=model,
-            method=requested_method(argv),
+            method=command.requested_method(argv),
             overlapping=launch.overlapping,
             access=access,
         )

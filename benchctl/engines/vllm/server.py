@@ -19,14 +19,7 @@ from benchctl.engines.common.log import Reason, causes_in, first_reason, read_lo
 from benchctl.engines.common.process import Access, EngineProcess
 from benchctl.engines.common.wire import protocol_error, seconds_in, text_in
 from benchctl.engines.vllm.adapter import VllmSpec
-from benchctl.engines.vllm.attest import (
-    VllmObserved,
-    against,
-    attest,
-    contradictions,
-    plain_steps,
-    tokens_a_step,
-)
+from benchctl.engines.vllm.attest import VllmObserved, against, attest, contradictions, plain_steps, tokens_a_step
 from benchctl.errors import EngineError
 from benchctl.prompts.suite import Prompt
 from benchctl.recipes.schema import Sampling
