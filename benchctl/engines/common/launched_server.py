@@ -6,6 +6,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -17,6 +18,7 @@ from benchctl.engines.common.process import Access, EngineProcess, describe_exit
 from benchctl.engines.common.programs import FoundBinary
 from benchctl.engines.common.stream import Answer, AnswerReader
 from benchctl.engines.common.wire import ids_in, protocol_error
+from benchctl.engines.registry import Search
 from benchctl.errors import EngineError, UsageError
 from benchctl.prompts.suite import Prompt
 from benchctl.recipes.engine_spec import LaunchedEngineSpec
@@ -185,12 +187,14 @@ OwnServer = TypeVar("OwnServer", bound="LaunchedServer")
 class LaunchedEngine(ABC, Generic[OwnSpec]):
     """Base of the engines that benchctl starts: `benchctl.engines.base.Engine` but for what differs.
 
-    An engine sets `title`, and has `_found` (where its program is), `_probe` (what that can do), `check`, `launch` and
+    An engine sets `title` and `search` (or has its own `_found`), and has `_probe` (what its program can do), `check`, `launch` and
     `start`, which ends with `_healthy`. It may set `poll_s`, and `tool` where it brings programs.
     """
 
     title: str
     """The engine's name in messages."""
+    search: Search
+    """Where its program is looked for."""
     poll_s = 0.1
     """How often a starting engine is asked whether it is healthy."""
 
@@ -199,10 +203,10 @@ class LaunchedEngine(ABC, Generic[OwnSpec]):
         self._spec = spec
         self._option = binary
 
-    @property
-    @abstractmethod
+    @cached_property
     def _found(self) -> FoundBinary:
         """Where the program is. Raises EngineError (`launch`), UsageError."""
+        return self.search.find(self._spec.binary, self._option)
 
     @property
     @abstractmethod

@@ -51,16 +51,26 @@ from benchctl.recipes.schema import GREEDY, Arm, Recipe, Sampling
 _CONFIG = "--config"
 
 
+VARIABLE = "BENCHCTL_SGLANG"
+_SCRIPT = Path(__file__).with_name("ask_package.py")
+_FIX = f"Name the Python that SGLang is installed in: engine.binary, --engine-binary, or {VARIABLE}."
+
+
+def _others() -> list[FoundBinary]:
+    found = importlib.util.find_spec("sglang") is not None
+    return [FoundBinary(Path(sys.executable), "Python package")] if found else []
+
+
+SEARCH = Search("sglang", "SGLang", VARIABLE, "bin/python", _FIX, _others)
+
+
 class SglangEngine(LaunchedEngine[SglangSpec]):
     """Runs `python -m sglang.launch_server`; see `benchctl.engines.base.Engine`."""
 
     model_format = ADAPTER.model_format
     title = "SGLang"
+    search = SEARCH
     poll_s = 0.25
-
-    @cached_property
-    def _found(self) -> FoundBinary:
-        return SEARCH.find(self._spec.binary, self._option)
 
     @cached_property
     def _probe(self) -> PackageProbe[Package]:
@@ -116,19 +126,6 @@ class SglangEngine(LaunchedEngine[SglangSpec]):
         """Start the target alone for scoring; `sampling` changes nothing: SGLang goes on past the end of an answer."""
         del sampling
         return SglangScorer(self.start(launch, log_path), launch.argv, MOST_LOGPROBS)
-
-
-VARIABLE = "BENCHCTL_SGLANG"
-_SCRIPT = Path(__file__).with_name("ask_package.py")
-_FIX = f"Name the Python that SGLang is installed in: engine.binary, --engine-binary, or {VARIABLE}."
-
-
-def _others() -> list[FoundBinary]:
-    found = importlib.util.find_spec("sglang") is not None
-    return [FoundBinary(Path(sys.executable), "Python package")] if found else []
-
-
-SEARCH = Search("sglang", "SGLang", VARIABLE, "bin/python", _FIX, _others)
 
 
 def probe_sglang(python: Path, found_in: str, added: Mapping[str, str] = MappingProxyType({})) -> PackageProbe[Package]:

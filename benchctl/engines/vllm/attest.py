@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from benchctl.engines.base import Attestation, Ledger
 from benchctl.engines.common.drafts import Drafts, Tally
 from benchctl.engines.common.drafts import contradictions as shape_contradictions
+from benchctl.engines.common.endpoint import MetricsReading
 from benchctl.engines.common.launched_server import (
     CHECK_THE_DRAFT,
     concluded,
@@ -59,12 +60,7 @@ def attest(observed: VllmObserved) -> Attestation:
     telling = [line.strip()[:400] for line in observed.log if _RELEVANT.search(line)][:_EVIDENCE_LINES]
     counted = observed.counters
     evidence = [f"log: {line}" for line in telling]
-    evidence.append(f"GET /v1/models: root = {observed.model_path}")
-    if counted.drafted is None:
-        evidence.append("GET /metrics: no counters of speculation")
-    else:
-        counts = f"{counted.rounds} rounds, {counted.drafted} draft tokens, {counted.accepted} accepted"
-        evidence.append(f"GET /metrics, vllm:spec_decode_*: {counts}")
+    evidence += [f"GET /v1/models: root = {observed.model_path}", str(MetricsReading(counted, None))]
     evidence += [*drafts_of(observed.tally), *(f"contradiction: {text}" for text in observed.contradictions)]
     failure = _wrong_server(observed, started) or _wrong_speculation(observed, started) or _wrong_counts(observed)
     return concluded(evidence, failure, requested=observed.method is not None, drafted=counted.drafted)
@@ -75,12 +71,9 @@ def _wrong_server(observed: VllmObserved, started: str) -> Reason | None:
         return other
     caching = _CACHING.search(started)
     if caching and caching[1] != str(observed.prefix_caching):
-        if observed.prefix_caching:
-            return "Prefix caching is off, but engine.prefix_caching requests it.", "Read the engine's log."
-        return (
-            "Prefix caching is on: a repeated prompt would not be read again.",
-            "Remove what turns it on from engine.args, the arm's args and engine.env.",
-        )
+        state = "off" if observed.prefix_caching else "on"
+        remedy = "Remove what sets it from engine.args, the arm's args and engine.env."
+        return f"Prefix caching is {state}, which is not what engine.prefix_caching requests.", remedy
     return None
 
 
@@ -97,22 +90,16 @@ def _wrong_speculation(observed: VllmObserved, started: str) -> Reason | None:
             "vLLM changes the method by the name or the configuration of the draft: check models.draft.",
         )
     if observed.counters.drafted is None:
-        return (
-            "The server has no counters of speculation, so there is no evidence that it speculates.",
-            READ_THE_LOG,
-        )
+        return "The server has no counters of speculation, so there is no evidence that it speculates.", READ_THE_LOG
     if observed.method in _ALWAYS_DRAFTS and not observed.counters.drafted:
         return drafted_nothing(observed.method, observed.tally.longest, CHECK_THE_DRAFT)
     return None
 
 
 def _wrong_counts(observed: VllmObserved) -> Reason | None:
-    if not observed.contradictions:
-        return None
-    return (
-        f"vLLM's figures contradict each other: {observed.contradictions[0]}.",
-        "No acceptance rate can be computed from them; report it to vLLM with the run's manifest.",
-    )
+    remedy = "No acceptance rate can be computed from them; report it to vLLM with the run's manifest."
+    wrong = [f"vLLM's figures contradict each other: {text}." for text in observed.contradictions]
+    return (wrong[0], remedy) if wrong else None
 
 
 _A_STEP = re.compile(r"(?:max_num_batched_tokens=|max_num_scheduled_tokens is set to )(\d{1,9})\b")

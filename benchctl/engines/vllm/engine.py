@@ -24,7 +24,6 @@ from benchctl.engines.common.endpoint import (
 )
 from benchctl.engines.common.launched_server import LaunchedEngine, PackageProbe
 from benchctl.engines.common.process import EngineProcess, engine_environment, free_port, make_access, refused_variables
-from benchctl.engines.common.programs import FoundBinary
 from benchctl.engines.common.score import RequestScorer, usable_scores
 from benchctl.engines.common.wire import id_named, id_of, logprob_of
 from benchctl.engines.vllm import command
@@ -47,10 +46,7 @@ class VllmEngine(LaunchedEngine[VllmSpec]):
 
     model_format = ADAPTER.model_format
     title = "vLLM"
-
-    @cached_property
-    def _found(self) -> FoundBinary:
-        return SEARCH.find(self._spec.binary, self._option)
+    search = SEARCH
 
     @cached_property
     def _probe(self) -> PackageProbe[Package]:
