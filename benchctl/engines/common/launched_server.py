@@ -187,8 +187,8 @@ OwnServer = TypeVar("OwnServer", bound="LaunchedServer")
 class LaunchedEngine(ABC, Generic[OwnSpec]):
     """Base of the engines that benchctl starts: `benchctl.engines.base.Engine` but for what differs.
 
-    An engine sets `title` and `search` (or has its own `_found`), and has `_probe` (what its program can do), `check`, `launch` and
-    `start`, which ends with `_healthy`. It may set `poll_s`, and `tool` where it brings programs.
+    An engine sets `title` and `search` (or has a `_found` of its own), and has `_probe` (what its program can do),
+    `check`, `launch` and `start`, which ends with `_healthy`. It may set `poll_s`, and `tool` where it brings programs.
     """
 
     title: str
