@@ -14,7 +14,7 @@ from typing import Any, Self
 from benchctl.engines.base import Ledger, Rendered, Scorer
 from benchctl.engines.common.drafts import prefix_of, read_counters, read_total
 from benchctl.engines.common.http import HttpClient
-from benchctl.engines.common.wire import ids_in, protocol_error
+from benchctl.engines.common.wire import prompt_ids
 from benchctl.prompts.suite import Prompt
 from benchctl.text import one_line
 
@@ -115,13 +115,7 @@ class EndpointTarget:
             return {"messages": [{"role": "user", "content": prompt.prompt}], **prompt.request}
         return {"messages": [message.model_dump() for message in prompt.messages or ()], **prompt.request}
 
-    @staticmethod
-    def token_ids(answer: Mapping[str, Any]) -> tuple[int, ...]:
-        """Read the answer to a `/tokenize`. Raises EngineError."""
-        ids = ids_in(answer.get("tokens"))
-        if not ids:
-            raise protocol_error("The endpoint returned no token ids for the prompt.")
-        return tuple(ids)
+    token_ids = staticmethod(prompt_ids)
 
     def log_tail(self, lines: int = 20) -> tuple[str, ...]:
         """Return nothing: an endpoint's log is not accessible."""

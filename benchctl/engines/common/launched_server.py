@@ -17,7 +17,7 @@ from benchctl.engines.common.log import READ_THE_LOG, Reason, log_tail, name_log
 from benchctl.engines.common.process import Access, EngineProcess, describe_exit
 from benchctl.engines.common.programs import FoundBinary
 from benchctl.engines.common.stream import Answer, AnswerReader
-from benchctl.engines.common.wire import ids_in, protocol_error
+from benchctl.engines.common.wire import prompt_ids, protocol_error
 from benchctl.engines.registry import Search
 from benchctl.errors import EngineError, UsageError
 from benchctl.prompts.suite import Prompt
@@ -132,15 +132,7 @@ class LaunchedServer:
         limits = {"silence_s": self._spec.stall_timeout_s, "timeout_s": self._spec.request_timeout_s}
         return await self.http.stream(path, body, reader, on_tokens=on_tokens, **limits)
 
-    @staticmethod
-    def _prompt_ids(answer: Mapping[str, object]) -> tuple[int, ...]:
-        """Return the token ids in an answer of `/tokenize`. Raises EngineError, also where there are none."""
-        ids = ids_in(answer.get("tokens"))
-        if ids is None:
-            raise protocol_error("The engine returned no token ids for the prompt.")
-        if not ids:
-            raise EngineError("The prompt has no tokens.", kind="http", fix="Give every prompt of the suite some text.")
-        return tuple(ids)
+    _prompt_ids = staticmethod(prompt_ids)
 
     def _log(self) -> list[str]:
         return read_log(self._log_path)

@@ -107,25 +107,6 @@ class FoundBinary:
     """What of `Capabilities.details` is known without running it: SHA-256 of its files."""
 
 
-def named_program(value: str, where: str, *, within: str, install: str, optional: bool = False) -> Path | None:
-    """Return the program that the setting `where` names, a path or a name on PATH; `None` only if `optional`."""
-    if os.sep not in value and not value.startswith("~"):
-        if found := on_path(value):
-            return found
-        if optional:
-            return None
-        here = f" To run the file in this folder, write ./{value}." if Path(value).is_file() else ""
-        raise UsageError(f"there is no program called {value!r} on PATH", where=where, fix=f"{install}{here}")
-    path = Path(value).expanduser().absolute()
-    if path.is_dir():
-        raise UsageError("this is a folder, not a program", where=where, fix=f"Did you mean {path / within}?")
-    if not path.is_file():
-        raise UsageError("there is no such program", where=where, fix="Correct the path, or leave it out.")
-    if not os.access(path, os.X_OK):
-        raise UsageError("this file may not be executed", where=where, fix=f"Run `chmod +x {path}` if it is a program.")
-    return path
-
-
 def which(value: str) -> Path | None:
     """Return the program of a path, or of a name on PATH, made absolute; None where there is none."""
     if os.sep not in value and not value.startswith("~"):

@@ -13,6 +13,7 @@ import json
 import math
 import re
 import ssl
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -187,6 +188,16 @@ def counts_in(value: object, most: float = math.inf, *, longest: float = math.in
 def ids_in(value: object) -> list[int] | None:
     """Return a list of token ids; `None` where it is none."""
     return counts_in(value, MOST_ID)
+
+
+def prompt_ids(answer: Mapping[str, object]) -> tuple[int, ...]:
+    """Return the token ids in an answer of `/tokenize`. Raises EngineError, also where there are none."""
+    ids = ids_in(answer.get("tokens"))
+    if ids is None:
+        raise protocol_error("The server returned no token ids for the prompt.")
+    if not ids:
+        raise EngineError("The prompt has no tokens.", kind="http", fix="Give every prompt of the suite some text.")
+    return tuple(ids)
 
 
 def id_of(value: object) -> int:
