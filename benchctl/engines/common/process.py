@@ -65,12 +65,8 @@ def describe_exit(status: int | None) -> str:
     """Say how a process ended: `status 1`, `signal SIGABRT`."""
     if status is None:
         return "an unknown status"
-    if status >= 0:
-        return f"status {status}"
-    try:
-        return f"signal {signal.Signals(-status).name}"
-    except ValueError:
-        return f"signal {-status}"
+    names = {number.value: number.name for number in signal.Signals}
+    return f"status {status}" if status >= 0 else f"signal {names.get(-status, -status)}"
 
 
 class EngineProcess:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Generic, Protocol, TypeVar
 
-from benchctl.engines.base import Rendered, Scores
+from benchctl.engines.base import Rendered, Renders, Scores
 from benchctl.engines.common.http import HttpClient
 from benchctl.engines.common.wire import protocol_error
 from benchctl.prompts.suite import Prompt
@@ -22,22 +22,15 @@ _FEW = 100
 """More logprobs than these are requested at single positions, where decoding ahead would only cost."""
 
 
-class Target(Protocol):
+class Target(Renders, Protocol):
     """A server that was launched for scoring, or an endpoint that runs already."""
 
-    @property
-    def http(self) -> HttpClient: ...  # noqa: D102
-
-    @property
-    def model(self) -> str: ...  # noqa: D102
-
-    @property
-    def context(self) -> int: ...  # noqa: D102
-
-    @property
-    def timeout_s(self) -> float: ...  # noqa: D102
-
-    def render(self, prompt: Prompt) -> Rendered: ...  # noqa: D102
+    http: HttpClient
+    model: str
+    """The name that it is served by."""
+    context: int
+    """The longest sequence, in tokens."""
+    timeout_s: float
 
     def log_tail(self, lines: int = 20) -> tuple[str, ...]: ...  # noqa: D102
 

