@@ -275,17 +275,13 @@ def _pair(target: ResolvedModel, draft: ResolvedModel, speculation: Speculation)
     return problems
 
 
-def speculation_warnings(speculation: Speculation, package: Package, target: ResolvedModel) -> list[str]:
-    """Return what vLLM accepts although it has another effect than expected."""
-    warnings = []
-    if package.cpu and folder_facts(target.path)["memory"] in ("hybrid", "recurrent"):
-        warnings.append(
-            "the target keeps a recurrent state, and vLLM on a CPU is known to corrupt such models when it speculates: "
-            "see `benchctl docs vllm-hybrids`, and check with verify-lossless."
-        )
-    if (speculation.options or {}).get("suffix_decoding_max_cached_requests"):
-        warnings.append("its suffix tree is shared by all requests: blocks after the first are drafted from answers.")
-    return warnings
+def hybrid_warnings(package: Package, target: ResolvedModel) -> list[str]:
+    """Return a warning where vLLM speculates although it is known to go wrong."""
+    what = (
+        "The target keeps a recurrent state, and vLLM on a CPU is known to corrupt such models when it speculates: "
+        "see `benchctl docs vllm-hybrids`, and check with verify-lossless."
+    )
+    return [what] if package.cpu and folder_facts(target.path)["memory"] in ("hybrid", "recurrent") else []
 
 
 def requested_method(argv: Sequence[str]) -> str | None:

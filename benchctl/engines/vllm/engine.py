@@ -62,17 +62,14 @@ class VllmEngine(LaunchedEngine[VllmSpec]):
             *command.target_problems(package, models.target),
             *command.missing_options(package),
         ]
-        warnings = []
         for arm in recipe.arms:
             here = command.argument_problems(arm.args, package.options)
             if arm.speculation is not None:
-                wrong = command.speculation_problems(arm.speculation, package, models)
-                if not wrong:
-                    remarks = command.speculation_warnings(arm.speculation, package, models.target)
-                    warnings += [f"Arm {arm.name}: {text}" for text in remarks]
-                here += wrong
+                here += command.speculation_problems(arm.speculation, package, models)
             problems += [f"arm {arm.name}: {text}" for text in here]
         self._refuse(problems)
+        speculates = any(arm.speculation is not None for arm in recipe.arms)
+        warnings = command.hybrid_warnings(package, models.target) if speculates else []
         if self._spec.threads is not None and not package.cpu:
             warnings.append("engine.threads has no effect on vLLM on an accelerator.")
         return warnings

@@ -250,12 +250,6 @@ Available memory on node .* is less than (requested memory for kv \([\d.]+ GiB\)
 (?:CUDA out of memory|OutOfMemoryError|No available memory for the cache blocks)(.*)
     The GPU has too little memory.{0}
     Lower engine.context or --gpu-memory-utilization in engine.args, or take a smaller model.
-Address already in use
-    The port is taken by another program.
-    Run it again; another port is chosen.
-LocalEntryNotFoundError|outgoing traffic has been disabled
-    The model is not on this machine, and benchctl runs engines offline.
-    Name a folder, or hf:ORG/REPO, which benchctl fetches itself.
 Unsupported CPU attention configuration: (.*)
     vLLM's attention on a CPU does not know this model's shape ({0}).
     It needs heads of at least 32 dimensions; take another model, or a GPU.

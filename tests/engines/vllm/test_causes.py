@@ -23,7 +23,7 @@ API = "(APIServer pid=11403) "
             ],
             "too little memory",
         ),
-        ([f"{API}OSError: [Errno 98] Address already in use"], "port is taken"),
+        ([f"{API}OSError: [Errno 98] Address already in use"], "Address already in use"),
         (
             [f"{WORKER}ValueError: Unsupported CPU attention configuration: head_dim=16"],
             "does not know this model's shape (head_dim=16)",

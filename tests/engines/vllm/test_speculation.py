@@ -10,10 +10,10 @@ import pytest
 
 from benchctl.engines.vllm.command import (
     Package,
+    hybrid_warnings,
     method_of,
     requested_method,
     speculation_problems,
-    speculation_warnings,
     speculative_config,
     types_of,
     worth_trying,
@@ -128,11 +128,11 @@ def test_a_hybrid_cannot_draft(package: Make, folder: Make) -> None:
 
 
 def test_a_hybrid_target_on_a_cpu_is_warned_of(package: Make, folder: Make) -> None:
-    hybrid, speculation = folder("target", layers=("mamba", "self_attn")), Speculation(type="ngram-simple", max=4)
-    (found,) = speculation_warnings(speculation, package(), hybrid)
+    hybrid = folder("target", layers=("mamba", "self_attn"))
+    (found,) = hybrid_warnings(package(), hybrid)
     assert "vllm-hybrids" in found
-    assert speculation_warnings(speculation, package(), folder("plain")) == []
-    assert speculation_warnings(speculation, package(platform="cuda"), hybrid) == []
+    assert hybrid_warnings(package(), folder("plain")) == []
+    assert hybrid_warnings(package(platform="cuda"), hybrid) == []
 
 
 def test_synthetic_acceptance_is_lossy_by_design() -> None:
