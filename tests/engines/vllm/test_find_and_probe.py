@@ -12,8 +12,8 @@ import pytest
 from benchctl.engines.common.programs import FoundBinary
 from benchctl.engines.common.python_environment import MARKER
 from benchctl.engines.registry import find_engines
-from benchctl.engines.vllm import installation
-from benchctl.engines.vllm.installation import SEARCH, probe_vllm, python_of
+from benchctl.engines.vllm import engine as installation
+from benchctl.engines.vllm.engine import SEARCH, probe_vllm, python_of
 from benchctl.errors import EngineError, UsageError
 
 FACTS: dict[str, Any] = {
