@@ -279,17 +279,12 @@ class Question:
         return cache_folder() / "probes" / f"{self.package}-{key}.json"
 
 
-def option_named(argument: str) -> str:
-    """Return the option of an argument `--option=value`."""
-    return argument.partition("=")[0]
-
-
 def argument_problems(
     args: Sequence[str],
     options: Collection[str] | None,
     reserved: Mapping[str, str],
     title: str,
-    named: Callable[[str], str] = option_named,
+    named: Callable[[str], str] = lambda argument: argument.partition("=")[0],
 ) -> list[str]:
     """Return a sentence for every argument that the package lacks (`None`: not known) or that is `reserved`."""
     problems = []

@@ -93,11 +93,6 @@ def algorithm_of(type_name: str) -> str:
     return ALGORITHMS.get(type_name, type_name.upper())
 
 
-def types_of(algorithms: Sequence[str]) -> tuple[str, ...]:
-    """Return the speculation types that recipes may name."""
-    return named_types(ALGORITHMS, algorithms)
-
-
 def speculation_flags(speculation: Speculation, models: ResolvedPair, package: Package) -> list[str]:
     """Return the options of an arm, the recipe's own last."""
     (algorithm,) = map(algorithm_of, speculation.types)
@@ -167,7 +162,7 @@ def speculation_problems(speculation: Speculation, package: Package, models: Res
     (name,) = speculation.types
     algorithm = algorithm_of(name)
     if algorithm not in package.algorithms:
-        types = types_of(package.algorithms)
+        types = named_types(ALGORITHMS, package.algorithms)
         near = did_you_mean(name, types)
         return [f"this SGLang {package.version} has no algorithm `{name}`.{near} It has {', '.join(types)}."]
     known = [name[2:] for name in package.options if name.startswith("--speculative-") or name[2:] in _OTHER_KEYS]

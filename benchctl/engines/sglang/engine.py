@@ -35,7 +35,7 @@ from benchctl.engines.common.launched_server import LaunchedEngine, PackageProbe
 from benchctl.engines.common.log import make_private
 from benchctl.engines.common.process import EngineProcess, engine_environment, free_port, make_access, refused_variables
 from benchctl.engines.common.programs import FoundBinary
-from benchctl.engines.common.python_environment import Question
+from benchctl.engines.common.python_environment import Question, named_types
 from benchctl.engines.common.score import RequestScorer, usable_scores
 from benchctl.engines.common.wire import id_of, logprob_of
 from benchctl.engines.registry import FoundEngine, Search
@@ -146,7 +146,7 @@ def probe_sglang(python: Path, found_in: str, added: Mapping[str, str] = Mapping
             version=f"SGLang {package.version}",
             build=package.version,
             commit=None,
-            speculation_types=command.types_of(package.algorithms),
+            speculation_types=named_types(command.ALGORITHMS, package.algorithms),
             option_names=tuple(map(tuple, facts["names"])),
             details={
                 "python": facts.get("python"),

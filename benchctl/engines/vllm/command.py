@@ -151,11 +151,6 @@ def method_of(type_name: str) -> str:
     return METHODS.get(type_name, type_name)
 
 
-def types_of(methods: Sequence[str]) -> tuple[str, ...]:
-    """Return the speculation types that recipes may name."""
-    return named_types(METHODS, methods)
-
-
 def speculative_config(speculation: Speculation, draft: ResolvedModel | None) -> str:
     """Return the value of `--speculative-config`: the method always by name, the recipe's own keys last."""
     (method,) = map(method_of, speculation.types)
@@ -228,7 +223,7 @@ def _unknown_method(name: str, package: Package) -> str | None:
     if method in package.deprecated_methods:
         return f"`{name}` is an old name; this vLLM {package.version} turns it into mtp. Write draft-mtp."
     runnable = [method_name for method_name in package.methods if not _impossible_here(method_name, package)]
-    known = types_of(runnable)
+    known = named_types(METHODS, runnable)
     near = did_you_mean(name, [*package.methods, *METHODS])
     return f"this vLLM {package.version} has no method `{name}`.{near} Here it has {', '.join(known)}."
 

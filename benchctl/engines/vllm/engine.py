@@ -32,13 +32,13 @@ from benchctl.engines.common.endpoint import (
 from benchctl.engines.common.launched_server import LaunchedEngine, PackageProbe
 from benchctl.engines.common.process import EngineProcess, engine_environment, free_port, make_access, refused_variables
 from benchctl.engines.common.programs import FoundBinary
-from benchctl.engines.common.python_environment import PythonEnvironment, Question
+from benchctl.engines.common.python_environment import PythonEnvironment, Question, named_types
 from benchctl.engines.common.score import RequestScorer, usable_scores
 from benchctl.engines.common.wire import id_named, id_of, logprob_of
 from benchctl.engines.registry import FoundEngine, Installed, InstallOptions, Report, Search
 from benchctl.engines.vllm import command
 from benchctl.engines.vllm.adapter import ADAPTER, VllmSpec
-from benchctl.engines.vllm.command import ALWAYS_SET, Package, types_of
+from benchctl.engines.vllm.command import ALWAYS_SET, Package
 from benchctl.engines.vllm.server import VllmServer, scoring_body
 from benchctl.errors import EngineError, UsageError
 from benchctl.models.files import ResolvedModel, ResolvedPair
@@ -176,7 +176,7 @@ def _probe_of(found: FoundBinary, facts: Mapping[str, Any]) -> PackageProbe[Pack
         version=f"vLLM {package.version} on {package.platform}",
         build=package.version,
         commit=None,
-        speculation_types=types_of(package.methods),
+        speculation_types=named_types(command.METHODS, package.methods),
         option_names=tuple(map(tuple, facts["names"])),
         request_fields=frozenset({"tools", "response_format", "chat_template_kwargs"}),
         details={

@@ -8,14 +8,15 @@ from typing import Any
 
 import pytest
 
+from benchctl.engines.common.python_environment import named_types
 from benchctl.engines.vllm.command import (
+    METHODS,
     Package,
     hybrid_warnings,
     method_of,
     requested_method,
     speculation_problems,
     speculative_config,
-    types_of,
     worth_trying,
 )
 from benchctl.models.files import ResolvedModel, ResolvedPair
@@ -65,7 +66,7 @@ def test_the_suffix_tree_does_not_remember_unless_requested() -> None:
 
 
 def test_the_packages_methods_have_benchctls_names() -> None:
-    assert types_of(("ngram", "suffix", "draft_model")) == ("draft-simple", "ngram-simple", "suffix")
+    assert named_types(METHODS, ("ngram", "suffix", "draft_model")) == ("draft-simple", "ngram-simple", "suffix")
     assert (method_of("draft-mtp"), method_of("suffix")) == ("mtp", "suffix")
 
 
