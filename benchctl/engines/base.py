@@ -181,10 +181,7 @@ class Server(Renders, Protocol):
         """Where the process writes its log."""
 
     async def complete(self, prompt: Rendered, sampling: Sampling, on_tokens: Progress | None = None) -> Completion:
-        """Stream an answer.
-
-        Raises EngineError (`crash`, `timeout`, `http`, `protocol`) and leaves no request behind.
-        """
+        """Stream an answer, or leave no request behind. Raises EngineError (`crash`, `timeout`, `http`, `protocol`)."""
 
     def recover_token_ids(self, prompt: Rendered, sampling: Sampling, completion: Completion) -> tuple[int, ...] | None:
         """Fetch the ids that are missing from the stream, after measuring; `None` unless text and known ids agree."""
@@ -210,8 +207,7 @@ class Engine(Protocol):
         """What its models are: GGUF files, Hugging Face folders, or names that an endpoint serves."""
 
     def locate(self) -> FoundBinary | None:
-        """Find the program that is run, without running it; None for an endpoint. Raises EngineError (`launch`),
-        UsageError."""
+        """Find the program without running it; None for an endpoint. Raises EngineError (`launch`), UsageError."""
 
     def probe(self) -> Capabilities:
         """Find the binary and probe what it can do. Raises EngineError (`launch`) when it is no such engine."""
@@ -314,16 +310,10 @@ class PrefillScorer(Protocol):
 
 
 class SlotScorer(Renders, Protocol):
-    """A target with several slots, each of which keeps what was read into it, and reads on together with the others.
-
-    Every method raises EngineError.
-    """
+    """A target whose slots keep what was read into them and read on together. Every method raises EngineError."""
 
     def read_together(self, prefixes: Sequence[Sequence[int]], top: int) -> list[Scores]:
-        """Read what each prefix has more than its slot holds, all in a single batch.
-
-        A prefix is read into the slot that holds most of it; those of which none holds anything stand last.
-        """
+        """Read on in all slots in a single batch; prefixes of which no slot holds anything stand last."""
 
     def stop(self) -> int | None:
         """As `Server.stop`."""
@@ -350,10 +340,7 @@ class ScoringEngine(Protocol):
 
 
 class Comparer(Protocol):
-    """An arm's draft and its target in the same process, read from all their logits: for diagnosing alone.
-
-    Every method raises EngineError.
-    """
+    """An arm's draft and its target, read from all logits, to diagnose. Every method raises EngineError."""
 
     def describe(self) -> Mapping[str, object]:
         """Return what the engine reports of the draft, such as the parts that are left out."""

@@ -19,10 +19,7 @@ class TextTooShortError(Exception):
 
 @dataclass(frozen=True)
 class Divergence:
-    """A model against the reference, over every scored token of the text; errors are standard errors of the mean.
-
-    A value is `None` where it is no finite number, as with a model whose logits overflow.
-    """
+    """A model against the reference, over every scored token; errors of the mean; `None` where nothing is finite."""
 
     divergence: float | None
     """Mean Kullback-Leibler divergence from the reference, in nats, over the whole vocabulary."""

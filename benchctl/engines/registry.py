@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from benchctl.engines.base import Engine
-from benchctl.engines.common.programs import FoundBinary, named_program
-from benchctl.errors import BenchctlError, EngineError
+from benchctl.engines.common.programs import FoundBinary
+from benchctl.errors import BenchctlError, EngineError, UsageError
 from benchctl.offers import load
 from benchctl.paths import on_path
 from benchctl.recipes.adapters import adapter_of, registered
@@ -18,10 +18,7 @@ from benchctl.recipes.engine_spec import EngineSpec
 
 
 def make_engine(spec: EngineSpec, *, binary: str | None = None) -> Engine:
-    """Return the engine of a recipe; `binary` is the command line's option, which outranks the recipe's.
-
-    Raises UsageError for a kind that no installed package brings.
-    """
+    """Return the engine of a recipe; `binary`, an option, outranks its own. Raises UsageError for an unknown kind."""
     engine: Engine = load(adapter_of(spec.kind).engine)(spec, binary=binary)
     return engine
 
@@ -60,8 +57,7 @@ def find_engines() -> list[FoundEngine]:
 
 @dataclass(frozen=True)
 class Search:
-    """Where the program of a kind of engine is looked for. What was named wins: by the option, the recipe, the
-    environment; then what is there."""
+    """Where the program of a kind of engine is looked for: by option, recipe, environment, then what is there."""
 
     kind: str
     name: str
@@ -80,11 +76,7 @@ class Search:
     """What `benchctl engines install` would install."""
 
     def find(self, recipe: str | None = None, option: str | None = None) -> FoundBinary:
-        """Return the program to run.
-
-        Raises UsageError when what was named is not there or cannot be run, EngineError (`launch`) when there is none
-        at all.
-        """
+        """Return the program to run. Raises UsageError for a wrong name, EngineError (`launch`) when there is none."""
         for value, found_in, where in ((option, "option", "--engine-binary "), (recipe, "recipe", "engine.binary: ")):
             optional = found_in == "recipe" and value == self.program
             if value is not None and (path := self._named(value, f"{where}{value}", optional=optional)):
@@ -115,7 +107,20 @@ class Search:
         ]
 
     def _named(self, value: str, where: str, *, optional: bool = False) -> Path | None:
-        return named_program(value, where, within=self.within, install=self.install, optional=optional)
+        """Return the program of a path, or of a name on PATH; `None` only if `optional`. Raises UsageError."""
+        if os.sep not in value and not value.startswith("~"):
+            if (found := on_path(value)) or optional:
+                return found
+            here = f" To run the file in this folder, write ./{value}." if Path(value).is_file() else ""
+            raise UsageError(f"there is no program called {value!r} on PATH", where=where, fix=f"{self.install}{here}")
+        path = Path(value).expanduser().absolute()
+        if path.is_dir():
+            raise UsageError("this is a folder, no program", where=where, fix=f"Did you mean {path / self.within}?")
+        if not path.is_file():
+            raise UsageError("there is no such program", where=where, fix="Correct the path, or leave it out.")
+        if not os.access(path, os.X_OK):
+            raise UsageError("this file may not be executed", where=where, fix=f"Run `chmod +x {path}` if it is one.")
+        return path
 
 
 Backend = Literal["cpu", "cuda", "metal", "vulkan", "rocm", "sycl"]

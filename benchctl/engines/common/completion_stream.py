@@ -214,10 +214,7 @@ def _piece(choice: Mapping[str, Any]) -> str:
 
 
 def piece_of(message: Mapping[str, Any]) -> str:
-    """Return the text of a message or a part of it: reasoning, content, then calls of tools by name and arguments.
-
-    A call's id is left out: servers draw it at random. Raises TypeError, AttributeError for what is no message.
-    """
+    """Return the text of a message: reasoning, content, calls of tools without their ids, which are drawn at random."""
     parts = [message.get("reasoning_content") or message.get("reasoning"), message.get("content")]
     for call in message.get("tool_calls") or ():
         function = call.get("function") or {}

@@ -18,7 +18,7 @@ import httptools
 
 from benchctl.engines.common import wire
 from benchctl.engines.common.stream import AnswerReader
-from benchctl.engines.common.wire import Route, compressed, protocol_error, proxy_header
+from benchctl.engines.common.wire import Route, protocol_error, proxy_header
 from benchctl.errors import EngineError
 
 _FRAMING_A_BYTE = 64
@@ -141,7 +141,7 @@ class Connection(asyncio.Protocol):
         self._until_close = not self.headers.keys() & {"transfer-encoding", "content-length"}
         encoding = self.headers.get("content-encoding", "identity").strip().lower()
         if encoding not in ("", "identity") and status == 200:
-            raise compressed(encoding)
+            raise protocol_error(f"The engine compressed its answer ({encoding[:40]!r}), which was not requested.")
 
     def on_message_complete(self) -> None:
         """Note that all of the body has come."""

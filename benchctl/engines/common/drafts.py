@@ -24,7 +24,6 @@ from benchctl.engines.common.wire import count_in, counts_in
 
 _SAMPLE = re.compile(r"(?:\{([^}]*)\})?[ \t]+([-+\w.]+)(?:[ \t]+\d+)?[ \t\r]*")
 """What follows a name: labels, the value, a time."""
-_BEHIND = ("{", " ", "\t")
 _NUMBER = re.compile(r"\+?[0-9]+(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?")
 _LONGEST_LINE = 4096
 _DRAFTED = re.compile(r"^([A-Za-z_]\w{0,63}):spec_decode_num_draft_tokens_total[{ \t]", re.MULTILINE)
@@ -39,37 +38,18 @@ _MOST = 2**53
 Reading = TypeVar("Reading")
 
 
-@dataclass(frozen=True)
-class Counters:
-    """A reading; `None` where the server has no such counter."""
-
-    rounds: int | None = None
-    drafted: int | None = None
-    accepted: int | None = None
-    accepted_by_position: tuple[int, ...] | None = None
-
-    def ledger(self) -> Ledger:
-        """Return these counts as a ledger."""
-        return Ledger(
-            drafted=self.drafted,
-            accepted=self.accepted,
-            rounds=self.rounds,
-            accepted_by_position=self.accepted_by_position,
-        )
-
-
-def read_counters(text: str, engine: str) -> Counters:
-    """Read the counters of `engine` (`llamacpp`, `vllm`); series of a name with other labels are added up."""
+def read_counters(text: str, engine: str) -> Ledger:
+    """Read the counters of `engine` (`llamacpp`, `vllm`), over all labels; `None` for what it does not count."""
     prefix = f"{engine}:spec_decode_num_"
     rounds, drafted, accepted = (read_total(text, f"{prefix}{what}_total") for what in _COUNTERS)
     positions: dict[int, int] = {}
     for labels, count in _series(text, f"{prefix}accepted_tokens_per_pos_total"):
         found = _POSITION.search(labels)
         if found is None or int(found[1]) >= DEEPEST or count is None:
-            return Counters(rounds, drafted, accepted)
+            return Ledger(drafted, accepted, rounds)
         positions[int(found[1])] = positions.get(int(found[1]), 0) + count
     by_position = tuple(positions.get(i, 0) for i in range(max(positions) + 1)) if positions else None
-    return Counters(rounds, drafted, accepted, by_position)
+    return Ledger(drafted, accepted, rounds, accepted_by_position=by_position)
 
 
 def prefix_of(text: str) -> str | None:
@@ -87,15 +67,9 @@ def read_total(text: str, name: str) -> int | None:
 
 def _series(text: str, name: str) -> Iterator[tuple[str, int | None]]:
     """Yield labels and value of every series called `name`; no value where the line cannot be read."""
-    place = text.find(name)
-    while place >= 0:
-        ends = text.find("\n", place)
-        ends = len(text) if ends < 0 else ends
-        behind = place + len(name)
-        if text[place - 1 : place] in ("", "\n") and text[behind : behind + 1] in _BEHIND:
-            found = _SAMPLE.fullmatch(text, behind, ends) if ends - place <= _LONGEST_LINE else None
-            yield ("", None) if found is None else (found[1] or "", _number(found[2]))
-        place = text.find(name, ends)
+    for line in re.finditer(rf"^{re.escape(name)}(?=[{{ \t])(.*)$", text, re.MULTILINE):
+        found = _SAMPLE.fullmatch(line[1]) if len(line[1]) <= _LONGEST_LINE else None
+        yield ("", None) if found is None else (found[1] or "", _number(found[2]))
 
 
 def settled(read: Callable[[], Reading], good: Callable[[Reading], bool], within_s: float) -> Reading:
@@ -121,25 +95,18 @@ def by_length(rounds: Iterable[tuple[int, int]], longest: int) -> tuple[int, ...
     return tuple(counts[1:])
 
 
-def since(before: Counters, after: Counters) -> Counters:
-    """Return what was counted between two readings; `None` for a counter that either lacks.
+def since(before: Ledger, after: Ledger) -> Ledger:
+    """Return what was counted between two readings; servers list a position once something was accepted there."""
 
-    Positions that the earlier reading lacks began at 0: servers list a position once something was accepted there.
-    """
-
-    def more(early: int | None, late: int | None) -> int | None:
+    def more(name: str) -> int | None:
+        early, late = getattr(before, name), getattr(after, name)
         return None if early is None or late is None else late - early
 
     by_position = None
     if after.accepted_by_position is not None:
         pairs = zip_longest(after.accepted_by_position, before.accepted_by_position or (), fillvalue=0)
         by_position = tuple(late - early for late, early in pairs)[: len(after.accepted_by_position)]
-    return Counters(
-        more(before.rounds, after.rounds),
-        more(before.drafted, after.drafted),
-        more(before.accepted, after.accepted),
-        by_position,
-    )
+    return Ledger(more("drafted"), more("accepted"), more("rounds"), accepted_by_position=by_position)
 
 
 def _number(text: str) -> int | None:
@@ -186,11 +153,8 @@ class Tally:
         if self.plain_steps is not None:
             self.plain_steps = None if ledger.plain_steps is None else self.plain_steps + ledger.plain_steps
 
-    def agrees(self, counted: Counters) -> bool | None:
-        """Whether a server's counters over its whole life are these sums; `None` where either is not reported.
-
-        Rounds are compared where the answers report them.
-        """
+    def agrees(self, counted: Ledger) -> bool | None:
+        """Whether a server's counters over its whole life are these sums; `None` where either is not reported."""
         if counted.drafted is None or self.drafted is None:
             return None
         same = (counted.drafted, counted.accepted) == (self.drafted, self.accepted)
@@ -335,11 +299,7 @@ def _mean(shape: str, length: object) -> Drafts | None:
 
 
 def verified_ledger(meta: Mapping[str, Any], *, counted: bool) -> Ledger:
-    """Return the ledger of an answer from SGLang's figures of it; all `None` where nothing was verified.
-
-    `counted`: whether its drafted tokens are a count. `spec_correct_drafts_histogram[j]`: rounds that accepted j
-    tokens.
-    """
+    """Return the ledger of an answer from SGLang's figures; `counted`: whether its drafted tokens are a count."""
     rounds = _count(meta, "spec_verify_ct")
     if not rounds:
         return Ledger()

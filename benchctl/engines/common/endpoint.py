@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from benchctl.engines.base import Ledger, Rendered, Scorer
-from benchctl.engines.common.drafts import Counters, prefix_of, read_counters, read_total
+from benchctl.engines.common.drafts import prefix_of, read_counters, read_total
 from benchctl.engines.common.http import HttpClient
-from benchctl.engines.common.wire import ids_in, protocol_error
+from benchctl.engines.common.wire import prompt_ids
 from benchctl.prompts.suite import Prompt
 from benchctl.text import one_line
 
@@ -28,13 +28,13 @@ LEAST_CONTEXT = 2048
 class MetricsReading:
     """The counters of `/metrics` at a moment; all requests of the endpoint are in them, other people's too."""
 
-    counters: Counters
+    counters: Ledger
     generated: int | None
     """Tokens generated so far."""
 
     def __str__(self) -> str:
         counted = self.counters
-        if counted == Counters():
+        if counted == Ledger():
             return "GET /metrics: no counters of speculation"
         return f"GET /metrics: {counted.rounds} rounds, {counted.drafted} drafted, {counted.accepted} accepted so far"
 
@@ -71,11 +71,10 @@ class Pages:
         return {name: self._client.redact(value) if isinstance(value, str) else value for name, value in found.items()}
 
     def metrics(self, prefix: str, generated: str) -> MetricsReading | None:
-        """Read the counters below `prefix` of `/metrics`, and the total called `generated`; `None`: neither is
-        there."""
+        """Read the counters below `prefix` of `/metrics`, and the total called `generated`; `None` without either."""
         text = self._metrics()
         total, counters = read_total(text, generated), read_counters(text, prefix)
-        return None if total is None and counters == Counters() else MetricsReading(counters, total)
+        return None if total is None and counters == Ledger() else MetricsReading(counters, total)
 
     def any_metrics(self) -> MetricsReading | None:
         """Read such counters below whatever name they stand; `None` where there are none."""
@@ -116,13 +115,7 @@ class EndpointTarget:
             return {"messages": [{"role": "user", "content": prompt.prompt}], **prompt.request}
         return {"messages": [message.model_dump() for message in prompt.messages or ()], **prompt.request}
 
-    @staticmethod
-    def token_ids(answer: Mapping[str, Any]) -> tuple[int, ...]:
-        """Read the answer to a `/tokenize`. Raises EngineError."""
-        ids = ids_in(answer.get("tokens"))
-        if not ids:
-            raise protocol_error("The endpoint returned no token ids for the prompt.")
-        return tuple(ids)
+    token_ids = staticmethod(prompt_ids)
 
     def log_tail(self, lines: int = 20) -> tuple[str, ...]:
         """Return nothing: an endpoint's log is not accessible."""
@@ -150,13 +143,12 @@ class ServerFamily:
 
     recognise: Callable[[Pages], Recognised | None]
     """Inspect the server; `None` where it is not of this family."""
-    ledger: Callable[[Recognised, Mapping[str, Any], Counters, Counters], Ledger]
+    ledger: Callable[[Recognised, Mapping[str, Any], Ledger, Ledger], Ledger]
     """Return the ledger of an answer from the further fields of its stream, and the counters before and after."""
     metrics: Callable[[Pages], MetricsReading | None] | None = None
     """Reads the counters of all requests; `None` where it has none."""
     scorer: Callable[[EndpointTarget], Scorer] | None = None
-    """Return a scorer that reads the log-probabilities of given tokens from the server; `None` where it returns
-    none."""
+    """Return a scorer that reads log-probabilities of given tokens; `None` where the server returns none."""
 
 
 def short_line(value: object) -> str | None:

@@ -23,14 +23,7 @@ from benchctl.engines.common import wire
 from benchctl.engines.common.connection import BrokenConnectionError, Connection, RefusedError, connect
 from benchctl.engines.common.log import READ_THE_LOG, clean, name_log
 from benchctl.engines.common.stream import Answer, AnswerReader
-from benchctl.engines.common.wire import (
-    SIDE_TIMEOUT_S,
-    decode,
-    error_in,
-    protocol_error,
-    proxy_header,
-    route_to,
-)
+from benchctl.engines.common.wire import SIDE_TIMEOUT_S, decode, error_in, protocol_error, proxy_header, route_to
 from benchctl.errors import EngineError
 
 Broken = Callable[[str], EngineError]
@@ -182,8 +175,7 @@ class HttpClient:
                 raise self._broken(str(error)) from error
 
     def _fetch(self, method: str, path: str, body: Mapping[str, Any] | None, timeout_s: float) -> Reply:
-        """Make a request within the limits. Raises OSError, BrokenConnectionError, and EngineError for what exceeds
-        them."""
+        """Make a request. Raises OSError, BrokenConnectionError, and EngineError for what exceeds the limits."""
         reader = _Whole(path, wire.MOST_PAGE_BYTES if body is None else wire.MOST_BYTES)
         content = None if body is None else json.dumps(body).encode()
 
@@ -304,6 +296,5 @@ class HttpClient:
 
 
 async def _in_thread(broken: Broken, what: str) -> EngineError:
-    """Make the error of a broken connection off the event loop: it may take seconds, and other streams are read
-    meanwhile."""
+    """Make the error of a broken connection off the event loop: it may take seconds, and other streams go on."""
     return await asyncio.to_thread(broken, what)

@@ -1,5 +1,4 @@
-"""What engines that benchctl starts share: finding, probing, the start, the process, its log, what its end means, and
-what the evidence of a cell leads to."""
+"""What engines that benchctl starts share: probing, the start, the process and its end, and what evidence leads to."""
 
 from __future__ import annotations
 
@@ -7,6 +6,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -17,20 +17,22 @@ from benchctl.engines.common.log import READ_THE_LOG, Reason, log_tail, name_log
 from benchctl.engines.common.process import Access, EngineProcess, describe_exit
 from benchctl.engines.common.programs import FoundBinary
 from benchctl.engines.common.stream import Answer, AnswerReader
-from benchctl.engines.common.wire import ids_in, protocol_error
+from benchctl.engines.common.wire import prompt_ids, protocol_error
+from benchctl.engines.registry import Search
 from benchctl.errors import EngineError, UsageError
 from benchctl.prompts.suite import Prompt
 from benchctl.recipes.engine_spec import LaunchedEngineSpec
 from benchctl.recipes.schema import Sampling
 from benchctl.text import one_line
 
+MODEL_NAME = "benchctl"
+"""The model's served name, whatever its folder is called."""
 LaunchCause = Callable[[Sequence[str]], Reason | None]
 """Reads why an engine ended from the lines of its log and from how it ended, the last line: `signal SIGSEGV`."""
 
 
 def check_tools(prompt: Prompt, text: object) -> str:
-    """Return a rendered prompt. Raises EngineError where it is no text, or lacks a tool: templates that know none drop
-    them, which is an error of this request."""
+    """Return a rendered prompt. Raises EngineError where it is no text, or its template dropped a tool."""
     if not isinstance(text, str):
         raise protocol_error("The engine did not return the prompt's text.")
     for tool in prompt.tools or ():
@@ -48,6 +50,8 @@ def check_tools(prompt: Prompt, text: object) -> str:
 class LaunchedServer:
     """Base of the servers of adapters that launch their engine: `benchctl.engines.base.Server` but for what differs."""
 
+    model = MODEL_NAME
+
     def __init__(
         self,
         process: EngineProcess,
@@ -60,14 +64,11 @@ class LaunchedServer:
         interrupt_s: float = 0.0,
         access: Access | None = None,
     ) -> None:
-        """`dying_s`: how long the process may outlive a connection that broke.
-
-        `interrupt_s`: how long it may take to end after a SIGINT when SIGTERM did not end it.
-        `access`: how this process is reached, where access is restricted.
-        """
+        """`dying_s`, `interrupt_s`: how long it may outlive a broken connection, and a SIGINT at the end."""
         self._process = process
         self._log_path = log_path
         self._spec = spec
+        self.context, self.timeout_s = spec.context, spec.request_timeout_s
         self._launch_cause = launch_cause
         self._dying_s = dying_s
         self._interrupt_s = interrupt_s
@@ -131,15 +132,7 @@ class LaunchedServer:
         limits = {"silence_s": self._spec.stall_timeout_s, "timeout_s": self._spec.request_timeout_s}
         return await self.http.stream(path, body, reader, on_tokens=on_tokens, **limits)
 
-    @staticmethod
-    def _prompt_ids(answer: Mapping[str, object]) -> tuple[int, ...]:
-        """Return the token ids in an answer of `/tokenize`. Raises EngineError, also where there are none."""
-        ids = ids_in(answer.get("tokens"))
-        if ids is None:
-            raise protocol_error("The engine returned no token ids for the prompt.")
-        if not ids:
-            raise EngineError("The prompt has no tokens.", kind="http", fix="Give every prompt of the suite some text.")
-        return tuple(ids)
+    _prompt_ids = staticmethod(prompt_ids)
 
     def _log(self) -> list[str]:
         return read_log(self._log_path)
@@ -186,12 +179,14 @@ OwnServer = TypeVar("OwnServer", bound="LaunchedServer")
 class LaunchedEngine(ABC, Generic[OwnSpec]):
     """Base of the engines that benchctl starts: `benchctl.engines.base.Engine` but for what differs.
 
-    An engine sets `title`, and has `_found` (where its program is), `_probe` (what that can do), `check`, `launch` and
-    `start`, which ends with `_healthy`. It may set `poll_s`, and `tool` where it brings programs.
+    An engine sets `title` and `search` (or has a `_found` of its own), and has `_probe` (what its program can do),
+    `check`, `launch` and `start`, which ends with `_healthy`. It may set `poll_s`, and `tool` where it brings programs.
     """
 
     title: str
     """The engine's name in messages."""
+    search: Search
+    """Where its program is looked for."""
     poll_s = 0.1
     """How often a starting engine is asked whether it is healthy."""
 
@@ -200,10 +195,10 @@ class LaunchedEngine(ABC, Generic[OwnSpec]):
         self._spec = spec
         self._option = binary
 
-    @property
-    @abstractmethod
+    @cached_property
     def _found(self) -> FoundBinary:
         """Where the program is. Raises EngineError (`launch`), UsageError."""
+        return self.search.find(self._spec.binary, self._option)
 
     @property
     @abstractmethod
@@ -283,10 +278,7 @@ CHECK_THE_DRAFT = (
 
 
 def concluded(evidence: Sequence[str], failure: Reason | None, *, requested: bool, drafted: object) -> Attestation:
-    """Return the attestation of a cell: `failed` (for lack of evidence, too), else `off`, `active` or `idle`.
-
-    `requested`: whether its command line requests speculation; `drafted`: anything true where drafts were seen.
-    """
+    """Return the attestation: `failed`, `off`, or `active` where `drafted` is true, else `idle`."""
     if failure is not None:
         return Attestation("failed", tuple(evidence), *failure)
     return Attestation("off" if not requested else "active" if drafted else "idle", tuple(evidence))

@@ -1,7 +1,4 @@
-"""Reading an engine's log: its last lines, cleaned of terminal control sequences, and why the engine ended.
-
-Why it ended is read by a closed list of patterns for each engine, each with what to do.
-"""
+"""An engine's log: its last lines, without control sequences, and by a list of patterns why the engine ended."""
 
 from __future__ import annotations
 

@@ -65,12 +65,8 @@ def describe_exit(status: int | None) -> str:
     """Say how a process ended: `status 1`, `signal SIGABRT`."""
     if status is None:
         return "an unknown status"
-    if status >= 0:
-        return f"status {status}"
-    try:
-        return f"signal {signal.Signals(-status).name}"
-    except ValueError:
-        return f"signal {-status}"
+    names = {number.value: number.name for number in signal.Signals}
+    return f"status {status}" if status >= 0 else f"signal {names.get(-status, -status)}"
 
 
 class EngineProcess:
@@ -79,11 +75,7 @@ class EngineProcess:
     def __init__(
         self, argv: Sequence[str], env: Mapping[str, str], log_path: Path, *, scratch: Path | None = None
     ) -> None:
-        """Start `argv` with its output going to `log_path`. Raises EngineError (`launch`), StorageError.
-
-        `scratch` is a folder that the caller made for this engine; it goes with it, however it ends or if it never
-        started.
-        """
+        """Start `argv`; the folder `scratch` goes with it, however it ends. Raises EngineError, StorageError."""
         self._status: int | None = None
         self._ended = False
         self._unread = b""
@@ -179,10 +171,7 @@ class EngineProcess:
         self._send(b"R")
 
     def stop(self, grace_s: float = STOP_GRACE_S, interrupt_s: float = 0.0) -> int | None:
-        """SIGTERM once, wait `grace_s` seconds, SIGKILL to the whole group; return the exit status. Idempotent.
-
-        `interrupt_s`: so long an engine that SIGTERM did not end is given after a SIGINT; 0 sends none.
-        """
+        """SIGTERM, a wait, SIGINT where `interrupt_s` is not 0, SIGKILL to the group; return the exit status."""
         if not self._requests.closed:
             try:
                 for request, patience in ((b"T", grace_s), (b"I", interrupt_s), (b"K", KILL_GRACE_S)):
@@ -200,10 +189,7 @@ class EngineProcess:
 
 
 def refused_variables(added: Mapping[str, str], own: Mapping[str, str] = MappingProxyType({})) -> list[str]:
-    """Return a sentence for every variable of a recipe's `engine.env` that may not be set there.
-
-    `own`: an engine's, by the beginning of their names, with the reason.
-    """
+    """Return a sentence for every variable that `engine.env` may not set; `own`: an engine's, by their beginning."""
     problems = []
     for name in added:
         reason = next((own[start] for start in own if name.startswith(start)), None)
@@ -256,10 +242,7 @@ class Access:
 
 
 def make_access(*, by_socket: bool) -> Access:
-    """Return how to reach a process that is about to be launched; `by_socket`: whether it can listen on a Unix socket.
-
-    Raises StorageError where no folder can be made.
-    """
+    """Return how to reach a process, `by_socket` where it can listen on a Unix socket. Raises StorageError."""
     _remove_leftovers()
     try:
         folder = _folder()

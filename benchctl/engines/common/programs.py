@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TextIO
+from typing import BinaryIO, TextIO
 
 from benchctl.engines.common.process import EngineProcess, engine_environment
 from benchctl.errors import UsageError
@@ -53,10 +53,7 @@ def _run_script(argv: Sequence[str], log: Path, on_line: OnLine | None = None) -
 
 
 def converting_python() -> Path:
-    """Return a Python with the packages of the extra `convert`: this Python, else that of an installed engine.
-
-    Raises UsageError when there is none.
-    """
+    """Return a Python with the packages of the extra `convert`, this or an installed engine's. Raises UsageError."""
     found = (_EXTRA.match(line) for line in importlib.metadata.requires("benchctl") or ())
     missing = [match[1] for match in found if match and importlib.util.find_spec(match[1]) is None]
     if not missing:
@@ -77,43 +74,27 @@ def converting_python() -> Path:
 def run_to_end(
     argv: Sequence[str], log: Path, on_line: OnLine | None = None, *, env: Mapping[str, str] | None = None
 ) -> int:
-    """Run `argv` to its end; see `benchctl.models.quantize.Run`. An interrupt stops it before it is passed on.
-
-    `env`: its whole environment; `None`: the scrubbed environment of an engine.
-    """
+    """Run `argv` to its end in `env`, by default an engine's scrubbed one; see `benchctl.models.quantize.Run`."""
     environment = engine_environment(os.environ, {"HF_HUB_OFFLINE": "1"}) if env is None else env
     process = EngineProcess(argv, environment, log)
-    reader = _Lines(log, on_line)
-    try:
-        while not process.wait(_POLL_S):
-            reader.read()
-    finally:
-        status = process.stop(grace_s=2.0)
-    reader.read(last=True)
+    with log.open("rb") as stream:
+        try:
+            while not process.wait(_POLL_S):
+                _pass_on(stream, on_line)
+        finally:
+            status = process.stop(grace_s=2.0)
+        _pass_on(stream, on_line, last=True)
     return -1 if status is None else status
 
 
-class _Lines:
-    """Passes on the lines that a log has grown by."""
-
-    def __init__(self, log: Path, on_line: OnLine | None) -> None:
-        self._log, self._on_line = log, on_line
-        self._read = 0
-
-    def read(self, *, last: bool = False) -> None:
-        if self._on_line is None:
+def _pass_on(stream: BinaryIO, on_line: OnLine | None, *, last: bool = False) -> None:
+    """Call `on_line` with the lines that a log has grown by; a line that has not ended waits, unless it is the last."""
+    while on_line is not None and (block := stream.readline(_BLOCK_BYTES)):
+        if not (block.endswith(b"\n") or len(block) == _BLOCK_BYTES or last):
+            stream.seek(-len(block), os.SEEK_CUR)
             return
-        with self._log.open("rb") as stream:
-            while True:
-                stream.seek(self._read)
-                block = stream.read(_BLOCK_BYTES)
-                full = len(block) == _BLOCK_BYTES
-                whole = block.rfind(b"\n") + 1 or (len(block) if full or last else 0)
-                self._read += whole
-                for line in block[:whole].decode("utf-8", "replace").splitlines():
-                    self._on_line(line)
-                if not whole:
-                    return
+        for line in block.decode("utf-8", "replace").splitlines():
+            on_line(line)
 
 
 @dataclass(frozen=True)
@@ -124,29 +105,6 @@ class FoundBinary:
     found_in: str
     hashes: Mapping[str, object] = field(default_factory=dict)
     """What of `Capabilities.details` is known without running it: SHA-256 of its files."""
-
-
-def named_program(value: str, where: str, *, within: str, install: str, optional: bool = False) -> Path | None:
-    """Return the program that `value` names, a path or a name on PATH; `None` only if `optional`.
-
-    `where` is the setting that named it, `within` the program's place in a folder that was named instead, `install`
-    what to do to have it. Raises UsageError.
-    """
-    if os.sep not in value and not value.startswith("~"):
-        if found := on_path(value):
-            return found
-        if optional:
-            return None
-        here = f" To run the file in this folder, write ./{value}." if Path(value).is_file() else ""
-        raise UsageError(f"there is no program called {value!r} on PATH", where=where, fix=f"{install}{here}")
-    path = Path(value).expanduser().absolute()
-    if path.is_dir():
-        raise UsageError("this is a folder, not a program", where=where, fix=f"Did you mean {path / within}?")
-    if not path.is_file():
-        raise UsageError("there is no such program", where=where, fix="Correct the path, or leave it out.")
-    if not os.access(path, os.X_OK):
-        raise UsageError("this file may not be executed", where=where, fix=f"Run `chmod +x {path}` if it is a program.")
-    return path
 
 
 def which(value: str) -> Path | None:
@@ -196,10 +154,7 @@ class Ended:
 def short_run(
     argv: Sequence[str], env: Mapping[str, str], *, timeout_s: float, cwd: str | None = None, one_stream: bool = False
 ) -> Ended:
-    """Run `argv` to its end. Raises OSError where it cannot be run, NoAnswerError; it is then killed with its children.
-
-    `one_stream`: what it prints as an error is in `output`, at its place.
-    """
+    """Run `argv` to its end, bounded; `one_stream`: errors stand in `output`. Raises OSError, NoAnswerError."""
     deadline = time.monotonic() + timeout_s
     process = subprocess.Popen(
         list(argv),
@@ -272,11 +227,7 @@ def run_logged(
     env: Mapping[str, str] | None = None,
     on_line: Callable[[str], None] | None = None,
 ) -> tuple[str, ...]:
-    """Run `argv`; return the end of its output (stdout and stderr together). Raises CommandFailedError.
-
-    An interrupt ends the command with all its children: a compiler that goes on would write into a folder that is being
-    removed.
-    """
+    """Run `argv`; return the end of all its output. An interrupt ends its children, too. Raises CommandFailedError."""
     log.write(f"$ {' '.join(argv)}\n")
     lines: deque[str] = deque(maxlen=_KEPT_LINES)
 

@@ -29,6 +29,8 @@ from benchctl.models.files import file_sha256, finish, unfinished
 from benchctl.paths import cache_folder
 from benchctl.recipes.options import IS_OPTION
 from benchctl.recipes.problems import did_you_mean
+from benchctl.recipes.speculation import SPECULATION_TYPES, Speculation
+from benchctl.text import one_line
 
 MARKER = "benchctl.json"
 _OFFLINE = ("Failed to establish a new connection", "Temporary failure in name", "ConnectTimeout", "NewConnectionError")
@@ -69,21 +71,18 @@ class PythonEnvironment:
 
     def installed(self) -> Path | None:
         """Return the program of a whole installation; `None` when there is none."""
-        return self.program_path if self._is_whole() and self.program_path.is_file() else None
+        whole = (self.folder / MARKER).is_file() and self.program_path.is_file()
+        return self.program_path if whole else None
 
     def install(self, report: Report, *, force: bool = False) -> Path:
-        """Install what the lock names, then torch, and try the program; return it. Nothing where it is whole already.
-
-        `force` makes it anew, as does a whole environment that lost its program. Raises BenchctlError.
-        """
-        force = force or (self._is_whole() and not self.program_path.is_file())
-        if not force and self._is_whole():
+        """Install what the lock names, then torch, unless it is whole; `force` makes it anew. Raises BenchctlError."""
+        if not force and self.installed():
             return self.program_path
         try:
             with unfinished(self.folder.with_name(f"{self.folder.name}.lock"), lambda text: report(text, 0, 0)):
-                if not force and self._is_whole():  # made by the process that we waited for
+                if not force and self.installed():  # made by the process that we waited for
                     return self.program_path
-                if force:
+                if force or (self.folder / MARKER).is_file():  # without its program
                     shutil.rmtree(self.folder, ignore_errors=True)
                 self.check_free(self.free_bytes, f"{self.name} takes {self.free_bytes / 1e9:.0f} GB of disk")
                 log_path = self.folder.with_name(f"{self.folder.name}.log")
@@ -92,9 +91,6 @@ class PythonEnvironment:
         except OSError as error:
             raise self.disk_error(error.strerror or str(error)) from error
         return self.program_path
-
-    def _is_whole(self) -> bool:
-        return (self.folder / MARKER).is_file()
 
     def disk_error(self, what: str) -> StorageError:
         """Return the error for a full disk."""
@@ -202,8 +198,10 @@ PROBE_TIMEOUT_S = 300.0
 """Importing takes 10 s, and minutes on a busy machine."""
 
 Read = TypeVar("Read")
-Unusable = Callable[[str, tuple[str, ...]], EngineError]
-"""Makes the error of a package that cannot be used, of what is wrong and the last lines of its output."""
+
+
+class _UnusableError(Exception):
+    """A package that cannot be used: why, and the last lines of its output."""
 
 
 @dataclass(frozen=True)
@@ -222,20 +220,19 @@ class Question:
 
     def answered(self, what: str, fix: str, read: Callable[[dict[str, Any]], Read]) -> Read:
         """Return what `read` makes of the facts, of an earlier probe or a new one. Raises EngineError (`launch`)."""
-
-        def unusable(why: str, tail: tuple[str, ...] = ()) -> EngineError:
-            where = str(self.program)
-            return EngineError(f"{what} cannot be used: {why}", kind="launch", where=where, fix=fix, log_tail=tail)
-
-        facts = self.known() or self.ask(unusable)
         try:
+            facts = self._known() or self._ask()
             made = read(facts)
-        except (KeyError, TypeError, AttributeError) as error:
-            raise unusable(f"it does not report {error}") from None
-        self.keep(facts)
+        except (_UnusableError, KeyError, TypeError, AttributeError, ValueError) as error:
+            known = isinstance(error, _UnusableError)
+            why, tail = error.args if known else (f"it does not report {one_line(str(error), 300)}", ())
+            where = str(self.program)
+            what = f"{what} cannot be used: {why}"
+            raise EngineError(what, kind="launch", where=where, fix=fix, log_tail=tail) from None
+        self._keep(facts)
         return made
 
-    def known(self) -> dict[str, Any] | None:
+    def _known(self) -> dict[str, Any] | None:
         """Return the kept result of an earlier probe; `None` where there is none."""
         if (file := self._file()) is not None:
             with suppress(OSError, ValueError):
@@ -243,29 +240,25 @@ class Question:
                 return facts if isinstance(facts, dict) else None
         return None
 
-    def ask(self, unusable: Unusable) -> dict[str, Any]:
-        """Return the JSON object that the script's last line is. Raises EngineError."""
+    def _ask(self) -> dict[str, Any]:
+        """Return the JSON object that the script's last line is. Raises _UnusableError."""
         try:
             argv = (str(self.python), "-c", self.script.read_text("utf-8"))
             # Nothing in the user's folder can stand in for a package.
             answer = short_run(argv, self.env, timeout_s=PROBE_TIMEOUT_S, cwd="/")
-        except NoAnswerError as error:
-            raise unusable(str(error), ()) from None
-        except OSError as error:
-            raise unusable(f"its Python cannot be run: {error.strerror}", ()) from None
+        except (NoAnswerError, OSError) as error:
+            raise _UnusableError(f"its Python gave no answer: {error}", ()) from None
         lines = [line[:_LINE_CHARACTERS] for line in clean(answer.errors.decode("utf-8", "replace")).splitlines()]
         if answer.status:
             last = next((line for line in reversed(lines) if line.strip()), "it printed nothing")
-            raise unusable(f"it cannot be imported: {last[:300]}", tuple(lines[-12:]))
-        try:
+            raise _UnusableError(f"it cannot be imported: {last[:300]}", tuple(lines[-12:]))
+        with suppress(ValueError):
             facts = decode(answer.output.strip().rpartition(b"\n")[2])
-        except ValueError:
-            facts = None
-        if not isinstance(facts, dict):
-            raise unusable("its answer cannot be read", tuple(lines[-12:]))
-        return facts
+            if isinstance(facts, dict):
+                return facts
+        raise _UnusableError("its answer cannot be read", tuple(lines[-12:]))
 
-    def keep(self, facts: Mapping[str, Any]) -> None:
+    def _keep(self, facts: Mapping[str, Any]) -> None:
         """Keep a result; where it cannot be written, the next command probes again."""
         file = self._file()
         if file is not None and not file.exists():
@@ -274,10 +267,7 @@ class Question:
                 finish(part, file)
 
     def _file(self) -> Path | None:
-        """Return the file that keeps the answer of this very installation: another package or device, another file.
-
-        `None` where the package's own files are not seen, so that a changed installation would go unnoticed.
-        """
+        """Return the file of this installation's answer; `None` where a change of the package would go unnoticed."""
         devices = {name: value for name, value in self.env.items() if name.endswith("_VISIBLE_DEVICES")}
         stamps: list[object] = [str(self.program), str(self.python), self.script.read_text("utf-8"), platform.node()]
         stamps.append(sorted({**devices, **self.added}.items()))
@@ -293,32 +283,49 @@ def argument_problems(
     args: Sequence[str],
     options: Collection[str] | None,
     reserved: Mapping[str, str],
-    *,
     title: str,
-    names_of: Callable[[str], tuple[str, ...]],
+    named: Callable[[str], str] = lambda argument: argument.partition("=")[0],
 ) -> list[str]:
-    """Return a sentence for every argument of a recipe that the package lacks or that benchctl sets itself.
-
-    `options`: the package's, `None` where they are not known; `reserved`: benchctl's, and the recipe's key for each;
-    `names_of`: how an argument's option is called, its own name first.
-    """
+    """Return a sentence for every argument that the package lacks (`None`: not known) or that is `reserved`."""
     problems = []
     if args and not IS_OPTION.match(args[0]):
         problems.append(f"`{args[0]}` is not an option; write each option and its value as items of their own.")
-    for argument in filter(IS_OPTION.match, args):
-        names = names_of(argument)
-        instead = next((reserved[name] for name in names if name in reserved), None)
-        if instead is not None:
-            problems.append(f"{names[0]} may not be among a recipe's arguments; use {instead}.")
-        elif options is not None and names[0] not in options:
-            problems.append(f"This {title} has no option {names[0]}.{did_you_mean(names[0], list(options))}")
+    for name in map(named, filter(IS_OPTION.match, args)):
+        if name in reserved:
+            problems.append(f"{name} may not be among a recipe's arguments; use {reserved[name]}.")
+        elif options is not None and name not in options:
+            problems.append(f"This {title} has no option {name}.{did_you_mean(name, list(options))}")
     return problems
 
 
 def named_types(own_names: Mapping[str, str], supported: Sequence[str]) -> tuple[str, ...]:
-    """Return the speculation types that recipes may name, benchctl's name first where it has a name.
-
-    `own_names`: benchctl's names, and the package's; `supported`: of the package's.
-    """
+    """Return the types that recipes may name, benchctl's name first; `own_names`: those, and the package's."""
     names = [own for own, name in own_names.items() if name in supported]
     return (*names, *(name for name in supported if name not in own_names.values()))
+
+
+def type_problems(speculation: Speculation, own_names: Mapping[str, str], title: str) -> list[str]:
+    """Return a sentence where the package can do nothing with these types of speculation, whatever its version."""
+    if len(speculation.types) > 1:
+        return [f"{title} takes one method at a time, not {' and '.join(speculation.types)}."]
+    (name,) = speculation.types
+    if name in SPECULATION_TYPES and name not in own_names:
+        return [f"{title} has nothing like `{name}`. Of benchctl's types it has {', '.join(own_names)}."]
+    return []
+
+
+def unused_keys(speculation: Speculation, keys: Sequence[str], method: str) -> list[str]:
+    """Return a sentence for every one of these keys that a speculation sets."""
+    given = [key for key in keys if getattr(speculation, key) is not None]
+    return [f"`{key}` has no effect on {method}; its own keys are written in options." for key in given]
+
+
+def key_problems(
+    keys: Sequence[str], known: Collection[str], recipe_keys: Mapping[str, str], package: str
+) -> list[str]:
+    """Return a sentence for every key of a speculation's `options` that the package lacks or the recipe has itself."""
+    problems = [f"options.{key}: use instead `{recipe_keys[key]}`." for key in keys if key in recipe_keys]
+    unknown = [key for key in keys if key not in recipe_keys and key not in known]
+    return problems + [
+        f"options.{key}: this {package} has no such key of speculation.{did_you_mean(key, known)}" for key in unknown
+    ]

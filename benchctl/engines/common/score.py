@@ -7,10 +7,11 @@ which gives the target's own log-probabilities at each position of it, and a who
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Generic, Protocol, TypeVar
 
-from benchctl.engines.base import Rendered, Scores
+from benchctl.engines.base import Rendered, Renders, Scores
 from benchctl.engines.common.http import HttpClient
 from benchctl.engines.common.wire import protocol_error
 from benchctl.prompts.suite import Prompt
@@ -21,13 +22,15 @@ _FEW = 100
 """More logprobs than these are requested at single positions, where decoding ahead would only cost."""
 
 
-class Target(Protocol):
+class Target(Renders, Protocol):
     """A server that was launched for scoring, or an endpoint that runs already."""
 
-    @property
-    def http(self) -> HttpClient: ...  # noqa: D102
-
-    def render(self, prompt: Prompt) -> Rendered: ...  # noqa: D102
+    http: HttpClient
+    model: str
+    """The name that it is served by."""
+    context: int
+    """The longest sequence, in tokens."""
+    timeout_s: float
 
     def log_tail(self, lines: int = 20) -> tuple[str, ...]: ...  # noqa: D102
 
@@ -67,14 +70,10 @@ class RequestScorer(ServerScorer[Target], ABC):
 
     in_batches = False
 
-    def __init__(
-        self, server: Target, command: Sequence[str], *, context: int, most_logprobs: int, timeout_s: float
-    ) -> None:
-        """`context`: the longest sequence, in tokens; `most_logprobs`: at a position; `timeout_s`: of a request."""
+    def __init__(self, server: Target, command: Sequence[str], most_logprobs: int) -> None:
+        """`most_logprobs`: how many the server returns at a position."""
         super().__init__(server, command)
-        self._context = context
         self._most_logprobs = most_logprobs
-        self._timeout_s = timeout_s
         self._prompt: tuple[int, ...] = ()
         self._decoded: dict[int, list[tuple[int, Scores]]] = {}
         self._ended: set[int] = set()
@@ -82,9 +81,10 @@ class RequestScorer(ServerScorer[Target], ABC):
 
     def score_answer(self, prompt: Sequence[int], answer: Sequence[int], top: int) -> list[Scores]:
         """Read prompt and answer at once: the answer is sent as part of the prompt."""
-        found = self._prefill([*prompt, *answer], len(prompt), min(top, self._most_logprobs))
-        if len(found) != len(answer):
-            raise protocol_error("The engine returned no probabilities of prompt tokens.")
+        with _readable("prompt tokens"):
+            found = self._prefill([*prompt, *answer], len(prompt), min(top, self._most_logprobs))
+            if len(found) != len(answer):
+                raise ValueError("a position is missing")
         return found
 
     def read_prompt(self, prompt: Sequence[int], top: int) -> Scores:
@@ -96,7 +96,7 @@ class RequestScorer(ServerScorer[Target], ABC):
         """Read the last token of `prefix` alone, where greedy decoding gives the others; else all of it at once."""
         start = len(self._prompt)
         answer = tuple(prefix[start:])
-        if tuple(prefix[:start]) == self._prompt and len(prefix) < self._context:
+        if tuple(prefix[:start]) == self._prompt and len(prefix) < self._server.context:
             places = self._places(len(answer) + 1, top)
             if len(places) > len(answer) and tuple(token for token, _ in places[: len(answer)]) == answer:
                 return places[len(answer)][1]
@@ -111,7 +111,7 @@ class RequestScorer(ServerScorer[Target], ABC):
         known = self._decoded.get(top, [])
         if count > len(known) and top not in self._ended:
             ahead = max(_FIRST_STRETCH, 2 * (count - 1)) if top <= _FEW else count
-            tokens = min(ahead, self._context - len(self._prompt))
+            tokens = min(ahead, self._server.context - len(self._prompt))
             self._decoded[top] = known = [
                 (token, Scores(scores.logprobs, evaluated=1 if number else len(self._prompt)))
                 for number, (token, scores) in enumerate(self._generate(self._prompt, tokens, top))
@@ -121,21 +121,28 @@ class RequestScorer(ServerScorer[Target], ABC):
         return known
 
     def _generate(self, prompt: Sequence[int], tokens: int, top: int) -> list[tuple[int, Scores]]:
-        found = self._decode(prompt, tokens, min(top, self._most_logprobs))
-        if not found:
-            raise protocol_error("The engine returned no probabilities of the next token.")
+        with _readable("the next token"):
+            found = self._decode(prompt, tokens, min(top, self._most_logprobs))
+            if not found:
+                raise ValueError("a position is missing")
         return found
 
     @abstractmethod
     def _prefill(self, tokens: Sequence[int], start: int, top: int) -> list[Scores]:
-        """Return the scores before each token from `start` on, by a single request; empty where any is malformed."""
+        """Return the scores before each token from `start` on, by a single request; what is malformed may raise."""
 
     @abstractmethod
     def _decode(self, prompt: Sequence[int], tokens: int, top: int) -> list[tuple[int, Scores]]:
-        """Return (token, scores) of a greedy answer of `tokens` tokens; empty where any is malformed.
+        """Return (token, scores) of a greedy answer of `tokens` tokens; fewer only where the server ended it."""
 
-        Shorter only where the server ended the answer.
-        """
+
+@contextmanager
+def _readable(what: str) -> Iterator[None]:
+    """Raise EngineError for an answer that is not as its protocol says."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise protocol_error(f"The engine returned no probabilities of {what}.") from error
 
 
 def usable_scores(logprobs: Mapping[int, float], evaluated: int, *, least: int = 1) -> Scores:

@@ -219,10 +219,7 @@ class AnswerReader(ABC, Generic[Answer]):
         return min(since + self._silence_s, self.started + self._timeout_s)
 
     def check_time(self, now: float) -> None:
-        """Raise EngineError (`timeout`) once an answer takes too long, or too long without a token.
-
-        Pings and events without text do not count as tokens.
-        """
+        """Raise EngineError (`timeout`) once an answer takes too long, or too long without a token; pings are none."""
         if now <= self.due:
             return
         if now - self.started > self._timeout_s:

@@ -54,16 +54,10 @@ def _reply(line: str) -> None:
         os.write(1, (line.replace("\n", " ") + "\n").encode("utf-8", "replace"))
 
 
-def _signal(pid: int, number: signal.Signals) -> None:
-    """Send a signal to a process, which may have ended."""
+def _signal(pid: int, number: signal.Signals, *, group: bool = False) -> None:
+    """Send a signal to a process, or to its whole group, which may have ended."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.kill(pid, number)
-
-
-def _signal_group(pid: int, number: signal.Signals) -> None:
-    """Send a signal to the engine's whole process group, which may have ended."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, number)
+        (os.killpg if group else os.kill)(pid, number)
 
 
 def _descendants() -> list[int]:
@@ -92,7 +86,7 @@ def _kill(engine: int) -> None:
     family = _descendants()
     trackers = [pid for pid in family if _is_tracker(pid)]
     if not trackers:
-        _signal_group(engine, signal.SIGKILL)
+        _signal(engine, signal.SIGKILL, group=True)
     for pid in family:
         if pid not in trackers:
             _signal(pid, signal.SIGKILL)
@@ -160,7 +154,7 @@ def _end_family(engine: int) -> None:
         time.sleep(0.02)
     for pid in _descendants():
         _signal(pid, signal.SIGKILL)
-    _signal_group(engine, signal.SIGKILL)
+    _signal(engine, signal.SIGKILL, group=True)
 
 
 def main(scratch: str, command: list[str]) -> int:

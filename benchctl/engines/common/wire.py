@@ -13,6 +13,7 @@ import json
 import math
 import re
 import ssl
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,10 +59,7 @@ class Route:
 
 
 def route_to(url: str, socket_path: Path | None = None) -> Route:
-    """Return the way to `url`: its Unix socket, or the caller's proxy where it is set and `url` is no loopback.
-
-    Raises EngineError for a proxy that cannot be used.
-    """
+    """Return the way to `url`: its socket, or the caller's proxy off loopback. Raises EngineError for a bad one."""
     tls = httpx.create_ssl_context() if url.startswith("https:") else None
     return Route(socket_path, None if socket_path is not None else _proxy_of(urlsplit(url)), tls)
 
@@ -97,11 +95,6 @@ def protocol_error(
     return EngineError(what, kind="protocol", fix=fix)
 
 
-def compressed(encoding: str) -> EngineError:
-    """Return the error for an answer in an encoding that cannot be read."""
-    return protocol_error(f"The engine compressed its answer ({encoding[:40]!r}), which was not requested.")
-
-
 def error_in(payload: object) -> str | None:
     """Return the message of an error object as these servers send it, or `None` when there is none."""
     if not isinstance(payload, dict):
@@ -128,10 +121,7 @@ _NESTED = frozenset({dict, list})
 
 
 def decode(payload: bytes, most_items: int = MOST_EVENT_ITEMS) -> Any:  # noqa: ANN401 - whatever a server sends
-    """Return the value of a JSON text, without half characters and numbers that are none.
-
-    Raises ValueError, also for a value of more than `most_items` values, or nested deeper than `MOST_DEPTH`.
-    """
+    """Return the value of a JSON text, cleaned. Raises ValueError, also for what is too long or nested too deeply."""
     openings = payload.count(b"[") + payload.count(b"{")
     if openings + payload.count(b",") > most_items:
         raise ValueError(f"more than {most_items} items")
@@ -198,6 +188,16 @@ def counts_in(value: object, most: float = math.inf, *, longest: float = math.in
 def ids_in(value: object) -> list[int] | None:
     """Return a list of token ids; `None` where it is none."""
     return counts_in(value, MOST_ID)
+
+
+def prompt_ids(answer: Mapping[str, object]) -> tuple[int, ...]:
+    """Return the token ids in an answer of `/tokenize`. Raises EngineError, also where there are none."""
+    ids = ids_in(answer.get("tokens"))
+    if ids is None:
+        raise protocol_error("The server returned no token ids for the prompt.")
+    if not ids:
+        raise EngineError("The prompt has no tokens.", kind="http", fix="Give every prompt of the suite some text.")
+    return tuple(ids)
 
 
 def id_of(value: object) -> int:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 
 from benchctl.data.cell import UNCHECKED_ACCEPTANCE
 from benchctl.engines.base import Attestation, Ledger, MemoryReport
-from benchctl.engines.common.drafts import Counters, Tally, by_length, since
+from benchctl.engines.common.drafts import Tally, by_length, since
 from benchctl.engines.common.launched_server import (
     CHECK_THE_DRAFT,
     concluded,
@@ -47,19 +47,19 @@ _BUFFER = re.compile(r"([A-Za-z]\w*)(?:\[[^\]]*\])? model buffer size =\s*\d")
 _MIB = 1 << 20
 
 
-def make_ledger(before: Counters, after: Counters, timings: Mapping[str, object], *, speculating: bool) -> Ledger:
+def make_ledger(before: Ledger, after: Ledger, timings: Mapping[str, object], *, speculating: bool) -> Ledger:
     """Return the ledger of the request between two readings.
 
     All `None` for an engine that does not speculate, unless its counters show drafts.
     """
-    found = since(before, after).ledger()
+    found = since(before, after)
     drafted, accepted = (count_in(timings.get(name), 2**53) for name in ("draft_n", "draft_n_accepted"))
     if drafted is not None:
         found = replace(found, drafted=drafted, accepted=found.accepted if accepted is None else accepted)
     return found if speculating or found.drafted else Ledger()
 
 
-def against(tally: Tally, counters: Counters) -> str | None:
+def against(tally: Tally, counters: Ledger) -> str | None:
     """Return a sentence that compares the server's counters with all answers; `None` where either is not reported."""
     agrees = tally.agrees(counters)
     if agrees is None:
@@ -126,7 +126,7 @@ def uses_checkpoints(log: Sequence[str]) -> bool:
     return any(_CHECKPOINTS in line for line in log)
 
 
-def contradiction(logged: LoggedCounts | None, counters: Counters, answers: int | None) -> str | None:
+def contradiction(logged: LoggedCounts | None, counters: Ledger, answers: int | None) -> str | None:
     """Return how the counters contradict the log, as the end of a sentence; `None` where they do not, or either is
     absent.
 
@@ -194,7 +194,7 @@ class LlamaObserved:
     requested_slots: int = 1
     device: str = "auto"
     """As the recipe requests it."""
-    counters: Counters = field(default_factory=Counters)
+    counters: Ledger = field(default_factory=Ledger)
     """What the server has counted since it started."""
     answers: int | None = None
     """Draft tokens over all answers, by the answers' own timings."""

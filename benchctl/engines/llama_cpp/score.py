@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from benchctl.engines.base import Ledger, Rendered, Scores
-from benchctl.engines.common.drafts import Counters
 from benchctl.engines.common.endpoint import (
     EndpointTarget,
     MetricsReading,
@@ -238,12 +237,12 @@ def _recognise(pages: Pages) -> Recognised | None:
     evidence = (
         f"GET /props: build {version}, total_slots = {short_line(props.get('total_slots'))}",
         f"GET /slots: speculative = {rendered(known)}",
-        str(reading or MetricsReading(Counters(), None)),
+        str(reading or MetricsReading(Ledger(), None)),
     )
     return Recognised(version, any(known) if known else None, reading, evidence)
 
 
-def _ledger(server: Recognised, extra: Mapping[str, Any], before: Counters, after: Counters) -> Ledger:
+def _ledger(server: Recognised, extra: Mapping[str, Any], before: Ledger, after: Ledger) -> Ledger:
     timings = extra.get("timings")
     return make_ledger(before, after, timings if isinstance(timings, dict) else {}, speculating=bool(server.speculates))
 

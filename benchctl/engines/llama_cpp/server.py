@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from benchctl.engines.base import Attestation, Completion, Launch, Ledger, MemoryReport, Progress, Rendered
-from benchctl.engines.common.drafts import Counters, read_counters, settled
+from benchctl.engines.common.drafts import read_counters, settled
 from benchctl.engines.common.launched_server import LaunchedServer, StartUp, check_tools
 from benchctl.engines.common.process import Access, EngineProcess, free_port, make_access
 from benchctl.engines.common.wire import count_in, ids_in, protocol_error, seconds_in, text_in
@@ -83,8 +83,8 @@ class LlamaServer(LaunchedServer):
         """Bytes of the log up to the last answer."""
         self._counts_replays = False
         """Whether what it counts as drafted and accepted is of rounds that it repeated after a partial acceptance."""
-        self._at_start: Counters | None = None
-        self._before_recovery: Counters | None = None
+        self._at_start: Ledger | None = None
+        self._before_recovery: Ledger | None = None
         self._logged: LoggedCounts | None = LoggedCounts(0, 0, replays=False, draft_s=0.0)
         """What the log counted up to the last answer; `None` once it is not known."""
 
@@ -201,7 +201,7 @@ class LlamaServer(LaunchedServer):
         self._traced += len(text)
         return found or ledger
 
-    def _before_answer(self) -> Counters:
+    def _before_answer(self) -> Ledger:
         """Return the counters before an answer; where answers overlap, zeros for a server that has counters.
 
         Timings leave out what is 0. That nothing was drafted is certain once the sums agree with the counters.
@@ -209,7 +209,7 @@ class LlamaServer(LaunchedServer):
         if not self._overlapping:
             return self._counters()
         counts = self._at_start is not None and self._at_start.drafted is not None
-        return Counters(drafted=0, accepted=0) if counts else Counters()
+        return Ledger(drafted=0, accepted=0) if counts else Ledger()
 
     def recover_token_ids(self, prompt: Rendered, sampling: Sampling, completion: Completion) -> tuple[int, ...] | None:
         """Repeat the request without streaming; `None` unless the text and every id of the stream agree."""
@@ -265,7 +265,7 @@ class LlamaServer(LaunchedServer):
                 drafted=self._tally.most_drafted(drafted, counters.drafted),
                 longest_answer=self._tally.longest,
                 log=log,
-                counters=Counters() if self._overlapping else counters,
+                counters=Ledger() if self._overlapping else counters,
                 answers=self._tally.drafted,
                 requested_slots=self._slots,
                 device=self._spec.device,
@@ -273,13 +273,13 @@ class LlamaServer(LaunchedServer):
             )
         )
 
-    def _counters(self) -> Counters:
+    def _counters(self) -> Ledger:
         """Read `/metrics`; nothing from older binaries and those without `--metrics`."""
         if not self._has_metrics:
-            return Counters()
+            return Ledger()
         response = self.http.get("/metrics")
         self._has_metrics = response.status_code == 200
-        return read_counters(response.text, "llamacpp") if self._has_metrics else Counters()
+        return read_counters(response.text, "llamacpp") if self._has_metrics else Ledger()
 
 
 def filled_ids(answer: LlamaAnswer, model: Path) -> tuple[int, ...] | None:

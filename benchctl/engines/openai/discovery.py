@@ -19,7 +19,7 @@ import msgspec
 
 from benchctl.engines.base import Attestation, AttestationState, Ledger
 from benchctl.engines.common.completion_stream import StreamedAnswer
-from benchctl.engines.common.drafts import Counters, Drafts, Tally, since
+from benchctl.engines.common.drafts import Drafts, Tally, since
 from benchctl.engines.common.endpoint import MetricsReading, Pages, Recognised, ServerFamily, short_line
 from benchctl.engines.common.http import HttpClient
 from benchctl.engines.common.wire import count_in, seconds_in
@@ -137,11 +137,11 @@ def endpoint_ledger(
     flight. They count only where they moved by exactly this answer's tokens: else other clients were served as well.
     """
     ours = alone(before, after, n_predicted)
-    earlier = before.counters if ours and before else Counters()
-    later = after.counters if ours and after else Counters()
+    earlier = before.counters if ours and before else Ledger()
+    later = after.counters if ours and after else Ledger()
     shown = Ledger() if drafts is None else drafts.ledger
     if endpoint.reader is None:
-        return since(earlier, later).ledger() if shown == Ledger() else shown
+        return since(earlier, later) if shown == Ledger() else shown
     told = endpoint.reader.ledger(endpoint, answer.extra, earlier, later)
     return replace(told, **{name: count for name, count in vars(shown).items() if getattr(told, name) is None})
 

@@ -86,7 +86,7 @@ class EchoScorer(RequestScorer):
     """An endpoint that scores; see `benchctl.engines.common.score`."""
 
     def __init__(self, target: EchoTarget, most_logprobs: int) -> None:
-        super().__init__(target, (), context=target.context, most_logprobs=most_logprobs, timeout_s=target.timeout_s)
+        super().__init__(target, (), most_logprobs)
         self._target = target
 
     def _prefill(self, tokens: Sequence[int], start: int, top: int) -> list[Scores]:

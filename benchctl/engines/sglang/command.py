@@ -11,18 +11,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchctl.engines.common.launched_server import MODEL_NAME
 from benchctl.engines.common.programs import reserved
 from benchctl.engines.common.python_environment import argument_problems as package_argument_problems
-from benchctl.engines.common.python_environment import named_types
+from benchctl.engines.common.python_environment import key_problems, named_types, type_problems, unused_keys
 from benchctl.engines.sglang.adapter import SIMULATED, SglangSpec
 from benchctl.models.files import ResolvedPair
 from benchctl.models.folder_facts import vocabulary_differences
 from benchctl.recipes.problems import did_you_mean
 from benchctl.recipes.schema import Arm
-from benchctl.recipes.speculation import SPECULATION_TYPES, OptionValue, Speculation
+from benchctl.recipes.speculation import OptionValue, Speculation
 
-MODEL_NAME = "benchctl"
-"""The model's served name, whatever its folder is called."""
 DEVICES = {"cpu": "cpu", "cuda": "cuda", "metal": "mps"}
 _RESERVED = reserved(
     {
@@ -65,9 +64,7 @@ def command_line(python: Path, package: Package, engine: SglangSpec, arm: Arm, m
 
 def argument_problems(args: Sequence[str], options: Mapping[str, bool]) -> list[str]:
     """Return a sentence for every argument of a recipe that this SGLang lacks or that benchctl sets itself."""
-    return package_argument_problems(
-        args, options, _RESERVED, title="SGLang", names_of=lambda argument: (argument.partition("=")[0],)
-    )
+    return package_argument_problems(args, options, _RESERVED, "SGLang")
 
 
 ALGORITHMS: Mapping[str, str] = {
@@ -94,11 +91,6 @@ _RECIPE_KEYS = {
 def algorithm_of(type_name: str) -> str:
     """Return SGLang's name for a speculation type of a recipe; SGLang's own names may be in any case."""
     return ALGORITHMS.get(type_name, type_name.upper())
-
-
-def types_of(algorithms: Sequence[str]) -> tuple[str, ...]:
-    """Return the speculation types that recipes may name."""
-    return named_types(ALGORITHMS, algorithms)
 
 
 def speculation_flags(speculation: Speculation, models: ResolvedPair, package: Package) -> list[str]:
@@ -160,16 +152,7 @@ def recipe_problems(speculation: Speculation) -> list[str]:
 
 
 def _impossible(speculation: Speculation) -> list[str]:
-    if len(speculation.types) > 1:
-        return [f"SGLang takes one algorithm at a time, not {' and '.join(speculation.types)}."]
-    (name,) = speculation.types
-    if name in SPECULATION_TYPES and name not in ALGORITHMS:
-        return [f"SGLang has nothing like `{name}`. Of benchctl's types it has {', '.join(ALGORITHMS)}."]
-    return [
-        f"{key} has no meaning for SGLang; give SGLang's own key in options."
-        for key in _MEANINGLESS
-        if getattr(speculation, key) is not None
-    ]
+    return type_problems(speculation, ALGORITHMS, "SGLang") or unused_keys(speculation, _MEANINGLESS, "SGLang")
 
 
 def speculation_problems(speculation: Speculation, package: Package, models: ResolvedPair) -> list[str]:
@@ -179,17 +162,12 @@ def speculation_problems(speculation: Speculation, package: Package, models: Res
     (name,) = speculation.types
     algorithm = algorithm_of(name)
     if algorithm not in package.algorithms:
-        types = types_of(package.algorithms)
+        types = named_types(ALGORITHMS, package.algorithms)
         near = did_you_mean(name, types)
         return [f"this SGLang {package.version} has no algorithm `{name}`.{near} It has {', '.join(types)}."]
     known = [name[2:] for name in package.options if name.startswith("--speculative-") or name[2:] in _OTHER_KEYS]
-    problems = []
-    for option in (key.replace("_", "-") for key in _own_options(speculation)):
-        if option in _RECIPE_KEYS:
-            problems.append(f"options.{option} may not be in a recipe; use {_RECIPE_KEYS[option]}.")
-        elif option not in known:
-            near = did_you_mean(option, known)
-            problems.append(f"this SGLang {package.version} has no option --{option} of speculation.{near}")
+    asked = [key.replace("_", "-") for key in _own_options(speculation)]
+    problems = key_problems(asked, known, _RECIPE_KEYS, f"SGLang {package.version}")
     if algorithm in _NEEDS_MODEL and models.draft is None:
         problems.append(f"{name} needs a draft model; name one in models.draft.")
     elif algorithm == "STANDALONE" and models.draft is not None and models.draft.folder and models.target.folder:

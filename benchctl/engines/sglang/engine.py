@@ -22,7 +22,7 @@ from types import MappingProxyType
 from typing import Any
 
 from benchctl.engines.base import Capabilities, Launch, Ledger, Scores
-from benchctl.engines.common.drafts import Counters, verified_ledger
+from benchctl.engines.common.drafts import verified_ledger
 from benchctl.engines.common.endpoint import (
     EndpointTarget,
     Pages,
@@ -35,22 +35,13 @@ from benchctl.engines.common.launched_server import LaunchedEngine, PackageProbe
 from benchctl.engines.common.log import make_private
 from benchctl.engines.common.process import EngineProcess, engine_environment, free_port, make_access, refused_variables
 from benchctl.engines.common.programs import FoundBinary
-from benchctl.engines.common.python_environment import Question
-from benchctl.engines.common.score import RequestScorer, Target, usable_scores
+from benchctl.engines.common.python_environment import Question, named_types
+from benchctl.engines.common.score import RequestScorer, usable_scores
 from benchctl.engines.common.wire import id_of, logprob_of
 from benchctl.engines.registry import FoundEngine, Search
+from benchctl.engines.sglang import command
 from benchctl.engines.sglang.adapter import ADAPTER, SglangSpec
-from benchctl.engines.sglang.command import (
-    DEVICES,
-    REFUSED_VARIABLES,
-    Package,
-    argument_problems,
-    command_line,
-    own_settings,
-    simulated_acceptance,
-    speculation_problems,
-    types_of,
-)
+from benchctl.engines.sglang.command import DEVICES, Package
 from benchctl.engines.sglang.server import ONLY_THE_MAXIMUM, SglangServer, drafts_are_counted
 from benchctl.errors import EngineError
 from benchctl.models.files import ResolvedPair
@@ -60,16 +51,26 @@ from benchctl.recipes.schema import GREEDY, Arm, Recipe, Sampling
 _CONFIG = "--config"
 
 
+VARIABLE = "BENCHCTL_SGLANG"
+_SCRIPT = Path(__file__).with_name("ask_package.py")
+_FIX = f"Name the Python that SGLang is installed in: engine.binary, --engine-binary, or {VARIABLE}."
+
+
+def _others() -> list[FoundBinary]:
+    found = importlib.util.find_spec("sglang") is not None
+    return [FoundBinary(Path(sys.executable), "Python package")] if found else []
+
+
+SEARCH = Search("sglang", "SGLang", VARIABLE, "bin/python", _FIX, _others)
+
+
 class SglangEngine(LaunchedEngine[SglangSpec]):
     """Runs `python -m sglang.launch_server`; see `benchctl.engines.base.Engine`."""
 
     model_format = ADAPTER.model_format
     title = "SGLang"
+    search = SEARCH
     poll_s = 0.25
-
-    @cached_property
-    def _found(self) -> FoundBinary:
-        return SEARCH.find(self._spec.binary, self._option)
 
     @cached_property
     def _probe(self) -> PackageProbe[Package]:
@@ -78,15 +79,15 @@ class SglangEngine(LaunchedEngine[SglangSpec]):
     def check(self, recipe: Recipe, models: ResolvedPair) -> Sequence[str]:
         """Refuse what this SGLang cannot do, all of it at once. Raises UsageError; returns warnings."""
         package = self._probe.package
-        problems = [f"engine.env: {text}" for text in refused_variables(self._spec.env, REFUSED_VARIABLES)]
-        problems += [f"engine.args: {text}" for text in argument_problems(self._spec.args, package.options)]
+        problems = [f"engine.env: {text}" for text in refused_variables(self._spec.env, command.REFUSED_VARIABLES)]
+        problems += [f"engine.args: {text}" for text in command.argument_problems(self._spec.args, package.options)]
         if self._spec.device not in ("auto", *DEVICES):
             problems.append(f"engine.device: SGLang is started on {', '.join(DEVICES)}, not on {self._spec.device}.")
         warnings = []
         for arm in recipe.arms:
-            here = argument_problems(arm.args, package.options)
+            here = command.argument_problems(arm.args, package.options)
             if arm.speculation is not None:
-                here += speculation_problems(arm.speculation, package, models)
+                here += command.speculation_problems(arm.speculation, package, models)
             problems += [f"arm {arm.name}: {text}" for text in here]
         self._refuse(problems)
         if self._spec.threads is not None:
@@ -98,8 +99,8 @@ class SglangEngine(LaunchedEngine[SglangSpec]):
     def launch(self, arm: Arm, models: ResolvedPair) -> Launch:
         """Return the command line and the whole environment of a cell."""
         probe, cpu = self._probe, self._spec.device == "cpu"
-        argv = command_line(probe.program, probe.package, self._spec, arm, models)
-        own = own_settings(cpu=cpu) | self._spec.env | simulated_acceptance(arm.speculation)
+        argv = command.command_line(probe.program, probe.package, self._spec, arm, models)
+        own = command.own_settings(cpu=cpu) | self._spec.env | command.simulated_acceptance(arm.speculation)
         env = engine_environment(os.environ, own)
         return Launch(argv, env, set_by_us=tuple(own), overlapping=arm.overlapping)
 
@@ -122,39 +123,21 @@ class SglangEngine(LaunchedEngine[SglangSpec]):
             raise
 
     def start_scorer(self, launch: Launch, log_path: Path, sampling: Sampling = GREEDY) -> SglangScorer:
-        """Start the target alone for scoring; see `benchctl.engines.base.ScoringEngine`.
-
-        `sampling` changes nothing: SGLang goes on past the end of an answer without leaving its token out.
-        """
+        """Start the target alone for scoring; `sampling` changes nothing: SGLang goes on past the end of an answer."""
         del sampling
-        server = self.start(launch, log_path)
-        spec = self._spec
-        return SglangScorer(server, launch.argv, context=spec.context, timeout_s=spec.request_timeout_s)
-
-
-VARIABLE = "BENCHCTL_SGLANG"
-_SCRIPT = Path(__file__).with_name("ask_package.py")
-_FIX = f"Name the Python that SGLang is installed in: engine.binary, --engine-binary, or {VARIABLE}."
-
-
-def _others() -> list[FoundBinary]:
-    found = importlib.util.find_spec("sglang") is not None
-    return [FoundBinary(Path(sys.executable), "Python package")] if found else []
-
-
-SEARCH = Search("sglang", "SGLang", VARIABLE, "bin/python", _FIX, _others)
+        return SglangScorer(self.start(launch, log_path), launch.argv, MOST_LOGPROBS)
 
 
 def probe_sglang(python: Path, found_in: str, added: Mapping[str, str] = MappingProxyType({})) -> PackageProbe[Package]:
     """Probe what an installed SGLang can do; `added` is the recipe's `engine.env`. Raises EngineError (`launch`)."""
-    env = engine_environment(os.environ, {**own_settings(cpu=False), **added})
+    env = engine_environment(os.environ, {**command.own_settings(cpu=False), **added})
     question = Question("sglang", python, python, _SCRIPT, env, added)
 
     def read(facts: dict[str, Any]) -> PackageProbe[Package]:
         package = Package(
             version=str(facts["version"]),
             algorithms=tuple(facts["algorithms"]),
-            options={name: option["takes"] == 0 for name, option in facts["options"].items()},
+            options=dict(facts["options"]),
         )
         capabilities = Capabilities(
             kind="sglang",
@@ -163,8 +146,8 @@ def probe_sglang(python: Path, found_in: str, added: Mapping[str, str] = Mapping
             version=f"SGLang {package.version}",
             build=package.version,
             commit=None,
-            speculation_types=types_of(package.algorithms),
-            option_names=tuple(map(tuple, facts.get("names") or ([name] for name in package.options))),
+            speculation_types=named_types(command.ALGORITHMS, package.algorithms),
+            option_names=tuple(map(tuple, facts["names"])),
             details={
                 "python": facts.get("python"),
                 "algorithms": list(package.algorithms),
@@ -197,46 +180,34 @@ _CLIPPED = 0
 class SglangScorer(RequestScorer):
     """An SGLang that scores; see `benchctl.engines.common.score`."""
 
-    def __init__(self, server: Target, command: Sequence[str], *, context: int, timeout_s: float) -> None:
-        """`context`: of the target, in tokens; `timeout_s`: of a request."""
-        super().__init__(server, command, context=context, most_logprobs=MOST_LOGPROBS, timeout_s=timeout_s)
-
     def _prefill(self, tokens: Sequence[int], start: int, top: int) -> list[Scores]:
         meta = self._post(tokens, 1, top, {"logprob_start_len": start - 1})
+        own, likeliest = meta["input_token_logprobs"][1:], meta["input_top_logprobs"][1:]
         found = []
-        try:
-            own, likeliest = meta["input_token_logprobs"][1:], meta["input_top_logprobs"][1:]
-            for token, (logprob, known_as, *_), entries in zip(tokens[start:], own, likeliest, strict=True):
-                if known_as not in (token, _CLIPPED):
-                    return []
-                found.append(usable_scores(_logprobs(entries) | {token: logprob_of(logprob)}, len(tokens), least=2))
-        except (KeyError, TypeError, ValueError, IndexError):
-            return []
+        for token, (logprob, known_as, *_), entries in zip(tokens[start:], own, likeliest, strict=True):
+            if known_as not in (token, _CLIPPED):
+                raise ValueError("another token")
+            found.append(usable_scores(_logprobs(entries) | {token: logprob_of(logprob)}, len(tokens), least=2))
         return found
 
     def _decode(self, prompt: Sequence[int], tokens: int, top: int) -> list[tuple[int, Scores]]:
         meta = self._post(prompt, tokens, top, {})
-        try:
-            found = [
-                (id_of(chosen[1]), usable_scores(_logprobs(top_ones), len(prompt)))
-                for chosen, top_ones in zip(meta["output_token_logprobs"], meta["output_top_logprobs"], strict=True)
-            ]
-        except (KeyError, TypeError, ValueError, IndexError):
-            return []
+        found = [
+            (id_of(chosen[1]), usable_scores(_logprobs(likeliest), len(prompt)))
+            for chosen, likeliest in zip(meta["output_token_logprobs"], meta["output_top_logprobs"], strict=True)
+        ]
         return found if len(found) == tokens else []
 
     def _post(self, prompt: Sequence[int], tokens: int, top: int, more: Mapping[str, Any]) -> Mapping[str, Any]:
         body = {**scoring_body(prompt, tokens=tokens, top=top), **more}
-        reply = self._server.http.post("/generate", body, timeout_s=self._timeout_s)
-        meta = reply.get("meta_info")
-        return meta if isinstance(meta, dict) else {}
+        meta: Mapping[str, Any] = self._server.http.post("/generate", body, timeout_s=self._server.timeout_s)[
+            "meta_info"
+        ]
+        return meta
 
 
 def scoring_body(token_ids: Sequence[int], *, tokens: int, top: int) -> dict[str, Any]:
-    """Return the JSON of a `/generate` request for `tokens` greedy tokens, and at each the `top` likeliest.
-
-    At temperature 0 SGLang samples greedily and returns logprobs of the raw logits.
-    """
+    """Return the JSON of a request for `tokens` greedy tokens and, of raw logits, the `top` logprobs at each."""
     return {
         "input_ids": list(token_ids),
         "sampling_params": {
@@ -277,7 +248,7 @@ def _recognise(pages: Pages) -> Recognised | None:
     return Recognised(version, bool(algorithm) if known else None, None, tuple(evidence), counted)
 
 
-def _ledger(server: Recognised, extra: Mapping[str, Any], before: Counters, after: Counters) -> Ledger:
+def _ledger(server: Recognised, extra: Mapping[str, Any], before: Ledger, after: Ledger) -> Ledger:
     del before, after  # it has no counters of speculation
     extension = extra.get("sglext")
     details = extension.get("spec_tokens_details") if isinstance(extension, dict) else None
@@ -286,7 +257,7 @@ def _ledger(server: Recognised, extra: Mapping[str, Any], before: Counters, afte
 
 
 def _scorer(target: EndpointTarget) -> SglangScorer:
-    return SglangScorer(TokenizingTarget.of(target), (), context=target.context, timeout_s=target.timeout_s)
+    return SglangScorer(TokenizingTarget.of(target), (), MOST_LOGPROBS)
 
 
 FAMILY = ServerFamily(_recognise, _ledger, scorer=_scorer)

@@ -19,6 +19,7 @@ from benchctl.engines.base import Attestation, Completion, Progress, Rendered
 from benchctl.engines.common.completion_stream import StreamedAnswer, completed
 from benchctl.engines.common.drafts import Tally, verified_ledger
 from benchctl.engines.common.launched_server import (
+    MODEL_NAME,
     LaunchedServer,
     StartUp,
     check_tools,
@@ -31,7 +32,6 @@ from benchctl.engines.common.log import READ_THE_LOG, Reason, causes_in, clean, 
 from benchctl.engines.common.process import Access, EngineProcess
 from benchctl.engines.common.stream import AnswerReader
 from benchctl.engines.common.wire import count_in, ids_in, protocol_error
-from benchctl.engines.sglang.command import MODEL_NAME
 from benchctl.errors import EngineError
 from benchctl.prompts.suite import Prompt
 from benchctl.recipes.engine_spec import LaunchedEngineSpec

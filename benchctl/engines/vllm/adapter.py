@@ -96,9 +96,9 @@ def synthetic(rates: Sequence[float]) -> tuple[list[str], dict[str, object]]:
 ADAPTER = Adapter(
     spec=VllmSpec,
     engine="benchctl.engines.vllm.engine:VllmEngine",
-    inventory="benchctl.engines.vllm.installation:inventory",
+    inventory="benchctl.engines.vllm.engine:inventory",
     endpoint="benchctl.engines.vllm.engine:FAMILY",
-    installer="benchctl.engines.vllm.installation:VllmInstaller",
+    installer="benchctl.engines.vllm.engine:VllmInstaller",
     model_format="huggingface",
     own_methods=True,
     speculation="benchctl.engines.vllm.command:recipe_problems",

@@ -14,7 +14,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from benchctl.engines.base import Attestation, Ledger
-from benchctl.engines.common.drafts import Counters, Tally
+from benchctl.engines.common.drafts import Drafts, Tally
+from benchctl.engines.common.drafts import contradictions as shape_contradictions
+from benchctl.engines.common.endpoint import MetricsReading
 from benchctl.engines.common.launched_server import (
     CHECK_THE_DRAFT,
     concluded,
@@ -44,7 +46,7 @@ class VllmObserved:
     model_path: str | None
     """Of the model that the server serves, as `/v1/models` lists it."""
     requested_model: str
-    counters: Counters
+    counters: Ledger
     tally: Tally
     contradictions: Sequence[str]
     log: Sequence[str]
@@ -58,12 +60,7 @@ def attest(observed: VllmObserved) -> Attestation:
     telling = [line.strip()[:400] for line in observed.log if _RELEVANT.search(line)][:_EVIDENCE_LINES]
     counted = observed.counters
     evidence = [f"log: {line}" for line in telling]
-    evidence.append(f"GET /v1/models: root = {observed.model_path}")
-    if counted.drafted is None:
-        evidence.append("GET /metrics: no counters of speculation")
-    else:
-        counts = f"{counted.rounds} rounds, {counted.drafted} draft tokens, {counted.accepted} accepted"
-        evidence.append(f"GET /metrics, vllm:spec_decode_*: {counts}")
+    evidence += [f"GET /v1/models: root = {observed.model_path}", str(MetricsReading(counted, None))]
     evidence += [*drafts_of(observed.tally), *(f"contradiction: {text}" for text in observed.contradictions)]
     failure = _wrong_server(observed, started) or _wrong_speculation(observed, started) or _wrong_counts(observed)
     return concluded(evidence, failure, requested=observed.method is not None, drafted=counted.drafted)
@@ -74,12 +71,9 @@ def _wrong_server(observed: VllmObserved, started: str) -> Reason | None:
         return other
     caching = _CACHING.search(started)
     if caching and caching[1] != str(observed.prefix_caching):
-        if observed.prefix_caching:
-            return "Prefix caching is off, but engine.prefix_caching requests it.", "Read the engine's log."
-        return (
-            "Prefix caching is on: a repeated prompt would not be read again.",
-            "Remove what turns it on from engine.args, the arm's args and engine.env.",
-        )
+        state = "off" if observed.prefix_caching else "on"
+        remedy = "Remove what sets it from engine.args, the arm's args and engine.env."
+        return f"Prefix caching is {state}, which is not what engine.prefix_caching requests.", remedy
     return None
 
 
@@ -96,22 +90,16 @@ def _wrong_speculation(observed: VllmObserved, started: str) -> Reason | None:
             "vLLM changes the method by the name or the configuration of the draft: check models.draft.",
         )
     if observed.counters.drafted is None:
-        return (
-            "The server has no counters of speculation, so there is no evidence that it speculates.",
-            READ_THE_LOG,
-        )
+        return "The server has no counters of speculation, so there is no evidence that it speculates.", READ_THE_LOG
     if observed.method in _ALWAYS_DRAFTS and not observed.counters.drafted:
         return drafted_nothing(observed.method, observed.tally.longest, CHECK_THE_DRAFT)
     return None
 
 
 def _wrong_counts(observed: VllmObserved) -> Reason | None:
-    if not observed.contradictions:
-        return None
-    return (
-        f"vLLM's figures contradict each other: {observed.contradictions[0]}.",
-        "No acceptance rate can be computed from them; report it to vLLM with the run's manifest.",
-    )
+    remedy = "No acceptance rate can be computed from them; report it to vLLM with the run's manifest."
+    wrong = [f"vLLM's figures contradict each other: {text}." for text in observed.contradictions]
+    return (wrong[0], remedy) if wrong else None
 
 
 _A_STEP = re.compile(r"(?:max_num_batched_tokens=|max_num_scheduled_tokens is set to )(\d{1,9})\b")
@@ -135,7 +123,7 @@ def tokens_a_step(log: str) -> int | None:
     return min(limits, default=None)
 
 
-def contradictions(ledger: Ledger, tokens: int, counted: Counters | None = None, steps: int | None = None) -> list[str]:
+def contradictions(ledger: Ledger, tokens: int, counted: Ledger | None = None, steps: int | None = None) -> list[str]:
     """Return a sentence for everything in which an answer's figures contradict each other, the server's, or its tokens.
 
     `counted` and `steps`: what the server counted, and how many steps its engine made, while nothing but this answer
@@ -143,26 +131,19 @@ def contradictions(ledger: Ledger, tokens: int, counted: Counters | None = None,
     """
     if ledger.rounds is None or ledger.accepted is None or ledger.drafted is None:
         return []
-    found = []
-    answer = Counters(ledger.rounds, ledger.drafted, ledger.accepted, ledger.accepted_by_position)
+    # More rounds than drafts are possible: a grammar may rule all of a draft out.
+    found = shape_contradictions(Drafts("", replace(ledger, drafted_by_position=None)), tokens)
+    answer = Ledger(ledger.drafted, ledger.accepted, ledger.rounds, accepted_by_position=ledger.accepted_by_position)
     if counted is not None and answer.accepted_by_position is None:
         counted = replace(counted, accepted_by_position=None)
     if counted is not None and counted != answer:
         found.append(f"an answer counts {_rendered(answer)}, and the server counted {_rendered(counted)} meanwhile")
-    by_position = ledger.accepted_by_position
-    if by_position is not None and sum(by_position) != ledger.accepted:
-        found.append(f"an answer counts {ledger.accepted} accepted tokens, and {sum(by_position)} by position")
-    if ledger.accepted > ledger.drafted:  # more rounds than drafts are possible: a grammar may rule all of a draft out
-        found.append(f"an answer counts {_rendered(answer)}")
-    lost = ledger.rounds + ledger.accepted - (tokens - 1)
-    if lost > len(by_position or ()):
-        found.append(f"an answer counts {_rendered(answer)}, which make {lost} tokens more than the {tokens} that came")
     if steps is not None and steps + ledger.accepted < tokens:
         found.append(f"{steps} steps and {ledger.accepted} accepted tokens make fewer than the {tokens} that came")
     return found
 
 
-def _rendered(counted: Counters) -> str:
+def _rendered(counted: Ledger) -> str:
     counts = f"{counted.accepted} of {counted.drafted} draft tokens accepted in {counted.rounds} rounds"
     places = counted.accepted_by_position
     return counts if places is None else f"{counts} ({', '.join(map(str, places))} by position)"
@@ -184,9 +165,9 @@ def drafts_of(tally: Tally) -> list[str]:
     return lines
 
 
-def against(tally: Tally, counted: Counters) -> list[str]:
+def against(tally: Tally, counted: Ledger) -> list[str]:
     """Return what contradicts the server's counters over its whole life; only they include broken requests."""
     if tally.broken or tally.agrees(counted) is not False:
         return []
-    ours, theirs = Counters(tally.rounds, tally.drafted, tally.accepted), replace(counted, accepted_by_position=None)
+    ours, theirs = Ledger(tally.drafted, tally.accepted, tally.rounds), replace(counted, accepted_by_position=None)
     return [f"all answers together count {_rendered(ours)}, and the server counted {_rendered(theirs)}"]

@@ -12,35 +12,36 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic.dataclasses import dataclass
+
+from benchctl.engines.common.launched_server import MODEL_NAME
 from benchctl.engines.common.programs import reserved
 from benchctl.engines.common.python_environment import argument_problems as package_argument_problems
-from benchctl.engines.common.python_environment import named_types
+from benchctl.engines.common.python_environment import key_problems, named_types, type_problems, unused_keys
 from benchctl.engines.vllm.adapter import VllmSpec
 from benchctl.models.files import ResolvedModel, ResolvedPair
 from benchctl.models.folder_facts import folder_facts, text_config, vocabulary_differences, weights_of
 from benchctl.recipes.options import IS_OPTION, read_flags
 from benchctl.recipes.problems import did_you_mean
 from benchctl.recipes.schema import Arm
-from benchctl.recipes.speculation import SPECULATION_TYPES, Speculation
+from benchctl.recipes.speculation import Speculation
 
-MODEL_NAME = "benchctl"
-"""The model's served name, whatever its folder is called."""
 _RESERVED = reserved(
     {
         "models.target": "--model --tokenizer --revision",
         "engine.context": "--max-model-len",
         "engine.dtype": "--dtype",
+        "engine.prefix_caching": "--enable-prefix-caching",
         "concurrency": "--max-num-seqs",
         "arms[].speculation": "--speculative-config -sc --spec-method --spec-model --spec-tokens",
         "nothing (benchctl talks to its own server on loopback)": "--host --port --uds --root-path --api-key "
         "--ssl-keyfile --ssl-certfile --served-model-name --config --headless --api-server-count",
         "nothing (models are fetched before, and a recipe is recorded as it is)": "--hf-token",
-        "nothing (benchctl sets it for its measurement)": "--enable-prefix-caching --enable-per-request-metrics "
-        "--no-enable-per-request-metrics --per-request-spec-decode-metrics --stream-interval --disable-log-stats "
+        "nothing (benchctl sets it for its measurement)": "--enable-per-request-metrics "
+        "--per-request-spec-decode-metrics --stream-interval --disable-log-stats "
         "--max-logprobs --data-parallel-size --return-tokens-as-token-ids",
     }
 )
@@ -65,8 +66,7 @@ def command_line(program: Path, package: Package, engine: VllmSpec, arm: Arm, mo
     if package.cpu:  # without it vLLM compiles the model for minutes, at every start
         own.append(["--enforce-eager"])
     if arm.speculation is not None:
-        draft = models.draft if takes_draft(arm.speculation) else None
-        own.append(["--speculative-config", speculative_config(arm.speculation, draft)])
+        own.append(["--speculative-config", speculative_config(arm.speculation, models.draft)])
         own.append(["--per-request-spec-decode-metrics", "detailed"])
     theirs = [*engine.args, *arm.args]
     replaced = {_positive(argument) for argument in theirs if IS_OPTION.match(argument)}
@@ -75,30 +75,24 @@ def command_line(program: Path, package: Package, engine: VllmSpec, arm: Arm, mo
 
 
 def _positive(option: str) -> str:
-    """Return an option as vLLM compares it: without its value, an underscore is a dash, `--no-x` is about `--x`."""
-    name = option.partition("=")[0].replace("_", "-")
+    """Return an option as vLLM compares it: without key or value, an underscore is a dash, `--no-x` is about `--x`."""
+    name = option.partition("=")[0].partition(".")[0].replace("_", "-")
     return f"--{name.removeprefix('--no-')}" if name.startswith("--no-") else name
 
 
 def argument_problems(args: Sequence[str], options: Mapping[str, int | None] | None) -> list[str]:
     """Return a sentence for every argument of a recipe that this vLLM lacks or that benchctl sets itself."""
-    return package_argument_problems(args, options, _RESERVED, title="vLLM", names_of=_names)
+    return package_argument_problems(args, options, _RESERVED, "vLLM", _positive)
 
 
-def _names(argument: str) -> tuple[str, str]:
-    name = argument.partition("=")[0].partition(".")[0].replace("_", "-")
-    return name, _positive(name)
+_COUNTING = ("--enable-per-request-metrics", "--speculative-config", "--per-request-spec-decode-metrics")
 
 
-def missing_options(package: Package, *, speculates: bool) -> list[str]:
+def missing_options(package: Package) -> list[str]:
     """Return a sentence when this vLLM is too old to report what benchctl needs of each answer."""
-    needed = ["--enable-per-request-metrics"]
-    if speculates:
-        needed += ["--speculative-config", "--per-request-spec-decode-metrics"]
-    lacking = [name for name in needed if package.options is not None and name not in package.options]
-    if not lacking:
-        return []
-    return [f"this vLLM {package.version} has no {', '.join(lacking)}, without which nothing can be counted."]
+    lacking = [name for name in _COUNTING if package.options is not None and name not in package.options]
+    what = f"this vLLM {package.version} has no {', '.join(lacking)}, without which nothing can be counted."
+    return [what] if lacking else []
 
 
 METHODS: Mapping[str, str] = {
@@ -157,16 +151,6 @@ def method_of(type_name: str) -> str:
     return METHODS.get(type_name, type_name)
 
 
-def types_of(methods: Sequence[str]) -> tuple[str, ...]:
-    """Return the speculation types that recipes may name."""
-    return named_types(METHODS, methods)
-
-
-def takes_draft(speculation: Speculation | None) -> bool:
-    """Whether an arm is given `models.draft`, where the recipe has it."""
-    return speculation is not None and any(method_of(name) in _TAKES_MODEL for name in speculation.types)
-
-
 def speculative_config(speculation: Speculation, draft: ResolvedModel | None) -> str:
     """Return the value of `--speculative-config`: the method always by name, the recipe's own keys last."""
     (method,) = map(method_of, speculation.types)
@@ -189,11 +173,9 @@ def option_arguments(speculation: Speculation) -> list[str]:
 
 def recipe_problems(speculation: Speculation) -> list[str]:
     """Return a sentence for everything in `speculation` that no vLLM can do."""
-    if len(speculation.types) > 1:
-        return [f"vLLM takes one method at a time, not {' and '.join(speculation.types)}."]
+    if problems := type_problems(speculation, METHODS, "vLLM"):
+        return problems
     (name,) = speculation.types
-    if name in SPECULATION_TYPES and name not in METHODS:
-        return [f"vLLM has nothing like `{name}`. Of benchctl's types it has {', '.join(METHODS)}."]
     return _keys(speculation, method_of(name)) if name in METHODS else []
 
 
@@ -241,7 +223,7 @@ def _unknown_method(name: str, package: Package) -> str | None:
     if method in package.deprecated_methods:
         return f"`{name}` is an old name; this vLLM {package.version} turns it into mtp. Write draft-mtp."
     runnable = [method_name for method_name in package.methods if not _impossible_here(method_name, package)]
-    known = types_of(runnable)
+    known = named_types(METHODS, runnable)
     near = did_you_mean(name, [*package.methods, *METHODS])
     return f"this vLLM {package.version} has no method `{name}`.{near} Here it has {', '.join(known)}."
 
@@ -258,37 +240,20 @@ def _impossible_here(method: str, package: Package) -> str | None:
 
 
 def _keys(speculation: Speculation, method: str) -> list[str]:
-    problems = []
-    for key in ("min", "p_min", "min_hits"):
-        if getattr(speculation, key) is not None:
-            more = (
-                " Its prompt_lookup_min is the shortest n-gram looked up: write it in options." if key == "min" else ""
-            )
-            problems.append(f"`{key}` has no effect on vLLM's {method}.{more}")
-    if method not in _LOOKUPS:
-        problems += [f"`{key}` is for n-gram methods." for key in ("size_n", "size_m") if _given(speculation, key)]
+    unused = ("min", "p_min", "min_hits") if method in _LOOKUPS else ("min", "p_min", "min_hits", "size_n", "size_m")
+    problems = unused_keys(speculation, unused, f"vLLM's {method}")
     depth = speculation.max or speculation.size_m
     if depth is None and method not in _DEPTH_OPTIONAL and method != "custom_class":
         problems.append(f"vLLM's {method} has no depth of its own; give `max`.")
     return problems
 
 
-def _given(speculation: Speculation, key: str) -> bool:
-    return getattr(speculation, key) is not None
-
-
 def _options(speculation: Speculation, method: str, package: Package) -> list[str]:
-    problems = []
-    for key in speculation.options or {}:
-        if key in _RECIPE_KEYS and not (key == "model" and method == "custom_class"):
-            problems.append(f"options.{key}: use instead `{_RECIPE_KEYS[key]}`.")
-        elif key not in package.keys:
-            near = did_you_mean(key, package.keys)
-            problems.append(f"options.{key}: this vLLM {package.version} has no such key of speculation.{near}")
-    if speculation.size_n is not None:
-        twice = [key for key in ("prompt_lookup_max", "prompt_lookup_min") if key in (speculation.options or {})]
-        problems += [f"options.{key}: `size_n` sets it already; give either." for key in twice]
-    return problems
+    options = speculation.options or {}
+    asked = [key for key in options if not (key == "model" and method == "custom_class")]
+    problems = key_problems(asked, package.keys, _RECIPE_KEYS, f"vLLM {package.version}")
+    twice = [key for key in ("prompt_lookup_max", "prompt_lookup_min") if key in options and speculation.size_n]
+    return problems + [f"options.{key}: `size_n` sets it already; give either." for key in twice]
 
 
 def _pair(target: ResolvedModel, draft: ResolvedModel, speculation: Speculation) -> list[str]:
@@ -305,17 +270,13 @@ def _pair(target: ResolvedModel, draft: ResolvedModel, speculation: Speculation)
     return problems
 
 
-def speculation_warnings(speculation: Speculation, package: Package, target: ResolvedModel) -> list[str]:
-    """Return what vLLM accepts although it has another effect than expected."""
-    warnings = []
-    if package.cpu and folder_facts(target.path)["memory"] in ("hybrid", "recurrent"):
-        warnings.append(
-            "the target keeps a recurrent state, and vLLM on a CPU is known to corrupt such models when it speculates: "
-            "see `benchctl docs vllm-hybrids`, and check with verify-lossless."
-        )
-    if (speculation.options or {}).get("suffix_decoding_max_cached_requests"):
-        warnings.append("its suffix tree is shared by all requests: blocks after the first are drafted from answers.")
-    return warnings
+def hybrid_warnings(package: Package, target: ResolvedModel) -> list[str]:
+    """Return a warning where vLLM speculates although it is known to go wrong."""
+    what = (
+        "The target keeps a recurrent state, and vLLM on a CPU is known to corrupt such models when it speculates: "
+        "see `benchctl docs vllm-hybrids`, and check with verify-lossless."
+    )
+    return [what] if package.cpu and folder_facts(target.path)["memory"] in ("hybrid", "recurrent") else []
 
 
 def requested_method(argv: Sequence[str]) -> str | None:
@@ -326,7 +287,7 @@ def requested_method(argv: Sequence[str]) -> str | None:
 
 KV_CACHE_GIB = 2
 """On a CPU vLLM plans with most of the machine's memory unless it is given a limit for the cache."""
-_ALWAYS = {
+ALWAYS_SET = {
     "HF_HUB_OFFLINE": "1",  # models are resolved before; a name that is no folder must not be fetched
     "TRANSFORMERS_OFFLINE": "1",
     "VLLM_NO_USAGE_STATS": "1",
@@ -375,9 +336,9 @@ def own_settings(*, cpu: bool, prefix: Path, threads: int | None) -> dict[str, s
     speculates, is loaded first where it is there.
     """
     if not cpu:
-        return dict(_ALWAYS)
+        return dict(ALWAYS_SET)
     allowed = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
     bind = "auto" if threads is None else ",".join(map(str, allowed[:threads]))
-    settings = _ALWAYS | {"VLLM_CPU_KVCACHE_SPACE": str(KV_CACHE_GIB), "VLLM_CPU_OMP_THREADS_BIND": bind}
+    settings = ALWAYS_SET | {"VLLM_CPU_KVCACHE_SPACE": str(KV_CACHE_GIB), "VLLM_CPU_OMP_THREADS_BIND": bind}
     openmp = prefix / "lib" / "libiomp5.so"
     return settings | ({"LD_PRELOAD": str(openmp)} if openmp.is_file() else {})

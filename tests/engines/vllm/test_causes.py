@@ -23,7 +23,7 @@ API = "(APIServer pid=11403) "
             ],
             "too little memory",
         ),
-        ([f"{API}OSError: [Errno 98] Address already in use"], "port is taken"),
+        ([f"{API}OSError: [Errno 98] Address already in use"], "Address already in use"),
         (
             [f"{WORKER}ValueError: Unsupported CPU attention configuration: head_dim=16"],
             "does not know this model's shape (head_dim=16)",
@@ -35,7 +35,7 @@ API = "(APIServer pid=11403) "
                 f"{API}  Unexpected keyword argument [type=unexpected_keyword_argument, input_value=1, input_type=int]",
                 f"{API}    For further information visit https://errors.pydantic.dev/2.14/v/unexpected_keyword_argument",
             ],
-            "refuses its configuration: foo Unexpected keyword argument",
+            "refuses its configuration: SpeculativeConfig",
         ),
         (
             [

@@ -12,8 +12,8 @@ import pytest
 from benchctl.engines.common.programs import FoundBinary
 from benchctl.engines.common.python_environment import MARKER
 from benchctl.engines.registry import find_engines
-from benchctl.engines.vllm import installation
-from benchctl.engines.vllm.installation import SEARCH, probe_vllm, python_of, remembered_probe
+from benchctl.engines.vllm import engine as installation
+from benchctl.engines.vllm.engine import SEARCH, probe_vllm, python_of
 from benchctl.errors import EngineError, UsageError
 
 FACTS: dict[str, Any] = {
@@ -29,6 +29,7 @@ FACTS: dict[str, Any] = {
     "deprecated_methods": [],
     "keys": ["method"],
     "options": {"--seed": None},
+    "names": [["--seed"]],
     "arctic_inference": False,
     "torchvision": False,
 }
@@ -103,13 +104,12 @@ def test_the_package_is_probed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     found = FoundBinary(environment(tmp_path / "env", printing(FACTS)), "option")
     packages = tmp_path / "env" / "lib" / "python3.11" / "site-packages"
     (packages / "vllm-0.99.0+cpu.dist-info").mkdir(parents=True)
-    assert remembered_probe(found) is None
     probe = probe_vllm(found)
     assert probe.capabilities.speculation_types == ("ngram-simple", "suffix")
     assert probe.capabilities.version == "vLLM 0.99.0+cpu on cpu"
     assert probe.capabilities.details["siblings"] == {"torch": "ab"}
     assert probe.package.cpu
-    assert probe_vllm(found) == probe == remembered_probe(found)
+    assert probe_vllm(found) == probe
     assert (tmp_path / "env" / "asked").read_text() == "x"
     (packages / "vllm-1.dist-info").mkdir()
     probe_vllm(found)  # another package is asked again
@@ -122,7 +122,6 @@ def test_the_package_is_probed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_an_answer_is_not_kept_where_nothing_would_show_another_package(tmp_path: Path) -> None:
     found = FoundBinary(environment(tmp_path / "env", printing(FACTS)), "option")
     assert probe_vllm(found) == probe_vllm(found)
-    assert remembered_probe(found) is None
     assert (tmp_path / "env" / "asked").read_text() == "xx"
 
 
@@ -157,11 +156,8 @@ def test_a_list_of_engines_shows_what_is_known_without_asking(tmp_path: Path, mo
     (tmp_path / "env" / "lib" / "python3.11" / "site-packages" / "vllm-0.99.0+cpu.dist-info").mkdir(parents=True)
     monkeypatch.setenv("BENCHCTL_VLLM", str(program))
     (unasked,) = [one for one in find_engines() if one.kind == "vllm"]
-    assert (unasked.found_in, unasked.version, unasked.speculation_types) == ("environment", "0.99.0+cpu", ())
+    assert (unasked.found_in, unasked.version) == ("environment", "0.99.0+cpu")
     assert not (tmp_path / "env" / "asked").exists()
-    probe_vllm(FoundBinary(program, "environment"))
-    (known,) = [one for one in find_engines() if one.kind == "vllm"]
-    assert known.speculation_types == ("ngram-simple", "suffix")
 
 
 def test_an_sglang_that_the_environment_names_is_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

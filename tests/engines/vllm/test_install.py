@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from benchctl.engines.common.python_environment import MARKER, PythonEnvironment
-from benchctl.engines.vllm import installation
+from benchctl.engines.vllm import engine as installation
 from benchctl.errors import EngineError, StorageError
 from benchctl.models.files import file_sha256
 

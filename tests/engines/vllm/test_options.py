@@ -8,7 +8,7 @@ import pytest
 
 from benchctl.engines.common.programs import FoundBinary
 from benchctl.engines.vllm.adapter import OPTIONS, VllmSpec
-from benchctl.engines.vllm.installation import probe_vllm
+from benchctl.engines.vllm.engine import probe_vllm
 from benchctl.recipes.schema import Recipe
 from benchctl.recipes.trust import find_openings
 from tests.engines.cells import arm_of, recipe_of

@@ -36,6 +36,9 @@ class ToyHttp:
 @dataclass
 class ToyServer:
     http: ToyHttp
+    context: int
+    model: str = "toy"
+    timeout_s: float = 9.0
 
 
 @pytest.fixture
@@ -45,7 +48,7 @@ def http() -> ToyHttp:
 
 @pytest.fixture
 def scorer(http: ToyHttp) -> VllmScorer:
-    return VllmScorer(ToyServer(http), ("vllm",), context=60, vocabulary=500, timeout_s=9.0)  # type: ignore[arg-type]
+    return VllmScorer(ToyServer(http, 60), ("vllm",), 500)  # type: ignore[arg-type]
 
 
 def test_its_own_answer_is_read_token_by_token_from_few_requests(scorer: VllmScorer, http: ToyHttp) -> None:
@@ -95,7 +98,7 @@ class PromptHttp(ToyHttp):
 
 
 def prompt_scorer(http: PromptHttp) -> VllmScorer:
-    return VllmScorer(ToyServer(http), ("vllm",), context=200, vocabulary=500, timeout_s=9.0)  # type: ignore[arg-type]
+    return VllmScorer(ToyServer(http, 200), ("vllm",), 500)  # type: ignore[arg-type]
 
 
 def test_an_answer_is_scored_whole_in_one_request() -> None:

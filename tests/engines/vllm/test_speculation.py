@@ -8,14 +8,15 @@ from typing import Any
 
 import pytest
 
+from benchctl.engines.common.python_environment import named_types
 from benchctl.engines.vllm.command import (
+    METHODS,
     Package,
+    hybrid_warnings,
     method_of,
     requested_method,
     speculation_problems,
-    speculation_warnings,
     speculative_config,
-    types_of,
     worth_trying,
 )
 from benchctl.models.files import ResolvedModel, ResolvedPair
@@ -65,7 +66,7 @@ def test_the_suffix_tree_does_not_remember_unless_requested() -> None:
 
 
 def test_the_packages_methods_have_benchctls_names() -> None:
-    assert types_of(("ngram", "suffix", "draft_model")) == ("draft-simple", "ngram-simple", "suffix")
+    assert named_types(METHODS, ("ngram", "suffix", "draft_model")) == ("draft-simple", "ngram-simple", "suffix")
     assert (method_of("draft-mtp"), method_of("suffix")) == ("mtp", "suffix")
 
 
@@ -82,7 +83,7 @@ def test_the_packages_methods_have_benchctls_names() -> None:
         ({"type": "draft-dspark", "max": 4}, "dspark does not run here"),
         ({"type": "draft-mtp", "max": 1}, "no multi-token head"),
         ({"type": "ngram-simple"}, "give `max`"),
-        ({"type": "ngram-simple", "max": 4, "min": 2}, "write it in options"),
+        ({"type": "ngram-simple", "max": 4, "min": 2}, "written in options"),
         ({"type": "draft-simple", "max": 4}, "needs a draft model"),
         ({"type": "medusa", "max": 4}, "needs a draft model"),
         ({"type": "ngram-simple", "max": 4, "p_min": 0.5}, "`p_min` has no effect"),
@@ -128,11 +129,11 @@ def test_a_hybrid_cannot_draft(package: Make, folder: Make) -> None:
 
 
 def test_a_hybrid_target_on_a_cpu_is_warned_of(package: Make, folder: Make) -> None:
-    hybrid, speculation = folder("target", layers=("mamba", "self_attn")), Speculation(type="ngram-simple", max=4)
-    (found,) = speculation_warnings(speculation, package(), hybrid)
+    hybrid = folder("target", layers=("mamba", "self_attn"))
+    (found,) = hybrid_warnings(package(), hybrid)
     assert "vllm-hybrids" in found
-    assert speculation_warnings(speculation, package(), folder("plain")) == []
-    assert speculation_warnings(speculation, package(platform="cuda"), hybrid) == []
+    assert hybrid_warnings(package(), folder("plain")) == []
+    assert hybrid_warnings(package(platform="cuda"), hybrid) == []
 
 
 def test_synthetic_acceptance_is_lossy_by_design() -> None:
