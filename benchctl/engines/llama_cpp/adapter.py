@@ -17,12 +17,10 @@ tools tools-runtime agent mcp-servers-config mcp-servers-json video-ffmpeg-dir s
 _NETWORK = """
 rpc ui-mcp-proxy mmproj-url model-url hf-repo hf-repo-v hf-token docker-repo spec-draft-hf cors-origins
 cors-credentials host cors-methods cors-headers
-"""
-_DEFAULTS = """
 embd-gemma-default fim-qwen-1.5b-default fim-qwen-3b-default fim-qwen-7b-default fim-qwen-7b-spec fim-qwen-14b-spec
 fim-qwen-30b-default gpt-oss-20b-default gpt-oss-120b-default vision-gemma-4b-default vision-gemma-12b-default
 """
-"""Each names a model that is downloaded."""
+"""The last, from `embd-gemma-default` on, each name a model that is downloaded."""
 _FILES = """
 path media-path slot-save-path log-prompts-dir log-file models-dir lookup-cache-static lookup-cache-dynamic
 models-preset ui-config-file mmproj model-vocoder api-key-file ssl-key-file ssl-cert-file sql-save-file logdir file
@@ -40,32 +38,24 @@ webui-mcp-proxy=ui-mcp-proxy webui-config-file=ui-config-file webui-config=ui-co
 """
 """Of these, and of those that change the target, with the long name of each."""
 _HARMLESS = """
-threads threads-batch cpu-mask cpu-range cpu-strict prio poll cpu-mask-batch cpu-range-batch cpu-strict-batch
-prio-batch poll-batch ctx-size predict n-predict batch-size ubatch-size keep swa-full flash-attn perf escape
-rope-scaling rope-scale rope-freq-base rope-freq-scale yarn-orig-ctx yarn-ext-factor yarn-attn-factor yarn-beta-slow
-yarn-beta-fast kv-offload repack no-host cache-type-k cache-type-v defrag-thold load-mode lazy-mode mmap mlock
-direct-io numa device override-tensor cpu-moe n-cpu-moe n-cpu-ffn gpu-layers n-gpu-layers split-mode tensor-split
-main-gpu fit fit-target fit-ctx check-tensors override-kv op-offload control-vector-layer-range offline verbose
-log-verbose verbosity log-verbosity log-prefix log-timestamps samplers seed sampler-seq sampling-seq ignore-eos temp
-temperature top-k top-p min-p top-nsigma top-n-sigma xtc-probability xtc-threshold typical typical-p repeat-last-n
-repeat-penalty presence-penalty frequency-penalty dry-multiplier dry-base dry-allowed-length dry-penalty-last-n
-dry-sequence-breaker adaptive-target adaptive-decay dynatemp-range dynatemp-exp mirostat mirostat-lr mirostat-ent
-logit-bias grammar json-schema backend-sampling spec-draft-threads threads-draft spec-draft-threads-batch
-threads-batch-draft spec-draft-cpu-mask spec-draft-cpu-range spec-draft-cpu-strict spec-draft-prio spec-draft-poll
-spec-draft-override-tensor spec-draft-cpu-moe spec-draft-n-cpu-moe spec-draft-ngl gpu-layers-draft n-gpu-layers-draft
-spec-draft-device device-draft spec-draft-type-k cache-type-k-draft spec-draft-type-v cache-type-v-draft
-spec-draft-p-split draft-p-split spec-draft-backend-sampling spec-synth-len spec-synth-rates kv-unified
-kv-unified-per-slot ctx-checkpoints swa-checkpoints checkpoint-min-step cache-ram cache-idle-slots context-shift
-reverse-prompt special warmup spm-infill pooling parallel cont-batching mmproj-auto mmproj-offload mmproj-device
-image-min-tokens image-max-tokens mtmd-batch-max-tokens video-fps video-timestamp-interval alias tags embd-normalize
-ui webui timeout sse-ping-interval threads-http cache-prompt cache-reuse metrics slots jinja reasoning-format
-reasoning reasoning-effort reasoning-budget reasoning-budget-message reasoning-preserve chat-template
-chat-template-kwargs skip-chat-parsing prefill-assistant slot-prompt-similarity lora-init-without-apply
-sleep-idle-seconds models-max models-autoload t tb C Cr Cb Crb c n b ub fa e kvo nkvo nr ctk ctv dt lm lzm dev ot cmoe
-ncmoe ncffn ngl sm ts mg fitt fitc v lv s l j bs td tbd Cd Crd Cbd otd cmoed ncmoed devd ngld ctkd ctvd ctxcp cms cram
-kvu r sp np cb nocb mmdev a to rea sps spec-draft-cpu-strict-batch spec-draft-prio-batch spec-draft-poll-batch
-spec-draft-cpu-mask-batch
+threads cpu-mask cpu-range cpu-strict prio poll cpu-mask-batch cpu-range-batch cpu-strict-batch prio-batch poll-batch
+ctx-size keep perf escape defrag-thold load-mode lazy-mode mmap mlock direct-io numa fit fit-target fit-ctx
+check-tensors offline verbose log-verbose verbosity log-verbosity log-prefix log-timestamps spec-draft-threads
+threads-draft spec-draft-threads-batch threads-batch-draft spec-draft-cpu-mask spec-draft-cpu-range
+spec-draft-cpu-strict spec-draft-prio spec-draft-poll spec-draft-override-tensor spec-draft-cpu-moe
+spec-draft-n-cpu-moe spec-draft-ngl gpu-layers-draft n-gpu-layers-draft spec-draft-device device-draft
+spec-draft-type-k cache-type-k-draft spec-draft-type-v cache-type-v-draft spec-draft-p-split draft-p-split
+spec-draft-backend-sampling spec-synth-len spec-synth-rates kv-unified-per-slot ctx-checkpoints swa-checkpoints
+checkpoint-min-step cache-ram cache-idle-slots warmup spm-infill pooling parallel cont-batching mmproj-auto
+mmproj-offload mmproj-device image-min-tokens image-max-tokens mtmd-batch-max-tokens video-fps
+video-timestamp-interval alias tags embd-normalize ui webui timeout sse-ping-interval threads-http cache-prompt
+cache-reuse metrics slots reasoning-format reasoning reasoning-effort reasoning-budget reasoning-budget-message
+reasoning-preserve skip-chat-parsing prefill-assistant slot-prompt-similarity lora-init-without-apply
+sleep-idle-seconds models-max models-autoload t C Cr Cb Crb c e dt lm lzm fitt fitc v lv td tbd Cd Crd Cbd otd cmoed
+ncmoed devd ngld ctkd ctvd ctxcp cms cram np cb nocb mmdev a to rea sps spec-draft-cpu-strict-batch
+spec-draft-prio-batch spec-draft-poll-batch spec-draft-cpu-mask-batch
 """
+"""Beside those of `CHANGES_TARGET` and `STATED`."""
 
 _VARIABLES = """
 LLAMA_TRACE
@@ -125,14 +115,14 @@ CACHE_TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "
 OPTIONS = OptionList(
     opens={
         **dict.fromkeys(_CODE.split(), CODE),
-        **dict.fromkeys((*_NETWORK.split(), *_DEFAULTS.split()), NETWORK),
+        **dict.fromkeys(_NETWORK.split(), NETWORK),
         **dict.fromkeys(_FILES.split(), FILES),
         "draft-params": "may set any option of the draft's",
         "ui-config": "changes what its web page does",
         "props": "lets any client change its settings",
     },
     reads=frozenset(_READS.split()),
-    harmless=frozenset(_HARMLESS.split()),
+    harmless=(CHANGES_TARGET | STATED | set(_HARMLESS.split())) - set(_READS.split()),
     aliases=dict(alias.split("=") for alias in _ALIASES.split()),
     variables=PROCESSORS | frozenset(_VARIABLES.split()),
 )
