@@ -28,7 +28,6 @@ from benchctl.engines.llama_cpp.command import (
     devices_of,
 )
 from benchctl.engines.llama_cpp.compile import Build
-from benchctl.engines.llama_cpp.ik_server import kind_of
 from benchctl.engines.llama_cpp.installation import PERPLEXITY, QUANTIZE, find_tool, refuse_backends_here, search
 from benchctl.engines.llama_cpp.perplexity import Perplexity
 from benchctl.engines.llama_cpp.probe import Probe, probe_server
@@ -271,8 +270,7 @@ class LlamaCppEngine(LaunchedEngine[LlamaCppSpec]):
 
     def start(self, launch: Launch, log_path: Path) -> LlamaServer:
         """Start llama-server and wait until it is healthy. Raises EngineError (`launch`, `health`)."""
-        flags = self._probe.flags
-        return start_server(launch, log_path, self._spec, flags, kind_of(flags))
+        return start_server(launch, log_path, self._spec, self._probe.flags)
 
     def start_scorer(self, launch: Launch, log_path: Path, sampling: Sampling = GREEDY) -> LlamaScorer:
         """Start the target alone for scoring. Raises EngineError (`launch`, `health`)."""

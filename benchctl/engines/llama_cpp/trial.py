@@ -19,7 +19,6 @@ from benchctl.engines.common.process import engine_environment
 from benchctl.engines.llama_cpp.adapter import LlamaCppSpec
 from benchctl.engines.llama_cpp.causes import BROKEN_BUILD
 from benchctl.engines.llama_cpp.command import command_line
-from benchctl.engines.llama_cpp.ik_server import kind_of
 from benchctl.engines.llama_cpp.probe import Probe, probe_server
 from benchctl.engines.llama_cpp.server import start_server
 from benchctl.engines.llama_cpp.stream import completion_body
@@ -155,9 +154,7 @@ def _request(probe: Probe, model: Path, arm: Arm, log: Path) -> None:
     resolved = ResolvedModel(str(model), (ModelFile(model, model.stat().st_size, ""),))
     spec = LlamaCppSpec(context=256, health_timeout_s=60, request_timeout_s=60)
     argv = command_line(probe.binary, probe.flags, spec, arm, ResolvedPair(resolved, resolved))
-    server = start_server(
-        Launch(argv, engine_environment(os.environ, {})), log, spec, probe.flags, kind_of(probe.flags)
-    )
+    server = start_server(Launch(argv, engine_environment(os.environ, {})), log, spec, probe.flags)
     try:
         server.ask(completion_body(_PROMPT, _SAMPLING, stream=False))
     finally:
