@@ -9,7 +9,7 @@ from __future__ import annotations
 import ipaddress
 import re
 import socket
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
@@ -60,9 +60,9 @@ def discover(client: HttpClient, address: Address) -> Endpoint:
     models, context = _models(client, address)
     listed = f"GET /v1/models: {'not reported' if models is None else shown(models) or 'none'}"
     pages = Pages(client, address.root)
-    for kind, reader in families():
-        server = reader.recognise(pages)
-        if server is not None:
+    for kind, adapter in registered().adapters.items():
+        reader: ServerFamily | None = load(adapter.endpoint) if adapter.endpoint else None
+        if reader is not None and (server := reader.recognise(pages)) is not None:
             told = {**vars(server), "evidence": (listed, *server.evidence)}
             return Endpoint(**told, family=kind, reader=reader, models=models, context=context)
     reading = pages.any_metrics()
@@ -70,14 +70,6 @@ def discover(client: HttpClient, address: Address) -> Endpoint:
     evidence = silent if reading is None else f"{reading}; /props, /slots and /server_info: not reported"
     version = short_line(pages.object("/version").get("version"))
     return Endpoint(version, None, reading, (listed, evidence), models=models, context=context)
-
-
-def families() -> Iterator[tuple[str, ServerFamily]]:
-    """Yield every registered kind of engine that can be recognised behind an endpoint, and how."""
-    for kind, adapter in registered().adapters.items():
-        if adapter.endpoint is not None:
-            reader: Any = load(adapter.endpoint)
-            yield kind, reader
 
 
 def read_metrics(client: HttpClient, address: Address, endpoint: Endpoint) -> MetricsReading | None:
@@ -91,21 +83,9 @@ def read_metrics(client: HttpClient, address: Address, endpoint: Endpoint) -> Me
 def _models(client: HttpClient, address: Address) -> tuple[tuple[str, ...] | None, int | None]:
     """Return the names that are served, and how long a sequence of the first may be."""
     response = client.get(f"{address.api}/models")
-    if response.status_code in (401, 403):
-        raise EngineError(
-            f"The endpoint requires a valid API key: HTTP {response.status_code}.",
-            kind="launch",
-            where=address.api,
-            fix="Name the environment variable that holds a valid key: engine.api_key_env.",
-        )
-    if 300 <= response.status_code < 400:
-        elsewhere = client.redact(response.headers.get("location", "not reported"))
-        raise EngineError(
-            f"The endpoint redirects (HTTP {response.status_code}), and no redirect is followed.",
-            kind="launch",
-            where=address.api,
-            fix=f"Write the address itself: {one_line(elsewhere, 200)}",
-        )
+    if response.status_code in (401, 403) or 300 <= response.status_code < 400:
+        refused = client.refused(response)
+        raise EngineError(refused.what, kind="launch", where=address.api, fix=refused.fix)
     if response.status_code != 200:
         return None, None
     try:

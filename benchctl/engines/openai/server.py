@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -46,47 +46,30 @@ from benchctl.recipes.schema import Sampling
 class EndpointPrompt(Rendered):
     """A prompt on its way to an endpoint, which applies its own chat template: `text` is then the messages as JSON."""
 
-    messages: tuple[Mapping[str, Any], ...] | None = None
-    """`None` for a raw prompt, which is sent as it is."""
-    request: Mapping[str, Any] = field(default_factory=dict)
-    """What is sent beside them, `tools` for example; it is in `text`, too."""
-
-
-def render(prompt: Prompt, *, only_chat: bool) -> EndpointPrompt:
-    """Return what is sent. A raw prompt becomes a user message where the endpoint has only a chat route."""
-    if prompt.prompt is not None and not only_chat:
-        return EndpointPrompt(prompt.prompt, ())
-    messages = tuple(EndpointTarget.chat(prompt)["messages"])
-    return EndpointPrompt(as_sent(prompt, only_chat=only_chat), (), messages=messages, request=prompt.request)
+    chat: Mapping[str, Any] | None = None
+    """Its messages and what is sent beside them, such as `tools`; `None` for a raw prompt, which is sent as it is."""
 
 
 def unsupported(sampling: Sampling, family: str | None) -> list[str]:
     """Return a sentence for every setting of a recipe that this server is not known to support."""
-    if "grammar" in sampling.constraints and family != "llama.cpp":
-        return ["grammar is a setting of llama-server, and this server is not known to support it."]
-    if family is not None:
-        return []
-    problems = []
-    if "repeat_penalty" in sampling.constraints:
-        problems.append("repeat_penalty is not part of the OpenAI API, and this server is not known to support it.")
-    if sampling.ignore_eos:
-        problems.append("ignore_eos is not part of the OpenAI API, and this server is not known to support it.")
-    if sampling.temperature > 0 and sampling.top_k != 0:
-        problems.append(
-            "top_k is not part of the OpenAI API, and this server is not known to support it; write top_k: 0."
-        )
-    return problems
+    extensions = {
+        "grammar": "grammar" in sampling.constraints and family != "llama.cpp",
+        "repeat_penalty": "repeat_penalty" in sampling.constraints and family is None,
+        "ignore_eos": sampling.ignore_eos and family is None,
+        "top_k (write top_k: 0)": sampling.temperature > 0 and sampling.top_k != 0 and family is None,
+    }
+    beyond = [name for name, requested in extensions.items() if requested]
+    return [f"{name} is not part of the OpenAI API, and this server is not known to support it." for name in beyond]
 
 
 def request_body(
     prompt: Rendered, model: str, sampling: Sampling, family: str | None, *, stream: bool
 ) -> dict[str, Any]:
     """Return the JSON of a request, greedy at temperature 0, without reuse of earlier prompts where that is known."""
-    messages, request = (prompt.messages, prompt.request) if isinstance(prompt, EndpointPrompt) else (None, {})
+    chat = prompt.chat if isinstance(prompt, EndpointPrompt) else None
     body: dict[str, Any] = {
-        **request,
+        **({"prompt": prompt.text} if chat is None else chat),
         "model": model,
-        **({"prompt": prompt.text} if messages is None else {"messages": list(messages)}),
         "max_tokens": sampling.max_tokens,
         "temperature": sampling.temperature,
         "top_p": sampling.top_p,
@@ -101,26 +84,14 @@ def request_body(
     if family is not None:
         body |= {"top_k": sampling.top_k or (0 if family == "llama.cpp" else -1), "ignore_eos": sampling.ignore_eos}
     if family == "llama.cpp":
-        body |= {
-            "samplers": sampling.chain,
-            "repeat_penalty": sampling.repeat_penalty,
-            "cache_prompt": False,
-            "return_tokens": True,
-            "verbose": True,
-        }
-    elif family == "vllm":
-        body |= {
-            "repetition_penalty": sampling.repeat_penalty,
-            "return_token_ids": True,
-            "cache_salt": uuid.uuid4().hex,
-        }
-    elif family == "sglang":
-        # Its chat route does not stream ids.
-        body |= {
-            "repetition_penalty": sampling.repeat_penalty,
-            "return_spec_tokens_details": True,
-            "return_token_ids": messages is None or not stream,
-        }
+        body |= {"samplers": sampling.chain, "repeat_penalty": sampling.repeat_penalty}
+        body |= {"cache_prompt": False, "return_tokens": True, "verbose": True}
+    elif family is not None:
+        body |= {"repetition_penalty": sampling.repeat_penalty, "return_token_ids": True}
+    if family == "vllm":
+        body["cache_salt"] = uuid.uuid4().hex
+    elif family == "sglang":  # its chat route does not stream ids
+        body |= {"return_spec_tokens_details": True, "return_token_ids": chat is None or not stream}
     return body
 
 
@@ -142,12 +113,7 @@ class EndpointServer:
     """An endpoint that answers; see `benchctl.engines.base.Server`."""
 
     def __init__(
-        self,
-        client: HttpClient,
-        address: Address,
-        launch: EndpointLaunch,
-        spec: EngineSpec,
-        log_path: Path,
+        self, client: HttpClient, address: Address, launch: EndpointLaunch, spec: EngineSpec, log_path: Path
     ) -> None:
         """Inspect the endpoint. Raises EngineError (`launch`, …) when it is none."""
         self._client, self._address, self._launch, self._spec = client, address, launch, spec
@@ -187,7 +153,9 @@ class EndpointServer:
             )
         if prompt.chat_template_kwargs is not None and self._first.family is None:
             raise EngineError("This server is not known to take chat_template_kwargs.", kind="http")
-        return render(prompt, only_chat=not self._raw)
+        if self._raw and prompt.prompt is not None:
+            return EndpointPrompt(prompt.prompt, ())
+        return EndpointPrompt(as_sent(prompt, only_chat=not self._raw), (), chat=EndpointTarget.chat(prompt))
 
     async def complete(self, prompt: Rendered, sampling: Sampling, on_tokens: Progress | None = None) -> Completion:
         """Stream an answer. Raises EngineError."""
@@ -279,13 +247,10 @@ class EndpointServer:
             self._note(f"token ids could not be fetched afterwards: {error.what}")
             self._may_return_ids = family is not None
             return None
-        ids = _ids_of(answer)
+        ids, text = _ids_of(answer), self._redact(_text_of(answer)).rstrip("\ufffd")
         self._may_return_ids = family is not None or ids is not None
-        if ids is None or len(ids) != completion.n_predicted:
-            return None
-        return (
-            tuple(ids) if self._redact(_text_of(answer)).rstrip("\ufffd") == completion.text.rstrip("\ufffd") else None
-        )
+        agrees = ids is not None and len(ids) == completion.n_predicted and text == completion.text.rstrip("\ufffd")
+        return tuple(ids or ()) if agrees else None
 
     def attest(self, drafted: int | None) -> Attestation:
         """Assess the cell now; see `discovery.attest`."""
@@ -309,7 +274,7 @@ class EndpointServer:
         return None
 
     def _path(self, prompt: Rendered) -> str:
-        chat = isinstance(prompt, EndpointPrompt) and prompt.messages is not None
+        chat = isinstance(prompt, EndpointPrompt) and prompt.chat is not None
         return f"{self._address.api}/{'chat/completions' if chat else 'completions'}"
 
     def _reading(self) -> MetricsReading | None:
