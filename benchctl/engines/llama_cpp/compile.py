@@ -13,16 +13,19 @@ import platform
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import sysconfig
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TextIO
+
+from pydantic import BaseModel
 
 from benchctl.engines.common.programs import CommandFailedError, run_logged
 from benchctl.engines.llama_cpp.source import KNOWN_SHA256, Sdist, SourceTree, extract_llama_cpp
@@ -36,8 +39,7 @@ from benchctl.paths import cache_folder
 BUILD_SCHEMA = 1
 
 
-@dataclass(frozen=True)
-class Host:
+class Host(BaseModel, frozen=True):
     """The machine that a build was made on and for: native code may not run on another."""
 
     system: str
@@ -47,11 +49,10 @@ class Host:
     @classmethod
     def here(cls) -> Host:
         """Return this machine."""
-        return cls(platform.system(), platform.machine(), cpu_identity())
+        return cls(system=platform.system(), machine=platform.machine(), cpu=cpu_identity())
 
 
-@dataclass(frozen=True)
-class Build:
+class Build(BaseModel, frozen=True):
     """A finished build; `build.json` holds these fields without `folder`."""
 
     folder: Path
@@ -70,7 +71,7 @@ class Build:
     build_s: float
     version_output: str
     """What `llama-server --version` printed: the proof that the binary starts here."""
-    files: dict[str, str] = field(default_factory=dict)
+    files: dict[str, str] = {}
     """SHA-256 of every file below `bin`."""
     left_out: tuple[str, ...] = ()
     """Instructions of this processor that it does without, because with them it crashed: `AMX`."""
@@ -81,20 +82,17 @@ class Build:
 
     def to_json(self) -> dict[str, Any]:
         """Return what `build.json` holds."""
-        return {"schema": BUILD_SCHEMA, **{key: value for key, value in asdict(self).items() if key != "folder"}}
+        return {"schema": BUILD_SCHEMA, **self.model_dump(mode="json", exclude={"folder"})}
 
     @classmethod
     def read(cls, folder: Path) -> Build | None:
         """Return the build in `folder`; `None` where there is none that is whole and that this benchctl can read."""
         try:
             facts = json.loads((folder / "build.json").read_text())
-            if facts.pop("schema") != BUILD_SCHEMA or facts["flags"] is None:
-                return None
-            lists = {name: tuple(facts.get(name, ())) for name in ("flags", "left_out")}
-            build = cls(folder=folder, **{**facts, "host": Host(**facts["host"]), **lists})
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            build = cls.model_validate({**facts, "folder": folder})
+        except (OSError, ValueError, TypeError):
             return None
-        return build if build.binary().is_file() else None
+        return build if facts.get("schema") == BUILD_SCHEMA and build.binary().is_file() else None
 
 
 def builds_folder() -> Path:
@@ -193,36 +191,28 @@ _WHAT = {
     "compile": "llama.cpp did not compile",
     "try": "the llama-server that was built does not start on this machine",
 }
-_CAUSES = (
-    (r"Killed signal terminated program|std::bad_alloc|out of memory", "Memory ran out: try again with `--jobs 1`."),
-    (
-        r"CUDA Toolkit not found|No CMAKE_CUDA_COMPILER|nvcc.*not found|Could not find nvcc",
-        _NO_CUDA,
-    ),
-    (
-        r"unsupported GNU version|-- unsupported (GNU|clang)",
-        "This CUDA toolkit does not take this C++ compiler: set CXX and CUDAHOSTCXX to an older compiler.",
-    ),
-    (
-        r"No CMAKE_C(XX)?_COMPILER could be found|is not able to compile a simple test program",
-        "Install a working C++ compiler (Debian: `apt install g++`; macOS: `xcode-select --install`), or set CXX.",
-    ),
-    (r"^\s*CUDA::\w+$", "The CUDA toolkit is there in part only: install its development libraries (cuBLAS, cudart)."),
-    (
-        r"Could NOT find Vulkan|SPIRV-Headers|glslc.*not found",
-        "Install Vulkan's headers, loader and glslc, and SPIRV-Headers, of 2024 or newer (Debian 13: `apt "
-        "install libvulkan-dev glslc spirv-headers`), or LunarG's SDK, or build without --vulkan.",
-    ),
-    (
-        r"Could not find a package configuration file provided by \"hip\"|No CMAKE_HIP_COMPILER",
-        "Install ROCm's HIP SDK, set HIPCXX and HIP_PATH as llama.cpp's docs/build.md says, or build without --rocm.",
-    ),
-    (
-        r"\bicp?x[\s:]+(is |command )?not\b",  # CMake has the name on a line of its own
-        "Install oneAPI and run its setvars.sh in this shell first, or build without --sycl.",
-    ),
-    (r"Illegal instruction", "Flags in CMAKE_ARGS or CXXFLAGS enable instructions that this processor lacks."),
-)
+_CAUSES = rf"""
+Killed signal terminated program|std::bad_alloc|out of memory
+    Memory ran out: try again with `--jobs 1`.
+CUDA Toolkit not found|No CMAKE_CUDA_COMPILER|nvcc.*not found|Could not find nvcc
+    {_NO_CUDA}
+unsupported GNU version|-- unsupported (GNU|clang)
+    This CUDA toolkit does not take this C++ compiler: set CXX and CUDAHOSTCXX to an older compiler.
+No CMAKE_C(XX)?_COMPILER could be found|is not able to compile a simple test program
+    Install a working C++ compiler (Debian: `apt install g++`; macOS: `xcode-select --install`), or set CXX.
+^\s*CUDA::\w+$
+    The CUDA toolkit is there in part only: install its development libraries (cuBLAS, cudart).
+Could NOT find Vulkan|SPIRV-Headers|glslc.*not found
+    Install LunarG's SDK, or Debian 13's libvulkan-dev, glslc and spirv-headers, or build without --vulkan.
+Could not find a package configuration file provided by "hip"|No CMAKE_HIP_COMPILER
+    Install ROCm's HIP SDK, set HIPCXX and HIP_PATH as llama.cpp's docs/build.md says, or build without --rocm.
+\bicp?x[\s:]+(is |command )?not\b
+    Install oneAPI and run its setvars.sh in this shell first, or build without --sycl.
+Illegal instruction
+    Flags in CMAKE_ARGS or CXXFLAGS enable instructions that this processor lacks.
+"""
+_ADVICE = [line.strip() for line in _CAUSES.strip().splitlines()]
+"""A pattern of the output, and what to do, in turn."""
 
 
 @dataclass(frozen=True)
@@ -369,9 +359,10 @@ def explain(step: str, failure: CommandFailedError, log: Path) -> BenchctlError:
             where=str(log.parent),
             fix="Free some space, or set BENCHCTL_CACHE to a folder on another disk.",
         )
-    advice = next((fix for pattern, fix in _CAUSES if re.search(pattern, output, re.MULTILINE)), None)
-    if advice is None and step == "try" and failure.status == -4:  # SIGILL prints nothing
-        advice = _CAUSES[-1][1]
+    if step == "try" and failure.status == -signal.SIGILL:  # which prints nothing
+        output = "Illegal instruction"
+    pairs = zip(_ADVICE[::2], _ADVICE[1::2], strict=True)
+    advice = next((fix for pattern, fix in pairs if re.search(pattern, output, re.MULTILINE)), None)
     return EngineError(
         _WHAT[step],
         kind="install",

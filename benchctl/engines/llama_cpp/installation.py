@@ -19,7 +19,6 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from benchctl.engines.common.programs import FoundBinary
@@ -137,17 +136,11 @@ def _probed(binary: FoundBinary, runs: bool) -> FoundEngine:
     )
 
 
-_FLAGS = (
-    "-DCMAKE_BUILD_TYPE=Release",
-    "-DLLAMA_BUILD_TESTS=OFF",
-    "-DLLAMA_BUILD_EXAMPLES=OFF",
-    "-DLLAMA_BUILD_APP=OFF",
-    "-DLLAMA_BUILD_UI=OFF",
-    "-DLLAMA_USE_PREBUILT_UI=OFF",  # it would be downloaded while configuring
-    "-DLLAMA_OPENSSL=OFF",  # benchctl talks to it on loopback and fetches models itself
-    "-DLLAMA_ALL_WARNINGS=OFF",
-    "-DGGML_ALL_WARNINGS=OFF",
-)
+_ALWAYS = """
+-DCMAKE_BUILD_TYPE=Release -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_APP=OFF -DLLAMA_BUILD_UI=OFF
+-DLLAMA_USE_PREBUILT_UI=OFF -DLLAMA_OPENSSL=OFF -DLLAMA_ALL_WARNINGS=OFF -DGGML_ALL_WARNINGS=OFF
+"""
+"""A prebuilt UI would be downloaded while configuring; benchctl talks to it on loopback and fetches models itself."""
 _BACKEND_FLAGS: dict[Backend, tuple[str, ...]] = {
     "cpu": ("-DGGML_CUDA=OFF", "-DGGML_METAL=OFF"),
     "cuda": ("-DGGML_CUDA=ON", "-DGGML_METAL=OFF"),
@@ -159,63 +152,59 @@ _BACKEND_FLAGS: dict[Backend, tuple[str, ...]] = {
 """As docs/build.md of llama.cpp has them; those of rocm and sycl were never tried here."""
 _LAST_FLAGS = ("-DBUILD_SHARED_LIBS=OFF",)  # the programs are moved after they are linked
 _COMPILER_SETTINGS = ("CC", "CXX", "CFLAGS", "CXXFLAGS", "CUDAFLAGS", "LDFLAGS")
-_FREE_BYTES: dict[Backend, int] = {
-    **{"cpu": 700 * 10**6, "metal": 700 * 10**6, "vulkan": 2 * 10**9},
-    **dict.fromkeys(("cuda", "rocm", "sycl"), 4 * 10**9),
-}
+_FREE_GB = {"cpu": 0.7, "metal": 0.7, "vulkan": 2.0, "cuda": 4.0, "rocm": 4.0, "sycl": 4.0}
 """Measured for cpu: 80 MB archive, 180 MB source, 110 MB objects and programs; with a margin."""
 _FREE_SOME = "Free some space, or set BENCHCTL_CACHE to a folder on another disk."
 _BYTES_A_JOB = 1.5e9
 """What the largest translation units take to compile."""
 
 
-@dataclass(frozen=True)
-class InstallRequest(InstallOptions):
-    """What to build; the version is llama-cpp-python's, by default the pinned version, or that of `sdist`."""
+def install(options: InstallOptions, report: Report) -> Build:
+    """Return the build, from the cache when it is there. Raises BenchctlError.
 
-    cmake_args: tuple[str, ...] = ()
-    """Further CMake arguments, placed after benchctl's own."""
-
-
-def install(request: InstallRequest, report: Report) -> Build:
-    """Return the build of `request`, from the cache when it is there. Raises BenchctlError."""
+    The version is llama-cpp-python's, by default the pinned version, or that of `sdist`; `$CMAKE_ARGS` come after
+    benchctl's own.
+    """
     # What works everywhere there.
-    backend: Backend = request.backend or ("metal" if sys.platform == "darwin" else "cpu")
+    backend: Backend = options.backend or ("metal" if sys.platform == "darwin" else "cpu")
     if backend == "metal" and sys.platform != "darwin":
         raise UsageError("Metal exists on macOS only", where="--metal", fix="Build with --cuda or --cpu.")
-    sdist = read_sdist(request.sdist) if request.sdist else None
-    if sdist and request.version and sdist.version != request.version:
-        raise UsageError(f"the file is version {sdist.version}, not {request.version}", where=f"--sdist {sdist.path}")
-    version = sdist.version if sdist else request.version or PINNED_VERSION
+    try:
+        further = shlex.split(os.environ.get("CMAKE_ARGS", ""))
+    except ValueError as error:
+        raise UsageError(f"this cannot be split into arguments: {error}", where="CMAKE_ARGS") from error
+    sdist = read_sdist(options.sdist) if options.sdist else None
+    if sdist and options.version and sdist.version != options.version:
+        raise UsageError(f"the file is version {sdist.version}, not {options.version}", where=f"--sdist {sdist.path}")
+    version = sdist.version if sdist else options.version or PINNED_VERSION
     if not re.fullmatch(r"[0-9]+(\.[0-9A-Za-z]+)*", version):
         raise UsageError(
             f"{version!r} is no version", where="--version", fix=f"The tested version is {PINNED_VERSION}."
         )
     toolchain, folder = find_toolchain(backend), builds_folder()
-    flags = (*_FLAGS, *_BACKEND_FLAGS[backend], *request.cmake_args, *_LAST_FLAGS)
+    flags = (*_ALWAYS.split(), *_BACKEND_FLAGS[backend], *further, *_LAST_FLAGS)
     key = _key(version, sdist.sha256 if sdist else KNOWN_SHA256.get(version), flags, toolchain)
     final = folder / f"{version}-{backend}-{key}"
-    if not request.force and (build := Build.read(final)):
+    if not options.force and (build := Build.read(final)):
         return build
     try:
         with unfinished(folder / "llama.cpp", lambda text: report(text, 0, 0)):
-            if not request.force and (build := Build.read(final)):  # made by the process that we waited for
+            if not options.force and (build := Build.read(final)):  # made by the process that we waited for
                 return build
             for leftover in folder.glob(".building-*"):
                 shutil.rmtree(leftover, ignore_errors=True)
-            free, needed = shutil.disk_usage(folder).free, _FREE_BYTES[backend]
+            free, needed = shutil.disk_usage(folder).free / 1e9, _FREE_GB[backend]
             if free < needed:
-                what = f"building llama.cpp needs {needed / 1e9:.1f} GB of free disk, and there are {free / 1e9:.1f} GB"
+                what = f"building llama.cpp needs {needed:.1f} GB of free disk, and there are {free:.1f} GB"
                 raise StorageError(what, where=str(folder), fix=_FREE_SOME)
             log_path = folder / "logs" / f"{final.name}.log"
             log_path.parent.mkdir(exist_ok=True)
-            with tempfile.TemporaryDirectory(dir=folder, prefix=".building-", ignore_cleanup_errors=True) as temporary:
-                with log_path.open("w", buffering=1) as log:
-                    report("fetching the source", 0, 0)
-                    sdist = sdist or fetch_sdist(version, log)
-                    jobs = request.jobs or _jobs()
-                    work = Work(Path(temporary), toolchain, backend, flags, jobs, log, log_path, report)
-                    finished = make_build(work, sdist, key)
+            temporary = tempfile.TemporaryDirectory(dir=folder, prefix=".building-", ignore_cleanup_errors=True)
+            with temporary as within, log_path.open("w", buffering=1) as log:
+                report("fetching the source", 0, 0)
+                jobs = options.jobs or _jobs()
+                work = Work(Path(within), toolchain, backend, flags, jobs, log, log_path, report)
+                finished = make_build(work, sdist or fetch_sdist(version, log), key)
                 if final.exists():  # --force, or a folder that somebody damaged
                     final.rename(finished.parent / "replaced")
                 finished.rename(final)
@@ -229,11 +218,9 @@ def install(request: InstallRequest, report: Report) -> Build:
 
 
 def _key(version: str, sdist_sha256: str | None, flags: tuple[str, ...], toolchain: Toolchain) -> str:
-    host = Host.here()
     settings = [os.environ.get(name, "") for name in _COMPILER_SETTINGS]
-    quick = file_sha256(QUICK_BUILD)
-    parts = [version, sdist_sha256, TARGETS, flags, quick, toolchain.compiler, settings]
-    parts += [host.system, host.machine, host.cpu]
+    parts = [version, sdist_sha256, TARGETS, flags, file_sha256(QUICK_BUILD), toolchain.compiler, settings]
+    parts += Host.here().model_dump().values()
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:8]
 
 
@@ -250,12 +237,8 @@ class LlamaCppInstaller:
     title = "llama.cpp"
 
     def install(self, options: InstallOptions, report: Report) -> Installed:
-        """Build, with further CMake arguments from `$CMAKE_ARGS`."""
-        try:
-            further = tuple(shlex.split(os.environ.get("CMAKE_ARGS", "")))
-        except ValueError as error:
-            raise UsageError(f"this cannot be split into arguments: {error}", where="CMAKE_ARGS") from error
-        build = install(InstallRequest(**vars(options), cmake_args=further), report)
+        """Build."""
+        build = install(options, report)
         return Installed(
             heading=f"llama.cpp for {build.backend}, from llama-cpp-python {build.version}",
             lines=(build.version_output, str(build.folder / "bin")),
