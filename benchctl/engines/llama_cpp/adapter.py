@@ -137,10 +137,9 @@ class LlamaCppSpec(LaunchedEngineSpec):
 
 def lossy(argv: Sequence[str], env: Mapping[str, str]) -> list[str]:
     """A synthetic acceptance accepts draft tokens that the target would not generate."""
-    named = {name for name, _ in read_flags(argv)} & {"spec-synth-len", "spec-synth-rates"}
-    if named or {"LLAMA_ARG_SPEC_SYNTH_LEN", "LLAMA_ARG_SPEC_SYNTH_RATES"} & set(env):
-        return [SYNTHETIC]
-    return []
+    variables = (name.removeprefix("LLAMA_ARG_").lower().replace("_", "-") for name in env)
+    named = {*variables, *(name for name, _ in read_flags(argv))}
+    return [SYNTHETIC] if named & {"spec-synth-len", "spec-synth-rates"} else []
 
 
 def synthetic(rates: Sequence[float]) -> tuple[list[str], dict[str, object]]:

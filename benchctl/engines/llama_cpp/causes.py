@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from benchctl.engines.common.log import Reason, causes_in, first_cause, first_reason
+from benchctl.engines.common.log import Reason, causes_in, first_reason
 
 BROKEN_BUILD = (
     "Run `benchctl engines install llama.cpp`: what it builds is tried, and built again without the processor's "
@@ -66,7 +66,7 @@ error loading model: (.*)
 """
 )
 
-_NOT_SPECULATING = causes_in(
+NOT_SPECULATING = causes_in(
     r"""
 draft model vocab type must match|target and draft vocabs are not compatible|vocab_type_dft|draft model vocab .* match
     The draft's vocabulary is not the target's, so llama-server serves without speculation.
@@ -98,8 +98,3 @@ def launch_cause(log: Sequence[str]) -> Reason | None:
     if log and log[-1] == "signal SIGSEGV" and any(_AMX.search(line) for line in log):
         return "This llama-server crashes in its code for AMX: it was miscompiled.", BROKEN_BUILD
     return first_reason(log, (*_LAUNCH, *_HOW_IT_ENDED))
-
-
-def silence_cause(log: Sequence[str]) -> tuple[str, str, str] | None:
-    """Return (sentence, fix, log line) for the first known reason why the engine serves without speculation."""
-    return first_cause(log, _NOT_SPECULATING)

@@ -28,7 +28,7 @@ from typing import Any, TextIO
 from pydantic import BaseModel
 
 from benchctl.engines.common.programs import CommandFailedError, run_logged
-from benchctl.engines.llama_cpp.source import KNOWN_SHA256, Sdist, SourceTree, extract_llama_cpp
+from benchctl.engines.llama_cpp.source import KNOWN_SHA256, Sdist, extract_llama_cpp
 from benchctl.engines.llama_cpp.trial import crashed, try_quantized
 from benchctl.engines.registry import Backend, Report
 from benchctl.errors import BenchctlError, EngineError, StorageError
@@ -130,12 +130,6 @@ class Toolchain:
     """Its version, and that of the CUDA compiler for a CUDA build."""
     nvcc: str | None = None
 
-    @property
-    def generator(self) -> tuple[str, ...]:
-        """The options by which CMake writes what the build program runs."""
-        makes = "Ninja" if "ninja" in Path(self.maker).name else "Unix Makefiles"
-        return ("-G", makes, f"-DCMAKE_MAKE_PROGRAM={self.maker}")
-
 
 def find_toolchain(backend: Backend) -> Toolchain:
     """Find every tool, this Python environment's first, then PATH's. Raises EngineError that says what is missing."""
@@ -186,6 +180,7 @@ TARGETS = ("llama-server", "llama-quantize", "llama-perplexity")
 QUICK_BUILD = Path(__file__).with_name("quick_build.cmake")
 """What shortens the build; its place is no flag of the build, as it says where benchctl lies."""
 
+FREE_SOME = "Free some space, or set BENCHCTL_CACHE to a folder on another disk."
 _WHAT = {
     "configure": "CMake could not configure llama.cpp",
     "compile": "llama.cpp did not compile",
@@ -247,18 +242,17 @@ def make_build(work: Work, sdist: Sdist, key: str) -> Path:
     """
     started = time.monotonic()
     work.report("unpacking the source", 0, 0)
-    source = extract_llama_cpp(sdist, work.folder / "source")
+    commit = extract_llama_cpp(sdist, work.folder / "source")
     # A plain build of the unpacked archive counts one commit, too: its history is cut off. The commit identifies it.
-    identity = ("-DLLAMA_BUILD_NUMBER=1", f"-DLLAMA_BUILD_COMMIT={(source.commit or 'unknown')[:7]}")
+    identity = ("-DLLAMA_BUILD_NUMBER=1", f"-DLLAMA_BUILD_COMMIT={(commit or 'unknown')[:7]}")
     quick = sdist.sha256 in KNOWN_SHA256.values()  # untested with other sources
     flags = (*work.flags, *identity)
-    server, printed = _compiled(work, source, flags, quick=quick)
+    server, printed = _compiled(work, flags, quick=quick)
     wrong, amx = _crashed(work, server), uses_amx(work.toolchain.cxx)
     if wrong and amx:
-        work.log.write("Building without AMX.\n")
         work.report("crashed with quantized models; building again without AMX", 0, 0)
         flags = without_amx(flags)
-        server, printed = _compiled(work, source, flags, quick=quick)
+        server, printed = _compiled(work, flags, quick=quick)
         wrong = _crashed(work, server)
     if wrong:
         raise EngineError(
@@ -279,7 +273,7 @@ def make_build(work: Work, sdist: Sdist, key: str) -> Path:
         version=sdist.version,
         backend=work.backend,
         key=key,
-        commit=source.commit,
+        commit=commit,
         sdist_sha256=sdist.sha256,
         flags=flags,
         compiler=work.toolchain.compiler,
@@ -295,14 +289,14 @@ def make_build(work: Work, sdist: Sdist, key: str) -> Path:
     return staged
 
 
-def _compiled(work: Work, source: SourceTree, flags: tuple[str, ...], *, quick: bool) -> tuple[Path, tuple[str, ...]]:
+def _compiled(work: Work, flags: tuple[str, ...], *, quick: bool) -> tuple[Path, tuple[str, ...]]:
     """Configure and compile; return the llama-server, which has started once, and the version that it printed."""
     toolchain, build = work.toolchain, work.folder / "build"
     work.report("configuring", 0, 0)
     sooner = [f"-DCMAKE_PROJECT_llama.cpp_INCLUDE={QUICK_BUILD}"] if quick else []
-    work.run(
-        "configure", toolchain.cmake, "-S", str(source.folder), "-B", str(build), *toolchain.generator, *sooner, *flags
-    )
+    makes = "Ninja" if "ninja" in Path(toolchain.maker).name else "Unix Makefiles"
+    places = ("-S", str(work.folder / "source"), "-B", str(build), "-G", makes)
+    work.run("configure", toolchain.cmake, *places, f"-DCMAKE_MAKE_PROGRAM={toolchain.maker}", *sooner, *flags)
 
     def on_line(line: str) -> None:
         if (step := re.match(r"\[\s*(\d+)/(\d+)\]", line)) or (step := re.match(r"\[\s*(\d+)(%)\]", line)):
@@ -354,11 +348,7 @@ def explain(step: str, failure: CommandFailedError, log: Path) -> BenchctlError:
     """Return the error that a person can act on; `step` is `configure`, `compile` or `try`."""
     output = "\n".join(failure.lines)
     if "No space left on device" in output:
-        return StorageError(
-            f"{_WHAT[step]}: the disk is full",
-            where=str(log.parent),
-            fix="Free some space, or set BENCHCTL_CACHE to a folder on another disk.",
-        )
+        return StorageError(f"{_WHAT[step]}: the disk is full", where=str(log.parent), fix=FREE_SOME)
     if step == "try" and failure.status == -signal.SIGILL:  # which prints nothing
         output = "Illegal instruction"
     pairs = zip(_ADVICE[::2], _ADVICE[1::2], strict=True)

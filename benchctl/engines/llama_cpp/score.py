@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from benchctl.engines.common.endpoint import (
 from benchctl.engines.common.score import ServerScorer
 from benchctl.engines.common.wire import count_in, id_of, logprob_of, protocol_error
 from benchctl.engines.llama_cpp.attest import make_ledger, rendered, speculating
-from benchctl.engines.llama_cpp.command import BATCH, with_one_slot
+from benchctl.engines.llama_cpp.command import BATCH
 from benchctl.engines.llama_cpp.probe import Flags
 from benchctl.engines.llama_cpp.server import LlamaServer
 from benchctl.engines.llama_cpp.stream import LAST_TOKENS, scoring_body
@@ -86,16 +87,8 @@ SPLIT = 4
 makes a further cut a physical batch before them (`checkpoint_offsets` in tools/server/server-context.cpp)."""
 
 
-def scoring_args(argv: Sequence[str], flags: Flags) -> tuple[str, ...]:
-    """Return a baseline's command line with a single slot, so that what is read on is read where the rest was.
-
-    And without prompt checkpoints, which would split it in two: `unsplit`.
-    """
-    return unsplit(with_one_slot(argv), flags)
-
-
 def unsplit(argv: Sequence[str], flags: Flags) -> tuple[str, ...]:
-    """Return a command line without prompt checkpoints."""
+    """Return a command line without prompt checkpoints, which would split what is read on in two."""
     flag = flags.first("--ctx-checkpoints")
     return (*argv, flag, "0") if flag else tuple(argv)
 
@@ -224,8 +217,7 @@ def likeliest(answer: Mapping[str, Any]) -> dict[int, float]:
         return {}
 
 
-def _metrics(pages: Pages) -> MetricsReading | None:
-    return pages.metrics("llamacpp", "llamacpp:tokens_predicted_total")
+_metrics = methodcaller("metrics", "llamacpp", "llamacpp:tokens_predicted_total")
 
 
 def _recognise(pages: Pages) -> Recognised | None:
@@ -248,8 +240,4 @@ def _ledger(server: Recognised, extra: Mapping[str, Any], before: Counters, afte
     return make_ledger(before, after, timings if isinstance(timings, dict) else {}, speculating=bool(server.speculates))
 
 
-def _scorer(target: EndpointTarget) -> LlamaScorer:
-    return LlamaScorer(Served.of(target), ())
-
-
-FAMILY = ServerFamily(_recognise, _ledger, _metrics, _scorer)
+FAMILY = ServerFamily(_recognise, _ledger, _metrics, lambda target: LlamaScorer(Served.of(target), ()))

@@ -12,6 +12,7 @@ from benchctl.data.record import FinishReason
 from benchctl.engines.base import Attestation, Completion, Launch, Ledger, MemoryReport, Progress, Rendered
 from benchctl.engines.common.completion_stream import CompletionReader, completed
 from benchctl.engines.common.drafts import Counters, read_counters, read_drafts, settled
+from benchctl.engines.common.endpoint import EndpointTarget
 from benchctl.engines.common.launched_server import LaunchedServer, StartUp, check_tools
 from benchctl.engines.common.process import Access, EngineProcess, free_port, make_access
 from benchctl.engines.common.wire import count_in, ids_in, protocol_error, seconds_in, text_in
@@ -102,8 +103,7 @@ class LlamaServer(LaunchedServer):
         """Apply the chat template (raw prompts stay as they are) and tokenize, special tokens included."""
         text: object = prompt.prompt
         if text is None:
-            messages = [message.model_dump() for message in prompt.messages or ()]
-            text = self.http.post("/apply-template", {"messages": messages, **prompt.request}).get("prompt")
+            text = self.http.post("/apply-template", EndpointTarget.chat(prompt)).get("prompt")
         text = check_tools(prompt, text)
         return Rendered(text, self.tokenize(text, special=True), answer_schema(prompt))
 

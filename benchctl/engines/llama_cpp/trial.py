@@ -50,20 +50,11 @@ def write_trial_model(path: Path, quantization: str) -> None:
     file_type, scales = _TYPES[quantization]
     kind, generator = gguf.GGMLQuantizationType[quantization.upper()], np.random.default_rng(1)
     writer = gguf.GGUFWriter(path, "llama")
-    for add, value in (
-        (writer.add_file_type, gguf.LlamaFileType[file_type]),
-        (writer.add_block_count, 1),
-        (writer.add_context_length, 512),
-        (writer.add_embedding_length, WIDTH),
-        (writer.add_feed_forward_length, _HIDDEN),
-        (writer.add_head_count, _HEADS),
-        (writer.add_rope_dimension_count, WIDTH // _HEADS),
-        (writer.add_vocab_size, VOCABULARY),
-        (writer.add_unk_token_id, 0),
-        (writer.add_bos_token_id, 1),
-        (writer.add_eos_token_id, 2),
-    ):
-        add(value)
+    facts = {"block_count": 1, "context_length": 512, "embedding_length": WIDTH, "feed_forward_length": _HIDDEN}
+    facts |= {"head_count": _HEADS, "rope_dimension_count": WIDTH // _HEADS, "vocab_size": VOCABULARY}
+    facts |= {"unk_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "file_type": gguf.LlamaFileType[file_type]}
+    for name, value in facts.items():
+        getattr(writer, f"add_{name}")(value)
     writer.add_layer_norm_rms_eps(1e-5)
     filler = [f"filler{number}" for number in range(VOCABULARY - 259)]
     writer.add_tokenizer_model("llama")
