@@ -49,10 +49,7 @@ _MIB = 1 << 20
 
 
 def make_ledger(before: Counters, after: Counters, timings: Mapping[str, object], *, speculating: bool) -> Ledger:
-    """Return the ledger of the request between two readings.
-
-    All `None` for an engine that does not speculate, unless its counters show drafts.
-    """
+    """Return the ledger of the request between two readings; all `None` where nothing speculates or drafted."""
     found = since(before, after).ledger()
     drafted, accepted = (count_in(timings.get(name), 2**53) for name in ("draft_n", "draft_n_accepted"))
     if drafted is not None:
@@ -128,8 +125,7 @@ def uses_checkpoints(log: Sequence[str]) -> bool:
 
 
 def contradiction(logged: LoggedCounts | None, counters: Counters, answers: int | None) -> str | None:
-    """Return how the counters contradict the log, as the end of a sentence; `None` where they do not, or either is
-    absent.
+    """Return how the counters contradict the log, as the end of a sentence; `None`: they do not, or either is absent.
 
     `answers`: draft tokens by the answers' own timings, which may lack some of the log's but never exceed them.
     """

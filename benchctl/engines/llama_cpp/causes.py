@@ -91,10 +91,7 @@ no implementations specified for speculative decoding
 
 
 def launch_cause(log: Sequence[str]) -> Reason | None:
-    """Return (sentence, fix) for the first known reason in the log's lines why the engine ended.
-
-    The last line may be how it ended: `signal SIGSEGV`.
-    """
+    """Return the first known reason why the engine ended; the log's last line may be how: `signal SIGSEGV`."""
     if log and log[-1] == "signal SIGSEGV" and any(_AMX.search(line) for line in log):
         return "This llama-server crashes in its code for AMX: it was miscompiled.", BROKEN_BUILD
     return first_reason(log, (*_LAUNCH, *_HOW_IT_ENDED))

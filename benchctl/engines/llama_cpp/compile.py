@@ -22,6 +22,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -102,13 +103,8 @@ def builds_folder() -> Path:
 
 def installed_builds() -> list[Build]:
     """Return every finished build that this machine can run, newest first."""
-    try:
-        folders = [entry for entry in builds_folder().iterdir() if not entry.name.startswith(".")]
-    except OSError:
-        return []
-    here = Host.here()
-    builds = [build for folder in folders if (build := Build.read(folder)) and build.host == here]
-    return sorted(builds, key=lambda build: str(build.built_at), reverse=True)
+    found, here = map(Build.read, builds_folder().glob("[!.]*")), Host.here()
+    return sorted((build for build in found if build and build.host == here), key=attrgetter("built_at"), reverse=True)
 
 
 _NEEDED_CMAKE = (3, 14)
@@ -129,6 +125,12 @@ class Toolchain:
     compiler: str
     """Its version, and that of the CUDA compiler for a CUDA build."""
     nvcc: str | None = None
+
+    @property
+    def generator(self) -> tuple[str, ...]:
+        """The options by which CMake writes what the build program runs."""
+        makes = "Ninja" if "ninja" in Path(self.maker).name else "Unix Makefiles"
+        return ("-G", makes, f"-DCMAKE_MAKE_PROGRAM={self.maker}")
 
 
 def find_toolchain(backend: Backend) -> Toolchain:
@@ -294,9 +296,8 @@ def _compiled(work: Work, flags: tuple[str, ...], *, quick: bool) -> tuple[Path,
     toolchain, build = work.toolchain, work.folder / "build"
     work.report("configuring", 0, 0)
     sooner = [f"-DCMAKE_PROJECT_llama.cpp_INCLUDE={QUICK_BUILD}"] if quick else []
-    makes = "Ninja" if "ninja" in Path(toolchain.maker).name else "Unix Makefiles"
-    places = ("-S", str(work.folder / "source"), "-B", str(build), "-G", makes)
-    work.run("configure", toolchain.cmake, *places, f"-DCMAKE_MAKE_PROGRAM={toolchain.maker}", *sooner, *flags)
+    places = ("-S", str(work.folder / "source"), "-B", str(build))
+    work.run("configure", toolchain.cmake, *places, *toolchain.generator, *sooner, *flags)
 
     def on_line(line: str) -> None:
         if (step := re.match(r"\[\s*(\d+)/(\d+)\]", line)) or (step := re.match(r"\[\s*(\d+)(%)\]", line)):

@@ -35,7 +35,7 @@ from benchctl.engines.llama_cpp.compile import (
     installed_builds,
     make_build,
 )
-from benchctl.engines.llama_cpp.source import KNOWN_SHA256, PINNED_VERSION, fetch_sdist, read_sdist
+from benchctl.engines.llama_cpp.source import KNOWN_SHA256, PINNED_VERSION, Sdist, fetch_sdist, read_sdist
 from benchctl.engines.llama_cpp.trial import check_quantized
 from benchctl.engines.registry import Backend, FoundEngine, Installed, InstallOptions, Report, Search
 from benchctl.errors import BenchctlError, EngineError, StorageError, UsageError
@@ -87,10 +87,7 @@ def refuse_backends_here(found: FoundBinary) -> None:
 
 
 def find_tool(name: str, server: Path) -> Path:
-    """Return the program `name` (such as `llama-quantize`) that belongs to `server`: its sibling, else any there is.
-
-    Of a program that measures only the sibling will do. Raises EngineError (`launch`).
-    """
+    """Return the program `name` beside `server`, or, unless it measures, any there is. Raises EngineError."""
     places, measures = [server.parent / name, server.resolve().parent / name], name in _MEASURING
     if not measures:  # Homebrew links only some into its bin folder
         places += [path] if (path := on_path(name)) else []
@@ -148,11 +145,7 @@ _BYTES_A_JOB = 1.5e9
 
 
 def install(options: InstallOptions, report: Report) -> Build:
-    """Return the build, from the cache when it is there. Raises BenchctlError.
-
-    The version is llama-cpp-python's, by default the pinned version, or that of `sdist`; `$CMAKE_ARGS` come after
-    benchctl's own.
-    """
+    """Return the build, with further arguments of `$CMAKE_ARGS`, from the cache when it is there."""
     # What works everywhere there.
     backend: Backend = options.backend or ("metal" if sys.platform == "darwin" else "cpu")
     if backend == "metal" and sys.platform != "darwin":
@@ -161,14 +154,7 @@ def install(options: InstallOptions, report: Report) -> Build:
         further = shlex.split(os.environ.get("CMAKE_ARGS", ""))
     except ValueError as error:
         raise UsageError(f"this cannot be split into arguments: {error}", where="CMAKE_ARGS") from error
-    sdist = read_sdist(options.sdist) if options.sdist else None
-    if sdist and options.version and sdist.version != options.version:
-        raise UsageError(f"the file is version {sdist.version}, not {options.version}", where=f"--sdist {sdist.path}")
-    version = sdist.version if sdist else options.version or PINNED_VERSION
-    if not re.fullmatch(r"[0-9]+(\.[0-9A-Za-z]+)*", version):
-        raise UsageError(
-            f"{version!r} is no version", where="--version", fix=f"The tested version is {PINNED_VERSION}."
-        )
+    version, sdist = _source(options)
     toolchain, folder = find_toolchain(backend), builds_folder()
     flags = (*_ALWAYS.split(), *_BACKEND_FLAGS[backend], *further, *_LAST_FLAGS)
     key = _key(version, sdist.sha256 if sdist else KNOWN_SHA256.get(version), flags, toolchain)
@@ -203,6 +189,17 @@ def install(options: InstallOptions, report: Report) -> Build:
     made = Build.read(final)
     assert made is not None
     return made
+
+
+def _source(options: InstallOptions) -> tuple[str, Sdist | None]:
+    """Return the version, and its file where that is given. Raises UsageError, EngineError."""
+    sdist = read_sdist(options.sdist) if options.sdist else None
+    if sdist and options.version and sdist.version != options.version:
+        raise UsageError(f"the file is version {sdist.version}, not {options.version}", where=f"--sdist {sdist.path}")
+    version = sdist.version if sdist else options.version or PINNED_VERSION
+    if not re.fullmatch(r"[0-9]+(\.[0-9A-Za-z]+)*", version):
+        raise UsageError(f"{version!r} is no version", where="--version", fix=f"{PINNED_VERSION} is the tested one.")
+    return version, sdist
 
 
 def _key(version: str, sdist_sha256: str | None, flags: tuple[str, ...], toolchain: Toolchain) -> str:

@@ -86,6 +86,10 @@ class Flags:
         """Return the option called `name`, also a removed option."""
         return self._by_name.get(normalise(name))
 
+    def all_names(self, name: str) -> tuple[str, ...]:
+        """Return all names of an option; none where the binary lacks it."""
+        return flag.names if (flag := self.get(name)) else ()
+
     def __contains__(self, name: str) -> bool:
         flag = self.get(name)
         return flag is not None and not flag.removed
@@ -242,7 +246,8 @@ def _run(binary: Path, question: str, environment: Mapping[str, str]) -> str:
     text = ""
     try:
         answer = short_run([str(binary), question], environment, timeout_s=PROBE_TIMEOUT_S, one_stream=True)
-        text, what = clean(answer.output.decode("utf-8", "replace")), f"It ended with {answer.status} on {question}."
+        text = clean(answer.output.decode("utf-8", "replace"))
+        what = f"It ended with status {answer.status} on {question}."
         # ik_llama.cpp's ends with 1 after its help.
         helped = answer.status == 1 and question == "--help" and all(name in parse_help(text) for name in SERVER_FLAGS)
         if answer.status == 0 or helped:

@@ -29,7 +29,7 @@ from benchctl.engines.common.endpoint import (
 from benchctl.engines.common.score import ServerScorer
 from benchctl.engines.common.wire import count_in, id_of, logprob_of, protocol_error
 from benchctl.engines.llama_cpp.attest import make_ledger, rendered, speculating
-from benchctl.engines.llama_cpp.command import BATCH
+from benchctl.engines.llama_cpp.command import BATCH, given
 from benchctl.engines.llama_cpp.probe import Flags
 from benchctl.engines.llama_cpp.server import LlamaServer
 from benchctl.engines.llama_cpp.stream import LAST_TOKENS, scoring_body
@@ -98,19 +98,12 @@ def split_batch(argv: Sequence[str], flags: Flags) -> int | None:
 
     It keeps checkpoints of models whose memory cannot go back: recurrent states, and attention in a sliding window.
     """
-    if "--ctx-checkpoints" not in flags or _given(argv, "--ctx-checkpoints", flags) == "0":
+    if "--ctx-checkpoints" not in flags or given(argv, flags.all_names("--ctx-checkpoints")) == "0":
         return None
-    model = Path(_given(argv, "--model", flags) or "")
+    model = Path(given(argv, flags.all_names("--model")) or "")
     header, memory = read_header(model), read_facts(model).memory
     window = header.integer(f"{header.text('general.architecture')}.attention.sliding_window")
-    return int(_given(argv, "--ubatch-size", flags) or BATCH) if memory != "attention" or window else None
-
-
-def _given(argv: Sequence[str], name: str, flags: Flags) -> str | None:
-    """Return the value that a command line gives an option last, under any of its names."""
-    flag = flags.get(name)
-    names = flag.names if flag else ()
-    return next((value for word, value in reversed([*itertools.pairwise(argv)]) if word in names), None)
+    return int(given(argv, flags.all_names("--ubatch-size")) or BATCH) if memory != "attention" or window else None
 
 
 class Served(EndpointTarget):
@@ -195,11 +188,8 @@ class LlamaScorer(ServerScorer["LlamaServer | Served"]):
         return Scores(dict(itertools.islice(likely.items(), top)) if self._shift.more else likely, evaluated)
 
     def read_together(self, prefixes: Sequence[Sequence[int]], top: int) -> list[Scores]:
-        """Read on in all slots in a single batch.
-
-        A request of several prompts: llama-server gives each to the slot that holds most of it, and evaluates what is
-        new in a single batch.
-        """
+        """Read on in all slots, by a request of several prompts: llama-server gives each to the slot that holds most of
+        it, and evaluates what is new in a single batch."""
         assert isinstance(self._server, LlamaServer)
         answers = self._server.ask_all(self._body(list(map(list, prefixes)), top, cached=True))
         by_place = {count_in(answer.get("index")): answer for answer in answers}

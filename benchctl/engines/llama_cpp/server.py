@@ -390,24 +390,12 @@ class IkServer(LlamaServer):
 
 _LISTENING = re.compile(rb"(?i:listening)[^\n]{1,400}?(?:://[^\s/]*:|\bport\W{1,5})(\d{1,5})\b")
 _POLL_S = 0.03
-_PORT_ATTEMPTS = 5
 
 
 def start_server(launch: Launch, log_path: Path, spec: LaunchedEngineSpec, flags: Flags) -> LlamaServer:
     """Start llama-server and wait until it is healthy. Raises EngineError (`launch`, `health`)."""
     # On a port, current builds choose a free one themselves and log it; for older builds it is chosen beforehand.
-    chooses = flags.dialect == "current"
-    for attempt in range(1, _PORT_ATTEMPTS + 1):
-        try:
-            return _started(launch, log_path, spec, flags, 0 if chooses else free_port())
-        except EngineError as error:
-            taken = error.kind == "launch" and "couldn't bind" in "\n".join(error.log_tail)
-            if not taken or attempt == _PORT_ATTEMPTS:
-                raise
-    raise AssertionError("unreachable")
-
-
-def _started(launch: Launch, log_path: Path, spec: LaunchedEngineSpec, flags: Flags, port: int) -> LlamaServer:
+    port = 0 if flags.dialect == "current" else free_port()
     host = flags.get("--host")  # a build says in its help that it takes the path of a Unix socket for its address
     access = make_access(by_socket=host is not None and "unix socket" in host.description.lower())
     argv = [str(port) if argument == "{port}" else argument for argument in launch.argv]

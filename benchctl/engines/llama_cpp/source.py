@@ -57,10 +57,7 @@ _YES = {"1", "true", "yes", "on"}
 
 
 def download(package: str, version: str, sha256: str | None, into: Path, log: TextIO) -> Path:
-    """Return the archive of that version, in the folder `into`, checked where its SHA-256 is known.
-
-    Raises CommandFailedError, whose lines are pip's, and OSError.
-    """
+    """Return the archive of that version, in `into`, of that SHA-256 if any. Raises CommandFailedError, OSError."""
     backend = into / "backend"
     backend.mkdir()
     for name, code in (("metadata_alone", _BACKEND), ("sitecustomize", _AT_START)):

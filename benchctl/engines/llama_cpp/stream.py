@@ -207,10 +207,8 @@ def filled_ids(answer: LlamaAnswer, model: Path) -> tuple[int, ...] | None:
 def agreeing_ids(
     again: Mapping[str, Any], completion: Completion, known: Sequence[tuple[int, int]]
 ) -> tuple[int, ...] | None:
-    """Return the ids of an unstreamed answer to the same request; `None` unless text and the `known` ids agree.
-
-    `known`: (position, id) of every token whose id was in the stream.
-    """
+    """Return the ids of an unstreamed answer to the same request; `None` unless its text, and the (position, id) that
+    are `known` of the stream, agree."""
     ids, text = ids_in(again.get("tokens")), again.get("content")
     if ids is None or not isinstance(text, str):
         return None

@@ -72,14 +72,6 @@ def discover(client: HttpClient, address: Address) -> Endpoint:
     return Endpoint(version, None, reading, (listed, evidence), models=models, context=context)
 
 
-def read_metrics(client: HttpClient, address: Address, endpoint: Endpoint) -> MetricsReading | None:
-    """Read the counters of a server; `None` where it has none."""
-    pages = Pages(client, address.root)
-    if endpoint.reader is None:
-        return pages.any_metrics()
-    return endpoint.reader.metrics(pages) if endpoint.reader.metrics else None
-
-
 def _models(client: HttpClient, address: Address) -> tuple[tuple[str, ...] | None, int | None]:
     """Return the names that are served, and how long a sequence of the first may be."""
     response = client.get(f"{address.api}/models")
@@ -215,10 +207,7 @@ class ApiKey:
 
 
 def check_key(key: ApiKey, address: Address) -> None:
-    """Refuse a key that is too short to be taken out of texts, unless the endpoint is on this machine. UsageError.
-
-    On loopback such a word (`EMPTY`, `ollama`) is no secret.
-    """
+    """Refuse a key too short to be taken out of texts, but for loopback, where such a word (`ollama`) is no secret."""
     if key.is_no_secret and not _on_loopback(urlsplit(address.root).hostname or ""):
         raise UsageError(
             f"The key in {key.variable} has fewer than {_TELLING} characters: it could not be taken out of logs.",

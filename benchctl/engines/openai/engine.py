@@ -133,10 +133,7 @@ def _prompt_ids(answer: Mapping[str, Any]) -> list[int]:
 
 
 def _places(answer: Mapping[str, Any], evaluated: int, *, least: int = 1) -> list[tuple[int, Scores | None]]:
-    """Read (token, scores before it) of every position; empty where anything in it is malformed.
-
-    The scores are `None` before a prompt's first token, of which there are none.
-    """
+    """Read (token, scores before it: none for a prompt's first) of every position; empty where any is malformed."""
     found: list[tuple[int, Scores | None]] = []
     try:
         logprobs = first_choice(answer)["logprobs"]

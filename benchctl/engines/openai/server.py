@@ -22,7 +22,7 @@ from benchctl.engines.common.completion_stream import (
     piece_of,
 )
 from benchctl.engines.common.drafts import IN_TIMINGS, Drafts, contradictions, read_drafts, settled
-from benchctl.engines.common.endpoint import EndpointTarget, MetricsReading, as_sent
+from benchctl.engines.common.endpoint import EndpointTarget, MetricsReading, Pages, as_sent
 from benchctl.engines.common.http import HttpClient
 from benchctl.engines.common.log import log_tail
 from benchctl.engines.common.wire import count_in, ids_in, protocol_error
@@ -34,7 +34,6 @@ from benchctl.engines.openai.discovery import (
     discover,
     endpoint_ledger,
     engine_times,
-    read_metrics,
 )
 from benchctl.errors import EngineError
 from benchctl.prompts.suite import Prompt
@@ -281,7 +280,10 @@ class EndpointServer:
         """Read the counters that all requests share; `None` where several of benchctl's may be in flight."""
         if self._launch.overlapping or self._first.metrics is None:
             return None
-        return read_metrics(self._client, self._address, self._first)
+        pages, reader = Pages(self._client, self._address.root), self._first.reader
+        if reader is None:
+            return pages.any_metrics()
+        return reader.metrics(pages) if reader.metrics else None
 
     def _counted(self, before: MetricsReading | None, n_predicted: int) -> MetricsReading | None:
         """Read the counters after an answer; wait a moment where they lag behind its end."""
