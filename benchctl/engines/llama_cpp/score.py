@@ -50,9 +50,8 @@ class LogitShift:
         self._bias = sampling.logit_bias
         self._presence, self._frequency = sampling.presence_penalty, sampling.frequency_penalty
         self._penalises = bool(self._presence or self._frequency)
-        gains = [0.0, *self._bias.values()]
         most = -min(0.0, self._presence) - LAST_TOKENS * min(0.0, self._frequency)
-        self._rise = max(gains) + most
+        self._rise = max([0.0, *self._bias.values()]) + most
         """How much a token may gain, at most."""
 
     @property

@@ -76,9 +76,8 @@ class LlamaAnswer:
     def token_gap(self) -> str | None:
         """Why `token_ids` is `None`."""
         missing = self.n_predicted - len(self.known_ids)
-        if not missing:
-            return None
-        return f"the stream lacks {missing} of {self.n_predicted} token ids (characters of several tokens)"
+        what = f"the stream lacks {missing} of {self.n_predicted} token ids (characters of several tokens)"
+        return what if missing else None
 
 
 class _Token(msgspec.Struct):

@@ -94,7 +94,7 @@ _ARMS = {
 _SIGNAL = re.compile(r"signal SIG[A-Z]+")
 
 
-def try_quantized(binary: Path, on_case: Callable[[str], None] | None = None) -> dict[str, EngineError]:
+def try_quantized(binary: Path, on_case: Callable[[str], None]) -> dict[str, EngineError]:
     """Load and run a model of every common quantization, alone and with a draft; return what failed: `q4_0 alone`.
 
     Takes some seconds. Raises EngineError where `binary` is no llama-server that runs here.
@@ -108,9 +108,7 @@ def try_quantized(binary: Path, on_case: Callable[[str], None] | None = None) ->
             for name, arm in _ARMS.items():
                 if arm.speculation and not drafts:
                     continue
-                case = f"{quantization} {name}"
-                if on_case:
-                    on_case(case)
+                on_case(case := f"{quantization} {name}")
                 try:
                     _request(probe, model, arm, Path(folder) / "server.log")
                 except EngineError as error:
@@ -127,7 +125,7 @@ def check_quantized(binary: Path) -> Check:
     """Try `binary` now, for `benchctl engines doctor`."""
     name, why = "engine.llama.cpp.quantized", "Most models that people serve are quantized."
     try:
-        failures = try_quantized(binary)
+        failures = try_quantized(binary, lambda case: None)
     except EngineError as error:
         return Check(name, "fail", f"It cannot be tried: {error.what}", why, error.fix)
     if wrong := crashed(failures):

@@ -208,9 +208,7 @@ class OpenAiEngine:
             served = "; ".join(f"{arm}: {one_line(name, 80)}" for arm, name in names.items())
             warnings.append(f"The endpoints serve models of different names ({served}); only equal models compare.")
         if (key := self._key()).is_no_secret:
-            warnings.append(
-                f"The key in {key.variable} is too short to be removed from logs, so it counts as no secret."
-            )
+            warnings.append(f"The key in {key.variable} is too short to be removed from logs: it counts as no secret.")
         return list(dict.fromkeys(warnings))
 
     def launch(self, arm: Arm, models: ResolvedPair) -> Launch:
@@ -246,14 +244,10 @@ class OpenAiEngine:
         del log_path
         endpoint, where = self._inspect(launch.url, "the baseline"), str(launch.url)
         if endpoint.speculates:
-            raise UsageError(
-                "the baseline's endpoint speculates, so it does not score with the target alone", where=where
-            )
+            raise UsageError("the baseline's endpoint speculates: it is not the target alone", where=where)
         if sampling.ignore_eos and endpoint.family == "llama.cpp":
-            raise UsageError(
-                "the recipe ignores end-of-sequence tokens, and an endpoint does not report which those are",
-                where=where,
-            )
+            what = "the recipe ignores end-of-sequence tokens, and an endpoint does not report which those are"
+            raise UsageError(what, where=where)
         address, client = self._connect(launch.url, "url")
         timeout_s = self._spec.request_timeout_s
         context = endpoint.context or LEAST_CONTEXT

@@ -126,12 +126,9 @@ class EndpointServer:
         """Whether a request that is not streamed may bring the ids that a stream lacks."""
         self._raw, self._chat = (self._has(path) for path in ("completions", "chat/completions"))
         if not self._raw and not self._chat:
-            raise EngineError(
-                "There is neither /completions nor /chat/completions.",
-                kind="launch",
-                where=address.api,
-                fix="Write the URL below which they are; it often ends with /v1.",
-            )
+            what = "There is neither /completions nor /chat/completions."
+            fix = "Write the URL below which they are; it often ends with /v1."
+            raise EngineError(what, kind="launch", where=address.api, fix=fix)
         self._note(*self._first.evidence)
 
     def _has(self, path: str) -> bool:
