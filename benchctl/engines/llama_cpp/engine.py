@@ -12,12 +12,13 @@ import signal
 import struct
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
+from typing import TypeVar
 
 from benchctl.engines.base import Launch, Pass, PassKind
 from benchctl.engines.common.launched_server import LaunchedEngine
@@ -164,6 +165,7 @@ _LINES = {
 }
 _TOO_SHORT = re.compile(r"tokenizes to only (\d+) tokens")
 _HEAD = struct.Struct("<8sIii")
+Result = TypeVar("Result")
 
 
 _ATTEMPTS = 8
@@ -193,21 +195,29 @@ class Perplexity:
         program itself does not notice a full disk.
         """
         options = ["-f", str(text), "-c", str(context), "-b", str(context), "--chunks", str(pieces)]
-        for _ in range(_ATTEMPTS):
-            output = self._run(model, [*options, "--kl-divergence-base", str(target)], log)
+
+        def read(output: str) -> int | None:
             if found := _TOO_SHORT.search(output):
                 raise TextTooShortError(int(found[1]))
-            if (places := _scored(target)) is not None:
-                return places
-        raise _silent("wrote no distributions", log)
+            return _scored(target)
+
+        return self._result(model, [*options, "--kl-divergence-base", str(target)], log, read)
 
     def compare(self, model: Path, reference: Path, log: Path, *, context: int) -> Divergence:
         """Compare `model` with a file of `write_reference`. Raises EngineError (`crash`, `protocol`)."""
         options = ["-c", str(context), "-b", str(context), "--kl-divergence", "--kl-divergence-base", str(reference)]
+        return self._result(model, options, log, read_divergence)
+
+    def _result(self, model: Path, options: Sequence[str], log: Path, read: Callable[[str], Result | None]) -> Result:
         for _ in range(_ATTEMPTS):
-            if (found := read_divergence(self._run(model, options, log))) is not None:
+            if (found := read(self._run(model, options, log))) is not None:
                 return found
-        raise _silent("did not print the divergence", log)
+        raise EngineError(
+            "llama-perplexity gave no result, although it exited with status 0",
+            kind="protocol",
+            fix="Its last lines may show why; or use the build of `benchctl engines install llama.cpp`.",
+            log_tail=log_tail(log),
+        )
 
     def _run(self, model: Path, options: Sequence[str], log: Path) -> str:
         device = {"auto": [], "cpu": ["-ngl", "0", "--device", "none"]}.get(self.device, ["-ngl", "999"])
@@ -260,15 +270,6 @@ def _scored(file: Path) -> int | None:
     if file.stat().st_size != reference_bytes(vocabulary, context, pieces):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     return int(pieces * _scored_of(context))
-
-
-def _silent(what: str, log: Path) -> EngineError:
-    return EngineError(
-        f"llama-perplexity {what}, although it exited with status 0",
-        kind="protocol",
-        fix="Its last lines may show why; or use the build of `benchctl engines install llama.cpp`.",
-        log_tail=log_tail(log),
-    )
 
 
 CONVERTER = "convert_hf_to_gguf.py"

@@ -197,17 +197,14 @@ class LlamaServer(LaunchedServer):
         """Add what the log tells of rounds where the recipe has it tell every one: `LLAMA_TRACE` in `engine.env`."""
         if "LLAMA_TRACE" not in self._spec.env or not ledger.drafted or self._overlapping:
             return ledger
-        with self._log_path.open("rb") as log:
-            log.seek(self._traced)
-            text = b""
 
-            def read() -> Ledger | None:
-                nonlocal text
-                text += log.read()
-                return with_rounds(ledger, text.decode("utf-8", "replace"))
+        def read() -> Ledger | None:
+            with self._log_path.open("rb") as log:
+                log.seek(self._traced)
+                return with_rounds(ledger, log.read().decode("utf-8", "replace"))
 
-            found = settled(read, lambda told: told is not None, _TIMING_S)
-        self._traced += len(text)
+        found = settled(read, lambda rounds: rounds is not None, _TIMING_S)
+        self._traced = self._log_path.stat().st_size
         return found or ledger
 
     def _before_answer(self) -> Counters:

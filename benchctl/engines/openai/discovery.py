@@ -95,22 +95,13 @@ def shown(names: Sequence[str]) -> str:
 
 
 def endpoint_ledger(
-    endpoint: Endpoint,
-    answer: StreamedAnswer,
-    before: MetricsReading | None,
-    after: MetricsReading | None,
-    n_predicted: int,
-    drafts: Drafts | None,
+    endpoint: Endpoint, answer: StreamedAnswer, earlier: Counters, later: Counters, drafts: Drafts | None
 ) -> Ledger:
     """Return the ledger of an answer: of a server that is recognised as its adapter reads it, with what the shape shows
     beside that; of another the drafts that its shape shows, else those that its counters show.
 
-    `before` and `after` are readings of the shared counters, `None` where there are none or several requests are in
-    flight. They count only where they moved by exactly this answer's tokens: else other clients were served as well.
+    `earlier`, `later`: the counters before and after it, empty where other requests were in flight.
     """
-    ours = alone(before, after, n_predicted)
-    earlier = before.counters if ours and before else Counters()
-    later = after.counters if ours and after else Counters()
     shown = Ledger() if drafts is None else drafts.ledger
     if endpoint.reader is None:
         return since(earlier, later).ledger() if shown == Ledger() else shown

@@ -21,7 +21,7 @@ from benchctl.engines.common.completion_stream import (
     first_choice,
     piece_of,
 )
-from benchctl.engines.common.drafts import IN_TIMINGS, Drafts, contradictions, read_drafts, settled
+from benchctl.engines.common.drafts import IN_TIMINGS, Counters, Drafts, contradictions, read_drafts, settled
 from benchctl.engines.common.endpoint import EndpointTarget, MetricsReading, Pages, as_sent
 from benchctl.engines.common.http import HttpClient
 from benchctl.engines.common.log import log_tail
@@ -180,9 +180,11 @@ class EndpointServer:
         after = self._counted(before, n_predicted)
         first_tokens = self._first_tokens(answer, n_predicted)
         drafts = self._drafts(answer, n_predicted)
-        ledger = endpoint_ledger(self._first, answer, before, after, n_predicted, drafts)
+        ours = alone(before, after, n_predicted)
+        earlier, later = (reading.counters if ours and reading else Counters() for reading in (before, after))
+        ledger = endpoint_ledger(self._first, answer, earlier, later, drafts)
         self._seen.tally.add(n_predicted, ledger)
-        self._seen.shared += before is not None and after is not None and not alone(before, after, n_predicted)
+        self._seen.shared += before is not None and after is not None and not ours
         self._seen.cached += _was_cached(answer)
         whole = len(answer.ids) == n_predicted
         prefill_s, decode_s = engine_times(answer.extra)
