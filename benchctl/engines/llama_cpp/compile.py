@@ -248,23 +248,19 @@ def make_build(work: Work, sdist: Sdist, key: str) -> Path:
     # A plain build of the unpacked archive counts one commit, too: its history is cut off. The commit identifies it.
     identity = ("-DLLAMA_BUILD_NUMBER=1", f"-DLLAMA_BUILD_COMMIT={(commit or 'unknown')[:7]}")
     quick = sdist.sha256 in KNOWN_SHA256.values()  # untested with other sources
-    flags = (*work.flags, *identity)
-    server, printed = _compiled(work, flags, quick=quick)
-    wrong, amx = _crashed(work, server), uses_amx(work.toolchain.cxx)
-    if wrong and amx:
-        work.report("crashed with quantized models; building again without AMX", 0, 0)
-        flags = without_amx(flags)
+    whole = (*work.flags, *identity)
+    attempts = [whole, without_amx(whole)] if uses_amx(work.toolchain.cxx) else [whole]
+    for flags in attempts:
+        if flags is not whole:
+            work.report("crashed with quantized models; building again without AMX", 0, 0)
         server, printed = _compiled(work, flags, quick=quick)
-        wrong = _crashed(work, server)
-    if wrong:
-        raise EngineError(
-            f"the llama-server that was built crashes with quantized models{', also without AMX' if amx else ''}",
-            kind="install",
-            where="llama.cpp",
-            fix="Try another compiler: set CC and CXX, and install again. Report it to llama.cpp with the log if that "
-            f"crashes, too: {work.log_path}",
-            log_tail=wrong,
-        )
+        if not (wrong := _crashed(work, server)):
+            break
+    else:
+        also = "" if flags is whole else ", also without AMX"
+        what = f"the llama-server that was built crashes with quantized models{also}"
+        fix = f"Set CC and CXX to another compiler and install again; else report it to llama.cpp: {work.log_path}"
+        raise EngineError(what, kind="install", where="llama.cpp", fix=fix, log_tail=wrong)
     work.report("putting it in place", 0, 0)
     staged = work.folder / "staged"
     (staged / "bin").mkdir(parents=True)
@@ -285,7 +281,7 @@ def make_build(work: Work, sdist: Sdist, key: str) -> Path:
         build_s=round(time.monotonic() - started, 1),
         version_output=" · ".join(line for line in printed if line.strip()),
         files={name: file_sha256(staged / "bin" / name) for name in TARGETS},
-        left_out=("AMX",) if NO_AMX in flags[-1] else (),
+        left_out=() if flags is whole else ("AMX",),
     )
     (staged / "build.json").write_text(json.dumps(finished.to_json(), indent=1) + "\n")
     return staged
