@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from benchctl.engines.base import Attestation, Completion, Launch, Progress, Rendered
+from benchctl.engines.base import Attestation, Completion, Launch, Ledger, Progress, Rendered
 from benchctl.engines.common.completion_stream import (
     CompletionReader,
     StreamedAnswer,
@@ -177,14 +177,8 @@ class EndpointServer:
                 "The endpoint does not report how many tokens it generated: its stream has no usable usage.",
                 "Use a server that supports stream_options.include_usage; pieces of text are not tokens.",
             )
-        after = self._counted(before, n_predicted)
+        ledger = self._ledger(answer, before, n_predicted)
         first_tokens = self._first_tokens(answer, n_predicted)
-        drafts = self._drafts(answer, n_predicted)
-        ours = alone(before, after, n_predicted)
-        earlier, later = (reading.counters if ours and reading else Counters() for reading in (before, after))
-        ledger = endpoint_ledger(self._first, answer, earlier, later, drafts)
-        self._seen.tally.add(n_predicted, ledger)
-        self._seen.shared += before is not None and after is not None and not ours
         self._seen.cached += _was_cached(answer)
         whole = len(answer.ids) == n_predicted
         prefill_s, decode_s = engine_times(answer.extra)
@@ -199,6 +193,16 @@ class EndpointServer:
             engine_decode_s=decode_s if n_predicted > 1 else None,
             token_gap=None if whole else f"the endpoint returned {len(answer.ids)} of {n_predicted} token ids",
         )
+
+    def _ledger(self, answer: StreamedAnswer, before: MetricsReading | None, n_predicted: int) -> Ledger:
+        """Return the answer's ledger, and count it among what was observed."""
+        after = self._counted(before, n_predicted)
+        ours = alone(before, after, n_predicted)
+        earlier, later = (reading.counters if ours and reading else Counters() for reading in (before, after))
+        ledger = endpoint_ledger(self._first, answer, earlier, later, self._drafts(answer, n_predicted))
+        self._seen.tally.add(n_predicted, ledger)
+        self._seen.shared += before is not None and after is not None and not ours
+        return ledger
 
     def _drafts(self, answer: StreamedAnswer, n_predicted: int) -> Drafts | None:
         """Read the answer's drafts by its shape, and keep what was found and what contradicts itself."""
