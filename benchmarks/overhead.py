@@ -37,8 +37,8 @@ from benchctl.engines.common.launched_server import StartUp
 from benchctl.engines.common.process import EngineProcess, free_port
 from benchctl.engines.llama_cpp.adapter import LlamaCppSpec
 from benchctl.engines.llama_cpp.causes import launch_cause
+from benchctl.engines.llama_cpp.probe import Flags
 from benchctl.engines.llama_cpp.server import LlamaServer
-from benchctl.engines.llama_cpp.spec_flags import RequestedSpeculation
 from benchctl.engines.llama_cpp.stream import completion_body
 from benchctl.engines.registry import make_engine
 from benchctl.models.sources import resolve_pair
@@ -63,9 +63,7 @@ def main() -> None:
         # On a port and without a key, where all three can reach it.
         argv = [str(port) if word == "{port}" else word for word in launch.argv]
         process, url = EngineProcess(argv, launch.env, log), f"http://127.0.0.1:{port}"
-        server = LlamaServer(
-            process, log, url, spec, RequestedSpeculation((), may_hold_back=False), model=str(pair.target.path)
-        )
+        server = LlamaServer(process, log, url, spec, argv, Flags(()))
         try:
             server.wait_until_healthy(StartUp(process, log, spec.health_timeout_s, launch_cause, 0.03))
             found = _measure(server, url, sampling, Path(scratch) / "records.jsonl", options)

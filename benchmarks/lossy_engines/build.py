@@ -16,8 +16,9 @@ import sys
 from pathlib import Path
 
 from benchctl.engines.llama_cpp.compile import Build, find_toolchain
-from benchctl.engines.llama_cpp.installation import InstallRequest, install
+from benchctl.engines.llama_cpp.installation import install
 from benchctl.engines.llama_cpp.source import extract_llama_cpp, fetch_sdist
+from benchctl.engines.registry import InstallOptions
 from benchctl.paths import cache_folder
 
 PATCH = Path(__file__).resolve().with_name("faults.patch")
@@ -26,7 +27,7 @@ _TARGET = "llama-server"
 
 def build() -> Path:
     """Return the path of the patched llama-server, built where it is missing or older than the patch."""
-    sound = install(InstallRequest(), _report)
+    sound = install(InstallOptions(), _report)
     folder = cache_folder() / "benchmarks" / "lossy_engines" / sound.key
     folder.mkdir(parents=True, exist_ok=True)
     applied = folder / PATCH.name

@@ -22,6 +22,7 @@ from benchctl.engines.common.drafts import Tally, read_counters, read_total, sin
 from benchctl.engines.common.drafts import step_ledger as vllm_ledger
 from benchctl.engines.common.drafts import verified_ledger as sglang_ledger
 from benchctl.engines.common.http import HttpClient, Reply
+from benchctl.engines.common.log import first_cause
 from benchctl.engines.common.wire import decode
 from benchctl.engines.llama_cpp import causes as llama_causes
 from benchctl.engines.llama_cpp.attest import LlamaObserved, attest, contradiction, read_counts
@@ -235,7 +236,7 @@ def test_a_log_is_read_as_far_as_it_goes() -> None:
             for causes in (llama_causes, vllm_server, sglang_server, transformers_server):
                 cause = causes.launch_cause(log)
                 assert cause is None or all(isinstance(part, str) for part in cause)
-            llama_causes.silence_cause(log)
+            first_cause(log, llama_causes.NOT_SPECULATING)
             contradiction(read_counts(log), Ledger(), None)
             tokens_a_step("\n".join(log))
             attest(LlamaObserved(RequestedSpeculation(("draft-simple",), False), None, 1, "/m", "/m", 0, 9, log))

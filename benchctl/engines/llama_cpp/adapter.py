@@ -36,10 +36,8 @@ class LlamaCppSpec(LaunchedEngineSpec):
 
 def lossy(argv: Sequence[str], env: Mapping[str, str]) -> list[str]:
     """A synthetic acceptance accepts draft tokens that the target would not generate."""
-    named = {name for name, _ in read_flags(argv)} & {"spec-synth-len", "spec-synth-rates"}
-    if named or {"LLAMA_ARG_SPEC_SYNTH_LEN", "LLAMA_ARG_SPEC_SYNTH_RATES"} & set(env):
-        return [SYNTHETIC]
-    return []
+    rates = {"spec-synth-len", "spec-synth-rates", "LLAMA_ARG_SPEC_SYNTH_LEN", "LLAMA_ARG_SPEC_SYNTH_RATES"}
+    return [] if rates.isdisjoint([*env, *(name for name, _ in read_flags(argv))]) else [SYNTHETIC]
 
 
 def synthetic(rates: Sequence[float]) -> tuple[list[str], dict[str, object]]:

@@ -25,12 +25,13 @@ from benchctl.engines.common.launched_server import (
     other_model,
     unrequested,
 )
-from benchctl.engines.common.log import Reason
+from benchctl.engines.common.log import Reason, first_cause
 from benchctl.engines.common.wire import count_in
-from benchctl.engines.llama_cpp.causes import silence_cause
+from benchctl.engines.llama_cpp.causes import NOT_SPECULATING
 from benchctl.engines.llama_cpp.command import DEVICES
 from benchctl.engines.llama_cpp.spec_flags import RequestedSpeculation
 from benchctl.recipes.speculation import SPECULATION_TYPES
+from benchctl.text import one_line
 
 _STATISTICS = re.compile(
     r"statistics\s+([\w-]+):.*#gen tokens =\s*(\d{1,15}), #acc tokens =\s*(\d{1,15})\b"
@@ -48,10 +49,7 @@ _MIB = 1 << 20
 
 
 def make_ledger(before: Ledger, after: Ledger, timings: Mapping[str, object], *, speculating: bool) -> Ledger:
-    """Return the ledger of the request between two readings.
-
-    All `None` for an engine that does not speculate, unless its counters show drafts.
-    """
+    """Return the ledger of the request between two readings; all `None` where nothing speculates or drafted."""
     found = since(before, after)
     drafted, accepted = (count_in(timings.get(name), 2**53) for name in ("draft_n", "draft_n_accepted"))
     if drafted is not None:
@@ -127,24 +125,22 @@ def uses_checkpoints(log: Sequence[str]) -> bool:
 
 
 def contradiction(logged: LoggedCounts | None, counters: Ledger, answers: int | None) -> str | None:
-    """Return how the counters contradict the log, as the end of a sentence; `None` where they do not, or either is
-    absent.
+    """Return how the counters contradict the log, as the end of a sentence; `None`: they do not, or either is absent.
 
     `answers`: draft tokens by the answers' own timings, which may lack some of the log's but never exceed them.
     """
     if logged is None:
         return None
-    if counters.drafted is None or counters.accepted is None:  # a build whose `/metrics` has no drafts
-        if (answers or 0) <= logged.drafted:
-            return None
-        return f"its answers count {answers} draft tokens, and its own log counts {logged.drafted}"
-    if counters.drafted != logged.drafted or (answers or 0) > logged.drafted:
-        counted = counters.drafted if counters.drafted != logged.drafted else answers
+    drafted, accepted, most = counters.drafted, counters.accepted, 0
+    if drafted is None or accepted is None:  # a build whose `/metrics` has no drafts
+        drafted, accepted = logged.drafted, logged.accepted
+    if logged.replays:
+        most = logged.drafted if counters.rounds is None else counters.rounds
+    if drafted != logged.drafted or (answers or 0) > logged.drafted:
+        counted = drafted if drafted != logged.drafted else answers
         return f"{counted} draft tokens were counted, and its own log counts {logged.drafted}"
-    more = logged.accepted - counters.accepted
-    most = (counters.rounds if counters.rounds is not None else logged.drafted) if logged.replays else 0
-    if not 0 <= more <= most:
-        return f"{counters.accepted} tokens were counted as accepted, and its own log counts {logged.accepted}"
+    if not 0 <= logged.accepted - accepted <= most:
+        return f"{accepted} tokens were counted as accepted, and its own log counts {logged.accepted}"
     return None
 
 
@@ -174,7 +170,6 @@ _ENGAGED = re.compile(r"adding speculative implementation '[\w-]+'|speculative d
 _ADDED = re.compile(r"adding speculative implementation '([\w-]+)'")
 _CONFIG = re.compile(r"using config file: (.+)")
 _EVIDENCE_LINES = 24
-_SHOWN_SLOTS = 64
 
 
 @dataclass(frozen=True)
@@ -238,9 +233,8 @@ def reports(slots: Sequence[bool | None] | None) -> bool:
 
 def rendered(slots: Sequence[bool | None]) -> str:
     """Return the states of slots as a short line."""
-    each = ["not reported" if state is None else str(state).lower() for state in slots[:_SHOWN_SLOTS]]
-    more = [f"and {len(slots) - _SHOWN_SLOTS} more"] if len(slots) > _SHOWN_SLOTS else []
-    return ", ".join(each + more) or "not reported"
+    each = ["not reported" if state is None else str(state).lower() for state in slots]
+    return one_line(", ".join(each), 600) or "not reported"
 
 
 def _wrong_server(observed: LlamaObserved) -> Reason | None:
@@ -253,12 +247,8 @@ def _wrong_server(observed: LlamaObserved) -> Reason | None:
     if observed.total_slots != observed.requested_slots or (
         observed.slots is not None and len(observed.slots) != observed.requested_slots
     ):
-        requested = "one was" if observed.requested_slots == 1 else f"{observed.requested_slots} were"
-        slots = "an unknown number of" if observed.total_slots is None else observed.total_slots
-        return (
-            f"The server has {slots} slots; {requested} requested.",
-            "Remove whatever sets --parallel, and check that this is a llama-server.",
-        )
+        what = f"The server's slots are {observed.total_slots}, and {observed.requested_slots} are requested."
+        return what, "Remove whatever sets --parallel, and check that this is a llama-server."
     return None if observed.model_path is None else other_model(observed.model_path, observed.requested_model)
 
 
@@ -291,7 +281,7 @@ def _not_speculating(observed: LlamaObserved) -> Reason | None:
     reported = all(observed.slots or ()) if reports(observed.slots) else None
     engaged = reported if reported is not None else any(_ENGAGED.search(line) for line in observed.log)
     if not engaged and not (reported is None and observed.drafted):
-        cause = silence_cause(observed.log)
+        cause = first_cause(observed.log, NOT_SPECULATING)
         if cause:
             return f"{cause[0]} (log: {cause[2].strip()[:200]})", cause[1]
         return (

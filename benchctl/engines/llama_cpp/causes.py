@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from benchctl.engines.common.log import Reason, causes_in, first_cause, first_reason
+from benchctl.engines.common.log import Reason, causes_in, first_reason
 
 BROKEN_BUILD = (
     "Run `benchctl engines install llama.cpp`: what it builds is tried, and built again without the processor's "
@@ -30,21 +30,6 @@ _LAUNCH = causes_in(
 failed to load draft model, '(.*)'
     The draft model {0} could not be loaded.
     Check models.draft: the file must be there, whole, and a GGUF.
-failed to open GGUF file '?(.*?)'? \((.*)\)
-    The model file {0} cannot be opened.
-    Check models.target and models.draft.
-gguf_init_from_file.*failed to read magic|failed to read magic
-    The model file is empty.
-    Download it again.
-invalid magic characters: '?(.*?)'?, expected 'GGUF'
-    The model file is not a GGUF.
-    Convert the model with llama.cpp's convert_hf_to_gguf.py, or name a .gguf file.
-data is not within the file bounds, model is corrupted or incomplete
-    The model file is truncated.
-    Download it again: its size must be the published one.
-GGUF file is version (\d+) but this software only supports up to version
-    The model file is of GGUF version {0}, which this llama-server does not know.
-    Use a newer llama.cpp.
 unknown model architecture: '(.*?)'
     This llama-server does not know the architecture {0}.
     Use a newer llama.cpp.
@@ -54,9 +39,6 @@ n_seq_max must be <= (\d+)
 failed to allocate (?:\w+ )*buffer|cudaMalloc failed|out of memory|unable to allocate
     The engine ran out of memory.
     Lower engine.context, take a smaller quantization, or use a device with more memory.
-error: invalid argument: (\S+)
-    This llama-server has no flag {0}.
-    Remove it from engine.args or the arm's args, or use a llama-server that has it.
 error while handling argument "(\S+?)": (.*)
     llama-server refuses the value of {0}.
     Correct it in the recipe.
@@ -75,9 +57,6 @@ failed to remove sequence \d+ with p0=
 batch must be large enough to hold the sampled and draft tokens
     The batch is smaller than a round of draft tokens.
     Raise -b to at least 1 + max.
-starting server in router mode
-    llama-server started without a model, as a router.
-    Name the model in models.target.
 GGML_ASSERT\((.*?)\) failed
     llama-server failed an assertion of its own: {0}.
     Report it to llama.cpp, with the engine's log.
@@ -87,7 +66,7 @@ error loading model: (.*)
 """
 )
 
-_NOT_SPECULATING = causes_in(
+NOT_SPECULATING = causes_in(
     r"""
 draft model vocab type must match|target and draft vocabs are not compatible|vocab_type_dft|draft model vocab .* match
     The draft's vocabulary is not the target's, so llama-server serves without speculation.
@@ -112,15 +91,7 @@ no implementations specified for speculative decoding
 
 
 def launch_cause(log: Sequence[str]) -> Reason | None:
-    """Return (sentence, fix) for the first known reason in the log's lines why the engine ended.
-
-    The last line may be how it ended: `signal SIGSEGV`.
-    """
+    """Return the first known reason why the engine ended; the log's last line may be how: `signal SIGSEGV`."""
     if log and log[-1] == "signal SIGSEGV" and any(_AMX.search(line) for line in log):
         return "This llama-server crashes in its code for AMX: it was miscompiled.", BROKEN_BUILD
     return first_reason(log, (*_LAUNCH, *_HOW_IT_ENDED))
-
-
-def silence_cause(log: Sequence[str]) -> tuple[str, str, str] | None:
-    """Return (sentence, fix, log line) for the first known reason why the engine serves without speculation."""
-    return first_cause(log, _NOT_SPECULATING)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import itertools
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import psutil
@@ -81,19 +81,9 @@ def command_line(
     own += [["-b", str(BATCH)], ["-ub", str(BATCH)], ["-t", str(engine.threads or default_threads())]]
     own += _device(engine.device, draft is not None, flags, devices)
     own += _cache_types(arm, with_draft=draft is not None, flags=flags)
-    for setting in (
-        ["-fit", "off"],
-        ["--cache-ram", "0"],
-        ["--no-context-shift"],
-        ["--metrics"],
-        ["--slots"],
-        ["--jinja"],
-    ):
-        if setting[0] in flags:
-            own.append(setting)
-    no_ui = flags.first("--no-ui", "--no-webui")
-    if no_ui:
-        own.append([no_ui])
+    always = ["-fit off", "--cache-ram 0", "--no-context-shift", "--metrics", "--slots", "--jinja"]
+    settings = [setting.split() for setting in [*always, flags.first("--no-ui", "--no-webui") or "--no-ui"]]
+    own += [setting for setting in settings if setting[0] in flags]
     verbosity = flags.get("-lv")
     if verbosity and "4: trace" in verbosity.description:  # This level logs how speculation was initialised.
         own.append(["-lv", "4"])
@@ -117,17 +107,18 @@ def _slots(count: int, context: int, flags: Flags) -> list[list[str]]:
 
 def slots_of(argv: Sequence[str]) -> int:
     """Return how many slots a command line of `command_line` requests."""
-    return _own(argv, "-np", 1)
+    return int(given(argv, ("-np",)) or 1)
 
 
 def with_one_slot(argv: Sequence[str]) -> tuple[str, ...]:
     """Return a command line of `command_line` for a single slot of the same context: what is given last holds."""
-    slots, context = slots_of(argv), _own(argv, "-c", 0)
+    slots, context = slots_of(argv), int(given(argv, ("-c",)) or 0)
     return tuple(argv) if slots == 1 else (*argv, "-np", "1", "-c", str(context // slots))
 
 
-def _own(argv: Sequence[str], name: str, default: int) -> int:
-    return int(next((value for argument, value in reversed([*itertools.pairwise(argv)]) if argument == name), default))
+def given(argv: Sequence[str], names: Sequence[str]) -> str | None:
+    """Return the value that a command line gives an option last, under any of its names."""
+    return next((value for word, value in reversed([*itertools.pairwise(argv)]) if word in names), None)
 
 
 def devices_of(device: str, listed: Sequence[str]) -> list[str]:
@@ -160,9 +151,8 @@ def _cache_types(arm: Arm, *, with_draft: bool, flags: Flags) -> list[list[str]]
         return []
     settings = [] if types.target is None else [["-ctk", types.target], ["-ctv", types.target]]
     if with_draft and types.draft is not None:
-        for names in (("--spec-draft-type-k", "--cache-type-k-draft"), ("--spec-draft-type-v", "--cache-type-v-draft")):
-            flag = flags.first(*names)
-            settings += [[flag, types.draft]] if flag else []
+        names = [flags.first(f"--spec-draft-type-{part}", f"--cache-type-{part}-draft") for part in "kv"]
+        settings += [[name, types.draft] for name in names if name]
     return settings
 
 
@@ -182,28 +172,26 @@ def argument_problems(args: Sequence[str], flags: Flags) -> list[str]:
             hint = f"; did you mean {near[0]}?" if near else "."
             hint = "; write its value as an item of its own." if "=" in argument else hint
             problems.append(f"This llama-server has no flag {argument}{hint}")
-        elif flag.removed:
+            continue
+        instead = next((_RESERVED[name] for name in flag.names if name in _RESERVED), None)
+        if flag.removed:
             use = f"; use {flag.replacement}" if flag.replacement else ""
-            recipe_key = next((f" (in a recipe: {_RESERVED[n]})" for n in flag.names if n in _RESERVED), "")
-            problems.append(f"{argument} was removed from this llama-server{use}{recipe_key}.")
-        else:
-            instead = next((_RESERVED[name] for name in flag.names if name in _RESERVED), None)
-            if instead is not None:
-                problems.append(f"{argument} may not be among a recipe's arguments; use {instead}.")
-            elif flag.names[-1].endswith(("-default", "-spec")):
-                problems.append(f"{argument} chooses its own models and settings; write them in the recipe.")
+            key = f" (in a recipe: {instead})" if instead else ""
+            problems.append(f"{argument} was removed from this llama-server{use}{key}.")
+        elif instead is not None:
+            problems.append(f"{argument} may not be among a recipe's arguments; use {instead}.")
+        elif flag.names[-1].endswith(("-default", "-spec")):
+            problems.append(f"{argument} chooses its own models and settings; write them in the recipe.")
     return problems
 
 
-def batch_problem(args: Sequence[str], slots: int, deepest: int, flags: Flags) -> str | None:
-    """Return why a round of `deepest` draft tokens in every slot does not fit the batch: llama-server would abort."""
+def batch_problems(args: Sequence[str], slots: int, deepest: int, flags: Flags) -> Iterator[str]:
+    """Yield why a round of `deepest` draft tokens in every slot does not fit the batch: llama-server would abort."""
     size = BATCH
     for argument, value in itertools.pairwise(args):
         flag = flags.get(argument) if IS_OPTION.match(argument) else None
         if flag is not None and "--batch-size" in flag.names and value.isdigit():
             size = int(value)
-    needed = slots * (1 + deepest)
-    if size >= needed:
-        return None
-    each = f" in each of {slots} slots" if slots > 1 else ""
-    return f"A round of {deepest} draft tokens{each} needs a batch of {needed}, and -b is {size}."
+    if size < (needed := slots * (1 + deepest)):
+        each = f" in each of {slots} slots" if slots > 1 else ""
+        yield f"A round of {deepest} draft tokens{each} needs a batch of {needed}, and -b is {size}."

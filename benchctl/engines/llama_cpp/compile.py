@@ -13,19 +13,23 @@ import platform
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import sysconfig
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, TextIO
 
+from pydantic import BaseModel
+
 from benchctl.engines.common.programs import CommandFailedError, run_logged
-from benchctl.engines.llama_cpp.source import KNOWN_SHA256, Sdist, SourceTree, extract_llama_cpp
+from benchctl.engines.llama_cpp.source import KNOWN_SHA256, Sdist, extract_llama_cpp
 from benchctl.engines.llama_cpp.trial import crashed, try_quantized
 from benchctl.engines.registry import Backend, Report
 from benchctl.errors import BenchctlError, EngineError, StorageError
@@ -36,8 +40,7 @@ from benchctl.paths import cache_folder
 BUILD_SCHEMA = 1
 
 
-@dataclass(frozen=True)
-class Host:
+class Host(BaseModel, frozen=True):
     """The machine that a build was made on and for: native code may not run on another."""
 
     system: str
@@ -47,11 +50,10 @@ class Host:
     @classmethod
     def here(cls) -> Host:
         """Return this machine."""
-        return cls(platform.system(), platform.machine(), cpu_identity())
+        return cls(system=platform.system(), machine=platform.machine(), cpu=cpu_identity())
 
 
-@dataclass(frozen=True)
-class Build:
+class Build(BaseModel, frozen=True):
     """A finished build; `build.json` holds these fields without `folder`."""
 
     folder: Path
@@ -70,7 +72,7 @@ class Build:
     build_s: float
     version_output: str
     """What `llama-server --version` printed: the proof that the binary starts here."""
-    files: dict[str, str] = field(default_factory=dict)
+    files: dict[str, str] = {}
     """SHA-256 of every file below `bin`."""
     left_out: tuple[str, ...] = ()
     """Instructions of this processor that it does without, because with them it crashed: `AMX`."""
@@ -81,20 +83,17 @@ class Build:
 
     def to_json(self) -> dict[str, Any]:
         """Return what `build.json` holds."""
-        return {"schema": BUILD_SCHEMA, **{key: value for key, value in asdict(self).items() if key != "folder"}}
+        return {"schema": BUILD_SCHEMA, **self.model_dump(mode="json", exclude={"folder"})}
 
     @classmethod
     def read(cls, folder: Path) -> Build | None:
         """Return the build in `folder`; `None` where there is none that is whole and that this benchctl can read."""
         try:
             facts = json.loads((folder / "build.json").read_text())
-            if facts.pop("schema") != BUILD_SCHEMA or facts["flags"] is None:
-                return None
-            lists = {name: tuple(facts.get(name, ())) for name in ("flags", "left_out")}
-            build = cls(folder=folder, **{**facts, "host": Host(**facts["host"]), **lists})
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            build = cls.model_validate({**facts, "folder": folder})
+        except (OSError, ValueError, TypeError):
             return None
-        return build if build.binary().is_file() else None
+        return build if facts.get("schema") == BUILD_SCHEMA and build.binary().is_file() else None
 
 
 def builds_folder() -> Path:
@@ -104,13 +103,8 @@ def builds_folder() -> Path:
 
 def installed_builds() -> list[Build]:
     """Return every finished build that this machine can run, newest first."""
-    try:
-        folders = [entry for entry in builds_folder().iterdir() if not entry.name.startswith(".")]
-    except OSError:
-        return []
-    here = Host.here()
-    builds = [build for folder in folders if (build := Build.read(folder)) and build.host == here]
-    return sorted(builds, key=lambda build: str(build.built_at), reverse=True)
+    found, here = map(Build.read, builds_folder().glob("[!.]*")), Host.here()
+    return sorted((build for build in found if build and build.host == here), key=attrgetter("built_at"), reverse=True)
 
 
 _NEEDED_CMAKE = (3, 14)
@@ -188,41 +182,34 @@ TARGETS = ("llama-server", "llama-quantize", "llama-perplexity")
 QUICK_BUILD = Path(__file__).with_name("quick_build.cmake")
 """What shortens the build; its place is no flag of the build, as it says where benchctl lies."""
 
+FREE_SOME = "Free some space, or set BENCHCTL_CACHE to a folder on another disk."
 _WHAT = {
     "configure": "CMake could not configure llama.cpp",
     "compile": "llama.cpp did not compile",
     "try": "the llama-server that was built does not start on this machine",
 }
-_CAUSES = (
-    (r"Killed signal terminated program|std::bad_alloc|out of memory", "Memory ran out: try again with `--jobs 1`."),
-    (
-        r"CUDA Toolkit not found|No CMAKE_CUDA_COMPILER|nvcc.*not found|Could not find nvcc",
-        _NO_CUDA,
-    ),
-    (
-        r"unsupported GNU version|-- unsupported (GNU|clang)",
-        "This CUDA toolkit does not take this C++ compiler: set CXX and CUDAHOSTCXX to an older compiler.",
-    ),
-    (
-        r"No CMAKE_C(XX)?_COMPILER could be found|is not able to compile a simple test program",
-        "Install a working C++ compiler (Debian: `apt install g++`; macOS: `xcode-select --install`), or set CXX.",
-    ),
-    (r"^\s*CUDA::\w+$", "The CUDA toolkit is there in part only: install its development libraries (cuBLAS, cudart)."),
-    (
-        r"Could NOT find Vulkan|SPIRV-Headers|glslc.*not found",
-        "Install Vulkan's headers, loader and glslc, and SPIRV-Headers, of 2024 or newer (Debian 13: `apt "
-        "install libvulkan-dev glslc spirv-headers`), or LunarG's SDK, or build without --vulkan.",
-    ),
-    (
-        r"Could not find a package configuration file provided by \"hip\"|No CMAKE_HIP_COMPILER",
-        "Install ROCm's HIP SDK, set HIPCXX and HIP_PATH as llama.cpp's docs/build.md says, or build without --rocm.",
-    ),
-    (
-        r"\bicp?x[\s:]+(is |command )?not\b",  # CMake has the name on a line of its own
-        "Install oneAPI and run its setvars.sh in this shell first, or build without --sycl.",
-    ),
-    (r"Illegal instruction", "Flags in CMAKE_ARGS or CXXFLAGS enable instructions that this processor lacks."),
-)
+_CAUSES = rf"""
+Killed signal terminated program|std::bad_alloc|out of memory
+    Memory ran out: try again with `--jobs 1`.
+CUDA Toolkit not found|No CMAKE_CUDA_COMPILER|nvcc.*not found|Could not find nvcc
+    {_NO_CUDA}
+unsupported GNU version|-- unsupported (GNU|clang)
+    This CUDA toolkit does not take this C++ compiler: set CXX and CUDAHOSTCXX to an older compiler.
+No CMAKE_C(XX)?_COMPILER could be found|is not able to compile a simple test program
+    Install a working C++ compiler (Debian: `apt install g++`; macOS: `xcode-select --install`), or set CXX.
+^\s*CUDA::\w+$
+    The CUDA toolkit is there in part only: install its development libraries (cuBLAS, cudart).
+Could NOT find Vulkan|SPIRV-Headers|glslc.*not found
+    Install LunarG's SDK, or Debian 13's libvulkan-dev, glslc and spirv-headers, or build without --vulkan.
+Could not find a package configuration file provided by "hip"|No CMAKE_HIP_COMPILER
+    Install ROCm's HIP SDK, set HIPCXX and HIP_PATH as llama.cpp's docs/build.md says, or build without --rocm.
+\bicp?x[\s:]+(is |command )?not\b
+    Install oneAPI and run its setvars.sh in this shell first, or build without --sycl.
+Illegal instruction
+    Flags in CMAKE_ARGS or CXXFLAGS enable instructions that this processor lacks.
+"""
+_ADVICE = [line.strip() for line in _CAUSES.strip().splitlines()]
+"""A pattern of the output, and what to do, in turn."""
 
 
 @dataclass(frozen=True)
@@ -257,28 +244,23 @@ def make_build(work: Work, sdist: Sdist, key: str) -> Path:
     """
     started = time.monotonic()
     work.report("unpacking the source", 0, 0)
-    source = extract_llama_cpp(sdist, work.folder / "source")
+    commit = extract_llama_cpp(sdist, work.folder / "source")
     # A plain build of the unpacked archive counts one commit, too: its history is cut off. The commit identifies it.
-    identity = ("-DLLAMA_BUILD_NUMBER=1", f"-DLLAMA_BUILD_COMMIT={(source.commit or 'unknown')[:7]}")
+    identity = ("-DLLAMA_BUILD_NUMBER=1", f"-DLLAMA_BUILD_COMMIT={(commit or 'unknown')[:7]}")
     quick = sdist.sha256 in KNOWN_SHA256.values()  # untested with other sources
-    flags = (*work.flags, *identity)
-    server, printed = _compiled(work, source, flags, quick=quick)
-    wrong, amx = _crashed(work, server), uses_amx(work.toolchain.cxx)
-    if wrong and amx:
-        work.log.write("Building without AMX.\n")
-        work.report("crashed with quantized models; building again without AMX", 0, 0)
-        flags = without_amx(flags)
-        server, printed = _compiled(work, source, flags, quick=quick)
-        wrong = _crashed(work, server)
-    if wrong:
-        raise EngineError(
-            f"the llama-server that was built crashes with quantized models{', also without AMX' if amx else ''}",
-            kind="install",
-            where="llama.cpp",
-            fix="Try another compiler: set CC and CXX, and install again. Report it to llama.cpp with the log if that "
-            f"crashes, too: {work.log_path}",
-            log_tail=wrong,
-        )
+    whole = (*work.flags, *identity)
+    attempts = [whole, without_amx(whole)] if uses_amx(work.toolchain.cxx) else [whole]
+    for flags in attempts:
+        if flags is not whole:
+            work.report("crashed with quantized models; building again without AMX", 0, 0)
+        server, printed = _compiled(work, flags, quick=quick)
+        if not (wrong := _crashed(work, server)):
+            break
+    else:
+        also = "" if flags is whole else ", also without AMX"
+        what = f"the llama-server that was built crashes with quantized models{also}"
+        fix = f"Set CC and CXX to another compiler and install again; else report it to llama.cpp: {work.log_path}"
+        raise EngineError(what, kind="install", where="llama.cpp", fix=fix, log_tail=wrong)
     work.report("putting it in place", 0, 0)
     staged = work.folder / "staged"
     (staged / "bin").mkdir(parents=True)
@@ -289,7 +271,7 @@ def make_build(work: Work, sdist: Sdist, key: str) -> Path:
         version=sdist.version,
         backend=work.backend,
         key=key,
-        commit=source.commit,
+        commit=commit,
         sdist_sha256=sdist.sha256,
         flags=flags,
         compiler=work.toolchain.compiler,
@@ -299,20 +281,19 @@ def make_build(work: Work, sdist: Sdist, key: str) -> Path:
         build_s=round(time.monotonic() - started, 1),
         version_output=" · ".join(line for line in printed if line.strip()),
         files={name: file_sha256(staged / "bin" / name) for name in TARGETS},
-        left_out=("AMX",) if NO_AMX in flags[-1] else (),
+        left_out=() if flags is whole else ("AMX",),
     )
     (staged / "build.json").write_text(json.dumps(finished.to_json(), indent=1) + "\n")
     return staged
 
 
-def _compiled(work: Work, source: SourceTree, flags: tuple[str, ...], *, quick: bool) -> tuple[Path, tuple[str, ...]]:
+def _compiled(work: Work, flags: tuple[str, ...], *, quick: bool) -> tuple[Path, tuple[str, ...]]:
     """Configure and compile; return the llama-server, which has started once, and the version that it printed."""
     toolchain, build = work.toolchain, work.folder / "build"
     work.report("configuring", 0, 0)
     sooner = [f"-DCMAKE_PROJECT_llama.cpp_INCLUDE={QUICK_BUILD}"] if quick else []
-    work.run(
-        "configure", toolchain.cmake, "-S", str(source.folder), "-B", str(build), *toolchain.generator, *sooner, *flags
-    )
+    places = ("-S", str(work.folder / "source"), "-B", str(build))
+    work.run("configure", toolchain.cmake, *places, *toolchain.generator, *sooner, *flags)
 
     def on_line(line: str) -> None:
         if (step := re.match(r"\[\s*(\d+)/(\d+)\]", line)) or (step := re.match(r"\[\s*(\d+)(%)\]", line)):
@@ -364,14 +345,11 @@ def explain(step: str, failure: CommandFailedError, log: Path) -> BenchctlError:
     """Return the error that a person can act on; `step` is `configure`, `compile` or `try`."""
     output = "\n".join(failure.lines)
     if "No space left on device" in output:
-        return StorageError(
-            f"{_WHAT[step]}: the disk is full",
-            where=str(log.parent),
-            fix="Free some space, or set BENCHCTL_CACHE to a folder on another disk.",
-        )
-    advice = next((fix for pattern, fix in _CAUSES if re.search(pattern, output, re.MULTILINE)), None)
-    if advice is None and step == "try" and failure.status == -4:  # SIGILL prints nothing
-        advice = _CAUSES[-1][1]
+        return StorageError(f"{_WHAT[step]}: the disk is full", where=str(log.parent), fix=FREE_SOME)
+    if step == "try" and failure.status == -signal.SIGILL:  # which prints nothing
+        output = "Illegal instruction"
+    pairs = zip(_ADVICE[::2], _ADVICE[1::2], strict=True)
+    advice = next((fix for pattern, fix in pairs if re.search(pattern, output, re.MULTILINE)), None)
     return EngineError(
         _WHAT[step],
         kind="install",

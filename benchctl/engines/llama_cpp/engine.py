@@ -1,41 +1,45 @@
-"""The llama.cpp adapter: probe, check, command, start, and where the time of a round goes by its log."""
+"""The llama.cpp adapter: probe, check, command, start; where the time of a round goes by its log; llama-perplexity."""
 
 from __future__ import annotations
 
+import errno
 import io
+import math
 import os
 import re
 import shutil
+import signal
+import struct
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
+from typing import TypeVar
 
 from benchctl.engines.base import Launch, Pass, PassKind
 from benchctl.engines.common.launched_server import LaunchedEngine
+from benchctl.engines.common.log import log_tail, read_log
 from benchctl.engines.common.process import OWN_SETTINGS, engine_environment, refused_variables
 from benchctl.engines.common.programs import FoundBinary, program, sibling_hashes
 from benchctl.engines.llama_cpp.adapter import ADAPTER, LlamaCppSpec
 from benchctl.engines.llama_cpp.command import (
     argument_problems,
-    batch_problem,
+    batch_problems,
     command_line,
     default_threads,
     devices_of,
+    with_one_slot,
 )
 from benchctl.engines.llama_cpp.compile import Build
-from benchctl.engines.llama_cpp.ik_server import kind_of
 from benchctl.engines.llama_cpp.installation import PERPLEXITY, QUANTIZE, find_tool, refuse_backends_here, search
-from benchctl.engines.llama_cpp.perplexity import Perplexity
 from benchctl.engines.llama_cpp.probe import Probe, probe_server
 from benchctl.engines.llama_cpp.score import (
     LlamaScorer,
     LogitShift,
-    scoring_args,
     split_batch,
     unsplit,
 )
@@ -47,10 +51,12 @@ from benchctl.engines.llama_cpp.spec_flags import (
     speculation_warnings,
     worth_trying,
 )
-from benchctl.errors import StorageError
+from benchctl.engines.quantizing import Divergence, TextTooShortError
+from benchctl.errors import EngineError, StorageError
 from benchctl.models.files import ResolvedPair, file_sha256
 from benchctl.models.gguf_facts import read_facts, rotates_nothing
 from benchctl.models.gguf_header import read_header
+from benchctl.models.quantize import Program
 from benchctl.models.vocabulary import compare, end_tokens
 from benchctl.paths import cache_folder
 from benchctl.recipes.options import read_flags
@@ -149,6 +155,123 @@ def _away(lines: Sequence[Line]) -> Iterator[tuple[float, float]]:
             left = None
 
 
+_NUMBER = r"\s*:\s*(-?[\d.]+|-?nan|-?inf)"
+_ERROR = r"\s*±\s*(-?[\d.]+|-?nan|-?inf)"
+_LINES = {
+    "divergence": rf"Mean\s+KLD{_NUMBER}{_ERROR}",
+    "worst": rf"99\.9%\s+KLD{_NUMBER}()",
+    "same_top": rf"Same top p{_NUMBER}{_ERROR}",
+    "perplexity": rf"Mean PPL\(Q\)\s*{_NUMBER}{_ERROR}",
+}
+_TOO_SHORT = re.compile(r"tokenizes to only (\d+) tokens")
+_HEAD = struct.Struct("<8sIii")
+Result = TypeVar("Result")
+
+
+_ATTEMPTS = 8
+"""llama.cpp's logger may be cut off when a program ends, and the last lines, which are the result, are lost then
+(llama.cpp issue 22142): of a small model on a busy machine, one time in five. The same call gives the same numbers."""
+
+
+@dataclass(frozen=True)
+class Perplexity:
+    """llama-perplexity, and what every call of it is given; see `benchctl.engines.quantizing.DivergenceMeter`.
+
+    It reads a text in pieces of `context` tokens and scores the second half of each, so that every scored token has
+    some text before it. First the reference's distributions over the whole vocabulary are written to a file, with the
+    tokens; then another model is compared with that file (`tools/perplexity/perplexity.cpp`, `--kl-divergence`).
+    """
+
+    program: Program
+    threads: int
+    device: str
+    """As in a recipe."""
+
+    def write_reference(self, model: Path, text: Path, target: Path, log: Path, *, context: int, pieces: int) -> int:
+        """Write the distributions of `model` over the first `pieces` pieces of `text`; return how many positions were
+        scored.
+
+        Raises TextTooShortError, EngineError (`crash`, `protocol`), and OSError when the file came out short: the
+        program itself does not notice a full disk.
+        """
+        options = ["-f", str(text), "-c", str(context), "-b", str(context), "--chunks", str(pieces)]
+
+        def read(output: str) -> int | None:
+            if found := _TOO_SHORT.search(output):
+                raise TextTooShortError(int(found[1]))
+            return _scored(target)
+
+        return self._result(model, [*options, "--kl-divergence-base", str(target)], log, read)
+
+    def compare(self, model: Path, reference: Path, log: Path, *, context: int) -> Divergence:
+        """Compare `model` with a file of `write_reference`. Raises EngineError (`crash`, `protocol`)."""
+        options = ["-c", str(context), "-b", str(context), "--kl-divergence", "--kl-divergence-base", str(reference)]
+        return self._result(model, options, log, read_divergence)
+
+    def _result(self, model: Path, options: Sequence[str], log: Path, read: Callable[[str], Result | None]) -> Result:
+        for _ in range(_ATTEMPTS):
+            if (found := read(self._run(model, options, log))) is not None:
+                return found
+        raise EngineError(
+            "llama-perplexity gave no result, although it exited with status 0",
+            kind="protocol",
+            fix="Its last lines may show why; or use the build of `benchctl engines install llama.cpp`.",
+            log_tail=log_tail(log),
+        )
+
+    def _run(self, model: Path, options: Sequence[str], log: Path) -> str:
+        device = {"auto": [], "cpu": ["-ngl", "0", "--device", "none"]}.get(self.device, ["-ngl", "999"])
+        arguments = ["-m", str(model), "-t", str(self.threads), *device, *options]
+        status = self.program.run([*self.program.command, *arguments], log, None)
+        if status == -signal.SIGXFSZ:
+            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
+        if status != 0:
+            raise EngineError(
+                f"llama-perplexity {f'ended by signal {-status}' if status < 0 else f'failed with status {status}'}",
+                kind="crash",
+                where=str(model),
+                fix="Its last lines show why; too little memory is the usual cause.",
+                log_tail=log_tail(log),
+            )
+        return "\n".join(read_log(log))
+
+
+def read_divergence(output: str) -> Divergence | None:
+    """Read the table at the end of the program's output; `None` when it is not all there."""
+    found: dict[str, float | None] = {}
+    for name, pattern in _LINES.items():
+        line = re.search(pattern, output)
+        if line is None:
+            return None
+        for field, text in ((name, line[1]), (f"{name}_error", line[2])):
+            value = float(text or "nan") / (100 if name == "same_top" else 1)
+            found[field] = value if math.isfinite(value) else None
+    del found["worst_error"]
+    return Divergence(**found)
+
+
+def reference_bytes(vocabulary: int, context: int, pieces: int) -> int:
+    """Return the size of a file of `write_reference`."""
+    row = 2 * ((vocabulary + 1) // 2) + 4
+    return _HEAD.size + pieces * (4 * context + 2 * row * _scored_of(context))
+
+
+def _scored_of(context: int) -> int:
+    return context - 1 - context // 2
+
+
+def _scored(file: Path) -> int | None:
+    """Return how many positions a file holds, `None` when it holds none. Raises OSError when it is not whole."""
+    with file.open("rb") if file.is_file() else io.BytesIO() as stream:
+        head = stream.read(_HEAD.size)
+    if len(head) < _HEAD.size or head[:8] != b"_logits_":
+        return None
+    _, context, vocabulary, pieces = _HEAD.unpack(head)
+    if file.stat().st_size != reference_bytes(vocabulary, context, pieces):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    return int(pieces * _scored_of(context))
+
+
 CONVERTER = "convert_hf_to_gguf.py"
 _PARTS = (CONVERTER, "conversion", "gguf-py", "LICENSE")
 
@@ -203,29 +326,22 @@ class LlamaCppEngine(LaunchedEngine[LlamaCppSpec]):
             if rotates_nothing(read_header(path))
         ]
         for arm in recipe.arms:
-            here = argument_problems(arm.args, flags)
-            deepest = 0
-            if arm.speculation is not None:
-                wrong = speculation_problems(arm.speculation, flags)
-                if models.draft is None:
-                    lacking = [name for name in arm.speculation.types if name in NEEDS_DRAFT_MODEL]
-                    wrong += [f"{name} needs a draft model; name one in models.draft." for name in lacking]
-                if not wrong:
-                    deepest = deepest_draft(arm.speculation, flags)
-                here += wrong
-                warnings += [f"Arm {arm.name}: {text}" for text in speculation_warnings(arm.speculation, flags)]
-            if flags.dialect == "ik" and arm.speculation is not None:
-                warnings.append(
-                    f"Arm {arm.name}: ik_llama.cpp ends answers up to a draft short of max_tokens when it speculates, "
-                    "so that answers which reach the limit are not the baseline's."
-                )
-            if flags.dialect == "ik" and arm.overlapping:
-                here.append("ik_llama.cpp is measured with one request at a time; leave concurrency and rate out.")
-            batch = batch_problem([*self._spec.args, *arm.args], arm.concurrency, deepest, flags)
-            here += [batch] if batch else []
-            problems += [f"arm {arm.name}: {text}" for text in here]
+            problems += [f"arm {arm.name}: {text}" for text in self._problems_of(arm, models)]
+            warnings += [f"Arm {arm.name}: {text}" for text in speculation_warnings(arm.speculation, flags)]
         self._refuse(problems)
         return warnings
+
+    def _problems_of(self, arm: Arm, models: ResolvedPair) -> Iterator[str]:
+        flags, speculation = self._probe.flags, arm.speculation
+        yield from argument_problems(arm.args, flags)
+        if speculation is not None:
+            yield from speculation_problems(speculation, flags)
+            lacking = [name for name in speculation.types if name in NEEDS_DRAFT_MODEL and models.draft is None]
+            yield from (f"{name} needs a draft model; name one in models.draft." for name in lacking)
+        if flags.dialect == "ik" and arm.overlapping:
+            yield "ik_llama.cpp is measured with one request at a time; leave concurrency and rate out."
+        deepest = deepest_draft(speculation, flags) if speculation else 0
+        yield from batch_problems([*self._spec.args, *arm.args], arm.concurrency, deepest, flags)
 
     def search_space(self, models: ResolvedPair) -> Sequence[Speculation]:
         """Return the settings worth trying; see `benchctl.engines.base.TunableEngine`."""
@@ -271,12 +387,11 @@ class LlamaCppEngine(LaunchedEngine[LlamaCppSpec]):
 
     def start(self, launch: Launch, log_path: Path) -> LlamaServer:
         """Start llama-server and wait until it is healthy. Raises EngineError (`launch`, `health`)."""
-        flags = self._probe.flags
-        return start_server(launch, log_path, self._spec, flags, kind_of(flags))
+        return start_server(launch, log_path, self._spec, self._probe.flags)
 
     def start_scorer(self, launch: Launch, log_path: Path, sampling: Sampling = GREEDY) -> LlamaScorer:
         """Start the target alone for scoring. Raises EngineError (`launch`, `health`)."""
-        return self._scorer(launch, scoring_args(launch.argv, self._probe.flags), log_path, sampling)
+        return self._scorer(launch, unsplit(with_one_slot(launch.argv), self._probe.flags), log_path, sampling)
 
     def start_slot_scorer(self, launch: Launch, log_path: Path, sampling: Sampling = GREEDY) -> LlamaScorer:
         """Start the target alone with the slots of `launch`. Raises EngineError (`launch`, `health`)."""
@@ -309,8 +424,8 @@ def converter_script() -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         sdist = fetch_sdist(PINNED_VERSION, io.StringIO())
         with tempfile.TemporaryDirectory(dir=folder, prefix=".unpacking-", ignore_cleanup_errors=True) as temporary:
-            tree = extract_llama_cpp(sdist, Path(temporary) / "source").folder
-            kept = Path(temporary) / "kept"
+            tree, kept = Path(temporary) / "source", Path(temporary) / "kept"
+            extract_llama_cpp(sdist, tree)
             kept.mkdir()
             for part in _PARTS:
                 shutil.move(tree / part, kept / part)

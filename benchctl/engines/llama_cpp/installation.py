@@ -19,11 +19,11 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from benchctl.engines.common.programs import FoundBinary
 from benchctl.engines.llama_cpp.compile import (
+    FREE_SOME,
     QUICK_BUILD,
     TARGETS,
     Build,
@@ -35,7 +35,7 @@ from benchctl.engines.llama_cpp.compile import (
     installed_builds,
     make_build,
 )
-from benchctl.engines.llama_cpp.source import KNOWN_SHA256, PINNED_VERSION, fetch_sdist, read_sdist
+from benchctl.engines.llama_cpp.source import KNOWN_SHA256, PINNED_VERSION, Sdist, fetch_sdist, read_sdist
 from benchctl.engines.llama_cpp.trial import check_quantized
 from benchctl.engines.registry import Backend, FoundEngine, Installed, InstallOptions, Report, Search
 from benchctl.errors import BenchctlError, EngineError, StorageError, UsageError
@@ -87,26 +87,19 @@ def refuse_backends_here(found: FoundBinary) -> None:
 
 
 def find_tool(name: str, server: Path) -> Path:
-    """Return the program `name` (such as `llama-quantize`) that belongs to `server`: its sibling, else any there is.
-
-    Of a program that measures only the sibling will do. Raises EngineError (`launch`).
-    """
-    places = [server.parent / name, server.resolve().parent / name]  # Homebrew links only some into its bin folder
-    if name not in _MEASURING:
+    """Return the program `name` beside `server`, or, unless it measures, any there is. Raises EngineError."""
+    places, measures = [server.parent / name, server.resolve().parent / name], name in _MEASURING
+    if not measures:  # Homebrew links only some into its bin folder
         places += [path] if (path := on_path(name)) else []
         places += [build.binary(name) for build in installed_builds()]
     for candidate in places:
         if candidate.is_file() and os.access(candidate, os.X_OK):
             return candidate
-    if name in _MEASURING:
-        raise EngineError(
-            f"no {name} lies beside {server}, and that of another build would measure another engine",
-            kind="launch",
-            where="llama.cpp",
-            fix=f"Build llama.cpp's target {name} there too; or `benchctl engines install llama.cpp`, which builds "
-            "both, and use that build in place of your own llama-server.",
-        )
-    raise EngineError(f"no {name} was found beside {server}", kind="launch", where="llama.cpp", fix=_INSTALL)
+    what, fix = f"no {name} was found beside {server}", _INSTALL
+    if measures:
+        what += ", and that of another build would measure another engine"
+        fix = f"Build llama.cpp's target {name} there too; or `benchctl engines install llama.cpp`, and use that build."
+    raise EngineError(what, kind="launch", where="llama.cpp", fix=fix)
 
 
 def inventory() -> list[FoundEngine]:
@@ -123,31 +116,17 @@ def _probed(binary: FoundBinary, runs: bool) -> FoundEngine:
         able = probe_server(binary.path, binary.found_in).capabilities
     except BenchctlError as error:
         return FoundEngine("llama.cpp", binary.found_in, where, runs, problem=error.what, hint=error.fix)
-    devices = able.details["devices"]
-    return FoundEngine(
-        "llama.cpp",
-        binary.found_in,
-        where,
-        runs,
-        able.version,
-        able.build,
-        able.commit,
-        able.speculation_types,
-        tuple(map(str, devices)) if isinstance(devices, list) else (),
-    )
+    listed = able.details["devices"]
+    devices = tuple(map(str, listed)) if isinstance(listed, list) else ()
+    facts = (able.version, able.build, able.commit, able.speculation_types, devices)
+    return FoundEngine("llama.cpp", binary.found_in, where, runs, *facts)
 
 
-_FLAGS = (
-    "-DCMAKE_BUILD_TYPE=Release",
-    "-DLLAMA_BUILD_TESTS=OFF",
-    "-DLLAMA_BUILD_EXAMPLES=OFF",
-    "-DLLAMA_BUILD_APP=OFF",
-    "-DLLAMA_BUILD_UI=OFF",
-    "-DLLAMA_USE_PREBUILT_UI=OFF",  # it would be downloaded while configuring
-    "-DLLAMA_OPENSSL=OFF",  # benchctl talks to it on loopback and fetches models itself
-    "-DLLAMA_ALL_WARNINGS=OFF",
-    "-DGGML_ALL_WARNINGS=OFF",
-)
+_ALWAYS = """
+-DCMAKE_BUILD_TYPE=Release -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_APP=OFF -DLLAMA_BUILD_UI=OFF
+-DLLAMA_USE_PREBUILT_UI=OFF -DLLAMA_OPENSSL=OFF -DLLAMA_ALL_WARNINGS=OFF -DGGML_ALL_WARNINGS=OFF
+"""
+"""A prebuilt UI would be downloaded while configuring; benchctl talks to it on loopback and fetches models itself."""
 _BACKEND_FLAGS: dict[Backend, tuple[str, ...]] = {
     "cpu": ("-DGGML_CUDA=OFF", "-DGGML_METAL=OFF"),
     "cuda": ("-DGGML_CUDA=ON", "-DGGML_METAL=OFF"),
@@ -159,68 +138,52 @@ _BACKEND_FLAGS: dict[Backend, tuple[str, ...]] = {
 """As docs/build.md of llama.cpp has them; those of rocm and sycl were never tried here."""
 _LAST_FLAGS = ("-DBUILD_SHARED_LIBS=OFF",)  # the programs are moved after they are linked
 _COMPILER_SETTINGS = ("CC", "CXX", "CFLAGS", "CXXFLAGS", "CUDAFLAGS", "LDFLAGS")
-_FREE_BYTES: dict[Backend, int] = {
-    **{"cpu": 700 * 10**6, "metal": 700 * 10**6, "vulkan": 2 * 10**9},
-    **dict.fromkeys(("cuda", "rocm", "sycl"), 4 * 10**9),
-}
+_FREE_GB = {"cpu": 0.7, "metal": 0.7, "vulkan": 2.0, "cuda": 4.0, "rocm": 4.0, "sycl": 4.0}
 """Measured for cpu: 80 MB archive, 180 MB source, 110 MB objects and programs; with a margin."""
-_FREE_SOME = "Free some space, or set BENCHCTL_CACHE to a folder on another disk."
 _BYTES_A_JOB = 1.5e9
 """What the largest translation units take to compile."""
 
 
-@dataclass(frozen=True)
-class InstallRequest(InstallOptions):
-    """What to build; the version is llama-cpp-python's, by default the pinned version, or that of `sdist`."""
-
-    cmake_args: tuple[str, ...] = ()
-    """Further CMake arguments, placed after benchctl's own."""
-
-
-def install(request: InstallRequest, report: Report) -> Build:
-    """Return the build of `request`, from the cache when it is there. Raises BenchctlError."""
+def install(options: InstallOptions, report: Report) -> Build:
+    """Return the build, with further arguments of `$CMAKE_ARGS`, from the cache when it is there."""
     # What works everywhere there.
-    backend: Backend = request.backend or ("metal" if sys.platform == "darwin" else "cpu")
+    backend: Backend = options.backend or ("metal" if sys.platform == "darwin" else "cpu")
     if backend == "metal" and sys.platform != "darwin":
         raise UsageError("Metal exists on macOS only", where="--metal", fix="Build with --cuda or --cpu.")
-    sdist = read_sdist(request.sdist) if request.sdist else None
-    if sdist and request.version and sdist.version != request.version:
-        raise UsageError(f"the file is version {sdist.version}, not {request.version}", where=f"--sdist {sdist.path}")
-    version = sdist.version if sdist else request.version or PINNED_VERSION
-    if not re.fullmatch(r"[0-9]+(\.[0-9A-Za-z]+)*", version):
-        raise UsageError(
-            f"{version!r} is no version", where="--version", fix=f"The tested version is {PINNED_VERSION}."
-        )
+    try:
+        further = shlex.split(os.environ.get("CMAKE_ARGS", ""))
+    except ValueError as error:
+        raise UsageError(f"this cannot be split into arguments: {error}", where="CMAKE_ARGS") from error
+    version, sdist = _source(options)
     toolchain, folder = find_toolchain(backend), builds_folder()
-    flags = (*_FLAGS, *_BACKEND_FLAGS[backend], *request.cmake_args, *_LAST_FLAGS)
+    flags = (*_ALWAYS.split(), *_BACKEND_FLAGS[backend], *further, *_LAST_FLAGS)
     key = _key(version, sdist.sha256 if sdist else KNOWN_SHA256.get(version), flags, toolchain)
     final = folder / f"{version}-{backend}-{key}"
-    if not request.force and (build := Build.read(final)):
+    if not options.force and (build := Build.read(final)):
         return build
     try:
         with unfinished(folder / "llama.cpp", lambda text: report(text, 0, 0)):
-            if not request.force and (build := Build.read(final)):  # made by the process that we waited for
+            if not options.force and (build := Build.read(final)):  # made by the process that we waited for
                 return build
             for leftover in folder.glob(".building-*"):
                 shutil.rmtree(leftover, ignore_errors=True)
-            free, needed = shutil.disk_usage(folder).free, _FREE_BYTES[backend]
+            free, needed = shutil.disk_usage(folder).free / 1e9, _FREE_GB[backend]
             if free < needed:
-                what = f"building llama.cpp needs {needed / 1e9:.1f} GB of free disk, and there are {free / 1e9:.1f} GB"
-                raise StorageError(what, where=str(folder), fix=_FREE_SOME)
+                what = f"building llama.cpp needs {needed:.1f} GB of free disk, and there are {free:.1f} GB"
+                raise StorageError(what, where=str(folder), fix=FREE_SOME)
             log_path = folder / "logs" / f"{final.name}.log"
             log_path.parent.mkdir(exist_ok=True)
-            with tempfile.TemporaryDirectory(dir=folder, prefix=".building-", ignore_cleanup_errors=True) as temporary:
-                with log_path.open("w", buffering=1) as log:
-                    report("fetching the source", 0, 0)
-                    sdist = sdist or fetch_sdist(version, log)
-                    jobs = request.jobs or _jobs()
-                    work = Work(Path(temporary), toolchain, backend, flags, jobs, log, log_path, report)
-                    finished = make_build(work, sdist, key)
+            temporary = tempfile.TemporaryDirectory(dir=folder, prefix=".building-", ignore_cleanup_errors=True)
+            with temporary as within, log_path.open("w", buffering=1) as log:
+                report("fetching the source", 0, 0)
+                jobs = options.jobs or _jobs()
+                work = Work(Path(within), toolchain, backend, flags, jobs, log, log_path, report)
+                finished = make_build(work, sdist or fetch_sdist(version, log), key)
                 if final.exists():  # --force, or a folder that somebody damaged
                     final.rename(finished.parent / "replaced")
                 finished.rename(final)
     except OSError as error:
-        fix = _FREE_SOME if error.errno == errno.ENOSPC else "Set BENCHCTL_CACHE to a folder that can be written to."
+        fix = FREE_SOME if error.errno == errno.ENOSPC else "Set BENCHCTL_CACHE to a folder that can be written to."
         what = f"the build could not be written: {error.strerror or error}"
         raise StorageError(what, where=str(error.filename or folder), fix=fix) from error
     made = Build.read(final)
@@ -228,12 +191,21 @@ def install(request: InstallRequest, report: Report) -> Build:
     return made
 
 
+def _source(options: InstallOptions) -> tuple[str, Sdist | None]:
+    """Return the version, and its file where that is given. Raises UsageError, EngineError."""
+    sdist = read_sdist(options.sdist) if options.sdist else None
+    if sdist and options.version and sdist.version != options.version:
+        raise UsageError(f"the file is version {sdist.version}, not {options.version}", where=f"--sdist {sdist.path}")
+    version = sdist.version if sdist else options.version or PINNED_VERSION
+    if not re.fullmatch(r"[0-9]+(\.[0-9A-Za-z]+)*", version):
+        raise UsageError(f"{version!r} is no version", where="--version", fix=f"{PINNED_VERSION} is the tested one.")
+    return version, sdist
+
+
 def _key(version: str, sdist_sha256: str | None, flags: tuple[str, ...], toolchain: Toolchain) -> str:
-    host = Host.here()
     settings = [os.environ.get(name, "") for name in _COMPILER_SETTINGS]
-    quick = file_sha256(QUICK_BUILD)
-    parts = [version, sdist_sha256, TARGETS, flags, quick, toolchain.compiler, settings]
-    parts += [host.system, host.machine, host.cpu]
+    parts = [version, sdist_sha256, TARGETS, flags, file_sha256(QUICK_BUILD), toolchain.compiler, settings]
+    parts += Host.here().model_dump().values()
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:8]
 
 
@@ -250,12 +222,8 @@ class LlamaCppInstaller:
     title = "llama.cpp"
 
     def install(self, options: InstallOptions, report: Report) -> Installed:
-        """Build, with further CMake arguments from `$CMAKE_ARGS`."""
-        try:
-            further = tuple(shlex.split(os.environ.get("CMAKE_ARGS", "")))
-        except ValueError as error:
-            raise UsageError(f"this cannot be split into arguments: {error}", where="CMAKE_ARGS") from error
-        build = install(InstallRequest(**vars(options), cmake_args=further), report)
+        """Build."""
+        build = install(options, report)
         return Installed(
             heading=f"llama.cpp for {build.backend}, from llama-cpp-python {build.version}",
             lines=(build.version_output, str(build.folder / "bin")),

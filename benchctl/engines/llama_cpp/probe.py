@@ -86,6 +86,10 @@ class Flags:
         """Return the option called `name`, also a removed option."""
         return self._by_name.get(normalise(name))
 
+    def all_names(self, name: str) -> tuple[str, ...]:
+        """Return all names of an option; none where the binary lacks it."""
+        return flag.names if (flag := self.get(name)) else ()
+
     def __contains__(self, name: str) -> bool:
         flag = self.get(name)
         return flag is not None and not flag.removed
@@ -239,24 +243,22 @@ def probe_server(binary: Path, found_in: str, added: Mapping[str, str] = Mapping
 
 def _run(binary: Path, question: str, environment: Mapping[str, str]) -> str:
     """Run the binary with an option; return what it prints on both streams."""
-    text, what = "", None
+    text = ""
     try:
         answer = short_run([str(binary), question], environment, timeout_s=PROBE_TIMEOUT_S, one_stream=True)
+        text = clean(answer.output.decode("utf-8", "replace"))
+        what = f"It ended with status {answer.status} on {question}."
+        # ik_llama.cpp's ends with 1 after its help.
+        helped = answer.status == 1 and question == "--help" and all(name in parse_help(text) for name in SERVER_FLAGS)
+        if answer.status == 0 or helped:
+            return text
     except NoAnswerError as error:
         what = f"It did not answer {question}: {error}."
     except OSError as error:
         what = f"It cannot be run: {error.strerror}."
-    else:
-        text = clean(answer.output.decode("utf-8", "replace"))
-        # ik_llama.cpp's ends with 1 after its help.
-        helped = answer.status == 1 and question == "--help" and all(name in parse_help(text) for name in SERVER_FLAGS)
-        if answer.status != 0 and not helped:
-            what = f"It ended with status {answer.status} on {question}."
-    if what is not None:
-        fix = "Check that the file is a llama-server built for this machine and that it is executable (chmod +x)."
-        last = tuple(line[:_LINE_CHARACTERS] for line in text.splitlines() if line.strip())[-5:]
-        raise EngineError(what, kind="launch", where=str(binary), fix=fix, log_tail=last)
-    return text
+    fix = "Check that the file is a llama-server built for this machine and that it is executable (chmod +x)."
+    last = tuple(line[:_LINE_CHARACTERS] for line in text.splitlines() if line.strip())[-5:]
+    raise EngineError(what, kind="launch", where=str(binary), fix=fix, log_tail=last)
 
 
 def _devices(binary: Path, flags: Flags, environment: Mapping[str, str]) -> list[str] | None:

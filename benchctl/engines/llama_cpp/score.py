@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from benchctl.engines.common.endpoint import (
 from benchctl.engines.common.score import ServerScorer
 from benchctl.engines.common.wire import count_in, id_of, logprob_of, protocol_error
 from benchctl.engines.llama_cpp.attest import make_ledger, rendered, speculating
-from benchctl.engines.llama_cpp.command import BATCH, with_one_slot
+from benchctl.engines.llama_cpp.command import BATCH, given
 from benchctl.engines.llama_cpp.probe import Flags
 from benchctl.engines.llama_cpp.server import LlamaServer
 from benchctl.engines.llama_cpp.stream import LAST_TOKENS, scoring_body
@@ -48,9 +49,8 @@ class LogitShift:
         self._bias = sampling.logit_bias
         self._presence, self._frequency = sampling.presence_penalty, sampling.frequency_penalty
         self._penalises = bool(self._presence or self._frequency)
-        gains = [0.0, *self._bias.values()]
         most = -min(0.0, self._presence) - LAST_TOKENS * min(0.0, self._frequency)
-        self._rise = max(gains) + most
+        self._rise = max([0.0, *self._bias.values()]) + most
         """How much a token may gain, at most."""
 
     @property
@@ -85,16 +85,8 @@ SPLIT = 4
 makes a further cut a physical batch before them (`checkpoint_offsets` in tools/server/server-context.cpp)."""
 
 
-def scoring_args(argv: Sequence[str], flags: Flags) -> tuple[str, ...]:
-    """Return a baseline's command line with a single slot, so that what is read on is read where the rest was.
-
-    And without prompt checkpoints, which would split it in two: `unsplit`.
-    """
-    return unsplit(with_one_slot(argv), flags)
-
-
 def unsplit(argv: Sequence[str], flags: Flags) -> tuple[str, ...]:
-    """Return a command line without prompt checkpoints."""
+    """Return a command line without prompt checkpoints, which would split what is read on in two."""
     flag = flags.first("--ctx-checkpoints")
     return (*argv, flag, "0") if flag else tuple(argv)
 
@@ -104,19 +96,12 @@ def split_batch(argv: Sequence[str], flags: Flags) -> int | None:
 
     It keeps checkpoints of models whose memory cannot go back: recurrent states, and attention in a sliding window.
     """
-    if "--ctx-checkpoints" not in flags or _given(argv, "--ctx-checkpoints", flags) == "0":
+    if "--ctx-checkpoints" not in flags or given(argv, flags.all_names("--ctx-checkpoints")) == "0":
         return None
-    model = Path(_given(argv, "--model", flags) or "")
+    model = Path(given(argv, flags.all_names("--model")) or "")
     header, memory = read_header(model), read_facts(model).memory
     window = header.integer(f"{header.text('general.architecture')}.attention.sliding_window")
-    return int(_given(argv, "--ubatch-size", flags) or BATCH) if memory != "attention" or window else None
-
-
-def _given(argv: Sequence[str], name: str, flags: Flags) -> str | None:
-    """Return the value that a command line gives an option last, under any of its names."""
-    flag = flags.get(name)
-    names = flag.names if flag else ()
-    return next((value for word, value in reversed([*itertools.pairwise(argv)]) if word in names), None)
+    return int(given(argv, flags.all_names("--ubatch-size")) or BATCH) if memory != "attention" or window else None
 
 
 class Served(EndpointTarget):
@@ -201,11 +186,8 @@ class LlamaScorer(ServerScorer["LlamaServer | Served"]):
         return Scores(dict(itertools.islice(likely.items(), top)) if self._shift.more else likely, evaluated)
 
     def read_together(self, prefixes: Sequence[Sequence[int]], top: int) -> list[Scores]:
-        """Read on in all slots in a single batch.
-
-        A request of several prompts: llama-server gives each to the slot that holds most of it, and evaluates what is
-        new in a single batch.
-        """
+        """Read on in all slots, by a request of several prompts: llama-server gives each to the slot that holds most of
+        it, and evaluates what is new in a single batch."""
         assert isinstance(self._server, LlamaServer)
         answers = self._server.ask_all(self._body(list(map(list, prefixes)), top, cached=True))
         by_place = {count_in(answer.get("index")): answer for answer in answers}
@@ -223,8 +205,7 @@ def likeliest(answer: Mapping[str, Any]) -> dict[int, float]:
         return {}
 
 
-def _metrics(pages: Pages) -> MetricsReading | None:
-    return pages.metrics("llamacpp", "llamacpp:tokens_predicted_total")
+_metrics = methodcaller("metrics", "llamacpp", "llamacpp:tokens_predicted_total")
 
 
 def _recognise(pages: Pages) -> Recognised | None:
@@ -247,8 +228,4 @@ def _ledger(server: Recognised, extra: Mapping[str, Any], before: Ledger, after:
     return make_ledger(before, after, timings if isinstance(timings, dict) else {}, speculating=bool(server.speculates))
 
 
-def _scorer(target: EndpointTarget) -> LlamaScorer:
-    return LlamaScorer(Served.of(target), ())
-
-
-FAMILY = ServerFamily(_recognise, _ledger, _metrics, _scorer)
+FAMILY = ServerFamily(_recognise, _ledger, _metrics, lambda target: LlamaScorer(Served.of(target), ()))

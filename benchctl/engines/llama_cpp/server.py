@@ -1,4 +1,4 @@
-"""The llama-server of a cell: starting, rendering, answering, counting, attesting, stopping."""
+"""The llama-server of a cell, llama.cpp's or ik_llama.cpp's: starting, rendering, answering, counting, attesting."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from benchctl.data.record import FinishReason
 from benchctl.engines.base import Attestation, Completion, Launch, Ledger, MemoryReport, Progress, Rendered
-from benchctl.engines.common.drafts import read_counters, settled
+from benchctl.engines.common.completion_stream import CompletionReader, completed
+from benchctl.engines.common.drafts import read_counters, read_drafts, settled
+from benchctl.engines.common.endpoint import EndpointTarget
 from benchctl.engines.common.launched_server import LaunchedServer, StartUp, check_tools
 from benchctl.engines.common.process import Access, EngineProcess, free_port, make_access
 from benchctl.engines.common.wire import count_in, ids_in, protocol_error, seconds_in, text_in
@@ -29,10 +32,19 @@ from benchctl.engines.llama_cpp.attest import (
 from benchctl.engines.llama_cpp.causes import launch_cause
 from benchctl.engines.llama_cpp.command import slots_of
 from benchctl.engines.llama_cpp.probe import Flags
-from benchctl.engines.llama_cpp.spec_flags import RequestedSpeculation, requested_of
-from benchctl.engines.llama_cpp.stream import LlamaAnswer, LlamaReader, answer_schema, check_echo, completion_body
+from benchctl.engines.llama_cpp.spec_flags import requested_of
+from benchctl.engines.llama_cpp.stream import (
+    LlamaAnswer,
+    LlamaReader,
+    agreeing_ids,
+    answer_schema,
+    check_echo,
+    completion_body,
+    filled_ids,
+)
 from benchctl.errors import EngineError
-from benchctl.models.vocabulary import token_bytes
+from benchctl.models.gguf_header import read_header
+from benchctl.models.vocabulary import end_tokens, token_bytes
 from benchctl.prompts.suite import Prompt
 from benchctl.recipes.engine_spec import LaunchedEngineSpec
 from benchctl.recipes.schema import Sampling
@@ -56,27 +68,26 @@ class StreamedCompletion(Completion):
 class LlamaServer(LaunchedServer):
     """A healthy llama-server; see `benchctl.engines.base.Server`."""
 
-    counts_by_round = False
-    """Whether it counts a round's tokens with the first of them: see `benchctl.engines.llama_cpp.stream`."""
-
     def __init__(
         self,
         process: EngineProcess,
         log_path: Path,
         url: str,
         spec: LaunchedEngineSpec,
-        requested: RequestedSpeculation,
-        model: str,
+        argv: Sequence[str],
+        flags: Flags,
         *,
-        slots: int = 1,
         overlapping: bool = False,
         access: Access | None = None,
     ) -> None:
+        """`argv`: its command line; `flags`: the options that it has."""
         super().__init__(process, log_path, url, spec, launch_cause, dying_s=_DYING_S, access=access)
-        self.model = model
+        self.model = argv[argv.index("-m") + 1]
         """The file of the target, as the engine was given it."""
-        self._requested = requested
-        self._slots = slots
+        self._requested = requested_of(argv, flags)
+        self._slots = slots_of(argv)
+        self._by_round = flags.dialect == "legacy"
+        """Whether it counts a round's tokens with the first of them: see `benchctl.engines.llama_cpp.stream`."""
         self._overlapping = overlapping
         self._has_metrics = True
         self._traced = 0
@@ -92,8 +103,7 @@ class LlamaServer(LaunchedServer):
         """Apply the chat template (raw prompts stay as they are) and tokenize, special tokens included."""
         text: object = prompt.prompt
         if text is None:
-            messages = [message.model_dump() for message in prompt.messages or ()]
-            text = self.http.post("/apply-template", {"messages": messages, **prompt.request}).get("prompt")
+            text = self.http.post("/apply-template", EndpointTarget.chat(prompt)).get("prompt")
         text = check_tools(prompt, text)
         return Rendered(text, self.tokenize(text, special=True), answer_schema(prompt))
 
@@ -107,8 +117,7 @@ class LlamaServer(LaunchedServer):
         body = completion_body(prompt.token_ids, sampling, stream=True) | prompt.settings
         with self._tally.request():
             before = self._before_answer()
-            by_round = self.counts_by_round and bool(self._requested.types)
-            reader = LlamaReader(sampling.max_tokens, by_round=by_round)
+            reader = LlamaReader(sampling.max_tokens, by_round=self._by_round and bool(self._requested.types))
             try:
                 streamed = await self._stream("/completion", body, reader, on_tokens)
             except EngineError as error:
@@ -118,9 +127,9 @@ class LlamaServer(LaunchedServer):
             answer = streamed.answer
             after = before if self._overlapping else self._counters()
             check_echo(body, answer.settings)
-        self.counts_by_round |= reader.by_round
-        ledger = make_ledger(before, after, answer.timings, speculating=bool(self._requested.types))
-        ledger = Ledger() if self._counts_replays else ledger
+        self._by_round |= reader.by_round
+        counted = make_ledger(before, after, answer.timings, speculating=bool(self._requested.types))
+        ledger = Ledger() if self._counts_replays else counted
         if not answer.counted:
             answer = self._listed(answer, prompt, sampling)
         self._tally.add(answer.n_predicted, ledger)
@@ -188,17 +197,14 @@ class LlamaServer(LaunchedServer):
         """Add what the log tells of rounds where the recipe has it tell every one: `LLAMA_TRACE` in `engine.env`."""
         if "LLAMA_TRACE" not in self._spec.env or not ledger.drafted or self._overlapping:
             return ledger
-        with self._log_path.open("rb") as log:
-            log.seek(self._traced)
-            text = b""
 
-            def read() -> Ledger | None:
-                nonlocal text
-                text += log.read()
-                return with_rounds(ledger, text.decode("utf-8", "replace"))
+        def read() -> Ledger | None:
+            with self._log_path.open("rb") as log:
+                log.seek(self._traced)
+                return with_rounds(ledger, log.read().decode("utf-8", "replace"))
 
-            found = settled(read, lambda told: told is not None, _TIMING_S)
-        self._traced += len(text)
+        found = settled(read, lambda rounds: rounds is not None, _TIMING_S)
+        self._traced = self._log_path.stat().st_size
         return found or ledger
 
     def _before_answer(self) -> Ledger:
@@ -245,15 +251,11 @@ class LlamaServer(LaunchedServer):
         if self._at_start is None and self._overlapping:
             token_bytes(Path(self.model))  # kept: to read it while others are timed would hold them up
         self._at_start = self._at_start or counters
-        log = (
-            self._log()
-            if self._overlapping
-            else settled(
-                self._log,
-                lambda lines: contradiction(read_counts(lines), counters, self._tally.drafted) is None,
-                _LOGGING_S,
-            )
-        )
+
+        def settles(lines: list[str]) -> bool:
+            return self._overlapping or contradiction(read_counts(lines), counters, self._tally.drafted) is None
+
+        log = settled(self._log, settles, _LOGGING_S)
         self._counts_replays = counters.drafted is None and uses_checkpoints(log)
         return attest(
             LlamaObserved(
@@ -282,66 +284,115 @@ class LlamaServer(LaunchedServer):
         return read_counters(response.text, "llamacpp") if self._has_metrics else Ledger()
 
 
-def filled_ids(answer: LlamaAnswer, model: Path) -> tuple[int, ...] | None:
-    """Fill in missing ids from what they spell; `None` unless the vocabulary leaves exactly one possibility."""
-    vocabulary = token_bytes(model)
-    if vocabulary is None:
-        return None
-    ids = dict(answer.known_ids)
-    for gap in answer.gaps:
-        spelled, rest = gap.text.encode("utf-8", "surrogatepass"), vocabulary.spelling(gap.known)
-        if not spelled.endswith(rest):
-            return None
-        split = vocabulary.only_split(spelled[: len(spelled) - len(rest)], gap.count)
-        if split is None:
-            return None
-        ids.update(enumerate(split, gap.position))
-    return tuple(ids[place] for place in range(answer.n_predicted)) if len(ids) == answer.n_predicted else None
+_IK_PATH = "/v1/completions"
 
 
-def agreeing_ids(
-    again: Mapping[str, Any], completion: Completion, known: Sequence[tuple[int, int]]
-) -> tuple[int, ...] | None:
-    """Return the ids of an unstreamed answer to the same request; `None` unless text and the `known` ids agree.
+class IkServer(LlamaServer):
+    """The llama-server of ik_llama.cpp, where it differs: what it was forked from had no token ids in its answers.
 
-    `known`: (position, id) of every token whose id was in the stream.
+    `/completion` leaves its drafts out, so `/v1/completions` is asked, whose `timings` have them; but that calls every
+    end a `stop`, and counts the tokens of a round past the end of the answer, too (`send_final_response` and
+    `speculative_decoding_accept` in examples/server/server-context.cpp, PyPI's ik-llama-cpp-python 0.1.5). An answer is
+    therefore asked for again, unstreamed and with the log-probability of each token, which comes with its id, wherever
+    the pieces of text are fewer than the tokens that it counts: what it lists is counted, and its last token tells the
+    end.
     """
-    ids, text = ids_in(again.get("tokens")), again.get("content")
-    if ids is None or not isinstance(text, str):
-        return None
-    agree = all(position < len(ids) and ids[position] == token for position, token in known)
-    # A last character that the token limit cut in two is U+FFFD here, and nothing in the stream.
-    same = text.startswith(completion.text) and not text[len(completion.text) :].strip("\ufffd")
-    return tuple(ids) if agree and same and len(ids) == completion.n_predicted else None
+
+    async def complete(self, prompt: Rendered, sampling: Sampling, on_tokens: Progress | None = None) -> Completion:
+        """Stream an answer and its ledger. Raises EngineError; leaves no request behind."""
+        body = completion_body(prompt.token_ids, sampling, stream=True) | prompt.settings
+        with self._tally.request():
+            streamed = await self._stream(_IK_PATH, body, CompletionReader(sampling.max_tokens), on_tokens)
+            answer = streamed.answer
+            counted = answer.completion_tokens
+            if answer.prompt_tokens is None or counted is None:
+                raise protocol_error("The engine does not report how many tokens it read and generated.")
+            slots = None if self._overlapping else self.http.get_json("/slots")
+            if isinstance(slots, list) and slots and isinstance(slots[0], dict):
+                check_echo(body, slots[0])  # the settings of the last request
+        ledger = self._ledger(answer.extra, answer.usage)
+        hidden = counted != answer.first_tokens + answer.later_tokens
+        ids = self._ids_again(prompt, sampling, answer.text) if hidden else None
+        ended = hidden and counted < sampling.max_tokens
+        if ids is not None:
+            ended = ids[-1] in end_tokens(read_header(Path(self.model)))
+        elif hidden and ledger.drafted:
+            raise protocol_error(
+                f"The engine counts {counted} tokens, those of a draft past the end of the answer among them, and does "
+                "not list them: asked again it answered otherwise, or a token is a part of a character."
+            )
+        finish: FinishReason = "stop" if ended else "length"
+        n_predicted = counted if ids is None else len(ids)
+        self._tally.add(n_predicted, ledger)
+        draft_s = self._draft_seconds(ledger)
+        first = replace(answer, finish_reason=finish).first_of(n_predicted)
+        timings = answer.extra.get("timings")
+        timings = timings if isinstance(timings, dict) else {}
+        return replace(
+            completed(streamed, ledger),
+            token_ids=ids,
+            n_predicted=n_predicted,
+            finish_reason=finish,
+            first_tokens=first,
+            least_after_first=answer.later_tokens if first is None else None,
+            engine_prompt_s=seconds_in(timings.get("prompt_ms")),
+            engine_decode_s=seconds_in(timings.get("predicted_ms")) if n_predicted > 1 else None,
+            phase_s=None if draft_s is None else {"draft": draft_s},
+            token_gap=None if ids else "the stream of this engine has no token ids",
+        )
+
+    def _ledger(self, extra: Mapping[str, Any], usage: Mapping[str, Any]) -> Ledger:
+        """Return an answer's drafts; `timings` leaves them out where nothing was drafted."""
+        drafts = read_drafts(extra, usage, silent_is_none=True)
+        ledger = Ledger() if drafts is None else drafts.ledger
+        return ledger if self._requested.types or ledger.drafted else Ledger()
+
+    def recover_token_ids(self, prompt: Rendered, sampling: Sampling, completion: Completion) -> tuple[int, ...] | None:
+        """Repeat the request; `None` unless it gives the same text in as many tokens."""
+        if completion.token_ids is not None:
+            return completion.token_ids
+        ids = self._ids_again(prompt, sampling, completion.text)
+        return ids if ids is not None and len(ids) == completion.n_predicted else None
+
+    def ask(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the answer to a request for logits, in llama.cpp's shape. Raises EngineError.
+
+        No token is forced: a bias is added to the logits themselves here, before their probabilities are read.
+        """
+        sent = {key: value for key, value in body.items() if key not in ("logit_bias", "n_probs")}
+        answer = self.http.post(
+            _IK_PATH, sent | {"logprobs": body.get("n_probs", 1)}, timeout_s=self._spec.request_timeout_s
+        )
+        try:
+            (choice,) = answer["choices"]
+            return {"completion_probabilities": choice["logprobs"]["content"], "timings": answer.get("timings")}
+        except (KeyError, TypeError, ValueError):
+            raise protocol_error(
+                "The engine returned no probabilities of the next token: it has none for a token that is a part of a "
+                "character."
+            ) from None
+
+    def _ids_again(self, prompt: Rendered, sampling: Sampling, text: str) -> tuple[int, ...] | None:
+        """Return the ids of an answer of that text to the same request; `None` where another comes."""
+        body = completion_body(prompt.token_ids, sampling, stream=False) | prompt.settings | {"logprobs": 1}
+        try:
+            answer = self.http.post(_IK_PATH, body, timeout_s=self._spec.request_timeout_s)
+            (choice,) = answer["choices"]
+            ids = ids_in([token["id"] for token in choice["logprobs"]["content"]])
+            same = choice["text"].rstrip("\ufffd") == text.rstrip("\ufffd")
+        except (EngineError, KeyError, TypeError, ValueError, AttributeError):
+            return None  # it fails (HTTP 500) where a token is a part of a character
+        return tuple(ids) if ids and same else None
 
 
-_LISTENING = re.compile(
-    rb"listening on https?://[^\s/]*?:(\d{1,5})\b|HTTP server is listening, hostname: \S+, port: (\d{1,5})\b"
-    rb"|HTTP server listening[^\n]{1,400}?\bport\W{1,5}(\d{1,5})\b"
-)
+_LISTENING = re.compile(rb"(?i:listening)[^\n]{1,400}?(?:://[^\s/]*:|\bport\W{1,5})(\d{1,5})\b")
 _POLL_S = 0.03
-_PORT_ATTEMPTS = 5
 
 
-def start_server(
-    launch: Launch, log_path: Path, spec: LaunchedEngineSpec, flags: Flags, kind: type[LlamaServer] = LlamaServer
-) -> LlamaServer:
+def start_server(launch: Launch, log_path: Path, spec: LaunchedEngineSpec, flags: Flags) -> LlamaServer:
     """Start llama-server and wait until it is healthy. Raises EngineError (`launch`, `health`)."""
     # On a port, current builds choose a free one themselves and log it; for older builds it is chosen beforehand.
-    chooses = flags.dialect == "current"
-    for attempt in range(1, _PORT_ATTEMPTS + 1):
-        try:
-            return _started(launch, log_path, spec, flags, 0 if chooses else free_port(), kind)
-        except EngineError as error:
-            taken = error.kind == "launch" and "couldn't bind" in "\n".join(error.log_tail)
-            if not taken or attempt == _PORT_ATTEMPTS:
-                raise
-    raise AssertionError("unreachable")
-
-
-def _started(
-    launch: Launch, log_path: Path, spec: LaunchedEngineSpec, flags: Flags, port: int, kind: type[LlamaServer]
-) -> LlamaServer:
+    port = 0 if flags.dialect == "current" else free_port()
     host = flags.get("--host")  # a build says in its help that it takes the path of a Unix socket for its address
     access = make_access(by_socket=host is not None and "unix socket" in host.description.lower())
     argv = [str(port) if argument == "{port}" else argument for argument in launch.argv]
@@ -353,27 +404,15 @@ def _started(
         file.write_text(f"{access.key}\n")
         argv += ["--api-key-file", str(file)]
     process = EngineProcess(argv, {**launch.env, "LLAMA_API_KEY": access.key}, log_path, scratch=access.folder)
-    server: LlamaServer | None = None
     try:
-        start_up = StartUp(process, log_path, spec.health_timeout_s, launch_cause, _POLL_S)
+        start_up, found = StartUp(process, log_path, spec.health_timeout_s, launch_cause, _POLL_S), None
         # On a port, wait for the log line with that on which this very process listens.
         while not access.socket_path and not (found := _LISTENING.search(log_path.read_bytes())):
             start_up.wait_a_moment()
-        server = kind(
-            process,
-            log_path,
-            access.url(None if access.socket_path or not found else int(found[1] or found[2] or found[3])),
-            spec,
-            requested_of(argv, flags),
-            model=argv[argv.index("-m") + 1],
-            slots=slots_of(argv),
-            overlapping=launch.overlapping,
-            access=access,
-        )
+        kind, url = IkServer if flags.dialect == "ik" else LlamaServer, access.url(int(found[1]) if found else None)
+        server = kind(process, log_path, url, spec, argv, flags, overlapping=launch.overlapping, access=access)
         server.wait_until_healthy(start_up)
     except BaseException:
-        if server is not None:
-            server.http.close()
         process.stop(grace_s=2.0)
         raise
     return server

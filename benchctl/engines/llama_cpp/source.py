@@ -57,10 +57,7 @@ _YES = {"1", "true", "yes", "on"}
 
 
 def download(package: str, version: str, sha256: str | None, into: Path, log: TextIO) -> Path:
-    """Return the archive of that version, in the folder `into`, checked where its SHA-256 is known.
-
-    Raises CommandFailedError, whose lines are pip's, and OSError.
-    """
+    """Return the archive of that version, in `into`, of that SHA-256 if any. Raises CommandFailedError, OSError."""
     backend = into / "backend"
     backend.mkdir()
     for name, code in (("metadata_alone", _BACKEND), ("sitecustomize", _AT_START)):
@@ -168,15 +165,6 @@ class Sdist:
     sha256: str
 
 
-@dataclass(frozen=True)
-class SourceTree:
-    """An unpacked llama.cpp."""
-
-    folder: Path
-    commit: str | None
-    """Of llama.cpp, 40 hex digits, as the source distribution records it."""
-
-
 def read_sdist(path: Path) -> Sdist:
     """Identify a source distribution that the user has; of a known version, only the published bytes are taken.
 
@@ -232,8 +220,11 @@ def fetch_sdist(version: str, log: TextIO) -> Sdist:
     return sdist
 
 
-def extract_llama_cpp(sdist: Sdist, into: Path) -> SourceTree:
-    """Unpack the llama.cpp tree of `sdist` into the new folder `into`: regular files only, nothing outside of it."""
+def extract_llama_cpp(sdist: Sdist, into: Path) -> str | None:
+    """Unpack the llama.cpp tree of `sdist` into the new folder `into`: regular files only, nothing outside of it.
+
+    Return llama.cpp's commit, 40 hex digits, where the source distribution records it. Raises EngineError.
+    """
     commit = None
     unpacked = 0
     with tarfile.open(sdist.path, "r:gz") as archive:
@@ -256,4 +247,4 @@ def extract_llama_cpp(sdist: Sdist, into: Path) -> SourceTree:
     if not (into / "CMakeLists.txt").is_file():
         raise EngineError(f"the archive carries no {_TREE}", kind="install", where=str(sdist.path))
     (into / ".git").unlink(missing_ok=True)  # it would have git look for a repository that was not unpacked
-    return SourceTree(into, commit if commit and re.fullmatch(r"[0-9a-f]{40}", commit) else None)
+    return commit if commit and re.fullmatch(r"[0-9a-f]{40}", commit) else None

@@ -14,70 +14,56 @@ from itertools import chain, zip_longest
 
 from benchctl.engines.llama_cpp.probe import MTP_SWITCH, Flags, normalise
 from benchctl.recipes.problems import did_you_mean
-from benchctl.recipes.speculation import COPIES, DRAFTS, SPECULATION_TYPES, TAKEN_BY, OptionValue, Speculation
+from benchctl.recipes.speculation import COPIES, SPECULATION_TYPES, TAKEN_BY, OptionValue, Speculation
 
 KEYS = ("max", "min", "p_min", "size_n", "size_m", "min_hits")
 
-Spellings = tuple[tuple[str, ...], ...]
-"""The flags that carry a key, of newer builds first: those are used that the binary at hand has, wholly."""
-
-_DRAFT: dict[str, Spellings] = {
-    "max": (("--spec-draft-n-max",), ("--draft-max",)),
-    "min": (("--spec-draft-n-min",), ("--draft-min",)),
-    "p_min": (("--spec-draft-p-min",), ("--draft-p-min",)),
-}
-
-
-def _lookup(name: str) -> dict[str, Spellings]:
-    # Builds of early 2026, and ik_llama.cpp, cut every draft at --draft-max, too (`get_n_draft_max` in server-context).
-    size_m: Spellings = ((f"--spec-{name}-size-m",), ("--spec-ngram-size-m", "--draft-max"))
-    return {
-        "max": size_m,
-        "size_m": size_m,
-        "size_n": ((f"--spec-{name}-size-n",), ("--spec-ngram-size-n",)),
-        "min_hits": ((f"--spec-{name}-min-hits",), ("--spec-ngram-min-hits",)),
-    }
+_SPELLED = """
+draft      max       --spec-draft-n-max        --draft-max
+draft      min       --spec-draft-n-min        --draft-min
+draft      p_min     --spec-draft-p-min        --draft-p-min
+copy       max       --spec-{}-size-m          --spec-ngram-size-m,--draft-max
+copy       size_m    --spec-{}-size-m          --spec-ngram-size-m,--draft-max
+copy       size_n    --spec-{}-size-n          --spec-ngram-size-n
+copy       min_hits  --spec-{}-min-hits        --spec-ngram-min-hits
+ngram-mod  max       --spec-ngram-mod-n-max    --draft-max
+ngram-mod  min       --spec-ngram-mod-n-min    --draft-min
+ngram-mod  size_n    --spec-ngram-mod-n-match  --spec-ngram-size-n
+"""
+"""The flags that carry a key of a kind of types, of newer builds first: those are used that the binary at hand has,
+wholly. Builds of early 2026, and ik_llama.cpp, cut every look-up at --draft-max, too (`get_n_draft_max` in
+server-context)."""
 
 
-_SPELLINGS: dict[str, dict[str, Spellings]] = {
-    **dict.fromkeys(DRAFTS, _DRAFT),
-    **{name: _lookup(name) for name in COPIES},
-    "ngram-mod": {
-        "max": (("--spec-ngram-mod-n-max",), ("--draft-max",)),
-        "min": (("--spec-ngram-mod-n-min",), ("--draft-min",)),
-        "size_n": (("--spec-ngram-mod-n-match",), ("--spec-ngram-size-n",)),
-    },
-    "ngram-cache": {},
-}
+def _spellings(type_name: str) -> dict[str, list[list[str]]]:
+    """Return by key the flags of a type; one that benchctl does not know takes a draft's keys where its name says so:
+    its log tells what it took."""
+    kind = "copy" if type_name in COPIES else "draft" if type_name.startswith("draft-") else type_name
+    rows = [row.split() for row in _SPELLED.strip().splitlines()]
+    return {key: [names.format(type_name).split(",") for names in each] for of, key, *each in rows if of == kind}
+
+
 _BESIDE_THE_TYPE = {"max": "n_max", "p_min": "p_min"}
 """What a build that takes settings with the type (`mtp:n_max=3,p_min=0.0`) calls keys."""
-_MINIMUMS = frozenset(flag for key in ("min", "p_min") for spelling in _DRAFT[key] for flag in spelling)
+_MINIMUMS = frozenset({"--spec-draft-n-min", "--draft-min", "--spec-draft-p-min", "--draft-p-min"})
 _SETTING = re.compile(r"\w{1,64}=[\w.+-]{1,64}")
 _CACHE_DEPTH = 8
 _OWN_PREFIXES = ("spec-", "draft-")
 
 
-def speculation_flags() -> frozenset[str]:
-    """Return every flag that the recipe's keys control, of all dialects."""
-    return frozenset({"--spec-type", "--spec-default", MTP_SWITCH}) | {
-        flag for table in _SPELLINGS.values() for spellings in table.values() for flags in spellings for flag in flags
-    }
-
-
+_NAMES = [name for word in _SPELLED.split() if word.startswith("--") for name in word.split(",")]
+_OF_KEYS = {name.format(kind) for name in _NAMES for kind in COPIES}
 SET_BY_KEYS = {
     **dict.fromkeys(("--spec-draft-model", "--model-draft", "--spec-draft-hf", "--hf-repo-draft"), "models.draft"),
-    **dict.fromkeys(sorted(speculation_flags()), "arms[].speculation"),
+    **dict.fromkeys(sorted({"--spec-type", "--spec-default", MTP_SWITCH} | _OF_KEYS), "arms[].speculation"),
 }
 """Flags of speculation, and the recipe's key that sets each."""
 
 
-def _flags_of(type_name: str, key: str, flags: Flags) -> tuple[str, ...]:
-    """Return the flags of this binary that carry a key for a type; empty where it has no effect.
-
-    A type that benchctl does not know takes a draft's keys where its name says so: its log tells what it took.
-    """
-    table = _SPELLINGS.get(type_name, _DRAFT if type_name.startswith("draft-") else {})
-    return next((names for names in table.get(key, ()) if all(name in flags for name in names)), ())
+def _flags_of(type_name: str, key: str, flags: Flags) -> list[str]:
+    """Return the flags of this binary that carry a key for a type; empty where it has no effect."""
+    found = _spellings(type_name).get(key, [])
+    return next((names for names in found if all(name in flags for name in names)), [])
 
 
 def _takes(type_name: str, key: str, flags: Flags) -> bool:
@@ -204,22 +190,24 @@ def worth_trying(draft: str | None, mtp_layers: int, flags: Flags) -> list[Specu
     return [setting for setting in settings if not speculation_problems(setting, flags)]
 
 
-def speculation_warnings(speculation: Speculation, flags: Flags) -> list[str]:
-    """Return what the binary accepts although it has another effect than expected."""
-    warnings = []
-    if "ngram-simple" in speculation.types:
-        if speculation.min_hits is not None and speculation.types == ("ngram-simple",):
-            warnings.append("llama-server reads `min_hits` for ngram-simple, but its search does not use it.")
-        length = next(iter(_flags_of("ngram-simple", "size_n", flags)), None)
-        default = flags.get(length) if length else None
-        size_n = speculation.size_n or (default.default if default else None) or 0
-        size_m = speculation.size_m or speculation.max
-        if size_m is not None and size_m < size_n:
-            warnings.append(
-                f"ngram-simple throws away drafts shorter than its key: with {size_m} draft tokens and a key of "
-                f"{size_n} (size_n) it never drafts. Set size_n to at most {size_m}."
-            )
-    return warnings
+def speculation_warnings(speculation: Speculation | None, flags: Flags) -> Iterator[str]:
+    """Yield what the binary accepts although it has another effect than expected."""
+    if speculation is not None and flags.dialect == "ik":
+        yield (
+            "ik_llama.cpp ends answers up to a draft short of max_tokens when it speculates, so that answers which "
+            "reach the limit are not the baseline's."
+        )
+    if speculation is None or "ngram-simple" not in speculation.types:
+        return
+    if speculation.min_hits is not None and speculation.types == ("ngram-simple",):
+        yield "llama-server reads `min_hits` for ngram-simple, but its search does not use it."
+    defaults = [flag.default for name in _flags_of("ngram-simple", "size_n", flags) if (flag := flags.get(name))]
+    size_n, size_m = speculation.size_n or next(iter(defaults), None) or 0, speculation.size_m or speculation.max
+    if size_m is not None and size_m < size_n:
+        yield (
+            f"ngram-simple throws away drafts shorter than its key: with {size_m} draft tokens and a key of {size_n} "
+            f"(size_n) it never drafts. Set size_n to at most {size_m}."
+        )
 
 
 def deepest_draft(speculation: Speculation, flags: Flags) -> int:

@@ -12,15 +12,18 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 
 from benchctl.data.record import FinishReason
+from benchctl.engines.base import Completion
 from benchctl.engines.common.log import clean
 from benchctl.engines.common.stream import AnswerReader
 from benchctl.engines.common.wire import TokenId, count_in, ids_in, protocol_error
 from benchctl.errors import EngineError
+from benchctl.models.vocabulary import token_bytes
 from benchctl.prompts.suite import Prompt
 from benchctl.recipes.schema import PENALTIES, Sampling
 from benchctl.text import one_line
@@ -73,9 +76,8 @@ class LlamaAnswer:
     def token_gap(self) -> str | None:
         """Why `token_ids` is `None`."""
         missing = self.n_predicted - len(self.known_ids)
-        if not missing:
-            return None
-        return f"the stream lacks {missing} of {self.n_predicted} token ids (characters of several tokens)"
+        what = f"the stream lacks {missing} of {self.n_predicted} token ids (characters of several tokens)"
+        return what if missing else None
 
 
 class _Token(msgspec.Struct):
@@ -184,6 +186,37 @@ class LlamaReader(AnswerReader[LlamaAnswer]):
 _token_in = msgspec.json.Decoder(_Token).decode
 
 
+def filled_ids(answer: LlamaAnswer, model: Path) -> tuple[int, ...] | None:
+    """Fill in missing ids from what they spell; `None` unless the vocabulary leaves exactly one possibility."""
+    vocabulary = token_bytes(model)
+    if vocabulary is None:
+        return None
+    ids = dict(answer.known_ids)
+    for gap in answer.gaps:
+        spelled, rest = gap.text.encode("utf-8", "surrogatepass"), vocabulary.spelling(gap.known)
+        if not spelled.endswith(rest):
+            return None
+        split = vocabulary.only_split(spelled[: len(spelled) - len(rest)], gap.count)
+        if split is None:
+            return None
+        ids.update(enumerate(split, gap.position))
+    return tuple(ids[place] for place in range(answer.n_predicted)) if len(ids) == answer.n_predicted else None
+
+
+def agreeing_ids(
+    again: Mapping[str, Any], completion: Completion, known: Sequence[tuple[int, int]]
+) -> tuple[int, ...] | None:
+    """Return the ids of an unstreamed answer to the same request; `None` unless its text, and the (position, id) that
+    are `known` of the stream, agree."""
+    ids, text = ids_in(again.get("tokens")), again.get("content")
+    if ids is None or not isinstance(text, str):
+        return None
+    agree = all(position < len(ids) and ids[position] == token for position, token in known)
+    # A last character that the token limit cut in two is U+FFFD here, and nothing in the stream.
+    same = text.startswith(completion.text) and not text[len(completion.text) :].strip("\ufffd")
+    return tuple(ids) if agree and same and len(ids) == completion.n_predicted else None
+
+
 def completion_body(token_ids: Sequence[int], sampling: Sampling, *, stream: bool) -> dict[str, Any]:
     """Return the JSON of a `/completion` request: explicit sampler chain, fixed seed, no prompt cache."""
     return {
@@ -248,14 +281,12 @@ def check_echo(body: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
     llama-server takes an unknown sampler name for an empty chain and then samples at random even at temperature 0.
     Raises EngineError (`attestation`).
     """
-    if "json_schema" in body and not settings.get("grammar"):
+    if not {"json_schema", "grammar"}.isdisjoint(body) and not settings.get("grammar"):
         raise EngineError(
-            "The engine answered without the grammar of the schema that was requested.",
+            "The engine answered without the grammar, or that of the schema, that was requested.",
             kind="attestation",
-            fix="Use a llama-server that takes json_schema, or leave response_format out of the prompts.",
+            fix="Use a llama-server that takes grammars, or leave grammar and response_format out.",
         )
-    if "grammar" in body and not settings.get("grammar"):
-        raise EngineError("The engine answered without the grammar that was requested.", kind="attestation")
     for name in ("samplers", "temperature", "top_k", "top_p", "seed", *(key for key in PENALTIES if key in body)):
         requested, used = body[name], settings.get(name)
         if isinstance(used, bool) or not (used == requested or _is_rounded(used, requested)):

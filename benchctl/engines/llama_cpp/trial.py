@@ -19,7 +19,6 @@ from benchctl.engines.common.process import engine_environment
 from benchctl.engines.llama_cpp.adapter import LlamaCppSpec
 from benchctl.engines.llama_cpp.causes import BROKEN_BUILD
 from benchctl.engines.llama_cpp.command import command_line
-from benchctl.engines.llama_cpp.ik_server import kind_of
 from benchctl.engines.llama_cpp.probe import Probe, probe_server
 from benchctl.engines.llama_cpp.server import start_server
 from benchctl.engines.llama_cpp.stream import completion_body
@@ -51,20 +50,11 @@ def write_trial_model(path: Path, quantization: str) -> None:
     file_type, scales = _TYPES[quantization]
     kind, generator = gguf.GGMLQuantizationType[quantization.upper()], np.random.default_rng(1)
     writer = gguf.GGUFWriter(path, "llama")
-    for add, value in (
-        (writer.add_file_type, gguf.LlamaFileType[file_type]),
-        (writer.add_block_count, 1),
-        (writer.add_context_length, 512),
-        (writer.add_embedding_length, WIDTH),
-        (writer.add_feed_forward_length, _HIDDEN),
-        (writer.add_head_count, _HEADS),
-        (writer.add_rope_dimension_count, WIDTH // _HEADS),
-        (writer.add_vocab_size, VOCABULARY),
-        (writer.add_unk_token_id, 0),
-        (writer.add_bos_token_id, 1),
-        (writer.add_eos_token_id, 2),
-    ):
-        add(value)
+    facts = {"block_count": 1, "context_length": 512, "embedding_length": WIDTH, "feed_forward_length": _HIDDEN}
+    facts |= {"head_count": _HEADS, "rope_dimension_count": WIDTH // _HEADS, "vocab_size": VOCABULARY}
+    facts |= {"unk_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "file_type": gguf.LlamaFileType[file_type]}
+    for name, value in facts.items():
+        getattr(writer, f"add_{name}")(value)
     writer.add_layer_norm_rms_eps(1e-5)
     filler = [f"filler{number}" for number in range(VOCABULARY - 259)]
     writer.add_tokenizer_model("llama")
@@ -104,7 +94,7 @@ _ARMS = {
 _SIGNAL = re.compile(r"signal SIG[A-Z]+")
 
 
-def try_quantized(binary: Path, on_case: Callable[[str], None] | None = None) -> dict[str, EngineError]:
+def try_quantized(binary: Path, on_case: Callable[[str], None]) -> dict[str, EngineError]:
     """Load and run a model of every common quantization, alone and with a draft; return what failed: `q4_0 alone`.
 
     Takes some seconds. Raises EngineError where `binary` is no llama-server that runs here.
@@ -118,9 +108,7 @@ def try_quantized(binary: Path, on_case: Callable[[str], None] | None = None) ->
             for name, arm in _ARMS.items():
                 if arm.speculation and not drafts:
                     continue
-                case = f"{quantization} {name}"
-                if on_case:
-                    on_case(case)
+                on_case(case := f"{quantization} {name}")
                 try:
                     _request(probe, model, arm, Path(folder) / "server.log")
                 except EngineError as error:
@@ -137,7 +125,7 @@ def check_quantized(binary: Path) -> Check:
     """Try `binary` now, for `benchctl engines doctor`."""
     name, why = "engine.llama.cpp.quantized", "Most models that people serve are quantized."
     try:
-        failures = try_quantized(binary)
+        failures = try_quantized(binary, lambda case: None)
     except EngineError as error:
         return Check(name, "fail", f"It cannot be tried: {error.what}", why, error.fix)
     if wrong := crashed(failures):
@@ -155,9 +143,7 @@ def _request(probe: Probe, model: Path, arm: Arm, log: Path) -> None:
     resolved = ResolvedModel(str(model), (ModelFile(model, model.stat().st_size, ""),))
     spec = LlamaCppSpec(context=256, health_timeout_s=60, request_timeout_s=60)
     argv = command_line(probe.binary, probe.flags, spec, arm, ResolvedPair(resolved, resolved))
-    server = start_server(
-        Launch(argv, engine_environment(os.environ, {})), log, spec, probe.flags, kind_of(probe.flags)
-    )
+    server = start_server(Launch(argv, engine_environment(os.environ, {})), log, spec, probe.flags)
     try:
         server.ask(completion_body(_PROMPT, _SAMPLING, stream=False))
     finally:

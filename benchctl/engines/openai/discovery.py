@@ -9,7 +9,7 @@ from __future__ import annotations
 import ipaddress
 import re
 import socket
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
@@ -60,9 +60,9 @@ def discover(client: HttpClient, address: Address) -> Endpoint:
     models, context = _models(client, address)
     listed = f"GET /v1/models: {'not reported' if models is None else shown(models) or 'none'}"
     pages = Pages(client, address.root)
-    for kind, reader in families():
-        server = reader.recognise(pages)
-        if server is not None:
+    for kind, adapter in registered().adapters.items():
+        reader: ServerFamily | None = load(adapter.endpoint) if adapter.endpoint else None
+        if reader is not None and (server := reader.recognise(pages)) is not None:
             told = {**vars(server), "evidence": (listed, *server.evidence)}
             return Endpoint(**told, family=kind, reader=reader, models=models, context=context)
     reading = pages.any_metrics()
@@ -72,40 +72,12 @@ def discover(client: HttpClient, address: Address) -> Endpoint:
     return Endpoint(version, None, reading, (listed, evidence), models=models, context=context)
 
 
-def families() -> Iterator[tuple[str, ServerFamily]]:
-    """Yield every registered kind of engine that can be recognised behind an endpoint, and how."""
-    for kind, adapter in registered().adapters.items():
-        if adapter.endpoint is not None:
-            reader: Any = load(adapter.endpoint)
-            yield kind, reader
-
-
-def read_metrics(client: HttpClient, address: Address, endpoint: Endpoint) -> MetricsReading | None:
-    """Read the counters of a server; `None` where it has none."""
-    pages = Pages(client, address.root)
-    if endpoint.reader is None:
-        return pages.any_metrics()
-    return endpoint.reader.metrics(pages) if endpoint.reader.metrics else None
-
-
 def _models(client: HttpClient, address: Address) -> tuple[tuple[str, ...] | None, int | None]:
     """Return the names that are served, and how long a sequence of the first may be."""
     response = client.get(f"{address.api}/models")
-    if response.status_code in (401, 403):
-        raise EngineError(
-            f"The endpoint requires a valid API key: HTTP {response.status_code}.",
-            kind="launch",
-            where=address.api,
-            fix="Name the environment variable that holds a valid key: engine.api_key_env.",
-        )
-    if 300 <= response.status_code < 400:
-        elsewhere = client.redact(response.headers.get("location", "not reported"))
-        raise EngineError(
-            f"The endpoint redirects (HTTP {response.status_code}), and no redirect is followed.",
-            kind="launch",
-            where=address.api,
-            fix=f"Write the address itself: {one_line(elsewhere, 200)}",
-        )
+    if response.status_code in (401, 403) or 300 <= response.status_code < 400:
+        refused = client.refused(response)
+        raise EngineError(refused.what, kind="launch", where=address.api, fix=refused.fix)
     if response.status_code != 200:
         return None, None
     try:
@@ -123,22 +95,13 @@ def shown(names: Sequence[str]) -> str:
 
 
 def endpoint_ledger(
-    endpoint: Endpoint,
-    answer: StreamedAnswer,
-    before: MetricsReading | None,
-    after: MetricsReading | None,
-    n_predicted: int,
-    drafts: Drafts | None,
+    endpoint: Endpoint, answer: StreamedAnswer, earlier: Ledger, later: Ledger, drafts: Drafts | None
 ) -> Ledger:
     """Return the ledger of an answer: of a server that is recognised as its adapter reads it, with what the shape shows
     beside that; of another the drafts that its shape shows, else those that its counters show.
 
-    `before` and `after` are readings of the shared counters, `None` where there are none or several requests are in
-    flight. They count only where they moved by exactly this answer's tokens: else other clients were served as well.
+    `earlier`, `later`: the counters before and after it, empty where other requests were in flight.
     """
-    ours = alone(before, after, n_predicted)
-    earlier = before.counters if ours and before else Ledger()
-    later = after.counters if ours and after else Ledger()
     shown = Ledger() if drafts is None else drafts.ledger
     if endpoint.reader is None:
         return since(earlier, later) if shown == Ledger() else shown
@@ -235,10 +198,7 @@ class ApiKey:
 
 
 def check_key(key: ApiKey, address: Address) -> None:
-    """Refuse a key that is too short to be taken out of texts, unless the endpoint is on this machine. UsageError.
-
-    On loopback such a word (`EMPTY`, `ollama`) is no secret.
-    """
+    """Refuse a key too short to be taken out of texts, but for loopback, where such a word (`ollama`) is no secret."""
     if key.is_no_secret and not _on_loopback(urlsplit(address.root).hostname or ""):
         raise UsageError(
             f"The key in {key.variable} has fewer than {_TELLING} characters: it could not be taken out of logs.",

@@ -17,6 +17,7 @@ from benchctl.engines.base import Capabilities, Launch, Rendered, Scorer, Scores
 from benchctl.engines.common.completion_stream import first_choice
 from benchctl.engines.common.endpoint import LEAST_CONTEXT, EndpointTarget, as_sent
 from benchctl.engines.common.http import HttpClient
+from benchctl.engines.common.log import make_private
 from benchctl.engines.common.score import RequestScorer, usable_scores
 from benchctl.engines.common.wire import count_in, id_named, ids_in, logprob_of, protocol_error
 from benchctl.engines.openai.adapter import ADAPTER, OpenAiSpec
@@ -32,7 +33,7 @@ from benchctl.engines.openai.discovery import (
 )
 from benchctl.engines.openai.server import EndpointLaunch, EndpointServer, unsupported
 from benchctl.engines.registry import FoundEngine
-from benchctl.errors import EngineError, StorageError, UsageError
+from benchctl.errors import EngineError, UsageError
 from benchctl.models.files import ResolvedPair
 from benchctl.prompts.suite import Prompt
 from benchctl.recipes.schema import GREEDY, Arm, Recipe, Sampling
@@ -67,14 +68,8 @@ class EchoTarget(EndpointTarget):
         if prompt.prompt is not None:
             ids = _prompt_ids(self.complete(prompt.prompt, 1, 1, echo=True))
         else:
-            body = {
-                "model": self.model,
-                **self.chat(prompt),
-                "max_tokens": 1,
-                "temperature": 0,
-                "return_token_ids": True,
-                "stream": False,
-            }
+            body = {"model": self.model, **self.chat(prompt), "max_tokens": 1, "temperature": 0, "stream": False}
+            body["return_token_ids"] = True
             answer = self.http.post(f"{self.api}/chat/completions", body, timeout_s=self.timeout_s)
             ids = ids_in(answer.get("prompt_token_ids"))
             if not ids:
@@ -138,10 +133,7 @@ def _prompt_ids(answer: Mapping[str, Any]) -> list[int]:
 
 
 def _places(answer: Mapping[str, Any], evaluated: int, *, least: int = 1) -> list[tuple[int, Scores | None]]:
-    """Read (token, scores before it) of every position; empty where anything in it is malformed.
-
-    The scores are `None` before a prompt's first token, of which there are none.
-    """
+    """Read (token, scores before it: none for a prompt's first) of every position; empty where any is malformed."""
     found: list[tuple[int, Scores | None]] = []
     try:
         logprobs = first_choice(answer)["logprobs"]
@@ -184,21 +176,18 @@ class OpenAiEngine:
 
     def probe(self) -> Capabilities:
         """Inspect the endpoint of the recipe. Raises EngineError when there is no answer, UsageError."""
-        endpoint = self._inspect(self._spec.url, "engine.url") if self._spec.url else None
+        silent = Endpoint(version=None, speculates=None, metrics=None, evidence=())
+        endpoint = self._inspect(self._spec.url, "engine.url") if self._spec.url else silent
         return Capabilities(
             kind="openai",
             binary=None,
             found_in=self._spec.url or "the arms' URLs",
-            version=endpoint.version if endpoint else None,
+            version=endpoint.version,
             build=None,
             commit=None,
             speculation_types=(),
-            request_fields=_STANDARD_FIELDS
-            | ({"chat_template_kwargs"} if endpoint and endpoint.family else frozenset()),
-            details={
-                "server": endpoint.family if endpoint else None,
-                "models": list(endpoint.models or ()) if endpoint else [],
-            },
+            request_fields=_STANDARD_FIELDS | ({"chat_template_kwargs"} if endpoint.family else frozenset()),
+            details={"server": endpoint.family, "models": list(endpoint.models or ())},
         )
 
     def check(self, recipe: Recipe, models: ResolvedPair) -> Sequence[str]:
@@ -219,9 +208,7 @@ class OpenAiEngine:
             served = "; ".join(f"{arm}: {one_line(name, 80)}" for arm, name in names.items())
             warnings.append(f"The endpoints serve models of different names ({served}); only equal models compare.")
         if (key := self._key()).is_no_secret:
-            warnings.append(
-                f"The key in {key.variable} is too short to be removed from logs, so it counts as no secret."
-            )
+            warnings.append(f"The key in {key.variable} is too short to be removed from logs: it counts as no secret.")
         return list(dict.fromkeys(warnings))
 
     def launch(self, arm: Arm, models: ResolvedPair) -> Launch:
@@ -239,13 +226,8 @@ class OpenAiEngine:
 
     def start(self, launch: Launch, log_path: Path) -> EndpointServer:
         """Inspect the endpoint again. Raises EngineError when it is gone; there is no wait."""
-        if not isinstance(launch, EndpointLaunch):
-            raise TypeError("this launch is another engine's")
-        try:
-            log_path.parent.mkdir(parents=True, exist_ok=True)
-            log_path.touch()
-        except OSError as error:
-            raise StorageError(f"The log cannot be written: {error.strerror}.", where=str(log_path)) from error
+        assert isinstance(launch, EndpointLaunch)
+        make_private(log_path)
         address, client = self._connect(launch.url, "url")
         try:
             return EndpointServer(client, address, launch, self._spec, log_path)
@@ -258,19 +240,14 @@ class OpenAiEngine:
 
         Raises UsageError where it returns none for prompt tokens, or speculates itself, EngineError where it is gone.
         """
-        if not isinstance(launch, EndpointLaunch):
-            raise TypeError("this launch is another engine's")
+        assert isinstance(launch, EndpointLaunch)
         del log_path
         endpoint, where = self._inspect(launch.url, "the baseline"), str(launch.url)
         if endpoint.speculates:
-            raise UsageError(
-                "the baseline's endpoint speculates, so it does not score with the target alone", where=where
-            )
+            raise UsageError("the baseline's endpoint speculates: it is not the target alone", where=where)
         if sampling.ignore_eos and endpoint.family == "llama.cpp":
-            raise UsageError(
-                "the recipe ignores end-of-sequence tokens, and an endpoint does not report which those are",
-                where=where,
-            )
+            what = "the recipe ignores end-of-sequence tokens, and an endpoint does not report which those are"
+            raise UsageError(what, where=where)
         address, client = self._connect(launch.url, "url")
         timeout_s = self._spec.request_timeout_s
         context = endpoint.context or LEAST_CONTEXT
@@ -319,20 +296,15 @@ class OpenAiEngine:
     def _model(self, models: ResolvedPair, endpoint: Endpoint, arm: Arm) -> str:
         """Return the name that the recipe gives, or the only name that the endpoint serves."""
         name, served = models.target.source.removeprefix("served:"), endpoint.models
-        where, listed = f"models.target (arm {arm.name})", shown(served or ()) or "nothing"
-        if name and served is not None and name not in served:
-            what = f"The endpoint does not serve '{one_line(name, 120)}'."
-            raise UsageError(what, where=where, fix=f"It serves: {listed}.")
-        if name:
+        if name and (served is None or name in served):
             return name
-        if not served:
-            raise UsageError(
-                "The endpoint does not list what it serves.", where=where, fix="Name a model: served:NAME."
-            )
-        if len(served) > 1:
-            what = f"The endpoint serves {len(served)} models."
-            raise UsageError(what, where=where, fix=f"Name one, served:NAME, of: {listed}.")
-        return served[0]
+        if not name and served and len(served) == 1:
+            return served[0]
+        what = f"The endpoint does not serve '{one_line(name, 120)}'." if name else "No model is named."
+        listed = shown(served or ()) or "nothing"
+        raise UsageError(
+            what, where=f"models.target (arm {arm.name})", fix=f"Name one, served:NAME; it lists {listed}."
+        )
 
 
 def _same_endpoint(recipe: Recipe, urls: dict[str, str | None]) -> list[str]:
@@ -344,11 +316,8 @@ def _same_endpoint(recipe: Recipe, urls: dict[str, str | None]) -> list[str]:
         there = first.setdefault(parse_address(urls[arm.name], f"arm {arm.name}").api, arm)
         if arm.speculation == there.speculation:
             continue
-        does = "speculates otherwise" if arm.speculation and there.speculation else "speculates"
-        if there.speculation is None:
-            does = "does not speculate"
         problems.append(
-            f"arm {arm.name}: it has the same URL as {there.name}, which {does}; "
+            f"arm {arm.name}: it has the same URL as {there.name}, with which it does not share its speculation; "
             "launch a second server and give the arm its url."
         )
     return problems

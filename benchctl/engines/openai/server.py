@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from benchctl.engines.base import Attestation, Completion, Launch, Progress, Rendered
+from benchctl.engines.base import Attestation, Completion, Launch, Ledger, Progress, Rendered
 from benchctl.engines.common.completion_stream import (
     CompletionReader,
     StreamedAnswer,
@@ -22,7 +22,7 @@ from benchctl.engines.common.completion_stream import (
     piece_of,
 )
 from benchctl.engines.common.drafts import IN_TIMINGS, Drafts, contradictions, read_drafts, settled
-from benchctl.engines.common.endpoint import EndpointTarget, MetricsReading, as_sent
+from benchctl.engines.common.endpoint import EndpointTarget, MetricsReading, Pages, as_sent
 from benchctl.engines.common.http import HttpClient
 from benchctl.engines.common.log import log_tail
 from benchctl.engines.common.wire import count_in, ids_in, protocol_error
@@ -34,7 +34,6 @@ from benchctl.engines.openai.discovery import (
     discover,
     endpoint_ledger,
     engine_times,
-    read_metrics,
 )
 from benchctl.errors import EngineError
 from benchctl.prompts.suite import Prompt
@@ -46,47 +45,30 @@ from benchctl.recipes.schema import Sampling
 class EndpointPrompt(Rendered):
     """A prompt on its way to an endpoint, which applies its own chat template: `text` is then the messages as JSON."""
 
-    messages: tuple[Mapping[str, Any], ...] | None = None
-    """`None` for a raw prompt, which is sent as it is."""
-    request: Mapping[str, Any] = field(default_factory=dict)
-    """What is sent beside them, `tools` for example; it is in `text`, too."""
-
-
-def render(prompt: Prompt, *, only_chat: bool) -> EndpointPrompt:
-    """Return what is sent. A raw prompt becomes a user message where the endpoint has only a chat route."""
-    if prompt.prompt is not None and not only_chat:
-        return EndpointPrompt(prompt.prompt, ())
-    messages = tuple(EndpointTarget.chat(prompt)["messages"])
-    return EndpointPrompt(as_sent(prompt, only_chat=only_chat), (), messages=messages, request=prompt.request)
+    chat: Mapping[str, Any] | None = None
+    """Its messages and what is sent beside them, such as `tools`; `None` for a raw prompt, which is sent as it is."""
 
 
 def unsupported(sampling: Sampling, family: str | None) -> list[str]:
     """Return a sentence for every setting of a recipe that this server is not known to support."""
-    if "grammar" in sampling.constraints and family != "llama.cpp":
-        return ["grammar is a setting of llama-server, and this server is not known to support it."]
-    if family is not None:
-        return []
-    problems = []
-    if "repeat_penalty" in sampling.constraints:
-        problems.append("repeat_penalty is not part of the OpenAI API, and this server is not known to support it.")
-    if sampling.ignore_eos:
-        problems.append("ignore_eos is not part of the OpenAI API, and this server is not known to support it.")
-    if sampling.temperature > 0 and sampling.top_k != 0:
-        problems.append(
-            "top_k is not part of the OpenAI API, and this server is not known to support it; write top_k: 0."
-        )
-    return problems
+    extensions = {
+        "grammar": "grammar" in sampling.constraints and family != "llama.cpp",
+        "repeat_penalty": "repeat_penalty" in sampling.constraints and family is None,
+        "ignore_eos": sampling.ignore_eos and family is None,
+        "top_k (write top_k: 0)": sampling.temperature > 0 and sampling.top_k != 0 and family is None,
+    }
+    beyond = [name for name, requested in extensions.items() if requested]
+    return [f"{name} is not part of the OpenAI API, and this server is not known to support it." for name in beyond]
 
 
 def request_body(
     prompt: Rendered, model: str, sampling: Sampling, family: str | None, *, stream: bool
 ) -> dict[str, Any]:
     """Return the JSON of a request, greedy at temperature 0, without reuse of earlier prompts where that is known."""
-    messages, request = (prompt.messages, prompt.request) if isinstance(prompt, EndpointPrompt) else (None, {})
+    chat = prompt.chat if isinstance(prompt, EndpointPrompt) else None
     body: dict[str, Any] = {
-        **request,
+        **({"prompt": prompt.text} if chat is None else chat),
         "model": model,
-        **({"prompt": prompt.text} if messages is None else {"messages": list(messages)}),
         "max_tokens": sampling.max_tokens,
         "temperature": sampling.temperature,
         "top_p": sampling.top_p,
@@ -101,26 +83,14 @@ def request_body(
     if family is not None:
         body |= {"top_k": sampling.top_k or (0 if family == "llama.cpp" else -1), "ignore_eos": sampling.ignore_eos}
     if family == "llama.cpp":
-        body |= {
-            "samplers": sampling.chain,
-            "repeat_penalty": sampling.repeat_penalty,
-            "cache_prompt": False,
-            "return_tokens": True,
-            "verbose": True,
-        }
-    elif family == "vllm":
-        body |= {
-            "repetition_penalty": sampling.repeat_penalty,
-            "return_token_ids": True,
-            "cache_salt": uuid.uuid4().hex,
-        }
-    elif family == "sglang":
-        # Its chat route does not stream ids.
-        body |= {
-            "repetition_penalty": sampling.repeat_penalty,
-            "return_spec_tokens_details": True,
-            "return_token_ids": messages is None or not stream,
-        }
+        body |= {"samplers": sampling.chain, "repeat_penalty": sampling.repeat_penalty}
+        body |= {"cache_prompt": False, "return_tokens": True, "verbose": True}
+    elif family is not None:
+        body |= {"repetition_penalty": sampling.repeat_penalty, "return_token_ids": True}
+    if family == "vllm":
+        body["cache_salt"] = uuid.uuid4().hex
+    elif family == "sglang":  # its chat route does not stream ids
+        body |= {"return_spec_tokens_details": True, "return_token_ids": chat is None or not stream}
     return body
 
 
@@ -142,12 +112,7 @@ class EndpointServer:
     """An endpoint that answers; see `benchctl.engines.base.Server`."""
 
     def __init__(
-        self,
-        client: HttpClient,
-        address: Address,
-        launch: EndpointLaunch,
-        spec: EngineSpec,
-        log_path: Path,
+        self, client: HttpClient, address: Address, launch: EndpointLaunch, spec: EngineSpec, log_path: Path
     ) -> None:
         """Inspect the endpoint. Raises EngineError (`launch`, …) when it is none."""
         self._client, self._address, self._launch, self._spec = client, address, launch, spec
@@ -161,12 +126,9 @@ class EndpointServer:
         """Whether a request that is not streamed may bring the ids that a stream lacks."""
         self._raw, self._chat = (self._has(path) for path in ("completions", "chat/completions"))
         if not self._raw and not self._chat:
-            raise EngineError(
-                "There is neither /completions nor /chat/completions.",
-                kind="launch",
-                where=address.api,
-                fix="Write the URL below which they are; it often ends with /v1.",
-            )
+            what = "There is neither /completions nor /chat/completions."
+            fix = "Write the URL below which they are; it often ends with /v1."
+            raise EngineError(what, kind="launch", where=address.api, fix=fix)
         self._note(*self._first.evidence)
 
     def _has(self, path: str) -> bool:
@@ -187,7 +149,9 @@ class EndpointServer:
             )
         if prompt.chat_template_kwargs is not None and self._first.family is None:
             raise EngineError("This server is not known to take chat_template_kwargs.", kind="http")
-        return render(prompt, only_chat=not self._raw)
+        if self._raw and prompt.prompt is not None:
+            return EndpointPrompt(prompt.prompt, ())
+        return EndpointPrompt(as_sent(prompt, only_chat=not self._raw), (), chat=EndpointTarget.chat(prompt))
 
     async def complete(self, prompt: Rendered, sampling: Sampling, on_tokens: Progress | None = None) -> Completion:
         """Stream an answer. Raises EngineError."""
@@ -213,12 +177,8 @@ class EndpointServer:
                 "The endpoint does not report how many tokens it generated: its stream has no usable usage.",
                 "Use a server that supports stream_options.include_usage; pieces of text are not tokens.",
             )
-        after = self._counted(before, n_predicted)
+        ledger = self._ledger(answer, before, n_predicted)
         first_tokens = self._first_tokens(answer, n_predicted)
-        drafts = self._drafts(answer, n_predicted)
-        ledger = endpoint_ledger(self._first, answer, before, after, n_predicted, drafts)
-        self._seen.tally.add(n_predicted, ledger)
-        self._seen.shared += before is not None and after is not None and not alone(before, after, n_predicted)
         self._seen.cached += _was_cached(answer)
         whole = len(answer.ids) == n_predicted
         prefill_s, decode_s = engine_times(answer.extra)
@@ -233,6 +193,16 @@ class EndpointServer:
             engine_decode_s=decode_s if n_predicted > 1 else None,
             token_gap=None if whole else f"the endpoint returned {len(answer.ids)} of {n_predicted} token ids",
         )
+
+    def _ledger(self, answer: StreamedAnswer, before: MetricsReading | None, n_predicted: int) -> Ledger:
+        """Return the answer's ledger, and count it among what was observed."""
+        after = self._counted(before, n_predicted)
+        ours = alone(before, after, n_predicted)
+        earlier, later = (reading.counters if ours and reading else Ledger() for reading in (before, after))
+        ledger = endpoint_ledger(self._first, answer, earlier, later, self._drafts(answer, n_predicted))
+        self._seen.tally.add(n_predicted, ledger)
+        self._seen.shared += before is not None and after is not None and not ours
+        return ledger
 
     def _drafts(self, answer: StreamedAnswer, n_predicted: int) -> Drafts | None:
         """Read the answer's drafts by its shape, and keep what was found and what contradicts itself."""
@@ -279,13 +249,10 @@ class EndpointServer:
             self._note(f"token ids could not be fetched afterwards: {error.what}")
             self._may_return_ids = family is not None
             return None
-        ids = _ids_of(answer)
+        ids, text = _ids_of(answer), self._redact(_text_of(answer)).rstrip("\ufffd")
         self._may_return_ids = family is not None or ids is not None
-        if ids is None or len(ids) != completion.n_predicted:
-            return None
-        return (
-            tuple(ids) if self._redact(_text_of(answer)).rstrip("\ufffd") == completion.text.rstrip("\ufffd") else None
-        )
+        agrees = ids is not None and len(ids) == completion.n_predicted and text == completion.text.rstrip("\ufffd")
+        return tuple(ids or ()) if agrees else None
 
     def attest(self, drafted: int | None) -> Attestation:
         """Assess the cell now; see `discovery.attest`."""
@@ -309,14 +276,17 @@ class EndpointServer:
         return None
 
     def _path(self, prompt: Rendered) -> str:
-        chat = isinstance(prompt, EndpointPrompt) and prompt.messages is not None
+        chat = isinstance(prompt, EndpointPrompt) and prompt.chat is not None
         return f"{self._address.api}/{'chat/completions' if chat else 'completions'}"
 
     def _reading(self) -> MetricsReading | None:
         """Read the counters that all requests share; `None` where several of benchctl's may be in flight."""
         if self._launch.overlapping or self._first.metrics is None:
             return None
-        return read_metrics(self._client, self._address, self._first)
+        pages, reader = Pages(self._client, self._address.root), self._first.reader
+        if reader is None:
+            return pages.any_metrics()
+        return reader.metrics(pages) if reader.metrics else None
 
     def _counted(self, before: MetricsReading | None, n_predicted: int) -> MetricsReading | None:
         """Read the counters after an answer; wait a moment where they lag behind its end."""

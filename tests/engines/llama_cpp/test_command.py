@@ -9,7 +9,7 @@ from benchctl.engines.llama_cpp.adapter import LlamaCppSpec
 from benchctl.engines.llama_cpp.command import (
     DEVICES,
     argument_problems,
-    batch_problem,
+    batch_problems,
     command_line,
     default_threads,
     devices_of,
@@ -147,12 +147,12 @@ def test_other_arguments_pass() -> None:
 
 
 def test_a_round_must_fit_the_batch() -> None:
-    assert batch_problem([], 1, 511, CURRENT) is None
-    assert "needs a batch of 513" in str(batch_problem([], 1, 512, CURRENT))
-    assert batch_problem(["--batch-size", "5"], 1, 4, CURRENT) is None
-    assert batch_problem([], 8, 63, CURRENT) is None
-    assert "batch of 520" in str(batch_problem([], 8, 64, CURRENT))
-    assert "-b is 4" in str(batch_problem(["-ub", "9", "-b", "4"], 1, 4, CURRENT))
+    assert not list(batch_problems([], 1, 511, CURRENT))
+    assert "needs a batch of 513" in str(list(batch_problems([], 1, 512, CURRENT)))
+    assert not list(batch_problems(["--batch-size", "5"], 1, 4, CURRENT))
+    assert not list(batch_problems([], 8, 63, CURRENT))
+    assert "batch of 520" in str(list(batch_problems([], 8, 64, CURRENT)))
+    assert "-b is 4" in str(list(batch_problems(["-ub", "9", "-b", "4"], 1, 4, CURRENT)))
 
 
 def test_there_is_a_thread_at_least() -> None:

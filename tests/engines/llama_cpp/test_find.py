@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -142,7 +141,7 @@ def test_newest_build_that_this_machine_can_run() -> None:
     bundle("2026-01-01")
     newest = bundle("2026-03-01")
     bundle("2026-02-01")
-    bundle("2026-04-01", host=replace(Host.here(), cpu="Another [00000000]"))
+    bundle("2026-04-01", host=Host.here().model_copy(update={"cpu": "Another [00000000]"}))
     assert search().find().path == newest
 
 

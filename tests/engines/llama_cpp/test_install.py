@@ -21,9 +21,9 @@ import pytest
 from benchctl.engines.llama_cpp.adapter import LlamaCppSpec
 from benchctl.engines.llama_cpp.compile import Build, builds_folder, installed_builds
 from benchctl.engines.llama_cpp.engine import LlamaCppEngine
-from benchctl.engines.llama_cpp.installation import InstallRequest, install, search
+from benchctl.engines.llama_cpp.installation import install, search
 from benchctl.engines.llama_cpp.trial import try_quantized
-from benchctl.engines.registry import Backend
+from benchctl.engines.registry import Backend, InstallOptions
 from benchctl.errors import EngineError, StorageError, UsageError
 
 pytestmark = pytest.mark.slow
@@ -31,10 +31,12 @@ pytestmark = pytest.mark.slow
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 FAKE = Path(__file__).parents[1] / "fake_llama_cpp"
 INSTALL = """
-import sys
+import os, shlex, sys
 from pathlib import Path
-from benchctl.engines.llama_cpp.installation import InstallRequest, install
-print(install(InstallRequest("cpu", sdist=Path(sys.argv[1]), cmake_args=tuple(sys.argv[2:])),
+from benchctl.engines.llama_cpp.installation import install
+from benchctl.engines.registry import InstallOptions
+os.environ["CMAKE_ARGS"] = shlex.join(sys.argv[2:])
+print(install(InstallOptions("cpu", sdist=Path(sys.argv[1])),
               lambda stage, done, total: print(stage, flush=True)).folder, flush=True)
 """
 
@@ -77,7 +79,7 @@ def unfinished() -> list[Path]:
 
 def test_builds_once_and_is_found_again(sdist: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stages = Stages()
-    build = install(InstallRequest("cpu", sdist=sdist), stages)
+    build = install(InstallOptions("cpu", sdist=sdist), stages)
     assert build.version == "0.0.1"
     assert build.commit == COMMIT
     assert build.version_output == "version: 0.0.1-fake (build 1, commit 0123456)"
@@ -89,7 +91,7 @@ def test_builds_once_and_is_found_again(sdist: Path, monkeypatch: pytest.MonkeyP
     assert "program.cpp" in (builds_folder() / "logs" / f"{build.folder.name}.log").read_text()
 
     again = Stages()
-    assert install(InstallRequest("cpu", sdist=sdist), again) == build
+    assert install(InstallOptions("cpu", sdist=sdist), again) == build
     assert again == []
 
     monkeypatch.setenv("PATH", os.defpath)
@@ -97,15 +99,16 @@ def test_builds_once_and_is_found_again(sdist: Path, monkeypatch: pytest.MonkeyP
     assert search().find().found_in == "bundled"
 
     forced = Stages()
-    rebuilt = install(InstallRequest("cpu", sdist=sdist, force=True), forced)
+    rebuilt = install(InstallOptions("cpu", sdist=sdist, force=True), forced)
     assert rebuilt.folder == build.folder
     assert any(stage.startswith("compiling") for stage in forced)
     assert installed_builds() == [rebuilt]
 
 
-def test_other_flags_are_another_build(sdist: Path) -> None:
-    plain = install(InstallRequest("cpu", sdist=sdist), Stages())
-    tuned = install(InstallRequest("cpu", sdist=sdist, cmake_args=("-DCMAKE_CXX_FLAGS=-O1",)), Stages())
+def test_other_flags_are_another_build(sdist: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = install(InstallOptions("cpu", sdist=sdist), Stages())
+    monkeypatch.setenv("CMAKE_ARGS", "-DCMAKE_CXX_FLAGS=-O1")
+    tuned = install(InstallOptions("cpu", sdist=sdist), Stages())
     assert plain.folder != tuned.folder
     assert "-DCMAKE_CXX_FLAGS=-O1" in tuned.flags
     assert {build.folder for build in installed_builds()} == {plain.folder, tuned.folder}
@@ -113,14 +116,14 @@ def test_other_flags_are_another_build(sdist: Path) -> None:
 
 @pytest.mark.parametrize(("backend", "flag"), [("vulkan", "-DGGML_VULKAN=ON"), ("rocm", "-DGGML_HIP=ON")])
 def test_a_backend_is_a_build_of_its_own(sdist: Path, backend: Backend, flag: str) -> None:
-    build = install(InstallRequest(backend, sdist=sdist), Stages())
+    build = install(InstallOptions(backend, sdist=sdist), Stages())
     assert flag in build.flags
     assert build.backend == backend
 
 
 def test_sycl_needs_intels_compiler(sdist: Path) -> None:
     with pytest.raises(EngineError) as caught:
-        install(InstallRequest("sycl", sdist=sdist), Stages())
+        install(InstallOptions("sycl", sdist=sdist), Stages())
     assert "oneAPI" in (caught.value.fix or "")
 
 
@@ -128,15 +131,15 @@ def test_a_build_with_fewer_programs_is_made_anew(sdist: Path, monkeypatch: pyte
     with monkeypatch.context() as older:
         for module in ("installation", "compile"):
             older.setattr(f"benchctl.engines.llama_cpp.{module}.TARGETS", ("llama-server", "llama-quantize"))
-        before = install(InstallRequest("cpu", sdist=sdist), Stages())
-    after = install(InstallRequest("cpu", sdist=sdist), Stages())
+        before = install(InstallOptions("cpu", sdist=sdist), Stages())
+    after = install(InstallOptions("cpu", sdist=sdist), Stages())
     assert after.folder != before.folder
     assert after.binary("llama-perplexity").is_file()
     assert search().find().path == after.binary()  # the newer one, though both are there
 
 
 def test_build_of_another_machine_or_schema_is_not_used(sdist: Path) -> None:
-    build = install(InstallRequest("cpu", sdist=sdist), Stages())
+    build = install(InstallOptions("cpu", sdist=sdist), Stages())
     facts = json.loads((build.folder / "build.json").read_text())
     for change in ({"host": {**facts["host"], "cpu": "Another [00000000]"}}, {"schema": 99}, {"flags": None}):
         (build.folder / "build.json").write_text(json.dumps({**facts, **change}))
@@ -158,12 +161,13 @@ def test_a_build_that_crashes_on_quantized_models_is_made_again_without_amx(
     sdist: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stages = Stages()
-    crashing = InstallRequest("cpu", sdist=sdist, cmake_args=("-DFAKE_CRASHES=ON", "-DCMAKE_CXX_FLAGS=-O0 -g"))
+    monkeypatch.setenv("CMAKE_ARGS", "-DFAKE_CRASHES=ON '-DCMAKE_CXX_FLAGS=-O0 -g'")
+    crashing = InstallOptions("cpu", sdist=sdist)
     build = install(crashing, stages)
     assert build.left_out == ("AMX",)
     assert "-DCMAKE_CXX_FLAGS=-O0 -g -DWITHOUT_THE_FEATURE" in build.flags
     assert "crashed with quantized models; building again without AMX" in stages
-    assert try_quantized(build.binary()) == {}
+    assert try_quantized(build.binary(), Stages().append) == {}
     log = (builds_folder() / "logs" / f"{build.folder.name}.log").read_text()
     assert re.search("q4_0 alone: .*SIGSEGV", log)
 
@@ -175,7 +179,7 @@ def test_a_build_that_crashes_on_quantized_models_is_made_again_without_amx(
 
 
 def test_a_build_that_does_not_crash_leaves_nothing_out(sdist: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    build = install(InstallRequest("cpu", sdist=sdist), Stages())
+    build = install(InstallOptions("cpu", sdist=sdist), Stages())
     assert build.left_out == ()
     monkeypatch.setenv("PATH", os.defpath)
     assert LlamaCppEngine(LlamaCppSpec()).probe().details["left_out"] == []
@@ -183,15 +187,17 @@ def test_a_build_that_does_not_crash_leaves_nothing_out(sdist: Path, monkeypatch
 
 def test_a_build_that_crashes_without_amx_too_is_refused(sdist: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("benchctl.engines.llama_cpp.compile.uses_amx", lambda cxx: True)
+    monkeypatch.setenv("CMAKE_ARGS", "-DFAKE_CRASHES=ON")
     with pytest.raises(EngineError, match="also without AMX") as caught:
-        install(InstallRequest("cpu", sdist=sdist, cmake_args=("-DFAKE_CRASHES=ON",)), Stages())
+        install(InstallOptions("cpu", sdist=sdist), Stages())
     assert len(caught.value.log_tail) == 8  # four quantizations, alone and with a draft
     assert installed_builds() == []
 
 
-def test_compile_error_shows_the_compilers_words(sdist: Path) -> None:
+def test_compile_error_shows_the_compilers_words(sdist: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CMAKE_ARGS", "-DFAKE_BROKEN=ON")
     with pytest.raises(EngineError, match="did not compile") as caught:
-        install(InstallRequest("cpu", sdist=sdist, cmake_args=("-DFAKE_BROKEN=ON",)), Stages())
+        install(InstallOptions("cpu", sdist=sdist), Stages())
     assert any("this_is_not_declared" in line for line in caught.value.log_tail)
     log = Path((caught.value.fix or "").rpartition(": ")[2])
     assert "this_is_not_declared" in log.read_text()
@@ -199,16 +205,17 @@ def test_compile_error_shows_the_compilers_words(sdist: Path) -> None:
     assert unfinished() == []
 
 
-def test_configure_error_is_reported(sdist: Path) -> None:
+def test_configure_error_is_reported(sdist: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CMAKE_ARGS", "-DCMAKE_CXX_COMPILER=/no/such/compiler")
     with pytest.raises(EngineError, match="CMake could not configure") as caught:
-        install(InstallRequest("cpu", sdist=sdist, cmake_args=("-DCMAKE_CXX_COMPILER=/no/such/compiler",)), Stages())
+        install(InstallOptions("cpu", sdist=sdist), Stages())
     assert any("/no/such/compiler" in line for line in caught.value.log_tail)
 
 
 def test_no_compiler(sdist: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", "no-such-compiler")
     with pytest.raises(EngineError, match=r"tried no-such-compiler") as caught:
-        install(InstallRequest("cpu", sdist=sdist), Stages())
+        install(InstallOptions("cpu", sdist=sdist), Stages())
     assert "install" in (caught.value.fix or "")
 
 
@@ -216,7 +223,7 @@ def test_no_cmake(sdist: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("sysconfig.get_path", lambda name: str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(EngineError, match="CMake is not installed") as caught:
-        install(InstallRequest("cpu", sdist=sdist), Stages())
+        install(InstallOptions("cpu", sdist=sdist), Stages())
     assert "ninja" in (caught.value.fix or "")
 
 
@@ -226,7 +233,7 @@ def test_no_nvcc(sdist: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("CUDACXX", "CUDA_PATH", "CUDA_HOME"):
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(EngineError, match="CUDA compiler"):
-        install(InstallRequest("cuda", sdist=sdist), Stages())
+        install(InstallOptions("cuda", sdist=sdist), Stages())
 
 
 def test_interrupt_leaves_no_build_and_no_compiler(sdist: Path) -> None:
@@ -249,7 +256,7 @@ def test_killed_installation_is_cleared_away_by_the_next(sdist: Path) -> None:
     leftover = builds_folder() / ".building-abcd"
     leftover.mkdir(parents=True)
     (leftover / "half").write_text("of a build")
-    install(InstallRequest("cpu", sdist=sdist), Stages())
+    install(InstallOptions("cpu", sdist=sdist), Stages())
     assert unfinished() == []
 
 
@@ -267,31 +274,31 @@ def test_full_disk_is_reported_before_anything_is_built(sdist: Path, monkeypatch
     usage = type(shutil.disk_usage("/"))(10**12, 10**12 - 10**8, 10**8)
     monkeypatch.setattr("benchctl.engines.llama_cpp.installation.shutil.disk_usage", lambda path: usage)
     with pytest.raises(StorageError, match=r"needs 0\.7 GB .* there are 0\.1 GB"):
-        install(InstallRequest("cpu", sdist=sdist), Stages())
+        install(InstallOptions("cpu", sdist=sdist), Stages())
 
 
 def test_unwritable_cache(sdist: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv("BENCHCTL_CACHE", str(tmp_path / "file" / "cache"))
     with pytest.raises(StorageError) as caught:
-        install(InstallRequest("cpu", sdist=sdist), Stages())
+        install(InstallOptions("cpu", sdist=sdist), Stages())
     assert "BENCHCTL_CACHE" in (caught.value.fix or "")
 
 
 def test_metal_elsewhere_than_on_macos(sdist: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "linux")
     with pytest.raises(UsageError, match="macOS only"):
-        install(InstallRequest("metal", sdist=sdist), Stages())
+        install(InstallOptions("metal", sdist=sdist), Stages())
 
 
 def test_version_that_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError, match="is no version"):
-        install(InstallRequest("cpu", version="../../etc"), Stages())
+        install(InstallOptions("cpu", version="../../etc"), Stages())
 
 
 def test_version_and_file_must_agree(sdist: Path) -> None:
     with pytest.raises(UsageError, match=r"not 0\.0\.2"):
-        install(InstallRequest("cpu", sdist=sdist, version="0.0.2"), Stages())
+        install(InstallOptions("cpu", sdist=sdist, version="0.0.2"), Stages())
 
 
 def _wait_for_child(pid: int, name: str) -> psutil.Process:

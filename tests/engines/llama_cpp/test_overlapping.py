@@ -109,4 +109,4 @@ def test_a_missing_slot_fails_the_attestation(start_server: StartServer, tiny_pa
     server = start_server(arm_of().model_copy(update={"concurrency": SLOTS}), tiny_pair, argv=with_three)
     found = server.attest(None)
     assert found.state == "failed"
-    assert found.reason == "The server has 3 slots; 4 were requested."
+    assert found.reason == "The server's slots are 3, and 4 are requested."

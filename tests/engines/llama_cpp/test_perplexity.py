@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from benchctl.engines.common.programs import program
+from benchctl.engines.llama_cpp.engine import Perplexity, read_divergence, reference_bytes
 from benchctl.engines.llama_cpp.installation import PERPLEXITY, find_tool
-from benchctl.engines.llama_cpp.perplexity import Perplexity, read_divergence, reference_bytes
 from benchctl.engines.quantizing import TextTooShortError
 from benchctl.errors import EngineError
 from benchctl.models.quantize import OnLine, Program
@@ -72,7 +72,7 @@ def test_lines_that_the_logger_lost_are_measured_again(tmp_path: Path) -> None:
 
 def test_a_program_without_a_result_is_an_error_with_its_last_lines(tmp_path: Path) -> None:
     tool = scripted(["failed reading log-probs for chunk 0"] * 8)
-    with pytest.raises(EngineError, match="the divergence") as caught:
+    with pytest.raises(EngineError, match="no result") as caught:
         tool.compare(tmp_path / "m", tmp_path / "r", tmp_path / "log", context=512)
     assert caught.value.log_tail == ("failed reading log-probs for chunk 0",)
 

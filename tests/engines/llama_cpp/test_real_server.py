@@ -218,24 +218,16 @@ def test_a_killed_server_costs_its_request_only(start_server: StartServer, tiny_
     assert again.value.kind == "crash"
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (None, "cannot be opened"),
-        (b"", "empty"),
-        (b"this is no model at all, just text", "not a GGUF"),
-        ("truncated", "truncated"),
-    ],
-)
+@pytest.mark.parametrize("content", [None, b"", b"this is no model at all, just text", "truncated"])
 def test_a_model_that_cannot_be_loaded(
-    start_server: StartServer, tiny_target: Path, tmp_path: Path, content: bytes | str | None, message: str
+    start_server: StartServer, tiny_target: Path, tmp_path: Path, content: bytes | str | None
 ) -> None:
     path = tmp_path / "model.gguf"
     if content == "truncated":
         path.write_bytes(tiny_target.read_bytes()[:-1_000_000])
     elif isinstance(content, bytes):
         path.write_bytes(content)
-    with pytest.raises(EngineError, match=message) as caught:
+    with pytest.raises(EngineError, match="could not be loaded") as caught:
         start_server(arm_of(), ResolvedPair(resolved(path), None))
     assert caught.value.kind == "launch"
     assert caught.value.fix

@@ -10,9 +10,10 @@ import pytest
 
 from benchctl.engines.base import ScoringEngine
 from benchctl.engines.llama_cpp.adapter import LlamaCppSpec
+from benchctl.engines.llama_cpp.command import with_one_slot
 from benchctl.engines.llama_cpp.engine import LlamaCppEngine
 from benchctl.engines.llama_cpp.probe import parse_help
-from benchctl.engines.llama_cpp.score import LlamaScorer, scoring_args, split_batch
+from benchctl.engines.llama_cpp.score import LlamaScorer, split_batch, unsplit
 from benchctl.engines.llama_cpp.server import LlamaServer
 from benchctl.models.files import ResolvedPair
 from benchctl.prompts.suite import Prompt
@@ -152,10 +153,10 @@ def test_an_engine_that_is_gone_is_an_error_and_leaves_nothing(
 
 def test_checkpoints_are_off_while_scoring() -> None:
     flags = parse_help(HELP)
-    assert scoring_args(("server", "-m", "x"), flags) == ("server", "-m", "x", "--ctx-checkpoints", "0")
+    assert unsplit(with_one_slot(("server", "-m", "x")), flags) == ("server", "-m", "x", "--ctx-checkpoints", "0")
     slots = ("server", "-np", "4", "-c", "8192")
-    assert scoring_args(slots, flags) == (*slots, "-np", "1", "-c", "2048", "--ctx-checkpoints", "0")
-    assert scoring_args(("server", "-m", "x"), parse_help("-m, --model FNAME  path")) == ("server", "-m", "x")
+    assert unsplit(with_one_slot(slots), flags) == (*slots, "-np", "1", "-c", "2048", "--ctx-checkpoints", "0")
+    assert unsplit(("server", "-m", "x"), parse_help("-m, --model FNAME  path")) == ("server", "-m", "x")
 
 
 def test_prompts_are_split_only_for_models_that_cannot_go_back(tiny_target: Path) -> None:

@@ -131,9 +131,8 @@ def test_given_archive_of_something_else(tmp_path: Path, top: str) -> None:
 
 def test_unpacks_the_tree_and_its_commit_only(tmp_path: Path) -> None:
     path = write(tmp_path / "a-9.9.9.tar.gz", PACKAGE)
-    tree = extract_llama_cpp(sdist_of(path), tmp_path / "into")
-    assert tree.commit == "f" * 40
-    assert [entry.name for entry in tree.folder.iterdir()] == ["CMakeLists.txt"]
+    assert extract_llama_cpp(sdist_of(path), tmp_path / "into") == "f" * 40
+    assert [entry.name for entry in (tmp_path / "into").iterdir()] == ["CMakeLists.txt"]
 
 
 def test_nothing_is_written_outside(tmp_path: Path) -> None:
@@ -146,8 +145,8 @@ def test_nothing_is_written_outside(tmp_path: Path) -> None:
 def test_links_are_left_out(tmp_path: Path) -> None:
     links = {"vendor/llama.cpp/passwords": "/etc/passwd", "vendor/llama.cpp/out": "../../.."}
     path = write(tmp_path / "a-9.9.9.tar.gz", PACKAGE, links)
-    tree = extract_llama_cpp(sdist_of(path), tmp_path / "into")
-    assert [entry.name for entry in tree.folder.iterdir()] == ["CMakeLists.txt"]
+    extract_llama_cpp(sdist_of(path), tmp_path / "into")
+    assert [entry.name for entry in (tmp_path / "into").iterdir()] == ["CMakeLists.txt"]
 
 
 def test_archive_without_llama_cpp(tmp_path: Path) -> None:
