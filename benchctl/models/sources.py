@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from benchctl.errors import UsageError
-from benchctl.models.convert import converted, is_safetensors_folder, needs_target
 from benchctl.models.files import ORIGIN, ModelFile, Notice, ResolvedModel, ResolvedPair, file_sha256
 from benchctl.models.gguf_facts import all_shards, shard_names
 from benchctl.models.gguf_header import read_header
 from benchctl.models.hub import OfflineError, fetch, fetch_folder
 from benchctl.models.padding import padded_model
-from benchctl.models.quantize import Program, quantized
+from benchctl.models.quantize import Program, converted, is_safetensors_folder, needs_target, quantized
 from benchctl.recipes.adapters import ModelFormat
 from benchctl.recipes.problems import did_you_mean
 from benchctl.recipes.schema import ModelPair, ModelSpec
