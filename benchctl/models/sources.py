@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hmac
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -55,23 +55,11 @@ class BundledModel:
 
 def bundled_models() -> tuple[BundledModel, ...]:
     """Return the bundled models in the index's order; empty when this installation has none."""
-    folder = bundled_folder()
-    try:
-        index: dict[str, dict[str, Any]] = json.loads((folder / "index.json").read_text("utf-8"))
-    except FileNotFoundError:
-        return ()
+    index = bundled_folder() / "index.json"
+    entries = json.loads(index.read_text("utf-8")) if index.is_file() else {}
     return tuple(
-        BundledModel(
-            name=name,
-            path=folder / entry["file"],
-            role=entry["role"],
-            architecture=entry["architecture"],
-            parameters=entry["parameters"],
-            size=entry["bytes"],
-            sha256=entry["sha256"],
-            licence=entry["licence"],
-        )
-        for name, entry in index.items()
+        BundledModel(name, bundled_folder() / entry.pop("file"), size=entry.pop("bytes"), **entry)
+        for name, entry in entries.items()
     )
 
 
@@ -80,13 +68,49 @@ FindTool = Callable[[str], Program]
 
 
 @dataclass(frozen=True)
-class _Places:
-    """Where models are looked for, and what reports what takes long."""
+class ModelSearch:
+    """Where models are looked for: beside the recipe, in the working directory, in `models_dir`, then on the hub.
+
+    Every method raises UsageError for a source that cannot be fetched, and for a file that is missing, truncated, of
+    another format or of a newer version.
+    """
 
     recipe_folder: Path
     models_dir: Path | None = None
     notice: Notice | None = None
+    """Is called with a few words on what takes long."""
     find_tool: FindTool | None = None
+
+    def pair(self, models: ModelPair, form: ModelFormat = "gguf") -> ResolvedPair:
+        """Return the hashed files of both models, downloaded and quantized where the recipe needs it.
+
+        `form` is what the engine is to be given.
+        """
+        target = self._resolved("target", models, models.target, form)
+        draft = None if models.draft is None else self._resolved("draft", models, models.draft, form)
+        return ResolvedPair(target, draft)
+
+    def _resolved(self, role: str, models: ModelPair, spec: ModelSpec, form: ModelFormat) -> ResolvedModel:
+        unquantized = folder = None
+        try:
+            if form == "served":
+                return ResolvedModel(spec.source, ())
+            if form == "huggingface":
+                folder = self.folder(spec.source)
+                files = tuple(file for file in sorted(folder.iterdir()) if file.is_file() and file.name != ORIGIN)
+            else:
+                files = self.files(spec.source, models.target.source if role == "draft" else None)
+            if spec.quantize is not None and folder is None:
+                if self.find_tool is None:
+                    fix = "Leave `quantize` out and name a quantized file."
+                    raise UsageError("this engine cannot quantize", fix=fix)
+                unquantized = files[0]
+                files = (quantized(files, spec.quantize, self.find_tool("llama-quantize"), notice=self.notice),)
+        except UsageError as error:
+            where = ": ".join(filter(None, (f"models.{role} ({one_line(spec.source, 120)})", error.where)))
+            raise UsageError(error.what, where=where, fix=error.fix, installs=error.installs) from None
+        hashed = tuple(ModelFile(file, file.stat().st_size, file_sha256(file, self.notice)) for file in files)
+        return ResolvedModel(spec.source, hashed, unquantized, folder)
 
     def first(self, text: str, *, safetensors: bool = False) -> Path:
         """Return a source's first file, or its folder (of a repository of the hub with `safetensors`), absolute."""
@@ -101,9 +125,10 @@ class _Places:
                 raise UsageError("this model is served by an endpoint and has no files", fix="Name a model's files.")
 
     def files(self, source: str, drafts_for: str | None = None) -> tuple[Path, ...]:
-        """See `locate_model`.
+        """Return the GGUF files of a source, all shards in order, each with a sound header.
 
-        A draft head without a tokenizer (EAGLE-3, DFlash, DSpark) is converted with that of `drafts_for`, the target's.
+        Safetensors are converted first, where `find_tool` can find the converter; a draft head without a tokenizer
+        (EAGLE-3, DFlash, DSpark) with that of `drafts_for`, the target's.
         """
         first = self.first(source, safetensors=self.find_tool is not None)
         if is_safetensors_folder(first):
@@ -119,7 +144,7 @@ class _Places:
         return files
 
     def folder(self, source: str) -> Path:
-        """See `locate_folder`."""
+        """Return the Hugging Face folder of a source, derived where it is a bundled model."""
         parsed = _parsed(source)
         if isinstance(parsed, HubSource):
             return self._folder_of_hub(parsed)
@@ -198,79 +223,6 @@ class _Places:
             repository = source.repo.split("/")[-1]
             fix = f"Connect, or put the repository's files into FOLDER/{repository} and name it: --models-dir FOLDER"
             raise UsageError(f"the model is not on this machine: {error}", fix=fix) from None
-
-
-def resolve_pair(
-    models: ModelPair,
-    *,
-    recipe_folder: Path,
-    models_dir: Path | None = None,
-    on_progress: Notice | None = None,
-    find_tool: FindTool | None = None,
-    form: ModelFormat = "gguf",
-) -> ResolvedPair:
-    """Find, check and hash the files of both models, downloading and quantizing where the recipe needs it.
-
-    `form` is what the engine is to be given. `models_dir` is searched before the hub. `on_progress` is called with a
-    few words on what takes long. Raises UsageError for a file that is missing, truncated, of another format or of a
-    newer version, and for a source that cannot be fetched.
-    """
-    places = _Places(recipe_folder, models_dir, on_progress, find_tool)
-
-    def resolve(role: str, spec: ModelSpec) -> ResolvedModel:
-        unquantized = None
-        try:
-            if form == "served":
-                return ResolvedModel(spec.source, ())
-            if form == "huggingface":
-                folder = places.folder(spec.source)
-                inside = (file for file in sorted(folder.iterdir()) if file.is_file() and file.name != ORIGIN)
-                return ResolvedModel(spec.source, _hashed(inside, on_progress), folder=folder)
-            files = places.files(spec.source, models.target.source if role == "draft" else None)
-            if spec.quantize is not None:
-                if find_tool is None:
-                    fix = "Leave `quantize` out and name a quantized file."
-                    raise UsageError("this engine cannot quantize", fix=fix)
-                unquantized = files[0]
-                files = (quantized(files, spec.quantize, find_tool("llama-quantize"), notice=on_progress),)
-        except UsageError as error:
-            where = ": ".join(filter(None, (f"models.{role} ({one_line(spec.source, 120)})", error.where)))
-            raise UsageError(error.what, where=where, fix=error.fix, installs=error.installs) from None
-        return ResolvedModel(spec.source, _hashed(files, on_progress), unquantized)
-
-    target = resolve("target", models.target)
-    return ResolvedPair(target, None if models.draft is None else resolve("draft", models.draft))
-
-
-def _hashed(files: Iterable[Path], notice: Notice | None) -> tuple[ModelFile, ...]:
-    return tuple(ModelFile(file, file.stat().st_size, file_sha256(file, notice)) for file in files)
-
-
-def locate_model(
-    source: str,
-    *,
-    recipe_folder: Path,
-    models_dir: Path | None = None,
-    on_progress: Notice | None = None,
-    find_tool: FindTool | None = None,
-) -> tuple[Path, ...]:
-    """Return the GGUF files of a source, all shards in order, each with a sound header; errors as above.
-
-    A folder or a repository of safetensors is converted first, where `find_tool` can find the converter.
-    """
-    return _Places(recipe_folder, models_dir, on_progress, find_tool).files(source)
-
-
-def is_there(source: str, *, recipe_folder: Path) -> None:
-    """Raise UsageError where a path or a bundled model is not there; a source of the hub is requested, too."""
-    _Places(recipe_folder).first(source, safetensors=True)
-
-
-def locate_folder(
-    source: str, *, recipe_folder: Path, models_dir: Path | None = None, on_progress: Notice | None = None
-) -> Path:
-    """Return the Hugging Face folder of a source, derived where it is a bundled model. Raises as above."""
-    return _Places(recipe_folder, models_dir, on_progress).folder(source)
 
 
 def _local_folder(source: HubSource, folder: Path) -> Path | None:
