@@ -68,7 +68,7 @@ def read_document(file: Path) -> Document:
 class _WrongError(Exception):
     def __init__(self, place: yaml.Node | yaml.Event, path: KeyPath, message: str) -> None:
         super().__init__(message)
-        self.problem = Problem(place.start_mark.line + 1, path, message)
+        self.problem = Problem(place.start_mark.line + 1 if place.start_mark else 0, path, message)
 
 
 def _read_text(file: Path) -> str:
@@ -98,10 +98,11 @@ class _BoundedLoader(yaml.SafeLoader):
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         self.nodes += 1
         self.depth += 1
+        here = self.peek_event()  # type: ignore[no-untyped-call]
         if self.nodes > MAX_NODES:
-            raise _WrongError(self.peek_event(), (), f"the file contains more than {MAX_NODES} values.")
+            raise _WrongError(here, (), f"the file contains more than {MAX_NODES} values.")
         if self.depth > MAX_DEPTH + 1:
-            raise _WrongError(self.peek_event(), (), f"values are nested more than {MAX_DEPTH} deep.")
+            raise _WrongError(here, (), f"values are nested more than {MAX_DEPTH} deep.")
         node = super().compose_node(parent, index)
         self.depth -= 1
         return node
