@@ -32,7 +32,7 @@ from benchctl.measure.prepare import Prepared, lossy_of, with_arms
 from benchctl.measure.progress import RunProgress
 from benchctl.measure.requested import Standing, recipe_of, standing_of
 from benchctl.measure.run import resume_run, start_run
-from benchctl.recipes.saved import RECIPE
+from benchctl.recipes.load import RECIPE
 from benchctl.recipes.schema import MAX_NAME, Arm, Recipe
 from benchctl.recipes.speculation import DRAFTS, Speculation
 from benchctl.text import one_line, spoken
