@@ -80,12 +80,14 @@ def recipe_of_urls(
     hosts = [urlsplit(address).netloc.rpartition("@")[2].replace(":", "-") for address in (url, arm_url)]
     served = next(name for name, adapter in registered().adapters.items() if adapter.model_format == "served")
     speculation = {"type": kind, **({} if depth is None else {"max": depth})}
-    arms = [{"name": "baseline"}, {"name": kind.replace("-", "_"), "url": arm_url, "speculation": speculation}]
-    return _recipe(name_of(*hosts), {"engine": {"kind": served, "url": url}}, arms, "default", **asked)
+    own: dict[str, Any] = {"name": kind.replace("-", "_"), "url": arm_url, "speculation": speculation}
+    return _recipe(
+        name_of(*hosts), {"engine": {"kind": served, "url": url}}, [{"name": "baseline"}, own], "default", **asked
+    )
 
 
 def _recipe(
-    name: str, measured: Mapping[str, Any], arms: list[dict[str, Any]], suite: str, **asked: Unpack[Asked]
+    name: str, measured: Mapping[str, Any], arms: Sequence[Mapping[str, Any]], suite: str, **asked: Unpack[Asked]
 ) -> dict[str, Any]:
     prompts, limit = asked["prompts"], asked["limit"]
     few = {"limit": limit or TASKS_LIMIT} if limit or not prompts else {}
@@ -96,7 +98,7 @@ def _recipe(
         "prompts": {"suite": absolute(prompts or suite, asked["folder"]), **few},
         "sampling": {"temperature": 0, "max_tokens": MAX_TOKENS},
         "blocks": {},  # auto, with keys that --set reaches
-        "arms": arms,
+        "arms": list(arms),
     }
     for key, value in asked["settings"].items():
         data = replaced(data, key.split("."), value)
