@@ -8,6 +8,7 @@ question.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -58,7 +59,7 @@ def fitted(prompt: Prompt, length: int, text: str, count: Count) -> Prompt:
     before, question = _split(_last_text(prompt))
     words = _WORD.findall(before)
     kept = _most(len(words), lambda size: count(_with_last(prompt, _tail(words, size) + question)) <= length)
-    if kept is None:
+    if kept < 0:
         raise ContextError(f"its question alone has more than {length} tokens")
     return _with_last(prompt, _tail(words, kept) + question)
 
@@ -71,7 +72,7 @@ def _padded(prompt: Prompt, length: int, text: str, count: Count) -> Prompt:
         padding = "".join(words[:size]).rstrip()
         return _with_last(prompt, f"{padding}\n\n{own}") if padding else prompt
 
-    size = _most(min(len(words), 2 * length), lambda size: count(made(size)) <= length) or 0
+    size = max(0, _most(min(len(words), 2 * length), lambda size: count(made(size)) <= length))
     if size == len(words) and count(made(size)) < length - length // 50:
         raise ContextError(
             f"the text that pads it (prompts.context) is too short for {length} tokens; name a longer text"
@@ -79,15 +80,9 @@ def _padded(prompt: Prompt, length: int, text: str, count: Count) -> Prompt:
     return made(size)
 
 
-def _most(highest: int, fits: Callable[[int], bool]) -> int | None:
-    """Return the largest size up to `highest` that fits, by bisection; `None` where not even 0 does."""
-    if not fits(0):
-        return None
-    low, high = 0, highest + 1  # low fits, high does not or is too much
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
-    return low
+def _most(highest: int, fits: Callable[[int], bool]) -> int:
+    """Return the largest size up to `highest` that fits; -1 where not even 0 does."""
+    return bisect_left(range(highest + 1), True, key=lambda size: not fits(size)) - 1
 
 
 def _tail(words: list[str], size: int) -> str:

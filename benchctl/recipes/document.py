@@ -65,6 +65,15 @@ def read_document(file: Path) -> Document:
     return Document(file, data, lines)
 
 
+def read_value(text: str) -> Plain:
+    """Return a value that was typed, by the rules of a file. Raises ValueError for what is none."""
+    try:
+        node = yaml.compose(text, Loader=_BoundedLoader)
+        return None if node is None else _Builder({}).build(node, ())
+    except (yaml.YAMLError, _WrongError):
+        raise ValueError(f"{quoted(text)} is not a YAML value") from None
+
+
 class _WrongError(Exception):
     def __init__(self, place: yaml.Node | yaml.Event, path: KeyPath, message: str) -> None:
         super().__init__(message)
@@ -166,7 +175,7 @@ class _Builder:
             raise _unknown_tag(node, path)
         if node.style is not None:
             return text
-        value = _plain(text)
+        value = plain_value(text)
         if node.tag == _TEXT_TAG and not isinstance(value, float):  # written as `!!str 5`
             return text
         return value
@@ -176,7 +185,8 @@ def _unknown_tag(node: yaml.Node, path: KeyPath) -> _WrongError:
     return _WrongError(node, path, f"the tag {quoted(node.tag)} is not allowed; a recipe contains plain data only.")
 
 
-def _plain(text: str) -> str | int | float | bool | None:
+def plain_value(text: str) -> Plain:
+    """Return the scalar that a text without quotes is."""
     if _NULL.match(text):
         return None
     if _BOOL.match(text):
@@ -195,7 +205,7 @@ class _Dumper(yaml.SafeDumper):
 
 
 def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    return dumper.represent_scalar(_TEXT_TAG, text, style=None if _plain(text) == text else '"')
+    return dumper.represent_scalar(_TEXT_TAG, text, style=None if plain_value(text) == text else '"')
 
 
 _Dumper.add_representer(str, _text)

@@ -8,11 +8,9 @@ from pathlib import Path
 from typing import Any, TypedDict, Unpack
 from urllib.parse import urlsplit
 
-import yaml
-
 from benchctl.errors import UsageError
 from benchctl.recipes.adapters import adapter_of, kinds, registered
-from benchctl.recipes.document import dump_document
+from benchctl.recipes.document import dump_document, plain_value, read_value
 from benchctl.recipes.load import EXPANDED, absolute, recipe_of_options
 from benchctl.recipes.matrix import expand, replaced
 from benchctl.recipes.problems import did_you_mean, quoted
@@ -120,7 +118,7 @@ def parse_sweep(options: Sequence[str]) -> dict[str, list[int | float | str]]:
     found: dict[str, list[int | float | str]] = {}
     for option in options:
         key, equals, values = option.partition("=")
-        parsed = [_scalar(value) for value in values.split(",") if value.strip()]
+        parsed = [plain_value(value.strip()) for value in values.split(",") if value.strip()]
         if not equals or not key.strip() or not parsed:
             raise UsageError(f"Expected KEY=V1,V2, got {quoted(option)}.", where="-L", fix="Such as -L depth=2,4,8.")
         found[key.strip()] = parsed
@@ -137,9 +135,9 @@ def parse_settings(options: Sequence[str]) -> dict[str, Any]:
             fix = "Such as --set sampling.max_tokens=64."
             raise UsageError(f"Expected KEY=VALUE, got {quoted(option)}.", where="--set", fix=fix)
         try:
-            found[key] = yaml.safe_load(value) if len(value) <= 10_000 else value
-        except (yaml.YAMLError, RecursionError, ValueError):
-            raise UsageError(f"{quoted(value)} is not a YAML value.", where=f"--set {key}") from None
+            found[key] = read_value(value)
+        except ValueError as error:
+            raise UsageError(f"{error}.", where=f"--set {key}") from None
     return found
 
 
@@ -173,15 +171,6 @@ def arm_of_type(kind: str, sweeps: Sweeps) -> dict[str, Any]:
         "speculation": {"type": kind, **{key: f"{{{key}}}" for key in meant}},
         "matrix": meant,
     }
-
-
-def _scalar(text: str) -> int | float | str:
-    for convert in (int, float):
-        try:
-            return convert(text)
-        except ValueError:
-            continue
-    return text.strip()
 
 
 _HEAD = """\
@@ -227,7 +216,7 @@ def new_recipe(
         folder=None,
         settings={"name": name, "blocks": "auto", "description": "Does speculative decoding pay on this machine?"},
     )
-    data["engine"] |= yaml.safe_load("\n".join(registered().adapters[kind].example)) or {}
+    data["engine"] |= read_value("\n".join(registered().adapters[kind].example)) or {}
     recipe_of_options(data)
     return _HEAD + "".join(f"{_commented(line)}\n" for line in dump_document(data).splitlines())
 

@@ -190,10 +190,10 @@ def _converted(stored: Array, pair: TensorPair) -> Array:
 
 def to_bfloat16(numbers: Array) -> Array:
     """Round float32 numbers to the nearest bfloat16, ties to even; a NaN stays NaN."""
-    bits = np.ascontiguousarray(numbers, dtype=np.float32).view(np.uint32)
-    nearest = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
-    quiet = (bits >> np.uint32(16)) | np.uint32(0x40)
-    return np.where(np.isnan(bits.view(np.float32)), quiet, nearest).astype(np.uint16).reshape(numbers.shape)
+    import gguf
+
+    stored = gguf.quantize(np.ascontiguousarray(numbers, dtype=np.float32), gguf.GGMLQuantizationType.BF16)
+    return stored.view(np.uint16).reshape(numbers.shape)
 
 
 def from_bfloat16(bits: Array) -> Array:
