@@ -122,7 +122,7 @@ class ModelSearch:
             case BundledSource():
                 return _from_bundle(source, self.notice)
             case HubSource():
-                return self._of_hub(source, safetensors=safetensors)
+                return self._of_hub(source, folders=safetensors and source.file is None)
             case ServedSource():
                 raise UsageError("this model is served by an endpoint and has no files", fix="Name a model's files.")
 
@@ -149,7 +149,10 @@ class ModelSearch:
         """Return the Hugging Face folder of a source, derived where it is a bundled model."""
         parsed = _parsed(source)
         if isinstance(parsed, HubSource):
-            return self._folder_of_hub(parsed)
+            if parsed.file is not None:
+                fix = f"Write hf:{parsed.repo}, without a file."
+                raise UsageError("this engine reads whole repositories of safetensors", fix=fix)
+            return self._of_hub(parsed, folders=True, files=False)
         first = self.first(source)
         if first.is_dir():
             if not is_safetensors_folder(first):
@@ -187,11 +190,11 @@ class ModelSearch:
             fix += f" For a repository of the Hugging Face hub write hf:{one_line(source.path)}."
         raise UsageError("there is no such model file", fix=fix)
 
-    def _of_hub(self, source: HubSource, *, safetensors: bool) -> Path:
-        folders = safetensors and source.file is None
+    def _of_hub(self, source: HubSource, *, folders: bool, files: bool = True) -> Path:
+        """Return a repository's GGUF file (`files`), or its folder of safetensors (`folders`)."""
 
         def below(folder: Path) -> Path | None:
-            if found := find_local(source, folder):
+            if files and (found := find_local(source, folder)):
                 return _first_shard(found)
             return _local_folder(source, folder) if folders else None
 
@@ -201,29 +204,18 @@ class ModelSearch:
             if found := below(self.models_dir.expanduser().absolute()):
                 return found
         try:
-            return fetch(source, self.notice, safetensors=folders)
+            return fetch(source, self.notice, safetensors=folders) if files else fetch_folder(source, self.notice)
         except OfflineError as error:
             for folder in (self.recipe_folder / "models", self.recipe_folder, Path.cwd() / "models", Path.cwd()):
                 if found := below(folder.absolute()):
                     return found
             repository = source.repo.split("/")[-1]
-            missing = source.file.rsplit("/", 1)[-1] if source.file else f"{repository}.gguf"
-            if folders:
-                missing += f" (or the folder {repository} with its safetensors)"
-            fix = f"Connect, or put {missing} into a folder and name it: --models-dir FOLDER"
-            raise UsageError(f"the model is not on this machine: {error}", fix=fix) from None
-
-    def _folder_of_hub(self, source: HubSource) -> Path:
-        if source.file is not None:
-            fix = f"Write hf:{source.repo}, without a file."
-            raise UsageError("this engine reads whole repositories of safetensors", fix=fix)
-        if self.models_dir and (folder := _local_folder(source, self.models_dir.expanduser().absolute())):
-            return folder
-        try:
-            return fetch_folder(source, self.notice)
-        except OfflineError as error:
-            repository = source.repo.split("/")[-1]
-            fix = f"Connect, or put the repository's files into FOLDER/{repository} and name it: --models-dir FOLDER"
+            named = source.file.rsplit("/", 1)[-1] if source.file else f"{repository}.gguf"
+            missing = [
+                *([named] if files else []),
+                *([f"the folder {repository} with its safetensors"] if folders else []),
+            ]
+            fix = f"Connect, or put {' or '.join(missing)} into a folder and name it: --models-dir FOLDER"
             raise UsageError(f"the model is not on this machine: {error}", fix=fix) from None
 
 

@@ -188,7 +188,7 @@ def test_aime_under_either_name_of_its_keys() -> None:
         ("mmlu", {"question": "q", "answer": "A"}, "choices"),
         ("mmlu-pro", {"question": "q", "options": ["a"] * 11, "answer": "A", "category": "c"}, "at most 10"),
         ("aime", {"problem": "q", "answer": "1000"}, "`answer`"),
-        ("jsonl", {"prompt": "q", "answer": {"kind": "code", "value": "x"}}, "sandbox"),
+        ("jsonl", {"prompt": "q", "answer": {"kind": "code", "value": "x"}}, "exact"),
     ],
 )
 def test_a_row_whose_answer_cannot_be_judged_is_named(
