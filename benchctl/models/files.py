@@ -18,10 +18,7 @@ ORIGIN = "derived-from.json"
 
 
 def made_once(target: Path, make: Callable[[Path], None], notice: Notice | None = None) -> Path:
-    """Return `target`, which `make` writes to the path it is given unless the file is there already.
-
-    What killed processes left beside it goes away first. Raises OSError, and what `make` raises.
-    """
+    """Return `target`, which `make` writes to the path it is given unless it is there. Raises OSError, as `make` does."""
     if target.is_file():
         return target
     with unfinished(target, notice) as part:

@@ -18,11 +18,7 @@ _ATTENTION = re.compile(r"\.(?:self_attn|attn|attention)\.")
 
 
 def folder_facts(folder: Path) -> dict[str, Any]:
-    """Return the facts of a model folder: architecture, parameters, precision, context, vocabulary, layers, memory.
-
-    From `config.json` and the headers of `*.safetensors`; what is not in them is `None`. Raises UsageError for a
-    folder that cannot be read.
-    """
+    """Return what `config.json` and the headers of `*.safetensors` tell, else `None`. Raises UsageError."""
     config = _read(folder / "config.json")
     nested = config.get("text_config")
     inner = nested if isinstance(nested, dict) else config

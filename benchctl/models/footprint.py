@@ -152,10 +152,7 @@ class Footprint:
     """Those that a token uses, of a mixture of experts."""
 
     def further_per_verify(self, width: int) -> float:
-        """Return the bytes of weights that a pass over `width` tokens reads beyond those of a decode step.
-
-        0 without experts.
-        """
+        """Return the bytes of weights that a pass over `width` tokens reads beyond those of a decode step."""
         return self.expert_weights * (experts_read(self.expert_share, width) - self.expert_share)
 
     def at(self, context: int) -> int:

@@ -172,10 +172,7 @@ _ARRAY = 9
 
 
 def read_header(path: Path) -> GgufHeader:
-    """Read and check the header of a GGUF file, and that every tensor's data lies within the file.
-
-    Raises UsageError with what is wrong: missing, a folder, empty, not GGUF, of a newer version, truncated.
-    """
+    """Read and check a GGUF file's header, and that all data lies within the file. Raises UsageError."""
     where = one_line(str(path))
     if path.is_dir():
         raise UsageError("this is a folder, not a model file", where=where, fix="Name the GGUF file in it.")

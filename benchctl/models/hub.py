@@ -29,8 +29,7 @@ class OfflineError(Exception):
 def fetch(source: HubSource, notice: Notice | None = None, *, safetensors: bool = False) -> Path:
     """Return the local path of a hub file (the first shard of several), downloading what is missing.
 
-    With `safetensors` a repository that holds no GGUF file is downloaded as a folder, and that is returned. Raises
-    UsageError for what the hub refuses or does not have, and OfflineError when it cannot be reached.
+    With `safetensors`, of a repository without GGUF its folder. Raises UsageError, and OfflineError without network.
     """
     from huggingface_hub import hf_hub_download
 

@@ -71,10 +71,7 @@ _SPARE_BYTES = 1 << 20
 
 
 def quantized(files: Sequence[Path], spec: QuantizeSpec, tool: Program, *, notice: Notice | None = None) -> Path:
-    """Return the quantized model of `files` (all shards in order), made by `tool` unless it is kept already.
-
-    It is kept by the SHA-256 of source, request and build of the tool. Raises as `quantize_to` does.
-    """
+    """Return the quantized model, kept by the SHA-256 of source, request and tool. Raises as `quantize_to` does."""
     required = checked(files, spec)
     target = cache_folder() / "quantized" / f"{_key(files, spec, tool, notice)}.gguf"
 
@@ -92,8 +89,7 @@ def quantize_to(
 ) -> None:
     """Write the quantized model of `files` to `target`, which appears only when it is whole and as requested.
 
-    Raises UsageError before any work for what cannot mean anything, EngineError (`launch`) when the tool fails, and
-    StorageError when the file cannot be written.
+    Raises UsageError for what cannot mean anything, EngineError (`launch`) when the tool fails, StorageError.
     """
     required = checked(files, spec)
     if any(target.resolve() == file.resolve() for file in files):
@@ -255,8 +251,7 @@ def needs_target(folder: Path) -> bool:
 def converted(folder: Path, converter: Program, *, notice: Notice | None = None, target: Path | None = None) -> Path:
     """Return the GGUF file of a safetensors folder, in the precision of its weights, from the cache where it is kept.
 
-    It is kept by the SHA-256 of every file that the converter reads and of the converter, and by the precision.
-    `target`: the folder of a draft head's target. Raises UsageError when the converter's packages are missing or the
+    `target`: the folder of a draft head's target. Raises UsageError where the converter's packages are missing or the
     folder cannot be converted, EngineError (`launch`), StorageError.
     """
     precision = _precision(folder)

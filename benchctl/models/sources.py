@@ -84,10 +84,7 @@ class ModelSearch:
     find_tool: FindTool | None = None
 
     def pair(self, models: ModelPair, form: ModelFormat = "gguf") -> ResolvedPair:
-        """Return the hashed files of both models, downloaded and quantized where the recipe needs it.
-
-        `form` is what the engine is to be given.
-        """
+        """Return the hashed files of both models in the form that an engine takes, downloaded and quantized."""
         target = self._resolved("target", models, models.target, form)
         draft = None if models.draft is None else self._resolved("draft", models, models.draft, form)
         return ResolvedPair(target, draft)

@@ -65,10 +65,7 @@ def families(tensors: Sequence[Tensor]) -> list[str]:
 
 
 def requested_types(tensors: Sequence[Tensor], overrides: Mapping[str, str]) -> dict[str, str]:
-    """Return the type that every overridden tensor must have; the first matching pattern counts.
-
-    Raises UsageError for a pattern that changes nothing, and for a type that a tensor cannot take.
-    """
+    """Return the type that every overridden tensor must have; the first matching pattern counts. Raises UsageError."""
     types: dict[str, str] = {}
     for pattern, requested in overrides.items():
         matching = [tensor for tensor in tensors if re.search(tensor_regex(pattern), tensor.name)]
@@ -82,10 +79,7 @@ def requested_types(tensors: Sequence[Tensor], overrides: Mapping[str, str]) -> 
 
 
 def fallback_sentence(tensors: Sequence[Tensor], base: str, overrides: Mapping[str, str]) -> str | None:
-    """Return a sentence on what llama-quantize made of tensors whose rows do not fit the base type; None when all fit.
-
-    `tensors` are those of the written file.
-    """
+    """Return what became of tensors of a written file whose rows do not fit the base type; None when all fit."""
     kind = _named(_OF_BASE.get(base.lower(), base.lower()))
     free = [tensor for tensor in tensors if takes_other_type(tensor)]
     asked = requested_types(tensors, overrides)

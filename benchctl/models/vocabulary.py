@@ -144,10 +144,7 @@ CHECK_FROM_TOKEN = 5
 
 
 def compare(target: Path, draft: Path) -> list[str]:
-    """Return why `draft` cannot be a plain draft model of `target`, a list of reasons; empty when it can.
-
-    Raises UsageError for a file that cannot be read.
-    """
+    """Return the reasons why `draft` cannot be a plain draft model of `target`; none when it can. Raises UsageError."""
     ours, theirs = read_header(target), read_header(draft)
     names = [header.text("tokenizer.ggml.model") for header in (ours, theirs)]
     if names[0] != names[1]:

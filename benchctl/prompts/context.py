@@ -46,10 +46,7 @@ def load_context(name: str | None, *, recipe_folder: Path) -> str:
 
 
 def fitted(prompt: Prompt, length: int, text: str, count: Count) -> Prompt:
-    """Return `prompt` with at most `length` tokens, and as near to it as a word of `text` allows.
-
-    Raises ContextError where the question alone is longer, or `text` too short.
-    """
+    """Return `prompt` with at most `length` tokens, as near as a word of `text` allows. Raises ContextError."""
     if count(prompt) <= length:
         return _padded(prompt, length, text, count)
     while len(rest := _without_oldest_turn(prompt).messages or ()) < len(prompt.messages or ()):

@@ -64,10 +64,7 @@ class Suite:
     """What of the user's own file is not asked or sent, in sentences."""
 
     def select(self, tasks: Sequence[str] | None, limit: int | None) -> tuple[PromptItem, ...]:
-        """Return the prompts of `tasks` (None: all, in the file's order), at most `limit` of each.
-
-        Raises UsageError for a task that the suite does not have.
-        """
+        """Return the prompts of `tasks` (None: all), at most `limit` of each. Raises UsageError for an unknown task."""
         names = self.tasks if tasks is None else tasks
         chosen = dict.fromkeys(task for name in names for task in self._named(name))
         return tuple(
@@ -100,10 +97,7 @@ def prompt_sha256(prompt: Prompt) -> str:
 
 
 def load_suite(name_or_path: str, *, recipe_folder: Path) -> Suite:
-    """Load a prompts file: relative to the recipe's folder, to the working directory, or a shipped file.
-
-    Raises UsageError that names the file and, within it, the task and the prompt.
-    """
+    """Load a prompts file: beside the recipe, in the working directory, or shipped. Raises UsageError."""
     path = _find(name_or_path, recipe_folder)
     where = one_line(str(path))
     try:
@@ -172,10 +166,8 @@ def _refusal(where: str, problems: list[tuple[KeyPath, str]]) -> UsageError:
 
 
 def write_suite(questions: Questions, path: Path, *, name: str, licence: str, force: bool = False) -> Suite:
-    """Write the suite to `path` and return it as it loads; what is there already stays unless `force`.
-
-    The same questions give the same bytes. Raises UsageError for a suite that benchctl would not load, StorageError
-    for a file that cannot be written.
+    """Write the suite to `path`, the same bytes for the same questions, and return it as it loads. Raises UsageError,
+    StorageError.
     """
     suite = {
         "schema": SUITE_SCHEMA,

@@ -52,10 +52,10 @@ def read_questions(
     limit: int | None = None,
     no_task: str = NO_TASK,
 ) -> Questions:
-    """Read all of a question file; keep at most `limit` prompts of each of `tasks` (None: all), in the file's order.
+    """Read a question file; keep at most `limit` prompts of each of `tasks` (None: all), in the file's order.
 
-    `label` names the file in the suite and in messages: no path of this machine. `no_task` is the task of rows that
-    name none. Raises UsageError with the file, the line and what was expected.
+    `label` names the file in the suite and in messages: no path of this machine. `no_task`: of rows that name none.
+    Raises UsageError with the file, the line and what was expected.
     """
     found: dict[str, list[Prompt]] = {}
     places: dict[tuple[str, int], str] = {}
@@ -156,11 +156,7 @@ _BATCH = 256
 
 
 def _rows(path: Path, label: str, columns: Sequence[str]) -> Iterator[tuple[str, Fields]]:
-    """Give every row with its place (`question.jsonl:3`), which messages call `label`.
-
-    `columns`: of a CSV file whose first line is no header of these names. Raises UsageError for a file that cannot be
-    read, and for a row that is not a JSON object.
-    """
+    """Give every row with its place (`a.jsonl:3`); `columns`: of a CSV file without a header. Raises UsageError."""
     label, ending = one_line(label), path.suffix.lower()
     try:
         if ending == ".parquet":

@@ -165,10 +165,7 @@ def needs_draft(arm: Plain) -> bool:
 
 
 def merged(parts: Sequence[tuple[Combination, Recipe]]) -> tuple[Recipe, Found]:
-    """Return the recipe of all combinations: each arm under each, the arms of a group side by side, its baseline first.
-
-    `parts`: each combination with its recipe, whose arms have the conditions of it.
-    """
+    """Return the recipe of all combinations: the arms of a group side by side, its baseline first."""
     first = parts[0][1]
     names = _Names([combination for combination, _ in parts])
     setups: dict[str, Setup] = {}

@@ -142,10 +142,7 @@ def parse_settings(options: Sequence[str]) -> dict[str, Any]:
 
 
 def prompt_settings(suite: str | None, limit: int | None) -> dict[str, Any]:
-    """Return `--prompts` and `--limit` as keys of a recipe, for what of them was given.
-
-    Another suite has tasks of its own, and all of it is asked; it is found from the working directory first.
-    """
+    """Return `--prompts` and `--limit` as keys of a recipe; another suite has tasks of its own, and all are asked."""
     if suite is None:
         return {} if limit is None else {"prompts.limit": limit}
     return {"prompts.suite": absolute(suite, Path.cwd()), "prompts.tasks": None, "prompts.limit": limit}
@@ -198,10 +195,7 @@ def new_recipe(
     depths: Sequence[int] = DEPTHS,
     suite: str | None = None,
 ) -> str:
-    """Return the commented YAML of a recipe with a baseline and an arm (or a matrix of arms) for each type.
-
-    Raises UsageError for what is no recipe, and for a type that is none of benchctl's names.
-    """
+    """Return the commented YAML of a recipe with a baseline and an arm for each type. Raises UsageError."""
     kind = engine or kinds()[0]
     for word in types:
         _check_name(word, SPECULATION_TYPES, "speculation type")

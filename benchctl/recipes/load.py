@@ -262,10 +262,7 @@ def _recipe_error(document: Document, wrong: Found) -> RecipeError:
 
 
 def stored_recipe(document: Mapping[str, Any]) -> Recipe:
-    """Return the recipe that a manifest holds. Raises ValidationError, UsageError (no such engine here).
-
-    Once all engines had the same keys: those of another engine are dropped where they say nothing.
-    """
+    """Return a manifest's recipe, without keys that older ones had of other engines. Raises ValidationError, UsageError."""
     engine = document.get("engine")
     if isinstance(engine, Mapping) and isinstance(engine.get("kind"), str):
         own = adapter_of(engine["kind"]).spec.model_fields

@@ -64,10 +64,7 @@ def translate(error: ValidationError, data: Plain, model: type[BaseModel]) -> li
 
 
 def _data_path(loc: tuple[int | str, ...], data: Plain, *, missing: bool) -> KeyPath | None:
-    """Drop the union tags from pydantic's location; None for a branch that the value is not meant for.
-
-    `missing`: the last part is a key, whether the data has it or not.
-    """
+    """Drop the union tags from pydantic's location; None for a branch that the value is not meant for."""
     path: list[str | int] = []
     here = data
     for index, part in enumerate(part for part in loc if part != "[key]"):

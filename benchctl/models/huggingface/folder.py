@@ -30,9 +30,8 @@ _NUMPY = {"f32": "<f4", "f16": "<f2", "bf16": "<u2", "f64": "<f8", "i32": "<i4",
 def huggingface_folder(gguf: Path, cache: Path | None = None, *, notice: Notice | None = None) -> Path:
     """Return the Hugging Face folder of a GGUF file, made unless it is kept already (below `cache`, else per user).
 
-    Its name is the file's SHA-256. Weights are bfloat16 where that keeps every number, else float32. Safe with several
-    processes at once. Raises UsageError for an unknown architecture or a quantized file, StorageError when the cache
-    cannot be written.
+    Weights are bfloat16 where that keeps every number, else float32. Raises UsageError for a file that cannot be
+    expressed as such, StorageError when the cache cannot be written.
     """
     header = read_header(gguf)
     architecture = header.text("general.architecture")
