@@ -18,7 +18,7 @@ ORIGIN = "derived-from.json"
 
 
 def made_once(target: Path, make: Callable[[Path], None], notice: Notice | None = None) -> Path:
-    """Return `target`, which `make` writes to the path it is given unless it is there. Raises OSError, as `make` does."""
+    """Return `target`, which `make` writes to the path it is given unless it is there. Raises OSError as `make`."""
     if target.is_file():
         return target
     with unfinished(target, notice) as part:

@@ -129,8 +129,8 @@ def _explained(source: HubSource) -> Iterator[None]:
     from huggingface_hub.utils.tqdm import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
 
     where = f"hf:{source.repo}" + (f"/{source.file}" if source.file else "")
-    bars_were_on = not are_progress_bars_disabled()
-    if not sys.stderr.isatty():
+    quiet = not sys.stderr.isatty() and not are_progress_bars_disabled()
+    if quiet:
         disable_progress_bars()
     try:
         yield
@@ -156,5 +156,5 @@ def _explained(source: HubSource) -> Iterator[None]:
             raise
         raise OfflineError(f"the connection to the hub broke: {error}") from None
     finally:
-        if bars_were_on and not sys.stderr.isatty():
+        if quiet:
             enable_progress_bars()

@@ -62,9 +62,8 @@ class Inspection:
             "vocabulary_sha256": self.vocabulary_sha256,
             "special_tokens": [asdict(token) for token in self.special],
             "chat_template": self.chat_template,
-            "recurrent_state": None
-            if self.recurrent is None
-            else {**asdict(self.recurrent), "bytes_per_sequence": self.recurrent.total},
+            "recurrent_state": self.recurrent
+            and {**asdict(self.recurrent), "bytes_per_sequence": self.recurrent.total},
             "kv_bytes_per_token": self.kv_bytes_per_token,
             "kv_bytes_at_context": self.kv_bytes_at_context,
             "sliding_window": self.sliding_window,

@@ -47,11 +47,8 @@ def is_quantized(tensor: Tensor) -> bool:
 def takes_other_type(tensor: Tensor) -> bool:
     """Whether llama-quantize gives this tensor another type at all; norms, biases and small tensors keep theirs."""
     named = tensor.name.endswith("weight") and tensor.name not in _EMBEDDED
-    return _is_matrix(tensor) and named and not any(part in tensor.name for part in _LEFT_ALONE)
-
-
-def _is_matrix(tensor: Tensor) -> bool:
-    return any(size > 1 for size in tensor.shape[1:])
+    matrix = any(size > 1 for size in tensor.shape[1:])
+    return matrix and named and not any(part in tensor.name for part in _LEFT_ALONE)
 
 
 def family(name: str) -> str:

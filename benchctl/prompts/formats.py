@@ -401,20 +401,14 @@ def safe_name(text: str) -> str:
     return name if _NAME.match(name) else f"task-{_mark(text)}"
 
 
-class TaskNames:
-    """The name of every category, given once; two categories never share a name."""
+class TaskNames(dict[str, str]):
+    """The name of every category; two categories never share a name."""
 
-    def __init__(self) -> None:
-        self._names: dict[str, str] = {}
-
-    def __call__(self, category: str) -> str:
-        """Return the task name of `category`."""
-        if category not in self._names:
-            name = safe_name(category)
-            if name in self._names.values():
-                name = f"{name[: MAX_NAME - _MARK - 1]}-{_mark(category)}"
-            self._names[category] = name
-        return self._names[category]
+    def __missing__(self, category: str) -> str:
+        name = safe_name(category)
+        if name in self.values():
+            name = f"{name[: MAX_NAME - _MARK - 1]}-{_mark(category)}"
+        return self.setdefault(category, name)
 
 
 def _mark(text: str) -> str:

@@ -73,7 +73,7 @@ def read_questions(
             prompt = _prompt(question, kind)
         except ValueError as error:
             raise UsageError(str(error), where=where, fix=f"{form.title} has {form.example}.") from None
-        task = names(no_task if question.task == NO_TASK else question.task)
+        task = names[no_task if question.task == NO_TASK else question.task]
         prompts = found.setdefault(task, [])
         if (limit is None or len(prompts) < limit) and (tasks is None or task in tasks):
             places[task, len(prompts)] = where

@@ -262,7 +262,7 @@ def _recipe_error(document: Document, wrong: Found) -> RecipeError:
 
 
 def stored_recipe(document: Mapping[str, Any]) -> Recipe:
-    """Return a manifest's recipe, without keys that older ones had of other engines. Raises ValidationError, UsageError."""
+    """Return a manifest's recipe; older ones have keys of other engines. Raises ValidationError, UsageError."""
     engine = document.get("engine")
     if isinstance(engine, Mapping) and isinstance(engine.get("kind"), str):
         own = adapter_of(engine["kind"]).spec.model_fields

@@ -321,15 +321,15 @@ def test_without_pyarrow_the_error_names_the_extra(tmp_path: Path, monkeypatch: 
 
 def test_categories_become_names_and_different_ones_stay_different() -> None:
     names = TaskNames()
-    assert [names(text) for text in ("Math & logic", "Math/logic", "qa", "Math & logic")] == [
+    assert [names[text] for text in ("Math & logic", "Math/logic", "qa", "Math & logic")] == [
         "Math_logic",
-        names("Math/logic"),
+        names["Math/logic"],
         "qa",
         "Math_logic",
     ]
-    assert names("Math/logic").startswith("Math_logic-")
+    assert names["Math/logic"].startswith("Math_logic-")
     assert safe_name("数学") != safe_name("国語")
-    assert len(names("x" * 200)) == 64
+    assert len(names["x" * 200]) == 64
 
 
 @pytest.mark.parametrize("form", FORMATS)
