@@ -55,7 +55,6 @@ def file_types() -> dict[int, str]:
 STRING = 8
 SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 """The types of values by their number, as `struct` calls them."""
-_INTEGERS = frozenset({0, 1, 2, 3, 4, 5, 10, 11})
 _U64 = struct.Struct("<Q")
 
 
@@ -130,10 +129,12 @@ class GgufHeader:
 
     def integers(self, key: str) -> list[int] | None:
         """Read an array of integers; None when it is absent or of another type."""
-        place = self.metadata.get(key)
-        if not isinstance(place, ArrayPlace) or place.kind not in _INTEGERS:
-            return None
-        return [int(number) for number in self.numbers(key) or ()]
+        found = self.numbers(key)
+        return (
+            None
+            if found is None or any(isinstance(number, float | bool) for number in found)
+            else list(map(int, found))
+        )
 
     def array_sha256(self, key: str) -> str:
         """Return the SHA-256 of an array of the metadata as it lies in the file. Raises KeyError for no array."""

@@ -404,11 +404,6 @@ class Recipe(RecipeBase):
         return self.engine.binary if isinstance(self.engine, LaunchedEngineSpec) else None
 
     @property
-    def threads(self) -> int | None:
-        """CPU threads of the engine; `None`: what it takes by itself."""
-        return self.engine.threads if isinstance(self.engine, LaunchedEngineSpec) else None
-
-    @property
     def first_blocks(self) -> int:
         """How many blocks are measured whatever they show."""
         return self.blocks.first_look if isinstance(self.blocks, AutoBlocks) else self.blocks
@@ -452,7 +447,4 @@ class Recipe(RecipeBase):
 
     def arm(self, name: str) -> Arm:
         """Return the arm called `name`; raises KeyError."""
-        for arm in self.arms:
-            if arm.name == name:
-                return arm
-        raise KeyError(name)
+        return {arm.name: arm for arm in self.arms}[name]

@@ -249,7 +249,11 @@ def _of_args(asked: Asked, folder: Path, known: OptionList, resolve: Callable[[s
             yield Finding(place, option, known.opens[name], key)
         elif name in known.reads:
             given = word.partition("=")[2]
-            values = [given] if given else [*itertools.takewhile(_is_value, arguments[position + 1 :])]
+            values = (
+                [given]
+                if given
+                else [*itertools.takewhile(lambda after: not IS_OPTION.match(after), arguments[position + 1 :])]
+            )
             read = [_files_in(value, inline=name in known.inline) for value in values]
             files = [file for several in read for file in several or ()]
             outside = _outside(files, folder)
@@ -259,10 +263,6 @@ def _of_args(asked: Asked, folder: Path, known: OptionList, resolve: Callable[[s
                 yield Finding(place, what, f"{FILES}: it is not inside the recipe's folder", key, files_alone)
         elif name not in known.harmless and name.removeprefix("no-") not in known.harmless:
             yield Finding(place, option, None, key)
-
-
-def _is_value(word: str) -> bool:
-    return not IS_OPTION.match(word)
 
 
 def _files_in(value: str, *, inline: bool) -> list[Path] | None:
