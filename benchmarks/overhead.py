@@ -41,7 +41,7 @@ from benchctl.engines.llama_cpp.probe import Flags
 from benchctl.engines.llama_cpp.server import LlamaServer
 from benchctl.engines.llama_cpp.stream import completion_body
 from benchctl.engines.registry import make_engine
-from benchctl.models.sources import resolve_pair
+from benchctl.models.sources import ModelSearch
 from benchctl.prompts.load import load_suite
 from benchctl.prompts.suite import PromptItem
 from benchctl.recipes.schema import Arm, ModelPair, ModelSpec, Sampling
@@ -56,7 +56,7 @@ def main() -> None:
     options = _options()
     spec = LlamaCppSpec(device="cpu", context=4096)
     engine = make_engine(spec, binary=options.server)
-    pair = resolve_pair(ModelPair(target=ModelSpec(source=str(options.target))), recipe_folder=Path.cwd())
+    pair = ModelSearch(Path.cwd()).pair(ModelPair(target=ModelSpec(source=str(options.target))))
     sampling = Sampling(max_tokens=options.max_tokens, ignore_eos=True)
     with tempfile.TemporaryDirectory() as scratch:
         launch, log, port = engine.launch(Arm(name="baseline"), pair), Path(scratch) / "engine.log", free_port()

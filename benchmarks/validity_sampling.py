@@ -21,7 +21,7 @@ from benchctl.experiments.sampling.permutation import (
     visible_shifts,
 )
 from benchctl.measure.plan import spread_over_tasks, spread_seed
-from benchctl.models.sources import resolve_pair
+from benchctl.models.sources import ModelSearch
 from benchctl.prompts.load import load_suite
 from benchctl.prompts.suite import PromptItem
 from benchctl.recipes.schema import Arm, Sampling
@@ -88,7 +88,7 @@ def _drawn(scratch: Path, arm: Arm, sampling: Sampling, seeds: Iterator[int], co
 
     recipe = bundled_recipe([arm], baseline=arm.name)
     engine = make_engine(recipe.engine)
-    pair = resolve_pair(recipe.models, recipe_folder=scratch)
+    pair = ModelSearch(scratch).pair(recipe.models)
     items = spread_over_tasks(load_suite("tiny.json", recipe_folder=scratch).select(None, None), _PROMPTS)
     rows: dict[tuple[str, int], list[list[int]]] = {(item.task, item.prompt_idx): [] for item in items}
     server: Server = engine.start(engine.launch(arm, pair), scratch / "engine.log")

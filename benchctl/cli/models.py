@@ -62,12 +62,10 @@ def inspect(
         _show_sizes(folder, as_json)
         return
     from benchctl.models.inspection import Difference, compare_models, inspect_model
-    from benchctl.models.sources import locate_model
+    from benchctl.models.sources import ModelSearch
 
-    first, *second = (
-        locate_model(source, recipe_folder=Path.cwd(), models_dir=models_dir)[0]
-        for source in (model, *([diff] if diff is not None else []))
-    )
+    search = ModelSearch(Path.cwd(), models_dir)
+    first, *second = (search.files(source)[0] for source in (model, *([diff] if diff is not None else [])))
     found = compare_models(first, second[0]) if second else inspect_model(first)
     if as_json:
         print_json("inspect", found.as_dict())
@@ -156,7 +154,7 @@ def _quantized(
     from benchctl.measure.run import signals_interrupt
     from benchctl.models.gguf_facts import model_name
     from benchctl.models.quantize import quantize_to
-    from benchctl.models.sources import locate_model
+    from benchctl.models.sources import ModelSearch
     from benchctl.recipes.adapters import default_spec
 
     engine = make_engine(default_spec(), binary=engine_binary)
@@ -164,13 +162,13 @@ def _quantized(
         raise TypeError("the default engine has no quantizer")
     notes = Console(stderr=True, highlight=False)
     with signals_interrupt():
-        files = locate_model(
-            model,
-            recipe_folder=Path.cwd(),
-            models_dir=models_dir,
-            on_progress=lambda text: notes.print(one_line(text), markup=False),
+        search = ModelSearch(
+            Path.cwd(),
+            models_dir,
+            notice=lambda text: notes.print(one_line(text), markup=False),
             find_tool=lambda name: program(engine.tool(name)),
         )
+        files = search.files(model)
         folder = Path(model).expanduser()  # a converted file of safetensors is named by its hash
         name = folder.resolve().name if folder.is_dir() else model_name(files[0])
         target = output or Path(f"{name}-{spec.type.lower()}.gguf")

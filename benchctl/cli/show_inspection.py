@@ -8,7 +8,7 @@ from pathlib import Path
 
 from benchctl.models.footprint import Footprint
 from benchctl.models.gguf_facts import TensorGroup, all_shards, tensors_of
-from benchctl.models.inspection import VERIFIED, Change, Difference, Inspection
+from benchctl.models.inspection import VERIFIED, Changes, Difference, Inspection
 from benchctl.models.tensor_types import family
 from benchctl.reports.columns import Column, Table, numeric
 from benchctl.reports.terminal import Printout
@@ -79,33 +79,36 @@ def show_difference(found: Difference) -> None:
         out.say("The metadata and the types and shapes of all tensors are the same.")
     if found.metadata:
         out.say()
-        out.table(_changes("metadata", [(change.name, change) for change in found.metadata]))
+        out.table(_changes("metadata", list(found.metadata.items())))
     if found.tensors:
         out.say()
         out.table(_changes("tensors", _by_family(found.tensors)))
 
 
-def _changes(title: str, rows: Sequence[tuple[str, Change]]) -> Table[tuple[str, Change]]:
+_Row = tuple[str, tuple[str | None, str | None]]
+
+
+def _changes(title: str, rows: Sequence[_Row]) -> Table[_Row]:
     return Table(
         title,
         title,
         (
             Column(title, lambda row: row[0], cell=lambda row: one_line(row[0], 80), heads=True),
-            Column("−", lambda row: row[1].first, _value),
-            Column("+", lambda row: row[1].second, _value),
+            Column("−", lambda row: row[1][0], _value),
+            Column("+", lambda row: row[1][1], _value),
         ),
         rows,
     )
 
 
-def _by_family(changes: tuple[Change, ...]) -> list[tuple[str, Change]]:
+def _by_family(changes: Changes) -> list[_Row]:
     """Group tensors with the same change in every block on a line: `ssm_out (4 tensors)`."""
-    alike: dict[tuple[str, str | None, str | None], list[Change]] = {}
-    for change in changes:
-        alike.setdefault((family(change.name), change.first, change.second), []).append(change)
+    alike: dict[tuple[str, tuple[str | None, str | None]], list[str]] = {}
+    for name, change in changes.items():
+        alike.setdefault((family(name), change), []).append(name)
     return [
-        (f"{name} ({len(group)} tensors)" if len(group) > 1 else group[0].name, group[0])
-        for (name, _, _), group in alike.items()
+        (f"{part} ({len(names)} tensors)" if len(names) > 1 else names[0], change)
+        for (part, change), names in alike.items()
     ]
 
 

@@ -24,7 +24,7 @@ from benchctl.measure.requested import standing_of
 from benchctl.measure.requests import fitted_for
 from benchctl.measure.run import context_of
 from benchctl.models.files import ModelFile, ResolvedModel, ResolvedPair, file_sha256
-from benchctl.models.sources import locate_folder, locate_model
+from benchctl.models.sources import ModelSearch
 from benchctl.permissions import not_given
 from benchctl.prompts.context import ContextError
 from benchctl.prompts.load import load_suite, prompt_sha256
@@ -290,9 +290,9 @@ def _target(manifest: Manifest, first: Path, models_dir: Path | None) -> Resolve
     if whole and models_dir is not None:
         folders.insert(0, models_dir.expanduser() / first.name)
     if whole and not home.is_dir() and manifest.target.source.startswith("bundled:"):
-        folders.append(locate_folder(manifest.target.source, recipe_folder=Path.cwd()))
+        folders.append(ModelSearch(Path.cwd()).folder(manifest.target.source))
     if not whole and manifest.target.source.startswith("bundled:") and not first.is_file():  # padded, and removed since
-        folders += [file.parent for file in locate_model(manifest.target.source, recipe_folder=Path.cwd())]
+        folders += [file.parent for file in ModelSearch(Path.cwd()).files(manifest.target.source)]
     files = []
     for identity in manifest.target.files:
         found = [folder / identity.name for folder in folders if (folder / identity.name).is_file()]

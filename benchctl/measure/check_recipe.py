@@ -7,7 +7,7 @@ from pathlib import Path
 
 from benchctl.errors import EngineError, UsageError
 from benchctl.measure.prepare import probed_engine
-from benchctl.models.sources import is_there, locate_model
+from benchctl.models.sources import ModelSearch
 from benchctl.models.vocabulary import compare
 from benchctl.prompts.load import Suite, load_suite
 from benchctl.recipes.adapters import adapter_of
@@ -113,9 +113,9 @@ def _local(source: str, folder: Path, *, gguf: bool) -> Path | None:
     if not isinstance(parsed, PathSource | BundledSource):
         return None
     if not gguf or (isinstance(parsed, PathSource) and (Path(parsed.path).suffix.lower() != ".gguf")):
-        is_there(source, recipe_folder=folder)
+        ModelSearch(folder).first(source, safetensors=True)
         return None
-    return locate_model(source, recipe_folder=folder)[0]
+    return ModelSearch(folder).files(source)[0]
 
 
 def _nearest_file(source: str, folder: Path) -> str:

@@ -24,7 +24,7 @@ from benchctl.measure.plan import idle_slots
 from benchctl.measure.recording import now
 from benchctl.models.files import Notice, ResolvedModel, ResolvedPair
 from benchctl.models.quantize import Program
-from benchctl.models.sources import resolve_pair
+from benchctl.models.sources import ModelSearch
 from benchctl.permissions import permit, permit_part, permit_program
 from benchctl.prompts.context import load_context
 from benchctl.prompts.load import Suite, load_suite, prompt_sha256
@@ -133,14 +133,9 @@ def prepare(
         engine, capabilities, openings = engines[spec]
         prompts = _sendable(prompts, capabilities)
         with _in_setup(name):
-            models = resolve_pair(
-                part.models,
-                recipe_folder=recipe_folder,
-                models_dir=models_dir,
-                on_progress=notice,
-                find_tool=partial(permitted_tool, engine, folder=recipe_folder, trusted=trusted),
-                form=engine.model_format,
-            )
+            find_tool = partial(permitted_tool, engine, folder=recipe_folder, trusted=trusted)
+            search = ModelSearch(recipe_folder, models_dir, notice, find_tool)
+            models = search.pair(part.models, engine.model_format)
             warnings += [*openings, *engine.check(part, models)]
             if part.schedule == "interleaved":
                 check_memory(part, models, device_names(capabilities))

@@ -27,9 +27,10 @@ from benchctl.recipes.from_options import (
     prompt_settings,
     recipe_from_options,
     recipe_of_urls,
+    with_settings,
+    with_types,
 )
 from benchctl.recipes.load import find_recipe, load_recipe, recipe_of_options, shipped_recipes, stored_recipe
-from benchctl.recipes.saved import with_settings, with_types
 from benchctl.recipes.schema import Recipe
 from benchctl.recipes.source import names_a_model
 from benchctl.text import one_line

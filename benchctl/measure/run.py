@@ -30,7 +30,7 @@ from benchctl.measure.runner import CellRunner, Nodes, Runner, Search
 from benchctl.offers import offered
 from benchctl.permissions import remember_run
 from benchctl.prompts.context import load_context
-from benchctl.recipes.saved import RECIPE, recipe_text
+from benchctl.recipes.load import RECIPE, recipe_text
 from benchctl.recipes.schema import AutoBlocks, Recipe
 from benchctl.text import spoken
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
-import json
 import os
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -20,10 +18,7 @@ ORIGIN = "derived-from.json"
 
 
 def made_once(target: Path, make: Callable[[Path], None], notice: Notice | None = None) -> Path:
-    """Return `target`, which `make` writes to the path it is given unless the file is there already.
-
-    What killed processes left beside it goes away first. Raises OSError, and what `make` raises.
-    """
+    """Return `target`, which `make` writes to the path it is given unless it is there. Raises OSError as `make`."""
     if target.is_file():
         return target
     with unfinished(target, notice) as part:
@@ -100,42 +95,20 @@ _REPORTED_FROM_BYTES = 1 << 28
 
 def file_sha256(path: Path, notice: Notice | None = None) -> str:
     """Return the SHA-256 (64 hex digits) of a file, from the cache while path, size, time and inode are the same."""
-    state = path.stat()
-    key = f"{path.resolve()}|{state.st_size}|{state.st_mtime_ns}|{state.st_ino}"
-    known = _load()
-    if key in known:
-        return known[key]
+    state, whole = path.stat(), str(path.resolve()).encode("utf-8", "surrogateescape")
+    kept = cache_folder() / "hashes" / hashlib.sha256(whole).hexdigest()
+    unchanged = f"{state.st_size} {state.st_mtime_ns} {state.st_ino} "
+    with suppress(OSError, UnicodeDecodeError):
+        if (known := kept.read_text("ascii")).startswith(unchanged):
+            return known.removeprefix(unchanged)
     if notice and state.st_size >= _REPORTED_FROM_BYTES:
         notice(f"Hashing {path.name} ({state.st_size / 1e9:.1f} GB)")
     with path.open("rb") as stream:
         digest = hashlib.file_digest(stream, "sha256").hexdigest()
-    _remember(key, digest)
+    with suppress(OSError), unfinished(kept) as part:  # a cache that cannot be written is no error
+        part.write_text(f"{unchanged}{digest}", "ascii")
+        finish(part, kept)
     return digest
-
-
-def _load() -> dict[str, str]:
-    try:
-        found = json.loads((cache_folder() / "hashes.json").read_text("utf-8"))
-    except (OSError, ValueError):  # absent or damaged: it is only a cache
-        return {}
-    return {str(key): str(value) for key, value in found.items()} if isinstance(found, dict) else {}
-
-
-def _remember(key: str, digest: str) -> None:
-    """Add an entry and drop older ones of the same file; a cache that cannot be written is no error."""
-    path = key.split("|", 1)[0]
-    entries = {other: value for other, value in _load().items() if other.split("|", 1)[0] != path}
-    entries[key] = digest
-    folder = cache_folder()
-    with suppress(OSError):
-        folder.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=folder, prefix="hashes-", suffix=".json")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as stream:
-                json.dump(entries, stream, indent=0)
-            Path(name).replace(folder / "hashes.json")
-        except OSError:
-            Path(name).unlink(missing_ok=True)
 
 
 @dataclass(frozen=True)

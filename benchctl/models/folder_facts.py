@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from benchctl.errors import UsageError
+from benchctl.models.vocabulary import text_differences
 from benchctl.text import one_line
 
 _RECURRENT = re.compile(r"\.(?:mamba|linear_attn|mixer|ssm|conv)\.")
@@ -17,11 +18,7 @@ _ATTENTION = re.compile(r"\.(?:self_attn|attn|attention)\.")
 
 
 def folder_facts(folder: Path) -> dict[str, Any]:
-    """Return the facts of a model folder: architecture, parameters, precision, context, vocabulary, layers, memory.
-
-    From `config.json` and the headers of `*.safetensors`; what is not in them is `None`. Raises UsageError for a
-    folder that cannot be read.
-    """
+    """Return what `config.json` and the headers of `*.safetensors` tell, else `None`. Raises UsageError."""
     config = _read(folder / "config.json")
     nested = config.get("text_config")
     inner = nested if isinstance(nested, dict) else config
@@ -86,15 +83,7 @@ def vocabulary_differences(target: Path, draft: Path) -> list[str]:
     if ours is None or theirs is None:
         sizes = [folder_facts(folder)["vocab_size"] for folder in (target, draft)]
         return [] if sizes[0] == sizes[1] else [f"one has {sizes[0]} tokens, the other {sizes[1]}"]
-    unequal = sorted(number for number in ours.keys() & theirs.keys() if ours[number] != theirs[number])
-    found = []
-    if len(ours) != len(theirs):
-        found.append(f"one has {len(ours)} tokens, the other {len(theirs)}")
-    if unequal:
-        first = unequal[0]
-        texts = " and ".join(f"'{one_line(text, 40)}'" for text in (ours[first], theirs[first]))
-        found.append(f"{len(unequal)} token ids mean different texts; the first is {first}, {texts}")
-    return found
+    return list(text_differences(ours, theirs))
 
 
 def _vocabulary(folder: Path) -> dict[int, str] | None:

@@ -152,10 +152,7 @@ class Footprint:
     """Those that a token uses, of a mixture of experts."""
 
     def further_per_verify(self, width: int) -> float:
-        """Return the bytes of weights that a pass over `width` tokens reads beyond those of a decode step.
-
-        0 without experts.
-        """
+        """Return the bytes of weights that a pass over `width` tokens reads beyond those of a decode step."""
         return self.expert_weights * (experts_read(self.expert_share, width) - self.expert_share)
 
     def at(self, context: int) -> int:
@@ -186,7 +183,7 @@ def footprint_of_gguf(first: Path) -> Footprint:
     return Footprint(
         name=one_line(facts.name or first.name, 80),
         weights=facts.tensor_bytes,
-        weights_per_step=_read_per_step(tensors, headers[0]),
+        weights_per_step=round(sum(share * (tensor.nbytes or 0) for tensor, share in _used(tensors, headers[0]))),
         cache_per_token=kv_cache_bytes(headers[0], facts.attention_layers),
         state=0 if not facts.recurrent_layers else None if state is None else state.total,
         expert_weights=sum(tensor.nbytes or 0 for tensor in tensors if is_routed(tensor)),
@@ -213,10 +210,6 @@ def step_flops(model: ResolvedModel) -> float | None:
     if (experts := _experts(config)) is not None:
         parameters -= (1 - experts.share) * experts.parameters
     return 2.0 * (parameters - (0 if config.get("tie_word_embeddings") else sizes[0] * sizes[1]))
-
-
-def _read_per_step(tensors: list[Tensor], header: GgufHeader) -> int:
-    return round(sum(share * (tensor.nbytes or 0) for tensor, share in _used(tensors, header)))
 
 
 def _used(tensors: list[Tensor], header: GgufHeader) -> Iterator[tuple[Tensor, float]]:

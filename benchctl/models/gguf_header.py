@@ -8,11 +8,13 @@ six). The types are gguf's.
 from __future__ import annotations
 
 import hashlib
+import math
 import mmap
 import struct
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from benchctl.errors import UsageError
 from benchctl.text import one_line
@@ -25,7 +27,6 @@ class TensorType:
     name: str
     block: int
     size: int
-    quantized: bool
 
 
 @cache
@@ -34,11 +35,10 @@ def tensor_types() -> dict[int, TensorType]:
     from gguf.constants import GGML_QUANT_SIZES  # imports numpy, which reading a recipe does without
 
     return {
-        kind.value: TensorType(kind.name.lower(), block, size, quantized=block > 1)
-        for kind, (block, size) in GGML_QUANT_SIZES.items()
+        kind.value: TensorType(kind.name.lower(), block, size) for kind, (block, size) in GGML_QUANT_SIZES.items()
     } | {
-        9: TensorType("q8_1", 32, 36, quantized=True),  # gguf has the size of an older form
-        42: TensorType("q2_0", 64, 18, quantized=True),
+        9: TensorType("q8_1", 32, 36),  # gguf has the size of an older form
+        42: TensorType("q2_0", 64, 18),
     }
 
 
@@ -55,7 +55,6 @@ def file_types() -> dict[int, str]:
 STRING = 8
 SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 """The types of values by their number, as `struct` calls them."""
-_INTEGERS = frozenset({0, 1, 2, 3, 4, 5, 10, 11})
 _U64 = struct.Struct("<Q")
 
 
@@ -83,10 +82,7 @@ class Tensor:
     @property
     def elements(self) -> int:
         """How many numbers it holds."""
-        count = 1
-        for size in self.shape:
-            count *= size
-        return count
+        return math.prod(self.shape)
 
     @property
     def type_name(self) -> str:
@@ -133,10 +129,12 @@ class GgufHeader:
 
     def integers(self, key: str) -> list[int] | None:
         """Read an array of integers; None when it is absent or of another type."""
-        place = self.metadata.get(key)
-        if not isinstance(place, ArrayPlace) or place.kind not in _INTEGERS:
-            return None
-        return [int(number) for number in self.numbers(key) or ()]
+        found = self.numbers(key)
+        return (
+            None
+            if found is None or any(isinstance(number, float | bool) for number in found)
+            else list(map(int, found))
+        )
 
     def array_sha256(self, key: str) -> str:
         """Return the SHA-256 of an array of the metadata as it lies in the file. Raises KeyError for no array."""
@@ -161,8 +159,8 @@ class GgufHeader:
             return items
 
 
-NEWEST_VERSION = 3
-_OLDEST_VERSION = 2
+VERSIONS = (2, 3)
+"""What benchctl and llama.cpp read."""
 _MAX_KEYS = 100_000
 _MAX_TENSORS = 100_000
 _MAX_DIMENSIONS = 4
@@ -172,14 +170,10 @@ _MAX_BYTES = 1 << 28
 """Longest header; without a limit, that of a sparse file fills the memory. A million tokens with merges take 60 MB."""
 
 _ARRAY = 9
-_U32, _U64 = struct.Struct("<I"), struct.Struct("<Q")
 
 
 def read_header(path: Path) -> GgufHeader:
-    """Read and check the header of a GGUF file, and that every tensor's data lies within the file.
-
-    Raises UsageError with what is wrong: missing, a folder, empty, not GGUF, of a newer version, truncated.
-    """
+    """Read and check a GGUF file's header, and that all data lies within the file. Raises UsageError."""
     where = one_line(str(path))
     if path.is_dir():
         raise UsageError("this is a folder, not a model file", where=where, fix="Name the GGUF file in it.")
@@ -240,12 +234,10 @@ class _Parser:
         version = self.u32()
         if version & 0xFFFF == 0:
             raise _BrokenError("this is a big-endian GGUF file, which llama.cpp reads on big-endian machines only")
-        if version > NEWEST_VERSION:
-            fix = "Update benchctl, or convert the model with an older llama.cpp."
-            raise _BrokenError(f"this GGUF file is of version {version}; benchctl reads up to {NEWEST_VERSION}", fix)
-        if version < _OLDEST_VERSION:
-            fix = "Convert the model again with a current llama.cpp."
-            raise _BrokenError(f"this GGUF file is of version {version}, which llama.cpp reads no more", fix)
+        if version not in VERSIONS:
+            known = " and ".join(map(str, VERSIONS))
+            fix = "Update benchctl, or convert the model again."
+            raise _BrokenError(f"this GGUF file is of version {version}; benchctl reads {known}", fix)
         return version
 
     def take(self, count: int, what: str) -> int:
@@ -258,11 +250,14 @@ class _Parser:
         self.at = start + count
         return start
 
+    def scalar(self, form: str, what: str = "the header") -> Any:  # noqa: ANN401 - as `form` says
+        return struct.unpack_from(f"<{form}", self.data, self.take(struct.calcsize(f"<{form}"), what))[0]
+
     def u32(self) -> int:
-        return int(_U32.unpack_from(self.data, self.take(4, "the header"))[0])
+        return int(self.scalar("I"))
 
     def u64(self) -> int:
-        return int(_U64.unpack_from(self.data, self.take(8, "the header"))[0])
+        return int(self.scalar("Q"))
 
     def string(self, what: str) -> str:
         start = self.take(self.u64(), what)
@@ -275,10 +270,7 @@ class _Parser:
             return self.array()
         if kind not in SCALARS:
             raise _BrokenError(f"the header is corrupt: a value has the unknown type {kind}")
-        form = "<" + SCALARS[kind]
-        found: int | float | bool = struct.unpack_from(
-            form, self.data, self.take(struct.calcsize(form), "the metadata")
-        )[0]
+        found: int | float | bool = self.scalar(SCALARS[kind], "the metadata")
         return found
 
     def array(self) -> ArrayPlace:
@@ -311,13 +303,11 @@ class _Parser:
             raise _BrokenError(f"the header is corrupt: tensor {one_line(name, 60)} has {dimensions} dimensions")
         shape = tuple(self.u64() for _ in range(dimensions))
         type_id, offset = self.u32(), self.u64()
-        tensor = Tensor(name, shape, type_id, offset, None)
         known = tensor_types().get(type_id)
-        if known is None:
-            return tensor
-        if shape and shape[0] % known.block:
+        if known and shape and shape[0] % known.block:
             raise _BrokenError(f"the header is corrupt: rows of {one_line(name, 60)} do not fit its type {known.name}")
-        return Tensor(name, shape, type_id, offset, tensor.elements // known.block * known.size)
+        nbytes = math.prod(shape) // known.block * known.size if known else None
+        return Tensor(name, shape, type_id, offset, nbytes)
 
     def check_places(self, tensors: tuple[Tensor, ...], start: int, alignment: int) -> None:
         """Tensors lie side by side in the order of the list, as llama.cpp demands, and within the file."""
@@ -327,8 +317,7 @@ class _Parser:
         needed = max((start + tensor.offset + (tensor.nbytes or 0) for tensor in tensors), default=0)
         if needed > self.size:
             missing = needed - self.size
-            message = f"the model file is truncated: {missing:,} of {needed:,} bytes are missing"
-            raise _BrokenError(message)
+            raise _BrokenError(f"the model file is truncated: {missing:,} of {needed:,} bytes are missing")
         at = 0
         for tensor in tensors:
             if tensor.offset != at:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import sys
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -29,9 +29,10 @@ class OfflineError(Exception):
 def fetch(source: HubSource, notice: Notice | None = None, *, safetensors: bool = False) -> Path:
     """Return the local path of a hub file (the first shard of several), downloading what is missing.
 
-    With `safetensors` a repository that holds no GGUF file is downloaded as a folder, and that is returned. Raises
-    UsageError for what the hub refuses or does not have, and OfflineError when it cannot be reached.
+    With `safetensors`, of a repository without GGUF its folder. Raises UsageError, and OfflineError without network.
     """
+    from huggingface_hub import hf_hub_download
+
     online = _reachable()
     with _explained(source):
         name = source.file
@@ -40,7 +41,10 @@ def fetch(source: HubSource, notice: Notice | None = None, *, safetensors: bool 
             if safetensors and _safetensors_only(files):
                 return fetch_folder(source, notice)
             name = _only_gguf(source.repo, files)
-        return _downloaded(source.repo, shard_names(name), online, notice)[0]
+        if notice and online:
+            notice(f"Fetching {source.repo}/{name}")
+        first, *_ = [hf_hub_download(source.repo, shard, local_files_only=not online) for shard in shard_names(name)]
+        return Path(first)
 
 
 _FOLDER_FILES = ["*.json", "*.jsonl", "*.safetensors", "*.txt", "*.model", "*.jinja"]
@@ -60,14 +64,6 @@ def fetch_folder(source: HubSource, notice: Notice | None = None) -> Path:
         fix = "Name the repository of the original weights."
         raise UsageError("the repository has no safetensors", where=f"hf:{source.repo}", fix=fix)
     return folder
-
-
-def _downloaded(repo: str, names: Sequence[str], online: bool, notice: Notice | None) -> list[Path]:
-    from huggingface_hub import hf_hub_download
-
-    if notice and online:
-        notice(f"Fetching {repo}/{names[0]}")
-    return [Path(hf_hub_download(repo, name, local_files_only=not online)) for name in names]
 
 
 def _reachable() -> bool:
@@ -113,22 +109,17 @@ def _safetensors_only(files: list[str]) -> bool:
 
 
 def _only_gguf(repo: str, files: list[str]) -> str:
-    if found := _gguf(files):
-        return _only(found, repo)
-    if _safetensors_only(files):
-        fix = f"Make it one first: benchctl models quantize hf:{repo} --type bf16 (or another type)."
-        raise UsageError("the repository has safetensors and no GGUF file", where=f"hf:{repo}", fix=fix)
-    raise UsageError("the repository has no GGUF file", where=f"hf:{repo}", fix="Name another repository.")
-
-
-def _only(found: list[str], repo: str) -> str:
+    found, what, fix = _gguf(files), "the repository has no GGUF file", "Name another repository."
     if len(found) == 1:
         return found[0]
-    listed = "\n".join(f"  hf:{repo}/{name}" for name in found[:_MAX_LISTED])
-    more = f"\n  … and {len(found) - _MAX_LISTED} more" if len(found) > _MAX_LISTED else ""
-    raise UsageError(
-        f"the repository has {len(found)} GGUF files; name one", where=f"hf:{repo}", fix=f"One of:\n{listed}{more}"
-    )
+    if found:
+        listed = "\n".join(f"  hf:{repo}/{name}" for name in found[:_MAX_LISTED])
+        more = f"\n  … and {len(found) - _MAX_LISTED} more" if len(found) > _MAX_LISTED else ""
+        what, fix = f"the repository has {len(found)} GGUF files; name one", f"One of:\n{listed}{more}"
+    elif _safetensors_only(files):
+        what = "the repository has safetensors and no GGUF file"
+        fix = f"Make it one first: benchctl models quantize hf:{repo} --type bf16 (or another type)."
+    raise UsageError(what, where=f"hf:{repo}", fix=fix)
 
 
 @contextmanager
@@ -138,8 +129,8 @@ def _explained(source: HubSource) -> Iterator[None]:
     from huggingface_hub.utils.tqdm import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
 
     where = f"hf:{source.repo}" + (f"/{source.file}" if source.file else "")
-    bars_were_on = not are_progress_bars_disabled()
-    if not sys.stderr.isatty():
+    quiet = not sys.stderr.isatty() and not are_progress_bars_disabled()
+    if quiet:
         disable_progress_bars()
     try:
         yield
@@ -165,5 +156,5 @@ def _explained(source: HubSource) -> Iterator[None]:
             raise
         raise OfflineError(f"the connection to the hub broke: {error}") from None
     finally:
-        if bars_were_on and not sys.stderr.isatty():
+        if quiet:
             enable_progress_bars()

@@ -10,7 +10,7 @@ from typing import Any
 
 from benchctl.models.footprint import RecurrentState, kv_cache_bytes, recurrent_state
 from benchctl.models.gguf_facts import GgufFacts, all_shards, experts_read, facts_of
-from benchctl.models.gguf_header import ArrayPlace, GgufHeader, Tensor, read_header
+from benchctl.models.gguf_header import ArrayPlace, GgufHeader, read_header
 from benchctl.models.vocabulary import SpecialToken, differences, special_tokens
 
 VERIFIED = (2, 5, 9)
@@ -62,9 +62,8 @@ class Inspection:
             "vocabulary_sha256": self.vocabulary_sha256,
             "special_tokens": [asdict(token) for token in self.special],
             "chat_template": self.chat_template,
-            "recurrent_state": None
-            if self.recurrent is None
-            else {**asdict(self.recurrent), "bytes_per_sequence": self.recurrent.total},
+            "recurrent_state": self.recurrent
+            and {**asdict(self.recurrent), "bytes_per_sequence": self.recurrent.total},
             "kv_bytes_per_token": self.kv_bytes_per_token,
             "kv_bytes_at_context": self.kv_bytes_at_context,
             "sliding_window": self.sliding_window,
@@ -97,19 +96,12 @@ def _vocabulary_sha256(header: GgufHeader) -> str | None:
     tokens = header.strings("tokenizer.ggml.tokens")
     if tokens is None:
         return None
-    digest = hashlib.sha256()
-    for token in tokens:
-        digest.update(len(token).to_bytes(8, "little") + token)
-    return digest.hexdigest()
+    return hashlib.sha256(b"".join(len(token).to_bytes(8, "little") + token for token in tokens)).hexdigest()
 
 
-@dataclass(frozen=True)
-class Change:
-    """A key or tensor; None on the side that lacks it. Texts are untrusted."""
-
-    name: str
-    first: str | None
-    second: str | None
+Changes = dict[str, tuple[str | None, str | None]]
+"""By key or tensor, what the first model has and what the second; None on the side that lacks it. Texts are untrusted.
+"""
 
 
 @dataclass(frozen=True)
@@ -118,25 +110,26 @@ class Difference:
 
     first: Inspection
     second: Inspection
-    metadata: tuple[Change, ...]
-    tensors: tuple[Change, ...]
+    metadata: Changes
+    tensors: Changes
     """Type and shape, such as `bf16 256 × 776`; data is not compared."""
     vocabulary: tuple[str, ...]
     """Sentences; none when tokens and special tokens are the same."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return everything as plain JSON data."""
-        changes = {"metadata": self.metadata, "tensors": self.tensors}
         return {
             "one": self.first.as_dict(),
             "other": self.second.as_dict(),
             "same_vocabulary": not self.vocabulary,
             "vocabulary": list(self.vocabulary),
-            **{
-                kind: [{"name": change.name, "one": change.first, "other": change.second} for change in found]
-                for kind, found in changes.items()
-            },
+            "metadata": _as_list(self.metadata),
+            "tensors": _as_list(self.tensors),
         }
+
+
+def _as_list(changes: Changes) -> list[dict[str, str | None]]:
+    return [{"name": name, "one": first, "other": second} for name, (first, second) in changes.items()]
 
 
 def compare_models(first_model: Path, second_model: Path) -> Difference:
@@ -151,11 +144,9 @@ def compare_models(first_model: Path, second_model: Path) -> Difference:
     )
 
 
-def _changes(first: Mapping[str, str], second: Mapping[str, str]) -> tuple[Change, ...]:
-    names = dict.fromkeys([*first, *second])
-    return tuple(
-        Change(name, first.get(name), second.get(name)) for name in names if first.get(name) != second.get(name)
-    )
+def _changes(first: Mapping[str, str], second: Mapping[str, str]) -> Changes:
+    pairs = {name: (first.get(name), second.get(name)) for name in [*first, *second]}
+    return {name: (ours, theirs) for name, (ours, theirs) in pairs.items() if ours != theirs}
 
 
 def _metadata(header: GgufHeader) -> dict[str, str]:
@@ -170,8 +161,8 @@ def _metadata(header: GgufHeader) -> dict[str, str]:
 
 
 def _tensors(headers: Sequence[GgufHeader]) -> dict[str, str]:
-    return {tensor.name: _described(tensor) for header in headers for tensor in header.tensors}
-
-
-def _described(tensor: Tensor) -> str:
-    return f"{tensor.type_name} {' × '.join(map(str, tensor.shape))}".rstrip()
+    return {
+        tensor.name: f"{tensor.type_name} {' × '.join(map(str, tensor.shape))}".rstrip()
+        for header in headers
+        for tensor in header.tensors
+    }

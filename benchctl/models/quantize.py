@@ -1,5 +1,6 @@
-"""A recipe's `quantize:`, done by llama-quantize once and kept: the base type, and tensors that keep another.
+"""GGUF files that llama.cpp's own programs make, once: of a Hugging Face folder, and a recipe's `quantize:`.
 
+The converter is that of the source distribution that the engine is built from, so that model and engine agree.
 llama-quantize ignores a pattern that matches nothing, and every override when the base type is not quantized. So the
 request is checked before, and the file that was written is read back.
 """
@@ -13,15 +14,18 @@ import os
 import re
 import shutil
 import signal
+import struct
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from benchctl.errors import EngineError, StorageError, UsageError
 from benchctl.models.files import Notice, file_sha256, finish, made_once, unfinished
-from benchctl.models.gguf_facts import tensors_of
-from benchctl.models.gguf_header import Tensor, read_header
+from benchctl.models.folder_facts import weights_of
+from benchctl.models.gguf_facts import ROTARY_HEADS, rotates_nothing, tensors_of
+from benchctl.models.gguf_header import ArrayPlace, Tensor, read_header
 from benchctl.models.tensor_types import is_quantized, requested_types
 from benchctl.paths import cache_folder
 from benchctl.recipes.quantization import UNQUANTIZED, quantize_problems, tensor_regex
@@ -48,26 +52,26 @@ class Program:
     """SHA-256 of what decides its result: the program with its libraries."""
     run: Run
 
-    @property
-    def where(self) -> str:
-        """What messages call it: its file."""
-        return self.command[-1]
+    def output(self, arguments: Sequence[str], on_line: OnLine | None = None) -> tuple[int, str]:
+        """Run it to its end; return the exit status and what it printed."""
+        with tempfile.TemporaryDirectory(prefix="benchctl-") as folder:  # not beside the result, whose disk may fill up
+            log = Path(folder) / "output.log"
+            status = self.run([*self.command, *arguments], log, on_line)
+            return status, log.read_text("utf-8", "replace")
 
 
 Steps = Callable[[int, int], None]
 """Called with (tensors that are done, tensors in all)."""
 
 _LOG_LINES = 12
+_OTHER_BUILD = "Use another build of llama.cpp: `benchctl engines list`."
 _STEP = re.compile(r"\[\s*(\d+)/\s*(\d+)\] ")
 _SPARE_BYTES = 1 << 20
 """A disk with less than this is full."""
 
 
 def quantized(files: Sequence[Path], spec: QuantizeSpec, tool: Program, *, notice: Notice | None = None) -> Path:
-    """Return the quantized model of `files` (all shards in order), made by `tool` unless it is kept already.
-
-    It is kept by the SHA-256 of source, request and build of the tool. Raises as `quantize_to` does.
-    """
+    """Return the quantized model, kept by the SHA-256 of source, request and tool. Raises as `quantize_to` does."""
     required = checked(files, spec)
     target = cache_folder() / "quantized" / f"{_key(files, spec, tool, notice)}.gguf"
 
@@ -76,10 +80,8 @@ def quantized(files: Sequence[Path], spec: QuantizeSpec, tool: Program, *, notic
             notice(f"Quantizing {files[0].name} to {spec.type}")
         _make(files, part, spec, tool, required, None)
 
-    try:
+    with _stored(target.parent):
         return made_once(target, make, notice)
-    except OSError as error:
-        raise _not_kept(error, target.parent) from None
 
 
 def quantize_to(
@@ -87,18 +89,14 @@ def quantize_to(
 ) -> None:
     """Write the quantized model of `files` to `target`, which appears only when it is whole and as requested.
 
-    Raises UsageError before any work for what cannot mean anything, EngineError (`launch`) when the tool fails, and
-    StorageError when the file cannot be written.
+    Raises UsageError for what cannot mean anything, EngineError (`launch`) when the tool fails, StorageError.
     """
     required = checked(files, spec)
     if any(target.resolve() == file.resolve() for file in files):
         raise UsageError("the result would replace its own source", where=one_line(str(target)))
-    try:
-        with unfinished(target) as part:
-            _make(files, part, spec, tool, required, steps)
-            finish(part, target)
-    except OSError as error:
-        raise _not_kept(error, target.parent) from None
+    with _stored(target.parent), unfinished(target) as part:
+        _make(files, part, spec, tool, required, steps)
+        finish(part, target)
 
 
 def quantize_arguments(spec: QuantizeSpec, source: Path, target: Path) -> list[str]:
@@ -149,10 +147,7 @@ def _make(
         if steps and (step := _STEP.match(line)):
             steps(int(step[1]), int(step[2]))
 
-    with tempfile.TemporaryDirectory(prefix="benchctl-") as folder:  # not beside the result, whose disk may fill up
-        log = Path(folder) / "quantize.log"
-        status = tool.run([*tool.command, *quantize_arguments(spec, files[0], part)], log, on_line)
-        text = log.read_text("utf-8", "replace")
+    status, text = tool.output(quantize_arguments(spec, files[0], part), on_line)
     if status != 0:
         _explain(status, text, tool, part)
     _read_back(files, part, spec, required)
@@ -166,14 +161,14 @@ def _explain(status: int, text: str, tool: Program, part: Path) -> None:
     if "iostream error" in text or full:
         code = errno.ENOSPC if full else errno.EIO
         raise OSError(code, os.strerror(code))
-    lines = [one_line(line, 200) for line in text.splitlines() if line.strip()]
-    raise EngineError(
-        f"llama-quantize {f'ended by signal {-status}' if status < 0 else f'failed with exit status {status}'}",
-        kind="launch",
-        where=tool.where,
-        fix="Its last lines give the reason; types that need an importance matrix cannot be made here.",
-        log_tail=tuple(lines[-_LOG_LINES:]),
-    )
+    ended = f"ended by signal {-status}" if status < 0 else f"failed with exit status {status}"
+    fix = "Its last lines give the reason; types that need an importance matrix cannot be made here."
+    raise _failed(f"llama-quantize {ended}", tool.command[-1], fix, text)
+
+
+def _failed(what: str, where: str, fix: str, output: str) -> EngineError:
+    lines = [one_line(line, 200) for line in output.splitlines() if line.strip()]
+    return EngineError(what, kind="launch", where=where, fix=fix, log_tail=tuple(lines[-_LOG_LINES:]))
 
 
 def _extents(tensor: Tensor) -> tuple[int, ...]:
@@ -184,26 +179,23 @@ def _extents(tensor: Tensor) -> tuple[int, ...]:
     return tuple(shape)
 
 
-def _kept(tensor: Tensor, found: Tensor | None) -> bool:
-    return found is not None and _extents(found) == _extents(tensor)
-
-
 def _read_back(files: Sequence[Path], part: Path, spec: QuantizeSpec, required: dict[str, str]) -> None:
     """Compare the result with the request: every tensor there with its shape, every override in effect."""
     try:
         found = {tensor.name: tensor for tensor in read_header(part).tensors}
     except UsageError as error:
-        fix = "Use another build of llama.cpp: `benchctl engines list`."
-        raise EngineError(f"llama-quantize wrote no whole model: {error.what}", kind="launch", fix=fix) from None
+        what = f"llama-quantize wrote no whole model: {error.what}"
+        raise EngineError(what, kind="launch", fix=_OTHER_BUILD) from None
     source = tensors_of(files)
-    lost = [tensor.name for tensor in source if not _kept(tensor, found.get(tensor.name))]
+    extents = {name: _extents(tensor) for name, tensor in found.items()}
+    lost = [tensor.name for tensor in source if extents.get(tensor.name) != _extents(tensor)]
     if lost or len(found) != len(source):
         named = f", such as {one_line(lost[0], 80)}" if lost else ""
         raise EngineError(
             f"llama-quantize wrote {len(found)} tensors of a model of {len(source)}; {len(lost)} are missing or of "
             f"another shape{named}",
             kind="launch",
-            fix="Use another build of llama.cpp: `benchctl engines list`.",
+            fix=_OTHER_BUILD,
         )
     wrong = [(name, kind, found[name].type_name) for name, kind in required.items() if found[name].type_name != kind]
     if wrong:
@@ -222,9 +214,101 @@ def _read_back(files: Sequence[Path], part: Path, spec: QuantizeSpec, required: 
         )
 
 
-def _not_kept(error: OSError, folder: Path) -> StorageError:
-    fix = None
-    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        fix = "Free some space, or keep it elsewhere: set BENCHCTL_CACHE, or name another file with -o."
-    reason = error.strerror or str(error)
-    return StorageError(f"the quantized model cannot be kept: {reason}", where=one_line(str(folder)), fix=fix)
+@contextmanager
+def _stored(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        fix = None
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            fix = "Free some space, or keep it elsewhere: set BENCHCTL_CACHE, or name another file with -o."
+        what = f"the model cannot be kept: {error.strerror or error}"
+        raise StorageError(what, where=one_line(str(folder)), fix=fix) from None
+
+
+_READ = (".safetensors", ".json", ".jsonl", ".model", ".jinja", ".txt")
+_TOKENIZERS = ("tokenizer.json", "tokenizer.model", "tokenizer.jsonl", "vocab.json", "vocab.txt")
+_HEADS = re.compile(r"eagle|dflash|dspark", re.IGNORECASE)
+_CODE = ".py"
+
+
+def is_safetensors_folder(path: Path) -> bool:
+    """Whether `path` is a model folder as the Hugging Face hub keeps it."""
+    return path.is_dir() and (path / "config.json").is_file() and any(path.glob("*.safetensors"))
+
+
+def needs_target(folder: Path) -> bool:
+    """Whether this is a draft head (EAGLE-3, DFlash, DSpark), which is converted with its target's tokenizer."""
+    try:
+        config = json.loads((folder / "config.json").read_text("utf-8"))
+        named = [str(name) for name in config.get("architectures") or ()]
+    except (OSError, ValueError, AttributeError, TypeError):
+        return False
+    no_tokenizer = not any((folder / name).is_file() for name in _TOKENIZERS)
+    return no_tokenizer or "draft_vocab_size" in config or any(_HEADS.search(name) for name in named)
+
+
+def converted(folder: Path, converter: Program, *, notice: Notice | None = None, target: Path | None = None) -> Path:
+    """Return the GGUF file of a safetensors folder, in the precision of its weights, from the cache where it is kept.
+
+    `target`: the folder of a draft head's target. Raises UsageError where the converter's packages are missing or the
+    folder cannot be converted, EngineError (`launch`), StorageError.
+    """
+    precision = _precision(folder)
+    hashes = [_hashes(folder, notice)] + ([] if target is None else [_hashes(target, notice)])
+    key = hashlib.sha256(json.dumps([*hashes, converter.build, precision, ROTARY_HEADS]).encode()).hexdigest()
+    kept = cache_folder() / "converted" / f"{key}.gguf"
+
+    def make(part: Path) -> None:
+        if notice:
+            notice(f"Converting {folder.name} to GGUF")
+        _convert(folder, part, converter, precision, target)
+
+    with _stored(kept.parent):
+        return made_once(kept, make, notice)
+
+
+def _hashes(folder: Path, notice: Notice | None) -> list[list[str]]:
+    files = sorted(file for file in folder.iterdir() if file.is_file() and file.suffix in (*_READ, _CODE))
+    return [[file.name, file_sha256(file, notice)] for file in files]
+
+
+def _precision(folder: Path) -> str:
+    """Return the type that holds most of the weights' numbers; `auto` for a type that GGUF has not, such as float8.
+
+    The converter's own `auto` would make float32 weights float16, which rounds them and can overflow.
+    """
+    commonest = weights_of(folder)[1].most_common(1)
+    return commonest[0][0] if commonest and commonest[0][0] in {"f32", "f16", "bf16"} else "auto"
+
+
+def _convert(folder: Path, part: Path, converter: Program, precision: str, target: Path | None) -> None:
+    options = ["--outtype", precision, "--outfile", str(part)]
+    options += [] if target is None else ["--target-model-dir", str(target)]
+    status, text = converter.output([*options, str(folder)])
+    where = one_line(str(folder))
+    if status != 0:
+        if "No space left" in text:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        fix = "Its last lines give the reason: it may not know this architecture, or the folder may lack a file."
+        raise _failed(f"llama.cpp's converter failed with exit status {status}", where, fix, text)
+    try:
+        _rotate(part)
+    except UsageError as error:
+        fix = "Convert it by hand with convert_hf_to_gguf.py, and name the GGUF file."
+        what = f"llama.cpp's converter wrote no whole model: {error.what}"
+        raise EngineError(what, kind="launch", where=where, fix=fix) from None
+
+
+def _rotate(model: Path) -> None:
+    """Give layer 0 the heads of the attention layers, where it has none. Raises UsageError for what is no whole model.
+
+    Nothing else reads a Mamba layer's own number of heads: llama.cpp knows it by its key and value heads, which stay 0.
+    """
+    header = read_header(model)
+    place = header.metadata.get(ROTARY_HEADS)
+    if not rotates_nothing(header) or not isinstance(place, ArrayPlace):
+        return
+    with model.open("r+b") as stream:
+        stream.seek(place.offset)
+        stream.write(struct.pack("<I", max(header.integers(ROTARY_HEADS) or ())))

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import hmac
 import json
-from collections.abc import Callable, Iterable
+import shutil
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from benchctl.errors import UsageError
-from benchctl.models.convert import converted, is_safetensors_folder, needs_target
-from benchctl.models.files import ORIGIN, ModelFile, Notice, ResolvedModel, ResolvedPair, file_sha256
+from benchctl.errors import StorageError, UsageError
+from benchctl.models.files import ORIGIN, ModelFile, Notice, ResolvedModel, ResolvedPair, file_sha256, made_once
 from benchctl.models.gguf_facts import all_shards, shard_names
 from benchctl.models.gguf_header import read_header
 from benchctl.models.hub import OfflineError, fetch, fetch_folder
-from benchctl.models.padding import padded_model
-from benchctl.models.quantize import Program, quantized
+from benchctl.models.quantize import Program, converted, is_safetensors_folder, needs_target, quantized
+from benchctl.paths import cache_folder
 from benchctl.recipes.adapters import ModelFormat
 from benchctl.recipes.problems import did_you_mean
 from benchctl.recipes.schema import ModelPair, ModelSpec
@@ -56,23 +57,11 @@ class BundledModel:
 
 def bundled_models() -> tuple[BundledModel, ...]:
     """Return the bundled models in the index's order; empty when this installation has none."""
-    folder = bundled_folder()
-    try:
-        index: dict[str, dict[str, Any]] = json.loads((folder / "index.json").read_text("utf-8"))
-    except FileNotFoundError:
-        return ()
+    index = bundled_folder() / "index.json"
+    entries = json.loads(index.read_text("utf-8")) if index.is_file() else {}
     return tuple(
-        BundledModel(
-            name=name,
-            path=folder / entry["file"],
-            role=entry["role"],
-            architecture=entry["architecture"],
-            parameters=entry["parameters"],
-            size=entry["bytes"],
-            sha256=entry["sha256"],
-            licence=entry["licence"],
-        )
-        for name, entry in index.items()
+        BundledModel(name, bundled_folder() / entry.pop("file"), size=entry.pop("bytes"), **entry)
+        for name, entry in entries.items()
     )
 
 
@@ -81,13 +70,46 @@ FindTool = Callable[[str], Program]
 
 
 @dataclass(frozen=True)
-class _Places:
-    """Where models are looked for, and what reports what takes long."""
+class ModelSearch:
+    """Where models are looked for: beside the recipe, in the working directory, in `models_dir`, then on the hub.
+
+    Every method raises UsageError for a source that cannot be fetched, and for a file that is missing, truncated, of
+    another format or of a newer version.
+    """
 
     recipe_folder: Path
     models_dir: Path | None = None
     notice: Notice | None = None
+    """Is called with a few words on what takes long."""
     find_tool: FindTool | None = None
+
+    def pair(self, models: ModelPair, form: ModelFormat = "gguf") -> ResolvedPair:
+        """Return the hashed files of both models in the form that an engine takes, downloaded and quantized."""
+        target = self._resolved("target", models, models.target, form)
+        draft = None if models.draft is None else self._resolved("draft", models, models.draft, form)
+        return ResolvedPair(target, draft)
+
+    def _resolved(self, role: str, models: ModelPair, spec: ModelSpec, form: ModelFormat) -> ResolvedModel:
+        unquantized = folder = None
+        try:
+            if form == "served":
+                return ResolvedModel(spec.source, ())
+            if form == "huggingface":
+                folder = self.folder(spec.source)
+                files = tuple(file for file in sorted(folder.iterdir()) if file.is_file() and file.name != ORIGIN)
+            else:
+                files = self.files(spec.source, models.target.source if role == "draft" else None)
+            if spec.quantize is not None and folder is None:
+                if self.find_tool is None:
+                    fix = "Leave `quantize` out and name a quantized file."
+                    raise UsageError("this engine cannot quantize", fix=fix)
+                unquantized = files[0]
+                files = (quantized(files, spec.quantize, self.find_tool("llama-quantize"), notice=self.notice),)
+        except UsageError as error:
+            where = ": ".join(filter(None, (f"models.{role} ({one_line(spec.source, 120)})", error.where)))
+            raise UsageError(error.what, where=where, fix=error.fix, installs=error.installs) from None
+        hashed = tuple(ModelFile(file, file.stat().st_size, file_sha256(file, self.notice)) for file in files)
+        return ResolvedModel(spec.source, hashed, unquantized, folder)
 
     def first(self, text: str, *, safetensors: bool = False) -> Path:
         """Return a source's first file, or its folder (of a repository of the hub with `safetensors`), absolute."""
@@ -97,14 +119,15 @@ class _Places:
             case BundledSource():
                 return _from_bundle(source, self.notice)
             case HubSource():
-                return self._of_hub(source, safetensors=safetensors)
+                return self._of_hub(source, folders=safetensors and source.file is None)
             case ServedSource():
                 raise UsageError("this model is served by an endpoint and has no files", fix="Name a model's files.")
 
     def files(self, source: str, drafts_for: str | None = None) -> tuple[Path, ...]:
-        """See `locate_model`.
+        """Return the GGUF files of a source, all shards in order, each with a sound header.
 
-        A draft head without a tokenizer (EAGLE-3, DFlash, DSpark) is converted with that of `drafts_for`, the target's.
+        Safetensors are converted first, where `find_tool` can find the converter; a draft head without a tokenizer
+        (EAGLE-3, DFlash, DSpark) with that of `drafts_for`, the target's.
         """
         first = self.first(source, safetensors=self.find_tool is not None)
         if is_safetensors_folder(first):
@@ -120,10 +143,13 @@ class _Places:
         return files
 
     def folder(self, source: str) -> Path:
-        """See `locate_folder`."""
+        """Return the Hugging Face folder of a source, derived where it is a bundled model."""
         parsed = _parsed(source)
         if isinstance(parsed, HubSource):
-            return self._folder_of_hub(parsed)
+            if parsed.file is not None:
+                fix = f"Write hf:{parsed.repo}, without a file."
+                raise UsageError("this engine reads whole repositories of safetensors", fix=fix)
+            return self._of_hub(parsed, folders=True, files=False)
         first = self.first(source)
         if first.is_dir():
             if not is_safetensors_folder(first):
@@ -161,11 +187,11 @@ class _Places:
             fix += f" For a repository of the Hugging Face hub write hf:{one_line(source.path)}."
         raise UsageError("there is no such model file", fix=fix)
 
-    def _of_hub(self, source: HubSource, *, safetensors: bool) -> Path:
-        folders = safetensors and source.file is None
+    def _of_hub(self, source: HubSource, *, folders: bool, files: bool = True) -> Path:
+        """Return a repository's GGUF file (`files`), or its folder of safetensors (`folders`)."""
 
         def below(folder: Path) -> Path | None:
-            if found := find_local(source, folder):
+            if files and (found := find_local(source, folder)):
                 return _first_shard(found)
             return _local_folder(source, folder) if folders else None
 
@@ -175,103 +201,19 @@ class _Places:
             if found := below(self.models_dir.expanduser().absolute()):
                 return found
         try:
-            return fetch(source, self.notice, safetensors=folders)
+            return fetch(source, self.notice, safetensors=folders) if files else fetch_folder(source, self.notice)
         except OfflineError as error:
             for folder in (self.recipe_folder / "models", self.recipe_folder, Path.cwd() / "models", Path.cwd()):
                 if found := below(folder.absolute()):
                     return found
             repository = source.repo.split("/")[-1]
-            missing = source.file.rsplit("/", 1)[-1] if source.file else f"{repository}.gguf"
-            if folders:
-                missing += f" (or the folder {repository} with its safetensors)"
-            fix = f"Connect, or put {missing} into a folder and name it: --models-dir FOLDER"
+            named = source.file.rsplit("/", 1)[-1] if source.file else f"{repository}.gguf"
+            missing = [
+                *([named] if files else []),
+                *([f"the folder {repository} with its safetensors"] if folders else []),
+            ]
+            fix = f"Connect, or put {' or '.join(missing)} into a folder and name it: --models-dir FOLDER"
             raise UsageError(f"the model is not on this machine: {error}", fix=fix) from None
-
-    def _folder_of_hub(self, source: HubSource) -> Path:
-        if source.file is not None:
-            fix = f"Write hf:{source.repo}, without a file."
-            raise UsageError("this engine reads whole repositories of safetensors", fix=fix)
-        if self.models_dir and (folder := _local_folder(source, self.models_dir.expanduser().absolute())):
-            return folder
-        try:
-            return fetch_folder(source, self.notice)
-        except OfflineError as error:
-            repository = source.repo.split("/")[-1]
-            fix = f"Connect, or put the repository's files into FOLDER/{repository} and name it: --models-dir FOLDER"
-            raise UsageError(f"the model is not on this machine: {error}", fix=fix) from None
-
-
-def resolve_pair(
-    models: ModelPair,
-    *,
-    recipe_folder: Path,
-    models_dir: Path | None = None,
-    on_progress: Notice | None = None,
-    find_tool: FindTool | None = None,
-    form: ModelFormat = "gguf",
-) -> ResolvedPair:
-    """Find, check and hash the files of both models, downloading and quantizing where the recipe needs it.
-
-    `form` is what the engine is to be given. `models_dir` is searched before the hub. `on_progress` is called with a
-    few words on what takes long. Raises UsageError for a file that is missing, truncated, of another format or of a
-    newer version, and for a source that cannot be fetched.
-    """
-    places = _Places(recipe_folder, models_dir, on_progress, find_tool)
-
-    def resolve(role: str, spec: ModelSpec) -> ResolvedModel:
-        unquantized = None
-        try:
-            if form == "served":
-                return ResolvedModel(spec.source, ())
-            if form == "huggingface":
-                folder = places.folder(spec.source)
-                inside = (file for file in sorted(folder.iterdir()) if file.is_file() and file.name != ORIGIN)
-                return ResolvedModel(spec.source, _hashed(inside, on_progress), folder=folder)
-            files = places.files(spec.source, models.target.source if role == "draft" else None)
-            if spec.quantize is not None:
-                if find_tool is None:
-                    fix = "Leave `quantize` out and name a quantized file."
-                    raise UsageError("this engine cannot quantize", fix=fix)
-                unquantized = files[0]
-                files = (quantized(files, spec.quantize, find_tool("llama-quantize"), notice=on_progress),)
-        except UsageError as error:
-            where = ": ".join(filter(None, (f"models.{role} ({one_line(spec.source, 120)})", error.where)))
-            raise UsageError(error.what, where=where, fix=error.fix, installs=error.installs) from None
-        return ResolvedModel(spec.source, _hashed(files, on_progress), unquantized)
-
-    target = resolve("target", models.target)
-    return ResolvedPair(target, None if models.draft is None else resolve("draft", models.draft))
-
-
-def _hashed(files: Iterable[Path], notice: Notice | None) -> tuple[ModelFile, ...]:
-    return tuple(ModelFile(file, file.stat().st_size, file_sha256(file, notice)) for file in files)
-
-
-def locate_model(
-    source: str,
-    *,
-    recipe_folder: Path,
-    models_dir: Path | None = None,
-    on_progress: Notice | None = None,
-    find_tool: FindTool | None = None,
-) -> tuple[Path, ...]:
-    """Return the GGUF files of a source, all shards in order, each with a sound header; errors as above.
-
-    A folder or a repository of safetensors is converted first, where `find_tool` can find the converter.
-    """
-    return _Places(recipe_folder, models_dir, on_progress, find_tool).files(source)
-
-
-def is_there(source: str, *, recipe_folder: Path) -> None:
-    """Raise UsageError where a path or a bundled model is not there; a source of the hub is requested, too."""
-    _Places(recipe_folder).first(source, safetensors=True)
-
-
-def locate_folder(
-    source: str, *, recipe_folder: Path, models_dir: Path | None = None, on_progress: Notice | None = None
-) -> Path:
-    """Return the Hugging Face folder of a source, derived where it is a bundled model. Raises as above."""
-    return _Places(recipe_folder, models_dir, on_progress).folder(source)
 
 
 def _local_folder(source: HubSource, folder: Path) -> Path | None:
@@ -344,3 +286,81 @@ def _one_of(files: list[Path], source: HubSource) -> Path | None:
         fix = f"Name one: hf:{source.repo}/{one_line(firsts[0].name, 80)}"
         raise UsageError(f"{len(firsts)} files match: {listed}", where=one_line(str(firsts[0].parent)), fix=fix)
     return firsts[0] if firsts else None
+
+
+# A token's time on a large model is the time of reading its weights; the bundled models are too small for that. Zeros
+# in rows of `ffn_gate` and `ffn_up` and in columns of `ffn_down` add nothing to any activation: act(0) * 0 * 0 = 0.
+
+_WIDER = {"ffn_gate.weight": 0, "ffn_up.weight": 0, "ffn_down.weight": 1}
+"""The feed-forward matrices, and which of their axes (rows, columns) is padded."""
+_ROOM = 2.0
+"""Free memory that is asked for, as a multiple of the file: the weights are mapped, and lie in the page cache."""
+
+
+def padded_file(name: str) -> Path:
+    """Return where a padded model lies once it is made."""
+    base, times = PADDED[name]
+    return cache_folder() / "padded" / f"{base}-ffn-{times}.gguf"
+
+
+def padded_model(name: str, notice: Notice | None = None) -> Path:
+    """Return the file of a padded bundled model, made where it is not there yet. Raises StorageError."""
+    base, times = PADDED[name]
+    source, into = bundled_folder() / f"{base}.gguf", padded_file(name)
+
+    def make(part: Path) -> None:
+        wider = sum(tensor.elements for tensor in read_header(source).tensors if _axis(tensor.name) is not None)
+        _check_room(into.parent, source.stat().st_size + 4 * times * wider)
+        _write(source, part, times)
+
+    try:
+        read_header(into)
+    except UsageError:  # missing, or cut short
+        with suppress(OSError):
+            into.unlink()
+    try:
+        return made_once(into, make, notice)
+    except OSError as error:
+        raise StorageError(f"the padded model could not be written: {error.strerror}", where=str(into)) from error
+
+
+def _check_room(folder: Path, size: int) -> None:
+    import psutil
+
+    free = {"disk": shutil.disk_usage(folder).free, "memory": psutil.virtual_memory().available}
+    for what, needed in (("disk", size), ("memory", round(_ROOM * size))):
+        if free[what] < needed:
+            raise StorageError(
+                f"the padded model needs {needed / 1e9:.1f} GB of free {what}, and there are {free[what] / 1e9:.1f} GB",
+                where=str(folder),
+                fix="Free some, or measure the bundled model itself.",
+            )
+
+
+def _axis(tensor: str) -> int | None:
+    return next((axis for name, axis in _WIDER.items() if tensor.endswith(name)), None)
+
+
+def _write(source: Path, into: Path, times: int) -> None:
+    import gguf
+    import numpy as np
+
+    reader = gguf.GGUFReader(source)
+    architecture = str(reader.fields["general.architecture"].contents())
+    writer = gguf.GGUFWriter(into, architecture)
+    for name, field in reader.fields.items():
+        if not name.startswith("GGUF.") and name != "general.architecture":
+            value = field.contents()
+            wide = value * times if name == f"{architecture}.feed_forward_length" else value
+            writer.add_key_value(name, wide, field.types[0], field.types[-1] if len(field.types) > 1 else None)
+    for tensor in reader.tensors:
+        if (axis := _axis(tensor.name)) is None:
+            writer.add_tensor(tensor.name, tensor.data, raw_dtype=tensor.tensor_type)
+        else:
+            values = gguf.dequantize(tensor.data, tensor.tensor_type)
+            zeros = [(0, size * (times - 1) if place == axis else 0) for place, size in enumerate(values.shape)]
+            writer.add_tensor(tensor.name, np.pad(values, zeros))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()

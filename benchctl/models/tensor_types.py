@@ -41,17 +41,14 @@ def _named(name: str) -> TensorType:
 def is_quantized(tensor: Tensor) -> bool:
     """Whether a tensor's type rounds in blocks; False for an unknown type."""
     known = tensor_types().get(tensor.type_id)
-    return known is not None and known.quantized
+    return known is not None and known.block > 1
 
 
 def takes_other_type(tensor: Tensor) -> bool:
     """Whether llama-quantize gives this tensor another type at all; norms, biases and small tensors keep theirs."""
     named = tensor.name.endswith("weight") and tensor.name not in _EMBEDDED
-    return _is_matrix(tensor) and named and not any(part in tensor.name for part in _LEFT_ALONE)
-
-
-def _is_matrix(tensor: Tensor) -> bool:
-    return any(size > 1 for size in tensor.shape[1:])
+    matrix = any(size > 1 for size in tensor.shape[1:])
+    return matrix and named and not any(part in tensor.name for part in _LEFT_ALONE)
 
 
 def family(name: str) -> str:
@@ -65,10 +62,7 @@ def families(tensors: Sequence[Tensor]) -> list[str]:
 
 
 def requested_types(tensors: Sequence[Tensor], overrides: Mapping[str, str]) -> dict[str, str]:
-    """Return the type that every overridden tensor must have; the first matching pattern counts.
-
-    Raises UsageError for a pattern that changes nothing, and for a type that a tensor cannot take.
-    """
+    """Return the type that every overridden tensor must have; the first matching pattern counts. Raises UsageError."""
     types: dict[str, str] = {}
     for pattern, requested in overrides.items():
         matching = [tensor for tensor in tensors if re.search(tensor_regex(pattern), tensor.name)]
@@ -81,33 +75,19 @@ def requested_types(tensors: Sequence[Tensor], overrides: Mapping[str, str]) -> 
     return types
 
 
-def fallbacks(tensors: Sequence[Tensor], base: str, overridden: Mapping[str, str]) -> list[Tensor]:
-    """Return the tensors whose rows do not fit the base type, and which llama-quantize therefore gives another type."""
-    block = _named(_OF_BASE.get(base.lower(), base.lower())).block
-    return [
-        tensor
-        for tensor in tensors
-        if tensor.name not in overridden and takes_other_type(tensor) and tensor.shape[0] % block
-    ]
-
-
 def fallback_sentence(tensors: Sequence[Tensor], base: str, overrides: Mapping[str, str]) -> str | None:
-    """Return a sentence on what llama-quantize made of tensors whose rows do not fit the base type; None when all fit.
-
-    `tensors` are those of the written file.
-    """
-    others = [
-        tensor
-        for tensor in fallbacks(tensors, base, requested_types(tensors, overrides))
-        if tensor.type_name != _OF_BASE.get(base.lower(), base.lower())
-    ]
+    """Return what became of tensors of a written file whose rows do not fit the base type; None when all fit."""
+    kind = _named(_OF_BASE.get(base.lower(), base.lower()))
+    free = [tensor for tensor in tensors if takes_other_type(tensor)]
+    asked = requested_types(tensors, overrides)
+    unfit = [tensor for tensor in free if tensor.shape[0] % kind.block and tensor.name not in asked]
+    others = [tensor for tensor in unfit if tensor.type_name != kind.name]
     if not others:
         return None
-    first, total = others[0], sum(map(takes_other_type, tensors))
     kinds = ", ".join(dict.fromkeys(tensor.type_name for tensor in others))
     return (
-        f"the rows of {len(others)} of {total} tensors do not fit {base}, such as {one_line(first.name, 60)} with "
-        f"{first.shape[0]} numbers; llama-quantize made them {kinds}"
+        f"the rows of {len(others)} of {len(free)} tensors do not fit {base}, such as {one_line(others[0].name, 60)} "
+        f"with {others[0].shape[0]} numbers; llama-quantize made them {kinds}"
     )
 
 

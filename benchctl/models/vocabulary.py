@@ -144,10 +144,7 @@ CHECK_FROM_TOKEN = 5
 
 
 def compare(target: Path, draft: Path) -> list[str]:
-    """Return why `draft` cannot be a plain draft model of `target`, a list of reasons; empty when it can.
-
-    Raises UsageError for a file that cannot be read.
-    """
+    """Return the reasons why `draft` cannot be a plain draft model of `target`; none when it can. Raises UsageError."""
     ours, theirs = read_header(target), read_header(draft)
     names = [header.text("tokenizer.ggml.model") for header in (ours, theirs)]
     if names[0] != names[1]:
@@ -173,15 +170,18 @@ def differences(first: GgufHeader, second: GgufHeader, *, speaking: bool = False
         names = [header.text(key) for header in (first, second)]
         if names[0] != names[1]:
             found.append(f"the {what} is {_name(names[0])} and {_name(names[1])}")
-    ours, theirs = (_used(header) if speaking else _texts(header) for header in (first, second))
+    ours, theirs = (dict(enumerate(_used(header) if speaking else _texts(header))) for header in (first, second))
+    return [*found, *text_differences(ours, theirs), *_special_differences(first, second, speaking)]
+
+
+def text_differences(ours: Mapping[int, str | bytes], theirs: Mapping[int, str | bytes]) -> Iterator[str]:
+    """Yield how the texts of two vocabularies differ, by their ids."""
     if len(ours) != len(theirs):
-        found.append(f"one has {len(ours)} tokens, the other {len(theirs)}")
-    unequal = [token for token, (mine, yours) in enumerate(zip(ours, theirs, strict=False)) if mine != yours]
-    if unequal:
+        yield f"one has {len(ours)} tokens, the other {len(theirs)}"
+    if unequal := sorted(token for token in ours.keys() & theirs.keys() if ours[token] != theirs[token]):
         token = unequal[0]
         example = f"the first is {token}, {_text(ours[token])} and {_text(theirs[token])}"
-        found.append(f"{len(unequal)} token ids mean different texts; {example}")
-    return [*found, *_special_differences(first, second, speaking)]
+        yield f"{len(unequal)} token ids mean different texts; {example}"
 
 
 def _texts(header: GgufHeader) -> list[bytes]:
@@ -251,5 +251,5 @@ def _name(model: str | None) -> str:
     return "unknown" if model is None else one_line(model, 40)
 
 
-def _text(token: bytes) -> str:
-    return f"'{one_line(token.decode('utf-8', 'replace'), 40)}'"
+def _text(token: str | bytes) -> str:
+    return f"'{one_line(token if isinstance(token, str) else token.decode('utf-8', 'replace'), 40)}'"

@@ -8,6 +8,7 @@ question.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -45,10 +46,7 @@ def load_context(name: str | None, *, recipe_folder: Path) -> str:
 
 
 def fitted(prompt: Prompt, length: int, text: str, count: Count) -> Prompt:
-    """Return `prompt` with at most `length` tokens, and as near to it as a word of `text` allows.
-
-    Raises ContextError where the question alone is longer, or `text` too short.
-    """
+    """Return `prompt` with at most `length` tokens, as near as a word of `text` allows. Raises ContextError."""
     if count(prompt) <= length:
         return _padded(prompt, length, text, count)
     while len(rest := _without_oldest_turn(prompt).messages or ()) < len(prompt.messages or ()):
@@ -58,7 +56,7 @@ def fitted(prompt: Prompt, length: int, text: str, count: Count) -> Prompt:
     before, question = _split(_last_text(prompt))
     words = _WORD.findall(before)
     kept = _most(len(words), lambda size: count(_with_last(prompt, _tail(words, size) + question)) <= length)
-    if kept is None:
+    if kept < 0:
         raise ContextError(f"its question alone has more than {length} tokens")
     return _with_last(prompt, _tail(words, kept) + question)
 
@@ -71,7 +69,7 @@ def _padded(prompt: Prompt, length: int, text: str, count: Count) -> Prompt:
         padding = "".join(words[:size]).rstrip()
         return _with_last(prompt, f"{padding}\n\n{own}") if padding else prompt
 
-    size = _most(min(len(words), 2 * length), lambda size: count(made(size)) <= length) or 0
+    size = max(0, _most(min(len(words), 2 * length), lambda size: count(made(size)) <= length))
     if size == len(words) and count(made(size)) < length - length // 50:
         raise ContextError(
             f"the text that pads it (prompts.context) is too short for {length} tokens; name a longer text"
@@ -79,15 +77,9 @@ def _padded(prompt: Prompt, length: int, text: str, count: Count) -> Prompt:
     return made(size)
 
 
-def _most(highest: int, fits: Callable[[int], bool]) -> int | None:
-    """Return the largest size up to `highest` that fits, by bisection; `None` where not even 0 does."""
-    if not fits(0):
-        return None
-    low, high = 0, highest + 1  # low fits, high does not or is too much
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
-    return low
+def _most(highest: int, fits: Callable[[int], bool]) -> int:
+    """Return the largest size up to `highest` that fits; -1 where not even 0 does."""
+    return bisect_left(range(highest + 1), True, key=lambda size: not fits(size)) - 1
 
 
 def _tail(words: list[str], size: int) -> str:

@@ -1,4 +1,4 @@
-"""The formats that benchctl imports: how a row of each becomes a question. A further format is an entry in `FORMATS`.
+"""The formats that benchctl imports: a class each, whose fields are a row's keys and which makes a question of the row.
 
 - Spec-Bench, `question.jsonl`: 480 questions of six existing data sets, by category.
 - MT-Bench, `question.jsonl`: 80 questions of two turns, in eight categories.
@@ -17,29 +17,32 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Literal
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import ValidationError
+from pydantic import (
+    AfterValidator,
+    AliasChoices,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+    model_validator,
+)
 
 from benchctl.errors import UsageError
 from benchctl.prompts.answers import Answer
 from benchctl.prompts.suite import REQUEST_FIELDS, Message
-from benchctl.recipes.problems import Plain, did_you_mean, quoted
+from benchctl.recipes.problems import Plain, did_you_mean, path_text, quoted
 from benchctl.recipes.schema import MAX_NAME, NAME_PATTERN
 
 Kind = Literal["chat", "raw"]
 Fields = dict[str, Plain]
 """A row: a JSON object of a line, or a row of a table."""
-
-
-class UnexpectedRowError(ValueError):
-    """A row that is not of its format; the message names what was expected. The reader of the file adds where."""
-
-    def __init__(self, what: str, fix: str | None = None) -> None:
-        super().__init__(what)
-        self.fix = fix
 
 
 @dataclass(frozen=True)
@@ -63,87 +66,121 @@ class Question:
     """Further keys of the row."""
 
 
-@dataclass(frozen=True)
-class Format:
-    """A kind of question file."""
-
-    name: str
-    title: str
-    home: str | None
-    """Where the questions come from, for the suite's `source`."""
-    licence: str | None
-    """The questions' own licence where they have any and it is known; else the user must name it."""
-    kind: Kind | None
-    """Chat or raw unless the user chooses; None: as the first row is."""
-    example: str
-    """A row, for error messages."""
-    read: Callable[[Fields], Question | None]
-    """Returns None for a row without its text; raises UnexpectedRowError."""
-    columns: tuple[str, ...] = ()
-    """Of a CSV file that has no header."""
+def _not_blank(text: str) -> str:
+    if not text.strip():
+        raise ValueError("expected a text that is not empty")
+    return text
 
 
-def text_of(fields: Fields, key: str) -> str:
-    """Return a text that must be there and not blank."""
-    value = fields.get(key)
-    if not isinstance(value, str) or not value.strip():
-        raise UnexpectedRowError(f"expected `{key}`, a text that is not empty; got {quoted(value)}")
-    return value
-
-
-def turns_of(fields: Fields) -> list[str]:
-    """Return the user turns of a conversation, at least one."""
-    turns = fields.get("turns")
-    if not isinstance(turns, list) or not turns:
-        got = "an empty list" if turns == [] else quoted(turns)
-        raise UnexpectedRowError(f"expected `turns`, a list of the user's turns; got {got}")
-    for number, turn in enumerate(turns):
-        if not isinstance(turn, str) or not turn.strip():
-            raise UnexpectedRowError(f"expected `turns[{number}]` to be a text that is not empty; got {quoted(turn)}")
-    return turns
-
-
-def first_reference(value: Plain) -> str | None:
+def _first_text(value: Plain) -> Plain:
     """Return the reference answer to the first turn: files hold a text, a list of texts by turn, or nothing."""
     while isinstance(value, list):
         value = value[0] if value else None
-    if value is None or isinstance(value, str):
-        return value or None
-    if isinstance(value, (int, float)):
-        return str(value)
-    raise UnexpectedRowError(f"expected `reference` to be a text or a list of texts; got {quoted(value)}")
+    return str(value) if isinstance(value, int | float) else value or None
 
 
-def first_turn(fields: Fields) -> Question:
-    """Read a row of `category`, `turns` and perhaps `reference`: its first turn is the question."""
-    turns = turns_of(fields)
-    reference = first_reference(fields.get("reference"))
-    return Question(text_of(fields, "category"), turns[0], reference, later_turns=len(turns) - 1)
+Text = Annotated[str, AfterValidator(_not_blank)]
+Reference = Annotated[str | None, BeforeValidator(_first_text)]
 
 
-NO_TASK = "prompts"
-"""The task of a row that names none."""
+class Row(BaseModel):
+    """A row of a question file; a class that derives from it is a format."""
+
+    model_config = ConfigDict(strict=True, frozen=True)
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    home: ClassVar[str | None] = None
+    """Where the questions come from, for the suite's `source`."""
+    licence: ClassVar[str | None] = None
+    """The questions' own licence where they have any and it is known; else the user must name it."""
+    kind: ClassVar[Kind | None] = "chat"
+    """Chat or raw unless the user chooses; None: as the first row is."""
+    example: ClassVar[str]
+    """A row, for error messages."""
+    columns: ClassVar[tuple[str, ...]] = ()
+    """Of a CSV file that has no header."""
+
+    @abstractmethod
+    def _question(self) -> Question | None:
+        """Return the question; None for a row without its text. Raises ValueError."""
+
+    @classmethod
+    def question_of(cls, fields: Fields) -> Question | None:
+        """Return the question of a row; None where its text is withheld. Raises ValueError with what was expected."""
+        unsent = next((key for key in REQUEST_FIELDS if fields.get(key)), None)
+        if unsent is not None and cls is not OwnRow:
+            raise ValueError(f"{cls.title} has no `{unsent}`: leave it out, or import `messages` with --format jsonl")
+        try:
+            return cls.model_validate(fields)._question()
+        except ValidationError as error:
+            wrong = error.errors(include_url=False)[0]
+            what = wrong["msg"].removeprefix("Value error, ")
+            got = "" if wrong["type"] == "missing" else f"; got {quoted(wrong['input'])}"
+            raise ValueError(f"`{path_text(wrong['loc'])}`: {what}{got}" if wrong["loc"] else what) from None
+
+
+class SpecBench(Row):
+    """A row of `category`, `turns` and perhaps `reference`: its first turn is the question."""
+
+    name = "spec-bench"
+    title = "Spec-Bench"
+    home = "https://github.com/hemingkx/Spec-Bench"  # of data sets of different licences
+    example = '{"question_id": 1, "category": "writing", "turns": ["…"]}'
+
+    category: Text
+    turns: list[Text] = Field(min_length=1)
+    reference: Reference = None
+
+    def _question(self) -> Question | None:
+        return Question(self.category, self.turns[0], self.reference, later_turns=len(self.turns) - 1)
+
+
+class MtBench(SpecBench):
+    """Likewise; the hub's copy of the file (`HuggingFaceH4/mt_bench_prompts`) calls the turns `prompt`."""
+
+    name = "mt-bench"
+    title = "MT-Bench"
+    home = "https://github.com/lm-sys/FastChat"
+    licence = "Apache-2.0"
+    example = '{"question_id": 81, "category": "writing", "turns": ["…", "…"], "reference": ["…", "…"]}'
+
+    turns: list[Text] = Field(min_length=1, validation_alias=AliasChoices("turns", "prompt"))
+
+
+class HumanEval(Row):
+    """The prompt is the beginning of a file that the model goes on with."""
+
+    name = "humaneval"
+    title = "HumanEval"
+    home = "https://github.com/openai/human-eval"
+    licence = "MIT"
+    kind = "raw"
+    example = '{"task_id": "HumanEval/0", "prompt": "def …", "canonical_solution": "…"}'
+
+    task_id: Text
+    prompt: Text
+    canonical_solution: Reference = None
+
+    def _question(self) -> Question:
+        return Question("humaneval", self.prompt, self.canonical_solution)
+
+
 NOTICE_WITHOUT_TEXT = "FULL BENCHMARK DATA SHOULD BE FETCHED FROM THE SOURCE"
 """What SPEED-Bench has in place of a question whose text it does not publish."""
 
-_UNSAFE = re.compile(r"[^A-Za-z0-9_.+-]+")
-_NAME = re.compile(NAME_PATTERN)
-_MARK = 8
 
+class SpeedBench(SpecBench):
+    """Likewise; some rows have a notice in place of their text."""
 
-def _mt_bench(fields: Fields) -> Question:
-    """The hub's copy of the file (`HuggingFaceH4/mt_bench_prompts`) calls the turns `prompt`."""
-    return first_turn({**fields, "turns": fields["prompt"]} if "turns" not in fields and "prompt" in fields else fields)
+    name = "speed-bench"
+    title = "SPEED-Bench"
+    home = "https://huggingface.co/datasets/nvidia/SPEED-Bench"
+    licence = "nvidia-evaluation-dataset-license"
+    example = "a row of `question_id`, `category` and `turns`"
 
-
-def _humaneval(fields: Fields) -> Question:
-    text_of(fields, "task_id")
-    return Question("humaneval", text_of(fields, "prompt"), first_reference(fields.get("canonical_solution")))
-
-
-def _speed_bench(fields: Fields) -> Question | None:
-    question = first_turn(fields)
-    return None if NOTICE_WITHOUT_TEXT in str(question.content) else question
+    def _question(self) -> Question | None:
+        return None if NOTICE_WITHOUT_TEXT in self.turns[0] else super()._question()
 
 
 LETTERS = "ABCDEFGHIJ"
@@ -157,65 +194,92 @@ ENDINGS = {
 """What follows a question, by format."""
 
 
-def answer_of(value: object) -> Answer:
-    """Read an answer as a suite has it; raises UnexpectedRowError."""
-    try:
-        return Answer.model_validate(value)
-    except ValidationError as error:
-        what = error.errors()[0]["msg"].removeprefix("Value error, ")
-        raise UnexpectedRowError(
-            f"expected `answer` with a `kind` and a `value`: {what}; got {quoted(value)}"
-        ) from None
-
-
-def _gsm8k(fields: Fields) -> Question:
+class Gsm8k(Row):
     """The answer is a worked solution that ends with `#### 18`."""
-    solution = text_of(fields, "answer")
-    value = solution.rpartition("####")[2].strip()
-    answer = answer_of({"kind": "numeric", "value": value})
-    return Question("gsm8k", f"{text_of(fields, 'question')}\n\n{ENDINGS['gsm8k']}", solution, answer)
+
+    name = "gsm8k"
+    title = "GSM8K"
+    home = "https://github.com/openai/grade-school-math"
+    licence = "MIT"
+    example = '{"question": "…", "answer": "… #### 18"}'
+
+    question: Text
+    answer: Text
+
+    def _question(self) -> Question:
+        right = Answer(kind="numeric", value=self.answer.rpartition("####")[2].strip())
+        return Question("gsm8k", f"{self.question}\n\n{ENDINGS['gsm8k']}", self.answer, right)
 
 
-def _mmlu(fields: Fields) -> Question:
-    """The hub's files have `choices` and the answer's index; the original CSV files a column an option, and a letter.
+class MmluPro(Row):
+    """Up to ten options, and the letter or the index of the right one."""
 
-    These name no subject.
-    """
-    options = fields.get("choices") or [fields.get(letter) for letter in LETTERS[:4]]
-    return _choice(fields, str(fields.get("subject") or "mmlu"), options, fields.get("answer"), "mmlu")
+    name = "mmlu-pro"
+    title = "MMLU-Pro"
+    home = "https://huggingface.co/datasets/TIGER-Lab/MMLU-Pro"
+    licence = "MIT"
+    example = '{"question": "…", "options": ["…", "…"], "answer": "I", "category": "…"}'
 
+    question: Text
+    category: Text
+    options: list[str] = Field(min_length=2, max_length=len(LETTERS))
+    answer: int | str
 
-def _mmlu_pro(fields: Fields) -> Question:
-    return _choice(fields, text_of(fields, "category"), fields.get("options"), fields.get("answer"), "mmlu-pro")
-
-
-def _choice(fields: Fields, task: str, options: Plain, answer: Plain, form: str) -> Question:
-    if not isinstance(options, list) or not all(isinstance(option, str) for option in options):
-        raise UnexpectedRowError(f"expected the options as a list of texts; got {quoted(options)}")
-    letters = LETTERS[: len(options)]
-    indices = dict(zip("0123456789", letters, strict=False))
-    right = indices.get(str(answer), str(answer)) if isinstance(answer, str | int) else ""
-    if right not in letters or not right or not 2 <= len(options) <= len(LETTERS):
-        raise UnexpectedRowError(f"expected 2 to {len(LETTERS)} options and `answer`, a letter or index of theirs; "
-                                 f"got {len(options)} and {quoted(answer)}")  # fmt: skip
-    listed = "\n".join(f"{letter}. {option}" for letter, option in zip(letters, options, strict=True))
-    content = f"{text_of(fields, 'question')}\n\n{listed}\n\n{ENDINGS[form]}"
-    return Question(task, content, answer=answer_of({"kind": "choice", "value": right}))
+    def _question(self) -> Question:
+        letters = LETTERS[: len(self.options)]
+        right = dict(zip("0123456789", letters, strict=False)).get(str(self.answer), str(self.answer))
+        if right not in [*letters]:
+            raise ValueError(f"`answer`: expected the letter or index of an option; got {quoted(self.answer)}")
+        listed = "\n".join(f"{letter}. {option}" for letter, option in zip(letters, self.options, strict=True))
+        content = f"{self.question}\n\n{listed}\n\n{ENDINGS[self.name]}"
+        return Question(self.category, content, answer=Answer(kind="choice", value=right))
 
 
-def _aime(fields: Fields) -> Question:
-    """Keys are written `problem` or `Question`, `answer` or `Answer`, by file."""
-    row = {key.lower(): value for key, value in fields.items()}
-    given = row.get("answer")
-    value = str(given).strip() if isinstance(given, str | int) else ""
-    if not re.fullmatch(r"[0-9]{1,3}", value):
-        raise UnexpectedRowError(f"expected `answer`, an integer from 0 to 999; got {quoted(given)}")
-    question = text_of(row, "problem" if "problem" in row else "question")
-    return Question("aime", f"{question}\n\n{ENDINGS['aime']}", answer=answer_of({"kind": "numeric", "value": value}))
+class Mmlu(MmluPro):
+    """The hub's files have `choices` and an index; the original CSV files a column an option, and no subject."""
+
+    name = "mmlu"
+    title = "MMLU"
+    home = "https://github.com/hendrycks/test"
+    example = "rows of `question`, `choices` and `answer`, or CSV without a header: question, A, B, C, D, answer"
+    columns = ("question", *LETTERS[:4], "answer")
+
+    category: Text = Field(default="mmlu", alias="subject")
+    options: list[str] = Field(min_length=2, max_length=len(LETTERS), alias="choices")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_columns(cls, row: Fields) -> Fields:
+        return row if row.get("choices") else row | {"choices": [row.get(letter) for letter in LETTERS[:4]]}
 
 
-_READ = {"prompt", "messages", "conversations", "body", "task", "reference", *REQUEST_FIELDS}
-_NAMES = {"id", "custom_id", "method", "url", "stream", "stream_options"}
+def _as_text(value: Plain) -> Plain:
+    return str(value).strip() if isinstance(value, str | int) else value
+
+
+class Aime(Row):
+    """The problems are the Mathematical Association of America's; how the keys are written differs by file."""
+
+    name = "aime"
+    title = "AIME"
+    example = '{"problem": "…", "answer": "204"}'
+
+    problem: Text = Field(validation_alias=AliasChoices("problem", "question"))
+    answer: Annotated[str, BeforeValidator(_as_text), StringConstraints(pattern="^[0-9]{1,3}$")]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _by_small_letters(cls, row: Fields) -> Fields:
+        return {key.lower(): value for key, value in row.items()}
+
+    def _question(self) -> Question:
+        right = Answer(kind="numeric", value=self.answer)
+        return Question("aime", f"{self.problem}\n\n{ENDINGS['aime']}", answer=right)
+
+
+NO_TASK = "prompts"
+"""The task of a row that names none."""
+_NAMES = {"id", "custom_id", "method", "url", "stream", "stream_options", "body"}
 """What names a row, or how a batch file has it sent."""
 _REFUSED: dict[str, Plain] = {
     **dict.fromkeys(("stop", "stop_token_ids", "bad_words", "logit_bias", "grammar", "json_schema", "regex", "ebnf")),
@@ -232,178 +296,98 @@ not."""
 _ROLES = {"human": "user", "user": "user", "gpt": "assistant", "assistant": "assistant", "system": "system"}
 
 
-def read_row(fields: Fields) -> Question:
-    """Read a row of the user's own; raises UnexpectedRowError."""
-    inner = fields.get("body")
-    row = {**fields, **inner} if isinstance(inner, dict) else fields
-    for key, neutral in _REFUSED.items():
-        value = row.get(key)
-        if value not in (None, [], {}, neutral):
-            what = f"`{key}` changes the answer, and benchctl does not send it; got {quoted(value)}"
-            fix = "Leave it out of the row; what all prompts share is set in the recipe (sampling, engine.args)."
-            raise UnexpectedRowError(what, fix)
-    task = text_of(row, "task") if row.get("task") is not None else NO_TASK
-    forms = [key for key in ("prompt", "messages", "conversations") if key in row]
-    if len(forms) != 1:
-        raise UnexpectedRowError(
-            f"expected either `prompt` or `messages`; got {'neither' if not forms else ' and '.join(forms)}"
+def _parts_joined(turn: Plain) -> Plain:
+    """Join the text parts of OpenAI's list form of `content`; anything else stays as it is, and is refused later."""
+    parts = turn.get("content") if isinstance(turn, dict) else None
+    if isinstance(parts, list) and all(isinstance(part, dict) and part.get("type") == "text" for part in parts):
+        return {**turn, "content": "\n".join(str(part.get("text", "")) for part in parts)}
+    return turn
+
+
+def _as_message(turn: Plain) -> Plain:
+    """Return ShareGPT's turn as OpenAI has it."""
+    if not isinstance(turn, dict):
+        return turn
+    return {"role": _ROLES.get(str(turn.get("from"))), "content": turn.get("value")}
+
+
+class OwnRow(Row):
+    """A row of the user's own."""
+
+    model_config = ConfigDict(extra="allow")
+
+    name = "jsonl"
+    title = "JSON lines"
+    kind = None
+    example = '{"prompt": "…"} or {"messages": [{"role": "user", "content": "…"}]}'
+
+    task: Text | None = None
+    prompt: Text | None = None
+    messages: list[Annotated[Message, BeforeValidator(_parts_joined)]] | None = Field(default=None, min_length=1)
+    conversations: list[Annotated[Message, BeforeValidator(_as_message)]] | None = Field(default=None, min_length=1)
+    reference: Reference = None
+    answer: Plain = None
+    """An answer to judge by where it is a mapping, else a key of the user's own."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _as_a_request(cls, fields: Fields) -> Fields:
+        inner = fields.get("body")
+        row = {**fields, **inner} if isinstance(inner, dict) else fields
+        for key, neutral in _REFUSED.items():
+            if row.get(key) not in (None, [], {}, neutral):
+                raise ValueError(
+                    f"`{key}` changes the answer, and benchctl does not send it: leave it out; what all prompts share "
+                    "is set in the recipe (sampling, engine.args)"
+                )
+        forms = [key for key in ("prompt", "messages", "conversations") if key in row]
+        if len(forms) != 1:
+            raise ValueError(f"expected either `prompt` or `messages`; got {' and '.join(forms) or 'neither'}")
+        return row
+
+    def _question(self) -> Question:
+        extra = {key: value for key, value in (self.model_extra or {}).items() if value is not None}
+        judged = isinstance(self.answer, dict)
+        unsent = [key for key in extra if key not in {*_NAMES, *REQUEST_FIELDS}]
+        request = {key: extra[key] for key in REQUEST_FIELDS if extra.get(key) not in (None, [], {}, {"type": "text"})}
+        question = Question(
+            self.task or NO_TASK,
+            self.prompt or "",
+            self.reference,
+            Answer.model_validate(self.answer) if judged else None,
+            request=request,
+            unsent=(*unsent, *(["answer"] if self.answer is not None and not judged else ())),
         )
-    request = {key: row[key] for key in REQUEST_FIELDS if row.get(key) not in (None, [], {}, {"type": "text"})}
-    judged = isinstance(row.get("answer"), dict)  # else it is a key of the user's own
-    known = _READ | _NAMES | ({"answer"} if judged else set())
-    unsent = tuple(key for key, value in row.items() if key not in known and value is not None)
-    reference = first_reference(row.get("reference"))
-    answer = answer_of(row["answer"]) if judged else None
-    if forms == ["prompt"]:
-        return Question(task, text_of(row, "prompt"), reference, answer, request=request, unsent=unsent)
-    turns = _from_sharegpt(row["conversations"]) if "conversations" in row else _content_as_text(row["messages"])
-    messages = _messages(turns)
+        messages = self.messages or self.conversations
+        return question if messages is None else _up_to_the_last_question(question, messages)
+
+
+def _up_to_the_last_question(question: Question, messages: Sequence[Message]) -> Question:
+    """Return the question with the turns up to the last that is to be answered, and the next answer to it."""
     asking = [number for number, message in enumerate(messages) if message.role in ("user", "tool")]
     earlier = sum(message.role == "user" for message in messages) - 1
     if earlier < 0:
-        raise UnexpectedRowError("expected `messages` with a user's turn that is to be answered; got none")
-    asked, rest = messages[: asking[-1] + 1], messages[asking[-1] + 1 :]
-    answers = [message.content for message in rest if message.role == "assistant"]
-    return Question(
-        task,
-        asked,
-        reference or (answers[0] if answers else None),
-        answer,
+        raise ValueError("expected `messages` with a user's turn that is to be answered; got none")
+    end = asking[-1] + 1
+    following = next((message.content for message in messages[end:] if message.role == "assistant"), None)
+    return replace(
+        question,
+        content=tuple(messages[:end]),
+        reference=question.reference or following,
         earlier_turns=earlier,
-        goes_on=bool(rest),
-        request=request,
-        unsent=unsent,
+        goes_on=end < len(messages),
     )
 
 
-def _from_sharegpt(turns: Plain) -> Plain:
-    if not isinstance(turns, list) or not turns:
-        raise UnexpectedRowError(f"expected `conversations`, a list of turns; got {quoted(turns)}")
-    messages: list[Plain] = []
-    for number, turn in enumerate(turns):
-        role = _ROLES.get(str(turn.get("from"))) if isinstance(turn, dict) else None
-        if not isinstance(turn, dict) or role is None or not isinstance(turn.get("value"), str):
-            expected = f"`from` ({', '.join(_ROLES)}) and `value`, a text"
-            raise UnexpectedRowError(f"expected `conversations[{number}]` to have {expected}; got {quoted(turn)}")
-        messages.append({"role": role, "content": turn["value"]})
-    return messages
+FORMATS: dict[str, type[Row]] = {
+    known.name: known for known in (SpecBench, MtBench, HumanEval, SpeedBench, Gsm8k, Mmlu, MmluPro, Aime, OwnRow)
+}
+_UNSAFE = re.compile(r"[^A-Za-z0-9_.+-]+")
+_NAME = re.compile(NAME_PATTERN)
+_MARK = 8
 
 
-def _content_as_text(turns: Plain) -> Plain:
-    """Join the text parts of OpenAI's list form of `content`; anything else stays as it is, and is refused later."""
-    if not isinstance(turns, list):
-        return turns
-    messages: list[Plain] = []
-    for turn in turns:
-        parts = turn.get("content") if isinstance(turn, dict) else None
-        if isinstance(parts, list) and all(isinstance(part, dict) and part.get("type") == "text" for part in parts):
-            messages.append({**turn, "content": "\n".join(str(part.get("text", "")) for part in parts)})
-        else:
-            messages.append(turn)
-    return messages
-
-
-def _messages(value: Plain) -> tuple[Message, ...]:
-    if not isinstance(value, list) or not value:
-        got = "an empty list" if value == [] else quoted(value)
-        raise UnexpectedRowError(f"expected `messages`, a list of turns; got {got}")
-    try:
-        return tuple(Message.model_validate(turn) for turn in value)
-    except ValidationError:
-        raise UnexpectedRowError(
-            "expected every turn of `messages` to have a `role` (system, user, assistant or tool), "
-            "a text as `content`, and nothing else"
-        ) from None
-
-
-_FORMATS = (
-    Format(
-        name="spec-bench",
-        title="Spec-Bench",
-        home="https://github.com/hemingkx/Spec-Bench",
-        licence=None,  # the questions come from data sets of different licences
-        kind="chat",
-        example='{"question_id": 1, "category": "writing", "turns": ["…"]}',
-        read=first_turn,
-    ),
-    Format(
-        name="mt-bench",
-        title="MT-Bench",
-        home="https://github.com/lm-sys/FastChat",
-        licence="Apache-2.0",
-        kind="chat",
-        example='{"question_id": 81, "category": "writing", "turns": ["…", "…"], "reference": ["…", "…"]}',
-        read=_mt_bench,
-    ),
-    Format(
-        name="humaneval",
-        title="HumanEval",
-        home="https://github.com/openai/human-eval",
-        licence="MIT",
-        kind="raw",  # the prompt is the beginning of a file that the model goes on with
-        example='{"task_id": "HumanEval/0", "prompt": "def …", "canonical_solution": "…"}',
-        read=_humaneval,
-    ),
-    Format(
-        name="speed-bench",
-        title="SPEED-Bench",
-        home="https://huggingface.co/datasets/nvidia/SPEED-Bench",
-        licence="nvidia-evaluation-dataset-license",
-        kind="chat",
-        example="a row of `question_id`, `category` and `turns`",
-        read=_speed_bench,
-    ),
-    Format(
-        name="gsm8k",
-        title="GSM8K",
-        home="https://github.com/openai/grade-school-math",
-        licence="MIT",
-        kind="chat",
-        example='{"question": "…", "answer": "… #### 18"}',
-        read=_gsm8k,
-    ),
-    Format(
-        name="mmlu",
-        title="MMLU",
-        home="https://github.com/hendrycks/test",
-        licence="MIT",
-        kind="chat",
-        example="rows of `question`, `choices` and `answer`, or CSV without a header: question, A, B, C, D, answer",
-        read=_mmlu,
-        columns=("question", *LETTERS[:4], "answer"),
-    ),
-    Format(
-        name="mmlu-pro",
-        title="MMLU-Pro",
-        home="https://huggingface.co/datasets/TIGER-Lab/MMLU-Pro",
-        licence="MIT",
-        kind="chat",
-        example='{"question": "…", "options": ["…", "…"], "answer": "I", "category": "…"}',
-        read=_mmlu_pro,
-    ),
-    Format(
-        name="aime",
-        title="AIME",
-        home=None,
-        licence=None,  # the problems are the Mathematical Association of America's
-        kind="chat",
-        example='{"problem": "…", "answer": "204"}',
-        read=_aime,
-    ),
-    Format(
-        name="jsonl",
-        title="JSON lines",
-        home=None,
-        licence=None,
-        kind=None,
-        example='{"prompt": "…"} or {"messages": [{"role": "user", "content": "…"}]}',
-        read=read_row,
-    ),
-)
-FORMATS: dict[str, Format] = {known.name: known for known in _FORMATS}
-
-
-def find_format(name: str) -> Format:
+def find_format(name: str) -> type[Row]:
     """Return the format called `name`; raises UsageError with the nearest format."""
     if name not in FORMATS:
         fix = did_you_mean(name, FORMATS).strip() or f"One of: {', '.join(FORMATS)}."
@@ -417,20 +401,14 @@ def safe_name(text: str) -> str:
     return name if _NAME.match(name) else f"task-{_mark(text)}"
 
 
-class TaskNames:
-    """The name of every category, given once; two categories never share a name."""
+class TaskNames(dict[str, str]):
+    """The name of every category; two categories never share a name."""
 
-    def __init__(self) -> None:
-        self._names: dict[str, str] = {}
-
-    def __call__(self, category: str) -> str:
-        """Return the task name of `category`."""
-        if category not in self._names:
-            name = safe_name(category)
-            if name in self._names.values():
-                name = f"{name[: MAX_NAME - _MARK - 1]}-{_mark(category)}"
-            self._names[category] = name
-        return self._names[category]
+    def __missing__(self, category: str) -> str:
+        name = safe_name(category)
+        if name in self.values():
+            name = f"{name[: MAX_NAME - _MARK - 1]}-{_mark(category)}"
+        return self.setdefault(category, name)
 
 
 def _mark(text: str) -> str:

@@ -17,9 +17,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from benchctl.errors import StorageError, UsageError
 from benchctl.paths import prompts_file, shipped_folder
 from benchctl.prompts.formats import FORMATS
-from benchctl.prompts.questions import Questions, plain, read_questions
+from benchctl.prompts.questions import Questions, parse_json, plain, read_questions
 from benchctl.prompts.suite import REQUEST_FIELDS, Prompt, PromptItem
-from benchctl.recipes.problems import KeyPath, Plain, did_you_mean, path_text
+from benchctl.recipes.problems import KeyPath, did_you_mean, path_text
 from benchctl.recipes.schema import Name
 from benchctl.recipes.translate import translate
 from benchctl.text import one_line
@@ -35,12 +35,14 @@ _OWN = (".txt", ".jsonl", ".jsonl.gz")
 class _SuiteFile(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
-    schema_version: int = Field(alias="schema", description="the number of the format, 1")
+    schema_version: int = Field(
+        alias="schema", le=SUITE_SCHEMA, description="the number of the format; a higher one is of a newer benchctl"
+    )
     name: Name = Field(description="the suite's name")
     kind: Literal["chat", "raw"] = Field(description="chat (prompts have messages) or raw (they have a prompt)")
     licence: str = Field(description="the prompts' licence")
     source: str = Field(description="where the prompts come from")
-    tasks: dict[Name, list[Prompt]] = Field(min_length=1, description="a mapping of task to its list of prompts")
+    tasks: dict[Name, tuple[Prompt, ...]] = Field(min_length=1, description="a mapping of task to its list of prompts")
 
 
 @dataclass(frozen=True)
@@ -62,39 +64,29 @@ class Suite:
     """What of the user's own file is not asked or sent, in sentences."""
 
     def select(self, tasks: Sequence[str] | None, limit: int | None) -> tuple[PromptItem, ...]:
-        """Return the prompts of `tasks` (None: all, in the file's order), at most `limit` of each.
-
-        Raises UsageError for a task that the suite does not have.
-        """
-        tasks = None if tasks is None else self._matching(tasks)
-        for task in tasks or ():
-            if task not in self.tasks:
-                near = did_you_mean(task, self.tasks).strip()
-                raise UsageError(
-                    f"the suite '{self.name}' has no task '{one_line(task, 60)}'",
-                    where="prompts.tasks",
-                    fix=near or f"It has: {', '.join(self.tasks)}.",
-                )
-        chosen = list(self.tasks) if tasks is None else list(tasks)
+        """Return the prompts of `tasks` (None: all), at most `limit` of each. Raises UsageError for an unknown task."""
+        names = self.tasks if tasks is None else tasks
+        chosen = dict.fromkeys(task for name in names for task in self._named(name))
         return tuple(
             PromptItem(task=task, prompt_idx=index, prompt=prompt, where=self._place(task, index))
             for task in chosen
             for index, prompt in enumerate(self.tasks[task][:limit])
         )
 
+    def _named(self, name: str) -> list[str]:
+        """Return the tasks of a name, which may hold a `*`."""
+        found = [task for task in self.tasks if task == name or ("*" in name and fnmatchcase(task, name))]
+        if not found:
+            near = did_you_mean(name, self.tasks).strip()
+            raise UsageError(
+                f"the suite '{self.name}' has no task '{one_line(name, 60)}'",
+                where="prompts.tasks",
+                fix=near or f"It has: {', '.join(self.tasks)}.",
+            )
+        return found
+
     def _place(self, task: str, index: int) -> str:
         return self.places.get((task, index), f"{self.name}: tasks.{task}[{index}]")
-
-    def _matching(self, names: Sequence[str]) -> list[str]:
-        """Return the names with every name that holds a `*` replaced by the tasks that it matches, if any."""
-        return list(
-            dict.fromkeys(
-                task
-                for name in names
-                for task in ([known for known in self.tasks if fnmatchcase(known, name)] if "*" in name else [])
-                or [name]
-            )
-        )
 
 
 def prompt_sha256(prompt: Prompt) -> str:
@@ -105,10 +97,7 @@ def prompt_sha256(prompt: Prompt) -> str:
 
 
 def load_suite(name_or_path: str, *, recipe_folder: Path) -> Suite:
-    """Load a prompts file: relative to the recipe's folder, to the working directory, or a shipped file.
-
-    Raises UsageError that names the file and, within it, the task and the prompt.
-    """
+    """Load a prompts file: beside the recipe, in the working directory, or shipped. Raises UsageError."""
     path = _find(name_or_path, recipe_folder)
     where = one_line(str(path))
     try:
@@ -119,26 +108,16 @@ def load_suite(name_or_path: str, *, recipe_folder: Path) -> Suite:
     if len(raw) > MAX_BYTES:
         raise UsageError("the prompts file is larger than 64 MiB", where=where)
     own = path.name.lower().endswith(_OWN)
-    parsed = None if own else _parse(raw, where)
-    if own or isinstance(parsed, list):
+    data = None if own else parse_json(raw, where, "a JSON object with `tasks`, or a list of prompts")
+    if own or isinstance(data, list):
         return _own_file(path, raw, where)
-    if not isinstance(parsed, dict):
-        raise UsageError("the prompts file must be a JSON object with `tasks`, or a list of prompts", where=where)
-    data: dict[str, Plain] = parsed
-    version = data.get("schema")
-    if isinstance(version, int) and not isinstance(version, bool) and version > SUITE_SCHEMA:
-        fix = "Update benchctl."
-        raise UsageError(
-            f"the prompts file is of schema {version}; this benchctl reads {SUITE_SCHEMA}", where=where, fix=fix
-        )
     try:
         suite = _SuiteFile.model_validate_json(raw.removeprefix(codecs.BOM_UTF8))
     except ValidationError as error:
         raise _refusal(where, translate(error, data, _SuiteFile)) from None
     if problems := _mismatches(suite):
         raise _refusal(where, problems)
-    tasks = {name: tuple(prompts) for name, prompts in suite.tasks.items()}
-    return Suite(suite.name, suite.kind, suite.licence, suite.source, hashlib.sha256(raw).hexdigest(), tasks)
+    return Suite(suite.name, suite.kind, suite.licence, suite.source, hashlib.sha256(raw).hexdigest(), suite.tasks)
 
 
 def _own_file(path: Path, raw: bytes, where: str) -> Suite:
@@ -163,17 +142,6 @@ def _find(name_or_path: str, recipe_folder: Path) -> Path:
     )
 
 
-def _parse(raw: bytes, where: str) -> Plain:
-    try:
-        return json.loads(raw.decode("utf-8-sig"))
-    except UnicodeDecodeError:
-        raise UsageError("the prompts file is not UTF-8 text", where=where) from None
-    except json.JSONDecodeError as error:
-        raise UsageError(f"the prompts file is not JSON: {error.msg}", where=f"{where}:{error.lineno}") from None
-    except RecursionError:
-        raise UsageError("the prompts file is nested too deeply", where=where) from None
-
-
 def _mismatches(suite: _SuiteFile) -> list[tuple[KeyPath, str]]:
     """Find prompts that are not of the suite's kind, and tasks without any."""
     own_key, other_key = ("messages", "prompt") if suite.kind == "chat" else ("prompt", "messages")
@@ -191,17 +159,15 @@ def _mismatches(suite: _SuiteFile) -> list[tuple[KeyPath, str]]:
 
 
 def _refusal(where: str, problems: list[tuple[KeyPath, str]]) -> UsageError:
-    lines = [f"{path_text(path)}: {message}" for path, message in problems[:_MAX_REPORTED]]
+    lines = [": ".join(filter(None, (path_text(path), message))) for path, message in problems[:_MAX_REPORTED]]
     if len(problems) > _MAX_REPORTED:
         lines.append(f"… and {len(problems) - _MAX_REPORTED} more.")
     return UsageError("\n".join(lines), where=where)
 
 
 def write_suite(questions: Questions, path: Path, *, name: str, licence: str, force: bool = False) -> Suite:
-    """Write the suite to `path` and return it as it loads; what is there already stays unless `force`.
-
-    The same questions give the same bytes. Raises UsageError for a suite that benchctl would not load, StorageError
-    for a file that cannot be written.
+    """Write the suite to `path`, the same bytes for the same questions, and return it as it loads. Raises UsageError,
+    StorageError.
     """
     suite = {
         "schema": SUITE_SCHEMA,

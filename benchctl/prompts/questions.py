@@ -10,22 +10,22 @@ import csv
 import gzip
 import hashlib
 import importlib
+import itertools
 import json
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from io import BufferedReader
 from pathlib import Path
 from typing import IO, cast
 
 from pydantic import ValidationError
 
 from benchctl.errors import UsageError
-from benchctl.prompts.formats import NO_TASK, Fields, Format, Kind, Question, TaskNames, UnexpectedRowError
-from benchctl.prompts.suite import REQUEST_FIELDS, Message, Prompt
+from benchctl.prompts.formats import NO_TASK, Fields, Kind, Question, Row, TaskNames
+from benchctl.prompts.suite import Message, Prompt
 from benchctl.recipes.problems import Plain, did_you_mean, quoted
 from benchctl.text import one_line
-
-_AS_ROWS = "Leave it out, or write the rows as `messages` and import them with --format jsonl."
 
 
 @dataclass(frozen=True)
@@ -45,17 +45,17 @@ class Questions:
 def read_questions(
     path: Path,
     label: str,
-    form: Format,
+    form: type[Row],
     *,
     kind: Kind | None = None,
     tasks: Sequence[str] | None = None,
     limit: int | None = None,
     no_task: str = NO_TASK,
 ) -> Questions:
-    """Read all of a question file; keep at most `limit` prompts of each of `tasks` (None: all), in the file's order.
+    """Read a question file; keep at most `limit` prompts of each of `tasks` (None: all), in the file's order.
 
-    `label` names the file in the suite and in messages: no path of this machine. `no_task` is the task of rows that
-    name none. Raises UsageError with the file, the line and what was expected.
+    `label` names the file in the suite and in messages: no path of this machine. `no_task`: of rows that name none.
+    Raises UsageError with the file, the line and what was expected.
     """
     found: dict[str, list[Prompt]] = {}
     places: dict[tuple[str, int], str] = {}
@@ -63,32 +63,25 @@ def read_questions(
     names = TaskNames()
     kind = kind or form.kind
     without_text = 0
-    for where, fields in read_rows(path, label, form.columns):
+    for where, fields in _rows(path, label, form.columns):
         try:
-            for key in REQUEST_FIELDS if form.kind is not None else ():  # a row of the user's own may have them
-                if fields.get(key):
-                    raise UnexpectedRowError(f"{form.title} has no `{key}`, so it would not be sent", _AS_ROWS)
-            question = form.read(fields)
+            question = form.question_of(fields)
             if question is None:
                 without_text += 1
                 continue
             kind = kind or ("raw" if isinstance(question.content, str) else "chat")
             prompt = _prompt(question, kind)
-        except UnexpectedRowError as error:
-            raise UsageError(str(error), where=where, fix=error.fix or f"{form.title} has {form.example}.") from None
-        task = names(no_task if question.task == NO_TASK else question.task)
+        except ValueError as error:
+            raise UsageError(str(error), where=where, fix=f"{form.title} has {form.example}.") from None
+        task = names[no_task if question.task == NO_TASK else question.task]
         prompts = found.setdefault(task, [])
         if (limit is None or len(prompts) < limit) and (tasks is None or task in tasks):
             places[task, len(prompts)] = where
             prompts.append(prompt)
             kept.append(question)
     if kind is None or not found:
-        reason = (
-            f"the text of all {without_text} questions is not in this file"
-            if without_text
-            else "this file has no prompts"
-        )
-        raise UsageError(reason, where=one_line(label))
+        withheld = f": it withholds the text of all {without_text}" if without_text else ""
+        raise UsageError(f"this file has no prompts{withheld}", where=one_line(label))
     chosen = _chosen(found, tasks, label)
     notes = tuple(_notes(kept, without_text))
     return Questions(kind, chosen, places, _source(path, label, form, notes), notes)
@@ -106,46 +99,37 @@ def _prompt(question: Question, kind: Kind) -> Prompt:
     elif isinstance(content, str):
         values["prompt"] = content
     else:
-        raise UnexpectedRowError("expected `prompt`, since the suite is raw; got `messages` (import with --kind chat)")
+        raise ValueError("expected `prompt`, since the suite is raw; got `messages` (import with --kind chat)")
     try:
         prompt = Prompt.model_validate(values, strict=False)
     except ValidationError as error:
         key = str(error.errors()[0]["loc"][0])
-        raise UnexpectedRowError(f"expected `{key}` as in a request to a chat API; got {quoted(values[key])}") from None
+        raise ValueError(f"expected `{key}` as in a request to a chat API; got {quoted(values[key])}") from None
     if prompt.problem is not None:
-        raise UnexpectedRowError(prompt.problem.rstrip("."))
+        raise ValueError(prompt.problem.rstrip("."))
     try:
         plain(prompt).encode()
     except UnicodeEncodeError:
-        raise UnexpectedRowError("expected text; got half of a surrogate pair, which is not a character") from None
+        raise ValueError("expected text; got half of a surrogate pair, which is not a character") from None
     return prompt
 
 
-def _notes(kept: Sequence[Question], without_text: int) -> list[str]:
-    notes = []
-
-    def count(found: int, what: str) -> None:
-        if found:
-            notes.append(f"In {found} of {len(kept)} prompts {what}.")
-
-    count(
-        sum(question.later_turns > 0 for question in kept),
-        "later turns, which depend on the model's own answers, are not asked: only the first turn is",
-    )
-    count(
-        sum(question.earlier_turns > 0 for question in kept),
-        "only the last turn of the user is asked; those before it are sent as they stand, with their answers",
-    )
-    count(sum(question.goes_on for question in kept), "what follows the turn that is asked is not sent")
+def _notes(kept: Sequence[Question], without_text: int) -> Iterator[str]:
     unsent = list(dict.fromkeys(key for question in kept for key in question.unsent))
     listed = ", ".join(one_line(key, 40) for key in unsent[:12]) + (", …" if len(unsent) > 12 else "")
-    count(
-        sum(bool(question.unsent) for question in kept),
-        f"keys are not sent ({listed}): the model and the sampling are the recipe's",
-    )
+    said = {
+        "later turns, which depend on the model's own answers, are not asked: only the first turn is": "later_turns",
+        "only the last turn of the user is asked; those before it are sent as they stand, with their answers": (
+            "earlier_turns"
+        ),
+        "what follows the turn that is asked is not sent": "goes_on",
+        f"keys are not sent ({listed}): the model and the sampling are the recipe's": "unsent",
+    }
+    for what, key in said.items():
+        if count := sum(bool(getattr(question, key)) for question in kept):
+            yield f"In {count} of {len(kept)} prompts {what}."
     if without_text:
-        notes.append(f"{without_text} questions were left out: the file withholds their text.")
-    return notes
+        yield f"{without_text} questions were left out: the file withholds their text."
 
 
 def _chosen(found: dict[str, list[Prompt]], tasks: Sequence[str] | None, label: str) -> dict[str, list[Prompt]]:
@@ -156,7 +140,7 @@ def _chosen(found: dict[str, list[Prompt]], tasks: Sequence[str] | None, label: 
     return {task: prompts for task, prompts in found.items() if prompts}
 
 
-def _source(path: Path, label: str, form: Format, notes: Sequence[str]) -> str:
+def _source(path: Path, label: str, form: type[Row], notes: Sequence[str]) -> str:
     with path.open("rb") as stream:
         digest = hashlib.file_digest(stream, "sha256").hexdigest()
     home = f" ({form.home})" if form.home else ""
@@ -164,101 +148,72 @@ def _source(path: Path, label: str, form: Format, notes: Sequence[str]) -> str:
     return "; ".join([*parts, *(note.rstrip(".") for note in notes)])
 
 
-SEPARATOR = "---"
+_SEPARATOR = "---"
 _MAX_LINE = 16 << 20
 _MAX_BYTES = 1 << 30
 """Of JSON lines, unpacked: a gzip file of a few kilobytes can hold any number of them."""
 _BATCH = 256
 
 
-def read_rows(path: Path, label: str, columns: Sequence[str] = ()) -> Iterator[tuple[str, Fields]]:
-    """Give every row with its place (`question.jsonl:3`), which messages call `label`.
-
-    `columns`: of a CSV file whose first line is no header of these names.
-
-    Raises UsageError for a file that cannot be read, and for a line that is not a JSON object.
-    """
-    label, name = one_line(label), path.name.lower()
-    if name.endswith(".parquet"):
-        yield from _parquet_rows(path, label)
-        return
-    if name.endswith(".txt"):
-        yield from _text_rows(path, label)
-        return
-    if name.endswith(".csv"):
-        yield from _csv_rows(path, label, columns)
-        return
+def _rows(path: Path, label: str, columns: Sequence[str]) -> Iterator[tuple[str, Fields]]:
+    """Give every row with its place (`a.jsonl:3`); `columns`: of a CSV file without a header. Raises UsageError."""
+    label, ending = one_line(label), path.suffix.lower()
     try:
-        with _opened(path) as stream:
-            if name.endswith(".json") and _is_list(stream):
-                yield from _listed_rows(stream.read(_MAX_BYTES), label)
-                return
-            for number, line in enumerate(_lines(stream, label), start=1):
-                if line.strip():
-                    yield f"{label}:{number}", _object(line, f"{label}:{number}")
-    except (gzip.BadGzipFile, EOFError, zlib.error):
-        raise UsageError("this gzip file is truncated or damaged", where=label) from None
-    except OSError as error:
-        raise UsageError(f"the file cannot be read: {error.strerror}", where=label) from None
-
-
-def _is_list(stream: IO[bytes]) -> bool:
-    beginning = stream.read(_MAX_LINE).removeprefix(codecs.BOM_UTF8).lstrip()
-    stream.seek(0)
-    return beginning.startswith(b"[")
-
-
-def _listed_rows(text: bytes, label: str) -> Iterator[tuple[str, Fields]]:
-    rows = _parsed(text, label, "a JSON list of objects")
-    for number, row in enumerate(rows if isinstance(rows, list) else [rows]):
-        if not isinstance(row, dict):
-            raise UsageError(f"expected an object; got {quoted(row)}", where=f"{label}[{number}]")
-        yield f"{label}[{number}]", row
-
-
-def _text_rows(path: Path, label: str) -> Iterator[tuple[str, Fields]]:
-    """Give a prompt for every line; where lines of dashes separate them, for all between two of those."""
-    try:
-        lines = path.read_text(encoding="utf-8-sig").split("\n")
-    except UnicodeDecodeError:
-        raise UsageError("this is not UTF-8 text", where=label) from None
-    except OSError as error:
-        raise UsageError(f"the file cannot be read: {error.strerror}", where=label) from None
-    if not any(line.strip() == SEPARATOR for line in lines):
-        yield from (
-            (f"{label}:{number}", {"prompt": line.strip()}) for number, line in enumerate(lines, 1) if line.strip()
-        )
-        return
-    start, part = 1, list[str]()
-    for number, line in enumerate([*lines, SEPARATOR], 1):
-        if line.strip() != SEPARATOR:
-            part.append(line)
-            continue
-        if whole := "\n".join(part).strip():
-            yield f"{label}:{start}", {"prompt": whole}
-        start, part = number + 1, []
-
-
-def _csv_rows(path: Path, label: str, columns: Sequence[str]) -> Iterator[tuple[str, Fields]]:
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as stream:
-            reader = csv.reader(stream, strict=True)
-            header: Sequence[str] = columns
-            for number, cells in enumerate(reader):
-                if number == 0 and (not columns or set(columns) & {cell.strip().lower() for cell in cells}):
-                    header = cells
-                elif cells:
-                    yield f"{label}:{reader.line_num}", dict(zip(header, cells, strict=False))
+        if ending == ".parquet":
+            yield from _parquet_rows(path, label)
+        elif ending == ".txt":
+            yield from _text_rows(path.read_text(encoding="utf-8-sig"), label)
+        elif ending == ".csv":
+            yield from _csv_rows(path, label, columns)
+        else:
+            yield from _json_rows(path, label)
     except UnicodeDecodeError:
         raise UsageError("this is not UTF-8 text", where=label) from None
     except csv.Error as error:
         raise UsageError(f"this is no CSV file: {error}", where=label) from None
+    except (gzip.BadGzipFile, EOFError, zlib.error):
+        raise UsageError("this gzip file is truncated or damaged", where=label) from None
     except OSError as error:
-        raise UsageError(f"the file cannot be read: {error.strerror}", where=label) from None
+        raise UsageError(f"the file cannot be read: {error.strerror or error}", where=label) from None
 
 
-def _opened(path: Path) -> IO[bytes]:
-    return cast(IO[bytes], gzip.open(path)) if path.name.lower().endswith(".gz") else path.open("rb")
+def _text_rows(text: str, label: str) -> Iterator[tuple[str, Fields]]:
+    """Give a prompt for every line; where lines of dashes separate them, for all between two of those."""
+    lines = text.split("\n")
+    several = any(line.strip() == _SEPARATOR for line in lines)
+    start, part = 1, list[str]()
+    for number, line in enumerate([*lines, _SEPARATOR], 1):
+        ends = line.strip() == _SEPARATOR
+        part += [] if ends else [line]
+        if ends or not several:
+            if whole := "\n".join(part).strip():
+                yield f"{label}:{start}", {"prompt": whole}
+            start, part = number + 1, []
+
+
+def _csv_rows(path: Path, label: str, columns: Sequence[str]) -> Iterator[tuple[str, Fields]]:
+    with path.open(encoding="utf-8-sig", newline="") as stream:
+        reader = csv.reader(stream, strict=True)
+        header: Sequence[str] = columns
+        for number, cells in enumerate(reader):
+            if number == 0 and (not columns or set(columns) & {cell.strip().lower() for cell in cells}):
+                header = cells
+            elif cells:
+                yield f"{label}:{reader.line_num}", dict(zip(header, cells, strict=False))
+
+
+def _json_rows(path: Path, label: str) -> Iterator[tuple[str, Fields]]:
+    """Give the objects of a list, where a `.json` file begins with one, else those of its lines."""
+    name = path.name.lower()
+    with cast(BufferedReader, gzip.open(path)) if name.endswith(".gz") else path.open("rb") as stream:
+        if name.endswith(".json") and stream.peek().removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"["):
+            rows = parse_json(stream.read(_MAX_BYTES), label, "a JSON list of objects")
+            yield from ((f"{label}[{number}]", _object(row, f"{label}[{number}]")) for number, row in enumerate(rows))
+            return
+        for number, line in enumerate(_lines(stream, label), start=1):
+            if line.strip():
+                where = f"{label}:{number}"
+                yield where, _object(parse_json(line, where, "one JSON object a line"), where)
 
 
 def _lines(stream: IO[bytes], label: str) -> Iterator[bytes]:
@@ -270,24 +225,20 @@ def _lines(stream: IO[bytes], label: str) -> Iterator[bytes]:
         yield line
 
 
-def _object(line: bytes, where: str) -> Fields:
-    value = _parsed(line, where, "one JSON object a line")
-    if not isinstance(value, dict):
-        raise UsageError(f"expected one JSON object a line; got {quoted(value)}", where=where)
-    return value
+def _object(row: Plain, where: str) -> Fields:
+    if not isinstance(row, dict):
+        raise UsageError(f"expected a JSON object; got {quoted(row)}", where=where)
+    return row
 
 
-def _parsed(text: bytes, where: str, expected: str) -> Plain:
+def parse_json(text: bytes, where: str, expected: str) -> Plain:
+    """Return the plain data of a JSON text. Raises UsageError that says what was expected."""
     try:
-        value: Plain = json.loads(text.decode("utf-8-sig"))
-    except UnicodeDecodeError:
-        raise UsageError("expected UTF-8 text", where=where) from None
-    except json.JSONDecodeError as error:
-        what = f"this line is not JSON: {error.msg} (column {error.colno})"
-        raise UsageError(f"expected {expected}; {what}", where=where) from None
-    except RecursionError:
-        raise UsageError("expected a JSON object; this one is nested too deeply", where=where) from None
-    return value
+        return json.loads(text.decode("utf-8-sig"))
+    except (ValueError, RecursionError) as error:
+        raise UsageError(
+            f"expected {expected}; this is no JSON in UTF-8: {one_line(str(error))}", where=where
+        ) from None
 
 
 def _parquet_rows(path: Path, label: str) -> Iterator[tuple[str, Fields]]:
@@ -296,16 +247,10 @@ def _parquet_rows(path: Path, label: str) -> Iterator[tuple[str, Fields]]:
     except ImportError:
         fix = 'Install the extra `importers`: pip install "benchctl[importers]"'
         raise UsageError("reading a parquet file needs pyarrow, which is not installed", where=label, fix=fix) from None
-    number = 0
     try:
         with path.open("rb") as stream:
-            for batch in parquet.ParquetFile(stream).iter_batches(batch_size=_BATCH):
-                for fields in batch.to_pylist():
-                    number += 1
-                    yield f"{label}: row {number}", fields
-    except ValueError as error:  # such as pyarrow.lib.ArrowInvalid
-        if not type(error).__module__.startswith("pyarrow"):
-            raise
+            batches = parquet.ParquetFile(stream).iter_batches(batch_size=_BATCH)
+            rows = itertools.chain.from_iterable(batch.to_pylist() for batch in batches)
+            yield from ((f"{label}: row {number}", fields) for number, fields in enumerate(rows, 1))
+    except ValueError:  # such as pyarrow.lib.ArrowInvalid
         raise UsageError("this is not a parquet file, or it is damaged", where=label) from None
-    except OSError as error:
-        raise UsageError(f"the file cannot be read: {error.strerror or error}", where=label) from None

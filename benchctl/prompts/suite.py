@@ -15,6 +15,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from benchctl.prompts.answers import Answer
+from benchctl.recipes.problems import value_at
 
 REQUEST_FIELDS = ("tools", "tool_choice", "response_format", "chat_template_kwargs")
 """Keys of a prompt beside its messages that an engine is sent, by the names of OpenAI's chat API and its servers."""
@@ -67,19 +68,15 @@ class Prompt(BaseModel):
         if self.tool_choice is not None and self.tools is None:
             return "`tool_choice` needs `tools` to choose from."
         form = self.response_format
-        if form is None or form == {"type": "json_object"}:
+        by_schema = value_at(form, ("type",)) == "json_schema"
+        if by_schema and isinstance(value_at(form, ("json_schema", "schema")), dict):
             return None
-        schema = form.get("json_schema")
-        if (
-            form.get("type") != "json_schema"
-            or not isinstance(schema, dict)
-            or not isinstance(schema.get("schema"), dict)
-        ):
-            return (
-                'expected `response_format` to be {"type": "json_object"} or '
-                '{"type": "json_schema", "json_schema": {"name": …, "schema": {…}}}.'
-            )
-        return None
+        if form in (None, {"type": "json_object"}):
+            return None
+        return (
+            'expected `response_format` to be {"type": "json_object"} or '
+            '{"type": "json_schema", "json_schema": {"name": …, "schema": {…}}}.'
+        )
 
     def constraint(self, taken: frozenset[str]) -> str | None:
         """Return the key that may keep the model from its likeliest tokens; `None` where none does.

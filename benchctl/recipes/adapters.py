@@ -224,10 +224,7 @@ def kinds_with(flag: Callable[[Adapter], bool]) -> str:
 
 
 def lossy_settings(kind: str, argv: Sequence[str], env: Mapping[str, str]) -> list[str]:
-    """Return descriptions of what is lossy by design in a command line, without repetition; empty when nothing is.
-
-    An engine that is not installed here has no known settings.
-    """
+    """Return what is lossy by design in a command line; empty when nothing is, or the engine is not installed here."""
     adapter = registered().adapters.get(kind)
     return [] if adapter is None else list(dict.fromkeys(adapter.lossy(argv, env)))
 

@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 
 from benchctl.recipes.engine_spec import EngineSpec
-from benchctl.recipes.matrix import MAX_ARMS, Combination, Found, Rules, combinations_of
+from benchctl.recipes.matrix import MAX_ARMS, Combination, Found, Matrix
 from benchctl.recipes.problems import KeyPath, Plain, did_you_mean, value_at
 from benchctl.recipes.schema import MAX_ARM_NAME, NAME_PATTERN, Arm, Recipe, Setup
 from benchctl.recipes.speculation import NEEDS_DRAFT_MODEL, takes_draft
@@ -72,18 +72,15 @@ def axes_of(matrix: Plain, elsewhere: Mapping[str, KeyPath]) -> tuple[list[Combi
 
     `elsewhere`: the places of axes that do not stand in the file's `matrix`.
     """
-    place: KeyPath = ("matrix",)
-    rules = Rules(place, _wrong_name, _labels, "{cache_type: [f16, q8_0]}", takes_arms=True, elsewhere=elsewhere)
-    combinations = combinations_of(matrix, rules)
-    rates = [combination.values["rate"] for combination in combinations if "rate" in combination.values]
-    problems = rules.wrong
-    problems += [(rate.place, "expected a number, got nothing.") for rate in rates if rate.value is None]
-    axes = [axis for axis in matrix if axis not in ("include", "exclude")] if isinstance(matrix, dict) else []
-    for inner in axes:
-        outer = inner.rpartition(".")[0]
-        if outer == "engine" and outer in axes:
-            problems.append(((*place, inner), f"{outer} is an axis already, and its values contain this key."))
-    return combinations, problems
+    rules = Matrix(("matrix",), _wrong_name, _labels, "{cache_type: [f16, q8_0]}", takes_arms=True, elsewhere=elsewhere)
+    combinations = rules.combinations(matrix)
+    for combination in combinations:
+        if "rate" in combination.values and combination.values["rate"].value is None:
+            rules.refuse(combination.values["rate"].place, "expected a number, got nothing.")
+    for inner in matrix if isinstance(matrix, dict) and "engine" in matrix else ():
+        if inner.startswith("engine."):
+            rules.refuse(("matrix", inner), "engine is an axis already, and its values contain this key.")
+    return combinations, rules.wrong
 
 
 def too_many_arms(combinations: Sequence[Combination], arms: int) -> Found:
@@ -168,10 +165,7 @@ def needs_draft(arm: Plain) -> bool:
 
 
 def merged(parts: Sequence[tuple[Combination, Recipe]]) -> tuple[Recipe, Found]:
-    """Return the recipe of all combinations: each arm under each, the arms of a group side by side, its baseline first.
-
-    `parts`: each combination with its recipe, whose arms have the conditions of it.
-    """
+    """Return the recipe of all combinations: the arms of a group side by side, its baseline first."""
     first = parts[0][1]
     names = _Names([combination for combination, _ in parts])
     setups: dict[str, Setup] = {}

@@ -51,104 +51,104 @@ class Document:
 def read_document(file: Path) -> Document:
     """Read a YAML file whose top level is a mapping. Raises RecipeError for anything else."""
     text = _read_text(file)
+    lines: dict[KeyPath, int] = {}
     try:
-        _count_events(file, text)
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        node = yaml.compose(text, Loader=_BoundedLoader)
+        data = None if node is None else _Builder(lines).build(node, ())
     except yaml.YAMLError as error:
         raise RecipeError(file, [_yaml_problem(error, text)]) from None
-    if node is None:
-        raise RecipeError(file, [Problem(0, (), "the file is empty; expected a recipe (see `benchctl recipes new`).")])
-    document = Document(file, {})
-    data = _Builder(document).build(node, ())
+    except _WrongError as error:
+        raise RecipeError(file, [error.problem]) from None
     if not isinstance(data, dict):
-        got = quoted(data)
-        line = node.start_mark.line + 1
-        raise RecipeError(file, [Problem(line, (), f"expected a mapping such as `name: …`, got {got}.")])
-    document.data = data
-    return document
+        what = f"expected a mapping such as `name: …` (see `benchctl recipes new`), got {quoted(data)}."
+        raise RecipeError(file, [Problem(lines.get((), 0), (), what)])
+    return Document(file, data, lines)
+
+
+def read_value(text: str) -> Plain:
+    """Return a value that was typed, by the rules of a file. Raises ValueError for what is none."""
+    try:
+        node = yaml.compose(text, Loader=_BoundedLoader)
+        return None if node is None else _Builder({}).build(node, ())
+    except (yaml.YAMLError, _WrongError):
+        raise ValueError(f"{quoted(text)} is not a YAML value") from None
+
+
+class _WrongError(Exception):
+    def __init__(self, place: yaml.Node | yaml.Event, path: KeyPath, message: str) -> None:
+        super().__init__(message)
+        self.problem = Problem(place.start_mark.line + 1 if place.start_mark else 0, path, message)
 
 
 def _read_text(file: Path) -> str:
-    def refuse(message: str, line: int = 0) -> RecipeError:
-        return RecipeError(file, [Problem(line, (), message)])
-
+    line = 0
     try:
         with file.open("rb") as stream:
             raw = stream.read(MAX_BYTES + 1)
-    except FileNotFoundError:
-        raise refuse("there is no such file.") from None
-    except IsADirectoryError:
-        raise refuse("this is a folder; expected a recipe file.") from None
-    except OSError as error:
-        raise refuse(f"the file cannot be read: {error.strerror}.") from None
-    if len(raw) > MAX_BYTES:
-        raise refuse("the file is larger than 1 MiB, the limit for a recipe.")
-    if b"\0" in raw:
-        raise refuse("this is a binary file; expected YAML text.")
-    try:
-        return raw.decode("utf-8-sig")
+        if len(raw) > MAX_BYTES:
+            what = "the file is larger than 1 MiB, the limit for a recipe."
+        elif b"\0" in raw:
+            what = "this is a binary file; expected YAML text."
+        else:
+            return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
-        raise refuse("the file is not UTF-8 text; save it as UTF-8.", line) from None
+        what = "the file is not UTF-8 text; save it as UTF-8."
+    except OSError as error:
+        what = f"the file cannot be read: {error.strerror}."
+    raise RecipeError(file, [Problem(line, (), what)])
 
 
-def _count_events(file: Path, text: str) -> None:
-    """Stop at the first sign of a bomb, before any tree is built, and at a second document."""
-    depth = nodes = documents = 0
-    for event in yaml.parse(text, Loader=yaml.SafeLoader):
-        line = event.start_mark.line + 1 if event.start_mark else 0
-        if isinstance(event, yaml.DocumentStartEvent):
-            documents += 1
-            if documents > 1:
-                raise RecipeError(file, [Problem(line, (), "a second document starts here; a file has one recipe.")])
-        elif isinstance(event, (yaml.MappingEndEvent, yaml.SequenceEndEvent)):
-            depth -= 1
-        elif isinstance(event, yaml.NodeEvent):
-            nodes += 1
-            depth += isinstance(event, yaml.CollectionStartEvent)
-            if nodes > MAX_NODES:
-                raise RecipeError(file, [Problem(line, (), f"the file contains more than {MAX_NODES} values.")])
-            if depth > MAX_DEPTH:
-                raise RecipeError(file, [Problem(line, (), f"values are nested more than {MAX_DEPTH} deep.")])
+class _BoundedLoader(yaml.SafeLoader):
+    """Stops at the first sign of a bomb, before any tree is built."""
+
+    nodes = depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        self.nodes += 1
+        self.depth += 1
+        here = self.peek_event()  # type: ignore[no-untyped-call]
+        if self.nodes > MAX_NODES:
+            raise _WrongError(here, (), f"the file contains more than {MAX_NODES} values.")
+        if self.depth > MAX_DEPTH + 1:
+            raise _WrongError(here, (), f"values are nested more than {MAX_DEPTH} deep.")
+        node = super().compose_node(parent, index)
+        self.depth -= 1
+        return node
 
 
 def _yaml_problem(error: yaml.YAMLError, text: str) -> Problem:
+    if isinstance(error, yaml.reader.ReaderError):
+        what = f"the character U+{ord(text[error.position]):04X} is not allowed"
+        return Problem(text.count("\n", 0, error.position) + 1, (), f"this is not YAML: {what}.")
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
     line = mark.line + 1 if mark else 0
-    reason = excerpt(str(getattr(error, "problem", None) or getattr(error, "reason", None) or "it cannot be parsed"))
-    lines = text.splitlines()
+    reason = excerpt(getattr(error, "problem", None) or "it cannot be parsed")
     # Only a tab in the indentation is the trap; a tab elsewhere is the writer's business.
-    before = lines[line - 1][: len(lines[line - 1]) - len(lines[line - 1].lstrip())] if 0 < line <= len(lines) else ""
-    if "\t" in before or "'\\t'" in reason:
+    before = re.match(r"\s*", ["", *text.splitlines(), ""][line])
+    if "'\\t'" in reason or (before and "\t" in before[0]):
         return Problem(line, (), "a tab is used for indentation; YAML needs spaces.")
-    position = getattr(error, "position", None)
-    if isinstance(error, yaml.reader.ReaderError) and isinstance(position, int):
-        line = text.count("\n", 0, position) + 1
-        reason = f"the character U+{ord(text[position]):04X} is not allowed" if position < len(text) else reason
     return Problem(line, (), f"this is not YAML: {reason}.")
 
 
 class _Builder:
     """Turns nodes into data, counting what aliases multiply."""
 
-    def __init__(self, document: Document) -> None:
-        self.document = document
+    def __init__(self, lines: dict[KeyPath, int]) -> None:
+        self.lines = lines
         self.count = 0
-
-    def fail(self, node: yaml.Node, path: KeyPath, message: str) -> RecipeError:
-        return RecipeError(self.document.file, [Problem(node.start_mark.line + 1, path, message)])
 
     def build(self, node: yaml.Node, path: KeyPath) -> Plain:
         self.count += 1
         if self.count > MAX_NODES:
-            raise self.fail(node, path, f"aliases multiply the file to more than {MAX_NODES} values.")
+            raise _WrongError(node, path, f"aliases multiply the file to more than {MAX_NODES} values.")
         if len(path) > MAX_DEPTH:
-            raise self.fail(node, path[:4], f"values are nested more than {MAX_DEPTH} deep.")
-        self.document.lines.setdefault(path, node.start_mark.line + 1)
+            raise _WrongError(node, path[:4], f"values are nested more than {MAX_DEPTH} deep.")
+        self.lines.setdefault(path, node.start_mark.line + 1)
         if isinstance(node, yaml.ScalarNode):
             return self.scalar(node, path)
         if node.tag not in _CORE_TAGS:
-            raise self.unknown_tag(node, path)
+            raise _unknown_tag(node, path)
         if isinstance(node, yaml.SequenceNode):
             return [self.build(item, (*path, index)) for index, item in enumerate(node.value)]
         return self.mapping(node, path)
@@ -157,34 +157,36 @@ class _Builder:
         data: dict[str, Plain] = {}
         for key_node, value_node in node.value:
             if not isinstance(key_node, yaml.ScalarNode):
-                raise self.fail(key_node, path, "a key must be a word; got a mapping or a list.")
+                raise _WrongError(key_node, path, "a key must be a word; got a mapping or a list.")
             key = key_node.value
             here = (*path, key)
             if key == "<<":
-                raise self.fail(key_node, path, "merge keys (`<<`) are not supported; write the keys out.")
+                raise _WrongError(key_node, path, "merge keys (`<<`) are not supported; write the keys out.")
             if key in data:
-                first = self.document.lines[here]
-                raise self.fail(key_node, here, f"this key is given twice; it is on line {first} already.")
-            self.document.lines[here] = key_node.start_mark.line + 1
+                first = self.lines[here]
+                raise _WrongError(key_node, here, f"this key is given twice; it is on line {first} already.")
+            self.lines[here] = key_node.start_mark.line + 1
             data[key] = self.build(value_node, here)
         return data
 
     def scalar(self, node: yaml.ScalarNode, path: KeyPath) -> Plain:
         text = str(node.value)
         if node.tag not in _CORE_TAGS | _GUESSED_TAGS:
-            raise self.unknown_tag(node, path)
+            raise _unknown_tag(node, path)
         if node.style is not None:
             return text
-        value = _plain(text)
+        value = plain_value(text)
         if node.tag == _TEXT_TAG and not isinstance(value, float):  # written as `!!str 5`
             return text
         return value
 
-    def unknown_tag(self, node: yaml.Node, path: KeyPath) -> RecipeError:
-        return self.fail(node, path, f"the tag {quoted(node.tag)} is not allowed; a recipe contains plain data only.")
+
+def _unknown_tag(node: yaml.Node, path: KeyPath) -> _WrongError:
+    return _WrongError(node, path, f"the tag {quoted(node.tag)} is not allowed; a recipe contains plain data only.")
 
 
-def _plain(text: str) -> str | int | float | bool | None:
+def plain_value(text: str) -> Plain:
+    """Return the scalar that a text without quotes is."""
     if _NULL.match(text):
         return None
     if _BOOL.match(text):
@@ -203,7 +205,7 @@ class _Dumper(yaml.SafeDumper):
 
 
 def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    return dumper.represent_scalar(_TEXT_TAG, text, style=None if _plain(text) == text else '"')
+    return dumper.represent_scalar(_TEXT_TAG, text, style=None if plain_value(text) == text else '"')
 
 
 _Dumper.add_representer(str, _text)

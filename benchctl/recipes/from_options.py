@@ -1,23 +1,21 @@
-"""A recipe made of a command line's options: as data that is run, or written out for the person who will edit it."""
+"""A recipe made of a command line's options: new, to be run or edited, or a run's with other arms or settings."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 from urllib.parse import urlsplit
 
-import yaml
-
 from benchctl.errors import UsageError
-from benchctl.recipes.adapters import kinds, registered
-from benchctl.recipes.document import dump_document
-from benchctl.recipes.load import recipe_of_options
-from benchctl.recipes.matrix import replaced
+from benchctl.recipes.adapters import adapter_of, kinds, registered
+from benchctl.recipes.document import dump_document, plain_value, read_value
+from benchctl.recipes.load import EXPANDED, absolute, recipe_of_options
+from benchctl.recipes.matrix import expand, replaced
 from benchctl.recipes.problems import did_you_mean, quoted
-from benchctl.recipes.schema import MAX_NAME
-from benchctl.recipes.speculation import NEEDS_DRAFT_MODEL, SPECULATION_TYPES, TAKEN_BY
+from benchctl.recipes.schema import MAX_ARM_NAME, MAX_NAME, Arm, Recipe
+from benchctl.recipes.speculation import NEEDS_DRAFT_MODEL, SPECULATION_TYPES, TAKEN_BY, takes_draft
 
 DEPTHS = (2, 4, 8)
 """Draft depths where none are named."""
@@ -27,7 +25,19 @@ TASKS_LIMIT = 3
 """Prompts of each task of the default suite …"""
 MAX_TOKENS = 48
 """… and the longest answer: three blocks of a target of 15 tokens a second take a quarter of an hour."""
+Sweeps = Mapping[str, Sequence[int | float | str]]
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.+-]+")
+
+
+class Asked(TypedDict):
+    """What is asked, and what else is typed of a recipe."""
+
+    prompts: str | None
+    limit: int | None
+    folder: Path | None
+    """What relative paths on the command line start from; `None`: they stay as they are."""
+    settings: Mapping[str, Any]
+    """By dotted key; they come last."""
 
 
 def recipe_from_options(
@@ -36,85 +46,59 @@ def recipe_from_options(
     draft: str | None,
     engine: str | None,
     types: Sequence[str],
-    sweeps: Mapping[str, Sequence[int | float | str]],
-    prompts: str | None,
-    limit: int | None,
-    folder: Path | None,
-    settings: Mapping[str, Any],
+    sweeps: Sweeps,
+    **asked: Unpack[Asked],
 ) -> dict[str, Any]:
-    """Return the plain data of a recipe; `settings` by dotted key come last.
+    """Return the plain data of a recipe. Raises UsageError for what cannot be a recipe.
 
     `sweeps`: values by key of `speculation` (`depth` is its `max`); a type takes those that have a meaning for it.
-    `folder`: what relative paths on the command line start from; `None`: they stay as they are. Raises UsageError for
-    what cannot be a recipe.
     """
     kind = engine or kinds()[0]
     _check_name(kind, kinds(), "engine")
     chosen = list(types) or [LOOKUP_TYPE if draft is None else DRAFT_TYPE]
-    _check_draft(chosen, draft)
-    served = registered().adapters[kind].model_format == "served" and not target.startswith("served:")
-    return _recipe(
-        name_of(target, draft),
-        {"engine": {"kind": kind}, **({} if served else {"models": _models(target, draft, folder)})},
-        [{"name": "baseline"}, *(arm_of_type(word, sweeps) for word in chosen)],
-        _prompts(prompts, limit, folder, suite="tiny.json" if target.startswith("bundled:") else "default"),
-        settings,
-    )
+    needy = [word for word in chosen if word in NEEDS_DRAFT_MODEL]
+    if needy and draft is None:
+        raise UsageError(f"{needy[0]} needs a draft model.", fix="Name it: --draft DRAFT")
+    measured: dict[str, Any] = {"engine": {"kind": kind}}
+    if registered().adapters[kind].model_format != "served" or target.startswith("served:"):
+        named = {"target": target} if draft is None else {"target": target, "draft": draft}
+        measured["models"] = {role: {"source": absolute(name, asked["folder"])} for role, name in named.items()}
+    arms: list[dict[str, Any]] = [{"name": "baseline"}, *(arm_of_type(word, sweeps) for word in chosen)]
+    suite = "tiny.json" if target.startswith("bundled:") else "default"
+    return _recipe(name_of(target, draft), measured, arms, suite, **asked)
 
 
 def recipe_of_urls(
-    url: str,
-    arm_url: str,
-    *,
-    kind: str,
-    depth: int | float | str | None,
-    prompts: str | None,
-    limit: int | None,
-    folder: Path,
-    settings: Mapping[str, Any],
+    url: str, arm_url: str, *, kind: str, depth: int | float | str | None, **asked: Unpack[Asked]
 ) -> dict[str, Any]:
     """Return the plain data of a recipe of two servers that run already: without speculation, and with it.
 
     `kind` and `depth`: what the second was started with; no server can be asked for it.
     """
+    hosts = [urlsplit(address).netloc.rpartition("@")[2].replace(":", "-") for address in (url, arm_url)]
     served = next(name for name, adapter in registered().adapters.items() if adapter.model_format == "served")
     speculation = {"type": kind, **({} if depth is None else {"max": depth})}
+    own: dict[str, Any] = {"name": kind.replace("-", "_"), "url": arm_url, "speculation": speculation}
     return _recipe(
-        name_of(_host(url), _host(arm_url)),
-        {"engine": {"kind": served, "url": url}},
-        [{"name": "baseline"}, {"name": kind.replace("-", "_"), "url": arm_url, "speculation": speculation}],
-        _prompts(prompts, limit, folder),
-        settings,
+        name_of(*hosts), {"engine": {"kind": served, "url": url}}, [{"name": "baseline"}, own], "default", **asked
     )
 
 
-def _host(url: str) -> str:
-    return urlsplit(url).netloc.rpartition("@")[2].replace(":", "-")
-
-
-def _prompts(prompts: str | None, limit: int | None, folder: Path | None, suite: str = "default") -> dict[str, Any]:
-    own = {"limit": limit or TASKS_LIMIT} if limit or not prompts else {}
-    return {"suite": absolute(prompts or suite, folder), **own}
-
-
 def _recipe(
-    name: str,
-    measured: Mapping[str, Any],
-    arms: Sequence[Mapping[str, Any]],
-    prompts: Mapping[str, Any],
-    settings: Mapping[str, Any],
+    name: str, measured: Mapping[str, Any], arms: Sequence[Mapping[str, Any]], suite: str, **asked: Unpack[Asked]
 ) -> dict[str, Any]:
-    """Return a recipe as it is without further options, changed by `settings`."""
+    prompts, limit = asked["prompts"], asked["limit"]
+    few = {"limit": limit or TASKS_LIMIT} if limit or not prompts else {}
     data: dict[str, Any] = {
         "name": name,
         "description": "Made of the options of one command line.",
         **measured,
-        "prompts": dict(prompts),
+        "prompts": {"suite": absolute(prompts or suite, asked["folder"]), **few},
         "sampling": {"temperature": 0, "max_tokens": MAX_TOKENS},
         "blocks": {},  # auto, with keys that --set reaches
         "arms": list(arms),
     }
-    for key, value in settings.items():
+    for key, value in asked["settings"].items():
         data = replaced(data, key.split("."), value)
     return data
 
@@ -134,7 +118,7 @@ def parse_sweep(options: Sequence[str]) -> dict[str, list[int | float | str]]:
     found: dict[str, list[int | float | str]] = {}
     for option in options:
         key, equals, values = option.partition("=")
-        parsed = [_scalar(value) for value in values.split(",") if value.strip()]
+        parsed = [plain_value(value.strip()) for value in values.split(",") if value.strip()]
         if not equals or not key.strip() or not parsed:
             raise UsageError(f"Expected KEY=V1,V2, got {quoted(option)}.", where="-L", fix="Such as -L depth=2,4,8.")
         found[key.strip()] = parsed
@@ -151,34 +135,20 @@ def parse_settings(options: Sequence[str]) -> dict[str, Any]:
             fix = "Such as --set sampling.max_tokens=64."
             raise UsageError(f"Expected KEY=VALUE, got {quoted(option)}.", where="--set", fix=fix)
         try:
-            found[key] = yaml.safe_load(value) if len(value) <= 10_000 else value
-        except (yaml.YAMLError, RecursionError, ValueError):
-            raise UsageError(f"{quoted(value)} is not a YAML value.", where=f"--set {key}") from None
+            found[key] = read_value(value)
+        except ValueError as error:
+            raise UsageError(f"{error}.", where=f"--set {key}") from None
     return found
 
 
 def prompt_settings(suite: str | None, limit: int | None) -> dict[str, Any]:
-    """Return `--prompts` and `--limit` as keys of a recipe, for what of them was given.
-
-    Another suite has tasks of its own, and all of it is asked; it is found from the working directory first.
-    """
+    """Return `--prompts` and `--limit` as keys of a recipe; another suite has tasks of its own, and all are asked."""
     if suite is None:
         return {} if limit is None else {"prompts.limit": limit}
     return {"prompts.suite": absolute(suite, Path.cwd()), "prompts.tasks": None, "prompts.limit": limit}
 
 
-def _models(target: str, draft: str | None, folder: Path | None) -> dict[str, Any]:
-    pair = {"target": {"source": absolute(target, folder)}}
-    return pair if draft is None else {**pair, "draft": {"source": absolute(draft, folder)}}
-
-
-def absolute(name: str, *folders: Path | None) -> str:
-    """Return a file of the first folder that has it by its whole path, so that a recipe means it wherever it lies."""
-    places = (folder / Path(name).expanduser() for folder in folders if folder is not None)
-    return next((str(place.resolve()) for place in places if place.exists()), name)
-
-
-def arm_of_type(kind: str, sweeps: Mapping[str, Sequence[int | float | str]]) -> dict[str, Any]:
+def arm_of_type(kind: str, sweeps: Sweeps) -> dict[str, Any]:
     """Return an arm as a file writes it, with a matrix of the swept values that have a meaning for its type."""
     short = kind.replace("-", "_")
     by_model = kind in TAKEN_BY["p_min"]
@@ -198,15 +168,6 @@ def arm_of_type(kind: str, sweeps: Mapping[str, Sequence[int | float | str]]) ->
         "speculation": {"type": kind, **{key: f"{{{key}}}" for key in meant}},
         "matrix": meant,
     }
-
-
-def _scalar(text: str) -> int | float | str:
-    for convert in (int, float):
-        try:
-            return convert(text)
-        except ValueError:
-            continue
-    return text.strip()
 
 
 _HEAD = """\
@@ -234,10 +195,7 @@ def new_recipe(
     depths: Sequence[int] = DEPTHS,
     suite: str | None = None,
 ) -> str:
-    """Return the commented YAML of a recipe with a baseline and an arm (or a matrix of arms) for each type.
-
-    Raises UsageError for what is no recipe, and for a type that is none of benchctl's names.
-    """
+    """Return the commented YAML of a recipe with a baseline and an arm for each type. Raises UsageError."""
     kind = engine or kinds()[0]
     for word in types:
         _check_name(word, SPECULATION_TYPES, "speculation type")
@@ -252,7 +210,7 @@ def new_recipe(
         folder=None,
         settings={"name": name, "blocks": "auto", "description": "Does speculative decoding pay on this machine?"},
     )
-    data["engine"] |= yaml.safe_load("\n".join(registered().adapters[kind].example)) or {}
+    data["engine"] |= read_value("\n".join(registered().adapters[kind].example)) or {}
     recipe_of_options(data)
     return _HEAD + "".join(f"{_commented(line)}\n" for line in dump_document(data).splitlines())
 
@@ -262,13 +220,78 @@ def _commented(line: str) -> str:
     return line if about is None else f"{line}  # {about}"
 
 
-def _check_draft(types: Sequence[str], draft: str | None) -> None:
-    needy = [kind for kind in types if kind in NEEDS_DRAFT_MODEL]
-    if needy and draft is None:
-        raise UsageError(f"{needy[0]} needs a draft model.", fix="Name it: --draft DRAFT")
-
-
 def _check_name(name: str, known: Sequence[str], what: str) -> None:
     if name not in known:
         fix = did_you_mean(name, known).strip() or f"Known: {', '.join(known)}."
         raise UsageError(f"There is no {what} {quoted(name)}.", fix=fix)
+
+
+def with_settings(recipe: Recipe, settings: Mapping[str, Any]) -> Recipe:
+    """Return a run's recipe with other values by dotted key, as `--set` gives them. Raises UsageError."""
+    for key in settings if recipe.setups else ():
+        if key.partition(".")[0] in ("engine", "models"):
+            raise UsageError(
+                f"The recipe of this run has {len(recipe.setups)} setups, so {key} has several values.",
+                where=f"--set {key}",
+                fix="Change it in the recipe file.",
+            )
+    return recipe_of_options(_written_out(recipe), settings)
+
+
+def _written_out(recipe: Recipe) -> dict[str, Any]:
+    return {EXPANDED: True, **recipe.model_dump(mode="json")}
+
+
+def with_types(recipe: Recipe, types: Sequence[str], sweeps: Sweeps) -> Recipe:
+    """Return a run's recipe with its baselines and arms of these types, under each of its conditions.
+
+    A new arm keeps what an arm of its type has beside what is swept. Raises UsageError for what cannot be run.
+    """
+    if not adapter_of(recipe.engine.kind).launched:
+        raise UsageError(
+            "The endpoints of this run speculate as they were started, so no other type can be measured there.",
+            where="--type",
+            fix="Leave it out; or name endpoints in a recipe.",
+        )
+    chosen = list(types) or [LOOKUP_TYPE if recipe.models.draft is None else DRAFT_TYPE]
+    expanded, wrong = expand([arm_of_type(kind, sweeps) for kind in chosen])
+    if wrong:
+        raise UsageError(wrong[0][1], where="--type, --depth, -L")
+    compared, data = recipe.compared, _written_out(recipe)
+    data["arms"] = []
+    for baseline in recipe.arms:
+        if compared[baseline.name].is_baseline:
+            data["arms"] += [baseline.model_dump(mode="json")]
+            data["arms"] += [arm for new in expanded for arm in _arms(recipe, baseline, new.data)]
+    used = {arm["setup"] for arm in data["arms"]}
+    data["setups"] = [setup for setup in data["setups"] if setup["name"] in used]
+    for key in ("engine", "models") if data["setups"] else ():
+        data[key] = data["setups"][0][key]
+    return recipe_of_options(data)
+
+
+def _arms(recipe: Recipe, baseline: Arm, new: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield a new arm beside a baseline; where it takes a draft model, an arm for every setup of the group."""
+    types = (new["speculation"]["type"],)
+    places: list[str | None] = [baseline.setup]
+    if takes_draft(types) and recipe.setups:
+        places = [setup.name for setup in recipe.setups if setup.group == baseline.group]
+    like = next((arm for arm in recipe.arms if arm.speculation and arm.speculation.types == types), baseline)
+    kept = like.speculation.model_dump(mode="json", exclude_none=True) if like.speculation else {}
+    kept |= new["speculation"]
+    least, most = kept.get("min"), kept.get("max")
+    if isinstance(least, int) and isinstance(most, int) and least > most:
+        del kept["min"]
+    suffix = baseline.name.removeprefix(baseline.of or baseline.name)
+    for place in places:
+        here = suffix
+        if place is not None and place != baseline.setup:
+            group = f"-{baseline.group}"
+            here = suffix.replace(group, f"-{place}", 1) if group in suffix else f"{suffix}-{place}"
+        yield baseline.model_dump(mode="json") | {
+            "name": f"{new['name']}{here}"[:MAX_ARM_NAME],
+            "of": None if baseline.of is None else new["name"],
+            "setup": place,
+            "speculation": kept,
+            "args": like.args,
+        }

@@ -1,4 +1,4 @@
-"""A recipe file, found, read, expanded and checked: a `Recipe`, or an error that lists everything wrong with it.
+"""A recipe file, found, read, expanded and checked (a `Recipe`, or everything that is wrong with it), and written.
 
 `WrittenRecipe` is the form of a file: matrices, placeholders, and conditions that stand once for all arms. Its JSON
 Schema is what editors check and complete with.
@@ -16,7 +16,8 @@ from benchctl.errors import UsageError
 from benchctl.paths import shipped_folder
 from benchctl.recipes.adapters import adapter_of, registered
 from benchctl.recipes.axes import axes_of, lists_as_axes, merged, needs_draft, too_many_arms
-from benchctl.recipes.document import Document, read_document
+from benchctl.recipes.document import Document, dump_document, read_document
+from benchctl.recipes.engine_spec import EngineSpec
 from benchctl.recipes.matrix import Combination, ExpandedArm, Found, expand, replaced
 from benchctl.recipes.problems import KeyPath, Plain, Problem, RecipeError, did_you_mean, value_at
 from benchctl.recipes.relations import relation_problems
@@ -261,10 +262,7 @@ def _recipe_error(document: Document, wrong: Found) -> RecipeError:
 
 
 def stored_recipe(document: Mapping[str, Any]) -> Recipe:
-    """Return the recipe that a manifest holds. Raises ValidationError, UsageError (no such engine here).
-
-    Once all engines had the same keys: those of another engine are dropped where they say nothing.
-    """
+    """Return a manifest's recipe; older ones have keys of other engines. Raises ValidationError, UsageError."""
     engine = document.get("engine")
     if isinstance(engine, Mapping) and isinstance(engine.get("kind"), str):
         own = adapter_of(engine["kind"]).spec.model_fields
@@ -273,3 +271,44 @@ def stored_recipe(document: Mapping[str, Any]) -> Recipe:
         kept = {key: value for key, value in engine.items() if key in own or silent.get(key, ...) != value}
         document = {**document, "engine": kept}
     return Recipe.model_validate(document)
+
+
+RECIPE = "recipe.yaml"
+"""The file of it in a run's folder."""
+
+
+def recipe_text(recipe: Recipe, folder: Path) -> str:
+    """Return the recipe that is run as a file that means the same anywhere.
+
+    `folder`: what its relative paths start from. A recipe of several conditions or setups has every arm written out.
+    """
+    data: dict[str, Any] = recipe.model_dump(mode="json", exclude_defaults=True)
+    data["engine"] = _portable(recipe.engine, data.get("engine", {}))
+    for setup, own in zip(recipe.setups, data.get("setups", []), strict=True):
+        own["engine"] = _portable(setup.engine, own.get("engine", {}))
+    for key, places in (("suite", (folder, Path.cwd())), ("context", (folder,))):
+        if data["prompts"].get(key) is not None:
+            data["prompts"][key] = absolute(data["prompts"][key], *places)
+    for pair in (data["models"], *(own["models"] for own in data.get("setups", []))):
+        for model in filter(None, pair.values()):
+            model["source"] = absolute(model["source"], folder)
+    data["arms"] = [arm for arm in data["arms"] if not arm.get("again")]
+    if recipe.setups or any(arm.keys() - WrittenArm.model_fields for arm in data["arms"]):
+        data[EXPANDED] = True
+    data = {key: data[key] for key in (EXPANDED, *Recipe.model_fields) if key in data}
+    head = f"# {one_line(recipe.description or recipe.name)}\n# As it was run; again with: benchctl run THIS-FILE\n"
+    return head + dump_document(data)
+
+
+def _portable(engine: EngineSpec, data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an engine's data with its kind, and a program in the working directory by its whole path."""
+    found = {"kind": engine.kind, **data}
+    if "/" in (found.get("binary") or ""):
+        found["binary"] = absolute(found["binary"], Path.cwd())
+    return found
+
+
+def absolute(name: str, *folders: Path | None) -> str:
+    """Return a file of the first folder that has it by its whole path, so that a recipe means it wherever it lies."""
+    places = (folder / Path(name).expanduser() for folder in folders if folder is not None)
+    return next((str(place.resolve()) for place in places if place.exists()), name)

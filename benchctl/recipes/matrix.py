@@ -15,7 +15,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from benchctl.recipes.problems import KeyPath, Plain, did_you_mean, quoted
@@ -66,9 +66,21 @@ class Combination:
         return path
 
 
-@dataclass(frozen=True)
-class Rules:
-    """What the axes of a matrix may be where it stands."""
+def replaced(data: dict[str, Plain], keys: Sequence[str], value: object) -> dict[str, Plain]:
+    """Return `data` with another value at a path of keys; a mapping is made where there is none."""
+    if len(keys) == 1:
+        return {**data, keys[0]: value}
+    inner = data.get(keys[0])
+    return {**data, keys[0]: replaced(inner if isinstance(inner, dict) else {}, keys[1:], value)}
+
+
+Entries = list[tuple[KeyPath, dict[str, Plain]]]
+"""The places and mappings of `include` or `exclude`."""
+
+
+@dataclass
+class Matrix:
+    """A `matrix` of a file, and what its axes may be where it stands."""
 
     place: KeyPath
     wrong_name: Callable[[str], str | None]
@@ -82,107 +94,103 @@ class Rules:
     """Axes whose values stand in another place of the file."""
     wrong: Found = field(default_factory=list)
     """What was found to be wrong."""
+    axes: dict[str, list[Value]] = field(default_factory=dict)
 
+    def combinations(self, matrix: Plain) -> list[Combination]:
+        """Return what the file has stands for; what is wrong with it is added to `wrong`."""
+        if not isinstance(matrix, dict) or not matrix:
+            got = "an empty one" if matrix == {} else quoted(matrix)
+            self.refuse(self.place, f"expected a mapping such as {self.example}, got {got}.")
+            return []
+        for axis, values in matrix.items():
+            if axis not in ("include", "exclude"):
+                self._read_axis(axis, values)
+        included, excluded = (self._entries(matrix.get(which, []), which) for which in ("include", "exclude"))
+        size = math.prod(map(len, self.axes.values()))
+        if size > MAX_COMBINATIONS:
+            self.refuse(self.place, f"the axes have {size} combinations; at most {MAX_COMBINATIONS} are allowed.")
+        if self.wrong:
+            return []
+        product = itertools.product(*self.axes.values()) if self.axes else ()
+        every = [Combination(dict(zip(self.axes, values, strict=True))) for values in product]
+        kept = [left for combination in every if (left := _excluded(combination, excluded)) is not None]
+        kept = self._include(kept, included)
+        if not kept:
+            self.refuse(self.place, "nothing is left to measure: every combination is excluded.")
+        return kept
 
-def replaced(data: dict[str, Plain], keys: Sequence[str], value: object) -> dict[str, Plain]:
-    """Return `data` with another value at a path of keys; a mapping is made where there is none."""
-    if len(keys) == 1:
-        return {**data, keys[0]: value}
-    inner = data.get(keys[0])
-    return {**data, keys[0]: replaced(inner if isinstance(inner, dict) else {}, keys[1:], value)}
+    def refuse(self, place: KeyPath, message: str) -> None:
+        """Keep what is wrong."""
+        self.wrong.append((place, message))
 
-
-def combinations_of(matrix: Plain, rules: Rules) -> list[Combination]:
-    """Return what a file's `matrix` stands for; what is wrong with it is added to `rules.wrong`."""
-    if not isinstance(matrix, dict) or not matrix:
-        got = "an empty one" if matrix == {} else quoted(matrix)
-        rules.wrong.append((rules.place, f"expected a mapping such as {rules.example}, got {got}."))
-        return []
-    axes = _axes({key: value for key, value in matrix.items() if key not in ("include", "exclude")}, rules)
-    included, excluded = (_entries(matrix, which, axes, rules) for which in ("include", "exclude"))
-    size = math.prod(map(len, axes.values()))
-    if size > MAX_COMBINATIONS:
-        message = f"the axes have {size} combinations; at most {MAX_COMBINATIONS} are allowed."
-        rules.wrong.append((rules.place, message))
-    if rules.wrong:
-        return []
-    product = itertools.product(*axes.values()) if axes else ()
-    every = [Combination(dict(zip(axes, values, strict=True))) for values in product]
-    kept = [left for combination in every if (left := _excluded(combination, excluded)) is not None]
-    kept = _include(kept, included, axes, rules)
-    if not kept:
-        rules.wrong.append((rules.place, "nothing is left to measure: every combination is excluded."))
-    return kept
-
-
-def _axes(matrix: dict[str, Plain], rules: Rules) -> dict[str, list[Value]]:
-    axes: dict[str, list[Value]] = {}
-    for axis, values in matrix.items():
-        place = rules.elsewhere.get(axis, (*rules.place, axis))
-        if message := rules.wrong_name(axis):
-            rules.wrong.append((place, message))
+    def _read_axis(self, axis: str, values: Plain) -> None:
+        place = self.elsewhere.get(axis, (*self.place, axis))
+        if message := self.wrong_name(axis):
+            self.refuse(place, message)
         elif not isinstance(values, list | dict) or not values:
             got = "an empty one" if values in ([], {}) else quoted(values)
-            message = f"expected a list of values, or a mapping of names to values; got {got}."
-            rules.wrong.append((place, message))
+            self.refuse(place, f"expected a list of values, or a mapping of names to values; got {got}.")
         else:
-            axes[axis] = _values(axis, values, place, rules)
-    return axes
+            self.axes[axis] = self._values(axis, values, place)
 
+    def _values(self, axis: str, values: Plain, place: KeyPath) -> list[Value]:
+        if isinstance(values, dict):
+            for name in values:
+                if not re.fullmatch(NAME_PATTERN, name) or len(name) > 40:
+                    self.refuse((*place, name), "expected a name of letters, digits, '_', '.' and '+'.")
+            return [Value(name, value, (*place, name)) for name, value in values.items()]
+        for number, value in enumerate(values):
+            if value in values[:number]:
+                self.refuse((*place, number), f"{quoted(value)} is here twice.")
+        labels = self.labels(axis, values)
+        return [
+            Value(label if labels.count(label) == 1 else f"{label}.{number + 1}", value, (*place, number))
+            for number, (label, value) in enumerate(zip(labels, values, strict=True))
+        ]
 
-def _values(axis: str, values: Plain, place: KeyPath, rules: Rules) -> list[Value]:
-    if isinstance(values, dict):
-        rules.wrong.extend(
-            ((*place, name), "expected a name of letters, digits, '_', '.' and '+'.")
-            for name in values
-            if not re.fullmatch(NAME_PATTERN, name) or len(name) > 40
-        )
-        return [Value(name, value, (*place, name)) for name, value in values.items()]
-    rules.wrong.extend(
-        ((*place, number), f"{quoted(value)} is here twice.")
-        for number, value in enumerate(values)
-        if value in values[:number]
-    )
-    labels = rules.labels(axis, values)
-    return [
-        Value(label if labels.count(label) == 1 else f"{label}.{number + 1}", value, (*place, number))
-        for number, (label, value) in enumerate(zip(labels, values, strict=True))
-    ]
-
-
-def _entries(
-    matrix: dict[str, Plain], which: str, axes: Mapping[str, list[Value]], rules: Rules
-) -> list[tuple[KeyPath, dict[str, Plain]]]:
-    """Return the places and mappings of `include` or `exclude`."""
-    entries = matrix.get(which, [])
-    if not isinstance(entries, list):
-        rules.wrong.append(((*rules.place, which), f"expected a list of mappings, got {quoted(entries)}."))
-        return []
-    found = []
-    for number, entry in enumerate(entries):
-        place: KeyPath = (*rules.place, which, number)
-        if isinstance(entry, dict) and entry:
+    def _entries(self, entries: Plain, which: str) -> Entries:
+        """Return `include` or `exclude`; what they name that the matrix does not have is wrong."""
+        if not isinstance(entries, list):
+            self.refuse((*self.place, which), f"expected a list of mappings, got {quoted(entries)}.")
+            return []
+        found = []
+        for number, entry in enumerate(entries):
+            place: KeyPath = (*self.place, which, number)
+            if not isinstance(entry, dict) or not entry:
+                self.refuse(place, f"expected a mapping such as {{cache_type: q8_0}}, got {quoted(entry)}.")
+                continue
             found.append((place, entry))
-            rules.wrong.extend(_misfits(place, which, entry, axes, rules))
-        else:
-            message = f"expected a mapping such as {{cache_type: q8_0}}, got {quoted(entry)}."
-            rules.wrong.append((place, message))
-    return found
+            for key, value in entry.items():
+                if message := self._misfit(key, value, excludes=which == "exclude"):
+                    self.refuse((*place, key), message)
+        return found
 
-
-def _misfits(
-    place: KeyPath, which: str, entry: dict[str, Plain], axes: Mapping[str, list[Value]], rules: Rules
-) -> Iterator[tuple[KeyPath, str]]:
-    """Yield the axes and values of an entry that the matrix does not have."""
-    for key, value in entry.items():
-        if which == "exclude" and rules.takes_arms and key == ARM:
-            continue
-        if which == "exclude" and key in axes and not any(_is(known, value) for known in axes[key]):
-            labels = [known.label for known in axes[key]]
+    def _misfit(self, key: str, value: Plain, *, excludes: bool) -> str | None:
+        if excludes and self.takes_arms and key == ARM:
+            return None
+        known = self.axes.get(key, [])
+        if excludes and known and not any(_is(had, value) for had in known):
+            labels = [had.label for had in known]
             message = f"no value of this axis is {quoted(value)}; they are called {', '.join(labels)}."
-            yield (*place, key), message + did_you_mean(value, labels)
-        elif key not in axes and (which == "exclude" or rules.wrong_name(key)):
-            yield (*place, key), f"there is no axis of this name.{did_you_mean(key, (*axes, ARM))}"
+            return message + did_you_mean(value, labels)
+        if not known and (excludes or self.wrong_name(key)):
+            return f"there is no axis of this name.{did_you_mean(key, (*self.axes, ARM))}"
+        return None
+
+    def _include(self, kept: list[Combination], entries: Entries) -> list[Combination]:
+        """Add the entries of `include`: to every combination that has their values, else as a further combination."""
+        extra: list[Combination] = []
+        for place, entry in entries:
+            own = {axis: Value(self.labels(axis, [value])[0], value, (*place, axis)) for axis, value in entry.items()}
+            new = {axis: value for axis, value in own.items() if axis not in self.axes}
+            named = {axis: value for axis, value in entry.items() if axis in self.axes}
+            fits = [number for number, combination in enumerate(kept) if _has(combination, named)]
+            for number in fits:
+                kept[number] = replace(kept[number], values={**kept[number].values, **new})
+            if not fits:
+                known = {axis: had for axis in named for had in reversed(self.axes[axis]) if _is(had, named[axis])}
+                extra.append(Combination(own | known))
+        return kept + extra
 
 
 def _is(value: Value, requested: Plain) -> bool:
@@ -192,38 +200,18 @@ def _is(value: Value, requested: Plain) -> bool:
     return requested == value.value or (requested is not None and str(requested) == value.label)
 
 
-def _excluded(combination: Combination, entries: Sequence[tuple[KeyPath, dict[str, Plain]]]) -> Combination | None:
+def _has(combination: Combination, entry: Mapping[str, Plain]) -> bool:
+    return all(_is(combination.values[axis], value) for axis, value in entry.items() if axis != ARM)
+
+
+def _excluded(combination: Combination, entries: Entries) -> Combination | None:
     without: list[str] = []
     for _, entry in entries:
-        if all(_is(combination.values[axis], value) for axis, value in entry.items() if axis != ARM):
+        if _has(combination, entry):
             if ARM not in entry:
                 return None
             without.append(str(entry[ARM]))
     return replace(combination, without=tuple(without))
-
-
-def _include(
-    kept: list[Combination],
-    entries: Sequence[tuple[KeyPath, dict[str, Plain]]],
-    axes: Mapping[str, list[Value]],
-    rules: Rules,
-) -> list[Combination]:
-    """Add the entries of `include`: to every combination that has their values, else as a further combination."""
-    extra: list[Combination] = []
-    for place, entry in entries:
-        own = {axis: Value(rules.labels(axis, [value])[0], value, (*place, axis)) for axis, value in entry.items()}
-        new = {axis: value for axis, value in own.items() if axis not in axes}
-        fits = [
-            number
-            for number, combination in enumerate(kept)
-            if all(axis not in axes or _is(combination.values[axis], value) for axis, value in entry.items())
-        ]
-        for number in fits:
-            kept[number] = replace(kept[number], values={**kept[number].values, **new})
-        if not fits:
-            known = {axis: had for axis in entry for had in reversed(axes.get(axis, [])) if _is(had, entry[axis])}
-            extra.append(Combination(own | known))
-    return kept + extra
 
 
 @dataclass(frozen=True)
@@ -244,28 +232,27 @@ def expand(arms: Plain) -> tuple[list[ExpandedArm], Found]:
             continue
         rest = {key: value for key, value in arm.items() if key != "matrix"}
         used = _placeholders(rest, ("arms", index))
-        rules = _rules_of_arm(index, {name for _, name in used})
-        combinations = combinations_of(arm["matrix"], rules)
-        rules.wrong.extend(found for combination in combinations for found in _unfit(combination, used))
+        matrix = _matrix_of_arm(index, {name for _, name in used})
+        combinations = matrix.combinations(arm["matrix"])
+        matrix.wrong.extend(found for combination in combinations for found in _unfit(combination, used))
         count = len(expanded) + len(combinations)
-        if not rules.wrong and count > MAX_ARMS:
-            message = f"the matrices make {count} arms or more; at most {MAX_ARMS} are allowed."
-            rules.wrong.append((rules.place, message))
-        if not rules.wrong:
+        if not matrix.wrong and count > MAX_ARMS:
+            matrix.refuse(matrix.place, f"the matrices make {count} arms or more; at most {MAX_ARMS} are allowed.")
+        if not matrix.wrong:
             expanded += [ExpandedArm(_arm_of(rest, combination), index) for combination in combinations]
-        wrong += rules.wrong
+        wrong += matrix.wrong
     if not wrong and len(expanded) > MAX_ARMS:
         wrong.append((("arms",), f"expected at most {MAX_ARMS} arms, got {len(expanded)}."))
     return expanded, wrong
 
 
-def _rules_of_arm(index: int, used: set[str]) -> Rules:
+def _matrix_of_arm(index: int, used: set[str]) -> Matrix:
     def wrong_name(axis: str) -> str | None:
         if not PLACEHOLDER.fullmatch(f"{{{axis}}}"):
             return "expected a word of letters, digits and '_'."
         return None if axis in used else f"no value of this arm uses it; write {{{axis}}} where it belongs."
 
-    return Rules(("arms", index, "matrix"), wrong_name, lambda _, values: list(map(_text, values)), "{depth: [2, 4]}")
+    return Matrix(("arms", index, "matrix"), wrong_name, lambda _, values: list(map(_text, values)), "{depth: [2, 4]}")
 
 
 def _unfit(combination: Combination, used: Sequence[tuple[KeyPath, str]]) -> Found:

@@ -26,30 +26,16 @@ Found = Iterator[tuple[KeyPath, str]]
 
 def relation_problems(recipe: Recipe) -> list[tuple[KeyPath, str]]:
     """Return (key path in the expanded recipe, message) for everything that does not fit together."""
-    return [
-        *_processes(recipe),
-        *_endpoints(recipe),
-        *_models(recipe),
-        *_names(recipe),
-        *_baseline(recipe),
-        *_lengths(recipe),
-        *_cache_types(recipe),
-        *_same_target(recipe),
-        *_stated(recipe),
-        *_constraints(recipe),
-        *_schedule(recipe),
-        *_arms(recipe),
-    ]
+    checks = (_processes, _endpoints, _models, _names, _baseline, _lengths, _cache_types, _same_target, _stated)
+    return [problem for check in (*checks, _constraints, _schedule, _arms) for problem in check(recipe)]
 
 
 def _processes(recipe: Recipe) -> Found:
     """Yield what no process can be started with, and what is benchctl's own."""
     engine = recipe.engine
-    texts: list[tuple[KeyPath, str]] = [
-        (("arms", index, "args", place), word)
-        for index, arm in enumerate(recipe.arms)
-        for place, word in enumerate(arm.args)
-    ]
+    texts: list[tuple[KeyPath, str]] = []
+    for index, arm in enumerate(recipe.arms):
+        texts += [(("arms", index, "args", place), word) for place, word in enumerate(arm.args)]
     if isinstance(engine, LaunchedEngineSpec):
         texts += [(("engine", "args", place), word) for place, word in enumerate(engine.args)]
         texts += [(("engine", "env", name), value) for name, value in engine.env.items()]
@@ -197,15 +183,12 @@ def _same_target(recipe: Recipe) -> Found:
     theirs = target_settings(adapter, baseline.args)
     for index, arm in enumerate(recipe.arms):
         own = target_settings(adapter, arm.args)
-        other = [name for name in dict.fromkeys([*own, *theirs]) if own.get(name) != theirs.get(name)]
-        if other:
-            name = other[0]
-            whose = "this arm" if name in own else "the baseline"
+        for name in [name for name in own | theirs if own.get(name) != theirs.get(name)][:1]:
+            whose, other = ("this arm", "the baseline") if name in own else ("the baseline", "this arm")
             message = (
                 f"{whose} has {(own | theirs)[name][0]}, which changes what the target computes or samples, and "
-                f"{'the baseline' if name in own else 'this arm'} has not: its effect would be attributed to "
-                "speculation. Give it to all arms in engine.args, or make it an axis (`matrix`: cache_type or "
-                "engine.args), where every value has a baseline of its own."
+                f"{other} has not: its effect would be attributed to speculation. Give it to all arms in engine.args, "
+                "or make it an axis (`matrix`: cache_type or engine.args), where every value has its own baseline."
             )
             yield ("arms", index, "args"), message
 
@@ -213,9 +196,11 @@ def _same_target(recipe: Recipe) -> Found:
 def _stated(recipe: Recipe) -> Found:
     """Yield arguments that every request overrides: a run would seem to have measured them."""
     adapter = adapter_of(recipe.engine.kind)
-    engine_args = recipe.engine.args if isinstance(recipe.engine, LaunchedEngineSpec) else []
-    places: list[tuple[KeyPath, Sequence[str]]] = [(("engine", "args"), engine_args)]
-    places += [(("arms", index, "args"), arm.args) for index, arm in enumerate(recipe.arms)]
+    places: list[tuple[KeyPath, Sequence[str]]] = [
+        (("arms", index, "args"), arm.args) for index, arm in enumerate(recipe.arms)
+    ]
+    if isinstance(recipe.engine, LaunchedEngineSpec):
+        places.insert(0, (("engine", "args"), recipe.engine.args))
     for place, args in places:
         for option in without_effect(adapter, args):
             message = (

@@ -215,10 +215,7 @@ class Conditions(Strict):
 
 
 class Arm(Conditions, ArmBase):
-    """A concrete setting to be measured; `speculation` is null for a run of the target alone.
-
-    `of` and `temperature` are of its condition, too.
-    """
+    """A concrete setting to be measured, under its condition; `speculation` is null for a run of the target alone."""
 
     name: ArmName = Field(description="The arm's name, which is also its label in the records.")
     speculation: Speculation | None = Field(default=None, description="Null: the target alone.")
@@ -345,10 +342,7 @@ class Setup(Strict):
 
 
 class Recipe(RecipeBase):
-    """A whole recipe, expanded; `benchctl.recipes.load.load_recipe` makes it from a file.
-
-    Where it has axes, `engine` and `models` are those of the first setup.
-    """
+    """A whole recipe, expanded; where it has axes, `engine` and `models` are those of the first setup."""
 
     models: ModelPair = Field(description=ABOUT_MODELS)
     blocks: Annotated[Number | Mapped, BY_KIND] = BLOCKS
@@ -410,11 +404,6 @@ class Recipe(RecipeBase):
         return self.engine.binary if isinstance(self.engine, LaunchedEngineSpec) else None
 
     @property
-    def threads(self) -> int | None:
-        """CPU threads of the engine; `None`: what it takes by itself."""
-        return self.engine.threads if isinstance(self.engine, LaunchedEngineSpec) else None
-
-    @property
     def first_blocks(self) -> int:
         """How many blocks are measured whatever they show."""
         return self.blocks.first_look if isinstance(self.blocks, AutoBlocks) else self.blocks
@@ -458,7 +447,4 @@ class Recipe(RecipeBase):
 
     def arm(self, name: str) -> Arm:
         """Return the arm called `name`; raises KeyError."""
-        for arm in self.arms:
-            if arm.name == name:
-                return arm
-        raise KeyError(name)
+        return {arm.name: arm for arm in self.arms}[name]

@@ -32,6 +32,11 @@ _KINDS: dict[str, str] = {
     "model_type": "a mapping",
     "model_attributes_type": "a mapping",
 }
+_SENTENCES = {
+    "string_pattern_mismatch": f"expected {_NAME_RULE}, {{got}}.",
+    "string_too_short": "expected text, got an empty one.",
+    "too_short": "expected a list of at least one item, got an empty one.",
+}
 _BOUNDS: dict[str, tuple[str, str]] = {
     "greater_than_equal": ("ge", "at least {}"),
     "greater_than": ("gt", "more than {}"),
@@ -59,10 +64,7 @@ def translate(error: ValidationError, data: Plain, model: type[BaseModel]) -> li
 
 
 def _data_path(loc: tuple[int | str, ...], data: Plain, *, missing: bool) -> KeyPath | None:
-    """Drop the union tags from pydantic's location; None for a branch that the value is not meant for.
-
-    `missing`: the last part is a key, whether the data has it or not.
-    """
+    """Drop the union tags from pydantic's location; None for a branch that the value is not meant for."""
     path: list[str | int] = []
     here = data
     for index, part in enumerate(part for part in loc if part != "[key]"):
@@ -103,14 +105,10 @@ def _message(error: ErrorDetails, path: KeyPath, value: Plain, data: Plain, mode
         key, phrase = _BOUNDS[kind]
         bound = context[key]
         return f"expected {phrase.format(int(bound) if bound == int(bound) else bound)}, {got}."
-    if kind == "string_pattern_mismatch":
-        return f"expected {_NAME_RULE}, {got}."
     if kind == "string_too_long":
         return f"expected at most {context.get('max_length')} characters, got {len(str(value))}."
-    if kind in {"too_short", "string_too_short"}:
-        if kind == "string_too_short":
-            return "expected text, got an empty one."
-        return "expected a list of at least one item, got an empty one."
+    if kind in _SENTENCES:
+        return _SENTENCES[kind].format(got=got)
     if kind in _KINDS:
         remedy = _remedy(kind, value) or _as_mapping(kind, value, _parts_at(model, path))
         return f"expected {_KINDS[kind]}, {got}.{remedy}"

@@ -10,7 +10,7 @@ import ipaddress
 import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -23,6 +23,8 @@ from benchctl.recipes.options import FILES, IS_OPTION, NETWORK, OptionList
 from benchctl.recipes.schema import Recipe
 
 SCHEMES = {"http": 80, "https": 443}
+Asked = tuple[str, str, Sequence[str]]
+"""Where arguments stand, the key of the recipe that asks for them, and the arguments."""
 
 
 @dataclass(frozen=True)
@@ -72,43 +74,40 @@ def find_openings(recipe: Recipe, folder: Path, names: Sequence[Sequence[str]] =
 
     `names`: the options that the actual binary has, those that mean the same together.
     """
-    adapter = adapter_of(recipe.engine.kind)
+    adapter, engine = adapter_of(recipe.engine.kind), recipe.engine
     known = adapter.options
+    launched = engine if isinstance(engine, LaunchedEngineSpec) else None
+    speculating = [(f"arm {arm.name}: speculation", arm.speculation) for arm in recipe.arms if arm.speculation]
+    asked: list[Asked] = [("engine.args", "engine.args", launched.args)] if launched else []
+    asked += [(f"arm {arm.name}: args", "arms", arm.args) for arm in recipe.arms]
+    if adapter.speculation_arguments is not None:
+        arguments_of = load(adapter.speculation_arguments)
+        asked += [(place, "arms", arguments_of(speculation)) for place, speculation in speculating]
     resolve = _resolver(known, names)
-    engine = recipe.engine
-    args = {"engine.args": ("engine.args", engine.args)} if isinstance(engine, LaunchedEngineSpec) else {}
-    args |= {f"arm {arm.name}: args": ("arms", arm.args) for arm in recipe.arms}
-    found = [
-        replace(finding, key=key)
-        for place, (key, arguments) in args.items()
-        for finding in _of_args(place, arguments, folder, known, resolve)
-    ]
+    found = [finding for arguments in asked for finding in _of_args(arguments, folder, known, resolve)]
     found += [*_of_prompts(recipe, folder), *_of_destinations(recipe)]
-    for name in engine.env if isinstance(engine, LaunchedEngineSpec) else ():
+    for name in launched.env if launched else ():
         if name not in known.variables:
             what = "is not one of the variables that a recipe may set"
             found.append(Finding("engine.env", name, what, f"engine.env.{name}"))
-    if isinstance(engine, LaunchedEngineSpec) and engine.device == "rpc":
+    if recipe.device == "rpc":
         found.append(Finding("engine", "device: rpc", NETWORK, "engine.device"))
     found += [
         Finding("engine", key, opens, f"engine.{key}") for key, opens in known.keys.items() if getattr(engine, key)
     ]
-    for arm in recipe.arms:
-        if arm.speculation is not None:
-            place = f"arm {arm.name}: speculation"
-            types = [name for name in arm.speculation.types if name in known.speculation]
-            found += [Finding(place, name, known.speculation[name], "arms") for name in types]
-            if adapter.speculation_arguments is not None:
-                arguments = load(adapter.speculation_arguments)(arm.speculation)
-                asked = _of_args(place, arguments, folder, known, resolve)
-                found += [replace(finding, key="arms") for finding in asked]
+    found += [
+        Finding(place, name, known.speculation[name], "arms")
+        for place, speculation in speculating
+        for name in speculation.types
+        if name in known.speculation
+    ]
     return list(dict.fromkeys(found))
 
 
 def find_in_command(kind: str, arguments: Sequence[str], folder: Path) -> list[Finding]:
     """Return what opens the machine in an engine's whole command line, as a manifest keeps it."""
     known = adapter_of(kind).options
-    found = _of_args("the command line", arguments, folder, known, _resolver(known, ()))
+    found = _of_args(("the command line", "", arguments), folder, known, _resolver(known, ()))
     return [opening for opening in dict.fromkeys(found) if opening.opens is not None]
 
 
@@ -239,32 +238,31 @@ def _plain(name: str) -> str:
     return name.lstrip("-").replace("_", "-")
 
 
-def _of_args(
-    place: str, arguments: Sequence[str], folder: Path, known: OptionList, resolve: Callable[[str], str]
-) -> Iterator[Finding]:
+def _of_args(asked: Asked, folder: Path, known: OptionList, resolve: Callable[[str], str]) -> Iterator[Finding]:
+    place, key, arguments = asked
     for position, word in enumerate(arguments):
         if not IS_OPTION.match(word):
             continue
         name = resolve(word)
         option = word.partition("=")[0]
         if name in known.opens:
-            yield Finding(place, option, known.opens[name])
+            yield Finding(place, option, known.opens[name], key)
         elif name in known.reads:
             given = word.partition("=")[2]
-            values = [given] if given else [*itertools.takewhile(_is_value, arguments[position + 1 :])]
+            values = (
+                [given]
+                if given
+                else [*itertools.takewhile(lambda after: not IS_OPTION.match(after), arguments[position + 1 :])]
+            )
             read = [_files_in(value, inline=name in known.inline) for value in values]
             files = [file for several in read for file in several or ()]
             outside = _outside(files, folder)
             if not values or None in read or outside:
                 what = " ".join([option, *values])
                 files_alone = () if not values or None in read else outside
-                yield Finding(place, what, f"{FILES}: it is not inside the recipe's folder", files=files_alone)
+                yield Finding(place, what, f"{FILES}: it is not inside the recipe's folder", key, files_alone)
         elif name not in known.harmless and name.removeprefix("no-") not in known.harmless:
-            yield Finding(place, option, None)
-
-
-def _is_value(word: str) -> bool:
-    return not IS_OPTION.match(word)
+            yield Finding(place, option, None, key)
 
 
 def _files_in(value: str, *, inline: bool) -> list[Path] | None:

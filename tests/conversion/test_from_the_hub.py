@@ -14,7 +14,7 @@ from benchctl.engines.llama_cpp.engine import converter_script
 from benchctl.engines.llama_cpp.installation import find_tool, search
 from benchctl.models.gguf_facts import read_facts
 from benchctl.models.huggingface.folder import write_weights
-from benchctl.models.sources import resolve_pair
+from benchctl.models.sources import ModelSearch
 from benchctl.paths import cache_folder
 from benchctl.recipes.load import load_recipe, shipped_recipes
 from tests.benchctl_process import benchctl
@@ -237,7 +237,7 @@ def test_the_models_of_the_plamo2_recipes_become_what_they_ask_for(
     files = files_of(tmp_path / "plamo2")
     recipe = load_recipe(shipped_recipes()["plamo2-8b-cuda"])
     with serving({"pfnet/plamo-2-8b": files, "pfnet/plamo-2-1b": files}, tmp_path / "hub", monkeypatch):
-        pair = resolve_pair(recipe.models, recipe_folder=tmp_path, find_tool=lambda name: program(tools[name]))
+        pair = ModelSearch(tmp_path, find_tool=lambda name: program(tools[name])).pair(recipe.models)
     assert pair.draft is not None
     for model in (pair.target, pair.draft):
         facts = read_facts(model.path)

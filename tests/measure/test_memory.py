@@ -11,7 +11,7 @@ import pytest
 from benchctl.errors import UsageError
 from benchctl.measure import memory
 from benchctl.models.files import ResolvedPair
-from benchctl.models.sources import resolve_pair
+from benchctl.models.sources import ModelSearch
 from benchctl.recipes.schema import Arm, ModelPair, ModelSpec, Recipe
 
 
@@ -20,7 +20,7 @@ def models(tmp_path: Path) -> ResolvedPair:
     pair = ModelPair(
         target=ModelSpec(source="bundled:tiny-hybrid"), draft=ModelSpec(source="bundled:tiny-hybrid-draft")
     )
-    return resolve_pair(pair, recipe_folder=tmp_path)
+    return ModelSearch(tmp_path).pair(pair)
 
 
 def free(monkeypatch: pytest.MonkeyPatch, available: float) -> None:

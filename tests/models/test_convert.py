@@ -12,10 +12,9 @@ import numpy as np
 import pytest
 
 from benchctl.errors import EngineError, UsageError
-from benchctl.models.convert import converted, is_safetensors_folder
 from benchctl.models.huggingface.folder import write_weights
-from benchctl.models.quantize import OnLine, Program
-from benchctl.models.sources import locate_model, resolve_pair
+from benchctl.models.quantize import OnLine, Program, converted, is_safetensors_folder
+from benchctl.models.sources import ModelSearch
 from benchctl.recipes.schema import ModelPair, ModelSpec
 
 MakeGguf = Callable[..., Path]
@@ -79,10 +78,10 @@ def test_weights_that_are_cut_off_are_refused(folder: Path) -> None:
 def test_a_source_may_be_such_a_folder(folder: Path, make_gguf: MakeGguf, tmp_path: Path) -> None:
     assert is_safetensors_folder(folder)
     tool = converter(make_gguf())
-    (file,) = locate_model(str(folder), recipe_folder=tmp_path, find_tool=lambda name: tool)
+    (file,) = ModelSearch(tmp_path, find_tool=lambda name: tool).files(str(folder))
     assert file.suffix == ".gguf"
     with pytest.raises(UsageError, match="not a GGUF file"):
-        locate_model(str(folder), recipe_folder=tmp_path)
+        ModelSearch(tmp_path).files(str(folder))
 
 
 def test_a_failing_converter_leaves_nothing_and_its_words_are_kept(folder: Path, cache: Path) -> None:
@@ -117,7 +116,7 @@ def test_a_head_without_a_tokenizer_is_converted_with_its_target(
 
     def resolved(target: Path) -> None:
         pair = ModelPair(target=ModelSpec(source=str(target)), draft=ModelSpec(source=str(head)))
-        resolve_pair(pair, recipe_folder=tmp_path, find_tool=lambda name: Program(("convert.py",), "1", run))
+        ModelSearch(tmp_path, find_tool=lambda name: Program(("convert.py",), "1", run)).pair(pair)
 
     resolved(folder)
     assert given == [[str(folder)], ["--target-model-dir", str(folder), str(head)]]

@@ -8,7 +8,7 @@ import pytest
 
 from benchctl.errors import UsageError
 from benchctl.models.folder_facts import folder_facts, vocabulary_differences
-from benchctl.models.sources import resolve_pair
+from benchctl.models.sources import ModelSearch
 from benchctl.recipes.schema import ModelPair, ModelSpec
 
 
@@ -19,7 +19,7 @@ def pair(source: str) -> ModelPair:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The bundled hybrid as a folder of one's own."""
-    derived = resolve_pair(pair("bundled:tiny-hybrid"), recipe_folder=Path(), form="huggingface").target
+    derived = ModelSearch(Path()).pair(pair("bundled:tiny-hybrid"), "huggingface").target
     assert derived.folder is not None
     mine = tmp_path_factory.mktemp("models") / "mine"
     shutil.copytree(derived.folder, mine)
@@ -27,7 +27,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_bundled_model_is_derived_with_all_its_files(folder: Path) -> None:
-    model = resolve_pair(pair("bundled:tiny-hybrid"), recipe_folder=Path(), form="huggingface").target
+    model = ModelSearch(Path()).pair(pair("bundled:tiny-hybrid"), "huggingface").target
     assert model.path == model.folder
     names = {file.path.name for file in model.files}
     assert {"config.json", "model.safetensors", "tokenizer.json"} <= names
@@ -35,33 +35,31 @@ def test_a_bundled_model_is_derived_with_all_its_files(folder: Path) -> None:
 
 
 def test_a_folder_resolves_and_a_gguf_file_does_not(folder: Path, tiny_target: Path) -> None:
-    derived = resolve_pair(pair("bundled:tiny-hybrid"), recipe_folder=Path(), form="huggingface").target
-    named = resolve_pair(pair(folder.name), recipe_folder=folder.parent, form="huggingface").target
+    derived = ModelSearch(Path()).pair(pair("bundled:tiny-hybrid"), "huggingface").target
+    named = ModelSearch(folder.parent).pair(pair(folder.name), "huggingface").target
     assert named.folder == folder
     assert [file.sha256 for file in named.files] == [file.sha256 for file in derived.files]
     with pytest.raises(UsageError, match="Hugging Face folders"):
-        resolve_pair(pair(str(tiny_target)), recipe_folder=Path(), form="huggingface")
+        ModelSearch(Path()).pair(pair(str(tiny_target)), "huggingface")
 
 
 def test_a_hub_source_is_found_in_the_models_folder(folder: Path) -> None:
-    there = resolve_pair(
-        pair(f"hf:someone/{folder.name}"), recipe_folder=Path(), models_dir=folder.parent, form="huggingface"
-    )
+    there = ModelSearch(Path(), models_dir=folder.parent).pair(pair(f"hf:someone/{folder.name}"), "huggingface")
     assert there.target.folder == folder
 
 
 def test_an_empty_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="has no Hugging Face model"):
-        resolve_pair(pair(str(tmp_path)), recipe_folder=Path(), form="huggingface")
+        ModelSearch(Path()).pair(pair(str(tmp_path)), "huggingface")
 
 
 def test_a_file_of_a_repository_is_refused() -> None:
     with pytest.raises(UsageError, match="whole repositories"):
-        resolve_pair(pair("hf:someone/model/model.gguf"), recipe_folder=Path(), form="huggingface")
+        ModelSearch(Path()).pair(pair("hf:someone/model/model.gguf"), "huggingface")
 
 
 def test_a_served_model_has_no_files() -> None:
-    model = resolve_pair(pair("served:gpt"), recipe_folder=Path(), form="served").target
+    model = ModelSearch(Path()).pair(pair("served:gpt"), "served").target
     assert (model.source, model.files) == ("served:gpt", ())
 
 
@@ -74,7 +72,7 @@ def test_facts_of_a_hybrid(folder: Path) -> None:
 
 
 def test_facts_of_an_attention_model() -> None:
-    model = resolve_pair(pair("bundled:tiny-transformer"), recipe_folder=Path(), form="huggingface").target
+    model = ModelSearch(Path()).pair(pair("bundled:tiny-transformer"), "huggingface").target
     assert folder_facts(model.path)["memory"] == "attention"
 
 

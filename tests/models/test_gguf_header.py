@@ -47,13 +47,11 @@ BROKEN = {
     "magic alone": (b"GGUF", "the model file is truncated or corrupt: it ends within the header" + AGAIN),
     "version 4": (
         header(version=4),
-        "this GGUF file is of version 4; benchctl reads up to 3\n"
-        "Update benchctl, or convert the model with an older llama.cpp.",
+        "this GGUF file is of version 4; benchctl reads 2 and 3\nUpdate benchctl, or convert the model again.",
     ),
     "version 1": (
         header(version=1),
-        "this GGUF file is of version 1, which llama.cpp reads no more\n"
-        "Convert the model again with a current llama.cpp.",
+        "this GGUF file is of version 1; benchctl reads 2 and 3\nUpdate benchctl, or convert the model again.",
     ),
     "big-endian": (
         header(version=0x03000000),

@@ -113,7 +113,7 @@ def test_a_special_token_beyond_the_vocabulary_has_no_text(make_gguf: MakeGguf) 
 
 def test_equal_models_have_no_difference(tiny_target: Path) -> None:
     found = compare_models(tiny_target, tiny_target)
-    assert (found.metadata, found.tensors, found.vocabulary) == ((), (), ())
+    assert (found.metadata, found.tensors, found.vocabulary) == ({}, {}, ())
 
 
 def test_a_difference_names_keys_tensors_and_tokens(make_gguf: MakeGguf) -> None:
@@ -125,7 +125,7 @@ def test_a_difference_names_keys_tensors_and_tokens(make_gguf: MakeGguf) -> None
         numbers={"llama.block_count": 2},
     )
     found = compare_models(one, other)
-    changes = {change.name: (change.first, change.second) for change in (*found.metadata, *found.tensors)}
+    changes = found.metadata | found.tensors
     assert changes["llama.block_count"] == ("1", "2")
     assert changes["blk.0.attn_q.weight"] == ("f32 32 × 32", None)
     assert changes["blk.0.attn_k.weight"] == (None, "f32 32 × 32")

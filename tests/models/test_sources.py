@@ -14,7 +14,7 @@ from benchctl.models import sources
 from benchctl.models.files import ResolvedPair
 from benchctl.models.hub import OfflineError
 from benchctl.models.quantize import Program
-from benchctl.models.sources import locate_model, resolve_pair
+from benchctl.models.sources import ModelSearch
 from benchctl.recipes.schema import ModelPair, ModelSpec, QuantizeSpec
 from benchctl.recipes.source import HubSource
 
@@ -36,7 +36,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def resolve(target: str, folder: Path, models_dir: Path | None = None, draft: str | None = None) -> ResolvedPair:
     pair = ModelPair(target=ModelSpec(source=target), draft=None if draft is None else ModelSpec(source=draft))
-    return resolve_pair(pair, recipe_folder=folder, models_dir=models_dir)
+    return ModelSearch(folder, models_dir=models_dir).pair(pair)
 
 
 def refusal(target: str, folder: Path, models_dir: Path | None = None) -> str:
@@ -158,10 +158,8 @@ def test_without_network_and_file_the_remedy_is_named(tmp_path: Path) -> None:
         "Connect, or put q.gguf into a folder and name it: --models-dir FOLDER"
     )
     with pytest.raises(UsageError) as caught:
-        locate_model(
-            "hf:pfnet/plamo-2-8b",
-            recipe_folder=tmp_path,
-            find_tool=lambda name: Program((name,), "1", lambda argv, log, on_line: 0),
+        ModelSearch(tmp_path, find_tool=lambda name: Program((name,), "1", lambda argv, log, on_line: 0)).files(
+            "hf:pfnet/plamo-2-8b"
         )
     assert "plamo-2-8b.gguf" in str(caught.value)
 
@@ -174,4 +172,4 @@ def test_an_engine_without_a_quantizer_is_refused(make_gguf: MakeGguf, tmp_path:
     make_gguf("m.gguf")
     pair = ModelPair(target=ModelSpec(source="m.gguf", quantize=QuantizeSpec(type="q8_0")))
     with pytest.raises(UsageError, match="cannot quantize"):
-        resolve_pair(pair, recipe_folder=tmp_path)
+        ModelSearch(tmp_path).pair(pair)

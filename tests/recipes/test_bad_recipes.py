@@ -26,8 +26,11 @@ def arm(speculation: str) -> str:
 
 
 NOT_A_RECIPE = {
-    "empty": ("", "recipe.yaml: the file is empty; expected a recipe (see `benchctl recipes new`)."),
-    "comments only": ("# x\n", "recipe.yaml: the file is empty; expected a recipe (see `benchctl recipes new`)."),
+    "empty": ("", "recipe.yaml: expected a mapping such as `name: …` (see `benchctl recipes new`), got nothing."),
+    "comments only": (
+        "# x\n",
+        "recipe.yaml: expected a mapping such as `name: …` (see `benchctl recipes new`), got nothing.",
+    ),
     "not UTF-8": (b"name: a\ndescription: \xff\xfe\n", "recipe.yaml:2: the file is not UTF-8 text; save it as UTF-8."),
     "binary": (b"GGUF\x03\x00\x00\x00", "recipe.yaml: this is a binary file; expected YAML text."),
     "control character": (
@@ -35,8 +38,14 @@ NOT_A_RECIPE = {
         "recipe.yaml:1: this is not YAML: the character U+001B is not allowed.",
     ),
     "too large": (b"#" * (1 << 20) + b"\n", "recipe.yaml: the file is larger than 1 MiB, the limit for a recipe."),
-    "text": ("just some words\n", "recipe.yaml:1: expected a mapping such as `name: …`, got 'just some words'."),
-    "a list": ("- name: a\n", "recipe.yaml:1: expected a mapping such as `name: …`, got a list."),
+    "text": (
+        "just some words\n",
+        "recipe.yaml:1: expected a mapping such as `name: …` (see `benchctl recipes new`), got 'just some words'.",
+    ),
+    "a list": (
+        "- name: a\n",
+        "recipe.yaml:1: expected a mapping such as `name: …` (see `benchctl recipes new`), got a list.",
+    ),
     "JSON that is cut": (
         '{"name": "a", ',
         "recipe.yaml:1: this is not YAML: expected the node content, but found '<stream end>'.",
@@ -51,7 +60,7 @@ NOT_A_RECIPE = {
     ),
     "two documents": (
         "name: a\n---\nname: b\n",
-        "recipe.yaml:2: a second document starts here; a file has one recipe.",
+        "recipe.yaml:2: this is not YAML: but found another document.",
     ),
     "a duplicate key": (
         "name: a\nblocks: 3\nname: b\n",

@@ -60,6 +60,14 @@ def test_settings_are_part_of_what_is_written(tmp_path: Path) -> None:
     assert not isinstance(recipe.blocks, int)
 
 
+def test_a_typed_value_is_read_as_in_a_file() -> None:
+    typed = parse_settings(["preflight=off", "a=1e3", "b=12:30", "c=2020-01-01", "d={e: on}", "f="])
+    assert typed == {"preflight": "off", "a": 1000.0, "b": "12:30", "c": "2020-01-01", "d": {"e": "on"}, "f": None}
+    assert parse_sweep(["depth=2, 4", "p_min=0.5", "type=ngram-mod"]) == {
+        "depth": [2, 4], "p_min": [0.5], "type": ["ngram-mod"],
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("target", "draft", "name"),
     [

@@ -129,11 +129,11 @@ def test_a_missing_file_and_a_folder_are_refused(tmp_path: Path, monkeypatch: py
     monkeypatch.chdir(tmp_path)
     with pytest.raises(RecipeError) as caught:
         load_recipe(Path("none.yaml"))
-    assert str(caught.value) == "none.yaml: there is no such file."
+    assert str(caught.value) == "none.yaml: the file cannot be read: No such file or directory."
     Path("folder").mkdir()
     with pytest.raises(RecipeError) as caught:
         load_recipe(Path("folder"))
-    assert str(caught.value) == "folder: this is a folder; expected a recipe file."
+    assert str(caught.value) == "folder: the file cannot be read: Is a directory."
 
 
 def test_a_recipe_is_found_by_path_first_and_by_name_second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,8 +9,8 @@ import pytest
 from benchctl.data.store import read_manifest
 from benchctl.errors import UsageError
 from benchctl.prompts.load import load_suite
-from benchctl.recipes.load import load_recipe, recipe_of_options, shipped_recipes, stored_recipe
-from benchctl.recipes.saved import recipe_text, with_settings, with_types
+from benchctl.recipes.from_options import with_settings, with_types
+from benchctl.recipes.load import load_recipe, recipe_of_options, recipe_text, shipped_recipes, stored_recipe
 from benchctl.recipes.schema import Recipe
 from tests.kept_runs import ROOT, RUNS
 

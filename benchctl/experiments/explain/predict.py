@@ -146,7 +146,7 @@ def measured_costs(run: str) -> tuple[float | None, float]:
 
 def _footprint(name: str, option: str) -> Footprint:
     from benchctl.models.footprint import footprint_by_hand, footprint_of_folder, footprint_of_gguf, has_config
-    from benchctl.models.sources import locate_model
+    from benchctl.models.sources import ModelSearch
 
     by_hand = footprint_by_hand(name)
     if by_hand is not None:
@@ -155,7 +155,7 @@ def _footprint(name: str, option: str) -> Footprint:
     try:
         if has_config(path):
             return footprint_of_folder(path)
-        return footprint_of_gguf(locate_model(name, recipe_folder=Path.cwd())[0])
+        return footprint_of_gguf(ModelSearch(Path.cwd()).files(name)[0])
     except UsageError as error:
         error.where = ": ".join(filter(None, (option, error.where)))
         raise

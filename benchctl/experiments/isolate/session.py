@@ -134,7 +134,7 @@ def find_source_model(
     quantizer, divergence = program(engine.quantizer()), engine.divergence_meter()
     if (located := engine.locate()) is not None:
         for tool in (quantizer, divergence.program):
-            permit_part(Path(tool.where), located.path, standing.folder, trusted=standing.trusted)
+            permit_part(Path(tool.command[-1]), located.path, standing.folder, trusted=standing.trusted)
     files = [file.path for file in prepared.of_baseline.models.target.files]
     families = families_of(tensors_of(files), spec)
     if not families:

@@ -29,8 +29,8 @@ from benchctl.measure.run import signals_interrupt, start_run
 from benchctl.models.files import file_sha256
 from benchctl.paths import cache_folder
 from benchctl.permissions import settle
+from benchctl.recipes.from_options import with_settings
 from benchctl.recipes.load import shipped_recipes
-from benchctl.recipes.saved import with_settings
 
 
 def replication(

@@ -163,7 +163,7 @@ def _show(found: RunData, fresh: RunData | None, *, as_json: bool, quiet: bool) 
     """Print the result of the confirmation run, and the files."""
     from benchctl.experiments.tune.halving import find_standings
     from benchctl.lossless.analysed import analyse_run
-    from benchctl.recipes.saved import RECIPE
+    from benchctl.recipes.load import RECIPE
     from benchctl.reports.terminal import Printout, print_decision, print_next, print_summary
 
     tuning = found.manifest.tuning if found.manifest else None

@@ -40,9 +40,9 @@ def huggingface_folder(
 ) -> Path:
     """Return the Hugging Face folder of a GGUF file, made unless it is kept already (below `cache`, else per user).
 
-    Its name is the file's SHA-256. `config`: its `config.json`, by default that of the bundled model of its name.
-    Weights are bfloat16 where that keeps every number, else float32. Safe with several processes at once. Raises
-    UsageError for an unknown architecture or a quantized file, StorageError when the cache cannot be written.
+    `config`: its `config.json`, by default that of the bundled model of its name. Weights are bfloat16 where that keeps
+    every number, else float32. Raises UsageError for a file that cannot be expressed as such, StorageError when the
+    cache cannot be written.
     """
     header = read_header(gguf)
     architecture = header.text("general.architecture")
@@ -130,10 +130,10 @@ def _converted(stored: Array, pair: TensorPair) -> Array:
 
 def to_bfloat16(numbers: Array) -> Array:
     """Round float32 numbers to the nearest bfloat16, ties to even; a NaN stays NaN."""
-    bits = np.ascontiguousarray(numbers, dtype=np.float32).view(np.uint32)
-    nearest = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
-    quiet = (bits >> np.uint32(16)) | np.uint32(0x40)
-    return np.where(np.isnan(bits.view(np.float32)), quiet, nearest).astype(np.uint16).reshape(numbers.shape)
+    import gguf
+
+    stored = gguf.quantize(np.ascontiguousarray(numbers, dtype=np.float32), gguf.GGMLQuantizationType.BF16)
+    return stored.view(np.uint16).reshape(numbers.shape)
 
 
 def from_bfloat16(bits: Array) -> Array:
