@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
+from pydantic import Field
 
 from benchctl.analysis.acceptance import CounterColumns, find_counters
 from benchctl.analysis.cells import by_block
-from benchctl.analysis.comparison.results import Ratio, SpeedChange
-from benchctl.analysis.result import Interval
+from benchctl.analysis.result import Interval, Result
 from benchctl.analysis.speedup import counts_as_baseline
 from benchctl.analysis.statistics import (
     MIN_BLOCKS,
@@ -31,6 +31,24 @@ from benchctl.analysis.statistics import (
 if TYPE_CHECKING:
     from benchctl.analysis.frame import Booleans, Floats, Frame, Integers, PromptKey
     from benchctl.recipes.groups import ComparedArm
+
+SpeedChange = Literal["faster", "slower", "no clear difference", "unknown"]
+
+
+class Ratio(Result):
+    """A value in both runs and how they relate; `None` where it is not known."""
+
+    a: float | None
+    b: float | None
+    """Where runs were repeated, the geometric mean of `values_a`, of `values_b`."""
+    ratio: float | None
+    """b / a."""
+    interval: Interval | None
+    """Wide enough that those of all arms and runs hold together; `None` below three blocks in a run."""
+    variances: list[Variance] = Field(default_factory=list)
+    """Of the logarithm of the ratio: by blocks, and where runs were repeated by runs. Conclusions hold by both."""
+    values_a: list[float] = Field(default_factory=list)
+    values_b: list[float] = Field(default_factory=list)
 
 
 @dataclass(frozen=True)

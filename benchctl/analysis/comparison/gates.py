@@ -18,7 +18,7 @@ from functools import cached_property
 from math import exp, log
 from typing import TYPE_CHECKING
 
-from benchctl.analysis.comparison.results import RunComparison
+from benchctl.analysis.comparison.compare import RunComparison
 from benchctl.analysis.results import ACCEPTED, Accepted
 from benchctl.analysis.statistics import LEVEL, MIN_BLOCKS, beyond_p, chance_beyond, found_beyond, half_width, holm
 from benchctl.errors import GateError, UsageError
@@ -26,7 +26,8 @@ from benchctl.recipes.problems import did_you_mean
 from benchctl.text import one_line
 
 if TYPE_CHECKING:
-    from benchctl.analysis.comparison.results import ArmComparison, Ratio
+    from benchctl.analysis.comparison.changes import Ratio
+    from benchctl.analysis.comparison.compare import ArmComparison
 
 ERROR = 0.01
 """Of 100 commands in which nothing is worse than its tolerance, at most so many have a failed gate."""

@@ -18,8 +18,11 @@ from pydantic import Field, model_validator
 from benchctl.analysis.analyse import Judge
 from benchctl.analysis.comparison.changes import InAllRuns, Measured, Times, in_all_runs, rate_times, watch
 from benchctl.analysis.comparison.compare import (
+    ArmComparison,
     ArmFacts,
     OwnFacts,
+    RunComparison,
+    RunFacts,
     Side,
     chosen_arms,
     compare_arms,
@@ -28,7 +31,6 @@ from benchctl.analysis.comparison.compare import (
     side_of,
     timed_prompts,
 )
-from benchctl.analysis.comparison.results import ArmComparison, RunComparison, RunFacts
 from benchctl.analysis.comparison.workload import Change, Outputs, is_repeat, rendered_settings
 from benchctl.analysis.conditions.results import DIMENSIONS
 from benchctl.analysis.statistics import MIN_BLOCKS, level_for

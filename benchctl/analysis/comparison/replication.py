@@ -12,8 +12,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from benchctl.analysis.comparison.changes import Ratio
+from benchctl.analysis.comparison.compare import ArmComparison, RunComparison
 from benchctl.analysis.comparison.gates import EXCLUDED, KINDS
-from benchctl.analysis.comparison.results import ArmComparison, Ratio, RunComparison
 from benchctl.analysis.result import Interval, Result
 from benchctl.analysis.results import ALL_TASKS, Analysis
 from benchctl.data.record import Record

@@ -19,6 +19,8 @@ from benchctl.analysis.comparison.changes import (
     InAllRuns,
     Measured,
     Quantity,
+    Ratio,
+    SpeedChange,
     Times,
     find_quantities,
     full_blocks,
@@ -26,7 +28,6 @@ from benchctl.analysis.comparison.changes import (
     speed_change,
 )
 from benchctl.analysis.comparison.compare import chosen_arms
-from benchctl.analysis.comparison.results import Ratio, SpeedChange
 from benchctl.analysis.comparison.summary import ArmSummary, RunSummary
 from benchctl.analysis.result import Interval, Result
 from benchctl.errors import UsageError

@@ -11,8 +11,8 @@ import pytest
 from scipy import stats
 
 from benchctl.analysis.comparison import compare
+from benchctl.analysis.comparison.compare import RunComparison
 from benchctl.analysis.comparison.gates import Gate, GateResult, check_gates, parse_gate
-from benchctl.analysis.comparison.results import RunComparison
 from benchctl.analysis.comparison.workload import two_sides
 from benchctl.analysis.results import Accepted
 from benchctl.analysis.statistics import Variance, block_variance, change_interval, repeated_variance
