@@ -9,7 +9,8 @@ of which the first that is slower, diverges or violates losslessness is searched
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import TYPE_CHECKING, Literal
+from dataclasses import replace
+from typing import Literal
 
 import msgspec
 import numpy as np
@@ -32,9 +33,6 @@ from benchctl.analysis.comparison.summary import ArmSummary, RunSummary
 from benchctl.analysis.result import Interval, Result
 from benchctl.errors import UsageError
 from benchctl.recipes.axes import BINARY
-
-if TYPE_CHECKING:
-    pass
 
 ComparedPart = Literal["rate", "speedup", "answers"]
 
@@ -141,7 +139,7 @@ def _row(number: int, run: RunSummary, arm: ArmSummary) -> ArmRow:
     return ArmRow(
         run=number,
         arm=arm.name,
-        is_baseline=arm.is_baseline,
+        is_baseline=arm.compared.is_baseline,
         labels=arm.labels,
         rate=arm.rate(len(run.prompts)),
         speedup=arm.speedup,
@@ -164,14 +162,14 @@ def _against(
 ) -> dict[str, dict[str, object]]:
     """Return by arm the fields of a row that compare it with the first run's; `pairs`: each beside that."""
     common = _common(first, run)
-    groups = {b.name: str(b.baseline) for _, b in pairs}
+    groups = {b.name: b.compared.baseline for _, b in pairs}
     unlike = {b.name: _unlike(first, a, run, b, common) for a, b in pairs}
     rates, speedups = dict[str, InAllRuns](), dict[str, InAllRuns]()
     for a, b in pairs:
         if "rate" not in unlike[b.name]:
             sides = ((a, first, common[0]), (b, run, common[1]))
             rates[b.name] = in_all_runs([_times(arm, len(of.prompts), places) for arm, of, places in sides])
-        if "speedup" not in unlike[b.name] and not b.is_baseline:
+        if "speedup" not in unlike[b.name] and not b.compared.is_baseline:
             both = [Measured(arm.speedup, arm.by_block) for arm in (a, b)]
             speedups[b.name] = InAllRuns(both, [None, None], unequal=False, prompts=0)
     rate = find_quantities(rates, 1, groups, level, arms_repeat=False)
@@ -192,7 +190,7 @@ def _compared(
         found |= {"change": "unknown", "not_compared": {"rate": "no prompt was timed in every block of both runs"}}
     elif rate is not None:
         found |= {"rate_ratio": rate.change}
-        found |= {"change": speed_change(rate.change.interval)} if b.is_baseline else {}
+        found |= {"change": speed_change(rate.change.interval)} if b.compared.is_baseline else {}
     if speedup is not None:
         found |= {"speedup_ratio": speedup.change, "change": speed_change(speedup.change.interval)}
     if "answers" not in unlike:
@@ -217,7 +215,8 @@ def _unlike(
             return dict.fromkeys(every, f"the files of {compared_run.run} are not as they were written")
     if not common[0]:
         return dict.fromkeys(every, "the runs have no prompt in common")
-    if a.condition != b.condition:
+    ours, theirs = a.compared, b.compared
+    if replace(ours.group, setups=None) != replace(theirs.group, setups=None):
         return dict.fromkeys(every, "its context length, concurrency, rate or temperature differs")
     why: dict[ComparedPart, str] = {}
     whole = len(common[0]) == len(first.prompts) == len(run.prompts)
@@ -226,36 +225,38 @@ def _unlike(
     sampling = [key for key in {**first.sampling, **run.sampling} if first.sampling.get(key) != run.sampling.get(key)]
     if sampling:
         why |= dict.fromkeys(("rate", "answers"), f"sampling.{sampling[0]} differs")
-    if a.target_files != b.target_files:
+    if _files(a) != _files(b):
         why |= dict.fromkeys(("rate", "answers"), f"its target differs ({a.target} and {b.target})")
-    elif a.cache_type != b.cache_type:
-        why["answers"] = f"its KV type differs ({a.cache_type or 'default'} and {b.cache_type or 'default'})"
-    if (a.overlapping or b.overlapping) and "answers" not in why:
+    elif ours.target_cache != theirs.target_cache:
+        types = f"{ours.target_cache or 'default'} and {theirs.target_cache or 'default'}"
+        why["answers"] = f"its KV type differs ({types})"
+    if not (ours.group.one_at_a_time and theirs.group.one_at_a_time) and "answers" not in why:
         why["answers"] = "answers of overlapping requests are not reproducible"
     return why
+
+
+def _files(arm: ArmSummary) -> tuple[str, ...]:
+    return arm.compared.target.identity if arm.compared.target else ()
 
 
 def _differing(runs: Sequence[RunSummary]) -> list[Differing]:
     """Return what is not the same in all runs, the most important first."""
 
-    def every(name: str) -> list[str]:
-        return ["; ".join(dict.fromkeys(str(getattr(arm, name) or "none") for arm in run.arms)) for run in runs]
+    def every(of_arm: Callable[[ArmSummary], str | None]) -> list[str]:
+        return ["; ".join(dict.fromkeys(filter(None, map(of_arm, run.arms)))) or "none" for run in runs]
 
-    facts: list[tuple[str, list[str]]] = [
-        ("target", every("target")),
-        (
-            "target files",
-            ["; ".join(dict.fromkeys(" ".join(f[:12] for f in a.target_files) for a in r.arms)) for r in runs],
-        ),
-        ("draft", ["; ".join(dict.fromkeys(a.draft for a in r.arms if a.draft)) or "none" for r in runs]),
-        ("KV type", every("cache_type")),
-        ("engine", every("engine")),
-        ("machine", [run.machine for run in runs]),
-        ("prompts", [str(len(run.prompts)) for run in runs]),
-        ("sampling", [", ".join(f"{key} {value}" for key, value in run.sampling.items()) for run in runs]),
-        ("blocks", [str(run.blocks) for run in runs]),
-    ]
-    return [Differing(what=what, values=values) for what, values in facts if len(set(values)) > 1]
+    facts = {
+        "target": every(lambda arm: arm.target),
+        "target files": every(lambda arm: " ".join(sha[:12] for sha in _files(arm))),
+        "draft": every(lambda arm: arm.draft),
+        "KV type": every(lambda arm: arm.compared.target_cache or "none"),
+        "engine": every(lambda arm: arm.engine),
+        "machine": [run.machine for run in runs],
+        "prompts": [str(len(run.prompts)) for run in runs],
+        "sampling": [", ".join(f"{key} {value}" for key, value in run.sampling.items()) for run in runs],
+        "blocks": [str(run.blocks) for run in runs],
+    }
+    return [Differing(what=what, values=values) for what, values in facts.items() if len(set(values)) > 1]
 
 
 class FirstChange(Result):
@@ -291,9 +292,9 @@ def by_build(run: RunSummary) -> list[RunSummary]:
             run,
             run=build,
             arms=[
-                msgspec.structs.replace(arm, name="-".join([arm.of, *_others(arm.labels)]))
+                msgspec.structs.replace(arm, name="-".join([arm.compared.of, *_others(arm.labels)]))
                 for arm in run.arms
-                if arm.labels.get(BINARY) == build and not arm.is_again
+                if arm.labels.get(BINARY) == build and not arm.compared.is_again
             ],
         )
         for build in builds
