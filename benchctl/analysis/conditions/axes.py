@@ -1,4 +1,4 @@
-"""A run over axes as rows: every arm with its labels, the best arm of every group, and what no other arm beats."""
+"""A run over axes as rows: every arm with its labels, and what no other arm beats."""
 
 from __future__ import annotations
 
@@ -45,21 +45,6 @@ class AxisRow:
         return ", ".join([self.level.of, *rest])
 
 
-@dataclass(frozen=True)
-class GroupRow:
-    """What to run of a group: the arms that share a baseline."""
-
-    labels: dict[str, str]
-    baseline: Level
-    arms: int
-    fastest: Verdict | None
-    """Of the arms that drafted."""
-    use: str | None
-    """The arm to run with, for all tasks together; `None`: the target alone."""
-    sentence: str
-    """`GroupDecision.sentence`."""
-
-
 def axis_rows(analysis: Analysis) -> list[AxisRow]:
     """Return a row for every arm of a run over axes, context lengths or temperatures; empty for every other run."""
     sweep = analysis.sweep
@@ -99,34 +84,6 @@ def varied_axes(levels: Iterable[Level]) -> list[str]:
         for axis, label in labels_of(row).items():
             found.setdefault(axis, set()).add(label)
     return [axis for axis, labels in found.items() if len(labels) > 1]
-
-
-def group_rows(analysis: Analysis) -> list[GroupRow]:
-    """Return what is decided of every group and condition."""
-    rows = {row.level.arm: row for row in axis_rows(analysis)}
-    groups = analysis.decision.groups if analysis.decision and rows else []
-    return [
-        GroupRow(
-            labels=rows[group.baseline].labels,
-            baseline=rows[group.baseline].level,
-            arms=len(group.arms),
-            fastest=rows[group.fastest].verdict if group.fastest else None,
-            use=group.overall.arm,
-            sentence=group.sentence,
-        )
-        for group in groups
-        if group.baseline in rows
-    ]
-
-
-def memory_of(row: AxisRow) -> float | None:
-    """Return the memory of an arm in bytes, for `pareto_front`."""
-    return row.level.memory_bytes
-
-
-def energy_of(row: AxisRow) -> float | None:
-    """Return the energy of an arm in joules per token, for `pareto_front`."""
-    return row.joules_per_token
 
 
 def pareto_front(rows: Sequence[AxisRow], cost: Callable[[AxisRow], float | None]) -> list[AxisRow]:
