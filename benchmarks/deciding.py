@@ -116,6 +116,7 @@ def _decided(logs: Floats, level: float) -> tuple[list[str], NDArray[np.int64]]:
     for arm in open_arms:  # what a report says of those that are left
         ratio = known[str(arm)]
         ends = ratio.simultaneous
+        assert ends is not None and ratio.within is not None
         words[arm] = ("faster" if ends.low > 1 else "slower") if ends.excludes_one else "undecided"
         if ratio.within <= NEAR:
             words[arm] = "within"

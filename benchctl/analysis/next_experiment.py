@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -94,25 +96,25 @@ def _next(analysis: Analysis, rows: Sequence[Advice], manifest: Manifest, folder
     advised = {row.arm for row in rows}
     for row in analysis.losslessness:
         stated = row.audit.stated if row.audit is not None else None
-        if row.arm not in advised or row.unviolated is None or stated is None or not can_be_shown(stated):
+        needed = stated.prompts if stated is not None and can_be_shown(stated) else None
+        if row.arm not in advised or row.unviolated is None or needed is None:
             continue
         sentence = (
-            f"Losslessness of {row.arm}: no violation found, with a power of {100 * stated.chance:.0f} %; about "
-            f"{stated.prompts:,} prompts are needed."
+            f"Losslessness of {row.arm}: no violation found, with a power of {100 * row.unviolated:.0f} %; about "
+            f"{needed:,} prompts are needed."
         )
-        if (stated.prompts or 0) > _SHIPPED_PROMPTS:
+        if needed > _SHIPPED_PROMPTS:
             return your_prompts(sentence)
-        limit = str(math.ceil((stated.prompts or 0) / _SHIPPED_TASKS))
         sentence = f"{sentence} Then verify that run: `benchctl verify-lossless`."
+        limit = str(math.ceil(needed / _SHIPPED_TASKS))
         return again(sentence, "--only", row.arm, "--prompts", _SHIPPED, "--limit", limit, "--blocks", "1")
-    for verdict in drafted:
+    for verdict in (verdict for verdict in drafted if verdict.arm in advised):
         prompts, _ = compared_prompts(analysis, verdict.arm)
-        others = open_for_others(verdict.like_these)
-        if verdict.arm in advised and prompts < ENOUGH_PROMPTS:
+        if prompts < ENOUGH_PROMPTS:
             return your_prompts(
                 f"At least {ENOUGH_PROMPTS} prompts, or your own: {verdict.arm} is faster for these {prompts}."
             )
-        if verdict.arm in advised and others:
+        if others := open_for_others(verdict.like_these):
             return your_prompts(
                 f"More prompts, or your own: {verdict.arm} is faster for these, and for others like them "
                 f"{others.from_to}."
@@ -152,11 +154,7 @@ def _served(kind: str) -> bool:
 
 def _types(manifest: Manifest) -> set[str]:
     """Return the types of speculation that a run measured."""
-    found = set[str]()
-    for arm in manifest.arms:
-        kind = (arm.speculation or {}).get("type")
-        found |= {kind} if isinstance(kind, str) else {*(kind or ())}
-    return found
+    return {kind for arm in manifest.arms for kind in arm.types}
 
 
 def _another_depth(analysis: Analysis) -> tuple[float, int, str] | None:
@@ -166,25 +164,20 @@ def _another_depth(analysis: Analysis) -> tuple[float, int, str] | None:
     """
     if analysis.sweep is not None:
         return None
-    best: tuple[float, int, str] | None = None
     settings = {verdict.arm: verdict.setting for verdict in analysis.verdicts if not verdict.lossy}
-    for fit in analysis.rounds.fits:
-        kind = fit.setting.partition(" ")[0]
-        if fit.setting != kind or [other.setting.partition(" ")[0] for other in analysis.rounds.fits].count(kind) > 1:
-            continue
-        if fit.slope is None or fit.intercept is None:
-            continue
+    kinds = [fit.setting.partition(" ")[0] for fit in analysis.rounds.fits]
+    found: list[tuple[float, int, str]] = []
+    for kind, fit in zip(kinds, analysis.rounds.fits, strict=True):
         costs = [row for row in analysis.costs
                  if row.depth in fit.depths and settings.get(row.arm) == f"{kind}, depth {row.depth}"]  # fmt: skip
         alphas = sorted(row.alpha for row in costs if row.alpha is not None)
-        if not alphas:
+        if fit.setting != kind or kinds.count(kind) > 1 or fit.slope is None or fit.intercept is None or not alphas:
             continue
         needed = max(1.0, _WORTH_TRYING * max(row.measured or 0.0 for row in costs))
         for depth in range(1, _DEEPEST + 1):
             speed = expected_tokens(alphas[len(alphas) // 2], depth) / (fit.intercept + fit.slope * depth)
-            if depth not in fit.depths and speed > needed and (best is None or speed > best[0]):
-                best = (speed, depth, kind)
-    return best
+            found += [(speed, depth, kind)] if speed > needed and depth not in fit.depths else []
+    return max(found, key=itemgetter(0), default=None)
 
 
 def _blocks_needed(analysis: Analysis, verdict: Verdict) -> float:
@@ -219,11 +212,7 @@ def _options(manifest: Manifest, names: Sequence[str]) -> list[str]:
     """Return these options of the run's own command line, without which the same models, engine or machines are not
     found."""
     found: list[str] = []
-    words = manifest.command
-    for name in names:
-        for place, word in enumerate(words):
-            if word == name and place + 1 < len(words):
-                found += [name, words[place + 1]]
-            elif word.startswith(f"{name}="):
-                found += [name, word.removeprefix(f"{name}=")]
+    words = [part for word in manifest.command for part in (word.split("=", 1) if word.startswith("--") else [word])]
+    for word, value in pairwise(words):
+        found += [word, value] if word in names else []
     return found

@@ -41,30 +41,26 @@ class Change(Result):
 
 def require_same_workload(a: RunData, b: RunData) -> list[str]:
     """Return what could not be checked, in sentences. Raises UsageError listing every part that differs."""
-    if a.manifest and b.manifest:
-        conditions = list(_conditions(a.manifest, b.manifest))
-        if a.manifest.workload_sha256 == b.manifest.workload_sha256:
-            _refuse(conditions, a, b)
-            return []
-        parts = [*_prompts(_planned(a.manifest), _planned(b.manifest))]
-        parts += _sampling(a.manifest, b.manifest)
-        parts += conditions
+    if not (a.manifest and b.manifest):
+        _refuse([*_prompts(_recorded(a.records), _recorded(b.records))], a, b)
+        return ["That models, sampling and prompts are the same was not checked: some run has no manifest."]
+    parts = [*_conditions(a.manifest, b.manifest)]
+    if a.manifest.workload_sha256 != b.manifest.workload_sha256:
+        parts = [*_questions(a.manifest, b.manifest), *parts]
         models = [
-            *_model("target", a.manifest.target, b.manifest.target),
-            *_model("draft", a.manifest.draft, b.manifest.draft),
+            f"{name} model: {_model_name(ours)} and {_model_name(theirs)}"
+            for name, ours, theirs in (
+                ("target", a.manifest.target, b.manifest.target),
+                ("draft", a.manifest.draft, b.manifest.draft),
+            )
+            if _hashes(ours) != _hashes(theirs)
         ]
         if models and not parts:
-            what, where, fix = _refusal(models, a, b)
-            raise OtherModelsError(what, where=where, fix=fix)
+            _refuse(models, a, b, OtherModelsError)
         parts += models
-        _refuse(
-            parts
-            or ["their workload hashes differ, although no part does: versions of benchctl made them differently"],
-            a,
-            b,
-        )
-    _refuse(list(_prompts(_recorded(a.records), _recorded(b.records))), a, b)
-    return ["That models, sampling and prompts are the same was not checked: some run has no manifest."]
+        parts = parts or ["their workload hashes differ, although no part does: other versions of benchctl made them"]
+    _refuse(parts, a, b)
+    return []
 
 
 def require_same_questions(a: RunData, b: RunData) -> list[str]:
@@ -72,22 +68,16 @@ def require_same_questions(a: RunData, b: RunData) -> list[str]:
 
     Raises UsageError listing every part that differs.
     """
-    parts: list[str] = []
     if a.manifest and b.manifest:
-        parts += [*_prompts(_planned(a.manifest), _planned(b.manifest)), *_sampling(a.manifest, b.manifest)]
+        parts = [*_questions(a.manifest, b.manifest)]
         ours, theirs = a.manifest.target.facts, b.manifest.target.facts
         for fact in ("vocab_size", "layers"):
             first, other = ours.get(fact), theirs.get(fact)
             if first is not None and other is not None and first != other:
                 parts.append(f"the target's {fact.replace('_', ' ')}: {_rendered(first)} and {_rendered(other)}")
     else:
-        parts += _prompts(_recorded(a.records), _recorded(b.records))
-    if parts:
-        raise UsageError(
-            "\n  ".join(["The runs did different work, so their answers cannot be compared.", *map(one_line, parts)]),
-            where=f"{a.folder} and {b.folder}",
-            fix="Run both with the same model, prompts and sampling; engine, precision and arms may differ.",
-        )
+        parts = [*_prompts(_recorded(a.records), _recorded(b.records))]
+    _refuse(parts, a, b, what="answers")
     same = a.manifest and b.manifest and _hashes(a.manifest.target) == _hashes(b.manifest.target)
     return [] if same else [f"That {a.name} and {b.name} ran the same model was not checked: their files differ."]
 
@@ -146,22 +136,33 @@ class OtherModelsError(UsageError):
     """Two runs of the same prompts on other models: their speed-ups can be compared, their answers cannot."""
 
 
-def _refuse(parts: list[str], a: RunData, b: RunData) -> None:
-    if parts:
-        what, where, fix = _refusal(parts, a, b)
-        raise UsageError(what, where=where, fix=fix)
-
-
-def _refusal(parts: list[str], a: RunData, b: RunData) -> tuple[str, str, str]:
-    return (
-        "\n  ".join(["The runs did different work, so their speeds cannot be compared.", *map(one_line, parts)]),
-        f"{a.folder} and {b.folder}",
-        "Measure both with the same prompts, sampling, models and load; engine, machine and arms may differ.",
+def _refuse(
+    parts: list[str], a: RunData, b: RunData, error: type[UsageError] = UsageError, *, what: str = "speeds"
+) -> None:
+    """Raise an error that lists what differs, if anything does."""
+    same = (
+        "prompts, sampling, models and load; engine, machine"
+        if what == "speeds"
+        else "model, prompts and sampling; engine, precision"
     )
+    if parts:
+        raise error(
+            "\n  ".join([f"The runs did different work, so their {what} cannot be compared.", *map(one_line, parts)]),
+            where=f"{a.folder} and {b.folder}",
+            fix=f"Measure both with the same {same} and arms may differ.",
+        )
 
 
-def _planned(manifest: Manifest) -> PromptHashes:
-    return {(prompt.task, prompt.prompt_idx): prompt.sha256 for prompt in manifest.prompts}
+def _questions(a: Manifest, b: Manifest) -> Iterator[str]:
+    """Prompts and sampling."""
+    ours, theirs = (
+        {(prompt.task, prompt.prompt_idx): prompt.sha256 for prompt in manifest.prompts} for manifest in (a, b)
+    )
+    yield from _prompts(ours, theirs)
+    before, after = a.recipe.get("sampling") or {}, b.recipe.get("sampling") or {}
+    for key in dict.fromkeys([*before, *after]):
+        if before.get(key) != after.get(key):
+            yield f"sampling.{key}: {_rendered(before.get(key))} and {_rendered(after.get(key))}"
 
 
 def _recorded(records: list[Record]) -> PromptHashes:
@@ -186,13 +187,6 @@ def _prompts(a: PromptHashes, b: PromptHashes) -> Iterator[str]:
             yield f"{what}: {named}{more}"
 
 
-def _sampling(a: Manifest, b: Manifest) -> Iterator[str]:
-    ours, theirs = a.recipe.get("sampling") or {}, b.recipe.get("sampling") or {}
-    for key in dict.fromkeys([*ours, *theirs]):
-        if ours.get(key) != theirs.get(key):
-            yield f"sampling.{key}: {_rendered(ours.get(key))} and {_rendered(theirs.get(key))}"
-
-
 def _conditions(a: Manifest, b: Manifest) -> Iterator[str]:
     """Arms of the same name that ran under different conditions: they share only the name."""
     theirs = {arm.name: arm for arm in b.arms}
@@ -201,11 +195,6 @@ def _conditions(a: Manifest, b: Manifest) -> Iterator[str]:
             before, after = getattr(arm, what), getattr(theirs.get(arm.name, arm), what)
             if before != after:
                 yield f"{what} of arm {arm.name}: {_rendered(before)} and {_rendered(after)}"
-
-
-def _model(name: str, a: ModelIdentity | None, b: ModelIdentity | None) -> Iterator[str]:
-    if _hashes(a) != _hashes(b):
-        yield f"{name} model: {_model_name(a)} and {_model_name(b)}"
 
 
 def _hashes(model: ModelIdentity | None) -> list[str]:

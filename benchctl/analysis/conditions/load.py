@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -29,7 +29,6 @@ from benchctl.analysis.statistics import Variance, half_width, level_for, pooled
 if TYPE_CHECKING:
     from benchctl.analysis.conditions.split import Group
     from benchctl.analysis.frame import Floats, Frame, Integers
-    from benchctl.analysis.result import Interval
     from benchctl.recipes.groups import GroupKey
 
 CONFIDENCE = 0.95
@@ -96,9 +95,7 @@ def _level(
     window = sum(cell.window_s for cell in cells.values())
     tokens = sum(cell.tokens for cell in cells.values())
     latency, latency_interval = (None, None) if is_baseline else find_latency_speedup(frame, arm)
-    gain, gain_interval, simultaneous, by_block = (
-        (None, None, None, []) if is_baseline else _throughput_speedup(frame, cells, theirs, compared)
-    )
+    gain = {"throughput_by_block": []} if is_baseline else _throughput_speedup(frame, cells, theirs, compared)
     return Level(
         arm=name,
         of=(identity.of if identity else None) or name,
@@ -122,10 +119,7 @@ def _level(
         in_flight=sum(cell.waited_s for cell in cells.values()) / makespan if cells else None,
         latency_speedup=latency,
         latency_interval=latency_interval,
-        throughput_speedup=gain,
-        throughput_interval=gain_interval,
-        throughput_simultaneous=simultaneous,
-        throughput_by_block=by_block,
+        **gain,
         arrival=find_arrival(frame, arm) if key.rate is not None else None,
     )
 
@@ -189,18 +183,23 @@ def _full_window(sent: Floats, first_s: Floats, whole_s: Floats, tokens: Floats,
 
 def _throughput_speedup(
     frame: Frame, ours: dict[int, CellLoad], theirs: dict[int, CellLoad], compared: int
-) -> tuple[float | None, Interval | None, Interval | None, list[float]]:
-    """Over the blocks in which both answered the same prompts: others are other work."""
-    blocks = sorted(ours.keys() & theirs.keys())
-    cells = [(ours[block], theirs[block]) for block in blocks if ours[block].prompts == theirs[block].prompts]
-    sums = np.array([(a.tokens, a.window_s, b.tokens, b.window_s) for a, b in cells], dtype=np.float64)
-    sums = sums.reshape(-1, 4)
+) -> dict[str, Any]:
+    """Return the fields of a level over the blocks in which both answered the same prompts: others are other work."""
+    cells = [(ours[block], theirs[block]) for block in sorted(ours.keys() & theirs.keys())]
+    sums = np.array(
+        [(a.tokens, a.window_s, b.tokens, b.window_s) for a, b in cells if a.prompts == b.prompts], dtype=np.float64
+    ).reshape(-1, 4)
     sums = sums[(sums[:, 1:] > 0).all(axis=1)]  # without a window, or a token of the baseline, there is no measure
     each = [value for row in range(len(sums)) if (value := pooled(sums[row : row + 1])) is not None]
+    found: dict[str, Any] = {"throughput_by_block": each}
     if not len(sums) or not all(each):
-        return None, None, None, each
+        return found
     places, level = np.arange(len(sums)), level_for(frame.manifest)
-    return pooled(sums), pooled_interval(sums, places, level), pooled_interval(sums, places, level, compared), each
+    return found | {
+        "throughput_speedup": pooled(sums),
+        "throughput_interval": pooled_interval(sums, places, level),
+        "throughput_simultaneous": pooled_interval(sums, places, level, compared),
+    }
 
 
 def quantiles(values: Floats, beyond: int = 0) -> Quantiles:
@@ -228,41 +227,38 @@ def quantiles(values: Floats, beyond: int = 0) -> Quantiles:
 
 def find_arrival(frame: Frame, arm: int) -> Arrival:
     """Return how the open loop of an arm went, over all of its cells."""
-    late: list[Floats] = []
-    slopes: list[float] = []
-    sends, sending, ends, ending = 0, 0.0, 0, 0.0
+    late, slopes = [np.empty(0)], []
+    sent_at, ended_at = [], []
     for process in _processes(frame, arm):
         sent, lateness = _clocked(frame, process)
         late.append(lateness)
-        starts = sent + lateness
-        if len(process) >= 2 and np.isfinite(starts).all():
-            sends += len(process) - 1
-            sending += float(starts.max() - starts.min())
+        sent_at.append(sent + lateness)
         rows = process[frame.answered[process]]
         sent, _ = _clocked(frame, rows)
         latency = frame.column("e2e_s")[rows]
-        over = sent + latency
-        if len(rows) >= 2 and np.isfinite(over).all():
-            ends += len(rows) - 1
-            ending += float(over.max() - over.min())
-        order = np.argsort(sent, kind="stable")
-        if len(rows) >= FEWEST and np.isfinite(over).all():
-            settled = order[round(SETTLING * len(rows)) :]
+        ended_at.append(sent + latency)
+        if len(rows) >= FEWEST and np.isfinite(ended_at[-1]).all():
+            settled = np.argsort(sent, kind="stable")[round(SETTLING * len(rows)) :]
             slopes.append(latency_growth(sent[settled], latency[settled], frame.predicted[rows][settled]))
-    sent_rate = sends / sending if sending > 0 else None
-    finished_rate = ends / ending if ending > 0 else None
     given_up = count_given_up(frame, frame.rows(arm))
     growth, low, high = limits_of_growth(slopes)
     return Arrival(
-        sent_rate=sent_rate,
-        finished_rate=finished_rate,
-        late_p95_s=_late(np.concatenate([np.empty(0), *late])),
+        sent_rate=_rate(sent_at),
+        finished_rate=_rate(ended_at),
+        late_p95_s=_late(np.concatenate(late)),
         growth=growth,
         growth_low=low,
         growth_high=high,
         given_up=given_up,
         kept_up=False if given_up else kept_up_by(growth, low, high),
     )
+
+
+def _rate(processes: Sequence[Floats]) -> float | None:
+    """Return how many a second there are between the first and the last of the times of each process."""
+    known = [times for times in processes if len(times) > 1 and np.isfinite(times).all()]
+    seconds = sum(float(times.max() - times.min()) for times in known)
+    return sum(len(times) - 1 for times in known) / seconds if seconds > 0 else None
 
 
 def kept_up_by(growth: float | None, low: float | None, high: float | None) -> bool | None:

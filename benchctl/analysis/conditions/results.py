@@ -95,9 +95,9 @@ class Level(Result):
     latency_speedup: float | None
     """Tokens over the whole time of their requests, over the same of the condition's baseline: `SpeedUp.end_to_end`."""
     latency_interval: Interval | None
-    throughput_speedup: float | None
+    throughput_speedup: float | None = None
     """`throughput` over that of the condition's baseline, over the blocks in which both answered the same prompts."""
-    throughput_interval: Interval | None
+    throughput_interval: Interval | None = None
     throughput_simultaneous: Interval | None = None
     """The same, wide enough that it and those of all arms and conditions hold together."""
     throughput_by_block: list[float]
