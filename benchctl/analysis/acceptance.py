@@ -173,10 +173,7 @@ def _acceptance(frame: Frame, counters: CounterColumns, arm: str, task: str, row
 
 
 def _positions(by_position: Floats, counters: CounterColumns, rows: Booleans) -> list[float] | None:
-    """Return the rounds, then the counts at position 0, 1, …, summed over the answers that report both; no round: None.
-
-    Positions that nothing reached at the end are left out, but for the first of them.
-    """
+    """Return the rounds, then the counts at position 0, 1, … as far as any got, over the answers that report both."""
     known = rows & ~np.isnan(counters.rounds) & ~np.isnan(by_position[:, 0])
     if not known.any() or not counters.rounds[known].sum():
         return None
@@ -185,10 +182,7 @@ def _positions(by_position: Floats, counters: CounterColumns, rows: Booleans) ->
 
 
 def _conditional(accepted: list[float], drafted: list[float] | None) -> list[float]:
-    """Return each count over that before it, or over the drafts that reached it where these are fewer.
-
-    The list ends where no round got that far.
-    """
+    """Return each count over that before it, or the drafts that reached it where these are fewer."""
     reached = accepted if drafted is None else [min(pair) for pair in zip(accepted, [*drafted[1:], 0.0], strict=False)]
     return [count / before for before, count in zip(reached, accepted[1:], strict=False) if before]
 

@@ -2,11 +2,7 @@
 
 An arm is advised only where it is shown to be faster, its output is identical or consistent with the target, nothing of
 it is lossy by design, and there is evidence that it drafted. For all tasks together it is shown by the run's family of
-claims (`Verdict.speed`), for a task by an interval wide enough for all arms and tasks together. Everything else is
-the target alone, with the reason.
-
-An arm whose speculation never fired does the baseline's work: its true speed-up is 1, so how far its interval reaches
-from 1 is what this run cannot resolve (a null control that costs nothing extra).
+claims (`Verdict.speed`), for a task by an interval wide enough for all arms and tasks together.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""The answers of a run, numbered so that equal ones have equal numbers, what makes an answer unfit for comparison,
-and degenerate ones: empty, looping, or made of reserved tokens; that two of these are equal shows little.
+"""The answers of a run, numbered so that equal ones have equal numbers; which are unfit for comparison or degenerate.
 
-The thresholds are strict: an answer with content that repeats itself at its end is not degenerate, nor is a rule of
-dashes inside a text.
+An answer with content that repeats itself at its end is not degenerate, nor is a rule of dashes inside a text.
 """
 
 from __future__ import annotations

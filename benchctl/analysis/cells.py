@@ -1,8 +1,7 @@
 """What a manifest says of an arm's cells: failures, attestations, verify width, energy and memory.
 
-Energy is the whole machine's while the arm's requests were measured (`benchctl.machine.energy`), over the tokens that
-the answers have, prefill included; beside it what is above idle power over the same time. Where the engines of several
-arms ran at the same time, it cannot be attributed to any of them.
+Energy is the whole machine's while the arm's requests were measured (`benchctl.machine.energy`), prefill included, over
+the tokens of the answers. Where the engines of several arms ran at the same time, it is nobody's.
 """
 
 from __future__ import annotations
@@ -94,8 +93,7 @@ def states(frame: Frame, arm: str) -> list[str]:
 def verify_width(manifest: Manifest | None, record: Record) -> int | None:
     """Return how many tokens the rounds of an answer verified at once, that before the draft included.
 
-    The recipe's depth, or the mean draft that the engine reports where that is more, as of a tree of drafts; 1 for an
-    answer without any draft.
+    The recipe's depth, or the mean draft where that is more (a tree of drafts); 1 for an answer without any draft.
     """
     if record.draft_n == 0:
         return 1
@@ -110,8 +108,7 @@ def verify_width(manifest: Manifest | None, record: Record) -> int | None:
 def first_token_by_round(manifest: Manifest | None, arm: str) -> bool:
     """Whether a round with a draft may have decided an answer's first token, which else the prompt's reading did.
 
-    That reading is the baseline's own, to the last bit, also with trained heads
-    (tests/engines/llama_cpp/test_bundled_drafts.py), unless the engine reads the prompt together with a draft.
+    That reading is the baseline's own, to the last bit, unless the engine reads the prompt together with a draft.
     """
     identity = identity_of(manifest, arm)
     return manifest is None or identity is None or reads_prompt_in_round(manifest.engine.kind, identity.types)

@@ -4,15 +4,13 @@ With a per-token acceptance α that is the same at every position, a round at dr
 
     E(α, k) = 1 + α + α² + … + α^k = (1 - α^(k+1)) / (1 - α)
 
-tokens, the bonus token counted once (Leviathan et al. 2023, equation 1). Against a baseline step of cost 1 the round
-costs 1 + k·c + o, c being a draft step and o what verifying and keeping state add, and the speed-up is
-E / (1 + k·c + o). From the records only the sum k·c + o is known. A prediction before anything is measured adds w, what
-each further position costs the target's pass (0 where decoding is bound by memory bandwidth):
+tokens, the bonus token counted once (Leviathan et al. 2023, equation 1). It costs 1 + k·c + o steps of the baseline: c
+a draft step, o verifying and keeping state. Records tell the sum k·c + o alone. A prediction before a measurement
+adds w, what each further position costs the target's pass (0 where decoding is bound by memory bandwidth):
 
     S(α, k) = E(α, k) / (1 + k·(c + w) + o)
 
-Leviathan et al. 2023, theorem 3.8, has the same with w = o = 0. With α = 0.8, k = 5, c = 0.1, S is 2.46; a formula that
-adds the bonus token a second time says 3.3.
+Theorem 3.8 of the paper has w = o = 0. With α = 0.8, k = 5, c = 0.1, S is 2.46, and 3.3 with the bonus token twice.
 """
 
 from __future__ import annotations
@@ -139,10 +137,7 @@ def draft_depth(frame: Frame, acceptance: Acceptance) -> int | None:
 
 
 def why_no_depth(frame: Frame, acceptance: Acceptance) -> str | None:
-    """Return why an arm's rounds have no depth in common, as the end of a sentence; `None` where they do.
-
-    `acceptance`: over all tasks.
-    """
+    """Return why an arm's rounds have no depth in common, as the end of a sentence; `None` where they do."""
     settings = speculation_of(frame, acceptance.arm)
     kind, depth = settings.get("type"), settings.get("max")
     if not isinstance(kind, str):
@@ -162,9 +157,8 @@ def why_no_depth(frame: Frame, acceptance: Acceptance) -> str | None:
 def _round_cost(frame: Frame, counters: CounterColumns, arm: int) -> float | None:
     """Return the time of a verify round over that of a baseline token, on the prompts that both answered.
 
-    Steps of the arm without a draft (tokens that neither a draft nor a bonus explains) count as a baseline step each;
-    a recurrent model's evaluation after a partial rejection, which yields a token, is such a step. `None` where they
-    are too many.
+    Steps of the arm without a draft, and a recurrent model's evaluation after a partial rejection (it yields a token),
+    count as a baseline step each. `None` where they are too many.
     """
     sums = sum_rounds(frame, counters, arm)
     if sums is None or sums.rounds / (sums.rounds + sums.undrafted) < DRAFTED_SHARE:

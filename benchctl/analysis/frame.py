@@ -101,8 +101,7 @@ class Frame:
 
     @cached_property
     def constrained(self) -> dict[PromptKey, str]:
-        """What constrains its answers and no score takes into account, of every prompt that has such a thing: a key of
-        its request, or of `sampling`."""
+        """What constrains answers and no score takes into account, by prompt: a key of its request or of `sampling`."""
         if self.manifest is None:
             return {}
         unscored = unscored_constraints(self.manifest.recipe)

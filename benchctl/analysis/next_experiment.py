@@ -39,8 +39,7 @@ _SHIPPED, _SHIPPED_TASKS, _SHIPPED_PROMPTS = "many", 8, 240
 YOUR_PROMPTS = "your-prompts.jsonl"
 """Stands in a command for a file that only its reader has."""
 COPYING = ("ngram-mod", "ngram-simple")
-"""Types that draft by copying, without a model; the first that an engine has is suggested. An engine's own types are
-not: for which models it takes them is not known here."""
+"""Types that draft by copying; the first that an engine has is suggested."""
 RUNS = Path("results")
 """Where `benchctl run` saves and finds runs by itself."""
 _DEEPEST = 16
@@ -181,10 +180,7 @@ def _another_depth(analysis: Analysis) -> tuple[float, int, str] | None:
 
 
 def _blocks_needed(analysis: Analysis, verdict: Verdict) -> float:
-    """Return about how many blocks would show an arm's difference from 1, given the observed spread.
-
-    Infinite where its whole interval is below 1, or its speed-up is not above 1: no number of them would show a gain.
-    """
+    """Return about how many blocks would show an arm's gain, given the observed spread; infinite where none would."""
     if verdict.interval is None or verdict.interval.high <= 1 or not verdict.speedup or verdict.speedup <= 1:
         return math.inf
     half = (verdict.interval.high - verdict.interval.low) / 2
@@ -209,8 +205,7 @@ def _run_again(manifest: Manifest, folder: Path, options: Sequence[str]) -> str:
 
 
 def _options(manifest: Manifest, names: Sequence[str]) -> list[str]:
-    """Return these options of the run's own command line, without which the same models, engine or machines are not
-    found."""
+    """Return these options of the run's own command line, without which models, engine or machines are not found."""
     found: list[str] = []
     words = [part for word in manifest.command for part in (word.split("=", 1) if word.startswith("--") else [word])]
     for word, value in pairwise(words):

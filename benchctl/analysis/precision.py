@@ -52,7 +52,7 @@ def _word(ratio: SpeedUp) -> Decided | None:
 def _not_separated(arms: Mapping[str, SpeedUp], best: str, rivals: Sequence[str], level: float) -> set[str]:
     """Return the rivals that may be as fast as the best arm, and are not shown to be within 5 % of it.
 
-    Both are compared with the same baseline, which cancels out: in the blocks that both have.
+    Both have the same baseline, which cancels out, in the blocks that both have.
     """
     logs = [
         np.log([ours / theirs for ours, theirs in zip(arms[rival].by_block, arms[best].by_block, strict=False)])
@@ -69,10 +69,7 @@ def _not_separated(arms: Mapping[str, SpeedUp], best: str, rivals: Sequence[str]
 
 
 def half_widths(run: RunData) -> dict[str, float | None]:
-    """Return half the width of every arm's interval as a share of its speed-up; `None` where there is no interval.
-
-    Arms without a single answer to compare with the baseline's are left out.
-    """
+    """Return half the width of every compared arm's interval as a share of its speed-up; `None` where there is none."""
     speedups: list[SpeedUp] = []
     levels: list[Level] = []
     for group in split(run):

@@ -1,7 +1,6 @@
 """Checks of what was recorded: cells, records, counters, and the machine beside them. Each yields an `Observation`.
 
-Of the machine: other work, heat, swapping, clocks that jump. Where a cell has no such record, or the system does not
-report a value, there is no warning; other work is then estimated by the load average.
+What a system does not report gives no warning; other work is then estimated by the load average.
 """
 
 from __future__ import annotations
@@ -27,8 +26,7 @@ if TYPE_CHECKING:
     from benchctl.data.record import Record
 
 _REMEMBERED = frozenset({"ngram-cache", "ngram-mod", "suffix"})
-"""Types of speculation that draft from earlier requests of the same process, for runs whose manifest does not
-record which arms do."""
+"""Types that draft from earlier requests of the same process, where the manifest does not say so."""
 
 ENOUGH_ANSWERS = 4
 """With fewer, equal counts at two depths are chance."""
@@ -300,8 +298,7 @@ LEAST_REPORTED = 0.05
 SHORTEST_S = 0.5
 """A shorter watch gives no shares: the system counts processor time in hundredths of a second."""
 LOAD_SHARE = 0.5
-"""Of the cores: a one-minute load above it before the first cell is someone else's work. Before a later one the cell
-before it may have added as much as all cores."""
+"""Of the cores: a higher one-minute load is someone else's work. Before a later cell all cores may have been busy."""
 SLOWER_CLOCK = 0.15
 """A cell's clock so far below the run's fastest cell is not the processor's full speed."""
 
@@ -314,9 +311,8 @@ DISTURBANCES: tuple[tuple[str, float, Callable[[WatchRecord, MemoryRecord], floa
     ("swapping", 8, lambda _, memory: (memory.swapped or 0) / 2**20, "The engine was swapped out", "{:.0f} MiB"),
     ("clock-jump", 0.1, lambda watch, _: watch.clock_jump_s, "The wall clock jumped", "{:+.1f} s"),
 )
-"""What a cell's watch or its engine's memory tells of: (id of the warning, up to where it is not reported, value, what
-happened, value in words). Fewer major faults are pages of a library used for the first time; a clock that is steered
-moves by half a thousandth, what changes faster was set, or the machine slept."""
+"""(id of the warning, up to where it is not reported, value, what happened, value in words). Fewer major faults are
+pages of a library used for the first time; a clock that is steered moves by half a thousandth."""
 _UNWATCHED = WatchRecord(wall_s=0)
 
 

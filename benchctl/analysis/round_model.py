@@ -144,8 +144,7 @@ def _widths(frame: Frame, traces: CostTraces | None, units: Sequence[UnitCost]) 
 
 
 CLIFF = 1.25
-"""A pass that takes so many times as long as that of a token less is a cliff (other kernels, another tile), if the next
-wider pass does, too: a single slow width is a disturbance."""
+"""A pass that takes so many times as long as that of a token less is a cliff, if the next wider pass does, too."""
 _TIMED = 5
 """Passes of a width from which on its median counts."""
 
@@ -291,8 +290,7 @@ def forecast(held_out: DepthCost, others: Sequence[DepthCost]) -> tuple[Forecast
 def _cost_ends(depth: int, near: DepthCost, far: DepthCost) -> tuple[float, float] | None:
     """Return the least and the most that a round at a depth costs by the line through two arms' rounds.
 
-    An arm that is x times as fast has rounds that cost 1 / x: each at both ends of its interval. `None` where an arm
-    has no interval, or the line falls to 0.
+    An arm's rounds cost what they do at both ends of its interval. `None` without both, and where the line falls to 0.
     """
     if near.interval is None or far.interval is None:
         return None

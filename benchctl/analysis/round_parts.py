@@ -1,7 +1,7 @@
 """The cost of a round's parts: from the run's own records where the engine timed them, else from separate traces.
 
-Passes that were timed in processes of their own are taken at their median, counted in steps of *their* baseline and
-turned into seconds with the run's, so that a machine that was slower then, or busy for a moment, does not matter.
+Passes of processes of their own are taken at their median in steps of *their* baseline, so that a machine that was
+slower then does not matter, and turned into seconds with the run's.
 """
 
 from __future__ import annotations
@@ -155,10 +155,7 @@ def unit_costs(frame: Frame, arm: int, rounds: Rounds, traces: CostTraces | None
 
 
 def width_curve(traces: CostTraces | None, baseline: str, arms: Sequence[str]) -> list[tuple[int, float, int]]:
-    """Return (width, steps, count): the cost of the target's pass over so many tokens, over the passes of `arms`.
-
-    `arms`: of a target; traces hold those of every group.
-    """
+    """Return (width, steps, count) of the target's passes over so many tokens, over all passes of `arms`."""
     if traces is None:
         return []
     trace = trace_of(traces, baseline, baseline)

@@ -1,10 +1,9 @@
 """The verdict on an arm, in sentences: does it pay, is it lossless, and why.
 
 An arm is called faster or slower only when its 95 % interval excludes 1, taken so wide that all such claims of the run
-hold together; `within` only when it is shown to differ by no more than a twentieth. Below three blocks there is no
-interval, and without a valid attestation no comparison; the speed is then `unknown`, with the reason in the sentence.
-So it is where the difference is not due to speculation: an arm that ran faster but never drafted, and an arm whose
-speed-up is on the other side of 1 once every pair of answers is cut to the length that both reached.
+hold together; `within` only when it is shown to differ by no more than a twentieth. The speed is `unknown`, with the
+reason in the sentence, below three blocks, without a valid attestation, and where a difference is not due to
+speculation: nothing was drafted, or it turns once every pair of answers is cut to the length that both reached.
 
 Arms that are lossy by design are labelled everywhere, and never identical, not even where every hash is equal.
 """
@@ -47,9 +46,8 @@ def find_verdict(
 ) -> Verdict:
     """Conclude from everything that was found of an arm.
 
-    `whole`: of requests that share the engine, the speed-up of whole answers, which then decides. While some wait for
-    their first token the others decode faster: the decode rate alone would call that a gain.
-    `claimed`: whether a difference of what decides holds beside the run's other claims (Holm).
+    `whole`: the speed-up of whole answers, which decides where requests share the engine: while some wait, others
+    decode faster. `claimed`: whether a difference of what decides holds beside the run's other claims (Holm).
     """
     arm = losslessness.arm
     overall = next(speedup for speedup in speedups if speedup.task == ALL_TASKS)

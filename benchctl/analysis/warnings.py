@@ -1,7 +1,6 @@
 """Warnings: everything that makes a number less trustworthy, as a closed set, each with its reason and its advice.
 
-A check yields an `Observation`; the table adds why it matters and what to do. A kind warns at most once per arm,
-listing the worst cases, so that warnings stay few.
+A check yields at most one `Observation` an arm, with the worst cases; the table adds why it matters and what to do.
 """
 
 from __future__ import annotations

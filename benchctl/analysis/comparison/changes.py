@@ -1,7 +1,6 @@
 """How a quantity of every arm changed between the runs of two settings, with intervals that hold together.
 
-The quantities are decode rates and speed-ups over what all runs of the same prompts timed, and what gates watch beside
-them: acceptance length by task, TTFT, peak memory, energy a token.
+Decode rates, speed-ups, and what gates watch beside them: acceptance length by task, TTFT, peak memory, energy a token.
 """
 
 from __future__ import annotations
@@ -109,8 +108,7 @@ class Times:
         return np.where(self.timed, tokens / seconds / (base_tokens / base_seconds), np.nan)
 
     def lengths(self) -> Floats:
-        """Return length and ending of every prompt's answers, (answers of arm and baseline, prompts); NaN: not equal
-        in all blocks."""
+        """Return length and ending of all answers, (arm and baseline, prompts); NaN: not equal in all blocks."""
         return np.stack([np.where((work == work[:1]).all(axis=0), work[0], np.nan) for work in self.work])
 
 
@@ -163,10 +161,7 @@ def arm_rows(frame: Frame, arm: int, prompts: Sequence[PromptKey]) -> Integers:
 
 
 def full_blocks(seconds: Floats) -> Booleans:
-    """Which blocks of (blocks, prompts) timed at least half as many prompts as the fullest.
-
-    A cell that broke off early thus costs its block alone, and not the prompts of all others.
-    """
+    """Which blocks of (blocks, prompts) timed half as many prompts as the fullest: others broke off."""
     counts = np.isfinite(seconds).sum(axis=1)
     full: Booleans = counts * 2 >= max(1, int(counts.max(initial=0)))
     return full
@@ -289,8 +284,8 @@ Watched = dict[str, Measured]
 def watch(frame: Frame, prompts: Mapping[str, Sequence[PromptKey]]) -> dict[str, Watched]:
     """Return the quantities of every arm, over its `prompts`: those that every block answered.
 
-    `ttft`: median over the prompts, seconds. `acceptance TASK`: 1 + accepted / rounds. `memory`: bytes; `energy`:
-    joules a token. The value of a run is the geometric mean of its blocks.
+    `ttft`: median, seconds; `acceptance TASK`: 1 + accepted / rounds; `memory`: bytes; `energy`: joules a token. The
+    run's value is the geometric mean of its blocks.
     """
     counters = find_counters(frame)
     return {arm: _of_arm(frame, counters, arm, of_arm) for arm, of_arm in prompts.items()}

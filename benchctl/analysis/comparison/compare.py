@@ -1,12 +1,9 @@
 """Two settings of a workload side by side: what got faster or slower beyond noise, and whether the answers stayed.
 
 A is the run before, B the run after; every ratio is B over A. Arms are matched by name. What changed of an arm is its
-speed-up over its own run's baseline; what changed of the baseline, its decode rate. The blocks of two runs have nothing
-in common, so each run's own spread between blocks counts, shared among its arms (`changes`); intervals hold together
-over the arms. Prompts are the same and count as fixed.
-
-Blocks do not show what changes from run to run. Where A was measured again after B, the distance between the runs of
-the same setting does.
+speed-up over its own run's baseline; what changed of the baseline, its decode rate. Each run's spread between blocks
+counts, shared among its arms (`changes`); intervals hold together over the arms; prompts count as fixed. Blocks do not
+show what changes from run to run: where a setting was measured again, the distance between its runs does.
 """
 
 from __future__ import annotations
@@ -74,8 +71,7 @@ class ArmComparison(Result):
     is_baseline: bool
     """Of run B."""
     change: SpeedChange
-    """Of the speed-up over the own run's baseline; of a baseline of its decode rate. Faster or slower only where the
-    interval excludes 1."""
+    """Of `judged`. Faster or slower only where the interval excludes 1."""
     doubt: str | None
     """Why `change` is unknown, as a sentence."""
     rate: Ratio
@@ -90,11 +86,10 @@ class ArmComparison(Result):
     prompts_left_out: int
     """Prompts that some block of a run did not time."""
     speedup: Ratio
-    """Over each run's own baseline, over the prompts that every block of arm and baseline timed in all runs: what
-    changed of the speculation, the machine's change left out. Where requests overlap, of whole answers."""
+    """Over each run's own baseline, over the prompts that every block of both timed in all runs; where requests
+    overlap, of whole answers."""
     watched: dict[str, Ratio] = Field(default_factory=dict)
-    """What gates can watch beside speed, as far as A reports it, over the prompts of `rate`: `ttft`, `memory`,
-    `energy`, `acceptance TASK` (`changes.py`)."""
+    """What gates watch beside speed, as far as A reports it: `ttft`, `memory`, `energy`, `acceptance TASK`."""
     acceptance_a: float | None
     acceptance_b: float | None
     lossy: list[str]

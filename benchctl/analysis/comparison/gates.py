@@ -2,11 +2,9 @@
 
 Every arm (of `acceptance` every task) is a test of the hypothesis that it got no worse than the gate's tolerance:
 Student's t on the logarithm of B over A, one-sided, by the variances of the comparison (`changes.py`). Holm's step-down
-over all tests of all gates that noise can fail holds the error rate of the whole command at `ERROR`.
-
-A gate passes only where, of every arm, a change that nobody would let pass (`Gate.excluded`) is excluded: what is
-there passes in `MISSED` of the runs, however noisy they are. Where noise hides it, the gate cannot tell, which is no
-pass (`benchmarks/gates.py`).
+over all tests of all gates that noise can fail holds the error rate of the whole command at `ERROR`. A gate passes only
+where, of every arm, a change that nobody would let pass (`Gate.excluded`) is excluded; where noise hides it, the gate
+cannot tell, which is no pass (`benchmarks/gates.py`).
 """
 
 from __future__ import annotations
@@ -43,8 +41,7 @@ MISSED_BY_RUNS = 0.02
 FALSE_ALARMS = 0.001
 """Where more unchanged runs than this share fail at a gate's tolerance, it is said."""
 BETWEEN_RUNS = 0.01
-"""Standard deviation, from run to run, of the logarithm of a time, which blocks do not show: assumed for that share
-where no run was repeated."""
+"""Assumed standard deviation of the logarithm of a time from run to run, where no run was repeated."""
 
 
 @dataclass(frozen=True)
@@ -178,19 +175,13 @@ class ArmTest:
         return any(variance.value for variance in self.change.variances)
 
     def chance(self, share: float, error: float, between: float = 0.0) -> float:
-        """Return the power to find that an arm is worse by a share, at this error rate of a single test.
-
-        `between`: variance of the change that the blocks do not show.
-        """
+        """Return the power of a test to find an arm worse by a share; `between`: variance that blocks do not show."""
         truth = Gate(self.gate.word, share).tolerance - self.gate.tolerance
         return min(chance_beyond(truth, variance, error, between) for variance in self.change.variances)
 
     @property
     def between(self) -> float:
-        """The variance between runs that is assumed of the change; 0 where repeated runs show it, or nothing is timed.
-
-        A speed-up is of two arms, and each of two runs has its own.
-        """
+        """The variance assumed between runs, of two arms of two; 0 where repeated runs show it, or nothing is timed."""
         times = {"slower": 4, "slower-absolute": 2, "ttft": 2}.get(self.gate.word, 0)
         return times * BETWEEN_RUNS**2 if len(self.change.variances) == 1 else 0.0
 

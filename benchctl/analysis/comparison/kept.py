@@ -1,8 +1,7 @@
 """A baseline that a repository keeps: what gates need of a run, small enough to be reviewed, in place of the run.
 
 `against_kept` compares a run with it as `compare_runs` does with the run itself: the same quantities, variances,
-intervals and gates. Answers are not kept, so whether they are the same is not said; each run shows by itself whether an
-arm is lossless.
+intervals and gates. Answers are not kept, so whether they are the same is not said.
 """
 
 from __future__ import annotations
@@ -98,8 +97,7 @@ class Kept(Part):
     runs: list[KeptRun] = Field(min_length=1)
     """One, or several of the same setting."""
     setting: dict[str, str]
-    """What may differ in a run that is compared with it: engine, machine, arms. Gates of absolute values need the
-    class of machine to be the same."""
+    """What may differ in a run that is compared with it: engine, machine, arms."""
     prompts: list[str]
     """`task/prompt_idx`, the order of every list by prompt."""
     arms: dict[str, KeptArm]

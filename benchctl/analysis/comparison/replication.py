@@ -1,9 +1,8 @@
 """Does a run that somebody else made agree with the same work measured here? Claim by claim, within their intervals.
 
 A claim of a number agrees where the interval of here over theirs has 1 in it (`compare.py`, all arms together), and
-excludes a difference of 30 % (`EXCLUDED`): a wider interval tells nothing. Of what another program measured, only a
-single process is known: its speed-up agrees where it lies in the interval that holds here for prompts like these, since
-that the prompts are the same is not known either.
+excludes a difference of 30 % (`EXCLUDED`). Of what another program measured only a single process is known: its
+speed-up agrees where it lies in the interval that holds here for prompts like these.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Any number of runs side by side, also of other drafts, targets, engines or machines.
 
-The others are compared with the first run, arm by arm of its name: its speed-up over the own run's baseline, and of a
-baseline the decode rate. What both measured of the same work is compared; what is not the same work is listed with the
-reason, side by side. Intervals hold together over arms and runs. So they do where the runs are builds in their order,
-of which the first that is slower, diverges or violates losslessness is searched.
+Each is compared with the first run, arm by arm of its name: the speed-up over the own run's baseline, and of a baseline
+the decode rate. What is not the same work is listed with the reason. Intervals hold together over arms and runs, also
+where the runs are builds in their order, of which the first that is slower, diverges or violates is searched.
 """
 
 from __future__ import annotations

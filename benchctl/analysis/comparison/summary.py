@@ -1,8 +1,6 @@
 """The summary of a run for comparing many: small enough to be saved beside the run, so that it is made once.
 
-What is saved is valid as long as no file of the run changes; summaries do not themselves.
-
-Times and answers are kept by arm, block and prompt as arrays, everything else as the run's analysis found it.
+What is saved is valid as long as no file of the run changes. Times and answers are arrays by block and prompt.
 """
 
 from __future__ import annotations

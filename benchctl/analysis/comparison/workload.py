@@ -64,10 +64,7 @@ def require_same_workload(a: RunData, b: RunData) -> list[str]:
 
 
 def require_same_questions(a: RunData, b: RunData) -> list[str]:
-    """Return what could not be checked, in sentences: engine, precision and files may differ, prompts and sampling not.
-
-    Raises UsageError listing every part that differs.
-    """
+    """Return what could not be checked, in sentences: only prompts and sampling must be the same. Raises UsageError."""
     if a.manifest and b.manifest:
         parts = [*_questions(a.manifest, b.manifest)]
         ours, theirs = a.manifest.target.facts, b.manifest.target.facts
@@ -243,8 +240,7 @@ class Outputs(Result):
     differing: list[str]
     """`task/prompt_idx`: each run reproduces its own answer, and the two differ."""
     undetermined: list[str]
-    """A run does not reproduce its answer, has none that is sound, or had another rendered prompt; or several requests
-    were in flight, and the answers differ."""
+    """A run has no sound answer or none that it reproduces, the rendered prompts differ, or requests overlapped."""
     kept: bool = True
     """Whether both runs' answers are there: a baseline's in a file are not."""
 

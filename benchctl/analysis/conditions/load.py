@@ -2,15 +2,14 @@
 
 A cell is an arm in a block. Its makespan (s) is the time from its first request sent to the end of its last answer, one
 request at a time the sum of their times. Total throughput is tokens over the window in which all slots of a closed
-loop are full, since with fewer in flight speculation gains more; a request's tokens are taken to come evenly from its
-first to its last. A cell of overlapping requests that took several processes is left out: in each of them fewer
-requests were in flight than the condition says.
+loop are full; a request's tokens are taken to come evenly from its first to its last. A cell of overlapping requests
+that took several processes is left out: in each of them fewer requests were in flight than the condition says.
 
 Of an open loop each cell's latency is fitted by send time and length of the answer, its first third left out. At load
-ρ > 1 latency grows by ρ - 1 for each second of sending, below 1 not at all. The cells give Student's t limits of that
-slope: the server keeps up where it is surely below `TOLERATED`, does not where it is above that and surely above 0,
-and else it is not known (misclassified: 1 in 100 simulated queues, at load 0.95 up to 6; benchmarks/keep_up.py). A
-server whose requests timed out did not keep up.
+ρ > 1 latency grows by ρ - 1 for each second of sending, below 1 not at all. By Student's t over the cells the server
+keeps up where the slope is surely below `TOLERATED`, does not where it is above that and surely above 0 or requests
+timed out, and else it is not known (misclassified: 1 in 100 simulated queues, up to 6 at load 0.95;
+benchmarks/keep_up.py).
 """
 
 from __future__ import annotations
@@ -35,8 +34,7 @@ CONFIDENCE = 0.95
 BEYOND = 2
 """A quantile is given only where at least so many requests lie beyond it."""
 TOLERATED = 0.05
-"""Seconds of latency for each second of sending: a server that is surely below this keeps up. At load 0.95 the slope of
-a finite cell is hard to distinguish from it, and the result is not known."""
+"""Seconds of latency for each second of sending: a server that is surely below this keeps up."""
 FEWEST = 20
 """Requests of a cell, from which on its trend counts."""
 SETTLING = 1 / 3
@@ -133,10 +131,9 @@ def _goodput(frame: Frame, rows: Integers, makespan: float) -> float | None:
 
 
 def _cells(frame: Frame, arm: int, slots: int, waited: Floats, *, one_at_a_time: bool) -> dict[int, CellLoad]:
-    """Return an arm's cells by block, but those that were resumed or of which a time is not known.
+    """Return an arm's cells by block, without those that were resumed or of which a time is not known.
 
-    `slots`: how many requests of a closed loop are in flight at a time; 1 for an open loop. `waited`: `e2e_s` of every
-    record.
+    `slots`: requests of a closed loop in flight at a time, 1 for an open loop. `waited`: `e2e_s` of every record.
     """
     first_token = frame.column("ttft_s")
     found = {}
@@ -163,8 +160,8 @@ def _cells(frame: Frame, arm: int, slots: int, waited: Floats, *, one_at_a_time:
 def _full_window(sent: Floats, first_s: Floats, whole_s: Floats, tokens: Floats, slots: int) -> tuple[float, float]:
     """Return (seconds, tokens) of the time in which `slots` requests are in flight; zeros where there is none.
 
-    Sent, to the first token, to the last: in seconds, a value a request. From the time at which so many have been
-    sent to the first end of an answer after the last request was sent: from then on a slot stays empty.
+    From the time at which so many have been sent to the first end of an answer after the last request was sent. Sent,
+    to the first token, to the last: in seconds, a value a request.
     """
     if len(sent) < slots or not np.isfinite(sent + whole_s + first_s).all():
         return 0.0, 0.0
@@ -205,7 +202,6 @@ def _throughput_speedup(
 def quantiles(values: Floats, beyond: int = 0) -> Quantiles:
     """Return the median, and the outer quantiles beyond which enough of the known values lie.
 
-    They have no limits: requests of a queue are late together, and blocks repeat the prompts.
     `beyond` more are known to be larger than all of them; a quantile that lies there is not known.
     """
     known = np.append(values[np.isfinite(values)], np.full(beyond, np.inf))

@@ -1,9 +1,9 @@
 """What depends on the condition: every level of a sweep, and where the curves cross.
 
-Speculation fills idle compute: with more requests in flight there is less of it, so what helps a request can cost
-all of them together. The crossing is the concurrency at which `throughput_speedup` falls through 1, interpolated
-between two neighbouring measured levels: logarithm of the ratio against logarithm of the concurrency. It is given only
-between a level whose interval lies above 1 and a later level whose interval lies below, and never beyond the measured.
+Speculation fills idle compute, of which there is less with more requests in flight. The crossing is the concurrency at
+which `throughput_speedup` falls through 1, interpolated between neighbouring measured levels: logarithm of the ratio
+against logarithm of the concurrency. It is given only between a level whose interval lies above 1 and a later level
+whose interval lies below, and never beyond the measured.
 """
 
 from __future__ import annotations
@@ -43,8 +43,7 @@ LATE_SHARE = 0.01
 OF_THE_MACHINE = frozenset({"swapping", "throttling", "high-load", "clock-jump"})
 """Warnings about the cells of all conditions together."""
 EXPECTED_WHEN_OVERLAPPING = frozenset({"baseline-not-reproducible", "drift"})
-"""Warnings of one request at a time that mean nothing where several share the engine: their answers do not repeat, and
-each is faster towards the end, where it has less company."""
+"""Warnings that mean nothing where requests share the engine: neither their answers nor their pace repeat."""
 
 
 def find_sweep(
@@ -166,10 +165,7 @@ def not_kept_up(row: Level) -> str:
 
 
 def join(parts: Sequence[Analysis], sweep: Sweep, disturbances: Iterable[Observation]) -> Analysis:
-    """Return all conditions' rows after one another; the parts are in the order of `sweep.levels`.
-
-    `disturbances`: observations on the machine during the whole run.
-    """
+    """Return all conditions' rows, in the order of `sweep.levels`; `disturbances`: of the machine in the whole run."""
     rows = {
         name: [row for part in parts for row in getattr(part, name)]
         for name in (
