@@ -61,7 +61,7 @@ def find_decision(analysis: Analysis, run: RunData) -> Decision | None:
 def _next(analysis: Analysis, rows: Sequence[Advice], manifest: Manifest, folder: Path) -> Experiment | None:
     active = [verdict for verdict in analysis.verdicts if verdict.arm not in inactive_arms(analysis)]
     drafted = [verdict for verdict in active if not verdict.lossy and verdict.arm not in damaged_arms(analysis)]
-    served, types = _served(manifest.engine.kind), _types(manifest)
+    served, types = _served(manifest.engine.kind), {kind for arm in manifest.arms for kind in arm.types}
 
     def again(sentence: str, *options: str) -> Experiment:
         return Experiment(sentence=sentence, command=_run_again(manifest, folder, options))
@@ -149,11 +149,6 @@ def _served(kind: str) -> bool:
         return not adapter_of(kind).launched
     except UsageError:  # of a package that is not installed here
         return True
-
-
-def _types(manifest: Manifest) -> set[str]:
-    """Return the types of speculation that a run measured."""
-    return {kind for arm in manifest.arms for kind in arm.types}
 
 
 def _another_depth(analysis: Analysis) -> tuple[float, int, str] | None:

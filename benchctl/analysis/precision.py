@@ -196,11 +196,11 @@ def find_stopping(
 
 
 def _half_widths(speedups: Iterable[SpeedUp]) -> dict[str, float | None]:
-    return {row.arm: _half_width(row) for row in speedups if row.pairs}
-
-
-def _half_width(row: SpeedUp) -> float | None:
-    return (row.interval.high - row.interval.low) / 2 / row.pooled if row.interval and row.pooled else None
+    return {
+        row.arm: (row.interval.high - row.interval.low) / 2 / row.pooled if row.interval and row.pooled else None
+        for row in speedups
+        if row.pairs
+    }
 
 
 def _sentence(found: Stopping, why: str, widest: float | None, rivals: Sequence[str]) -> str:

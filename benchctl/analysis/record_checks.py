@@ -16,7 +16,7 @@ from benchctl.analysis.cells import attestations, failed_cells, identity_of, lat
 from benchctl.analysis.results import ALL_TASKS, SelfConsistency, SpeedUp
 from benchctl.analysis.statistics import MIN_BLOCKS
 from benchctl.data.cell import Cell, MemoryRecord, WatchRecord
-from benchctl.text import percent
+from benchctl.text import percent, plural
 
 if TYPE_CHECKING:
     from benchctl.analysis.acceptance import CounterColumns
@@ -46,8 +46,11 @@ def check_integrity(integrity: Integrity | None) -> Iterator[Observation]:
         ("changed-scores", "scores", integrity.scores if integrity else ()),
     ):
         if found:
-            more = f" And {len(found) - NAMED} more." if len(found) > NAMED else ""
-            yield kind, where, " ".join(found[:NAMED]) + more
+            yield kind, where, _first_sentences(found)
+
+
+def _first_sentences(found: Sequence[str]) -> str:
+    return " ".join(found[:NAMED]) + (f" And {len(found) - NAMED} more." if len(found) > NAMED else "")
 
 
 def check_preflight(frame: Frame) -> Iterator[Observation]:
@@ -94,8 +97,7 @@ def check_records(frame: Frame, answers: Answers, damaged: Sequence[str]) -> Ite
         if short.any():
             yield "empty-answer", arm, f"{_named(frame, rows[short])}."
     if damaged:
-        more = f" And {len(damaged) - NAMED} more." if len(damaged) > NAMED else ""
-        yield "damaged-records", "records", " ".join(damaged[:NAMED]) + more
+        yield "damaged-records", "records", _first_sentences(damaged)
 
 
 def check_replication(frame: Frame, consistency: Sequence[SelfConsistency]) -> Iterator[Observation]:
@@ -163,7 +165,7 @@ def check_speculation(frame: Frame, counters: CounterColumns) -> Iterator[Observ
     """Counters that contradict themselves, speculation that never fired, depths beyond the recipe."""
     for number, arm in enumerate(frame.arms):
         here = frame.arm == number
-        for sentence, mask in counters.contradictions:
+        for sentence, mask in counters.contradictions.items():
             if (mask & here).any():
                 named = _named(frame, np.flatnonzero(mask & here))
                 yield "contradictory-counters", arm, f"{sentence[0].upper()}{sentence[1:]}: {named}."
@@ -282,7 +284,7 @@ def _named(frame: Frame, rows: Integers) -> str:
     """Count records and list the first few."""
     listed: list[int] = rows.tolist()
     names = first_cases([frame.name(row) for row in listed])
-    return f"{len(listed)} {'record' if len(listed) == 1 else 'records'} ({names})"
+    return f"{len(listed)} {plural(len(listed), 'record')} ({names})"
 
 
 def first_cases(cases: Sequence[str]) -> str:
@@ -346,7 +348,11 @@ WatchedCells = Sequence[tuple[str, WatchRecord]]
 
 
 def _other_work(watched: WatchedCells) -> Iterator[Observation]:
-    shares = [(_taken(watch), name, watch) for name, watch in watched if _has_shares(watch)]
+    shares = [
+        (((watch.other_cpu_s or 0.0) + (watch.stolen_cpu_s or 0.0)) / (watch.wall_s * watch.cores), name, watch)
+        for name, watch in watched
+        if {watch.other_cpu_s, watch.stolen_cpu_s} != {None} and watch.cores and watch.wall_s >= SHORTEST_S
+    ]
     busy = [share for share in shares if share[0] > OTHERS_SHARE]
     if busy:
         _, name, watch = max(busy, key=itemgetter(0))
@@ -357,16 +363,6 @@ def _other_work(watched: WatchedCells) -> Iterator[Observation]:
             parts.append(f"the host of this virtual machine took {stolen:.1f}{rest}")
         where = f"{len(busy)} of {len(shares)} cells had to share the cores; in the worst, {name},"
         yield "high-load", "machine", f"{where} {' and '.join(parts)}."
-
-
-def _has_shares(watch: WatchRecord) -> bool:
-    reported = watch.other_cpu_s is not None or watch.stolen_cpu_s is not None
-    return reported and bool(watch.cores) and watch.wall_s >= SHORTEST_S
-
-
-def _taken(watch: WatchRecord) -> float:
-    """Return the share of the cores' time that others used."""
-    return ((watch.other_cpu_s or 0.0) + (watch.stolen_cpu_s or 0.0)) / (watch.wall_s * (watch.cores or 1))
 
 
 def _load(frame: Frame) -> Iterator[Observation]:

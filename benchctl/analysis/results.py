@@ -13,6 +13,7 @@ from pydantic import ConfigDict, Field, model_serializer
 from benchctl.analysis.accuracy import Accuracy
 from benchctl.analysis.cells import Resources
 from benchctl.analysis.conditions.results import Sweep
+from benchctl.analysis.frame import ALL_TASKS as ALL_TASKS
 from benchctl.analysis.losslessness import ArmAudit, FirstDivergence, NoiseFloor
 from benchctl.analysis.result import Interval as Interval
 from benchctl.analysis.result import Result as Result
@@ -23,9 +24,6 @@ from benchctl.recipes.groups import ComparedArm
 
 if TYPE_CHECKING:
     from pydantic import SerializerFunctionWrapHandler
-
-ALL_TASKS = "all"
-"""The task name of a row that pools every task."""
 
 
 class NoDraft(Result):

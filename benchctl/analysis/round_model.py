@@ -249,7 +249,7 @@ def forecast(held_out: DepthCost, others: Sequence[DepthCost]) -> tuple[Forecast
     cost = near.round_cost + slope * (held_out.depth - near.depth)
     if slope <= 0 or cost <= 0:
         what = f"a further draft token would cost {slope:.2f} steps" if slope <= 0 else f"a round would cost {cost:.2f}"
-        return None, f"{held_out.arm}: no forecast from depths {_listed(beside)}, since {what}."
+        return None, f"{held_out.arm}: no forecast from depths {near.depth}, {far.depth}, since {what}."
     tokens = expected_by_position(held_out.depth, others)
     if tokens is None:
         return None, f"{held_out.arm}: no forecast, since no other arm reports what it accepted."
@@ -343,7 +343,3 @@ def _why(arm: DepthCost, tokens: float, cost: float) -> str:
     reasons = sorted(off, key=lambda reason: -off[reason])
     kept = [reason for reason in reasons if off[reason] > CLOSE / 2] or reasons[:1]
     return f"{'; '.join(kept)}."
-
-
-def _listed(arms: Sequence[DepthCost]) -> str:
-    return ", ".join(str(depth) for depth in sorted({arm.depth for arm in arms})) or "none"

@@ -43,11 +43,7 @@ Variances = Mapping[str, Variance | None]
 def block_variances(frame: Frame, arm: int) -> Variances:
     """Return the variance between an arm's blocks over all tasks and in each task, from these records alone."""
     sums, rows, _, _ = _counted_pairs(frame, arm)
-    own: dict[str, Variance | None] = {ALL_TASKS: own_variance(sums, frame.block[rows])}
-    for number, name in enumerate(frame.tasks):
-        here = frame.task[rows] == number
-        own[name] = own_variance(sums[here], frame.block[rows][here])
-    return own
+    return {name: own_variance(sums[here], frame.block[rows[here]]) for name, here in frame.by_task(rows)}
 
 
 def whole_variances(frame: Frame, arm: int) -> Variances:
@@ -79,8 +75,8 @@ def _counted_pairs(frame: Frame, arm: int) -> tuple[Floats, Integers, Integers, 
     ends = pooled_interval(sums[idle], block[idle], level)
     counted = ends is not None and abs(ends.low - 1) <= AS_GOOD_AS_NONE and abs(ends.high - 1) <= AS_GOOD_AS_NONE
     found: dict[str, NoDraft] = {}
-    for number, name in [(-1, ALL_TASKS), *enumerate(frame.tasks)]:
-        here = idle if number < 0 else idle & (frame.task[ours] == number)
+    for name, of_task in frame.by_task(ours):
+        here = idle & of_task
         if (ratio := pooled(sums[here])) is not None:
             found[name] = NoDraft(
                 prompts=len(np.unique(frame.prompt[ours[here]])),
@@ -128,16 +124,13 @@ def find_speedups(frame: Frame, arm: int, arms: int = 1, variances: Variances = 
     end_to_end, waits = _whole_answers(frame, ours, theirs)
     first, told = _first_tokens(frame, ours, theirs)
     level = level_for(frame.manifest)
-    task = frame.task[ours]
     searching = frame.manifest is not None and frame.manifest.tuning is not None  # not every block has every prompt
+    planned, done = ([name for name, _ in frame.prompts], [frame.prompts[prompt][0] for prompt in finished])
 
     found = []
-    for number, name in [(-1, ALL_TASKS), *enumerate(frame.tasks)]:
-        here = np.full(len(ours), True) if number < 0 else task == number
-        prompts = len(frame.prompts) if number < 0 else int((frame.prompt_task == number).sum())
-        requested = prompts * len(frame.blocks)
-        done = len(finished) if number < 0 else int((frame.prompt_task[finished] == number).sum())
-        claims = arms if number < 0 else arms * len(frame.tasks)
+    for name, here in frame.by_task(ours):
+        requested, answered = (len(tasks) if name == ALL_TASKS else tasks.count(name) for tasks in (planned, done))
+        claims = arms if name == ALL_TASKS else arms * len(frame.tasks)
         ratios = sums[here, 0] / sums[here, 1] / (sums[here, 2] / sums[here, 3])
         found.append(
             SpeedUp(
@@ -151,7 +144,7 @@ def find_speedups(frame: Frame, arm: int, arms: int = 1, variances: Variances = 
                 length_matched=pooled(to_common_length(sums[here])),
                 no_draft=no_draft.get(name),
                 pairs_unequal=int((here & ~equal).sum()),
-                pairs_missing=0 if searching else requested - done,
+                pairs_missing=0 if searching else requested * len(frame.blocks) - answered,
             )
         )
     return found
@@ -185,7 +178,7 @@ def _spread_fields(
     spread = pooled_spread(sums, block, frame.prompt[rows], frame.task[rows], level, claims, variance)
     return {
         "pooled": pooled(sums),
-        **vars(spread),
+        **spread,
         "by_block": in_blocks,
         "lowest_block": min(in_blocks) if len(in_blocks) > 1 else None,
         "highest_block": max(in_blocks) if len(in_blocks) > 1 else None,
@@ -241,7 +234,6 @@ def find_throughput(frame: Frame, arm: int) -> list[Throughput]:
     """Return the decode rates of an arm, over all tasks and for each."""
     rows = frame.rows(arm)
     rows = rows[frame.answered[rows]]
-    by_task = [(name, rows[frame.task[rows] == number]) for number, name in enumerate(frame.tasks)]
     ttft_s, prefill_rate = frame.column("ttft_s"), frame.column("prompt_per_sec")
     return [
         Throughput(
@@ -255,7 +247,7 @@ def find_throughput(frame: Frame, arm: int) -> list[Throughput]:
             **_bursts(frame, here),
             prompt_tok_per_sec_median=median(prefill_rate[here]),
         )
-        for name, here in [(ALL_TASKS, rows), *by_task]
+        for name, here in ((name, rows[of_task]) for name, of_task in frame.by_task(rows))
     ]
 
 

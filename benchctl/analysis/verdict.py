@@ -25,7 +25,7 @@ from benchctl.analysis.results import (
     open_for_others,
 )
 from benchctl.recipes.adapters import SYNTHETIC
-from benchctl.text import at_most_percent, percent
+from benchctl.text import at_most_percent, percent, plural
 
 if TYPE_CHECKING:
     from benchctl.analysis.frame import Frame
@@ -56,6 +56,7 @@ def find_verdict(
     refused = next(
         (found for found in own + attestations(frame, frame.arms[frame.baseline]) if found.state == "failed"), None
     )
+    refusal = " ".join(filter(None, (refused.reason, refused.remedy))) if refused else ""
     state = own[0].state if own else "unknown"
     decides = overall if whole is None else whole
     inactive = accepted.drafted == 0 or state == "idle"
@@ -84,7 +85,7 @@ def find_verdict(
                 _lossless_sentence(losslessness, _scope(frame, arm)),
             ]
         ),
-        why=_refusal(refused) if refused else _why(speed, state, overall, accepted, cost),
+        why=(refusal or "The attestation failed.") if refused else _why(speed, state, overall, accepted, cost),
     )
 
 
@@ -164,15 +165,12 @@ def _speed_sentence(
         family = overall.simultaneous
         corrected = overall.interval.excludes_one and family is not None and not family.excludes_one
         beside = f", but {family.from_to} corrected for the run's other claims" if corrected and family else ""
-        more = f"; about {_blocks(overall.more_blocks)} would separate ±10 %" if overall.more_blocks else ""
-        return f"Undecided: {measured}{beside}{more}."
+        more = overall.more_blocks or 0
+        needed = f"; about {more} more {plural(more, 'block')} would separate ±10 %" if more else ""
+        return f"Undecided: {measured}{beside}{needed}."
     others = open_for_others(overall.like_these)
     beyond = f" For other prompts like these it is open: {others.from_to}." if others else ""
     return f"{speed.capitalize()}: {measured}.{beyond}"
-
-
-def _blocks(more: int) -> str:
-    return "1 more block" if more == 1 else f"{more} more blocks"
 
 
 _START = {
@@ -204,10 +202,6 @@ def _lossless_sentence(found: Losslessness, scope: str) -> str:
         why = found.reason.partition(";")[0]
         return f"Whether its output is the target's own is not assessed: {why[0].lower()}{why[1:]}."
     return f"{_START[found.verdict]}: {found.reason[0].lower()}{found.reason[1:]}"
-
-
-def _refusal(refused: AttestationRecord) -> str:
-    return " ".join(part for part in (refused.reason, refused.remedy) if part) or "The attestation failed."
 
 
 def _why(speed: Speed, state: str, overall: SpeedUp, accepted: Acceptance, cost: Cost) -> str:

@@ -262,19 +262,13 @@ def doubt_of(quantity: Quantity) -> str | None:
         return "No prompt was timed in every block of both runs."
     counts = [len(run.by_block) for run in quantity.measured.runs]
     if interval is None:
-        return (
-            f"A has {_blocks(counts[0])} and B {_blocks(counts[-1])}; below {MIN_BLOCKS} in each there is no interval."
-        )
+        return f"A has {counts[0]} and B {counts[-1]} blocks; below {MIN_BLOCKS} in each there is no interval."
     if speed_change(interval) in ("faster", "slower") and quantity.measured.unequal:
         if matched is None:
             return "No answer is as long in B as it was in A, so they are not the same work."
         if (matched > 1) != (ratio > 1):
             return f"The ratio is {matched:.2f} over the answers of equal length, so the difference is due to lengths."
     return None
-
-
-def _blocks(count: int) -> str:
-    return "one block" if count == 1 else f"{count} blocks"
 
 
 Watched = dict[str, Measured]

@@ -75,7 +75,10 @@ def _claims(arm: ArmComparison, *, other_machine: bool) -> Iterator[ReplicatedCl
             doubt = "Theirs was measured on another machine."
         if doubt is None and (change.ratio is None or change.interval is None):
             doubt = arm.rate_doubt or "It is not known in every block of both."
-        outcome = "not compared" if doubt or change.interval is None else _outcome(change.interval)
+        outcome: ClaimOutcome = "not compared"
+        if not doubt and (ends := change.interval) is not None:
+            close = ends.low > 1 - EXCLUDED and ends.high < 1 / (1 - EXCLUDED)
+            outcome = "differs" if ends.excludes_one else "agrees" if close else "cannot tell"
         return ReplicatedClaim(
             arm=arm.arm,
             what=what,
@@ -102,12 +105,6 @@ def _claims(arm: ArmComparison, *, other_machine: bool) -> Iterator[ReplicatedCl
             outcome="not compared" if not known else "agrees" if arm.lossless_a == arm.lossless_b else "differs",
             why=None if known else "One of the two is not determined.",
         )
-
-
-def _outcome(interval: Interval) -> ClaimOutcome:
-    if interval.excludes_one:
-        return "differs"
-    return "agrees" if interval.low > 1 - EXCLUDED and interval.high < 1 / (1 - EXCLUDED) else "cannot tell"
 
 
 @dataclass(frozen=True)

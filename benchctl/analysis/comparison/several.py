@@ -33,6 +33,7 @@ from benchctl.analysis.result import Interval, Result
 from benchctl.errors import UsageError
 from benchctl.recipes.axes import BINARY
 
+_OF_RUN = ("run", "recipe", "folder", "created_at", "status", "blocks", "records")
 ComparedPart = Literal["rate", "speedup", "answers"]
 
 
@@ -101,14 +102,8 @@ def compare_several(runs: Sequence[RunSummary], arms: Collection[str] | None = N
             rows.append(_row(number, run, arm).model_copy(update=found.get(arm.name, {})))
     return SeveralRuns(
         runs=[
-            {
-                "run": run.run,
-                "recipe": run.recipe,
-                "folder": run.folder,
-                "created_at": run.created_at,
-                "status": run.status,
-                "blocks": run.blocks,
-                "records": run.records,
+            {name: getattr(run, name) for name in _OF_RUN}
+            | {
                 "failed_cells": len(run.failed_cells),
                 "damage": " ".join(run.damage) or None,
             }
@@ -291,17 +286,15 @@ def by_build(run: RunSummary) -> list[RunSummary]:
             run,
             run=build,
             arms=[
-                msgspec.structs.replace(arm, name="-".join([arm.compared.of, *_others(arm.labels)]))
+                msgspec.structs.replace(
+                    arm, name="-".join([arm.compared.of, *(arm.labels[axis] for axis in arm.labels if axis != BINARY)])
+                )
                 for arm in run.arms
                 if arm.labels.get(BINARY) == build and not arm.compared.is_again
             ],
         )
         for build in builds
     ]
-
-
-def _others(labels: dict[str, str]) -> list[str]:
-    return [label for axis, label in labels.items() if axis != BINARY]
 
 
 def first_changes(found: SeveralRuns) -> list[FirstChange]:

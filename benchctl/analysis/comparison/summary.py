@@ -128,6 +128,7 @@ def summarise(run: RunData, judge: Judge) -> RunSummary:
     found, manifest = analyse(run, judge), run.manifest
     frame = make_frame(run.records, manifest, min(found.baselines))
     answers = _answers(frame)
+    texts = {(prompt.task, prompt.prompt_idx): prompt.sha256 for prompt in manifest.prompts} if manifest else {}
     return RunSummary(
         run=found.run,
         folder=str(run.folder),
@@ -140,7 +141,7 @@ def summarise(run: RunData, judge: Judge) -> RunSummary:
         level=level_for(manifest),
         machine=_machine(manifest),
         sampling=dict((manifest.recipe if manifest else {}).get("sampling") or {}),
-        prompts=_prompts(frame, manifest),
+        prompts=[(task, index, texts.get((task, index))) for task, index in frame.prompts],
         failed_cells=found.failed_cells,
         damage=list(run.integrity.findings),
         distrust=run.integrity.reason,
@@ -197,11 +198,6 @@ def _answers(frame: Frame) -> NDArray[np.uint64]:
     )
     by_block = numbers[frame.row_at]
     return np.where((by_block == by_block[:, :1]).all(axis=1), by_block[:, 0], np.uint64(ABSENT))
-
-
-def _prompts(frame: Frame, manifest: Manifest | None) -> list[tuple[str, int, str | None]]:
-    known = {(prompt.task, prompt.prompt_idx): prompt.sha256 for prompt in manifest.prompts} if manifest else {}
-    return [(task, index, known.get((task, index))) for task, index in frame.prompts]
 
 
 def _machine(manifest: Manifest | None) -> str:

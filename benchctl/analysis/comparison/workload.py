@@ -6,7 +6,7 @@ the arms) may differ: that is what is compared.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from benchctl.analysis.answers import Answers, same_answer
@@ -171,7 +171,7 @@ def _recorded(records: list[Record]) -> PromptHashes:
     return found
 
 
-def _prompts(a: PromptHashes, b: PromptHashes) -> Iterator[str]:
+def _prompts(a: Mapping[PromptKey, str | None], b: Mapping[PromptKey, str | None]) -> Iterator[str]:
     other = [key for key in a if key in b and None not in (a[key], b[key]) and a[key] != b[key]]
     for what, keys in (
         ("prompts with different text", other),
@@ -266,10 +266,6 @@ def agree(left: Record | None, right: Record | None) -> bool | None:
     return same_answer(left, right)
 
 
-def _alike(records: Sequence[Record]) -> bool:
-    return all(same_answer(records[0], record) and same_prompt(records[0], record) for record in records[1:])
-
-
 def sound_answers(frame: Frame, answers: Answers, arm: str) -> dict[PromptKey, Record]:
     """Return the answer to every prompt that an arm answered soundly and alike in all blocks."""
     rows = frame.row_at[frame.arms.index(arm)]
@@ -279,7 +275,11 @@ def sound_answers(frame: Frame, answers: Answers, arm: str) -> dict[PromptKey, R
         for place, key in enumerate(frame.prompts)
         if whole[place]
     }
-    return {key: records[0] for key, records in by_prompt.items() if records and _alike(records)}
+    return {
+        key: records[0]
+        for key, records in by_prompt.items()
+        if records and all(agree(records[0], record) for record in records[1:])
+    }
 
 
 def same_prompt(left: Record, right: Record) -> bool:

@@ -240,7 +240,7 @@ def test_below_three_blocks_nothing_is_claimed_and_the_gate_fails(runs: Runs) ->
     assert arm(found, "spec").rate.ratio == pytest.approx(1.0, abs=0.02)
     assert check_gate(Gate("slower", 0.03), found).failures == check_gate(Gate("slower-absolute"), found).failures[1:]
     assert check_gate(Gate("slower", 0.03), found).failures[0] == (
-        "spec: undetermined. A has 3 blocks and B 2 blocks; below 3 in each there is no interval."
+        "spec: undetermined. A has 3 and B 2 blocks; below 3 in each there is no interval."
     )
     assert check_gate(Gate("lossy"), found).passed
 
