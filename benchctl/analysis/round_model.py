@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from benchctl.analysis.cells import is_synthetic, speculation_of
-from benchctl.analysis.cost import expected_tokens, why_no_depth
+from benchctl.analysis.cost import expected_tokens, split_rounds, sum_rounds, unit_costs, why_no_depth, width_curve
 from benchctl.analysis.result import Interval
 from benchctl.analysis.results import ALL_TASKS, Acceptance, Cost, SpeedUp
-from benchctl.analysis.round_parts import split_rounds, sum_rounds, unit_costs, width_curve
 from benchctl.analysis.round_results import Forecast, RoundFit, RoundModel, RoundSplit, UnitCost
 from benchctl.analysis.statistics import pearson
 from benchctl.recipes.speculation import drafts_by_model

@@ -15,7 +15,7 @@ from benchctl.analysis.advice import (
     shown_for_others,
     shown_to_draft,
 )
-from benchctl.analysis.conditions.axes import axis_rows, condition_sentences
+from benchctl.analysis.conditions.sweep import axis_rows, condition_sentences
 from benchctl.analysis.results import ALL_TASKS, Advice, Analysis, GroupDecision, PromptClass, Verdict
 from benchctl.analysis.verdict import synthetic_arms
 from benchctl.data.store import RunData

@@ -250,9 +250,7 @@ def speed_change(interval: Interval | None) -> SpeedChange:
     """Return the class of the interval of a ratio of speeds."""
     if interval is None:
         return "unknown"
-    if interval.low > 1:
-        return "faster"
-    return "slower" if interval.high < 1 else "no clear difference"
+    return "faster" if interval.low > 1 else "slower" if interval.high < 1 else "no clear difference"
 
 
 def doubt_of(quantity: Quantity) -> str | None:

@@ -125,17 +125,14 @@ class GateResult:
 def parse_gate(text: str) -> Gate:
     """Read `slower:3%`, another gate with a tolerance, or `lossy`. Raises UsageError, with the nearest valid word."""
     word, colon, amount = (part.strip() for part in text.partition(":"))
+    match = _AMOUNT.fullmatch(amount)
     if word == "lossy" and not colon:
         return Gate("lossy")
-    match = _AMOUNT.fullmatch(amount)
     if word in KINDS and match and float(match[1]) < 100:
         return Gate(word, float(match[1]) / 100)
-    if word in KINDS:
-        wrong = f"`{word}` needs a percentage from 0 to 100, not {amount!r}."
-    elif word == "lossy":
-        wrong = "`lossy` takes no amount."
-    else:
-        wrong = f"There is no gate {word!r}.{did_you_mean(word, GATES)}"
+    wrong = f"There is no gate {word!r}.{did_you_mean(word, GATES)}"
+    if word in GATES:
+        wrong = "`lossy` takes no amount." if word == "lossy" else f"`{word}` needs 0 to 100 %, not {amount!r}."
     raise UsageError(wrong, where=f"--fail-if {text}", fix=_FIX)
 
 

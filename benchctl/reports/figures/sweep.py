@@ -7,14 +7,8 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
-from benchctl.analysis.conditions.axes import (
-    CONDITIONS,
-    AxisRow,
-    axis_rows,
-    pareto_front,
-    varied_axes,
-)
 from benchctl.analysis.conditions.split import closed_levels, open_levels
+from benchctl.analysis.conditions.sweep import CONDITIONS, AxisRow, axis_rows, pareto_front, varied_axes
 from benchctl.analysis.results import Analysis, Interval
 from benchctl.reports.figures import style
 

@@ -438,7 +438,7 @@ def test_gates_are_read(text: str, gate: Gate) -> None:
         ("slowr:3%", "There is no gate 'slowr'. Did you mean 'slower'?"),
         ("losy", "Did you mean 'lossy'?"),
         ("faster:3%", "There is no gate 'faster'."),
-        ("slower", "needs a percentage from 0 to 100, not ''"),
+        ("slower", "needs 0 to 100 %, not ''"),
         ("slower:3", "not '3'"),
         ("slower:-3%", "not '-3%'"),
         ("slower:100%", "not '100%'"),

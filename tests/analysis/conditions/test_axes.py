@@ -9,13 +9,8 @@ from typing import Any
 
 import pytest
 
-from benchctl.analysis.conditions.axes import (
-    axis_rows,
-    condition_sentences,
-    pareto_front,
-    varied_axes,
-)
 from benchctl.analysis.conditions.split import parts_of
+from benchctl.analysis.conditions.sweep import axis_rows, condition_sentences, pareto_front, varied_axes
 from benchctl.data.cell import Cell, WatchRecord
 from benchctl.data.manifest import ArmIdentity, EngineIdentity, FileIdentity, Manifest, ModelIdentity
 from benchctl.data.record import Record
