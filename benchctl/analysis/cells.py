@@ -158,15 +158,10 @@ def find_resources(frame: Frame) -> list[Resources]:
         return []
     cells = [cell for cell in latest_cells(manifest) if cell.status == "finished"]
     rows = [_of_arm(frame, manifest, arm, [cell for cell in cells if cell.arm == arm]) for arm in frame.arms]
-    cells_of_baseline = [rows[frame.baseline], *([] if frame.again is None else [rows[frame.again]])]
-    known = [row.joules_per_token for row in cells_of_baseline if row.joules_per_token is not None]
+    second = [] if frame.again is None else [rows[frame.again]]
+    known = [row.joules_per_token for row in (rows[frame.baseline], *second) if row.joules_per_token is not None]
     own = sum(known) / len(known) if known else None
-    return [
-        row.model_copy(update={"against_baseline": row.joules_per_token / own})
-        if own and row.joules_per_token is not None
-        else row
-        for row in rows
-    ]
+    return [row.model_copy(update={"against_baseline": row.joules_per_token / own}) for row in rows]
 
 
 def _of_arm(frame: Frame, manifest: Manifest, arm: str, cells: Sequence[Cell]) -> Resources:
@@ -225,10 +220,8 @@ def by_block(frame: Frame, arm: str) -> tuple[list[float], list[float]]:
         if (tokens := _tokens(frame, arm, {(cell.block, cell.attempt)}))
     ]
     memory = [(cell.memory.resident or 0) + (cell.memory.device or 0) for cell in cells if cell.memory is not None]
-    whole = [
-        values if len(values) == len(cells) and min(values) > 0 else [] for values in (energy, [*map(float, memory)])
-    ]
-    return whole[0], whole[1]
+    wholes = [len(values) == len(cells) and min(values) > 0 for values in (energy, memory)]
+    return energy if wholes[0] else [], [float(size) for size in memory] if wholes[1] else []
 
 
 def _metered(manifest: Manifest, cells: Sequence[Cell]) -> list[tuple[Cell, WatchRecord]]:
@@ -240,8 +233,7 @@ def _metered(manifest: Manifest, cells: Sequence[Cell]) -> list[tuple[Cell, Watc
 
 def _tokens(frame: Frame, arm: str, processes: set[tuple[int, int]]) -> int:
     """Return the tokens that these processes of an arm generated while they were watched."""
-    rows = frame.rows(frame.arms.index(arm))
-    records = [frame.records[row] for row in rows]
+    records = (frame.records[row] for row in frame.rows(frame.arms.index(arm)))
     return sum(
         record.n_predicted for record in records if record.error is None and (record.block, record.attempt) in processes
     )

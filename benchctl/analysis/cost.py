@@ -276,33 +276,29 @@ def unit_costs(frame: Frame, arm: int, rounds: Rounds, traces: CostTraces | None
     """Return the cost of each part; `drafts`: whether a model drafts, so that there is a draft step."""
     name, step_s = frame.arms[arm], rounds.step_s
     trace = trace_of(traces, name, frame.arms[frame.baseline])
-    found = []
-
-    def add(what: str, width: float, seconds: float, count: float, source: Source) -> None:
-        values = {"arm": name, "what": what, "width": width, "seconds": seconds, "steps": seconds / step_s}
-        found.append(UnitCost.model_validate({**values, "count": int(count), "source": source}))
-
+    found: list[tuple[str, float, float, float, Source]] = []
     step = draft_step(rounds, trace, traces if drafts else None) if drafts else None
     if step is not None:
         count = rounds.drafted if step[1] == "run" else trace.of("draft")[1] if trace and step[1] == "traced" else 0
         alone = traces.draft_alone.tokens if traces and traces.draft_alone and step[1] == "alone" else 0
-        add("draft step", 1, step[0], count or alone, step[1])
-    phases = rounds.phases or {}
+        found.append(("draft step", 1, step[0], count or alone, step[1]))
+    phases, times = rounds.phases or {}, rounds.rounds
     if "verify" in phases:
-        add("verify", 1 + rounds.drafted / rounds.rounds, phases["verify"] / rounds.rounds, rounds.rounds, "run")
+        found.append(("verify", 1 + rounds.drafted / times, phases["verify"] / times, times, "run"))
     if phases.get("state"):
-        add("checkpoint", 1, phases["state"] / rounds.rounds, rounds.rounds, "run")
-    for kind, what in (
-        ("verify", "verify"),
-        ("draft-read", "draft reads"),
-        ("checkpoint", "checkpoint"),
-        ("restore", "restore"),
-        (_REEVALUATED, "re-evaluation"),
-    ):
+        found.append(("checkpoint", 1, phases["state"] / times, times, "run"))
+    kinds = {"draft-read": "draft reads", _REEVALUATED: "re-evaluation"}
+    for kind in ("verify", "draft-read", "checkpoint", "restore", _REEVALUATED):
         count, tokens, steps = trace.of(kind) if trace else (0, 0, 0.0)
         if count and not (kind in phases or (kind == "draft-read" and not drafts)):
-            add(what, tokens / count, steps / count * step_s, count, "traced")
-    return found
+            found.append((kinds.get(kind, kind), tokens / count, steps / count * step_s, count, "traced"))
+    keys = ("what", "width", "seconds", "count", "source")
+    return [
+        UnitCost.model_validate(
+            {**dict(zip(keys, row, strict=True)), "count": int(row[3]), "arm": name, "steps": row[2] / step_s}
+        )
+        for row in found
+    ]
 
 
 def width_curve(traces: CostTraces | None, baseline: str, arms: Sequence[str]) -> list[tuple[int, float, int]]:
@@ -365,15 +361,10 @@ def _known_parts(
     if step is not None:
         parts["draft"], sources["draft"] = step[0] * rounds.drafted, step[1]
     if "verify" in phases:
-        timed: tuple[tuple[Part, str], ...] = (
-            ("verify", "verify"),
-            ("state", "state"),
-            ("search", "search"),
-            ("plain steps", "plain"),
-        )
-        for part, phase in timed:
-            if phases.get(phase):
-                parts[part], sources[part] = phases[phase], "run"
+        names: dict[str, Part] = {"verify": "verify", "state": "state", "search": "search", "plain": "plain steps"}
+        timed = {part: phases[phase] for phase, part in names.items() if phases.get(phase)}
+        parts |= timed
+        sources |= dict.fromkeys(timed, "run")
         return parts, sources
     again = _reevaluated_share(trace) * rounds.undrafted
     if rounds.undrafted > again:

@@ -106,11 +106,8 @@ def check_replication(frame: Frame, consistency: Sequence[SelfConsistency]) -> I
     if blocks < MIN_BLOCKS:
         yield "few-blocks", "run", f"{'One block' if blocks == 1 else f'{blocks} blocks'}: no interval between runs."
     if speculates(frame, frame.baseline):
-        yield (
-            "baseline-speculates",
-            frame.arms[frame.baseline],
-            "The arm that the others are compared with drafts itself.",
-        )
+        what = "The arm that the others are compared with drafts itself."
+        yield "baseline-speculates", frame.arms[frame.baseline], what
     yield from _baseline_endings(frame)
     own = next((row for row in consistency if row.arm == frame.arms[frame.baseline]), None)
     if own and own.differing:

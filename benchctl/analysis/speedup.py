@@ -93,10 +93,9 @@ def _never_drafted(frame: Frame, arm: int) -> Booleans:
     """Return for which prompts an arm without a draft model drafted nothing in any block, (prompts,)."""
     nothing: Booleans = np.zeros(len(frame.prompts), dtype=np.bool_)
     identity = identity_of(frame.manifest, frame.arms[arm])
-    if identity is None or not identity.types or not all(map(copies, identity.types)):
+    copying = identity is not None and identity.types and all(map(copies, identity.types))
+    if identity is None or not copying or identity.overlapping:  # these share the engine with requests that did draft
         return nothing
-    if identity.overlapping:
-        return nothing  # they share the engine with requests that did draft
     rows = frame.rows(arm)
     drafted = frame.column("draft_n")[rows]
     nothing[frame.prompt[rows]] = True

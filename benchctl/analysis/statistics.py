@@ -172,7 +172,7 @@ def pooled_interval(sums: Floats, block: Integers, level: float = LEVEL, claims:
     variance = own_variance(sums, block)
     if variance is None:
         return None
-    mean = Variance(variance.value / (variance.freedom + 1), variance.freedom)
+    mean = variance.of_mean(len(np.unique(block)))
     return ratio_interval(float(_ratio(sums.sum(axis=0))), mean, 1 - (1 - level) / claims, _method(level, claims))
 
 
@@ -219,11 +219,9 @@ def change_interval(
     some were repeated: then the wider of the two intervals is returned. The prompts are the same in all runs and count
     as fixed.
     """
-    found = zip(change_variances(before, after, repeated), (WELCH, REPEATED), strict=False)
-    return max(
-        (ratio_interval(ratio, *pair) for pair in ((mean, level, method) for mean, method in found)),
-        key=lambda interval: interval.high,
-    )
+    means = change_variances(before, after, repeated)
+    found = [ratio_interval(ratio, mean, level, how) for mean, how in zip(means, (WELCH, REPEATED), strict=False)]
+    return max(found, key=lambda interval: interval.high)
 
 
 def change_variances(
@@ -338,11 +336,9 @@ def _like_these(
     if min(np.bincount(tasks)[np.unique(tasks)]) < 2:
         tasks = np.zeros_like(tasks)  # a task of a single prompt shows no spread
     without = np.log(_ratio(prompts.sum(axis=0) - prompts))
-    of_prompts = 0.0
-    for number in np.unique(tasks):
-        left_out = without[tasks == number]
-        of_prompts += (len(left_out) - 1) * float(left_out.var())
-    jackknife = Variance(of_prompts, count - len(np.unique(tasks)))
+    left_out = [without[tasks == number] for number in np.unique(tasks)]
+    of_prompts = sum((len(of_task) - 1) * float(of_task.var()) for of_task in left_out)
+    jackknife = Variance(of_prompts, count - len(left_out))
     note = "" if level == LEVEL else f", taken at {100 * level:g} %"
     method = f"prompts like these: spread between blocks and jackknife over prompts within tasks, Student's t{note}"
     own = ratio_interval(middle, mean, level, method)

@@ -264,11 +264,8 @@ def check_clocks(frame: Frame) -> Iterator[Observation]:
         here = (frame.arm == number) & np.isfinite(ratio) & np.isfinite(gap) & frame.answered
         known = ratio[here]
         if len(known) and abs(np.median(known)) > CLOCKS_AGREE and np.median(gap[here]) > WAKING_S:
-            yield (
-                "clock-mismatch",
-                arm,
-                f"The client's decode rate is {100 * np.median(known):+.1f} % off the engine's (median).",
-            )
+            what = f"The client's decode rate is {100 * np.median(known):+.1f} % off the engine's (median)."
+            yield "clock-mismatch", arm, what
 
 
 def check_drift(frame: Frame) -> Iterator[Observation]:

@@ -261,9 +261,7 @@ def kept_up_by(growth: float | None, low: float | None, high: float | None) -> b
     """Return whether a server keeps up whose latency grows so, with one-sided limits; `None`: not known."""
     if growth is None or low is None or high is None:
         return None
-    if high < TOLERATED:
-        return True
-    return False if growth > TOLERATED and low > 0 else None
+    return True if high < TOLERATED else False if growth > TOLERATED and low > 0 else None
 
 
 def latency_growth(sent: Floats, latency: Floats, tokens: Floats) -> float:
