@@ -161,7 +161,10 @@ def find_resources(frame: Frame) -> list[Resources]:
     second = [] if frame.again is None else [rows[frame.again]]
     known = [row.joules_per_token for row in (rows[frame.baseline], *second) if row.joules_per_token is not None]
     own = sum(known) / len(known) if known else None
-    return [row.model_copy(update={"against_baseline": row.joules_per_token / own}) for row in rows]
+    for place, row in enumerate(rows):
+        if own and row.joules_per_token is not None:
+            rows[place] = row.model_copy(update={"against_baseline": row.joules_per_token / own})
+    return rows
 
 
 def _of_arm(frame: Frame, manifest: Manifest, arm: str, cells: Sequence[Cell]) -> Resources:

@@ -17,7 +17,7 @@ from benchctl.analysis.speedup import compared_arms, find_speeds, find_speedups
 from benchctl.analysis.statistics import LOOK_LEVEL, Variance, ratio_interval, shared_variances
 from benchctl.data.manifest import DecidedArm, Stopped
 from benchctl.recipes.schema import AutoBlocks
-from benchctl.text import listed, spoken
+from benchctl.text import listed, plural, spoken
 
 if TYPE_CHECKING:
     from benchctl.analysis.conditions.results import Level
@@ -205,8 +205,8 @@ def _half_widths(speedups: Iterable[SpeedUp]) -> dict[str, float | None]:
 
 def _sentence(found: Stopping, why: str, widest: float | None, rivals: Sequence[str]) -> str:
     """Return it in words. `rivals`: faster arms of which it is open whether they are the fastest."""
-    blocks = "1 block" if found.blocks == 1 else f"{found.blocks} blocks"
-    sentence = f"Blocks: auto measured {blocks} ({spoken(found.spent_s)}): {why}."
+    blocks = plural(found.blocks, "block")
+    sentence = f"Blocks: auto measured {found.blocks} {blocks} ({spoken(found.spent_s)}): {why}."
     if found.half_width is None:
         parts = [f"{arm} is {what}" for arm, what in found.decided.items()]
         left = [arm for arm in found.half_widths if arm not in found.decided and arm not in rivals]

@@ -205,8 +205,8 @@ def check_gates(gates: Sequence[Gate], found: RunComparison, accept: Accepted = 
     for gate in gates:
         if gate.word == "lossy":
             results.append(GateResult(gate, tuple(_lossy(found, accept))))
-        elif (why := _skipped(gate, found)) is not None:
-            results.append(GateResult(gate, (), why, skipped=True))
+        elif gate not in tests:
+            results.append(GateResult(gate, (), _skipped(gate, found), skipped=True))
         else:
             failures = tuple(_failures(gate, tests[gate], worse, found))
             note = None if failures else _unseen(gate, tests[gate], error / max(1, noisy))

@@ -334,12 +334,10 @@ def sentences(found: SeveralRuns, changes: Sequence[FirstChange]) -> Iterator[st
     for change in changes:
         parts = [f"{names[change.violates]} is the first with a violation"] if change.violates is not None else []
         if change.slower is not None and change.interval is not None:
-            found_in = f"{change.interval.low:.2f} to {change.interval.high:.2f}"
-            parts.append(f"{names[change.slower]} is the first that is slower, {change.ratio:.2f}x ({found_in})")
-        if change.diverges is not None:
-            parts.append(f"{names[change.diverges]} is the first with other answers")
-        else:
-            parts.append("no build has other answers")
+            found_in = f"{change.ratio:.2f}x ({change.interval.from_to})"
+            parts.append(f"{names[change.slower]} is the first that is slower, {found_in}")
+        who = "no build has" if change.diverges is None else f"{names[change.diverges]} is the first with"
+        parts.append(f"{who} other answers")
         if change.possible is not None:
             parts.append(f"none is shown to be slower, {change.possible:.2f}x stays possible")
         if change.unknown:

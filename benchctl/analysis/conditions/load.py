@@ -214,11 +214,7 @@ def quantiles(values: Floats, beyond: int = 0) -> Quantiles:
     def outer(share: float) -> float | None:
         return at(share) if round(len(known) * (1 - share), 6) >= BEYOND else None
 
-    return Quantiles(
-        median=at(0.5) if len(known) else None,
-        p95=outer(0.95),
-        p99=outer(0.99),
-    )
+    return Quantiles(median=at(0.5) if len(known) else None, p95=outer(0.95), p99=outer(0.99))
 
 
 def find_arrival(frame: Frame, arm: int) -> Arrival:

@@ -59,12 +59,8 @@ def find_sweep(
         for level in find_levels(frame, group, group.key, compared)
     ]
     refused = {arm for frame in frames if "failed" in states(frame, frame.arms[frame.baseline]) for arm in frame.arms}
-    doubts = {
-        row.arm: _doubt(
-            row, next((verdict for verdict in verdicts if verdict.arm == row.arm), None), refused=row.arm in refused
-        )
-        for row in levels
-    }
+    concluded = {verdict.arm: verdict for verdict in verdicts}
+    doubts = {row.arm: _doubt(row, concluded.get(row.arm), refused=row.arm in refused) for row in levels}
     return Sweep(
         dimensions=dimensions(manifest),
         levels=levels,
