@@ -114,7 +114,6 @@ def find_cost(
     frame: Frame, counters: CounterColumns, arm: int, speedup: Sequence[SpeedUp], acceptance: Sequence[Acceptance]
 ) -> Cost:
     """Put an arm's measured cost of a round beside what the model predicts; everything unknown is `None`."""
-    name = frame.arms[arm]
     overall = next(row for row in acceptance if row.task == ALL_TASKS)
     measured = next(row.pooled for row in speedup if row.task == ALL_TASKS)
     depth = draft_depth(frame, overall)
@@ -122,7 +121,7 @@ def find_cost(
     alpha = alpha_for(length, depth) if depth and length is not None else None
     round_cost = _round_cost(frame, counters, arm)
     return Cost(
-        arm=name,
+        arm=frame.arms[arm],
         depth=depth,
         alpha=alpha,
         draft_cost=None,
@@ -138,8 +137,7 @@ def draft_depth(frame: Frame, acceptance: Acceptance) -> int | None:
 
     By the recipe; where the engine reports rounds, they must draft `FULL_DRAFTS` of it on average at least.
     """
-    settings = speculation_of(frame, acceptance.arm)
-    depth = settings.get("max")
+    depth = speculation_of(frame, acceptance.arm).get("max")
     return depth if isinstance(depth, int) and why_no_depth(frame, acceptance) is None else None
 
 

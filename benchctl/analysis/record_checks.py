@@ -53,15 +53,10 @@ def _first_sentences(found: Sequence[str]) -> str:
     return " ".join(found[:NAMED]) + (f" And {len(found) - NAMED} more." if len(found) > NAMED else "")
 
 
-def check_preflight(frame: Frame) -> Iterator[Observation]:
-    """Findings of the preflight, made before anything was measured."""
-    found = frame.manifest.preflight if frame.manifest else None
-    for finding in found.findings if found else ():
-        yield finding.id, finding.where, finding.seen
-
-
 def check_cells(frame: Frame) -> Iterator[Observation]:
-    """Cells that failed, or did not run what the recipe requests."""
+    """Findings of the preflight, and cells that failed, or did not run what the recipe requests."""
+    found = frame.manifest.preflight if frame.manifest else None
+    yield from ((finding.id, finding.where, finding.seen) for finding in (found.findings if found else ()))
     for name, reason, log in failed_cells(frame):
         yield "failed-cell", name, f"{reason} (log: {log})"
 

@@ -123,9 +123,8 @@ def _target_step(frame: Frame, step_s: float) -> UnitCost:
     name = frame.arms[frame.baseline]
     cells = [frame.baseline, *([] if frame.again is None else [frame.again])]
     count = int(sum(frame.decoded[row] for cell in cells for row in frame.rows(cell) if frame.decoded[row] > 0))
-    return UnitCost(
-        arm=name, what="target step", width=1, seconds=step_s, steps=1.0, count=count, source="run"
-    )  # as the first arm's prompts have it
+    of_step: dict[str, Any] = {"what": "target step", "width": 1, "steps": 1.0, "source": "run"}
+    return UnitCost(arm=name, seconds=step_s, count=count, **of_step)  # as the first arm's prompts have it
 
 
 def _widths(frame: Frame, traces: CostTraces | None, units: Sequence[UnitCost]) -> list[UnitCost]:

@@ -300,11 +300,6 @@ class ArmSpeed:
         """What the conclusion on the arm is drawn from."""
         return self.whole or next(row for row in self.rows if row.task == ALL_TASKS)
 
-    @property
-    def p(self) -> float:
-        """Of what decides, uncorrected; 1 where nothing is known of the spread."""
-        return 1.0 if self.decides.p is None else self.decides.p
-
 
 def find_speeds(groups: Sequence[Group], frames: Sequence[Frame]) -> dict[str, ArmSpeed]:
     """Return the speed of every compared arm of a run.
@@ -335,11 +330,10 @@ def find_speeds(groups: Sequence[Group], frames: Sequence[Frame]) -> dict[str, A
             for key, speed in speeds.items()
         }
     claims = [key for key in speeds if key not in synthetic]
-    adjusted = dict(zip(claims, holm([speeds[key].p for key in claims]), strict=True))
+    known = {key: 1.0 if (p := speed.decides.p) is None else p for key, speed in speeds.items()}
+    adjusted = known | dict(zip(claims, holm([known[key] for key in claims]), strict=True))
     return {
-        frames[key[0]].arms[key[1]]: replace(
-            speed, claimed=adjusted.get(key, speed.p) <= 1 - level_for(frames[key[0]].manifest)
-        )
+        frames[key[0]].arms[key[1]]: replace(speed, claimed=adjusted[key] <= 1 - level_for(frames[key[0]].manifest))
         for key, speed in speeds.items()
     }
 

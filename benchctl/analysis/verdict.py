@@ -235,10 +235,8 @@ def _noise(overall: SpeedUp) -> str:
     idle = overall.no_draft
     if idle is None or idle.interval is None:
         return ""
-    if idle.counted:
-        count = " and count as 1.00×"
-    else:
-        count = ": to look for a draft has a price, too" if idle.interval.high < 1 else ""
+    price = ": to look for a draft has a price, too" if idle.interval.high < 1 else ""
+    count = " and count as 1.00×" if idle.counted else price
     return f" (the other {idle.prompts} ran {idle.pooled:.2f}×, {idle.interval.from_to}{count})"
 
 

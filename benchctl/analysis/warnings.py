@@ -16,7 +16,6 @@ from benchctl.analysis.record_checks import (
     check_depths,
     check_disturbances,
     check_integrity,
-    check_preflight,
     check_records,
     check_repeats,
     check_repetitions,
@@ -217,7 +216,6 @@ def find_warnings(
     """Return every warning of a run, the most serious kinds first."""
     observations = [
         *check_integrity(integrity),
-        *check_preflight(frame),
         *check_cells(frame),
         *check_records(frame, answers, damaged),
         *check_replication(frame, consistency),

@@ -107,8 +107,7 @@ def rendered_settings(manifest: Manifest) -> dict[str, str]:
 
 def is_repeat(a: Manifest, b: Manifest) -> bool:
     """Whether two runs measured the same work with nothing changed but the time, and how many blocks there are."""
-    changed = {change.what for change in setting_changes(a, b)}
-    return a.workload_sha256 == b.workload_sha256 and changed <= {"blocks"}
+    return a.workload_sha256 == b.workload_sha256 and {change.what for change in setting_changes(a, b)} <= {"blocks"}
 
 
 def two_sides(manifests: Iterable[Manifest]) -> tuple[list[int], list[int]] | None:

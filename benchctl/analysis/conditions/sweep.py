@@ -208,14 +208,11 @@ def find_crossing(arm: str, temperature: float, points: Sequence[Point]) -> Cros
     )  # fmt: skip
     at = None
     outcome: CrossingOutcome = "cannot be said"
-    if helps and loses and max(helps) < min(loses):
-        outcome, at = "crosses", _where(points, max(helps), min(loses))
-    elif helps and loses:
-        outcome = "otherwise"
-    elif helps and not open_ and len(points) > 1:
-        outcome = "always helps"
-    elif loses and not open_ and len(points) > 1:
-        outcome = "never helps"
+    if helps and loses:
+        outcome = "crosses" if max(helps) < min(loses) else "otherwise"
+        at = _where(points, max(helps), min(loses)) if outcome == "crosses" else None
+    elif (helps or loses) and not open_ and len(points) > 1:
+        outcome = "always helps" if helps else "never helps"
     found = Crossing(
         arm=arm,
         temperature=temperature,
