@@ -155,12 +155,8 @@ def _sentence(rows: list[ArmAccuracy]) -> str:
         return ""
     fewest = min(row.prompts for row in rows)
     shown = [row.detectable for row in rows if row.detectable is not None]
+    test = "McNemar's exact test"
     if len(shown) < len(rows):
-        return (
-            f"{fewest} prompts, with this many right, are too few for McNemar's exact test to find even the largest "
-            "loss in 8 of 10 runs."
-        )
-    return (
-        f"With {fewest} prompts McNemar's exact test finds a loss of {100 * max(shown):.0f} percentage points in 8 of "
-        "10 runs; smaller losses may be missed."
-    )
+        return f"{fewest} prompts are too few for {test} to find even the largest loss in 8 of 10 runs."
+    loss = f"a loss of {100 * max(shown):.0f} percentage points in 8 of 10 runs"
+    return f"With {fewest} prompts {test} finds {loss}; smaller losses may be missed."

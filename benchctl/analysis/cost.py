@@ -374,9 +374,8 @@ def _known_parts(
     reads = trace.of("draft-read")[2] / verified * rounds.rounds * rounds.step_s if drafts else 0.0
     state = trace.mean("checkpoint") * rounds.rounds
     state += (trace.mean("restore") + trace.mean(_REEVALUATED)) * again
-    for part, seconds in (("draft reads", reads), ("state", state * rounds.step_s)):
-        if seconds:
-            parts[part] = seconds
+    others: dict[Part, float] = {"draft reads": reads, "state": state * rounds.step_s}
+    parts |= {part: seconds for part, seconds in others.items() if seconds}
     sources |= dict.fromkeys(("verify", "draft reads", "state"), "traced")
     return parts, sources
 

@@ -86,9 +86,8 @@ def _next(analysis: Analysis, rows: Sequence[Advice], manifest: Manifest, folder
         return None  # what would show it is another endpoint
     unsound = [verdict.arm for verdict in faster if verdict.lossless == "undetermined" and verdict.unviolated is None]
     if unsound and not served:
-        sentence = (
-            f"Losslessness of {listed(unsound)}: faster, but it is undetermined whether the output is the target's own."
-        )
+        whether = "faster, but it is undetermined whether the output is the target's own"
+        sentence = f"Losslessness of {listed(unsound)}: {whether}."
         options = _options(manifest, ("--models-dir", "--engine-binary"))
         command = ["benchctl", "verify-lossless", home_relative(folder), *options]
         return Experiment(sentence=sentence, command=" ".join(map(quoted, command)))

@@ -107,10 +107,8 @@ def check_replication(frame: Frame, consistency: Sequence[SelfConsistency]) -> I
     own = next((row for row in consistency if row.arm == frame.arms[frame.baseline]), None)
     if own and own.differing:
         prompts = ", ".join(own.differing[:NAMED]) + (", …" if len(own.differing) > NAMED else "")
-        sentence = (
-            f"{len(own.differing)} of {own.prompts} prompts are answered differently from block to block: {prompts}."
-        )
-        yield "baseline-not-reproducible", own.arm, sentence
+        changed = f"{len(own.differing)} of {own.prompts} prompts are answered differently from block to block"
+        yield "baseline-not-reproducible", own.arm, f"{changed}: {prompts}."
 
 
 def _baseline_endings(frame: Frame) -> Iterator[Observation]:

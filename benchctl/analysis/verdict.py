@@ -52,7 +52,7 @@ def find_verdict(
     arm = losslessness.arm
     overall = next(speedup for speedup in speedups if speedup.task == ALL_TASKS)
     accepted = next(row for row in acceptance if row.task == ALL_TASKS)
-    own = attestations(frame, arm)
+    own, identity = attestations(frame, arm), identity_of(frame.manifest, arm)
     refused = next(
         (found for found in own + attestations(frame, frame.arms[frame.baseline]) if found.state == "failed"), None
     )
@@ -64,7 +64,7 @@ def find_verdict(
     speed = "unknown" if refused or doubt else speed_word(decides, claimed)
     return Verdict(
         arm=arm,
-        setting=setting(frame, arm),
+        setting=describe_speculation(identity.speculation) if identity else "not recorded",
         speed=speed,
         speedup=decides.pooled,
         interval=decides.interval,
@@ -98,10 +98,8 @@ def distrusted(verdict: Verdict, reason: str) -> Verdict:
 
 def _unseen(frame: Frame, arm: str) -> list[str]:
     """Return what an endpoint does not show of this arm or of the baseline, as a sentence, if anything."""
-    names = [name for name in (arm, frame.arms[frame.baseline]) if states(frame, name)[:1] == ["unverified"]]
-    if not names:
-        return []
-    return [f"Not verified: the endpoint does not show whether it speculated ({' and '.join(dict.fromkeys(names))})."]
+    names = [name for name in {arm: 0, frame.arms[frame.baseline]: 0} if states(frame, name)[:1] == ["unverified"]]
+    return [f"Not verified: the endpoint does not show whether it speculated ({' and '.join(names)})."] if names else []
 
 
 def speed_word(overall: SpeedUp, claimed: bool) -> Speed:
@@ -111,12 +109,6 @@ def speed_word(overall: SpeedUp, claimed: bool) -> Speed:
     if claimed:
         return "faster" if overall.interval.low > 1 else "slower"
     return "within" if overall.within is not None and overall.within <= EQUIVALENT else "undecided"
-
-
-def setting(frame: Frame, arm: str) -> str:
-    """Return how an arm speculates, as `draft-simple, depth 4`."""
-    identity = identity_of(frame.manifest, arm)
-    return "not recorded" if identity is None else describe_speculation(identity.speculation)
 
 
 def describe_speculation(speculation: Mapping[str, Any] | None) -> str:

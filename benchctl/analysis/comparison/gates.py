@@ -280,10 +280,7 @@ def _unseen(gate: Gate, tests: Sequence[ArmTest], error: float) -> str:
     share, name = max((test.found(error), test.arm) for test in tests)
     false = sum(test.chance(0.0, error, test.between) for test in tests)
     change = {"slower": "a slow-down", "lower": "a fall", "higher": "a rise"}[KINDS[gate.word].worse]
-    note = (
-        f"At this noise {change} is detected from {100 * share:.1f} % on in every arm, in 9 of 10 runs ({name} is the "
-        "noisiest)."
-    )
+    note = f"At this noise {change} is detected from {100 * share:.1f} % on, in 9 of 10 runs ({name} is the noisiest)."
     if false <= FALSE_ALARMS:
         return note
     return f"{note} Of 1,000 unchanged runs {1000 * false:.1f} fail: a wider tolerance, or more blocks, would be safer."

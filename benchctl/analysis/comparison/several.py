@@ -204,9 +204,8 @@ def _unlike(
 ) -> dict[ComparedPart, str]:
     """Return why each quantity cannot be compared; empty where everything can be."""
     every: tuple[ComparedPart, ...] = ("rate", "speedup", "answers")
-    for compared_run in (first, run):
-        if compared_run.distrust is not None:
-            return dict.fromkeys(every, f"the files of {compared_run.run} are not as they were written")
+    if distrusted := [of.run for of in (first, run) if of.distrust is not None]:
+        return dict.fromkeys(every, f"the files of {distrusted[0]} are not as they were written")
     if not common[0]:
         return dict.fromkeys(every, "the runs have no prompt in common")
     ours, theirs = a.compared, b.compared
