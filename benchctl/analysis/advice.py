@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from benchctl.analysis.cells import identity_of
 from benchctl.analysis.results import ALL_TASKS, Advice, Analysis, GroupDecision, Interval, Verdict
 from benchctl.recipes.options import IS_OPTION
-from benchctl.text import listed
+from benchctl.text import listed, plural
 
 if TYPE_CHECKING:
     from benchctl.data.manifest import ArmIdentity, Manifest
@@ -95,24 +95,25 @@ def _advice(
         nothing: dict[str, Any] = {"arm": None, "speedup": None, "interval": None, "output": ""}
         return Advice(**shared, **nothing, setting="no speculation", evidence=why)
     prompts = _prompts(analysis, best.arm, task)
-    others = best.like_these.from_to if best.like_these else "not known"
-    if prompts < ENOUGH_PROMPTS:
-        others = f"{prompts} {'is' if prompts == 1 else 'are'} too few to tell"
+    others = _others(best.like_these, prompts)
     jointly = " for all arms and tasks together" if several and task != ALL_TASKS else ""
     shown = f"{best.interval.from_to if best.interval else ''}{jointly} (95 %); prompts like these: {others}"
     output = _output(best)
     return Advice(
         **shared,
-        arm=best.arm,
-        setting=best.setting,
-        speedup=best.speedup,
-        interval=best.interval,
+        **{name: getattr(best, name) for name in ("arm", "setting", "speedup", "interval")},
         output=output,
         for_others=shown_for_others(best.like_these, prompts),
         others=others,
         evidence=f"These prompts: {shown}{_KEPT.get(output, f'; {output}')}.",
         added=added_options(manifest, best.arm, baseline),
     )
+
+
+def _others(like_these: Interval | None, prompts: int) -> str:
+    if prompts < ENOUGH_PROMPTS:
+        return f"{prompts} {plural(prompts, 'is', 'are')} too few to tell"
+    return like_these.from_to if like_these else "not known"
 
 
 def _speedup(verdict: Verdict) -> float:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from benchctl.analysis.comparison.changes import Ratio
 from benchctl.analysis.comparison.compare import ArmComparison, RunComparison
@@ -79,16 +79,14 @@ def _claims(arm: ArmComparison, *, other_machine: bool) -> Iterator[ReplicatedCl
         if not doubt and (ends := change.interval) is not None:
             close = ends.low > 1 - EXCLUDED and ends.high < 1 / (1 - EXCLUDED)
             outcome = "differs" if ends.excludes_one else "agrees" if close else "cannot tell"
-        return ReplicatedClaim(
-            arm=arm.arm,
-            what=what,
-            theirs=change.a,
-            here=change.b,
-            ratio=change.ratio,
-            interval=change.interval,
-            outcome=outcome,
-            why=WIDE if outcome == "cannot tell" else doubt,
-        )
+        told: dict[str, Any] = {
+            "theirs": change.a,
+            "here": change.b,
+            "ratio": change.ratio,
+            "interval": change.interval,
+        }
+        why = WIDE if outcome == "cannot tell" else doubt
+        return ReplicatedClaim(arm=arm.arm, what=what, outcome=outcome, why=why, **told)
 
     if not arm.is_baseline:
         yield claim("speed-up", arm.speedup, arm.doubt, absolute=False)
