@@ -13,14 +13,13 @@ from 1. Found: how often the one gain is claimed. Cells: engine runs of the base
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from benchctl.analysis.precision import NEAR, decided_arms
-from benchctl.analysis.result import Interval
+from benchctl.analysis.results import SpeedUp
 from benchctl.analysis.statistics import LEVEL, LOOK_LEVEL, Variance, holm, p_value, ratio_interval, shared_variances
 from benchctl.measure.plan import mirrored
 from benchmarks.keep import keep
@@ -30,16 +29,6 @@ Noise = Literal["equal", "a quarter 3x", "one 6x", "heavy-tailed", "drifting"]
 NOISES: tuple[Noise, ...] = ("equal", "a quarter 3x", "one 6x", "heavy-tailed", "drifting")
 MOST, FIRST = 20, 3
 ARMS = (1, 2, 4, 10, 16)
-
-
-@dataclass(frozen=True)
-class SimulatedRatio:
-    """What is known of one simulated arm."""
-
-    pooled: float
-    by_block: list[float]
-    simultaneous: Interval
-    within: float
 
 
 def main() -> None:
@@ -127,13 +116,14 @@ def _decided(logs: Floats, level: float) -> tuple[list[str], NDArray[np.int64]]:
     for arm in open_arms:  # what a report says of those that are left
         ratio = known[str(arm)]
         ends = ratio.simultaneous
+        assert ends is not None and ratio.within is not None
         words[arm] = ("faster" if ends.low > 1 else "slower") if ends.excludes_one else "undecided"
         if ratio.within <= NEAR:
             words[arm] = "within"
     return words, blocks
 
 
-def _ratios(logs: Floats, blocks: NDArray[np.int64], level: float) -> list[SimulatedRatio]:
+def _ratios(logs: Floats, blocks: NDArray[np.int64], level: float) -> list[SpeedUp]:
     values = [row[:count] for row, count in zip(logs, blocks, strict=True)]
     variances = shared_variances([Variance(float(row.var(ddof=1)), len(row) - 1) for row in values])
     found = []
@@ -143,7 +133,8 @@ def _ratios(logs: Floats, blocks: NDArray[np.int64], level: float) -> list[Simul
         tail = (1 - level) / len(logs)
         near = ratio_interval(middle, mean, 1 - 2 * tail)
         within = max(near.high - 1, 1 - near.low)
-        found.append(SimulatedRatio(middle, np.exp(row).tolist(), ratio_interval(middle, mean, 1 - tail), within))
+        known = {"pooled": middle, "by_block": np.exp(row).tolist(), "within": within}
+        found.append(SpeedUp.model_construct(**known, simultaneous=ratio_interval(middle, mean, 1 - tail)))
     return found
 
 

@@ -23,9 +23,8 @@ from numpy.typing import NDArray
 from scipy.special import fdtrc, nctdtr, stdtr, stdtrit
 
 from benchctl.analysis.comparison.changes import InAllRuns, Measured
-from benchctl.analysis.comparison.compare import ArmFacts, OwnFacts, compare_arms
+from benchctl.analysis.comparison.compare import ArmFacts, OwnFacts, RunComparison, RunFacts, compare_arms
 from benchctl.analysis.comparison.gates import ERROR, MISSED, MISSED_BY_RUNS, ArmTest, Gate, find_worse, tests_of
-from benchctl.analysis.comparison.results import RunComparison, RunFacts
 from benchctl.analysis.comparison.workload import Outputs
 from benchctl.analysis.results import ALL_TASKS
 from benchctl.analysis.statistics import COMMON, LEVEL, MOST_SHARED, PLAINLY_NOISIER

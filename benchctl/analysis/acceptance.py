@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from benchctl.analysis.cells import speculation_of
-from benchctl.analysis.results import ALL_TASKS, Acceptance
+from benchctl.analysis.results import Acceptance
 
 if TYPE_CHECKING:
     from benchctl.analysis.frame import Booleans, Floats, Frame, Integers
@@ -34,13 +34,13 @@ class CounterColumns:
     """How many positions each record reports drafts for."""
     by_length: Floats
     """(records, lengths): tokens accepted of the drafts of exactly 1, 2, … tokens; of the same width."""
-    contradictions: list[tuple[str, Booleans]]
-    """A sentence for every way to be contradictory, and the records that are."""
+    contradictions: dict[str, Booleans]
+    """By a sentence for every way to be contradictory, the records that are."""
 
     @property
     def trusted(self) -> Booleans:
         """The records that contradict themselves in no way."""
-        contradictory: Booleans = np.any([mask for _, mask in self.contradictions], axis=0)
+        contradictory: Booleans = np.any(list(self.contradictions.values()), axis=0)
         return ~contradictory
 
 
@@ -61,9 +61,9 @@ def find_counters(frame: Frame) -> CounterColumns:
     drafted_by_position = _by_position(drafts, drafted_positions, width)
     by_length = _by_position(lengths, _lengths(lengths), width)
     before = np.concatenate([rounds[:, np.newaxis], by_position[:, :-1]], axis=1)
-    rising: Booleans = np.any(by_position > before, axis=1)
     cut = np.where(positions > 0, positions, np.nan)  # so many accepted tokens the end of an answer may cut off
-    out = frame.predicted + np.where(positions > 0, positions, _depths(frame))
+    predicted = frame.predicted
+    out = predicted + np.where(positions > 0, positions, _depths(frame))
     constrained = np.array([prompt in frame.constrained for prompt in frame.prompts], dtype=bool)[frame.prompt]
     return CounterColumns(
         drafted=drafted,
@@ -75,38 +75,34 @@ def find_counters(frame: Frame) -> CounterColumns:
         drafted_by_position=drafted_by_position,
         drafted_positions=drafted_positions,
         by_length=by_length,
-        contradictions=[  # a comparison with NaN is false: what is not reported contradicts nothing
-            ("more draft tokens were accepted than drafted", accepted > drafted),
-            ("more draft tokens were accepted than tokens came out", accepted > out),
-            ("more verify rounds were counted than tokens came out", rounds > frame.predicted),
-            (
-                "rounds and accepted tokens make more tokens than came out",
-                rounds + accepted > frame.predicted - 1 + cut,
+        contradictions={  # a comparison with NaN is false: what is not reported contradicts nothing
+            "more draft tokens were accepted than drafted": accepted > drafted,
+            "more draft tokens were accepted than tokens came out": accepted > out,
+            "more verify rounds were counted than tokens came out": rounds > predicted,
+            "rounds and accepted tokens make more tokens than came out": rounds + accepted > predicted - 1 + cut,
+            "steps with and without a draft and accepted tokens make fewer tokens than came out": (
+                rounds + plain + accepted < predicted - 1
             ),
-            (
-                "steps with and without a draft and accepted tokens make fewer tokens than came out",
-                rounds + plain + accepted < frame.predicted - 1,
-            ),
-            ("draft tokens were counted without a verify round", (rounds == 0) & (drafted > 0)),
+            "draft tokens were counted without a verify round": (rounds == 0) & (drafted > 0),
             # A grammar may rule out all that a round drafted; vLLM counts the round then, and no draft token.
-            ("more verify rounds were counted than draft tokens", (rounds > drafted) & ~constrained),
-            ("the acceptances by position do not add up to the total", np.abs(by_position.sum(axis=1) - accepted) > 0),
-            ("the acceptances by length do not add up to the total", np.abs(by_length.sum(axis=1) - accepted) > 0),
-            ("a later position was accepted more often than the one before", rising),
-            (
-                "the drafts by position do not add up to the total",
-                np.abs(drafted_by_position.sum(axis=1) - drafted) > 0,
+            "more verify rounds were counted than draft tokens": (rounds > drafted) & ~constrained,
+            "the acceptances by position do not add up to the total": _differ(by_position, accepted),
+            "the acceptances by length do not add up to the total": _differ(by_length, accepted),
+            "a later position was accepted more often than the one before": np.any(by_position > before, axis=1),
+            "the drafts by position do not add up to the total": _differ(drafted_by_position, drafted),
+            "more draft tokens were accepted at a position than drafted there": (
+                np.any(by_position > drafted_by_position, axis=1)
             ),
-            (
-                "more draft tokens were accepted at a position than drafted there",
-                np.any(by_position > drafted_by_position, axis=1),
+            "the token ids are not as many as the tokens counted": (
+                frame.answered & (ids != predicted) & ~np.isnan(ids)
             ),
-            (
-                "the token ids are not as many as the tokens counted",
-                frame.answered & (ids != frame.predicted) & ~np.isnan(ids),
-            ),
-        ],
+        },
     )
+
+
+def _differ(by_place: Floats, total: Floats) -> Booleans:
+    differs: Booleans = np.abs(by_place.sum(axis=1) - total) > 0
+    return differs
 
 
 def _depths(frame: Frame) -> Integers:
@@ -130,11 +126,10 @@ def _by_position(by_place: list[list[int] | None], positions: Integers, width: i
 def find_acceptance(frame: Frame, counters: CounterColumns, arm: int) -> list[Acceptance]:
     """Return the acceptance of an arm over all tasks, then of each task."""
     usable = (frame.arm == arm) & frame.answered & counters.trusted
-    by_task = [
-        _acceptance(frame, counters, frame.arms[arm], name, usable & (frame.task == number))
-        for number, name in enumerate(frame.tasks)
-    ]
-    overall = _acceptance(frame, counters, frame.arms[arm], ALL_TASKS, usable)
+    overall, *by_task = (
+        _acceptance(frame, counters, frame.arms[arm], name, usable & here)
+        for name, here in frame.by_task(np.arange(len(usable)))
+    )
     rates = [row.rate for row in by_task if row.rate is not None]
     return [overall.model_copy(update={"rate_by_task": float(np.mean(rates)) if rates else None}), *by_task]
 
@@ -173,10 +168,7 @@ def _acceptance(frame: Frame, counters: CounterColumns, arm: str, task: str, row
 
 
 def _positions(by_position: Floats, counters: CounterColumns, rows: Booleans) -> list[float] | None:
-    """Return the rounds, then the counts at position 0, 1, …, summed over the answers that report both; no round: None.
-
-    Positions that nothing reached at the end are left out, but for the first of them.
-    """
+    """Return the rounds, then the counts at position 0, 1, … as far as any got, over the answers that report both."""
     known = rows & ~np.isnan(counters.rounds) & ~np.isnan(by_position[:, 0])
     if not known.any() or not counters.rounds[known].sum():
         return None
@@ -185,10 +177,7 @@ def _positions(by_position: Floats, counters: CounterColumns, rows: Booleans) ->
 
 
 def _conditional(accepted: list[float], drafted: list[float] | None) -> list[float]:
-    """Return each count over that before it, or over the drafts that reached it where these are fewer.
-
-    The list ends where no round got that far.
-    """
+    """Return each count over that before it, or the drafts that reached it where these are fewer."""
     reached = accepted if drafted is None else [min(pair) for pair in zip(accepted, [*drafted[1:], 0.0], strict=False)]
     return [count / before for before, count in zip(reached, accepted[1:], strict=False) if before]
 

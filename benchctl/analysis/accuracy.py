@@ -1,11 +1,8 @@
 """How many answers are right, where prompts carry the right answer: beside the speed of settings that may change it.
 
-An arm is compared with its baseline. What changes the target (a quantization, a type of KV cache) has a baseline of its
-own, which is compared with the run's first: the two together are what a setting costs.
-
-A comparison is over prompts, not answers, since blocks repeat them: of each prompt the first block counts in which both
-gave an answer. p is McNemar's (1947), exact: of the prompts that one of the two alone answers right, each side has half
-where nothing differs. Over all comparisons of a run p is adjusted by Holm.
+An arm is compared with its baseline, and the baseline of what changes the target (a quantization, a type of KV cache)
+with the run's first: the two together are what a setting costs. Blocks repeat prompts: of each the first block counts
+in which both gave an answer. p is McNemar's (1947), exact, adjusted by Holm over all comparisons of a run.
 """
 
 from __future__ import annotations
@@ -136,8 +133,7 @@ def _tested(rows: list[ArmAccuracy]) -> list[ArmAccuracy]:
 def detectable_loss(prompts: int, right: int, gained: int, level: float, power: float = POWER) -> float | None:
     """Return the smallest net loss, as a share of `prompts`, that McNemar's exact test finds with probability `power`.
 
-    As many prompts are taken to be gained by chance as were. `right`: of the baseline, which is all that can be lost.
-    `None` where not even the largest loss is found.
+    As many prompts are taken to be gained by chance as were; all that is `right` can be lost. `None`: no loss is found.
     """
     from scipy.stats import binom
 
@@ -159,12 +155,8 @@ def _sentence(rows: list[ArmAccuracy]) -> str:
         return ""
     fewest = min(row.prompts for row in rows)
     shown = [row.detectable for row in rows if row.detectable is not None]
+    test = "McNemar's exact test"
     if len(shown) < len(rows):
-        return (
-            f"{fewest} prompts, with this many right, are too few for McNemar's exact test to find even the largest "
-            "loss in 8 of 10 runs."
-        )
-    return (
-        f"With {fewest} prompts McNemar's exact test finds a loss of {100 * max(shown):.0f} percentage points in 8 of "
-        "10 runs; smaller losses may be missed."
-    )
+        return f"{fewest} prompts are too few for {test} to find even the largest loss in 8 of 10 runs."
+    loss = f"a loss of {100 * max(shown):.0f} percentage points in 8 of 10 runs"
+    return f"With {fewest} prompts {test} finds {loss}; smaller losses may be missed."

@@ -2,11 +2,7 @@
 
 An arm is advised only where it is shown to be faster, its output is identical or consistent with the target, nothing of
 it is lossy by design, and there is evidence that it drafted. For all tasks together it is shown by the run's family of
-claims (`Verdict.speed`), for a task by an interval wide enough for all arms and tasks together. Everything else is
-the target alone, with the reason.
-
-An arm whose speculation never fired does the baseline's work: its true speed-up is 1, so how far its interval reaches
-from 1 is what this run cannot resolve (a null control that costs nothing extra).
+claims (`Verdict.speed`), for a task by an interval wide enough for all arms and tasks together.
 """
 
 from __future__ import annotations
@@ -14,13 +10,12 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from benchctl.analysis.cells import identity_of
-from benchctl.analysis.results import ALL_TASKS, Advice, Analysis, GroupDecision, Interval, Speed, SpeedUp, Verdict
+from benchctl.analysis.results import ALL_TASKS, Advice, Analysis, GroupDecision, Interval, Verdict
 from benchctl.recipes.options import IS_OPTION
-from benchctl.text import listed
+from benchctl.text import listed, plural
 
 if TYPE_CHECKING:
     from benchctl.data.manifest import ArmIdentity, Manifest
@@ -33,30 +28,6 @@ SOUND = ("identical", "consistent with the target")
 ENOUGH_PROMPTS = 12
 """Fewer are no sample of prompts like these: with four, a fifth of which carries the gain, the interval holds the truth
 in 59 of 100 runs."""
-
-
-@dataclass(frozen=True)
-class _Candidate:
-    """An arm, with its speed for a task or for all."""
-
-    verdict: Verdict
-    speed: Speed
-    speedup: float | None
-    interval: Interval | None
-    like_these: Interval | None
-    prompts: int
-    """That were compared."""
-
-    @property
-    def for_others(self) -> bool:
-        """Whether it is faster on prompts like these, too."""
-        return shown_for_others(self.like_these, self.prompts)
-
-    @property
-    def ran(self) -> str:
-        """For a sentence: `spec_d4, the fastest, ran 1.20× (1.10 to 1.30)`."""
-        ends = f" ({self.interval.from_to})" if self.interval else ""
-        return f"{self.verdict.arm}, the fastest, ran {self.speedup or 0.0:.2f}×{ends}"
 
 
 def decide_groups(analysis: Analysis, manifest: Manifest | None) -> list[GroupDecision]:
@@ -72,44 +43,16 @@ def decide_groups(analysis: Analysis, manifest: Manifest | None) -> list[GroupDe
 
 def _decide(analysis: Analysis, manifest: Manifest | None, baseline: str, arms: Sequence[Verdict]) -> GroupDecision:
     condition = _condition(analysis, analysis.compared[arms[0].arm].group)
-    inactive, damaged = set(inactive_arms(analysis)), damaged_arms(analysis)
+    inactive, damaged = inactive_arms(analysis), damaged_arms(analysis)
     drafted = [verdict for verdict in arms if verdict.arm not in inactive]
     levels = analysis.sweep.levels if analysis.sweep else []
     overlapping = any(row.overlapping for row in levels if row.arm == arms[0].arm)
     alone = [] if overlapping or len(analysis.tasks) < 2 else analysis.tasks
     alone = [task for task in alone if _prompts(analysis, arms[0].arm, task) >= ENOUGH_PROMPTS]
-
-    def advice(task: str) -> Advice:
-        candidates = [_candidate(analysis, verdict, task) for verdict in drafted]
-        paying = [found for found in candidates if _pays(found) and found.verdict.arm not in damaged]
-        best = max(paying, key=lambda found: found.speedup or 0.0, default=None)
-        if best is None:
-            why = _why_none([found for found in candidates if found.speedup is not None], damaged)
-            nothing = {"arm": None, "setting": "no speculation", "speedup": None, "interval": None, "output": ""}
-            command = production_command(manifest, baseline)
-            return Advice.model_validate(
-                {"task": task, "condition": condition, **nothing, "evidence": why, "command": command}
-            )
-        jointly = "" if task == ALL_TASKS or len(drafted) * len(alone) == 1 else " for all arms and tasks together"
-        ends = best.interval.from_to if best.interval else ""
-        beyond = f"; prompts like these: {_of_others(best)}"
-        output = _output(best.verdict)
-        return Advice(
-            task=task,
-            condition=condition,
-            arm=best.verdict.arm,
-            setting=best.verdict.setting,
-            speedup=best.speedup,
-            interval=best.interval,
-            output=output,
-            for_others=best.for_others,
-            others=_of_others(best),
-            evidence=f"These prompts: {ends}{jointly} (95 %){beyond}{_KEPT.get(output, f'; {output}')}.",
-            command=production_command(manifest, best.verdict.arm),
-            added=added_options(manifest, best.verdict.arm, baseline),
-        )
-
-    overall, tasks = advice(ALL_TASKS), [advice(task) for task in alone]
+    several = len(drafted) * len(alone) > 1
+    overall, *tasks = (
+        _advice(analysis, manifest, task, condition, baseline, drafted, several=several) for task in (ALL_TASKS, *alone)
+    )
     timed = [
         verdict
         for verdict in drafted
@@ -118,7 +61,7 @@ def _decide(analysis: Analysis, manifest: Manifest | None, baseline: str, arms: 
         and not verdict.lossy
         and verdict.arm not in damaged
     ]
-    fastest = max(timed, key=lambda verdict: verdict.speedup or 0.0, default=None)
+    fastest = max(timed, key=_speedup, default=None)
     return GroupDecision(
         baseline=baseline,
         condition=condition,
@@ -128,6 +71,53 @@ def _decide(analysis: Analysis, manifest: Manifest | None, baseline: str, arms: 
         overall=overall,
         tasks=tasks,
     )
+
+
+def _advice(
+    analysis: Analysis,
+    manifest: Manifest | None,
+    task: str,
+    condition: str,
+    baseline: str,
+    drafted: Sequence[Verdict],
+    *,
+    several: bool,
+) -> Advice:
+    """Return what to run for a task; `several`: whether single tasks make several claims."""
+    damaged = damaged_arms(analysis)
+    candidates = [_of_task(analysis, verdict, task) for verdict in drafted]
+    paying = [verdict for verdict in candidates if _pays(verdict) and verdict.arm not in damaged]
+    best = max(paying, key=_speedup, default=None)
+    shared: dict[str, Any] = {"task": task, "condition": condition}
+    shared["command"] = production_command(manifest, best.arm if best else baseline)
+    if best is None:
+        why = _why_none([verdict for verdict in candidates if verdict.speedup is not None], damaged)
+        nothing: dict[str, Any] = {"arm": None, "speedup": None, "interval": None, "output": ""}
+        return Advice(**shared, **nothing, setting="no speculation", evidence=why)
+    prompts = _prompts(analysis, best.arm, task)
+    others = _others(best.like_these, prompts)
+    jointly = " for all arms and tasks together" if several and task != ALL_TASKS else ""
+    shown = f"{best.interval.from_to if best.interval else ''}{jointly} (95 %); prompts like these: {others}"
+    output = _output(best)
+    return Advice(
+        **shared,
+        **{name: getattr(best, name) for name in ("arm", "setting", "speedup", "interval")},
+        output=output,
+        for_others=shown_for_others(best.like_these, prompts),
+        others=others,
+        evidence=f"These prompts: {shown}{_KEPT.get(output, f'; {output}')}.",
+        added=added_options(manifest, best.arm, baseline),
+    )
+
+
+def _others(like_these: Interval | None, prompts: int) -> str:
+    if prompts < ENOUGH_PROMPTS:
+        return f"{prompts} {plural(prompts, 'is', 'are')} too few to tell"
+    return like_these.from_to if like_these else "not known"
+
+
+def _speedup(verdict: Verdict) -> float:
+    return verdict.speedup or 0.0
 
 
 def _condition(analysis: Analysis, key: GroupKey) -> str:
@@ -142,27 +132,26 @@ def _condition(analysis: Analysis, key: GroupKey) -> str:
     return ", ".join([*parts, *([f"temperature {key.temperature:g}"] if several else [])])
 
 
-def _candidate(analysis: Analysis, verdict: Verdict, task: str) -> _Candidate:
+def _of_task(analysis: Analysis, verdict: Verdict, task: str) -> Verdict:
+    """Return a verdict with the speed of a single task; what makes the arm's speed unknown does so of each task."""
     if task == ALL_TASKS:
-        prompts = _prompts(analysis, verdict.arm, task)
-        return _Candidate(verdict, verdict.speed, verdict.speedup, verdict.interval, verdict.like_these, prompts)
+        return verdict
     row = next((row for row in analysis.speedups if (row.arm, row.task) == (verdict.arm, task)), None)
     if row is None:
-        return _Candidate(verdict, "unknown", None, None, None, 0)
-    ends = row.simultaneous or row.interval
-    prompts = _prompts(analysis, verdict.arm, task)
-    return _Candidate(verdict, _task_speed(verdict, row, ends), row.pooled, ends, row.like_these, prompts)
+        unknown = dict.fromkeys(("speedup", "interval", "like_these"))
+        return verdict.model_copy(update={**unknown, "speed": "unknown"})
+    ends, speed = row.simultaneous or row.interval, "unknown"
+    if verdict.speed != "unknown" and ends is not None:
+        speed = "undecided" if not ends.excludes_one else "faster" if ends.low > 1 else "slower"
+        if speed != "undecided" and row.length_matched is not None and (row.length_matched > 1) != (ends.low > 1):
+            speed = "unknown"
+    found = {"speed": speed, "speedup": row.pooled, "interval": ends, "like_these": row.like_these}
+    return verdict.model_copy(update=found)
 
 
 def shown_for_others(like_these: Interval | None, prompts: int) -> bool:
     """Whether a gain is shown for prompts like these, of which so many were measured."""
     return like_these is not None and like_these.low > 1 and prompts >= ENOUGH_PROMPTS
-
-
-def _of_others(found: _Candidate) -> str:
-    if found.prompts < ENOUGH_PROMPTS:
-        return f"{found.prompts} {'is' if found.prompts == 1 else 'are'} too few to tell"
-    return found.like_these.from_to if found.like_these else "not known"
 
 
 def compared_prompts(analysis: Analysis, arm: str) -> tuple[int, int]:
@@ -176,22 +165,10 @@ def _prompts(analysis: Analysis, arm: str, task: str) -> int:
     return next((row.prompts for row in analysis.speedups if (row.arm, row.task) == (arm, task)), 0)
 
 
-def _task_speed(verdict: Verdict, row: SpeedUp, ends: Interval | None) -> Speed:
-    """Return what a task's interval shows; what makes the arm's speed unknown does so of each task."""
-    if verdict.speed == "unknown" or ends is None:
-        return "unknown"
-    if not ends.excludes_one:
-        return "undecided"
-    if row.length_matched is not None and (row.length_matched > 1) != (ends.low > 1):
-        return "unknown"
-    return "faster" if ends.low > 1 else "slower"
-
-
-def _pays(found: _Candidate) -> bool:
+def _pays(verdict: Verdict) -> bool:
     """The rule: whether an arm is advised."""
-    verdict = found.verdict
     sound = verdict.lossless in SOUND or verdict.unviolated is not None
-    return found.speed == "faster" and shown_to_draft(verdict) and sound and not verdict.lossy
+    return verdict.speed == "faster" and shown_to_draft(verdict) and sound and not verdict.lossy
 
 
 _KEPT = {"identical": "", "consistent with the target": "; its output is consistent with the target, not identical"}
@@ -208,32 +185,34 @@ def shown_to_draft(verdict: Verdict) -> bool:
     return verdict.attestation == "active" or (verdict.attestation == "unknown" and verdict.acceptance is not None)
 
 
-def _why_none(candidates: Sequence[_Candidate], damaged: Collection[str]) -> str:
+def _why_none(candidates: Sequence[Verdict], damaged: Collection[str]) -> str:
     """Return why no arm is advised."""
     if not candidates:
         return "Nothing was drafted, or no answer was timed in both arms."
-    honest = [found for found in candidates if not found.verdict.lossy]
+    honest = [verdict for verdict in candidates if not verdict.lossy]
     if not honest:
         return "Every arm is lossy by design."
-    honest = [found for found in honest if found.verdict.arm not in damaged]
+    honest = [verdict for verdict in honest if verdict.arm not in damaged]
     if not honest:
         return "The output of every arm is damaged."
-    best = max(honest, key=lambda found: found.speedup or 0.0)
-    if all(found.speed == "slower" for found in honest):
-        return f"Every arm is slower; {best.ran}."
-    best = max((found for found in honest if found.speed != "slower"), key=lambda found: found.speedup or 0.0)
+    not_slower = [verdict for verdict in honest if verdict.speed != "slower"]
+    best = max(not_slower or honest, key=_speedup)
+    ends = f" ({best.interval.from_to})" if best.interval else ""
+    ran = f"{best.arm}, the fastest, ran {_speedup(best):.2f}×{ends}"
+    if not not_slower:
+        return f"Every arm is slower; {ran}."
     if best.interval is None:
-        return f"Not known: {best.ran}, with too few blocks for an interval."
+        return f"Not known: {ran}, with too few blocks for an interval."
     if best.speed == "unknown":
-        return f"Not known: {best.ran}. {best.verdict.sentence}"
+        return f"Not known: {ran}. {best.sentence}"
     if best.speed == "within":
-        return f"Within ±5 %: {best.ran}."
+        return f"Within ±5 %: {ran}."
     if best.speed == "undecided":
         includes = "corrected for the run's other claims includes" if best.interval.excludes_one else "includes"
-        return f"Undecided: {best.ran}, which {includes} 1.00×."
-    if not shown_to_draft(best.verdict):
-        return f"{best.ran}, but it is not shown that speculation is the cause. {best.verdict.why}"
-    return f"{best.ran}, but its output is not shown to be the target's own: {best.verdict.lossless}."
+        return f"Undecided: {ran}, which {includes} 1.00×."
+    if not shown_to_draft(best):
+        return f"{ran}, but it is not shown that speculation is the cause. {best.why}"
+    return f"{ran}, but its output is not shown to be the target's own: {best.lossless}."
 
 
 def _sentence(drafted: Sequence[Verdict], damaged: Collection[str], overall: Advice, tasks: Sequence[Advice]) -> str:

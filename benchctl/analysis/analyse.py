@@ -103,10 +103,7 @@ def _analyse(
     speeds: Mapping[str, ArmSpeed],
     lossless_of: Mapping[str, Losslessness],
 ) -> Analysis:
-    """Analyse the arms of a condition.
-
-    `compared`: of the whole run; `speeds`: of `find_speeds`; `lossless_of`: the judge's verdicts.
-    """
+    """Analyse the arms of a condition; `compared`, `speeds` and `lossless_of` are of the whole run."""
     run, frame, answers = condition.group.run, condition.frame, condition.answers
     counters = find_counters(frame)
     consistency = [find_consistency(frame, answers, arm) for arm in range(len(frame.arms))]

@@ -1,8 +1,6 @@
-"""The answers of a run, numbered so that equal ones have equal numbers, what makes an answer unfit for comparison,
-and degenerate ones: empty, looping, or made of reserved tokens; that two of these are equal shows little.
+"""The answers of a run, numbered so that equal ones have equal numbers; which are unfit for comparison or degenerate.
 
-The thresholds are strict: an answer with content that repeats itself at its end is not degenerate, nor is a rule of
-dashes inside a text.
+An answer with content that repeats itself at its end is not degenerate, nor is a rule of dashes inside a text.
 """
 
 from __future__ import annotations
@@ -54,13 +52,13 @@ def find_answers(frame: Frame) -> Answers:
     examples: list[Record] = []
     for record, fields in zip(frame.records, map(_FIELDS, frame.records), strict=True):
         number = codes.setdefault(fields, len(examples))
-        if number < len(examples) and not _same_ids(examples[number], record):  # a hash is wrong
+        if number < len(examples) and examples[number].token_ids != record.token_ids:  # a hash is wrong
             number = codes.setdefault((*fields, *(record.token_ids or (None,))), len(examples))
         if number == len(examples):
             examples.append(record)
         numbers.append(number)
     numbers.append(len(examples))
-    flaws = [*(_flaw(record) or _damage(record) for record in examples), "is missing"]  # once for all equal answers
+    flaws = [*(_flaw(record) for record in examples), "is missing"]  # once for all equal answers
     plain = [
         flaw is None and record.token_ids is not None and degeneration(record) is None
         for record, flaw in zip(examples, flaws, strict=False)
@@ -74,10 +72,6 @@ def find_answers(frame: Frame) -> Answers:
     )
 
 
-def _same_ids(left: Record, right: Record) -> bool:
-    return left.token_ids is right.token_ids or left.token_ids == right.token_ids  # equal ones are mostly shared
-
-
 def _flaw(record: Record) -> str | None:
     if record.error is not None:
         return f"failed ({record.error.kind}: {record.error.message})"
@@ -85,10 +79,6 @@ def _flaw(record: Record) -> str | None:
         return "has no text"
     if record.schema_version and record.finish_reason is None:
         return "is cut off: it has no finish reason"
-    return None
-
-
-def _damage(record: Record) -> str | None:
     if record.content_sha and record.content is not None and sha256_text(record.content) != record.content_sha.lower():
         return "is damaged: its text does not match its hash"
     if (
@@ -106,7 +96,8 @@ INCOMPLETE = "\ufffd"
 
 def same_text(left: Record, right: Record) -> bool:
     """Whether two sound answers have the same text and finish reason, as far as both report it."""
-    return same_characters(left, right) and _same(left.finish_reason, right.finish_reason)
+    endings = {left.finish_reason, right.finish_reason} - {None}
+    return same_characters(left, right) and len(endings) < 2
 
 
 def same_characters(left: Record, right: Record) -> bool:
@@ -128,10 +119,6 @@ def same_tokens(left: Record, right: Record) -> bool | None:
 def same_answer(left: Record, right: Record) -> bool:
     """Whether two sound answers are equal in everything that both report."""
     return same_text(left, right) and same_tokens(left, right) is not False
-
-
-def _same(left: object, right: object) -> bool:
-    return left is None or right is None or left == right
 
 
 def find_consistency(frame: Frame, answers: Answers, arm: int) -> SelfConsistency:

@@ -1,8 +1,7 @@
 """What a manifest says of an arm's cells: failures, attestations, verify width, energy and memory.
 
-Energy is the whole machine's while the arm's requests were measured (`benchctl.machine.energy`), over the tokens that
-the answers have, prefill included; beside it what is above idle power over the same time. Where the engines of several
-arms ran at the same time, it cannot be attributed to any of them.
+Energy is the whole machine's while the arm's requests were measured (`benchctl.machine.energy`), prefill included, over
+the tokens of the answers. Where the engines of several arms ran at the same time, it is nobody's.
 """
 
 from __future__ import annotations
@@ -94,8 +93,7 @@ def states(frame: Frame, arm: str) -> list[str]:
 def verify_width(manifest: Manifest | None, record: Record) -> int | None:
     """Return how many tokens the rounds of an answer verified at once, that before the draft included.
 
-    The recipe's depth, or the mean draft that the engine reports where that is more, as of a tree of drafts; 1 for an
-    answer without any draft.
+    The recipe's depth, or the mean draft where that is more (a tree of drafts); 1 for an answer without any draft.
     """
     if record.draft_n == 0:
         return 1
@@ -110,8 +108,7 @@ def verify_width(manifest: Manifest | None, record: Record) -> int | None:
 def first_token_by_round(manifest: Manifest | None, arm: str) -> bool:
     """Whether a round with a draft may have decided an answer's first token, which else the prompt's reading did.
 
-    That reading is the baseline's own, to the last bit, also with trained heads
-    (tests/engines/llama_cpp/test_bundled_drafts.py), unless the engine reads the prompt together with a draft.
+    That reading is the baseline's own, to the last bit, unless the engine reads the prompt together with a draft.
     """
     identity = identity_of(manifest, arm)
     return manifest is None or identity is None or reads_prompt_in_round(manifest.engine.kind, identity.types)
@@ -161,15 +158,13 @@ def find_resources(frame: Frame) -> list[Resources]:
         return []
     cells = [cell for cell in latest_cells(manifest) if cell.status == "finished"]
     rows = [_of_arm(frame, manifest, arm, [cell for cell in cells if cell.arm == arm]) for arm in frame.arms]
-    cells_of_baseline = [rows[frame.baseline], *([] if frame.again is None else [rows[frame.again]])]
-    known = [row.joules_per_token for row in cells_of_baseline if row.joules_per_token is not None]
+    second = [] if frame.again is None else [rows[frame.again]]
+    known = [row.joules_per_token for row in (rows[frame.baseline], *second) if row.joules_per_token is not None]
     own = sum(known) / len(known) if known else None
-    return [
-        row.model_copy(update={"against_baseline": row.joules_per_token / own})
-        if own and row.joules_per_token is not None
-        else row
-        for row in rows
-    ]
+    for place, row in enumerate(rows):
+        if own and row.joules_per_token is not None:
+            rows[place] = row.model_copy(update={"against_baseline": row.joules_per_token / own})
+    return rows
 
 
 def _of_arm(frame: Frame, manifest: Manifest, arm: str, cells: Sequence[Cell]) -> Resources:
@@ -228,10 +223,8 @@ def by_block(frame: Frame, arm: str) -> tuple[list[float], list[float]]:
         if (tokens := _tokens(frame, arm, {(cell.block, cell.attempt)}))
     ]
     memory = [(cell.memory.resident or 0) + (cell.memory.device or 0) for cell in cells if cell.memory is not None]
-    whole = [
-        values if len(values) == len(cells) and min(values) > 0 else [] for values in (energy, [*map(float, memory)])
-    ]
-    return whole[0], whole[1]
+    wholes = [len(values) == len(cells) and min(values) > 0 for values in (energy, memory)]
+    return energy if wholes[0] else [], [float(size) for size in memory] if wholes[1] else []
 
 
 def _metered(manifest: Manifest, cells: Sequence[Cell]) -> list[tuple[Cell, WatchRecord]]:
@@ -243,8 +236,7 @@ def _metered(manifest: Manifest, cells: Sequence[Cell]) -> list[tuple[Cell, Watc
 
 def _tokens(frame: Frame, arm: str, processes: set[tuple[int, int]]) -> int:
     """Return the tokens that these processes of an arm generated while they were watched."""
-    rows = frame.rows(frame.arms.index(arm))
-    records = [frame.records[row] for row in rows]
+    records = (frame.records[row] for row in frame.rows(frame.arms.index(arm)))
     return sum(
         record.n_predicted for record in records if record.error is None and (record.block, record.attempt) in processes
     )

@@ -4,32 +4,37 @@ With a per-token acceptance α that is the same at every position, a round at dr
 
     E(α, k) = 1 + α + α² + … + α^k = (1 - α^(k+1)) / (1 - α)
 
-tokens, the bonus token counted once (Leviathan et al. 2023, equation 1). Against a baseline step of cost 1 the round
-costs 1 + k·c + o, c being a draft step and o what verifying and keeping state add, and the speed-up is
-E / (1 + k·c + o). From the records only the sum k·c + o is known. A prediction before anything is measured adds w, what
-each further position costs the target's pass (0 where decoding is bound by memory bandwidth):
+tokens, the bonus token counted once (Leviathan et al. 2023, equation 1). It costs 1 + k·c + o steps of the baseline: c
+a draft step, o verifying and keeping state. Records tell the sum k·c + o alone. A prediction before a measurement
+adds w, what each further position costs the target's pass (0 where decoding is bound by memory bandwidth):
 
     S(α, k) = E(α, k) / (1 + k·(c + w) + o)
 
-Leviathan et al. 2023, theorem 3.8, has the same with w = o = 0. With α = 0.8, k = 5, c = 0.1, S is 2.46; a formula that
-adds the bonus token a second time says 3.3.
+Theorem 3.8 of the paper has w = o = 0. With α = 0.8, k = 5, c = 0.1, S is 2.46, and 3.3 with the bonus token twice.
+
+The parts of a round are from the run's own records where the engine timed them, else from separate traces: passes of
+processes of their own, at their median in steps of *their* baseline, so that a machine that was slower then does not
+matter, turned into seconds with the run's.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from benchctl.analysis.cells import speculation_of
 from benchctl.analysis.results import ALL_TASKS, Acceptance, Cost, SpeedUp
-from benchctl.analysis.round_parts import sum_rounds
+from benchctl.analysis.round_results import PARTS, Part, RoundSplit, Source, UnitCost
 from benchctl.recipes.speculation import copies
 
 if TYPE_CHECKING:
     from benchctl.analysis.acceptance import CounterColumns
-    from benchctl.analysis.frame import Frame
+    from benchctl.analysis.frame import Frame, Integers
+    from benchctl.data.traces import CostTraces, PassTime
 
 
 FULL_DRAFTS = 0.7
@@ -109,7 +114,6 @@ def find_cost(
     frame: Frame, counters: CounterColumns, arm: int, speedup: Sequence[SpeedUp], acceptance: Sequence[Acceptance]
 ) -> Cost:
     """Put an arm's measured cost of a round beside what the model predicts; everything unknown is `None`."""
-    name = frame.arms[arm]
     overall = next(row for row in acceptance if row.task == ALL_TASKS)
     measured = next(row.pooled for row in speedup if row.task == ALL_TASKS)
     depth = draft_depth(frame, overall)
@@ -117,7 +121,7 @@ def find_cost(
     alpha = alpha_for(length, depth) if depth and length is not None else None
     round_cost = _round_cost(frame, counters, arm)
     return Cost(
-        arm=name,
+        arm=frame.arms[arm],
         depth=depth,
         alpha=alpha,
         draft_cost=None,
@@ -133,16 +137,12 @@ def draft_depth(frame: Frame, acceptance: Acceptance) -> int | None:
 
     By the recipe; where the engine reports rounds, they must draft `FULL_DRAFTS` of it on average at least.
     """
-    settings = speculation_of(frame, acceptance.arm)
-    depth = settings.get("max")
+    depth = speculation_of(frame, acceptance.arm).get("max")
     return depth if isinstance(depth, int) and why_no_depth(frame, acceptance) is None else None
 
 
 def why_no_depth(frame: Frame, acceptance: Acceptance) -> str | None:
-    """Return why an arm's rounds have no depth in common, as the end of a sentence; `None` where they do.
-
-    `acceptance`: over all tasks.
-    """
+    """Return why an arm's rounds have no depth in common, as the end of a sentence; `None` where they do."""
     settings = speculation_of(frame, acceptance.arm)
     kind, depth = settings.get("type"), settings.get("max")
     if not isinstance(kind, str):
@@ -162,11 +162,227 @@ def why_no_depth(frame: Frame, acceptance: Acceptance) -> str | None:
 def _round_cost(frame: Frame, counters: CounterColumns, arm: int) -> float | None:
     """Return the time of a verify round over that of a baseline token, on the prompts that both answered.
 
-    Steps of the arm without a draft (tokens that neither a draft nor a bonus explains) count as a baseline step each;
-    a recurrent model's evaluation after a partial rejection, which yields a token, is such a step. `None` where they
-    are too many.
+    Steps of the arm without a draft, and a recurrent model's evaluation after a partial rejection (it yields a token),
+    count as a baseline step each. `None` where they are too many.
     """
     sums = sum_rounds(frame, counters, arm)
     if sums is None or sums.rounds / (sums.rounds + sums.undrafted) < DRAFTED_SHARE:
         return None
     return max(0.0, (sums.decode_s / sums.step_s - sums.undrafted) / sums.rounds) or None
+
+
+_REEVALUATED = "re-evaluate"
+
+
+@dataclass(frozen=True)
+class Rounds:
+    """Sums over the answers of an arm with known rounds, and of the baseline to the same prompts."""
+
+    decode_s: float
+    decoded: float
+    rounds: float
+    drafted: float
+    accepted: float
+    phases: Mapping[str, float] | None
+    """Seconds by phase, where every answer that drafted has them."""
+    step_s: float
+    """A step of the baseline."""
+
+    @property
+    def undrafted(self) -> float:
+        """Steps that neither a round's own token nor an accepted draft token explains: plain, or a re-evaluation's."""
+        return max(0.0, self.decoded - self.rounds - self.accepted)
+
+
+@dataclass(frozen=True)
+class Trace:
+    """The passes of an arm in steps of its own process's baseline."""
+
+    passes: Sequence[PassTime]
+    plain_s: float
+    """A pass of the traced baseline."""
+
+    def of(self, kind: str) -> tuple[int, float, float]:
+        """Return how many passes of a kind there are, the tokens in them, and how many steps they took together."""
+        found = [pass_ for pass_ in self.passes if pass_.kind == kind and pass_.width]
+        count = sum(pass_.count for pass_ in found)
+        tokens = sum(pass_.count * pass_.width for pass_ in found)
+        return count, tokens, sum(pass_.count * pass_.median_s for pass_ in found) / self.plain_s
+
+    def mean(self, kind: str) -> float:
+        """Return the steps that a pass of a kind takes, 0 where there is none."""
+        count, _, steps = self.of(kind)
+        return steps / count if count else 0.0
+
+
+def sum_rounds(frame: Frame, counters: CounterColumns, arm: int, task: int | None = None) -> Rounds | None:
+    """Add up an arm's rounds over the prompts that it and the baseline answered; `None` where no round is reported."""
+    ours, theirs = frame.pairs(arm, frame.baseline)
+    known = np.isfinite(frame.decode_s[ours]) & np.isfinite(frame.decode_s[theirs]) & counters.trusted[ours]
+    known &= ~np.isnan(counters.rounds[ours]) & ~np.isnan(counters.accepted[ours])
+    if task is not None:
+        known &= frame.task[ours] == task
+    ours, theirs = ours[known], theirs[known]
+    rounds = float(counters.rounds[ours].sum())
+    if not rounds:
+        return None
+    return Rounds(
+        decode_s=float(frame.decode_s[ours].sum()),
+        decoded=float(frame.decoded[ours].sum()),
+        rounds=rounds,
+        drafted=float(np.nan_to_num(counters.drafted[ours]).sum()),
+        accepted=float(counters.accepted[ours].sum()),
+        phases=_phases(frame, counters, ours),
+        step_s=float(frame.baseline_s(theirs).sum() / frame.decoded[theirs].sum()),
+    )
+
+
+def _phases(frame: Frame, counters: CounterColumns, rows: Integers) -> dict[str, float] | None:
+    found: dict[str, float] = {}
+    for row in rows:
+        phases = frame.records[row].phase_s
+        if phases is None and counters.drafted[row] > 0:
+            return None
+        for phase, seconds in (phases or {}).items():
+            found[phase] = found.get(phase, 0.0) + seconds
+    return found
+
+
+def trace_of(traces: CostTraces | None, arm: str, baseline: str) -> Trace | None:
+    """Return the separately timed passes of an arm, with those of its baseline; `None` where either has none."""
+    if traces is None:
+        return None
+    by_arm = {traced.arm: traced.passes for traced in traces.arms}
+    plain = next((pass_.median_s for pass_ in by_arm.get(baseline, []) if pass_.kind == "plain"), 0.0)
+    return Trace(by_arm[arm], plain) if arm in by_arm and plain else None
+
+
+def draft_step(rounds: Rounds, trace: Trace | None, traces: CostTraces | None) -> tuple[float, Source] | None:
+    """Return the seconds that a draft token takes and how that is known; `None` where it is not."""
+    if rounds.phases and rounds.drafted and "draft" in rounds.phases:
+        return rounds.phases["draft"] / rounds.drafted, "run"
+    _, tokens, steps = trace.of("draft") if trace else (0, 0, 0.0)
+    if tokens:
+        return steps / tokens * rounds.step_s, "traced"
+    alone = traces.draft_alone if traces else None
+    if alone is not None and alone.tokens:
+        return alone.seconds / alone.tokens, "alone"
+    return None
+
+
+def unit_costs(frame: Frame, arm: int, rounds: Rounds, traces: CostTraces | None, *, drafts: bool) -> list[UnitCost]:
+    """Return the cost of each part; `drafts`: whether a model drafts, so that there is a draft step."""
+    name, step_s = frame.arms[arm], rounds.step_s
+    trace = trace_of(traces, name, frame.arms[frame.baseline])
+    found: list[tuple[str, float, float, float, Source]] = []
+    step = draft_step(rounds, trace, traces if drafts else None) if drafts else None
+    if step is not None:
+        count = rounds.drafted if step[1] == "run" else trace.of("draft")[1] if trace and step[1] == "traced" else 0
+        alone = traces.draft_alone.tokens if traces and traces.draft_alone and step[1] == "alone" else 0
+        found.append(("draft step", 1, step[0], count or alone, step[1]))
+    phases, times = rounds.phases or {}, rounds.rounds
+    if "verify" in phases:
+        found.append(("verify", 1 + rounds.drafted / times, phases["verify"] / times, times, "run"))
+    if phases.get("state"):
+        found.append(("checkpoint", 1, phases["state"] / times, times, "run"))
+    kinds = {"draft-read": "draft reads", _REEVALUATED: "re-evaluation"}
+    for kind in ("verify", "draft-read", "checkpoint", "restore", _REEVALUATED):
+        count, tokens, steps = trace.of(kind) if trace else (0, 0, 0.0)
+        if count and not (kind in phases or (kind == "draft-read" and not drafts)):
+            found.append((kinds.get(kind, kind), tokens / count, steps / count * step_s, count, "traced"))
+    keys = ("what", "width", "seconds", "count", "source")
+    return [
+        UnitCost.model_validate(
+            {**dict(zip(keys, row, strict=True)), "count": int(row[3]), "arm": name, "steps": row[2] / step_s}
+        )
+        for row in found
+    ]
+
+
+def width_curve(traces: CostTraces | None, baseline: str, arms: Sequence[str]) -> list[tuple[int, float, int]]:
+    """Return (width, steps, count) of the target's passes over so many tokens, over all passes of `arms`."""
+    if traces is None:
+        return []
+    trace = trace_of(traces, baseline, baseline)
+    if trace is None:
+        return []
+    sums: dict[int, tuple[float, int]] = {}
+    for arm in traces.arms:
+        for pass_ in arm.passes if arm.arm in arms else ():
+            if pass_.kind in ("plain", "verify", _REEVALUATED):
+                seconds, count = sums.get(pass_.width, (0.0, 0))
+                sums[pass_.width] = (seconds + pass_.count * pass_.median_s, count + pass_.count)
+    return [(width, seconds / count / trace.plain_s, count) for width, (seconds, count) in sorted(sums.items())]
+
+
+def split_rounds(
+    frame: Frame, counters: CounterColumns, arm: int, traces: CostTraces | None, *, drafts: bool
+) -> list[RoundSplit]:
+    """Split the time of an arm's rounds into parts, for all tasks together and for each."""
+    trace = trace_of(traces, frame.arms[arm], frame.arms[frame.baseline])
+    found = []
+    for number, name in [(None, ALL_TASKS), *enumerate(frame.tasks)]:
+        rounds = sum_rounds(frame, counters, arm, number)
+        if rounds is not None:
+            found.append(_split(frame.arms[arm], name, rounds, trace, traces, drafts=drafts))
+    return found
+
+
+def _split(
+    arm: str, task: str, rounds: Rounds, trace: Trace | None, traces: CostTraces | None, *, drafts: bool
+) -> RoundSplit:
+    parts, sources = _known_parts(rounds, trace, traces, drafts=drafts)
+    rest: Part = "left over" if "verify" in parts else "verify and left over" if "draft" in parts else "not split"
+    parts[rest] = rounds.decode_s - sum(parts.values())
+    inferred = [part for part in PARTS if part in parts and sources.get(part) in {"traced", "alone"}]
+    return RoundSplit(
+        arm=arm,
+        task=task,
+        rounds=int(rounds.rounds),
+        seconds=rounds.decode_s / rounds.rounds,
+        tokens=rounds.decoded / rounds.rounds,
+        drafted_round_tokens=1 + rounds.accepted / rounds.rounds,
+        parts={part: parts[part] / rounds.rounds for part in PARTS if part in parts},
+        inferred=[*inferred, rest],
+        step_s=rounds.step_s,
+    )
+
+
+def _known_parts(
+    rounds: Rounds, trace: Trace | None, traces: CostTraces | None, *, drafts: bool
+) -> tuple[dict[Part, float], dict[Part, Source]]:
+    """Return the seconds of every part that is known, and how."""
+    parts: dict[Part, float] = {}
+    sources: dict[Part, Source] = {}
+    phases = rounds.phases or {}
+    step = draft_step(rounds, trace, traces) if drafts or "draft" in phases else None
+    if step is not None:
+        parts["draft"], sources["draft"] = step[0] * rounds.drafted, step[1]
+    if "verify" in phases:
+        names: dict[str, Part] = {"verify": "verify", "state": "state", "search": "search", "plain": "plain steps"}
+        timed = {part: phases[phase] for phase, part in names.items() if phases.get(phase)}
+        parts |= timed
+        sources |= dict.fromkeys(timed, "run")
+        return parts, sources
+    again = _reevaluated_share(trace) * rounds.undrafted
+    if rounds.undrafted > again:
+        parts["plain steps"], sources["plain steps"] = (rounds.undrafted - again) * rounds.step_s, "traced"
+    if trace is None or not trace.of("verify")[0]:
+        return parts, sources
+    verified = trace.of("verify")[0]
+    parts["verify"] = trace.mean("verify") * rounds.rounds * rounds.step_s
+    reads = trace.of("draft-read")[2] / verified * rounds.rounds * rounds.step_s if drafts else 0.0
+    state = trace.mean("checkpoint") * rounds.rounds
+    state += (trace.mean("restore") + trace.mean(_REEVALUATED)) * again
+    others: dict[Part, float] = {"draft reads": reads, "state": state * rounds.step_s}
+    parts |= {part: seconds for part, seconds in others.items() if seconds}
+    sources |= dict.fromkeys(("verify", "draft reads", "state"), "traced")
+    return parts, sources
+
+
+def _reevaluated_share(trace: Trace | None) -> float:
+    """Return which share of the steps without a draft were re-evaluations, going by the passes timed separately."""
+    if trace is None:
+        return 0.0
+    again, plain = trace.of(_REEVALUATED)[0], trace.of("plain")[0]
+    return again / (again + plain) if again else 0.0

@@ -7,7 +7,7 @@ makes every number independent of the order in which the records were read.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from operator import attrgetter
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+ALL_TASKS = "all"
+"""The task name of a row that pools every task."""
 PromptKey = tuple[str, int]
 """(task, prompt_idx)."""
 
@@ -101,8 +103,7 @@ class Frame:
 
     @cached_property
     def constrained(self) -> dict[PromptKey, str]:
-        """What constrains its answers and no score takes into account, of every prompt that has such a thing: a key of
-        its request, or of `sampling`."""
+        """What constrains answers and no score takes into account, by prompt: a key of its request or of `sampling`."""
         if self.manifest is None:
             return {}
         unscored = unscored_constraints(self.manifest.recipe)
@@ -136,6 +137,11 @@ class Frame:
         end = int(np.searchsorted(self.block, blocks))
         columns = {name: getattr(self, name)[:end] for name in _BY_ROW}
         return replace(self, blocks=self.blocks[:blocks], **columns)
+
+    def by_task(self, rows: Integers) -> Iterator[tuple[str, Booleans]]:
+        """Yield all tasks together and each by name, with which of some rows are of it."""
+        yield ALL_TASKS, np.ones(len(rows), dtype=np.bool_)
+        yield from ((name, self.task[rows] == number) for number, name in enumerate(self.tasks))
 
     def rows(self, arm: int) -> Integers:
         """Return the rows of an arm, sorted by block and prompt."""

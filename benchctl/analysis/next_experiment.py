@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,8 +39,7 @@ _SHIPPED, _SHIPPED_TASKS, _SHIPPED_PROMPTS = "many", 8, 240
 YOUR_PROMPTS = "your-prompts.jsonl"
 """Stands in a command for a file that only its reader has."""
 COPYING = ("ngram-mod", "ngram-simple")
-"""Types that draft by copying, without a model; the first that an engine has is suggested. An engine's own types are
-not: for which models it takes them is not known here."""
+"""Types that draft by copying; the first that an engine has is suggested."""
 RUNS = Path("results")
 """Where `benchctl run` saves and finds runs by itself."""
 _DEEPEST = 16
@@ -60,7 +61,7 @@ def find_decision(analysis: Analysis, run: RunData) -> Decision | None:
 def _next(analysis: Analysis, rows: Sequence[Advice], manifest: Manifest, folder: Path) -> Experiment | None:
     active = [verdict for verdict in analysis.verdicts if verdict.arm not in inactive_arms(analysis)]
     drafted = [verdict for verdict in active if not verdict.lossy and verdict.arm not in damaged_arms(analysis)]
-    served, types = _served(manifest.engine.kind), _types(manifest)
+    served, types = _served(manifest.engine.kind), {kind for arm in manifest.arms for kind in arm.types}
 
     def again(sentence: str, *options: str) -> Experiment:
         return Experiment(sentence=sentence, command=_run_again(manifest, folder, options))
@@ -85,34 +86,33 @@ def _next(analysis: Analysis, rows: Sequence[Advice], manifest: Manifest, folder
         return None  # what would show it is another endpoint
     unsound = [verdict.arm for verdict in faster if verdict.lossless == "undetermined" and verdict.unviolated is None]
     if unsound and not served:
-        sentence = (
-            f"Losslessness of {listed(unsound)}: faster, but it is undetermined whether the output is the target's own."
-        )
+        whether = "faster, but it is undetermined whether the output is the target's own"
+        sentence = f"Losslessness of {listed(unsound)}: {whether}."
         options = _options(manifest, ("--models-dir", "--engine-binary"))
         command = ["benchctl", "verify-lossless", home_relative(folder), *options]
         return Experiment(sentence=sentence, command=" ".join(map(quoted, command)))
     advised = {row.arm for row in rows}
     for row in analysis.losslessness:
         stated = row.audit.stated if row.audit is not None else None
-        if row.arm not in advised or row.unviolated is None or stated is None or not can_be_shown(stated):
+        needed = stated.prompts if stated is not None and can_be_shown(stated) else None
+        if row.arm not in advised or row.unviolated is None or needed is None:
             continue
         sentence = (
-            f"Losslessness of {row.arm}: no violation found, with a power of {100 * stated.chance:.0f} %; about "
-            f"{stated.prompts:,} prompts are needed."
+            f"Losslessness of {row.arm}: no violation found, with a power of {100 * row.unviolated:.0f} %; about "
+            f"{needed:,} prompts are needed."
         )
-        if (stated.prompts or 0) > _SHIPPED_PROMPTS:
+        if needed > _SHIPPED_PROMPTS:
             return your_prompts(sentence)
-        limit = str(math.ceil((stated.prompts or 0) / _SHIPPED_TASKS))
         sentence = f"{sentence} Then verify that run: `benchctl verify-lossless`."
+        limit = str(math.ceil(needed / _SHIPPED_TASKS))
         return again(sentence, "--only", row.arm, "--prompts", _SHIPPED, "--limit", limit, "--blocks", "1")
-    for verdict in drafted:
+    for verdict in (verdict for verdict in drafted if verdict.arm in advised):
         prompts, _ = compared_prompts(analysis, verdict.arm)
-        others = open_for_others(verdict.like_these)
-        if verdict.arm in advised and prompts < ENOUGH_PROMPTS:
+        if prompts < ENOUGH_PROMPTS:
             return your_prompts(
                 f"At least {ENOUGH_PROMPTS} prompts, or your own: {verdict.arm} is faster for these {prompts}."
             )
-        if verdict.arm in advised and others:
+        if others := open_for_others(verdict.like_these):
             return your_prompts(
                 f"More prompts, or your own: {verdict.arm} is faster for these, and for others like them "
                 f"{others.from_to}."
@@ -150,15 +150,6 @@ def _served(kind: str) -> bool:
         return True
 
 
-def _types(manifest: Manifest) -> set[str]:
-    """Return the types of speculation that a run measured."""
-    found = set[str]()
-    for arm in manifest.arms:
-        kind = (arm.speculation or {}).get("type")
-        found |= {kind} if isinstance(kind, str) else {*(kind or ())}
-    return found
-
-
 def _another_depth(analysis: Analysis) -> tuple[float, int, str] | None:
     """Return (predicted speed-up, depth, type) of the best depth that the line through the measured ones promises.
 
@@ -166,32 +157,24 @@ def _another_depth(analysis: Analysis) -> tuple[float, int, str] | None:
     """
     if analysis.sweep is not None:
         return None
-    best: tuple[float, int, str] | None = None
     settings = {verdict.arm: verdict.setting for verdict in analysis.verdicts if not verdict.lossy}
-    for fit in analysis.rounds.fits:
-        kind = fit.setting.partition(" ")[0]
-        if fit.setting != kind or [other.setting.partition(" ")[0] for other in analysis.rounds.fits].count(kind) > 1:
-            continue
-        if fit.slope is None or fit.intercept is None:
-            continue
+    kinds = [fit.setting.partition(" ")[0] for fit in analysis.rounds.fits]
+    found: list[tuple[float, int, str]] = []
+    for kind, fit in zip(kinds, analysis.rounds.fits, strict=True):
         costs = [row for row in analysis.costs
                  if row.depth in fit.depths and settings.get(row.arm) == f"{kind}, depth {row.depth}"]  # fmt: skip
         alphas = sorted(row.alpha for row in costs if row.alpha is not None)
-        if not alphas:
+        if fit.setting != kind or kinds.count(kind) > 1 or fit.slope is None or fit.intercept is None or not alphas:
             continue
         needed = max(1.0, _WORTH_TRYING * max(row.measured or 0.0 for row in costs))
         for depth in range(1, _DEEPEST + 1):
             speed = expected_tokens(alphas[len(alphas) // 2], depth) / (fit.intercept + fit.slope * depth)
-            if depth not in fit.depths and speed > needed and (best is None or speed > best[0]):
-                best = (speed, depth, kind)
-    return best
+            found += [(speed, depth, kind)] if speed > needed and depth not in fit.depths else []
+    return max(found, key=itemgetter(0), default=None)
 
 
 def _blocks_needed(analysis: Analysis, verdict: Verdict) -> float:
-    """Return about how many blocks would show an arm's difference from 1, given the observed spread.
-
-    Infinite where its whole interval is below 1, or its speed-up is not above 1: no number of them would show a gain.
-    """
+    """Return about how many blocks would show an arm's gain, given the observed spread; infinite where none would."""
     if verdict.interval is None or verdict.interval.high <= 1 or not verdict.speedup or verdict.speedup <= 1:
         return math.inf
     half = (verdict.interval.high - verdict.interval.low) / 2
@@ -216,14 +199,9 @@ def _run_again(manifest: Manifest, folder: Path, options: Sequence[str]) -> str:
 
 
 def _options(manifest: Manifest, names: Sequence[str]) -> list[str]:
-    """Return these options of the run's own command line, without which the same models, engine or machines are not
-    found."""
+    """Return these options of the run's own command line, without which models, engine or machines are not found."""
     found: list[str] = []
-    words = manifest.command
-    for name in names:
-        for place, word in enumerate(words):
-            if word == name and place + 1 < len(words):
-                found += [name, words[place + 1]]
-            elif word.startswith(f"{name}="):
-                found += [name, word.removeprefix(f"{name}=")]
+    words = [part for word in manifest.command for part in (word.split("=", 1) if word.startswith("--") else [word])]
+    for word, value in pairwise(words):
+        found += [word, value] if word in names else []
     return found

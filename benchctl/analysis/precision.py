@@ -5,20 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import exp, log
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from benchctl.analysis.conditions.load import find_levels
 from benchctl.analysis.conditions.split import split
 from benchctl.analysis.frame import make_frame
-from benchctl.analysis.result import Interval
 from benchctl.analysis.results import ALL_TASKS, SpeedUp, Stopping
 from benchctl.analysis.speedup import compared_arms, find_speeds, find_speedups
 from benchctl.analysis.statistics import LOOK_LEVEL, Variance, ratio_interval, shared_variances
 from benchctl.data.manifest import DecidedArm, Stopped
 from benchctl.recipes.schema import AutoBlocks
-from benchctl.text import listed, spoken
+from benchctl.text import listed, plural, spoken
 
 if TYPE_CHECKING:
     from benchctl.analysis.conditions.results import Level
@@ -30,27 +29,7 @@ NEAR = 0.05
 Decided = Literal["faster", "slower", "within"]
 
 
-class SpeedRatio(Protocol):
-    """An arm's rate over its baseline's, as after a single block; `benchctl.analysis.results.SpeedUp` has all of it."""
-
-    @property
-    def pooled(self) -> float | None:
-        """Over all blocks."""
-
-    @property
-    def by_block(self) -> Sequence[float]:
-        """Of each block, in order."""
-
-    @property
-    def simultaneous(self) -> Interval | None:
-        """Over all claims; `None` below three blocks."""
-
-    @property
-    def within(self) -> float | None:
-        """The smallest x for which the ratio is shown to lie in 1 - x to 1 + x."""
-
-
-def decided_arms(arms: Mapping[str, SpeedRatio], level: float = LOOK_LEVEL) -> dict[str, Decided]:
+def decided_arms(arms: Mapping[str, SpeedUp], level: float = LOOK_LEVEL) -> dict[str, Decided]:
     """Return what is decided, of those arms of a group that need no further block. `level`: of a look."""
     words = {name: word for name, ratio in arms.items() if (word := _word(ratio)) is not None}
     faster = [name for name, word in words.items() if word == "faster"]
@@ -62,7 +41,7 @@ def decided_arms(arms: Mapping[str, SpeedRatio], level: float = LOOK_LEVEL) -> d
     return {name: word for name, word in words.items() if name not in near and not (near and name == best)}
 
 
-def _word(ratio: SpeedRatio) -> Decided | None:
+def _word(ratio: SpeedUp) -> Decided | None:
     if ratio.within is not None and ratio.within <= NEAR:
         return "within"
     if ratio.simultaneous is None or not ratio.simultaneous.excludes_one:
@@ -70,10 +49,10 @@ def _word(ratio: SpeedRatio) -> Decided | None:
     return "faster" if ratio.simultaneous.low > 1 else "slower"
 
 
-def _not_separated(arms: Mapping[str, SpeedRatio], best: str, rivals: Sequence[str], level: float) -> set[str]:
+def _not_separated(arms: Mapping[str, SpeedUp], best: str, rivals: Sequence[str], level: float) -> set[str]:
     """Return the rivals that may be as fast as the best arm, and are not shown to be within 5 % of it.
 
-    Both are compared with the same baseline, which cancels out: in the blocks that both have.
+    Both have the same baseline, which cancels out, in the blocks that both have.
     """
     logs = [
         np.log([ours / theirs for ours, theirs in zip(arms[rival].by_block, arms[best].by_block, strict=False)])
@@ -90,10 +69,7 @@ def _not_separated(arms: Mapping[str, SpeedRatio], best: str, rivals: Sequence[s
 
 
 def half_widths(run: RunData) -> dict[str, float | None]:
-    """Return half the width of every arm's interval as a share of its speed-up; `None` where there is no interval.
-
-    Arms without a single answer to compare with the baseline's are left out.
-    """
+    """Return half the width of every compared arm's interval as a share of its speed-up; `None` where there is none."""
     speedups: list[SpeedUp] = []
     levels: list[Level] = []
     for group in split(run):
@@ -111,18 +87,15 @@ def that_decide(speedups: Sequence[SpeedUp], levels: Sequence[Level]) -> list[Sp
     """
     of_all_requests = {row.arm: row for row in levels if row.overlapping and row.rate is None}
     found = []
-    for row in (speedup for speedup in speedups if speedup.task == ALL_TASKS):
+    for row in speedups:
         level = of_all_requests.get(row.arm)
-        throughput = (
-            None
-            if level is None
-            else {
-                "pooled": level.throughput_speedup,
-                "interval": level.throughput_interval,
-                "by_block": level.throughput_by_block,
-            }
-        )
-        found.append(row if throughput is None else row.model_copy(update=throughput))
+        if row.task == ALL_TASKS and level is not None:
+            measured = ("throughput_speedup", "throughput_interval", "throughput_by_block")
+            values = (getattr(level, name) for name in measured)
+            update = dict(zip(("pooled", "interval", "by_block"), values, strict=True))
+            found.append(row.model_copy(update=update))
+        elif row.task == ALL_TASKS:
+            found.append(row)
     return found
 
 
@@ -161,18 +134,20 @@ def look(run: RunData, rule: AutoBlocks) -> Look:
 def why_stop(rule: AutoBlocks, blocks: int, spent_s: float, known: Look) -> Stopped | None:
     """Return why a run of so many blocks ends here, `None` when it goes on."""
     widths = known.half_widths
-    if blocks >= rule.first_look:
-        if not widths:
-            return Stopped(reason="no pairs", half_widths=widths)
-        if rule.half_width is None and not known.open_arms:
-            return Stopped(reason="decided", half_widths=widths)
-        if rule.half_width is not None and all(w is not None and w <= rule.half_width for w in widths.values()):
-            return Stopped(reason="reached", half_widths=widths)
-    if blocks >= rule.max:
-        return Stopped(reason="maximum", half_widths=widths)
-    if rule.minutes is not None and blocks and spent_s * (blocks + 1) / blocks > 60 * rule.minutes:
-        return Stopped(reason="budget", half_widths=widths)
-    return None
+    met = all(width is not None and width <= (rule.half_width or 0.0) for width in widths.values())
+    decided = not known.open_arms if rule.half_width is None else met
+    why: Literal["no pairs", "decided", "reached", "maximum", "budget"]
+    if blocks >= rule.first_look and not widths:
+        why = "no pairs"
+    elif blocks >= rule.first_look and decided:
+        why = "decided" if rule.half_width is None else "reached"
+    elif blocks >= rule.max:
+        why = "maximum"
+    elif rule.minutes is not None and blocks and spent_s * (blocks + 1) / blocks > 60 * rule.minutes:
+        why = "budget"
+    else:
+        return None
+    return Stopped(reason=why, half_widths=widths)
 
 
 def describe_stop(rule: AutoBlocks, stopped: Stopped) -> str:
@@ -221,17 +196,17 @@ def find_stopping(
 
 
 def _half_widths(speedups: Iterable[SpeedUp]) -> dict[str, float | None]:
-    return {row.arm: _half_width(row) for row in speedups if row.pairs}
-
-
-def _half_width(row: SpeedUp) -> float | None:
-    return (row.interval.high - row.interval.low) / 2 / row.pooled if row.interval and row.pooled else None
+    return {
+        row.arm: (row.interval.high - row.interval.low) / 2 / row.pooled if row.interval and row.pooled else None
+        for row in speedups
+        if row.pairs
+    }
 
 
 def _sentence(found: Stopping, why: str, widest: float | None, rivals: Sequence[str]) -> str:
     """Return it in words. `rivals`: faster arms of which it is open whether they are the fastest."""
-    blocks = "1 block" if found.blocks == 1 else f"{found.blocks} blocks"
-    sentence = f"Blocks: auto measured {blocks} ({spoken(found.spent_s)}): {why}."
+    blocks = plural(found.blocks, "block")
+    sentence = f"Blocks: auto measured {found.blocks} {blocks} ({spoken(found.spent_s)}): {why}."
     if found.half_width is None:
         parts = [f"{arm} is {what}" for arm, what in found.decided.items()]
         left = [arm for arm in found.half_widths if arm not in found.decided and arm not in rivals]

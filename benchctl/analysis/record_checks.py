@@ -1,12 +1,11 @@
 """Checks of what was recorded: cells, records, counters, and the machine beside them. Each yields an `Observation`.
 
-Of the machine: other work, heat, swapping, clocks that jump. Where a cell has no such record, or the system does not
-report a value, there is no warning; other work is then estimated by the load average.
+What a system does not report gives no warning; other work is then estimated by the load average.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
@@ -16,19 +15,18 @@ from benchctl.analysis.answers import repeated_share
 from benchctl.analysis.cells import attestations, failed_cells, identity_of, latest_cells, speculates, speculation_of
 from benchctl.analysis.results import ALL_TASKS, SelfConsistency, SpeedUp
 from benchctl.analysis.statistics import MIN_BLOCKS
-from benchctl.text import percent
+from benchctl.data.cell import Cell, MemoryRecord, WatchRecord
+from benchctl.text import percent, plural
 
 if TYPE_CHECKING:
     from benchctl.analysis.acceptance import CounterColumns
     from benchctl.analysis.answers import Answers
     from benchctl.analysis.frame import Booleans, Frame, Integers
-    from benchctl.data.cell import Cell, WatchRecord
     from benchctl.data.integrity import Integrity
     from benchctl.data.record import Record
 
 _REMEMBERED = frozenset({"ngram-cache", "ngram-mod", "suffix"})
-"""Types of speculation that draft from earlier requests of the same process, for runs whose manifest does not
-record which arms do."""
+"""Types that draft from earlier requests of the same process, where the manifest does not say so."""
 
 ENOUGH_ANSWERS = 4
 """With fewer, equal counts at two depths are chance."""
@@ -48,19 +46,17 @@ def check_integrity(integrity: Integrity | None) -> Iterator[Observation]:
         ("changed-scores", "scores", integrity.scores if integrity else ()),
     ):
         if found:
-            more = f" And {len(found) - NAMED} more." if len(found) > NAMED else ""
-            yield kind, where, " ".join(found[:NAMED]) + more
+            yield kind, where, _first_sentences(found)
 
 
-def check_preflight(frame: Frame) -> Iterator[Observation]:
-    """Findings of the preflight, made before anything was measured."""
-    found = frame.manifest.preflight if frame.manifest else None
-    for finding in found.findings if found else ():
-        yield finding.id, finding.where, finding.seen
+def _first_sentences(found: Sequence[str]) -> str:
+    return " ".join(found[:NAMED]) + (f" And {len(found) - NAMED} more." if len(found) > NAMED else "")
 
 
 def check_cells(frame: Frame) -> Iterator[Observation]:
-    """Cells that failed, or did not run what the recipe requests."""
+    """Findings of the preflight, and cells that failed, or did not run what the recipe requests."""
+    found = frame.manifest.preflight if frame.manifest else None
+    yield from ((finding.id, finding.where, finding.seen) for finding in (found.findings if found else ()))
     for name, reason, log in failed_cells(frame):
         yield "failed-cell", name, f"{reason} (log: {log})"
 
@@ -96,8 +92,7 @@ def check_records(frame: Frame, answers: Answers, damaged: Sequence[str]) -> Ite
         if short.any():
             yield "empty-answer", arm, f"{_named(frame, rows[short])}."
     if damaged:
-        more = f" And {len(damaged) - NAMED} more." if len(damaged) > NAMED else ""
-        yield "damaged-records", "records", " ".join(damaged[:NAMED]) + more
+        yield "damaged-records", "records", _first_sentences(damaged)
 
 
 def check_replication(frame: Frame, consistency: Sequence[SelfConsistency]) -> Iterator[Observation]:
@@ -106,19 +101,14 @@ def check_replication(frame: Frame, consistency: Sequence[SelfConsistency]) -> I
     if blocks < MIN_BLOCKS:
         yield "few-blocks", "run", f"{'One block' if blocks == 1 else f'{blocks} blocks'}: no interval between runs."
     if speculates(frame, frame.baseline):
-        yield (
-            "baseline-speculates",
-            frame.arms[frame.baseline],
-            "The arm that the others are compared with drafts itself.",
-        )
+        what = "The arm that the others are compared with drafts itself."
+        yield "baseline-speculates", frame.arms[frame.baseline], what
     yield from _baseline_endings(frame)
     own = next((row for row in consistency if row.arm == frame.arms[frame.baseline]), None)
     if own and own.differing:
         prompts = ", ".join(own.differing[:NAMED]) + (", …" if len(own.differing) > NAMED else "")
-        sentence = (
-            f"{len(own.differing)} of {own.prompts} prompts are answered differently from block to block: {prompts}."
-        )
-        yield "baseline-not-reproducible", own.arm, sentence
+        changed = f"{len(own.differing)} of {own.prompts} prompts are answered differently from block to block"
+        yield "baseline-not-reproducible", own.arm, f"{changed}: {prompts}."
 
 
 def _baseline_endings(frame: Frame) -> Iterator[Observation]:
@@ -165,7 +155,7 @@ def check_speculation(frame: Frame, counters: CounterColumns) -> Iterator[Observ
     """Counters that contradict themselves, speculation that never fired, depths beyond the recipe."""
     for number, arm in enumerate(frame.arms):
         here = frame.arm == number
-        for sentence, mask in counters.contradictions:
+        for sentence, mask in counters.contradictions.items():
             if (mask & here).any():
                 named = _named(frame, np.flatnonzero(mask & here))
                 yield "contradictory-counters", arm, f"{sentence[0].upper()}{sentence[1:]}: {named}."
@@ -284,7 +274,7 @@ def _named(frame: Frame, rows: Integers) -> str:
     """Count records and list the first few."""
     listed: list[int] = rows.tolist()
     names = first_cases([frame.name(row) for row in listed])
-    return f"{len(listed)} {'record' if len(listed) == 1 else 'records'} ({names})"
+    return f"{len(listed)} {plural(len(listed), 'record')} ({names})"
 
 
 def first_cases(cases: Sequence[str]) -> str:
@@ -300,36 +290,59 @@ LEAST_REPORTED = 0.05
 SHORTEST_S = 0.5
 """A shorter watch gives no shares: the system counts processor time in hundredths of a second."""
 LOAD_SHARE = 0.5
-"""Of the cores: a one-minute load above it before the first cell is someone else's work. Before a later one the cell
-before it may have added as much as all cores."""
+"""Of the cores: a higher one-minute load is someone else's work. Before a later cell all cores may have been busy."""
 SLOWER_CLOCK = 0.15
 """A cell's clock so far below the run's fastest cell is not the processor's full speed."""
-GPU_SLOWED_SHARE = 0.01
-SWAPPED_BYTES = 8 * 2**20
-MAJOR_FAULTS = 100
-"""The engine waiting for the disk so often within a cell is more than a page of a library used for the first time."""
-CLOCK_JUMP_S = 0.1
-"""A clock that is steered moves by half a thousandth at most; what changes faster was set, or the machine slept."""
+
+
+DISTURBANCES: tuple[tuple[str, float, Callable[[WatchRecord, MemoryRecord], float | None], str, str], ...] = (
+    ("throttling", 0, lambda watch, _: watch.throttled, "Heat slowed a core", "{} times"),
+    ("throttling", 0.01, lambda watch, _: _gpu_slowed(watch), "Heat slowed the GPU", "{:.0%} of the time"),
+    ("swapping", 8, lambda watch, _: (watch.swapped_bytes or 0) / 2**20, "The system swapped", "{:.0f} MiB"),
+    ("swapping", 100, lambda watch, _: watch.engine_major_faults, "The engine waited for the disk", "{:,} times"),
+    ("swapping", 8, lambda _, memory: (memory.swapped or 0) / 2**20, "The engine was swapped out", "{:.0f} MiB"),
+    ("clock-jump", 0.1, lambda watch, _: watch.clock_jump_s, "The wall clock jumped", "{:+.1f} s"),
+)
+"""(id of the warning, up to where it is not reported, value, what happened, value in words). Fewer major faults are
+pages of a library used for the first time; a clock that is steered moves by half a thousandth."""
+_UNWATCHED = WatchRecord(wall_s=0)
 
 
 def check_disturbances(frame: Frame) -> Iterator[Observation]:
     """Check the watches of every process of the run, earlier attempts included: their records may count."""
     cells = frame.manifest.cells if frame.manifest else []
-    watched = [(f"block {cell.block + 1}, {cell.arm}", cell.watch) for cell in cells if cell.watch is not None]
+    watched = [(_name(cell), cell.watch) for cell in cells if cell.watch is not None]
     yield from _other_work(watched)
     yield from _load(frame)
-    yield from _heat(watched)
-    yield from _swapping(watched, cells)
-    yield from _spilled(cells)
-    yield from _clock_jumps(watched)
+    found: dict[str, list[str]] = {}
+    for kind, beyond, of, what, in_words in DISTURBANCES:
+        values = [(of(cell.watch or _UNWATCHED, cell.memory or MemoryRecord()), _name(cell)) for cell in cells]
+        far = [(value, name) for value, name in values if value and abs(value) > beyond]
+        if far:
+            value, worst = max(far, key=lambda pair: (abs(pair[0]), pair[1]))
+            told = in_words.format(value).replace("%", " %")
+            where = "1 cell" if len(far) == 1 else f"{len(far)} cells"
+            found.setdefault(kind, []).append(f"{what} in {where}, most in {worst}: {told}.")
+    if clocks := [(watch.cpu_mhz, name) for name, watch in watched if watch.cpu_mhz]:
+        (lowest, name), (highest, _) = min(clocks), max(clocks)
+        if lowest < (1 - SLOWER_CLOCK) * highest:
+            told = f"The cores ran at {lowest:.0f} MHz in {name}, and at up to {highest:.0f} MHz in other cells."
+            found.setdefault("throttling", []).append(told)
+    if spilled := [f"{cell.arm}: {cell.memory.spilled}" for cell in cells if cell.memory and cell.memory.spilled]:
+        found["spilled"] = [f"{'; '.join(dict.fromkeys(spilled))}."]
+    yield from ((kind, "machine", " ".join(sentences)) for kind, sentences in found.items())
 
 
-WatchedCells = Sequence[tuple[str, "WatchRecord"]]
+WatchedCells = Sequence[tuple[str, WatchRecord]]
 """(name of the cell, its watch)."""
 
 
 def _other_work(watched: WatchedCells) -> Iterator[Observation]:
-    shares = [(_taken(watch), name, watch) for name, watch in watched if _has_shares(watch)]
+    shares = [
+        (((watch.other_cpu_s or 0.0) + (watch.stolen_cpu_s or 0.0)) / (watch.wall_s * watch.cores), name, watch)
+        for name, watch in watched
+        if {watch.other_cpu_s, watch.stolen_cpu_s} != {None} and watch.cores and watch.wall_s >= SHORTEST_S
+    ]
     busy = [share for share in shares if share[0] > OTHERS_SHARE]
     if busy:
         _, name, watch = max(busy, key=itemgetter(0))
@@ -340,16 +353,6 @@ def _other_work(watched: WatchedCells) -> Iterator[Observation]:
             parts.append(f"the host of this virtual machine took {stolen:.1f}{rest}")
         where = f"{len(busy)} of {len(shares)} cells had to share the cores; in the worst, {name},"
         yield "high-load", "machine", f"{where} {' and '.join(parts)}."
-
-
-def _has_shares(watch: WatchRecord) -> bool:
-    reported = watch.other_cpu_s is not None or watch.stolen_cpu_s is not None
-    return reported and bool(watch.cores) and watch.wall_s >= SHORTEST_S
-
-
-def _taken(watch: WatchRecord) -> float:
-    """Return the share of the cores' time that others used."""
-    return ((watch.other_cpu_s or 0.0) + (watch.stolen_cpu_s or 0.0)) / (watch.wall_s * (watch.cores or 1))
 
 
 def _load(frame: Frame) -> Iterator[Observation]:
@@ -370,66 +373,8 @@ def _load(frame: Frame) -> Iterator[Observation]:
         yield "high-load", "machine", sentence
 
 
-def _heat(watched: WatchedCells) -> Iterator[Observation]:
-    sentences = []
-    if events := [(watch.throttled, name) for name, watch in watched if watch.throttled]:
-        count, name = max(events)
-        sentences.append(f"Heat slowed a core in {_cells(events)}, most often in {name}: {count} times.")
-    shares = [((watch.gpu_slowed_s or 0.0) / watch.wall_s, name) for name, watch in watched if watch.wall_s]
-    if slowed := [share for share in shares if share[0] > GPU_SLOWED_SHARE]:
-        share, name = max(slowed)
-        sentences.append(
-            f"Heat slowed the GPU in {_cells(slowed)}, longest in {name}: {100 * share:.0f} % of the time."
-        )
-    if clocks := [(watch.cpu_mhz, name) for name, watch in watched if watch.cpu_mhz]:
-        (lowest, name), (highest, _) = min(clocks), max(clocks)
-        if lowest < (1 - SLOWER_CLOCK) * highest:
-            sentences.append(
-                f"The cores ran at {lowest:.0f} MHz in {name}, and at up to {highest:.0f} MHz in other cells."
-            )
-    if sentences:
-        yield "throttling", "machine", " ".join(sentences)
-
-
-def _spilled(cells: Sequence[Cell]) -> Iterator[Observation]:
-    spilled = dict.fromkeys(
-        f"{cell.arm}: {cell.memory.spilled}" for cell in cells if cell.memory is not None and cell.memory.spilled
-    )
-    if spilled:
-        yield "spilled", "machine", f"{'; '.join(spilled)}."
-
-
-def _swapping(watched: WatchedCells, cells: Sequence[Cell]) -> Iterator[Observation]:
-    sentences = []
-    sizes = [(watch.swapped_bytes or 0, name) for name, watch in watched]
-    if swapped := [size for size in sizes if size[0] > SWAPPED_BYTES]:
-        size, name = max(swapped)
-        sentences.append(f"The system swapped in {_cells(swapped)}, most in {name}: {size / 2**20:.0f} MiB.")
-    counts = [(watch.engine_major_faults or 0, name) for name, watch in watched]
-    if faults := [count for count in counts if count[0] > MAJOR_FAULTS]:
-        count, name = max(faults)
-        sentences.append(
-            f"The engine waited for memory from disk in {_cells(faults)}, most in {name}: {count:,} times."
-        )
-    in_swap = [((cell.memory.swapped or 0) if cell.memory else 0, _name(cell)) for cell in cells]
-    if out := [size for size in in_swap if size[0] > SWAPPED_BYTES]:
-        size, name = max(out)
-        sentences.append(
-            f"Part of the engine was swapped out in {_cells(out)}, most in {name}: {size / 2**20:.0f} MiB."
-        )
-    if sentences:
-        yield "swapping", "machine", " ".join(sentences)
-
-
-def _clock_jumps(watched: WatchedCells) -> Iterator[Observation]:
-    steps = [(watch.clock_jump_s or 0.0, name) for name, watch in watched]
-    if jumps := [step for step in steps if abs(step[0]) > CLOCK_JUMP_S]:
-        jump, name = max(jumps, key=lambda jump: abs(jump[0]))
-        yield "clock-jump", "machine", f"The wall clock jumped in {_cells(jumps)}, furthest in {name}: {jump:+.1f} s."
-
-
-def _cells(found: Sequence[object]) -> str:
-    return "1 cell" if len(found) == 1 else f"{len(found)} cells"
+def _gpu_slowed(watch: WatchRecord) -> float:
+    return (watch.gpu_slowed_s or 0.0) / watch.wall_s if watch.wall_s else 0.0
 
 
 def _name(cell: Cell) -> str:

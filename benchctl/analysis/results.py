@@ -13,6 +13,7 @@ from pydantic import ConfigDict, Field, model_serializer
 from benchctl.analysis.accuracy import Accuracy
 from benchctl.analysis.cells import Resources
 from benchctl.analysis.conditions.results import Sweep
+from benchctl.analysis.frame import ALL_TASKS as ALL_TASKS
 from benchctl.analysis.losslessness import ArmAudit, FirstDivergence, NoiseFloor
 from benchctl.analysis.result import Interval as Interval
 from benchctl.analysis.result import Result as Result
@@ -23,9 +24,6 @@ from benchctl.recipes.groups import ComparedArm
 
 if TYPE_CHECKING:
     from pydantic import SerializerFunctionWrapHandler
-
-ALL_TASKS = "all"
-"""The task name of a row that pools every task."""
 
 
 class NoDraft(Result):
@@ -102,14 +100,12 @@ class Acceptance(Result):
     acceptance_length: float | None
     """1 + accepted / rounds: tokens per verify step that had a draft, the bonus token included; vLLM's definition."""
     tokens_per_round: float | None
-    """(tokens predicted - 1) / rounds, over the answers with a round: above acceptance_length where some steps had no
-    draft, or a recurrent model evaluated again after a partial rejection."""
+    """(tokens predicted - 1) / rounds, over the answers with a round: steps without a draft count, too."""
     plain_steps: int | None = None
     """Steps of the target without a draft, in the answers for which the engine reports them."""
     tokens_per_step: float | None = None
-    """Tokens a step of the target, drafted or not: (n - 1) / (n - 1 - accepted), summed over the answers, since a step
-    yields a token of its own beside those that it accepts. Known wherever acceptances are; 1 for an arm that accepted
-    nothing."""
+    """Tokens a step of the target, drafted or not: (n - 1) / (n - 1 - accepted), over the answers that tell what they
+    accepted."""
     rate_by_request: float | None = None
     """Mean over the answers of accepted / drafted: every request counts alike, however long."""
     rate_by_task: float | None = None
@@ -117,8 +113,7 @@ class Acceptance(Result):
     position_unconditional: list[float] | None
     """Share of rounds in which the draft token at position 0, 1, … was accepted; a shorter draft counts as not."""
     position_conditional: list[float] | None
-    """Share of the rounds that accepted the position before (and, where the engine reports draft lengths, of no more
-    than drafted this position)."""
+    """Share of the rounds that accepted the position before (and drafted this one, where that is reported)."""
     position_drafted: list[int] | None = None
     """Rounds that drafted a token at position 0, 1, …, where the engine reports it."""
     position_rate: list[float] | None = None
@@ -183,8 +178,7 @@ class Comparison(Result):
 
 
 LosslessVerdict = Literal["identical", "consistent with the target", "violation", "undetermined", "not judged"]
-"""Whether an arm's output is the target's own, see docs/method.md. `not judged`: it samples while other conditions are
-greedy, or ran with several requests at once and nothing was audited; and nothing else is wrong with its answers."""
+"""Whether an arm's output is the target's own, see docs/method.md. `not judged`: it cannot be, and nothing is wrong."""
 Accepted = Literal["identical", "consistent"]
 ACCEPTED: dict[Accepted, tuple[LosslessVerdict, ...]] = {
     "identical": ("identical",),
@@ -237,14 +231,12 @@ class Cost(Result):
     draft_cost: float | None
     """c: time of a draft step over that of a target step; `None` when it was not measured."""
     overhead: float | None
-    """k·c + o by the records: time of a round over that of a baseline step, minus 1; `None` where few steps had a
-    draft."""
+    """k·c + o by the records: time of a round in baseline steps, minus 1; `None` where few steps had a draft."""
     predicted: float | None
     """E / (1 + k·c + o) with the figures above."""
     measured: float | None
     break_even_alpha: float | None
-    """The acceptance from which this depth pays at the measured overhead, a point estimate; `None` when the overhead is
-    not known, or when even k + 1 tokens per round would not pay for it."""
+    """The acceptance from which this depth pays at the measured overhead; `None`: not known, or none would pay."""
 
 
 class Caution(Result):
@@ -267,8 +259,7 @@ class Verdict(Result):
     setting: str
     """Such as `draft-simple, depth 4`."""
     speed: Speed
-    """For these prompts. `within`: shown to differ by no more than `within`. `undecided`: neither that nor a
-    difference."""
+    """For these prompts. `undecided`: neither within `within` of the baseline nor different."""
     speedup: float | None
     """`SpeedUp.pooled`; where requests overlap `SpeedUp.end_to_end`, the time that their users wait."""
     interval: Interval | None

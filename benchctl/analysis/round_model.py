@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from benchctl.analysis.cells import is_synthetic, speculation_of
-from benchctl.analysis.cost import expected_tokens, why_no_depth
+from benchctl.analysis.cost import expected_tokens, split_rounds, sum_rounds, unit_costs, why_no_depth, width_curve
 from benchctl.analysis.result import Interval
 from benchctl.analysis.results import ALL_TASKS, Acceptance, Cost, SpeedUp
-from benchctl.analysis.round_parts import split_rounds, sum_rounds, unit_costs, width_curve
 from benchctl.analysis.round_results import Forecast, RoundFit, RoundModel, RoundSplit, UnitCost
 from benchctl.analysis.statistics import pearson
 from benchctl.recipes.speculation import drafts_by_model
@@ -62,20 +61,22 @@ def find_rounds(
         if cost.overhead is None or speed.pooled is None:
             continue
         shares = overall.position_unconditional
-        measured = DepthCost(
-            arm=name,
-            setting=_setting(settings),
-            depth=depth,
-            round_cost=1 + cost.overhead,
-            rounds=rounds.rounds,
-            accepted_at=None if shares is None else [share * rounds.rounds for share in shares],
-            alpha=cost.alpha,
-            tokens=1 + rounds.accepted / rounds.rounds,
-            undrafted=rounds.undrafted / rounds.rounds,
-            measured=speed.pooled,
-            interval=speed.interval,
+        depths.append(
+            DepthCost(
+                arm=name,
+                setting=_setting(settings),
+                depth=depth,
+                round_cost=1 + cost.overhead,
+                rounds=rounds.rounds,
+                accepted_at=None if shares is None else [share * rounds.rounds for share in shares],
+                alpha=cost.alpha,
+                tokens=1 + rounds.accepted / rounds.rounds,
+                undrafted=rounds.undrafted / rounds.rounds,
+                measured=speed.pooled,
+                interval=speed.interval,
+                parts_cost=_cost_of_parts(here[0]),
+            )
         )
-        depths.append(replace(measured, parts_cost=_cost_of_parts(here[0])))
     notes = [f"{', '.join(arms)}: no break-even and no forecast, since {why}." for why, arms in without.items()]
     widths = _widths(frame, traces, units)
     found = RoundModel(units=units + widths, splits=splits, notes=notes + cliffs(widths))
@@ -100,11 +101,10 @@ def _with_forecasts(found: RoundModel, depths: Sequence[DepthCost], traces: Cost
 
 def join_rounds(models: Sequence[RoundModel]) -> RoundModel:
     """Return the models of all conditions together."""
-    rows = {
-        name: [row for model in models for row in getattr(model, name)]
-        for name in ("units", "splits", "fits", "forecasts")
+    rows: dict[str, list[Any]] = {
+        name: [row for model in models for row in getattr(model, name)] for name in RoundModel.model_fields
     }
-    return RoundModel(**rows, notes=list(dict.fromkeys(note for model in models for note in model.notes)))
+    return RoundModel(**rows | {"notes": list(dict.fromkeys(rows["notes"]))})
 
 
 def predictors(splits: Sequence[RoundSplit], acceptance: Sequence[Acceptance]) -> dict[str, float]:
@@ -123,9 +123,8 @@ def _target_step(frame: Frame, step_s: float) -> UnitCost:
     name = frame.arms[frame.baseline]
     cells = [frame.baseline, *([] if frame.again is None else [frame.again])]
     count = int(sum(frame.decoded[row] for cell in cells for row in frame.rows(cell) if frame.decoded[row] > 0))
-    return UnitCost(
-        arm=name, what="target step", width=1, seconds=step_s, steps=1.0, count=count, source="run"
-    )  # as the first arm's prompts have it
+    of_step: dict[str, Any] = {"what": "target step", "width": 1, "steps": 1.0, "source": "run"}
+    return UnitCost(arm=name, seconds=step_s, count=count, **of_step)  # as the first arm's prompts have it
 
 
 def _widths(frame: Frame, traces: CostTraces | None, units: Sequence[UnitCost]) -> list[UnitCost]:
@@ -143,8 +142,7 @@ def _widths(frame: Frame, traces: CostTraces | None, units: Sequence[UnitCost]) 
 
 
 CLIFF = 1.25
-"""A pass that takes so many times as long as that of a token less is a cliff (other kernels, another tile), if the next
-wider pass does, too: a single slow width is a disturbance."""
+"""A pass that takes so many times as long as that of a token less is a cliff, if the next wider pass does, too."""
 _TIMED = 5
 """Passes of a width from which on its median counts."""
 
@@ -207,13 +205,8 @@ class DepthCost:
 
 
 def fit_rounds(setting: str, costs: Sequence[DepthCost]) -> RoundFit:
-    """Fit a line to what rounds cost by depth; two depths give a line that cannot be checked."""
+    """Fit a line to what rounds cost at two depths or more; through two it cannot be checked."""
     depths = [cost.depth for cost in costs]
-    if len(set(depths)) < 2:
-        unknown = dict.fromkeys(("intercept", "slope", "r2", "worst"))
-        return RoundFit.model_validate(
-            {"setting": setting, "depths": depths, **unknown, "refused": "a line needs two depths"}
-        )
     x, y = np.array(depths, dtype=float), np.array([cost.round_cost for cost in costs])
     slope, intercept = np.polyfit(x, y, 1)
     residuals = y - (intercept + slope * x)
@@ -254,7 +247,7 @@ def forecast(held_out: DepthCost, others: Sequence[DepthCost]) -> tuple[Forecast
     cost = near.round_cost + slope * (held_out.depth - near.depth)
     if slope <= 0 or cost <= 0:
         what = f"a further draft token would cost {slope:.2f} steps" if slope <= 0 else f"a round would cost {cost:.2f}"
-        return None, f"{held_out.arm}: no forecast from depths {_listed(beside)}, since {what}."
+        return None, f"{held_out.arm}: no forecast from depths {near.depth}, {far.depth}, since {what}."
     tokens = expected_by_position(held_out.depth, others)
     if tokens is None:
         return None, f"{held_out.arm}: no forecast, since no other arm reports what it accepted."
@@ -295,26 +288,24 @@ def forecast(held_out: DepthCost, others: Sequence[DepthCost]) -> tuple[Forecast
 def _cost_ends(depth: int, near: DepthCost, far: DepthCost) -> tuple[float, float] | None:
     """Return the least and the most that a round at a depth costs by the line through two arms' rounds.
 
-    An arm that is x times as fast has rounds that cost 1 / x: each at both ends of its interval. `None` where an arm
-    has no interval, or the line falls to 0.
+    An arm's rounds cost what they do at both ends of its interval. `None` without both, and where the line falls to 0.
     """
     if near.interval is None or far.interval is None:
         return None
-    ends = [
-        [arm.round_cost * arm.measured / arm.interval.high, arm.round_cost * arm.measured / arm.interval.low]
-        for arm in (near, far)
-        if arm.interval is not None
-    ]
+    (low, high), (far_low, far_high) = (
+        (arm.round_cost * arm.measured / ends.high, arm.round_cost * arm.measured / ends.low)
+        for arm, ends in ((near, near.interval), (far, far.interval))
+    )
     share = (depth - near.depth) / (far.depth - near.depth)
-    costs = [low + share * (high - low) for low in ends[0] for high in ends[1]]
+    costs = [at + share * (beyond - at) for at in (low, high) for beyond in (far_low, far_high)]
     return (min(costs), max(costs)) if min(costs) > 0 else None
 
 
 def _beside(depth: int, others: Sequence[DepthCost]) -> list[DepthCost]:
     """Return the arms at the depths below and above, or the two nearest where a side has none; each depth once."""
     by_depth = {other.depth: other for other in others if other.depth != depth}
-    below = sorted((other_depth for other_depth in by_depth if other_depth < depth), reverse=True)
-    above = sorted(other_depth for other_depth in by_depth if other_depth > depth)
+    below = sorted((near for near in by_depth if near < depth), reverse=True)
+    above = sorted(near for near in by_depth if near > depth)
     chosen = [below[0], above[0]] if below and above else (below or above)[:2]
     return [by_depth[near] for near in sorted(chosen)]
 
@@ -324,21 +315,14 @@ def expected_by_position(depth: int, arms: Sequence[DepthCost]) -> float | None:
 
     Beyond the positions that they report, the last share goes on; where they report none, a single α serves for all.
     """
-    reporting = [arm for arm in arms if arm.accepted_at and arm.rounds]
+    reports = [[arm.rounds, *arm.accepted_at] for arm in arms if arm.accepted_at and arm.rounds]
     shares: list[float] = []
     for place in range(depth):
-        reached = [
-            (neighbour.accepted_at[place - 1] if place else neighbour.rounds, neighbour.accepted_at[place])
-            for neighbour in reporting
-            if neighbour.accepted_at and len(neighbour.accepted_at) > place
-        ]
-        before, here = sum(pair[0] for pair in reached), sum(pair[1] for pair in reached)
-        if before:
-            shares.append(here / before)
-        elif shares:
-            shares.append(shares[-1])
-        else:
+        reached = [counts[place : place + 2] for counts in reports if len(counts) > place + 1]
+        before = sum(pair[0] for pair in reached)
+        if not before and not shares:
             break
+        shares.append(sum(pair[1] for pair in reached) / before if before else shares[-1])
     if shares:
         return 1 + sum(accumulate(shares, lambda left, right: left * right))
     known = [(arm.alpha, arm.rounds) for arm in arms if arm.alpha is not None]
@@ -357,7 +341,3 @@ def _why(arm: DepthCost, tokens: float, cost: float) -> str:
     reasons = sorted(off, key=lambda reason: -off[reason])
     kept = [reason for reason in reasons if off[reason] > CLOSE / 2] or reasons[:1]
     return f"{'; '.join(kept)}."
-
-
-def _listed(arms: Sequence[DepthCost]) -> str:
-    return ", ".join(str(depth) for depth in sorted({arm.depth for arm in arms})) or "none"

@@ -16,9 +16,7 @@ Part = Literal[
 ]
 """draft: making drafts; verify: the target's passes over them; draft reads: the draft model reads what was verified;
 state: checkpoints, going back to them, reading accepted tokens again; search: choosing what drafts next; plain steps:
-those without a draft; left over: what no other part explains (sampling, the server's own work, the errors of the
-others). Where verifying is not timed it stands together with what is left over, and where drafting is not either, with
-both: not split."""
+those without a draft; left over: what no other part explains. What is not timed stands together with that."""
 PARTS: tuple[Part, ...] = (
     "draft",
     "verify",
@@ -32,8 +30,8 @@ PARTS: tuple[Part, ...] = (
 )
 
 Source = Literal["run", "traced", "alone", "difference"]
-"""run: timed in the measured run, by the engine or the client; traced: timed in processes of their own, in which the
-engine logs every pass; alone: the draft model as a target of its own; difference: what remains of a round."""
+"""run: in the measured run; traced: in processes that log every pass; alone: the draft model as a target of its own;
+difference: what remains of a round."""
 INFERRED: frozenset[Source] = frozenset({"alone", "difference"})
 
 
@@ -120,16 +118,14 @@ class Forecast(Result):
     round_cost_measured: float
     predicted: float
     predicted_interval: Interval | None = None
-    """Of the prediction: what rounds cost beside it, at the ends of their speed-ups' intervals; `None` where one has
-    none."""
+    """Of the prediction: what rounds cost beside it at the ends of their speed-ups' intervals."""
     measured: float
     interval: Interval | None
     """Of the measured speed-up."""
     error: float
     """predicted / measured - 1."""
     from_parts: float | None = None
-    """The speed-up from the separately timed parts of the arm's own rounds: nothing is fitted, and what is left over is
-    missing."""
+    """The speed-up from the separately timed parts of the arm's own rounds, without what is left over."""
     holds: bool
     """Whether it is within 10 % of the measured speed-up or within its interval, and both the tokens of a round and its
     cost within 10 % of what was measured."""

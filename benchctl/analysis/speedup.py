@@ -43,11 +43,7 @@ Variances = Mapping[str, Variance | None]
 def block_variances(frame: Frame, arm: int) -> Variances:
     """Return the variance between an arm's blocks over all tasks and in each task, from these records alone."""
     sums, rows, _, _ = _counted_pairs(frame, arm)
-    own: dict[str, Variance | None] = {ALL_TASKS: own_variance(sums, frame.block[rows])}
-    for number, name in enumerate(frame.tasks):
-        here = frame.task[rows] == number
-        own[name] = own_variance(sums[here], frame.block[rows][here])
-    return own
+    return {name: own_variance(sums[here], frame.block[rows[here]]) for name, here in frame.by_task(rows)}
 
 
 def whole_variances(frame: Frame, arm: int) -> Variances:
@@ -79,8 +75,8 @@ def _counted_pairs(frame: Frame, arm: int) -> tuple[Floats, Integers, Integers, 
     ends = pooled_interval(sums[idle], block[idle], level)
     counted = ends is not None and abs(ends.low - 1) <= AS_GOOD_AS_NONE and abs(ends.high - 1) <= AS_GOOD_AS_NONE
     found: dict[str, NoDraft] = {}
-    for number, name in [(-1, ALL_TASKS), *enumerate(frame.tasks)]:
-        here = idle if number < 0 else idle & (frame.task[ours] == number)
+    for name, of_task in frame.by_task(ours):
+        here = idle & of_task
         if (ratio := pooled(sums[here])) is not None:
             found[name] = NoDraft(
                 prompts=len(np.unique(frame.prompt[ours[here]])),
@@ -97,10 +93,9 @@ def _never_drafted(frame: Frame, arm: int) -> Booleans:
     """Return for which prompts an arm without a draft model drafted nothing in any block, (prompts,)."""
     nothing: Booleans = np.zeros(len(frame.prompts), dtype=np.bool_)
     identity = identity_of(frame.manifest, frame.arms[arm])
-    if identity is None or not identity.types or not all(map(copies, identity.types)):
+    copying = identity is not None and identity.types and all(map(copies, identity.types))
+    if identity is None or not copying or identity.overlapping:  # these share the engine with requests that did draft
         return nothing
-    if identity.overlapping:
-        return nothing  # they share the engine with requests that did draft
     rows = frame.rows(arm)
     drafted = frame.column("draft_n")[rows]
     nothing[frame.prompt[rows]] = True
@@ -128,16 +123,13 @@ def find_speedups(frame: Frame, arm: int, arms: int = 1, variances: Variances = 
     end_to_end, waits = _whole_answers(frame, ours, theirs)
     first, told = _first_tokens(frame, ours, theirs)
     level = level_for(frame.manifest)
-    task = frame.task[ours]
     searching = frame.manifest is not None and frame.manifest.tuning is not None  # not every block has every prompt
+    planned, done = ([name for name, _ in frame.prompts], [frame.prompts[prompt][0] for prompt in finished])
 
     found = []
-    for number, name in [(-1, ALL_TASKS), *enumerate(frame.tasks)]:
-        here = np.full(len(ours), True) if number < 0 else task == number
-        prompts = len(frame.prompts) if number < 0 else int((frame.prompt_task == number).sum())
-        requested = prompts * len(frame.blocks)
-        done = len(finished) if number < 0 else int((frame.prompt_task[finished] == number).sum())
-        claims = arms if number < 0 else arms * len(frame.tasks)
+    for name, here in frame.by_task(ours):
+        requested, answered = (len(tasks) if name == ALL_TASKS else tasks.count(name) for tasks in (planned, done))
+        claims = arms if name == ALL_TASKS else arms * len(frame.tasks)
         ratios = sums[here, 0] / sums[here, 1] / (sums[here, 2] / sums[here, 3])
         found.append(
             SpeedUp(
@@ -151,7 +143,7 @@ def find_speedups(frame: Frame, arm: int, arms: int = 1, variances: Variances = 
                 length_matched=pooled(to_common_length(sums[here])),
                 no_draft=no_draft.get(name),
                 pairs_unequal=int((here & ~equal).sum()),
-                pairs_missing=0 if searching else requested - done,
+                pairs_missing=0 if searching else requested * len(frame.blocks) - answered,
             )
         )
     return found
@@ -185,7 +177,7 @@ def _spread_fields(
     spread = pooled_spread(sums, block, frame.prompt[rows], frame.task[rows], level, claims, variance)
     return {
         "pooled": pooled(sums),
-        **vars(spread),
+        **spread,
         "by_block": in_blocks,
         "lowest_block": min(in_blocks) if len(in_blocks) > 1 else None,
         "highest_block": max(in_blocks) if len(in_blocks) > 1 else None,
@@ -241,7 +233,6 @@ def find_throughput(frame: Frame, arm: int) -> list[Throughput]:
     """Return the decode rates of an arm, over all tasks and for each."""
     rows = frame.rows(arm)
     rows = rows[frame.answered[rows]]
-    by_task = [(name, rows[frame.task[rows] == number]) for number, name in enumerate(frame.tasks)]
     ttft_s, prefill_rate = frame.column("ttft_s"), frame.column("prompt_per_sec")
     return [
         Throughput(
@@ -255,7 +246,7 @@ def find_throughput(frame: Frame, arm: int) -> list[Throughput]:
             **_bursts(frame, here),
             prompt_tok_per_sec_median=median(prefill_rate[here]),
         )
-        for name, here in [(ALL_TASKS, rows), *by_task]
+        for name, here in ((name, rows[of_task]) for name, of_task in frame.by_task(rows))
     ]
 
 
@@ -309,11 +300,6 @@ class ArmSpeed:
         """What the conclusion on the arm is drawn from."""
         return self.whole or next(row for row in self.rows if row.task == ALL_TASKS)
 
-    @property
-    def p(self) -> float:
-        """Of what decides, uncorrected; 1 where nothing is known of the spread."""
-        return 1.0 if self.decides.p is None else self.decides.p
-
 
 def find_speeds(groups: Sequence[Group], frames: Sequence[Frame]) -> dict[str, ArmSpeed]:
     """Return the speed of every compared arm of a run.
@@ -344,11 +330,10 @@ def find_speeds(groups: Sequence[Group], frames: Sequence[Frame]) -> dict[str, A
             for key, speed in speeds.items()
         }
     claims = [key for key in speeds if key not in synthetic]
-    adjusted = dict(zip(claims, holm([speeds[key].p for key in claims]), strict=True))
+    known = {key: 1.0 if (p := speed.decides.p) is None else p for key, speed in speeds.items()}
+    adjusted = known | dict(zip(claims, holm([known[key] for key in claims]), strict=True))
     return {
-        frames[key[0]].arms[key[1]]: replace(
-            speed, claimed=adjusted.get(key, speed.p) <= 1 - level_for(frames[key[0]].manifest)
-        )
+        frames[key[0]].arms[key[1]]: replace(speed, claimed=adjusted[key] <= 1 - level_for(frames[key[0]].manifest))
         for key, speed in speeds.items()
     }
 

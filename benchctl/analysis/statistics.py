@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import exp, isnan, log
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -52,7 +52,7 @@ Much smaller, and an arm that is six times as noisy and looks quiet by chance ma
 sharing decides nothing (`benchmarks/shared_variance.py`).
 """
 SEPARATED = 0.1
-"""The change for which `Spread.more_blocks` is given."""
+"""The change for which `SpeedUp.more_blocks` is given."""
 MOST_BLOCKS = 1000
 FEWEST_POINTS = 5
 """Of fewer points no correlation is told."""
@@ -71,24 +71,6 @@ class Variance:
     def of_mean(self, blocks: int) -> Variance:
         """Return the variance of the mean of so many blocks."""
         return Variance(self.value / blocks, self.freedom)
-
-
-@dataclass(frozen=True)
-class Spread:
-    """What is known of a pooled ratio beside its value. Everything is `None` below three blocks."""
-
-    interval: Interval | None = None
-    """These prompts, this ratio alone."""
-    simultaneous: Interval | None = None
-    """These prompts; all claims of the run together hold in 95 of 100 runs."""
-    like_these: Interval | None = None
-    """Prompts like these; `None` also below three prompts."""
-    within: float | None = None
-    """The smallest x for which the ratio is shown to lie in 1 - x to 1 + x (two one-sided tests), over all claims."""
-    p: float | None = None
-    """Probability of a ratio at least as far from 1 where there is no difference, before any correction."""
-    more_blocks: int | None = None
-    """About how many more blocks would separate ±`SEPARATED` from no change, over all claims; `None`: too many."""
 
 
 def level_for(*manifests: Manifest | None) -> float:
@@ -140,8 +122,8 @@ def pooled_spread(
     level: float = LEVEL,
     claims: int = 1,
     variance: Variance | None = None,
-) -> Spread:
-    """Return the spread of the pooled ratio of some pairs.
+) -> dict[str, Any]:
+    """Return the fields of a `SpeedUp` that tell the spread of the pooled ratio of some pairs.
 
     `sums` is (pairs, 4): tokens and seconds of the arm, tokens and seconds of the baseline; the ratio of a set of
     pairs is (Σ0 / Σ1) / (Σ2 / Σ3). `block`, `prompt` and `task` are (pairs,). `claims`: how many ratios are tested
@@ -149,7 +131,7 @@ def pooled_spread(
     """
     blocks = _group_sums(sums, block)
     if len(blocks) < MIN_BLOCKS:
-        return Spread()
+        return {"interval": None}
     of_block = variance or own_variance(sums, block)
     assert of_block is not None
     mean = of_block.of_mean(len(blocks))
@@ -157,16 +139,16 @@ def pooled_spread(
     tail = (1 - level) / claims
     own = ratio_interval(middle, mean, level, _method(level))
     equivalence = ratio_interval(middle, mean, 1 - 2 * tail, "")
-    return Spread(
-        interval=own,
-        simultaneous=own if claims == 1 else ratio_interval(middle, mean, 1 - tail, _method(level, claims)),
-        like_these=_like_these(sums, middle, mean, prompt, task, level),
-        within=max(equivalence.high - 1, 1 - equivalence.low),
-        p=p_value(middle, mean),
-        more_blocks=enough_blocks(
+    return {
+        "interval": own,
+        "simultaneous": own if claims == 1 else ratio_interval(middle, mean, 1 - tail, _method(level, claims)),
+        "like_these": _like_these(sums, middle, mean, prompt, task, level),
+        "within": max(equivalence.high - 1, 1 - equivalence.low),
+        "p": p_value(middle, mean),
+        "more_blocks": enough_blocks(
             np.sqrt(of_block.value), np.log1p(SEPARATED), start=len(blocks), freedom=of_block.freedom, level=1 - tail
         ),
-    )
+    }
 
 
 def enough_blocks(spread: float, half: float, *, start: int, freedom: float, level: float) -> int | None:
@@ -190,7 +172,7 @@ def pooled_interval(sums: Floats, block: Integers, level: float = LEVEL, claims:
     variance = own_variance(sums, block)
     if variance is None:
         return None
-    mean = Variance(variance.value / (variance.freedom + 1), variance.freedom)
+    mean = variance.of_mean(len(np.unique(block)))
     return ratio_interval(float(_ratio(sums.sum(axis=0))), mean, 1 - (1 - level) / claims, _method(level, claims))
 
 
@@ -205,12 +187,10 @@ def pearson(points: Sequence[tuple[float, float]]) -> float | None:
 
 def holm(p: Sequence[float]) -> list[float]:
     """Return p-values adjusted for their number by Holm's step-down (1979), however they hang together."""
-    order = sorted(range(len(p)), key=lambda place: p[place])
-    adjusted, highest = [0.0] * len(p), 0.0
-    for rank, place in enumerate(order):
-        highest = max(highest, min(1.0, (len(p) - rank) * p[place]))
-        adjusted[place] = highest
-    return adjusted
+    order = np.argsort(p, kind="stable")
+    adjusted = np.empty(len(p))
+    adjusted[order] = np.maximum.accumulate(np.minimum(1.0, np.arange(len(p), 0, -1) * np.take(p, order)))
+    return [float(value) for value in adjusted]
 
 
 WELCH = "Welch's t over the logarithms of each run's blocks"
@@ -239,11 +219,9 @@ def change_interval(
     some were repeated: then the wider of the two intervals is returned. The prompts are the same in all runs and count
     as fixed.
     """
-    found = zip(change_variances(before, after, repeated), (WELCH, REPEATED), strict=False)
-    return max(
-        (ratio_interval(ratio, *pair) for pair in ((mean, level, method) for mean, method in found)),
-        key=lambda interval: interval.high,
-    )
+    means = change_variances(before, after, repeated)
+    found = [ratio_interval(ratio, mean, level, how) for mean, how in zip(means, (WELCH, REPEATED), strict=False)]
+    return max(found, key=lambda interval: interval.high)
 
 
 def change_variances(
@@ -337,12 +315,7 @@ def ratio_interval(middle: float, mean: Variance, level: float, method: str = ""
 
 def p_value(middle: float, mean: Variance) -> float:
     """Return the two-sided probability of a ratio at least as far from 1."""
-    from scipy.special import stdtr
-
-    distance = abs(log(middle))
-    if not mean.value:
-        return 0.0 if distance else 1.0
-    return float(2 * stdtr(mean.freedom, -distance / mean.value**0.5))
+    return min(1.0, 2 * beyond_p(abs(log(middle)), mean))
 
 
 def _group_sums(sums: Floats, group: Integers) -> Floats:
@@ -363,11 +336,9 @@ def _like_these(
     if min(np.bincount(tasks)[np.unique(tasks)]) < 2:
         tasks = np.zeros_like(tasks)  # a task of a single prompt shows no spread
     without = np.log(_ratio(prompts.sum(axis=0) - prompts))
-    of_prompts = 0.0
-    for number in np.unique(tasks):
-        left_out = without[tasks == number]
-        of_prompts += (len(left_out) - 1) * float(left_out.var())
-    jackknife = Variance(of_prompts, count - len(np.unique(tasks)))
+    left_out = [without[tasks == number] for number in np.unique(tasks)]
+    of_prompts = sum((len(of_task) - 1) * float(of_task.var()) for of_task in left_out)
+    jackknife = Variance(of_prompts, count - len(left_out))
     note = "" if level == LEVEL else f", taken at {100 * level:g} %"
     method = f"prompts like these: spread between blocks and jackknife over prompts within tasks, Student's t{note}"
     own = ratio_interval(middle, mean, level, method)

@@ -1,10 +1,9 @@
 """The verdict on an arm, in sentences: does it pay, is it lossless, and why.
 
 An arm is called faster or slower only when its 95 % interval excludes 1, taken so wide that all such claims of the run
-hold together; `within` only when it is shown to differ by no more than a twentieth. Below three blocks there is no
-interval, and without a valid attestation no comparison; the speed is then `unknown`, with the reason in the sentence.
-So it is where the difference is not due to speculation: an arm that ran faster but never drafted, and an arm whose
-speed-up is on the other side of 1 once every pair of answers is cut to the length that both reached.
+hold together; `within` only when it is shown to differ by no more than a twentieth. The speed is `unknown`, with the
+reason in the sentence, below three blocks, without a valid attestation, and where a difference is not due to
+speculation: nothing was drafted, or it turns once every pair of answers is cut to the length that both reached.
 
 Arms that are lossy by design are labelled everywhere, and never identical, not even where every hash is equal.
 """
@@ -26,7 +25,7 @@ from benchctl.analysis.results import (
     open_for_others,
 )
 from benchctl.recipes.adapters import SYNTHETIC
-from benchctl.text import at_most_percent, percent
+from benchctl.text import at_most_percent, percent, plural
 
 if TYPE_CHECKING:
     from benchctl.analysis.frame import Frame
@@ -47,17 +46,17 @@ def find_verdict(
 ) -> Verdict:
     """Conclude from everything that was found of an arm.
 
-    `whole`: of requests that share the engine, the speed-up of whole answers, which then decides. While some wait for
-    their first token the others decode faster: the decode rate alone would call that a gain.
-    `claimed`: whether a difference of what decides holds beside the run's other claims (Holm).
+    `whole`: the speed-up of whole answers, which decides where requests share the engine: while some wait, others
+    decode faster. `claimed`: whether a difference of what decides holds beside the run's other claims (Holm).
     """
     arm = losslessness.arm
     overall = next(speedup for speedup in speedups if speedup.task == ALL_TASKS)
     accepted = next(row for row in acceptance if row.task == ALL_TASKS)
-    own = attestations(frame, arm)
+    own, identity = attestations(frame, arm), identity_of(frame.manifest, arm)
     refused = next(
         (found for found in own + attestations(frame, frame.arms[frame.baseline]) if found.state == "failed"), None
     )
+    refusal = " ".join(filter(None, (refused.reason, refused.remedy))) if refused else ""
     state = own[0].state if own else "unknown"
     decides = overall if whole is None else whole
     inactive = accepted.drafted == 0 or state == "idle"
@@ -65,7 +64,7 @@ def find_verdict(
     speed = "unknown" if refused or doubt else speed_word(decides, claimed)
     return Verdict(
         arm=arm,
-        setting=setting(frame, arm),
+        setting=describe_speculation(identity.speculation) if identity else "not recorded",
         speed=speed,
         speedup=decides.pooled,
         interval=decides.interval,
@@ -86,7 +85,7 @@ def find_verdict(
                 _lossless_sentence(losslessness, _scope(frame, arm)),
             ]
         ),
-        why=_refusal(refused) if refused else _why(speed, state, overall, accepted, cost),
+        why=(refusal or "The attestation failed.") if refused else _why(speed, state, overall, accepted, cost),
     )
 
 
@@ -99,10 +98,8 @@ def distrusted(verdict: Verdict, reason: str) -> Verdict:
 
 def _unseen(frame: Frame, arm: str) -> list[str]:
     """Return what an endpoint does not show of this arm or of the baseline, as a sentence, if anything."""
-    names = [name for name in (arm, frame.arms[frame.baseline]) if states(frame, name)[:1] == ["unverified"]]
-    if not names:
-        return []
-    return [f"Not verified: the endpoint does not show whether it speculated ({' and '.join(dict.fromkeys(names))})."]
+    names = [name for name in {arm: 0, frame.arms[frame.baseline]: 0} if states(frame, name)[:1] == ["unverified"]]
+    return [f"Not verified: the endpoint does not show whether it speculated ({' and '.join(names)})."] if names else []
 
 
 def speed_word(overall: SpeedUp, claimed: bool) -> Speed:
@@ -112,12 +109,6 @@ def speed_word(overall: SpeedUp, claimed: bool) -> Speed:
     if claimed:
         return "faster" if overall.interval.low > 1 else "slower"
     return "within" if overall.within is not None and overall.within <= EQUIVALENT else "undecided"
-
-
-def setting(frame: Frame, arm: str) -> str:
-    """Return how an arm speculates, as `draft-simple, depth 4`."""
-    identity = identity_of(frame.manifest, arm)
-    return "not recorded" if identity is None else describe_speculation(identity.speculation)
 
 
 def describe_speculation(speculation: Mapping[str, Any] | None) -> str:
@@ -166,15 +157,12 @@ def _speed_sentence(
         family = overall.simultaneous
         corrected = overall.interval.excludes_one and family is not None and not family.excludes_one
         beside = f", but {family.from_to} corrected for the run's other claims" if corrected and family else ""
-        more = f"; about {_blocks(overall.more_blocks)} would separate ±10 %" if overall.more_blocks else ""
-        return f"Undecided: {measured}{beside}{more}."
+        more = overall.more_blocks or 0
+        needed = f"; about {more} more {plural(more, 'block')} would separate ±10 %" if more else ""
+        return f"Undecided: {measured}{beside}{needed}."
     others = open_for_others(overall.like_these)
     beyond = f" For other prompts like these it is open: {others.from_to}." if others else ""
     return f"{speed.capitalize()}: {measured}.{beyond}"
-
-
-def _blocks(more: int) -> str:
-    return "1 more block" if more == 1 else f"{more} more blocks"
 
 
 _START = {
@@ -208,10 +196,6 @@ def _lossless_sentence(found: Losslessness, scope: str) -> str:
     return f"{_START[found.verdict]}: {found.reason[0].lower()}{found.reason[1:]}"
 
 
-def _refusal(refused: AttestationRecord) -> str:
-    return " ".join(part for part in (refused.reason, refused.remedy) if part) or "The attestation failed."
-
-
 def _why(speed: Speed, state: str, overall: SpeedUp, accepted: Acceptance, cost: Cost) -> str:
     if overall.pooled is None:
         return "Of this arm or of the baseline no answer was timed; the warnings say why."
@@ -243,10 +227,8 @@ def _noise(overall: SpeedUp) -> str:
     idle = overall.no_draft
     if idle is None or idle.interval is None:
         return ""
-    if idle.counted:
-        count = " and count as 1.00×"
-    else:
-        count = ": to look for a draft has a price, too" if idle.interval.high < 1 else ""
+    price = ": to look for a draft has a price, too" if idle.interval.high < 1 else ""
+    count = " and count as 1.00×" if idle.counted else price
     return f" (the other {idle.prompts} ran {idle.pooled:.2f}×, {idle.interval.from_to}{count})"
 
 

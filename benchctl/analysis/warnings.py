@@ -1,7 +1,6 @@
 """Warnings: everything that makes a number less trustworthy, as a closed set, each with its reason and its advice.
 
-A check yields an `Observation`; the table adds why it matters and what to do. A kind warns at most once per arm,
-listing the worst cases, so that warnings stay few.
+A check yields at most one `Observation` an arm, with the worst cases; the table adds why it matters and what to do.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ from benchctl.analysis.record_checks import (
     check_depths,
     check_disturbances,
     check_integrity,
-    check_preflight,
     check_records,
     check_repeats,
     check_repetitions,
@@ -52,14 +50,11 @@ ADVICE: dict[str, WarningText] = {
         "Score again: benchctl verify-lossless RUN.",
     ),
     "degenerate-target": WarningText(
-        "A target whose answers are empty or repeat themselves is easy to draft for: its speed-up is that of a broken "
-        "model.",
-        "Check the model's file and its quantization (`benchctl models inspect`); try the unquantized model, or keep "
-        "tensors such as ssm_out in bf16.",
+        "Such answers are easy to draft for: the speed-up is that of a broken model.",
+        "Check the model's file and its quantization (`benchctl models inspect`); try the unquantized model.",
     ),
     "unsure-target": WarningText(
-        "A sound model gives most of its own tokens a high probability; else it has broken weights, or was "
-        "not trained on the languages of the probes.",
+        "A sound model is sure of its own tokens; else its weights are broken, or these languages are not its own.",
         "Check the model's file and its quantization (`benchctl models inspect`); try the unquantized model.",
     ),
     "quantization-damage": WarningText(
@@ -67,17 +62,15 @@ ADVICE: dict[str, WarningText] = {
         "Quantize with more bits, or find the tensors to keep: `quantize: {tensors: {ssm_out: bf16}}`.",
     ),
     "quantization-differs": WarningText(
-        "llama-quantize chose other types than the recipe requests, so the model is larger or coarser than its name "
-        "says.",
-        "Choose a base type whose blocks divide the rows, such as q8_0; `benchctl models inspect` shows what there is.",
+        "llama-quantize chose other types than the recipe requests: the model is not what its name says.",
+        "Choose a base type whose blocks divide the rows, such as q8_0; `benchctl models inspect` shows them.",
     ),
     "vocabulary-differs": WarningText(
-        "Token ids that mean something else to the draft are never drafted correctly: they lower acceptance without "
-        "any error.",
+        "Token ids that mean something else to the draft are never accepted, without any error.",
         "Use a draft of the same family, or convert both models with the same version of the converter.",
     ),
     "context-too-short": WarningText(
-        "Answers that meet the end of the context are cut off, or shifted, and are other work than the shorter ones.",
+        "Answers that meet the end of the context are cut off, or shifted: they are other work.",
         "Raise `engine.context`, shorten the prompts, or lower `sampling.max_tokens`.",
     ),
     "preflight-failed": WarningText(
@@ -89,12 +82,11 @@ ADVICE: dict[str, WarningText] = {
         "Read the cell's log, in the run's folder, then finish the run with `benchctl run --resume`.",
     ),
     "missing-records": WarningText(
-        "An arm is compared over fewer prompts than the recipe has; whether the others are lossless is undetermined.",
+        "An arm is compared over fewer prompts; whether its output on the others is lossless is undetermined.",
         "Finish the run with `benchctl run --resume`.",
     ),
     "searched": WarningText(
-        "Arms eliminated early have fewer blocks, each block has other prompts, and the largest of many noisy "
-        "values is biased upwards.",
+        "Arms were eliminated early, blocks differ in prompts, and the largest of many noisy values is too high.",
         "Take the speed-up from the run that measured the chosen setting again: `benchctl tune` prints its name.",
     ),
     "damaged-records": WarningText(
@@ -106,9 +98,8 @@ ADVICE: dict[str, WarningText] = {
         "Measure at least three blocks: `blocks: 3` in the recipe, or `--blocks 3`.",
     ),
     "unverified": WarningText(
-        "If the baseline speculates, or an arm does not, the comparisons here do not show the effect of speculation.",
-        "Ask the operator of the endpoint how it was started; an endpoint that serves /slots, /metrics or /server_info "
-        "is verified by them.",
+        "Whether the comparison shows the effect of speculation depends on what the endpoint did.",
+        "Ask its operator how it was started; one with /slots, /metrics or /server_info is verified by them.",
     ),
     "baseline-speculates": WarningText(
         "It shows neither the target's own output nor its speed: no arm can be called lossless against it.",
@@ -119,8 +110,7 @@ ADVICE: dict[str, WarningText] = {
         "Fix what makes it vary: one slot, no prompt cache, fixed batch sizes and threads, temperature 0.",
     ),
     "baseline-endings": WarningText(
-        "Greedy decoding never ends an answer so. What the target alone does is held against no arm: an arm's fault of "
-        "this kind is not found.",
+        "Greedy decoding never ends an answer so. No arm's fault of this kind is found.",
         "Check the server's limits, its stop tokens and the model's end token; then measure again.",
     ),
     "unequal-work": WarningText(
@@ -140,15 +130,12 @@ ADVICE: dict[str, WarningText] = {
         "Check how this engine build reads its depth option, and use another build if it ignores it.",
     ),
     "depth-without-effect": WarningText(
-        "Two depths with identical counts in every answer were most likely the same depth: the engine ignored the "
-        "setting, or something else ends every draft before it.",
-        "Look for a limit that comes first (p_min, the engine's own cap) and at the command lines in the manifest.",
+        "They were most likely the same depth: the engine ignored the setting, or another limit comes first.",
+        "Look for such a limit (p_min, the engine's own cap) and at the command lines in the manifest.",
     ),
     "repeated-prompts": WarningText(
-        "This drafter remembers earlier requests: given the same prompt again, it drafts from its own earlier answer, "
-        "which requests of real users rarely repeat.",
-        "Take the repetitions out of the prompts file. An endpoint gets every prompt again in every block: believe "
-        "its first block alone, and restart the server before the next run.",
+        "This drafter remembers earlier requests and drafts from its own earlier answer, as real users rarely allow.",
+        "Take repetitions out of the prompts file. Of an endpoint believe the first block; restart the server.",
     ),
     "repeating-answers": WarningText(
         "Text that repeats itself is easy to draft, above all for n-grams: its speed-up is not that of other answers.",
@@ -163,8 +150,7 @@ ADVICE: dict[str, WarningText] = {
         "Nothing to do where the text is complete; otherwise configure the engine to return token ids.",
     ),
     "first-event": WarningText(
-        "The server sends no token ids, and several tokens in an event: how many came first, before the clock of the "
-        "decode rate starts, is not known, and counting them as one would show too high a rate.",
+        "How many tokens came before the clock of the decode rate started is not known.",
         "Use a server that streams token ids or has /tokenize; else compare the times from end to end.",
     ),
     "clock-mismatch": WarningText(
@@ -172,8 +158,7 @@ ADVICE: dict[str, WarningText] = {
         "Look for a busy client, a slow network or proxy, or an engine that counts its time differently.",
     ),
     "spilled": WarningText(
-        "Layers that do not fit the GPU are computed by the processor, at another speed and batch cost: the speed-up "
-        "does not carry over to a model that fits.",
+        "Layers that the processor computes change speed and batch cost: a model that fits behaves otherwise.",
         "Use a smaller model, a coarser quantization or a shorter context, or measure on the processor alone.",
     ),
     "swapping": WarningText(
@@ -189,8 +174,7 @@ ADVICE: dict[str, WarningText] = {
         "Stop other work and measure again; `benchctl engines doctor` lists what disturbs measurements.",
     ),
     "clock-jump": WarningText(
-        "The machine was suspended in the middle of a cell, or its clock was set: durations do not include such a "
-        "gap, but the measurement around it was disturbed, and the times of records are out of order.",
+        "The machine was suspended or its clock set: the measurement was disturbed, and records are out of order.",
         "Keep the machine from suspending while it measures; measure again.",
     ),
     "drift": WarningText(
@@ -199,15 +183,12 @@ ADVICE: dict[str, WarningText] = {
         "Where the prompts are alike: fix the clock frequency, let the machine cool, plug it in; then measure again.",
     ),
     "not-filled": WarningText(
-        "Total throughput and latency are then those of fewer requests at once than the condition says.",
-        "Use more prompts: at least five times as many as the highest concurrency, so that the end of a cell, where "
-        "slots run empty, has little weight.",
+        "Total throughput and latency are those of fewer requests at once than the condition says.",
+        "Use more prompts: at least five times as many as the highest concurrency.",
     ),
     "rate-not-kept": WarningText(
-        "Requests come faster than they are answered, so the queue grows for as long as the cell lasts: latencies "
-        "depend on how many requests there were and are not those of a server in steady state.",
-        "Compare latencies at rates that baseline and arms keep up with; total throughput is then the server's "
-        "capacity.",
+        "The queue grows for as long as the cell lasts: latencies depend on how many requests there were.",
+        "Compare latencies at rates that all arms keep up with; total throughput is then the server's capacity.",
     ),
     "late-client": WarningText(
         "Latencies count from the intended send time, so they include benchctl's own delay.",
@@ -235,7 +216,6 @@ def find_warnings(
     """Return every warning of a run, the most serious kinds first."""
     observations = [
         *check_integrity(integrity),
-        *check_preflight(frame),
         *check_cells(frame),
         *check_records(frame, answers, damaged),
         *check_replication(frame, consistency),
@@ -282,11 +262,8 @@ def check_clocks(frame: Frame) -> Iterator[Observation]:
         here = (frame.arm == number) & np.isfinite(ratio) & np.isfinite(gap) & frame.answered
         known = ratio[here]
         if len(known) and abs(np.median(known)) > CLOCKS_AGREE and np.median(gap[here]) > WAKING_S:
-            yield (
-                "clock-mismatch",
-                arm,
-                f"The client's decode rate is {100 * np.median(known):+.1f} % off the engine's (median).",
-            )
+            what = f"The client's decode rate is {100 * np.median(known):+.1f} % off the engine's (median)."
+            yield "clock-mismatch", arm, what
 
 
 def check_drift(frame: Frame) -> Iterator[Observation]:

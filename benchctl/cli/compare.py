@@ -14,8 +14,8 @@ from benchctl.reports.json_output import print_json
 from benchctl.text import one_line
 
 if TYPE_CHECKING:
+    from benchctl.analysis.comparison.compare import RunComparison
     from benchctl.analysis.comparison.gates import Gate
-    from benchctl.analysis.comparison.results import RunComparison
     from benchctl.analysis.results import Accepted
 
 Runs = Annotated[

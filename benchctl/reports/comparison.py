@@ -7,8 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
+from benchctl.analysis.comparison.changes import Ratio
+from benchctl.analysis.comparison.compare import ArmComparison, RunComparison, RunFacts
 from benchctl.analysis.comparison.gates import GateResult
-from benchctl.analysis.comparison.results import ArmComparison, Ratio, RunComparison, RunFacts
 from benchctl.analysis.comparison.several import ArmRow, SeveralRuns
 from benchctl.analysis.comparison.workload import Change
 from benchctl.analysis.verdict import lossy_label

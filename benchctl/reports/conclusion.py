@@ -15,7 +15,7 @@ from benchctl.analysis.advice import (
     shown_for_others,
     shown_to_draft,
 )
-from benchctl.analysis.conditions.axes import condition_sentences, group_rows
+from benchctl.analysis.conditions.sweep import axis_rows, condition_sentences
 from benchctl.analysis.results import ALL_TASKS, Advice, Analysis, GroupDecision, PromptClass, Verdict
 from benchctl.analysis.verdict import synthetic_arms
 from benchctl.data.store import RunData
@@ -325,13 +325,14 @@ def findings(analysis: Analysis) -> list[str]:
 
 def _groups(analysis: Analysis) -> Iterator[str]:
     """What to run of each group."""
-    for row in group_rows(analysis):
-        best = ""
-        if row.fastest is not None:
-            who = "its arm" if row.arms == 1 else f"the fastest of {row.arms} arms"
-            best = f"{who} is {row.fastest.arm}, {numbers.ratio(row.fastest.speedup)}. "
-        where = ", ".join(f"{axis} {label}" for axis, label in row.labels.items()) or row.baseline.arm
-        yield f"{where}: {best}{row.sentence}"
+    rows = {row.level.arm: row for row in axis_rows(analysis)}
+    for group in analysis.decision.groups if analysis.decision else ():
+        best, fastest = "", rows[group.fastest].verdict if group.fastest else None
+        if fastest is not None:
+            who = "its arm" if len(group.arms) == 1 else f"the fastest of {len(group.arms)} arms"
+            best = f"{who} is {fastest.arm}, {numbers.ratio(fastest.speedup)}. "
+        where = ", ".join(f"{axis} {label}" for axis, label in rows[group.baseline].labels.items()) or group.baseline
+        yield f"{where}: {best}{group.sentence}"
 
 
 def _rates(levels: list[Level]) -> Iterator[str]:

@@ -67,11 +67,11 @@ def warned(make_record: Any, make_run: Any, make_manifest: Any, second: Any, **f
             "1 of 6 cells had to share the cores; in the worst, block 1, spec, "
             "other programs used 0.6 of 4 cores and the host of this virtual machine took 0.3.",
         ),
-        ({"throttled": 4}, "throttling", "Heat slowed a core in 1 cell, most often in block 1, spec: 4 times."),
+        ({"throttled": 4}, "throttling", "Heat slowed a core in 1 cell, most in block 1, spec: 4 times."),
         (
             {"gpu_slowed_s": 2.5},
             "throttling",
-            "Heat slowed the GPU in 1 cell, longest in block 1, spec: 25 % of the time.",
+            "Heat slowed the GPU in 1 cell, most in block 1, spec: 25 % of the time.",
         ),
         (
             {"cpu_mhz": 2400.0},
@@ -86,12 +86,12 @@ def warned(make_record: Any, make_run: Any, make_manifest: Any, second: Any, **f
         (
             {"engine_major_faults": 5000},
             "swapping",
-            "The engine waited for memory from disk in 1 cell, most in block 1, spec: 5,000 times.",
+            "The engine waited for the disk in 1 cell, most in block 1, spec: 5,000 times.",
         ),
         (
             {"clock_jump_s": -3600.0},
             "clock-jump",
-            "The wall clock jumped in 1 cell, furthest in block 1, spec: -3600.0 s.",
+            "The wall clock jumped in 1 cell, most in block 1, spec: -3600.0 s.",
         ),
     ],
 )

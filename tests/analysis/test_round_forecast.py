@@ -49,7 +49,6 @@ def test_a_line_is_found_again() -> None:
         ({4: 1.0, 8: 4.0, 16: 9.0}, "a round without a draft would cost -1.50 steps"),
         ({2: 2.0, 4: 6.0, 8: 4.5, 16: 7.0}, "its r² is 0.54, below 0.9"),
         ({2: 1.2, 4: 4.4, 8: 6.0, 16: 12.0}, "a residual is 61 % of the cost there, above 15 %"),
-        ({4: 3.0}, "a line needs two depths"),
     ],
 )
 def test_a_line_that_fails_its_check_is_not_used(costs: dict[int, float], reason: str) -> None:

@@ -217,7 +217,7 @@ def test_the_uncorrected_probability_is_where_the_interval_touches_one() -> None
     seconds = np.exp(rng.normal(0.2, 0.05, 5))
     sums = np.stack([np.ones(5), np.ones(5), np.ones(5), seconds], axis=1)
     block, zero = np.arange(5), np.zeros(5, dtype=np.int64)
-    p = statistics.pooled_spread(sums, block, zero, zero).p
+    p = statistics.pooled_spread(sums, block, zero, zero)["p"]
     assert p is not None and 0 < p < 0.01
     touching = statistics.pooled_interval(sums, block, level=1 - p)
     assert touching is not None and touching.low == pytest.approx(1, abs=1e-9)

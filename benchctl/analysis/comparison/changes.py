@@ -1,21 +1,20 @@
 """How a quantity of every arm changed between the runs of two settings, with intervals that hold together.
 
-The quantities are decode rates and speed-ups over what all runs of the same prompts timed, and what gates watch beside
-them: acceptance length by task, TTFT, peak memory, energy a token.
+Decode rates, speed-ups, and what gates watch beside them: acceptance length by task, TTFT, peak memory, energy a token.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
+from pydantic import Field
 
 from benchctl.analysis.acceptance import CounterColumns, find_counters
 from benchctl.analysis.cells import by_block
-from benchctl.analysis.comparison.results import Ratio, SpeedChange
-from benchctl.analysis.result import Interval
+from benchctl.analysis.result import Interval, Result
 from benchctl.analysis.speedup import counts_as_baseline
 from benchctl.analysis.statistics import (
     MIN_BLOCKS,
@@ -31,6 +30,24 @@ from benchctl.analysis.statistics import (
 if TYPE_CHECKING:
     from benchctl.analysis.frame import Booleans, Floats, Frame, Integers, PromptKey
     from benchctl.recipes.groups import ComparedArm
+
+SpeedChange = Literal["faster", "slower", "no clear difference", "unknown"]
+
+
+class Ratio(Result):
+    """A value in both runs and how they relate; `None` where it is not known."""
+
+    a: float | None
+    b: float | None
+    """Where runs were repeated, the geometric mean of `values_a`, of `values_b`."""
+    ratio: float | None
+    """b / a."""
+    interval: Interval | None
+    """Wide enough that those of all arms and runs hold together; `None` below three blocks in a run."""
+    variances: list[Variance] = Field(default_factory=list)
+    """Of the logarithm of the ratio: by blocks, and where runs were repeated by runs. Conclusions hold by both."""
+    values_a: list[float] = Field(default_factory=list)
+    values_b: list[float] = Field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -91,8 +108,7 @@ class Times:
         return np.where(self.timed, tokens / seconds / (base_tokens / base_seconds), np.nan)
 
     def lengths(self) -> Floats:
-        """Return length and ending of every prompt's answers, (answers of arm and baseline, prompts); NaN: not equal
-        in all blocks."""
+        """Return length and ending of all answers, (arm and baseline, prompts); NaN: not equal in all blocks."""
         return np.stack([np.where((work == work[:1]).all(axis=0), work[0], np.nan) for work in self.work])
 
 
@@ -145,10 +161,7 @@ def arm_rows(frame: Frame, arm: int, prompts: Sequence[PromptKey]) -> Integers:
 
 
 def full_blocks(seconds: Floats) -> Booleans:
-    """Which blocks of (blocks, prompts) timed at least half as many prompts as the fullest.
-
-    A cell that broke off early thus costs its block alone, and not the prompts of all others.
-    """
+    """Which blocks of (blocks, prompts) timed half as many prompts as the fullest: others broke off."""
     counts = np.isfinite(seconds).sum(axis=1)
     full: Booleans = counts * 2 >= max(1, int(counts.max(initial=0)))
     return full
@@ -237,9 +250,7 @@ def speed_change(interval: Interval | None) -> SpeedChange:
     """Return the class of the interval of a ratio of speeds."""
     if interval is None:
         return "unknown"
-    if interval.low > 1:
-        return "faster"
-    return "slower" if interval.high < 1 else "no clear difference"
+    return "faster" if interval.low > 1 else "slower" if interval.high < 1 else "no clear difference"
 
 
 def doubt_of(quantity: Quantity) -> str | None:
@@ -249,19 +260,13 @@ def doubt_of(quantity: Quantity) -> str | None:
         return "No prompt was timed in every block of both runs."
     counts = [len(run.by_block) for run in quantity.measured.runs]
     if interval is None:
-        return (
-            f"A has {_blocks(counts[0])} and B {_blocks(counts[-1])}; below {MIN_BLOCKS} in each there is no interval."
-        )
+        return f"A has {counts[0]} and B {counts[-1]} blocks; below {MIN_BLOCKS} in each there is no interval."
     if speed_change(interval) in ("faster", "slower") and quantity.measured.unequal:
         if matched is None:
             return "No answer is as long in B as it was in A, so they are not the same work."
         if (matched > 1) != (ratio > 1):
             return f"The ratio is {matched:.2f} over the answers of equal length, so the difference is due to lengths."
     return None
-
-
-def _blocks(count: int) -> str:
-    return "one block" if count == 1 else f"{count} blocks"
 
 
 Watched = dict[str, Measured]
@@ -271,8 +276,8 @@ Watched = dict[str, Measured]
 def watch(frame: Frame, prompts: Mapping[str, Sequence[PromptKey]]) -> dict[str, Watched]:
     """Return the quantities of every arm, over its `prompts`: those that every block answered.
 
-    `ttft`: median over the prompts, seconds. `acceptance TASK`: 1 + accepted / rounds. `memory`: bytes; `energy`:
-    joules a token. The value of a run is the geometric mean of its blocks.
+    `ttft`: median, seconds; `acceptance TASK`: 1 + accepted / rounds; `memory`: bytes; `energy`: joules a token. The
+    run's value is the geometric mean of its blocks.
     """
     counters = find_counters(frame)
     return {arm: _of_arm(frame, counters, arm, of_arm) for arm, of_arm in prompts.items()}

@@ -1,12 +1,9 @@
 """Two settings of a workload side by side: what got faster or slower beyond noise, and whether the answers stayed.
 
 A is the run before, B the run after; every ratio is B over A. Arms are matched by name. What changed of an arm is its
-speed-up over its own run's baseline; what changed of the baseline, its decode rate. The blocks of two runs have nothing
-in common, so each run's own spread between blocks counts, shared among its arms (`changes`); intervals hold together
-over the arms. Prompts are the same and count as fixed.
-
-Blocks do not show what changes from run to run. Where A was measured again after B, the distance between the runs of
-the same setting does.
+speed-up over its own run's baseline; what changed of the baseline, its decode rate. Each run's spread between blocks
+counts, shared among its arms (`changes`); intervals hold together over the arms; prompts count as fixed. Blocks do not
+show what changes from run to run: where a setting was measured again, the distance between its runs does.
 """
 
 from __future__ import annotations
@@ -16,12 +13,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from pydantic import Field
 
 from benchctl.analysis.analyse import Judge, analyse
 from benchctl.analysis.answers import Answers, find_answers
 from benchctl.analysis.comparison.changes import (
     InAllRuns,
     Quantity,
+    Ratio,
+    SpeedChange,
     Times,
     Watched,
     doubt_of,
@@ -33,16 +33,113 @@ from benchctl.analysis.comparison.changes import (
     watch,
     watched_changes,
 )
-from benchctl.analysis.comparison.results import ArmComparison, OwnVerdict, Ratio, RunComparison, RunFacts
-from benchctl.analysis.comparison.workload import Outputs, compare_answers, find_changes, require_same_workload
+from benchctl.analysis.comparison.workload import Change, Outputs, compare_answers, find_changes, require_same_workload
 from benchctl.analysis.frame import Frame, PromptKey, make_frame
-from benchctl.analysis.results import ALL_TASKS, Analysis
-from benchctl.analysis.statistics import level_for
+from benchctl.analysis.results import ALL_TASKS, Analysis, Result
+from benchctl.analysis.statistics import LEVEL, level_for
 from benchctl.data.store import RunData
 from benchctl.errors import UsageError
 
 if TYPE_CHECKING:
     from benchctl.recipes.groups import ComparedArm
+
+MACHINE_CLASS = ("machine cpu", "machine usable cores", "machine accelerators")
+"""What makes speeds, times, memory and energy of two machines comparable where it is equal."""
+
+
+class RunFacts(Result):
+    """One of the two runs."""
+
+    run: str
+    folder: str
+    recipe: str
+    created_at: str | None
+    status: str | None
+    baseline: str
+    blocks: int
+    failed_cells: list[str]
+    damage: list[str]
+    """What is not as it was written: nothing is concluded of a run that has any."""
+    warnings: list[str]
+    """Ids of `benchctl.analysis.warnings`, the most serious first."""
+
+
+class ArmComparison(Result):
+    """An arm in both runs."""
+
+    arm: str
+    is_baseline: bool
+    """Of run B."""
+    change: SpeedChange
+    """Of `judged`. Faster or slower only where the interval excludes 1."""
+    doubt: str | None
+    """Why `change` is unknown, as a sentence."""
+    rate: Ratio
+    """Decode rate, tokens per second: tokens over time of the prompts that every block of all runs timed."""
+    rate_length_matched: float | None
+    """The ratio over only those prompts whose answers are of equal length and ending in all runs."""
+    rate_doubt: str | None
+    """Why nothing is said of `rate`."""
+    blocks_a: int
+    blocks_b: int
+    prompts: int
+    prompts_left_out: int
+    """Prompts that some block of a run did not time."""
+    speedup: Ratio
+    """Over each run's own baseline, over the prompts that every block of both timed in all runs; where requests
+    overlap, of whole answers."""
+    watched: dict[str, Ratio] = Field(default_factory=dict)
+    """What gates watch beside speed, as far as A reports it: `ttft`, `memory`, `energy`, `acceptance TASK`."""
+    acceptance_a: float | None
+    acceptance_b: float | None
+    lossy: list[str]
+    """Settings of either run's arm that are lossy by design."""
+    lossless_a: str | None
+    lossless_b: str | None
+    """Verdict of each run on itself; `None` for its baseline."""
+    outputs: Outputs
+    """Whether the answers of B equal those of A."""
+
+    @property
+    def judged(self) -> Ratio:
+        """What `change` is of."""
+        return self.rate if self.is_baseline else self.speedup
+
+
+class OwnVerdict(Result):
+    """Whether an arm of B is lossless by B's own baseline."""
+
+    arm: str
+    verdict: str
+    reason: str
+
+
+class RunComparison(Result):
+    """Everything that `benchctl compare` finds."""
+
+    a: RunFacts
+    b: RunFacts
+    more_a: list[RunFacts] = Field(default_factory=list)
+    """Runs that repeat A."""
+    more_b: list[RunFacts] = Field(default_factory=list)
+    claims: int = 1
+    """How many intervals of a kind hold together: of each arm."""
+    level: float = LEVEL
+    """Of an interval by itself: above 95 % where a run ended by what it showed."""
+    on_trust: list[str]
+    """Which parts of the workload could not be checked to be the same."""
+    changed: list[Change]
+    arms: list[ArmComparison]
+    only_in_a: list[str]
+    only_in_b: list[str]
+    lossless_b: list[OwnVerdict]
+    """Of every arm of B but its baseline, those that only B has included."""
+
+    @property
+    def other_machine(self) -> str | None:
+        """How the machines differ, where they are of another class: then only ratios within a run can be compared."""
+        differing = [change for change in self.changed if change.what in MACHINE_CLASS]
+        return "; ".join(f"{change.what}: {change.a} and {change.b}" for change in differing) or None
 
 
 @dataclass(frozen=True)

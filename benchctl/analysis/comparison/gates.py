@@ -2,11 +2,9 @@
 
 Every arm (of `acceptance` every task) is a test of the hypothesis that it got no worse than the gate's tolerance:
 Student's t on the logarithm of B over A, one-sided, by the variances of the comparison (`changes.py`). Holm's step-down
-over all tests of all gates that noise can fail holds the error rate of the whole command at `ERROR`.
-
-A gate passes only where, of every arm, a change that nobody would let pass (`Gate.excluded`) is excluded: what is
-there passes in `MISSED` of the runs, however noisy they are. Where noise hides it, the gate cannot tell, which is no
-pass (`benchmarks/gates.py`).
+over all tests of all gates that noise can fail holds the error rate of the whole command at `ERROR`. A gate passes only
+where, of every arm, a change that nobody would let pass (`Gate.excluded`) is excluded; where noise hides it, the gate
+cannot tell, which is no pass (`benchmarks/gates.py`).
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ from functools import cached_property
 from math import exp, log
 from typing import TYPE_CHECKING
 
-from benchctl.analysis.comparison.results import RunComparison
+from benchctl.analysis.comparison.compare import RunComparison
 from benchctl.analysis.results import ACCEPTED, Accepted
 from benchctl.analysis.statistics import LEVEL, MIN_BLOCKS, beyond_p, chance_beyond, found_beyond, half_width, holm
 from benchctl.errors import GateError, UsageError
@@ -26,7 +24,8 @@ from benchctl.recipes.problems import did_you_mean
 from benchctl.text import one_line
 
 if TYPE_CHECKING:
-    from benchctl.analysis.comparison.results import ArmComparison, Ratio
+    from benchctl.analysis.comparison.changes import Ratio
+    from benchctl.analysis.comparison.compare import ArmComparison
 
 ERROR = 0.01
 """Of 100 commands in which nothing is worse than its tolerance, at most so many have a failed gate."""
@@ -42,8 +41,7 @@ MISSED_BY_RUNS = 0.02
 FALSE_ALARMS = 0.001
 """Where more unchanged runs than this share fail at a gate's tolerance, it is said."""
 BETWEEN_RUNS = 0.01
-"""Standard deviation, from run to run, of the logarithm of a time, which blocks do not show: assumed for that share
-where no run was repeated."""
+"""Assumed standard deviation of the logarithm of a time from run to run, where no run was repeated."""
 
 
 @dataclass(frozen=True)
@@ -127,17 +125,14 @@ class GateResult:
 def parse_gate(text: str) -> Gate:
     """Read `slower:3%`, another gate with a tolerance, or `lossy`. Raises UsageError, with the nearest valid word."""
     word, colon, amount = (part.strip() for part in text.partition(":"))
+    match = _AMOUNT.fullmatch(amount)
     if word == "lossy" and not colon:
         return Gate("lossy")
-    match = _AMOUNT.fullmatch(amount)
     if word in KINDS and match and float(match[1]) < 100:
         return Gate(word, float(match[1]) / 100)
-    if word in KINDS:
-        wrong = f"`{word}` needs a percentage from 0 to 100, not {amount!r}."
-    elif word == "lossy":
-        wrong = "`lossy` takes no amount."
-    else:
-        wrong = f"There is no gate {word!r}.{did_you_mean(word, GATES)}"
+    wrong = f"There is no gate {word!r}.{did_you_mean(word, GATES)}"
+    if word in GATES:
+        wrong = "`lossy` takes no amount." if word == "lossy" else f"`{word}` needs 0 to 100 %, not {amount!r}."
     raise UsageError(wrong, where=f"--fail-if {text}", fix=_FIX)
 
 
@@ -177,19 +172,13 @@ class ArmTest:
         return any(variance.value for variance in self.change.variances)
 
     def chance(self, share: float, error: float, between: float = 0.0) -> float:
-        """Return the power to find that an arm is worse by a share, at this error rate of a single test.
-
-        `between`: variance of the change that the blocks do not show.
-        """
+        """Return the power of a test to find an arm worse by a share; `between`: variance that blocks do not show."""
         truth = Gate(self.gate.word, share).tolerance - self.gate.tolerance
         return min(chance_beyond(truth, variance, error, between) for variance in self.change.variances)
 
     @property
     def between(self) -> float:
-        """The variance between runs that is assumed of the change; 0 where repeated runs show it, or nothing is timed.
-
-        A speed-up is of two arms, and each of two runs has its own.
-        """
+        """The variance assumed between runs, of two arms of two; 0 where repeated runs show it, or nothing is timed."""
         times = {"slower": 4, "slower-absolute": 2, "ttft": 2}.get(self.gate.word, 0)
         return times * BETWEEN_RUNS**2 if len(self.change.variances) == 1 else 0.0
 
@@ -216,8 +205,8 @@ def check_gates(gates: Sequence[Gate], found: RunComparison, accept: Accepted = 
     for gate in gates:
         if gate.word == "lossy":
             results.append(GateResult(gate, tuple(_lossy(found, accept))))
-        elif (why := _skipped(gate, found)) is not None:
-            results.append(GateResult(gate, (), why, skipped=True))
+        elif gate not in tests:
+            results.append(GateResult(gate, (), _skipped(gate, found), skipped=True))
         else:
             failures = tuple(_failures(gate, tests[gate], worse, found))
             note = None if failures else _unseen(gate, tests[gate], error / max(1, noisy))
@@ -291,10 +280,7 @@ def _unseen(gate: Gate, tests: Sequence[ArmTest], error: float) -> str:
     share, name = max((test.found(error), test.arm) for test in tests)
     false = sum(test.chance(0.0, error, test.between) for test in tests)
     change = {"slower": "a slow-down", "lower": "a fall", "higher": "a rise"}[KINDS[gate.word].worse]
-    note = (
-        f"At this noise {change} is detected from {100 * share:.1f} % on in every arm, in 9 of 10 runs ({name} is the "
-        "noisiest)."
-    )
+    note = f"At this noise {change} is detected from {100 * share:.1f} % on, in 9 of 10 runs ({name} is the noisiest)."
     if false <= FALSE_ALARMS:
         return note
     return f"{note} Of 1,000 unchanged runs {1000 * false:.1f} fail: a wider tolerance, or more blocks, would be safer."

@@ -1,8 +1,7 @@
 """A baseline that a repository keeps: what gates need of a run, small enough to be reviewed, in place of the run.
 
 `against_kept` compares a run with it as `compare_runs` does with the run itself: the same quantities, variances,
-intervals and gates. Answers are not kept, so whether they are the same is not said; each run shows by itself whether an
-arm is lossless.
+intervals and gates. Answers are not kept, so whether they are the same is not said.
 """
 
 from __future__ import annotations
@@ -18,8 +17,11 @@ from pydantic import Field, model_validator
 from benchctl.analysis.analyse import Judge
 from benchctl.analysis.comparison.changes import InAllRuns, Measured, Times, in_all_runs, rate_times, watch
 from benchctl.analysis.comparison.compare import (
+    ArmComparison,
     ArmFacts,
     OwnFacts,
+    RunComparison,
+    RunFacts,
     Side,
     chosen_arms,
     compare_arms,
@@ -28,7 +30,6 @@ from benchctl.analysis.comparison.compare import (
     side_of,
     timed_prompts,
 )
-from benchctl.analysis.comparison.results import ArmComparison, RunComparison, RunFacts
 from benchctl.analysis.comparison.workload import Change, Outputs, is_repeat, rendered_settings
 from benchctl.analysis.conditions.results import DIMENSIONS
 from benchctl.analysis.statistics import MIN_BLOCKS, level_for
@@ -96,8 +97,7 @@ class Kept(Part):
     runs: list[KeptRun] = Field(min_length=1)
     """One, or several of the same setting."""
     setting: dict[str, str]
-    """What may differ in a run that is compared with it: engine, machine, arms. Gates of absolute values need the
-    class of machine to be the same."""
+    """What may differ in a run that is compared with it: engine, machine, arms."""
     prompts: list[str]
     """`task/prompt_idx`, the order of every list by prompt."""
     arms: dict[str, KeptArm]

@@ -1,19 +1,19 @@
 """Does a run that somebody else made agree with the same work measured here? Claim by claim, within their intervals.
 
 A claim of a number agrees where the interval of here over theirs has 1 in it (`compare.py`, all arms together), and
-excludes a difference of 30 % (`EXCLUDED`): a wider interval tells nothing. Of what another program measured, only a
-single process is known: its speed-up agrees where it lies in the interval that holds here for prompts like these, since
-that the prompts are the same is not known either.
+excludes a difference of 30 % (`EXCLUDED`). Of what another program measured only a single process is known: its
+speed-up agrees where it lies in the interval that holds here for prompts like these.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
+from benchctl.analysis.comparison.changes import Ratio
+from benchctl.analysis.comparison.compare import ArmComparison, RunComparison
 from benchctl.analysis.comparison.gates import EXCLUDED, KINDS
-from benchctl.analysis.comparison.results import ArmComparison, Ratio, RunComparison
 from benchctl.analysis.result import Interval, Result
 from benchctl.analysis.results import ALL_TASKS, Analysis
 from benchctl.data.record import Record
@@ -75,17 +75,18 @@ def _claims(arm: ArmComparison, *, other_machine: bool) -> Iterator[ReplicatedCl
             doubt = "Theirs was measured on another machine."
         if doubt is None and (change.ratio is None or change.interval is None):
             doubt = arm.rate_doubt or "It is not known in every block of both."
-        outcome = "not compared" if doubt or change.interval is None else _outcome(change.interval)
-        return ReplicatedClaim(
-            arm=arm.arm,
-            what=what,
-            theirs=change.a,
-            here=change.b,
-            ratio=change.ratio,
-            interval=change.interval,
-            outcome=outcome,
-            why=WIDE if outcome == "cannot tell" else doubt,
-        )
+        outcome: ClaimOutcome = "not compared"
+        if not doubt and (ends := change.interval) is not None:
+            close = ends.low > 1 - EXCLUDED and ends.high < 1 / (1 - EXCLUDED)
+            outcome = "differs" if ends.excludes_one else "agrees" if close else "cannot tell"
+        told: dict[str, Any] = {
+            "theirs": change.a,
+            "here": change.b,
+            "ratio": change.ratio,
+            "interval": change.interval,
+        }
+        why = WIDE if outcome == "cannot tell" else doubt
+        return ReplicatedClaim(arm=arm.arm, what=what, outcome=outcome, why=why, **told)
 
     if not arm.is_baseline:
         yield claim("speed-up", arm.speedup, arm.doubt, absolute=False)
@@ -102,12 +103,6 @@ def _claims(arm: ArmComparison, *, other_machine: bool) -> Iterator[ReplicatedCl
             outcome="not compared" if not known else "agrees" if arm.lossless_a == arm.lossless_b else "differs",
             why=None if known else "One of the two is not determined.",
         )
-
-
-def _outcome(interval: Interval) -> ClaimOutcome:
-    if interval.excludes_one:
-        return "differs"
-    return "agrees" if interval.low > 1 - EXCLUDED and interval.high < 1 / (1 - EXCLUDED) else "cannot tell"
 
 
 @dataclass(frozen=True)

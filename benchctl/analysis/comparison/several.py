@@ -1,15 +1,15 @@
 """Any number of runs side by side, also of other drafts, targets, engines or machines.
 
-The others are compared with the first run, arm by arm of its name: its speed-up over the own run's baseline, and of a
-baseline the decode rate. What both measured of the same work is compared; what is not the same work is listed with the
-reason, side by side. Intervals hold together over arms and runs. So they do where the runs are builds in their order,
-of which the first that is slower, diverges or violates losslessness is searched.
+Each is compared with the first run, arm by arm of its name: the speed-up over the own run's baseline, and of a baseline
+the decode rate. What is not the same work is listed with the reason. Intervals hold together over arms and runs, also
+where the runs are builds in their order, of which the first that is slower, diverges or violates is searched.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import TYPE_CHECKING, Literal
+from dataclasses import replace
+from typing import Literal
 
 import msgspec
 import numpy as np
@@ -19,6 +19,8 @@ from benchctl.analysis.comparison.changes import (
     InAllRuns,
     Measured,
     Quantity,
+    Ratio,
+    SpeedChange,
     Times,
     find_quantities,
     full_blocks,
@@ -26,15 +28,12 @@ from benchctl.analysis.comparison.changes import (
     speed_change,
 )
 from benchctl.analysis.comparison.compare import chosen_arms
-from benchctl.analysis.comparison.results import Ratio, SpeedChange
 from benchctl.analysis.comparison.summary import ArmSummary, RunSummary
 from benchctl.analysis.result import Interval, Result
 from benchctl.errors import UsageError
 from benchctl.recipes.axes import BINARY
 
-if TYPE_CHECKING:
-    pass
-
+_OF_RUN = ("run", "recipe", "folder", "created_at", "status", "blocks", "records")
 ComparedPart = Literal["rate", "speedup", "answers"]
 
 
@@ -103,14 +102,8 @@ def compare_several(runs: Sequence[RunSummary], arms: Collection[str] | None = N
             rows.append(_row(number, run, arm).model_copy(update=found.get(arm.name, {})))
     return SeveralRuns(
         runs=[
-            {
-                "run": run.run,
-                "recipe": run.recipe,
-                "folder": run.folder,
-                "created_at": run.created_at,
-                "status": run.status,
-                "blocks": run.blocks,
-                "records": run.records,
+            {name: getattr(run, name) for name in _OF_RUN}
+            | {
                 "failed_cells": len(run.failed_cells),
                 "damage": " ".join(run.damage) or None,
             }
@@ -140,7 +133,7 @@ def _row(number: int, run: RunSummary, arm: ArmSummary) -> ArmRow:
     return ArmRow(
         run=number,
         arm=arm.name,
-        is_baseline=arm.is_baseline,
+        is_baseline=arm.compared.is_baseline,
         labels=arm.labels,
         rate=arm.rate(len(run.prompts)),
         speedup=arm.speedup,
@@ -163,14 +156,14 @@ def _against(
 ) -> dict[str, dict[str, object]]:
     """Return by arm the fields of a row that compare it with the first run's; `pairs`: each beside that."""
     common = _common(first, run)
-    groups = {b.name: str(b.baseline) for _, b in pairs}
+    groups = {b.name: b.compared.baseline for _, b in pairs}
     unlike = {b.name: _unlike(first, a, run, b, common) for a, b in pairs}
     rates, speedups = dict[str, InAllRuns](), dict[str, InAllRuns]()
     for a, b in pairs:
         if "rate" not in unlike[b.name]:
             sides = ((a, first, common[0]), (b, run, common[1]))
             rates[b.name] = in_all_runs([_times(arm, len(of.prompts), places) for arm, of, places in sides])
-        if "speedup" not in unlike[b.name] and not b.is_baseline:
+        if "speedup" not in unlike[b.name] and not b.compared.is_baseline:
             both = [Measured(arm.speedup, arm.by_block) for arm in (a, b)]
             speedups[b.name] = InAllRuns(both, [None, None], unequal=False, prompts=0)
     rate = find_quantities(rates, 1, groups, level, arms_repeat=False)
@@ -191,7 +184,7 @@ def _compared(
         found |= {"change": "unknown", "not_compared": {"rate": "no prompt was timed in every block of both runs"}}
     elif rate is not None:
         found |= {"rate_ratio": rate.change}
-        found |= {"change": speed_change(rate.change.interval)} if b.is_baseline else {}
+        found |= {"change": speed_change(rate.change.interval)} if b.compared.is_baseline else {}
     if speedup is not None:
         found |= {"speedup_ratio": speedup.change, "change": speed_change(speedup.change.interval)}
     if "answers" not in unlike:
@@ -211,12 +204,12 @@ def _unlike(
 ) -> dict[ComparedPart, str]:
     """Return why each quantity cannot be compared; empty where everything can be."""
     every: tuple[ComparedPart, ...] = ("rate", "speedup", "answers")
-    for compared_run in (first, run):
-        if compared_run.distrust is not None:
-            return dict.fromkeys(every, f"the files of {compared_run.run} are not as they were written")
+    if distrusted := [of.run for of in (first, run) if of.distrust is not None]:
+        return dict.fromkeys(every, f"the files of {distrusted[0]} are not as they were written")
     if not common[0]:
         return dict.fromkeys(every, "the runs have no prompt in common")
-    if a.condition != b.condition:
+    ours, theirs = a.compared, b.compared
+    if replace(ours.group, setups=None) != replace(theirs.group, setups=None):
         return dict.fromkeys(every, "its context length, concurrency, rate or temperature differs")
     why: dict[ComparedPart, str] = {}
     whole = len(common[0]) == len(first.prompts) == len(run.prompts)
@@ -225,36 +218,38 @@ def _unlike(
     sampling = [key for key in {**first.sampling, **run.sampling} if first.sampling.get(key) != run.sampling.get(key)]
     if sampling:
         why |= dict.fromkeys(("rate", "answers"), f"sampling.{sampling[0]} differs")
-    if a.target_files != b.target_files:
+    if _files(a) != _files(b):
         why |= dict.fromkeys(("rate", "answers"), f"its target differs ({a.target} and {b.target})")
-    elif a.cache_type != b.cache_type:
-        why["answers"] = f"its KV type differs ({a.cache_type or 'default'} and {b.cache_type or 'default'})"
-    if (a.overlapping or b.overlapping) and "answers" not in why:
+    elif ours.target_cache != theirs.target_cache:
+        types = f"{ours.target_cache or 'default'} and {theirs.target_cache or 'default'}"
+        why["answers"] = f"its KV type differs ({types})"
+    if not (ours.group.one_at_a_time and theirs.group.one_at_a_time) and "answers" not in why:
         why["answers"] = "answers of overlapping requests are not reproducible"
     return why
+
+
+def _files(arm: ArmSummary) -> tuple[str, ...]:
+    return arm.compared.target.identity if arm.compared.target else ()
 
 
 def _differing(runs: Sequence[RunSummary]) -> list[Differing]:
     """Return what is not the same in all runs, the most important first."""
 
-    def every(name: str) -> list[str]:
-        return ["; ".join(dict.fromkeys(str(getattr(arm, name) or "none") for arm in run.arms)) for run in runs]
+    def every(of_arm: Callable[[ArmSummary], str | None]) -> list[str]:
+        return ["; ".join(dict.fromkeys(filter(None, map(of_arm, run.arms)))) or "none" for run in runs]
 
-    facts: list[tuple[str, list[str]]] = [
-        ("target", every("target")),
-        (
-            "target files",
-            ["; ".join(dict.fromkeys(" ".join(f[:12] for f in a.target_files) for a in r.arms)) for r in runs],
-        ),
-        ("draft", ["; ".join(dict.fromkeys(a.draft for a in r.arms if a.draft)) or "none" for r in runs]),
-        ("KV type", every("cache_type")),
-        ("engine", every("engine")),
-        ("machine", [run.machine for run in runs]),
-        ("prompts", [str(len(run.prompts)) for run in runs]),
-        ("sampling", [", ".join(f"{key} {value}" for key, value in run.sampling.items()) for run in runs]),
-        ("blocks", [str(run.blocks) for run in runs]),
-    ]
-    return [Differing(what=what, values=values) for what, values in facts if len(set(values)) > 1]
+    facts = {
+        "target": every(lambda arm: arm.target),
+        "target files": every(lambda arm: " ".join(sha[:12] for sha in _files(arm))),
+        "draft": every(lambda arm: arm.draft),
+        "KV type": every(lambda arm: arm.compared.target_cache or "none"),
+        "engine": every(lambda arm: arm.engine),
+        "machine": [run.machine for run in runs],
+        "prompts": [str(len(run.prompts)) for run in runs],
+        "sampling": [", ".join(f"{key} {value}" for key, value in run.sampling.items()) for run in runs],
+        "blocks": [str(run.blocks) for run in runs],
+    }
+    return [Differing(what=what, values=values) for what, values in facts.items() if len(set(values)) > 1]
 
 
 class FirstChange(Result):
@@ -290,17 +285,15 @@ def by_build(run: RunSummary) -> list[RunSummary]:
             run,
             run=build,
             arms=[
-                msgspec.structs.replace(arm, name="-".join([arm.of, *_others(arm.labels)]))
+                msgspec.structs.replace(
+                    arm, name="-".join([arm.compared.of, *(arm.labels[axis] for axis in arm.labels if axis != BINARY)])
+                )
                 for arm in run.arms
-                if arm.labels.get(BINARY) == build and not arm.is_again
+                if arm.labels.get(BINARY) == build and not arm.compared.is_again
             ],
         )
         for build in builds
     ]
-
-
-def _others(labels: dict[str, str]) -> list[str]:
-    return [label for axis, label in labels.items() if axis != BINARY]
 
 
 def first_changes(found: SeveralRuns) -> list[FirstChange]:
@@ -340,12 +333,10 @@ def sentences(found: SeveralRuns, changes: Sequence[FirstChange]) -> Iterator[st
     for change in changes:
         parts = [f"{names[change.violates]} is the first with a violation"] if change.violates is not None else []
         if change.slower is not None and change.interval is not None:
-            found_in = f"{change.interval.low:.2f} to {change.interval.high:.2f}"
-            parts.append(f"{names[change.slower]} is the first that is slower, {change.ratio:.2f}x ({found_in})")
-        if change.diverges is not None:
-            parts.append(f"{names[change.diverges]} is the first with other answers")
-        else:
-            parts.append("no build has other answers")
+            found_in = f"{change.ratio:.2f}x ({change.interval.from_to})"
+            parts.append(f"{names[change.slower]} is the first that is slower, {found_in}")
+        who = "no build has" if change.diverges is None else f"{names[change.diverges]} is the first with"
+        parts.append(f"{who} other answers")
         if change.possible is not None:
             parts.append(f"none is shown to be slower, {change.possible:.2f}x stays possible")
         if change.unknown:

@@ -1,8 +1,6 @@
 """The summary of a run for comparing many: small enough to be saved beside the run, so that it is made once.
 
-What is saved is valid as long as no file of the run changes; summaries do not themselves.
-
-Times and answers are kept by arm, block and prompt as arrays, everything else as the run's analysis found it.
+What is saved is valid as long as no file of the run changes. Times and answers are arrays by block and prompt.
 """
 
 from __future__ import annotations
@@ -42,7 +40,7 @@ SUMMARY = ".summary"
 _OF_THE_RUN = (MANIFEST, RECORDS, DIGESTS)
 _SCORED = (SCORES, *OLDER)
 _DIGEST = hashlib.sha256().digest_size
-SUMMARY_VERSION = f"4 {__version__}"
+SUMMARY_VERSION = f"5 {__version__}"
 """A summary of another version is made again."""
 FEW = 4
 """Up to so many runs are read in turn; more of them on several cores."""
@@ -54,18 +52,11 @@ class ArmSummary(msgspec.Struct, kw_only=True):
     """An arm of a run."""
 
     name: str
-    of: str
-    """The recipe's arm that it is in a setup and under a condition."""
-    is_baseline: bool
-    is_again: bool
-    """Whether it is the second cell of its baseline."""
-    baseline: str | None
-    """The arm that it is compared with."""
+    compared: ComparedArm
+    """What it is compared with, and what it ran on."""
     labels: dict[str, str]
     """On the axes of its recipe."""
     target: str
-    target_files: list[str]
-    """SHA-256."""
     draft: str | None
     engine: str
     """Kind, version and build."""
@@ -75,11 +66,6 @@ class ArmSummary(msgspec.Struct, kw_only=True):
     """How it speculates; none of the target alone."""
     setting: str
     """Digest of what was asked for, for this arm and its baseline, the workload and the engine's build left out."""
-    cache_type: str | None
-    """Of the target's KV cache, where the recipe names it."""
-    condition: list[float | None]
-    """Context length, concurrency, rate, temperature."""
-    overlapping: bool
     speedup: float | None
     low: float | None
     high: float | None
@@ -93,6 +79,11 @@ class ArmSummary(msgspec.Struct, kw_only=True):
     """float32: what they took."""
     answers: bytes
     """uint64 a prompt: of the answer that all blocks gave; 0 where they differ, or some is not sound."""
+
+    @property
+    def compares(self) -> bool:
+        """Whether it is compared with a baseline: neither one, nor a second cell of one."""
+        return not (self.compared.is_baseline or self.compared.is_again)
 
     def array(self, name: str, prompts: int) -> NDArray[np.float64]:
         """Return `tokens` or `seconds` as (blocks, prompts)."""
@@ -137,6 +128,7 @@ def summarise(run: RunData, judge: Judge) -> RunSummary:
     found, manifest = analyse(run, judge), run.manifest
     frame = make_frame(run.records, manifest, min(found.baselines))
     answers = _answers(frame)
+    texts = {(prompt.task, prompt.prompt_idx): prompt.sha256 for prompt in manifest.prompts} if manifest else {}
     return RunSummary(
         run=found.run,
         folder=str(run.folder),
@@ -149,7 +141,7 @@ def summarise(run: RunData, judge: Judge) -> RunSummary:
         level=level_for(manifest),
         machine=_machine(manifest),
         sampling=dict((manifest.recipe if manifest else {}).get("sampling") or {}),
-        prompts=_prompts(frame, manifest),
+        prompts=[(task, index, texts.get((task, index))) for task, index in frame.prompts],
         failed_cells=found.failed_cells,
         damage=list(run.integrity.findings),
         distrust=run.integrity.reason,
@@ -172,21 +164,14 @@ def _arm(
     of: SetupIdentity | Manifest | None = setup or manifest
     return ArmSummary(
         name=name,
-        of=arm.of,
-        is_baseline=arm.is_baseline,
-        is_again=arm.is_again,
-        baseline=arm.baseline,
+        compared=arm,
         labels=axes_of(manifest, name),
         target=arm.target.source if arm.target else "not known",
-        target_files=list(arm.target.identity) if arm.target else [],
-        draft=_draft(arm),
+        draft=", ".join([arm.draft.source, *(sha[:12] for sha in arm.draft.identity)]) if arm.draft else None,
         engine=_engine(of),
         build=_build(of),
         types=list(identity.types) if identity else [],
         setting=_setting(manifest, arm),
-        cache_type=arm.target_cache,
-        condition=[arm.group.context_length, arm.group.concurrency, arm.group.rate, arm.group.temperature],
-        overlapping=not arm.group.one_at_a_time,
         speedup=speedup.pooled if speedup else None,
         low=interval.low if interval else None,
         high=interval.high if interval else None,
@@ -213,11 +198,6 @@ def _answers(frame: Frame) -> NDArray[np.uint64]:
     )
     by_block = numbers[frame.row_at]
     return np.where((by_block == by_block[:, :1]).all(axis=1), by_block[:, 0], np.uint64(ABSENT))
-
-
-def _prompts(frame: Frame, manifest: Manifest | None) -> list[tuple[str, int, str | None]]:
-    known = {(prompt.task, prompt.prompt_idx): prompt.sha256 for prompt in manifest.prompts} if manifest else {}
-    return [(task, index, known.get((task, index))) for task, index in frame.prompts]
 
 
 def _machine(manifest: Manifest | None) -> str:
@@ -254,10 +234,6 @@ def _setting(manifest: Manifest | None, arm: ComparedArm) -> str:
 
 def _digest(facts: object) -> str:
     return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()[:12]
-
-
-def _draft(arm: ComparedArm) -> str | None:
-    return ", ".join([arm.draft.source, *(sha[:12] for sha in arm.draft.identity)]) if arm.draft else None
 
 
 def summaries_of(

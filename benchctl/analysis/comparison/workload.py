@@ -6,7 +6,7 @@ the arms) may differ: that is what is compared.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from benchctl.analysis.answers import Answers, same_answer
@@ -41,53 +41,40 @@ class Change(Result):
 
 def require_same_workload(a: RunData, b: RunData) -> list[str]:
     """Return what could not be checked, in sentences. Raises UsageError listing every part that differs."""
-    if a.manifest and b.manifest:
-        conditions = list(_conditions(a.manifest, b.manifest))
-        if a.manifest.workload_sha256 == b.manifest.workload_sha256:
-            _refuse(conditions, a, b)
-            return []
-        parts = [*_prompts(_planned(a.manifest), _planned(b.manifest))]
-        parts += _sampling(a.manifest, b.manifest)
-        parts += conditions
+    if not (a.manifest and b.manifest):
+        _refuse([*_prompts(_recorded(a.records), _recorded(b.records))], a, b)
+        return ["That models, sampling and prompts are the same was not checked: some run has no manifest."]
+    parts = [*_conditions(a.manifest, b.manifest)]
+    if a.manifest.workload_sha256 != b.manifest.workload_sha256:
+        parts = [*_questions(a.manifest, b.manifest), *parts]
         models = [
-            *_model("target", a.manifest.target, b.manifest.target),
-            *_model("draft", a.manifest.draft, b.manifest.draft),
+            f"{name} model: {_model_name(ours)} and {_model_name(theirs)}"
+            for name, ours, theirs in (
+                ("target", a.manifest.target, b.manifest.target),
+                ("draft", a.manifest.draft, b.manifest.draft),
+            )
+            if _hashes(ours) != _hashes(theirs)
         ]
         if models and not parts:
-            what, where, fix = _refusal(models, a, b)
-            raise OtherModelsError(what, where=where, fix=fix)
+            _refuse(models, a, b, OtherModelsError)
         parts += models
-        _refuse(
-            parts
-            or ["their workload hashes differ, although no part does: versions of benchctl made them differently"],
-            a,
-            b,
-        )
-    _refuse(list(_prompts(_recorded(a.records), _recorded(b.records))), a, b)
-    return ["That models, sampling and prompts are the same was not checked: some run has no manifest."]
+        parts = parts or ["their workload hashes differ, although no part does: other versions of benchctl made them"]
+    _refuse(parts, a, b)
+    return []
 
 
 def require_same_questions(a: RunData, b: RunData) -> list[str]:
-    """Return what could not be checked, in sentences: engine, precision and files may differ, prompts and sampling not.
-
-    Raises UsageError listing every part that differs.
-    """
-    parts: list[str] = []
+    """Return what could not be checked, in sentences: only prompts and sampling must be the same. Raises UsageError."""
     if a.manifest and b.manifest:
-        parts += [*_prompts(_planned(a.manifest), _planned(b.manifest)), *_sampling(a.manifest, b.manifest)]
+        parts = [*_questions(a.manifest, b.manifest)]
         ours, theirs = a.manifest.target.facts, b.manifest.target.facts
         for fact in ("vocab_size", "layers"):
             first, other = ours.get(fact), theirs.get(fact)
             if first is not None and other is not None and first != other:
                 parts.append(f"the target's {fact.replace('_', ' ')}: {_rendered(first)} and {_rendered(other)}")
     else:
-        parts += _prompts(_recorded(a.records), _recorded(b.records))
-    if parts:
-        raise UsageError(
-            "\n  ".join(["The runs did different work, so their answers cannot be compared.", *map(one_line, parts)]),
-            where=f"{a.folder} and {b.folder}",
-            fix="Run both with the same model, prompts and sampling; engine, precision and arms may differ.",
-        )
+        parts = [*_prompts(_recorded(a.records), _recorded(b.records))]
+    _refuse(parts, a, b, what="answers")
     same = a.manifest and b.manifest and _hashes(a.manifest.target) == _hashes(b.manifest.target)
     return [] if same else [f"That {a.name} and {b.name} ran the same model was not checked: their files differ."]
 
@@ -120,9 +107,7 @@ def rendered_settings(manifest: Manifest) -> dict[str, str]:
 
 def is_repeat(a: Manifest, b: Manifest) -> bool:
     """Whether two runs measured the same work with nothing changed but the time, and how many blocks there are."""
-    return a.workload_sha256 == b.workload_sha256 and not [
-        change for change in setting_changes(a, b) if change.what != "blocks"
-    ]
+    return a.workload_sha256 == b.workload_sha256 and {change.what for change in setting_changes(a, b)} <= {"blocks"}
 
 
 def two_sides(manifests: Iterable[Manifest]) -> tuple[list[int], list[int]] | None:
@@ -146,22 +131,33 @@ class OtherModelsError(UsageError):
     """Two runs of the same prompts on other models: their speed-ups can be compared, their answers cannot."""
 
 
-def _refuse(parts: list[str], a: RunData, b: RunData) -> None:
-    if parts:
-        what, where, fix = _refusal(parts, a, b)
-        raise UsageError(what, where=where, fix=fix)
-
-
-def _refusal(parts: list[str], a: RunData, b: RunData) -> tuple[str, str, str]:
-    return (
-        "\n  ".join(["The runs did different work, so their speeds cannot be compared.", *map(one_line, parts)]),
-        f"{a.folder} and {b.folder}",
-        "Measure both with the same prompts, sampling, models and load; engine, machine and arms may differ.",
+def _refuse(
+    parts: list[str], a: RunData, b: RunData, error: type[UsageError] = UsageError, *, what: str = "speeds"
+) -> None:
+    """Raise an error that lists what differs, if anything does."""
+    same = (
+        "prompts, sampling, models and load; engine, machine"
+        if what == "speeds"
+        else "model, prompts and sampling; engine, precision"
     )
+    if parts:
+        raise error(
+            "\n  ".join([f"The runs did different work, so their {what} cannot be compared.", *map(one_line, parts)]),
+            where=f"{a.folder} and {b.folder}",
+            fix=f"Measure both with the same {same} and arms may differ.",
+        )
 
 
-def _planned(manifest: Manifest) -> PromptHashes:
-    return {(prompt.task, prompt.prompt_idx): prompt.sha256 for prompt in manifest.prompts}
+def _questions(a: Manifest, b: Manifest) -> Iterator[str]:
+    """Prompts and sampling."""
+    ours, theirs = (
+        {(prompt.task, prompt.prompt_idx): prompt.sha256 for prompt in manifest.prompts} for manifest in (a, b)
+    )
+    yield from _prompts(ours, theirs)
+    before, after = a.recipe.get("sampling") or {}, b.recipe.get("sampling") or {}
+    for key in dict.fromkeys([*before, *after]):
+        if before.get(key) != after.get(key):
+            yield f"sampling.{key}: {_rendered(before.get(key))} and {_rendered(after.get(key))}"
 
 
 def _recorded(records: list[Record]) -> PromptHashes:
@@ -173,7 +169,7 @@ def _recorded(records: list[Record]) -> PromptHashes:
     return found
 
 
-def _prompts(a: PromptHashes, b: PromptHashes) -> Iterator[str]:
+def _prompts(a: Mapping[PromptKey, str | None], b: Mapping[PromptKey, str | None]) -> Iterator[str]:
     other = [key for key in a if key in b and None not in (a[key], b[key]) and a[key] != b[key]]
     for what, keys in (
         ("prompts with different text", other),
@@ -186,13 +182,6 @@ def _prompts(a: PromptHashes, b: PromptHashes) -> Iterator[str]:
             yield f"{what}: {named}{more}"
 
 
-def _sampling(a: Manifest, b: Manifest) -> Iterator[str]:
-    ours, theirs = a.recipe.get("sampling") or {}, b.recipe.get("sampling") or {}
-    for key in dict.fromkeys([*ours, *theirs]):
-        if ours.get(key) != theirs.get(key):
-            yield f"sampling.{key}: {_rendered(ours.get(key))} and {_rendered(theirs.get(key))}"
-
-
 def _conditions(a: Manifest, b: Manifest) -> Iterator[str]:
     """Arms of the same name that ran under different conditions: they share only the name."""
     theirs = {arm.name: arm for arm in b.arms}
@@ -201,11 +190,6 @@ def _conditions(a: Manifest, b: Manifest) -> Iterator[str]:
             before, after = getattr(arm, what), getattr(theirs.get(arm.name, arm), what)
             if before != after:
                 yield f"{what} of arm {arm.name}: {_rendered(before)} and {_rendered(after)}"
-
-
-def _model(name: str, a: ModelIdentity | None, b: ModelIdentity | None) -> Iterator[str]:
-    if _hashes(a) != _hashes(b):
-        yield f"{name} model: {_model_name(a)} and {_model_name(b)}"
 
 
 def _hashes(model: ModelIdentity | None) -> list[str]:
@@ -254,8 +238,7 @@ class Outputs(Result):
     differing: list[str]
     """`task/prompt_idx`: each run reproduces its own answer, and the two differ."""
     undetermined: list[str]
-    """A run does not reproduce its answer, has none that is sound, or had another rendered prompt; or several requests
-    were in flight, and the answers differ."""
+    """A run has no sound answer or none that it reproduces, the rendered prompts differ, or requests overlapped."""
     kept: bool = True
     """Whether both runs' answers are there: a baseline's in a file are not."""
 
@@ -281,10 +264,6 @@ def agree(left: Record | None, right: Record | None) -> bool | None:
     return same_answer(left, right)
 
 
-def _alike(records: Sequence[Record]) -> bool:
-    return all(same_answer(records[0], record) and same_prompt(records[0], record) for record in records[1:])
-
-
 def sound_answers(frame: Frame, answers: Answers, arm: str) -> dict[PromptKey, Record]:
     """Return the answer to every prompt that an arm answered soundly and alike in all blocks."""
     rows = frame.row_at[frame.arms.index(arm)]
@@ -294,7 +273,11 @@ def sound_answers(frame: Frame, answers: Answers, arm: str) -> dict[PromptKey, R
         for place, key in enumerate(frame.prompts)
         if whole[place]
     }
-    return {key: records[0] for key, records in by_prompt.items() if records and _alike(records)}
+    return {
+        key: records[0]
+        for key, records in by_prompt.items()
+        if records and all(agree(records[0], record) for record in records[1:])
+    }
 
 
 def same_prompt(left: Record, right: Record) -> bool:

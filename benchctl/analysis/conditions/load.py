@@ -2,22 +2,21 @@
 
 A cell is an arm in a block. Its makespan (s) is the time from its first request sent to the end of its last answer, one
 request at a time the sum of their times. Total throughput is tokens over the window in which all slots of a closed
-loop are full, since with fewer in flight speculation gains more; a request's tokens are taken to come evenly from its
-first to its last. A cell of overlapping requests that took several processes is left out: in each of them fewer
-requests were in flight than the condition says.
+loop are full; a request's tokens are taken to come evenly from its first to its last. A cell of overlapping requests
+that took several processes is left out: in each of them fewer requests were in flight than the condition says.
 
 Of an open loop each cell's latency is fitted by send time and length of the answer, its first third left out. At load
-ρ > 1 latency grows by ρ - 1 for each second of sending, below 1 not at all. The cells give Student's t limits of that
-slope: the server keeps up where it is surely below `TOLERATED`, does not where it is above that and surely above 0,
-and else it is not known (misclassified: 1 in 100 simulated queues, at load 0.95 up to 6; benchmarks/keep_up.py). A
-server whose requests timed out did not keep up.
+ρ > 1 latency grows by ρ - 1 for each second of sending, below 1 not at all. By Student's t over the cells the server
+keeps up where the slope is surely below `TOLERATED`, does not where it is above that and surely above 0 or requests
+timed out, and else it is not known (misclassified: 1 in 100 simulated queues, up to 6 at load 0.95;
+benchmarks/keep_up.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -29,15 +28,13 @@ from benchctl.analysis.statistics import Variance, half_width, level_for, pooled
 if TYPE_CHECKING:
     from benchctl.analysis.conditions.split import Group
     from benchctl.analysis.frame import Floats, Frame, Integers
-    from benchctl.analysis.result import Interval
     from benchctl.recipes.groups import GroupKey
 
 CONFIDENCE = 0.95
 BEYOND = 2
 """A quantile is given only where at least so many requests lie beyond it."""
 TOLERATED = 0.05
-"""Seconds of latency for each second of sending: a server that is surely below this keeps up. At load 0.95 the slope of
-a finite cell is hard to distinguish from it, and the result is not known."""
+"""Seconds of latency for each second of sending: a server that is surely below this keeps up."""
 FEWEST = 20
 """Requests of a cell, from which on its trend counts."""
 SETTLING = 1 / 3
@@ -96,9 +93,7 @@ def _level(
     window = sum(cell.window_s for cell in cells.values())
     tokens = sum(cell.tokens for cell in cells.values())
     latency, latency_interval = (None, None) if is_baseline else find_latency_speedup(frame, arm)
-    gain, gain_interval, simultaneous, by_block = (
-        (None, None, None, []) if is_baseline else _throughput_speedup(frame, cells, theirs, compared)
-    )
+    gain = {"throughput_by_block": []} if is_baseline else _throughput_speedup(frame, cells, theirs, compared)
     return Level(
         arm=name,
         of=(identity.of if identity else None) or name,
@@ -122,10 +117,7 @@ def _level(
         in_flight=sum(cell.waited_s for cell in cells.values()) / makespan if cells else None,
         latency_speedup=latency,
         latency_interval=latency_interval,
-        throughput_speedup=gain,
-        throughput_interval=gain_interval,
-        throughput_simultaneous=simultaneous,
-        throughput_by_block=by_block,
+        **gain,
         arrival=find_arrival(frame, arm) if key.rate is not None else None,
     )
 
@@ -139,10 +131,9 @@ def _goodput(frame: Frame, rows: Integers, makespan: float) -> float | None:
 
 
 def _cells(frame: Frame, arm: int, slots: int, waited: Floats, *, one_at_a_time: bool) -> dict[int, CellLoad]:
-    """Return an arm's cells by block, but those that were resumed or of which a time is not known.
+    """Return an arm's cells by block, without those that were resumed or of which a time is not known.
 
-    `slots`: how many requests of a closed loop are in flight at a time; 1 for an open loop. `waited`: `e2e_s` of every
-    record.
+    `slots`: requests of a closed loop in flight at a time, 1 for an open loop. `waited`: `e2e_s` of every record.
     """
     first_token = frame.column("ttft_s")
     found = {}
@@ -169,8 +160,8 @@ def _cells(frame: Frame, arm: int, slots: int, waited: Floats, *, one_at_a_time:
 def _full_window(sent: Floats, first_s: Floats, whole_s: Floats, tokens: Floats, slots: int) -> tuple[float, float]:
     """Return (seconds, tokens) of the time in which `slots` requests are in flight; zeros where there is none.
 
-    Sent, to the first token, to the last: in seconds, a value a request. From the time at which so many have been
-    sent to the first end of an answer after the last request was sent: from then on a slot stays empty.
+    From the time at which so many have been sent to the first end of an answer after the last request was sent. Sent,
+    to the first token, to the last: in seconds, a value a request.
     """
     if len(sent) < slots or not np.isfinite(sent + whole_s + first_s).all():
         return 0.0, 0.0
@@ -189,24 +180,28 @@ def _full_window(sent: Floats, first_s: Floats, whole_s: Floats, tokens: Floats,
 
 def _throughput_speedup(
     frame: Frame, ours: dict[int, CellLoad], theirs: dict[int, CellLoad], compared: int
-) -> tuple[float | None, Interval | None, Interval | None, list[float]]:
-    """Over the blocks in which both answered the same prompts: others are other work."""
-    blocks = sorted(ours.keys() & theirs.keys())
-    cells = [(ours[block], theirs[block]) for block in blocks if ours[block].prompts == theirs[block].prompts]
-    sums = np.array([(a.tokens, a.window_s, b.tokens, b.window_s) for a, b in cells], dtype=np.float64)
-    sums = sums.reshape(-1, 4)
+) -> dict[str, Any]:
+    """Return the fields of a level over the blocks in which both answered the same prompts: others are other work."""
+    cells = [(ours[block], theirs[block]) for block in sorted(ours.keys() & theirs.keys())]
+    sums = np.array(
+        [(a.tokens, a.window_s, b.tokens, b.window_s) for a, b in cells if a.prompts == b.prompts], dtype=np.float64
+    ).reshape(-1, 4)
     sums = sums[(sums[:, 1:] > 0).all(axis=1)]  # without a window, or a token of the baseline, there is no measure
     each = [value for row in range(len(sums)) if (value := pooled(sums[row : row + 1])) is not None]
+    found: dict[str, Any] = {"throughput_by_block": each}
     if not len(sums) or not all(each):
-        return None, None, None, each
+        return found
     places, level = np.arange(len(sums)), level_for(frame.manifest)
-    return pooled(sums), pooled_interval(sums, places, level), pooled_interval(sums, places, level, compared), each
+    return found | {
+        "throughput_speedup": pooled(sums),
+        "throughput_interval": pooled_interval(sums, places, level),
+        "throughput_simultaneous": pooled_interval(sums, places, level, compared),
+    }
 
 
 def quantiles(values: Floats, beyond: int = 0) -> Quantiles:
     """Return the median, and the outer quantiles beyond which enough of the known values lie.
 
-    They have no limits: requests of a queue are late together, and blocks repeat the prompts.
     `beyond` more are known to be larger than all of them; a quantile that lies there is not known.
     """
     known = np.append(values[np.isfinite(values)], np.full(beyond, np.inf))
@@ -219,44 +214,30 @@ def quantiles(values: Floats, beyond: int = 0) -> Quantiles:
     def outer(share: float) -> float | None:
         return at(share) if round(len(known) * (1 - share), 6) >= BEYOND else None
 
-    return Quantiles(
-        median=at(0.5) if len(known) else None,
-        p95=outer(0.95),
-        p99=outer(0.99),
-    )
+    return Quantiles(median=at(0.5) if len(known) else None, p95=outer(0.95), p99=outer(0.99))
 
 
 def find_arrival(frame: Frame, arm: int) -> Arrival:
     """Return how the open loop of an arm went, over all of its cells."""
-    late: list[Floats] = []
-    slopes: list[float] = []
-    sends, sending, ends, ending = 0, 0.0, 0, 0.0
+    late, slopes = [np.empty(0)], []
+    sent_at, ended_at = [], []
     for process in _processes(frame, arm):
         sent, lateness = _clocked(frame, process)
         late.append(lateness)
-        starts = sent + lateness
-        if len(process) >= 2 and np.isfinite(starts).all():
-            sends += len(process) - 1
-            sending += float(starts.max() - starts.min())
+        sent_at.append(sent + lateness)
         rows = process[frame.answered[process]]
         sent, _ = _clocked(frame, rows)
         latency = frame.column("e2e_s")[rows]
-        over = sent + latency
-        if len(rows) >= 2 and np.isfinite(over).all():
-            ends += len(rows) - 1
-            ending += float(over.max() - over.min())
-        order = np.argsort(sent, kind="stable")
-        if len(rows) >= FEWEST and np.isfinite(over).all():
-            settled = order[round(SETTLING * len(rows)) :]
+        ended_at.append(sent + latency)
+        if len(rows) >= FEWEST and np.isfinite(ended_at[-1]).all():
+            settled = np.argsort(sent, kind="stable")[round(SETTLING * len(rows)) :]
             slopes.append(latency_growth(sent[settled], latency[settled], frame.predicted[rows][settled]))
-    sent_rate = sends / sending if sending > 0 else None
-    finished_rate = ends / ending if ending > 0 else None
     given_up = count_given_up(frame, frame.rows(arm))
     growth, low, high = limits_of_growth(slopes)
     return Arrival(
-        sent_rate=sent_rate,
-        finished_rate=finished_rate,
-        late_p95_s=_late(np.concatenate([np.empty(0), *late])),
+        sent_rate=_rate(sent_at),
+        finished_rate=_rate(ended_at),
+        late_p95_s=_late(np.concatenate(late)),
         growth=growth,
         growth_low=low,
         growth_high=high,
@@ -265,13 +246,18 @@ def find_arrival(frame: Frame, arm: int) -> Arrival:
     )
 
 
+def _rate(processes: Sequence[Floats]) -> float | None:
+    """Return how many a second there are between the first and the last of the times of each process."""
+    known = [times for times in processes if len(times) > 1 and np.isfinite(times).all()]
+    seconds = sum(float(times.max() - times.min()) for times in known)
+    return sum(len(times) - 1 for times in known) / seconds if seconds > 0 else None
+
+
 def kept_up_by(growth: float | None, low: float | None, high: float | None) -> bool | None:
     """Return whether a server keeps up whose latency grows so, with one-sided limits; `None`: not known."""
     if growth is None or low is None or high is None:
         return None
-    if high < TOLERATED:
-        return True
-    return False if growth > TOLERATED and low > 0 else None
+    return True if high < TOLERATED else False if growth > TOLERATED and low > 0 else None
 
 
 def latency_growth(sent: Floats, latency: Floats, tokens: Floats) -> float:

@@ -14,8 +14,7 @@ DIMENSIONS: tuple[Dimension, ...] = get_args(Dimension)
 
 
 class Quantiles(Result):
-    """Of a latency over all requests of an arm, in seconds; `None` where too few requests lie beyond it, or where it
-    falls among those that were given up."""
+    """Of a latency over all requests of an arm, in seconds; `None`: too few lie beyond it, or those were given up."""
 
     median: float | None
     p95: float | None
@@ -35,13 +34,12 @@ class Arrival(Result):
     """How much later than intended the client sent; the largest where there are fewer than 40 requests."""
     growth: float | None
     """Seconds by which the latency grows for each second of sending, the mean of the cells' own trends without their
-    first third: 0 for a server that keeps up, load - 1 for a server that does not. `None` below three cells."""
+    first third. `None` below three cells."""
     growth_low: float | None
     growth_high: float | None
     """Its one-sided 95 % limits, by Student's t over the cells."""
     given_up: int
-    """Requests that timed out (`engine.stall_timeout_s`, `engine.request_timeout_s`): no latency
-    counts them, and quantiles take them for longer than all others."""
+    """Requests that timed out: no latency counts them, and quantiles take them for longer than all others."""
     kept_up: bool | None
     """Whether the server kept up: see docs/method.md; `None` where too little is known."""
 
@@ -80,8 +78,7 @@ class Level(Result):
     tokens: int | None
     """That came out, first ones included."""
     makespan_s: float | None
-    """From the first request sent to the last answer's end, one at a time the sum of e2e_s; summed over the blocks'
-    cells, without those that are not whole."""
+    """From the first request sent to the last answer's end (one at a time the sum of e2e_s), over all whole cells."""
     window_s: float | None
     """Of the makespan, in which all slots of a closed loop were full; elsewhere all of it."""
     drain_share: float | None
@@ -95,9 +92,9 @@ class Level(Result):
     latency_speedup: float | None
     """Tokens over the whole time of their requests, over the same of the condition's baseline: `SpeedUp.end_to_end`."""
     latency_interval: Interval | None
-    throughput_speedup: float | None
+    throughput_speedup: float | None = None
     """`throughput` over that of the condition's baseline, over the blocks in which both answered the same prompts."""
-    throughput_interval: Interval | None
+    throughput_interval: Interval | None = None
     throughput_simultaneous: Interval | None = None
     """The same, wide enough that it and those of all arms and conditions hold together."""
     throughput_by_block: list[float]

@@ -31,20 +31,18 @@ def parts_of(run: RunData) -> list[RunData]:
     for record in run.records:
         if record.label in part_of:
             records[part_of[record.label]].append(record)
-    found = []
-    for number, (name, own) in enumerate(arms.items()):
-        found.append(
-            replace(
-                run,
-                manifest=_manifest_of_part(manifest, own, compared[own[0].name].baseline),
-                records=records[name],
-                damaged=run.damaged if number == 0 else [],  # listed once
-                part=name,
-                scores=run.of_parts.get(name or ""),
-                of_parts={},
-            )
+    return [
+        replace(
+            run,
+            manifest=_manifest_of_part(manifest, own, compared[own[0].name].baseline),
+            records=records[name],
+            damaged=run.damaged if number == 0 else [],  # listed once
+            part=name,
+            scores=run.of_parts.get(name or ""),
+            of_parts={},
         )
-    return found
+        for number, (name, own) in enumerate(arms.items())
+    ]
 
 
 def _manifest_of_part(manifest: Manifest, arms: Iterable[ArmIdentity], baseline: str) -> Manifest:
@@ -137,13 +135,13 @@ def is_greedy(manifest: Manifest | None) -> bool:
 def dimensions(manifest: Manifest) -> list[Dimension]:
     """Return what a run varies, or has not at its default of one request at a time."""
     groups = {arm.group for arm in manifest.compared().values()}
-    found: list[tuple[Dimension, bool]] = [
-        ("concurrency", any(key.concurrency > 1 for key in groups)),
-        ("rate", any(key.rate is not None for key in groups)),
-        ("temperature", len({key.temperature for key in groups}) > 1),
-        ("context_length", len({key.context_length for key in groups}) > 1),
-    ]
-    return [name for name, varied in found if varied]
+    varied: dict[Dimension, bool] = {
+        "concurrency": any(key.concurrency > 1 for key in groups),
+        "rate": any(key.rate is not None for key in groups),
+        "temperature": len({key.temperature for key in groups}) > 1,
+        "context_length": len({key.context_length for key in groups}) > 1,
+    }
+    return [name for name in varied if varied[name]]
 
 
 def _group(run: RunData, manifest: Manifest, key: GroupKey, arms: Sequence[ComparedArm], *, first: bool) -> Group:

@@ -1,32 +1,33 @@
-"""What depends on the condition: every level of a sweep, and where the curves cross.
+"""What depends on the condition: every level of a sweep, and where the curves cross; and a run over axes as rows.
 
-Speculation fills idle compute: with more requests in flight there is less of it, so what helps a request can cost
-all of them together. The crossing is the concurrency at which `throughput_speedup` falls through 1, interpolated
-between two neighbouring measured levels: logarithm of the ratio against logarithm of the concurrency. It is given only
-between a level whose interval lies above 1 and a later level whose interval lies below, and never beyond the measured.
+Speculation fills idle compute, of which there is less with more requests in flight. The crossing is the concurrency at
+which `throughput_speedup` falls through 1, interpolated between neighbouring measured levels: logarithm of the ratio
+against logarithm of the concurrency. It is given only between a level whose interval lies above 1 and a later level
+whose interval lies below, and never beyond the measured.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from math import exp, log
 from typing import TYPE_CHECKING, NamedTuple
 
+from benchctl.analysis.advice import inactive_arms
 from benchctl.analysis.cells import axes_of, states
 from benchctl.analysis.conditions.load import find_levels
 from benchctl.analysis.conditions.results import Crossing, CrossingOutcome, Level, Sweep
 from benchctl.analysis.conditions.split import Group, dimensions
 from benchctl.analysis.record_checks import Observation
 from benchctl.analysis.result import Interval
-from benchctl.analysis.results import Analysis
+from benchctl.analysis.results import ALL_TASKS, Acceptance, Analysis, SpeedUp, Verdict
 from benchctl.analysis.round_model import join_rounds
 from benchctl.analysis.warnings import cautions, in_order
 from benchctl.text import listed
 
 if TYPE_CHECKING:
     from benchctl.analysis.frame import Frame
-    from benchctl.analysis.results import Verdict
     from benchctl.data.manifest import Manifest
 
 
@@ -43,8 +44,7 @@ LATE_SHARE = 0.01
 OF_THE_MACHINE = frozenset({"swapping", "throttling", "high-load", "clock-jump"})
 """Warnings about the cells of all conditions together."""
 EXPECTED_WHEN_OVERLAPPING = frozenset({"baseline-not-reproducible", "drift"})
-"""Warnings of one request at a time that mean nothing where several share the engine: their answers do not repeat, and
-each is faster towards the end, where it has less company."""
+"""Warnings that mean nothing where requests share the engine: neither their answers nor their pace repeat."""
 
 
 def find_sweep(
@@ -59,12 +59,8 @@ def find_sweep(
         for level in find_levels(frame, group, group.key, compared)
     ]
     refused = {arm for frame in frames if "failed" in states(frame, frame.arms[frame.baseline]) for arm in frame.arms}
-    doubts = {
-        row.arm: _doubt(
-            row, next((verdict for verdict in verdicts if verdict.arm == row.arm), None), refused=row.arm in refused
-        )
-        for row in levels
-    }
+    concluded = {verdict.arm: verdict for verdict in verdicts}
+    doubts = {row.arm: _doubt(row, concluded.get(row.arm), refused=row.arm in refused) for row in levels}
     return Sweep(
         dimensions=dimensions(manifest),
         levels=levels,
@@ -139,37 +135,23 @@ def check_levels(levels: Sequence[Level]) -> Iterator[Observation]:
         if slots > 1 and row.in_flight is not None and row.in_flight < FILLED * slots:
             sentence = f"At concurrency {row.concurrency} only {row.in_flight:.1f} requests were in flight on average."
             yield "not-filled", row.arm, sentence
-        if row.arrival is None:
+        arrival = row.arrival
+        if arrival is None:
             continue
-        if row.arrival.kept_up is False:
-            yield "rate-not-kept", row.arm, not_kept_up(row)
-        late, usual = row.arrival.late_p95_s, row.e2e.median
+        if arrival.kept_up is False:
+            how = f"{arrival.given_up} of {row.planned} timed out. Quantiles of latency count these as longest."
+            if not arrival.given_up:
+                grew = f"latency grew by {arrival.growth:.2f} s (at least {arrival.growth_low:.2f} s)"
+                how = f"{grew} for each second of sending."
+            yield "rate-not-kept", row.arm, f"The server did not keep up with {row.rate:g} requests per second: {how}"
+        late, usual = arrival.late_p95_s, row.e2e.median
         if late is not None and late > LATE_S and (usual is None or late > LATE_SHARE * usual):
             which = "one request in twenty" if row.requests >= 40 else "the latest request"
             yield "late-client", row.arm, f"benchctl sent {which} {1000 * late:.0f} ms or more after its time."
 
 
-def not_kept_up(row: Level) -> str:
-    """Return how a server fell behind, in sentences."""
-    arrival = row.arrival
-    if arrival is not None and arrival.given_up:
-        return (
-            f"The server did not keep up with {row.rate:g} requests per second: {arrival.given_up} of {row.planned} "
-            "timed out. Quantiles of latency count these as longer than all others."
-        )
-    if arrival is None or arrival.growth is None:
-        return f"The server did not keep up with {row.rate:g} requests per second."
-    return (
-        f"The server did not keep up with {row.rate:g} requests per second: latency grew by {arrival.growth:.2f} s "
-        f"(at least {arrival.growth_low:.2f} s) for each second of sending."
-    )
-
-
 def join(parts: Sequence[Analysis], sweep: Sweep, disturbances: Iterable[Observation]) -> Analysis:
-    """Return all conditions' rows after one another; the parts are in the order of `sweep.levels`.
-
-    `disturbances`: observations on the machine during the whole run.
-    """
+    """Return all conditions' rows, in the order of `sweep.levels`; `disturbances`: of the machine in the whole run."""
     rows = {
         name: [row for part in parts for row in getattr(part, name)]
         for name in (
@@ -226,14 +208,11 @@ def find_crossing(arm: str, temperature: float, points: Sequence[Point]) -> Cros
     )  # fmt: skip
     at = None
     outcome: CrossingOutcome = "cannot be said"
-    if helps and loses and max(helps) < min(loses):
-        outcome, at = "crosses", _where(points, max(helps), min(loses))
-    elif helps and loses:
-        outcome = "otherwise"
-    elif helps and not open_ and len(points) > 1:
-        outcome = "always helps"
-    elif loses and not open_ and len(points) > 1:
-        outcome = "never helps"
+    if helps and loses:
+        outcome = "crosses" if max(helps) < min(loses) else "otherwise"
+        at = _where(points, max(helps), min(loses)) if outcome == "crosses" else None
+    elif (helps or loses) and not open_ and len(points) > 1:
+        outcome = "always helps" if helps else "never helps"
     found = Crossing(
         arm=arm,
         temperature=temperature,
@@ -272,3 +251,119 @@ def _sentence(found: Crossing, points: Sequence[Point]) -> str:
     parts += [f"is undetermined at {listed(levels)} ({why})" for why, levels in reasons.items()]
     crossing = f": the curves cross {found.where}" if found.outcome == "crosses" else ""
     return f"{found.arm}, total throughput: {'; '.join(parts)}{crossing}."
+
+
+CONTEXT, TEMPERATURE = "context_length", "temperature"
+CONDITIONS = (CONTEXT, TEMPERATURE, "concurrency", "rate")
+"""What varies beside the recipe's axes."""
+
+
+@dataclass(frozen=True)
+class AxisRow:
+    """An arm, or a group's baseline, with its label on every axis."""
+
+    level: Level
+    labels: dict[str, str]
+    """By axis; of an arm that takes no draft model without those of the draft."""
+    speedup: SpeedUp | None
+    """`None` for a baseline."""
+    acceptance: Acceptance | None
+    verdict: Verdict | None
+    inactive: bool
+    """Whether it never drafted: differences in its times are noise."""
+    joules_per_token: float | None = None
+    """`Resources.joules_per_token`."""
+
+    @property
+    def ratio(self) -> float | None:
+        """Decode speed over the baseline of its group: 1 for that itself; `None` of an arm that never drafted."""
+        if self.inactive:
+            return None
+        return 1.0 if self.level.is_baseline else self.speedup.pooled if self.speedup else None
+
+    def other_labels(self, axis: str) -> str:
+        """Return its recipe's arm and labels but that of `axis`: what a line over the axis has in common."""
+        labels = {name: label for name, label in self.labels.items() if name != axis}
+        rest = [f"{name} {label}" if name in CONDITIONS else label for name, label in labels.items()]
+        return ", ".join([self.level.of, *rest])
+
+
+def axis_rows(analysis: Analysis) -> list[AxisRow]:
+    """Return a row for every arm of a run over axes, context lengths or temperatures; empty for every other run."""
+    sweep = analysis.sweep
+    if sweep is None or not (sweep.over_axes or {CONTEXT, TEMPERATURE} & {*sweep.dimensions}):
+        return []
+    several = varied_axes(sweep.levels)
+    speedups = {row.arm: row for row in analysis.speedups if row.task == ALL_TASKS}
+    acceptance = {row.arm: row for row in analysis.acceptance if row.task == ALL_TASKS}
+    verdicts = {row.arm: row for row in analysis.verdicts}
+    inactive = set(inactive_arms(analysis))
+    energy = {row.arm: row.joules_per_token for row in analysis.resources}
+    return [
+        AxisRow(
+            level=row,
+            labels={axis: label for axis, label in labels_of(row).items() if axis in several},
+            speedup=speedups.get(row.arm),
+            acceptance=acceptance.get(row.arm),
+            verdict=verdicts.get(row.arm),
+            inactive=row.arm in inactive,
+            joules_per_token=energy.get(row.arm),
+        )
+        for row in sweep.levels
+    ]
+
+
+def labels_of(row: Level) -> dict[str, str]:
+    """Return the labels of an arm, its conditions among them."""
+    values = {name: getattr(row, name) for name in CONDITIONS}
+    conditions = {name: str(value).removesuffix(".0") for name, value in values.items() if value is not None}
+    return {**row.axes, **conditions}
+
+
+def varied_axes(levels: Iterable[Level]) -> list[str]:
+    """Return the axes on which arms have different labels, in the recipe's order."""
+    found: dict[str, set[str]] = {}
+    for row in levels:
+        for axis, label in labels_of(row).items():
+            found.setdefault(axis, set()).add(label)
+    return [axis for axis, labels in found.items() if len(labels) > 1]
+
+
+def pareto_front(rows: Sequence[AxisRow], cost: Callable[[AxisRow], float | None]) -> list[AxisRow]:
+    """Return the rows that no other beats both in tokens per second and in `cost`, the cheapest first."""
+    known = [(used, row.level.throughput, row) for row in rows
+             if (used := cost(row)) is not None and row.level.throughput is not None]  # fmt: skip
+    best, found = 0.0, []
+    for _, throughput, row in sorted(known, key=lambda point: (point[0], -point[1])):
+        if throughput > best:
+            best = throughput
+            found.append(row)
+    return found
+
+
+def condition_sentences(analysis: Analysis) -> list[str]:
+    """Return for every arm how its speed-up changes with prompt length and temperature, and where it crosses 1."""
+    sentences = []
+    for axis, unit in ((CONTEXT, "{} tokens"), (TEMPERATURE, "temperature {}")):
+        curves: dict[str, list[AxisRow]] = {}
+        for row in axis_rows(analysis):
+            compared = axis in row.labels and not row.level.is_baseline and row.ratio is not None
+            if compared and not row.level.overlapping:  # else whole answers decide, not the decode rate
+                curves.setdefault(row.other_labels(axis), []).append(row)
+        for name, own in curves.items():
+            points = sorted(own, key=lambda row: float(row.labels[axis]))
+            places = [unit.format(row.labels[axis]) for row in points]
+            values = ", ".join(f"{row.ratio:.2f}× at {place}" for row, place in zip(points, places, strict=True))
+            sentences.append(f"{name}: {values}; {_place_of_one(points, places)}.")
+    return sentences
+
+
+def _place_of_one(points: Sequence[AxisRow], places: Sequence[str]) -> str:
+    """Between which places a curve crosses 1, as far as the verdicts at both show it."""
+    speeds = [row.verdict.speed if row.verdict else "unknown" for row in points]
+    for number, (before, after) in enumerate(pairwise(speeds)):
+        if {before, after} == {"faster", "slower"}:
+            return f"it crosses 1 between {places[number]} and {places[number + 1]}"
+    if set(speeds) <= {"faster"} or set(speeds) <= {"slower"}:
+        return f"it is {speeds[0]} throughout"
+    return "where it crosses 1 is undetermined"

@@ -175,7 +175,7 @@ def find_history(
         fix = f"The workloads are: {', '.join(name[:12] or 'not recorded' for name in groups)}."
         raise UsageError(f"{which} {workload!r}.", where="--workload", fix=fix)
     own = groups[chosen[0]]
-    names = dict.fromkeys(arm.name for run in own for arm in run.arms if not (arm.is_baseline or arm.is_again))
+    names = dict.fromkeys(arm.name for run in own for arm in run.arms if arm.compares)
     for name in arms:
         if name not in names:
             fix = f"The arms are: {', '.join(names)}."
@@ -205,7 +205,7 @@ def history_of(runs: Sequence[RunSummary], arms: Collection[str] = ()) -> tuple[
     for run in runs:
         rates = {arm.name: arm.rate(len(run.prompts)) for arm in run.arms}
         for arm in run.arms:
-            if arm.is_baseline or arm.is_again or arm.baseline not in rates or (arms and arm.name not in arms):
+            if not arm.compares or arm.compared.baseline not in rates or (arms and arm.name not in arms):
                 continue
             place = numbers.setdefault((arm.name, run.machine, arm.setting), len(numbers))
             row = Row(
@@ -215,7 +215,7 @@ def history_of(runs: Sequence[RunSummary], arms: Collection[str] = ()) -> tuple[
                 arm=arm.name,
                 series=place,
                 rate=rates[arm.name],
-                baseline_rate=rates[arm.baseline or ""],
+                baseline_rate=rates[arm.compared.baseline],
                 untested=_untested(run, arm),
             )
             rows.append(row)

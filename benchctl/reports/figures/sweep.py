@@ -4,18 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
-from benchctl.analysis.conditions.axes import (
-    CONDITIONS,
-    AxisRow,
-    axis_rows,
-    energy_of,
-    memory_of,
-    pareto_front,
-    varied_axes,
-)
 from benchctl.analysis.conditions.split import closed_levels, open_levels
+from benchctl.analysis.conditions.sweep import CONDITIONS, AxisRow, axis_rows, pareto_front, varied_axes
 from benchctl.analysis.results import Analysis, Interval
 from benchctl.reports.figures import style
 
@@ -144,8 +137,8 @@ class _Against:
     """Different values below which there is nothing to draw."""
 
 
-_ENERGY = _Against("energy", "energy (J per generated token)", energy_of, 1, 1)
-_COSTS = (_Against("memory", "memory (GiB)", memory_of, _GIB, 2), _ENERGY)
+_ENERGY = _Against("energy", "energy (J per generated token)", attrgetter("joules_per_token"), 1, 1)
+_COSTS = (_Against("memory", "memory (GiB)", attrgetter("level.memory_bytes"), _GIB, 2), _ENERGY)
 
 
 def _is_drawn(cost: _Against, rows: Sequence[AxisRow]) -> bool:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from benchctl.analysis.conditions.axes import AxisRow, axis_rows, energy_of, varied_axes
 from benchctl.analysis.conditions.results import Dimension, Level, Quantiles
+from benchctl.analysis.conditions.sweep import AxisRow, axis_rows, varied_axes
 from benchctl.analysis.results import Analysis, Interval
 from benchctl.reports import numbers
 from benchctl.reports.columns import WHAT_AN_ARM_IS, Cell, Column, Table, arm_column, for_programs, interval, numeric
@@ -217,7 +217,7 @@ def by_axis(analysis: Analysis) -> Table[AxisRow]:
         ).means("model files, caches of the whole context and buffers; estimated before the run, not measured."),
         numeric(
             "Energy",
-            energy_of,
+            lambda row: row.joules_per_token,
             lambda value: numbers.ABSENT if value is None else f"{value:.3g}",
             unit="J/token",
             key="joules_per_token",

@@ -11,8 +11,8 @@ import pytest
 from scipy import stats
 
 from benchctl.analysis.comparison import compare
+from benchctl.analysis.comparison.compare import RunComparison
 from benchctl.analysis.comparison.gates import Gate, GateResult, check_gates, parse_gate
-from benchctl.analysis.comparison.results import RunComparison
 from benchctl.analysis.comparison.workload import two_sides
 from benchctl.analysis.results import Accepted
 from benchctl.analysis.statistics import Variance, block_variance, change_interval, repeated_variance
@@ -240,7 +240,7 @@ def test_below_three_blocks_nothing_is_claimed_and_the_gate_fails(runs: Runs) ->
     assert arm(found, "spec").rate.ratio == pytest.approx(1.0, abs=0.02)
     assert check_gate(Gate("slower", 0.03), found).failures == check_gate(Gate("slower-absolute"), found).failures[1:]
     assert check_gate(Gate("slower", 0.03), found).failures[0] == (
-        "spec: undetermined. A has 3 blocks and B 2 blocks; below 3 in each there is no interval."
+        "spec: undetermined. A has 3 and B 2 blocks; below 3 in each there is no interval."
     )
     assert check_gate(Gate("lossy"), found).passed
 
@@ -438,7 +438,7 @@ def test_gates_are_read(text: str, gate: Gate) -> None:
         ("slowr:3%", "There is no gate 'slowr'. Did you mean 'slower'?"),
         ("losy", "Did you mean 'lossy'?"),
         ("faster:3%", "There is no gate 'faster'."),
-        ("slower", "needs a percentage from 0 to 100, not ''"),
+        ("slower", "needs 0 to 100 %, not ''"),
         ("slower:3", "not '3'"),
         ("slower:-3%", "not '-3%'"),
         ("slower:100%", "not '100%'"),

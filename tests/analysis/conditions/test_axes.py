@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from benchctl.analysis.conditions.axes import (
-    axis_rows,
-    condition_sentences,
-    energy_of,
-    group_rows,
-    memory_of,
-    pareto_front,
-    varied_axes,
-)
 from benchctl.analysis.conditions.split import parts_of
+from benchctl.analysis.conditions.sweep import axis_rows, condition_sentences, pareto_front, varied_axes
 from benchctl.data.cell import Cell, WatchRecord
 from benchctl.data.manifest import ArmIdentity, EngineIdentity, FileIdentity, Manifest, ModelIdentity
 from benchctl.data.record import Record
@@ -131,17 +124,18 @@ def test_a_run_without_axes_is_its_own_only_part() -> None:
     plain = RunData(Path("x"), manifest, [build_record("baseline"), build_record("spec")], [])
     assert parts_of(plain) == [plain]
     assert axis_rows(analyse_run(plain)) == []
-    assert group_rows(analyse_run(plain)) == []
 
 
 def test_the_best_arm_of_each_group_is_named_with_what_to_do(run: RunData) -> None:
-    rows = group_rows(analyse_run(run))
-    assert [(row.labels, row.arms) for row in rows] == [({"cache_type": "f16"}, 2), ({"cache_type": "q8"}, 2)]
-    assert [row.fastest.arm if row.fastest else None for row in rows] == ["spec-small-f16", "spec-large-q8"]
-    assert [row.use for row in rows] == ["spec-small-f16", "spec-large-q8"]
-    assert rows[0].sentence is not None and rows[0].sentence.startswith(
-        "For these prompts run with spec-small-f16 (draft-simple, depth 4)"
-    )
+    found = analyse_run(run)
+    assert found.decision is not None
+    groups = found.decision.groups
+    labels = {row.level.arm: row.labels for row in axis_rows(found)}
+    assert [labels[group.baseline] for group in groups] == [{"cache_type": "f16"}, {"cache_type": "q8"}]
+    assert [len(group.arms) for group in groups] == [2, 2]
+    assert [group.fastest for group in groups] == ["spec-small-f16", "spec-large-q8"]
+    assert [group.overall.arm for group in groups] == ["spec-small-f16", "spec-large-q8"]
+    assert groups[0].sentence.startswith("For these prompts run with spec-small-f16 (draft-simple, depth 4)")
 
 
 def test_labels_stand_on_their_axes_and_a_draft_s_on_no_baseline(run: RunData) -> None:
@@ -154,7 +148,7 @@ def test_labels_stand_on_their_axes_and_a_draft_s_on_no_baseline(run: RunData) -
 
 
 def test_the_front_is_beaten_neither_in_speed_nor_in_memory(run: RunData) -> None:
-    front = pareto_front(axis_rows(analyse_run(run)), memory_of)
+    front = pareto_front(axis_rows(analyse_run(run)), attrgetter("level.memory_bytes"))
     assert [row.level.arm for row in front] == ["baseline-q8", "spec-large-q8"]
 
 
@@ -186,7 +180,7 @@ def test_energy_of_any_arm_has_a_front_a_panel_and_a_column(run: RunData) -> Non
     assert energy == pytest.approx(
         dict.fromkeys(RATES) | {"baseline-q8": 10.0, "spec-large-q8": 15.0, "spec-small-q8": 20.0}
     )
-    front = pareto_front(axis_rows(found), energy_of)
+    front = pareto_front(axis_rows(found), attrgetter("joules_per_token"))
     assert [row.level.arm for row in front] == ["baseline-q8", "spec-large-q8"]
     figure = draw_pareto(found)
     assert figure is not None
