@@ -61,7 +61,7 @@ def test_the_toy_of_the_documentation_drafts(load: Callable[[str], Any]) -> None
         made.run(steps.append)
         answers.append([token for step in steps for token in step.tokens])
     assert answers[0] == answers[1]
-    assert made.tally.to_json()["drafted"] > 0
+    assert made.ledger()["drafted"] > 0
 
 
 @pytest.mark.usefixtures("package")

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 import importlib
-from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from benchctl.engines.transformers.methods import registered
-from benchctl.engines.transformers.serving.assisted import Assistance
-from benchctl.engines.transformers.serving.decode import Draft, Drafter, PhaseClock, Round, Step, Task, decode
+from benchctl.engines.transformers.serving.assisted import Assistance, OnStep
+from benchctl.engines.transformers.serving.decode import Drafter, PhaseClock, Step, Task, decode
 from benchctl.engines.transformers.serving.decoder import Decoder, named
 from benchctl.engines.transformers.serving.drafters.self_drafter import UnsuitableError
 from benchctl.engines.transformers.serving.loading import Loaded
@@ -50,75 +46,14 @@ def make_drafter(
     if method.assisted:
         assistance: Assistance = make(target, requested.depth, requested.options, draft)
         return assistance
-    made: Drafter = make(decoder, requested.options, adapter) if method.adapter else make(decoder, requested.options)
-    return ToDepth(made, requested.depth)
-
-
-@dataclass(frozen=True)
-class ToDepth:
-    """A drafter that never drafts more than `depth` tokens."""
-
-    inner: Drafter
-    depth: int
-
-    def start(self, decoder: Decoder) -> None:
-        """Begin a request."""
-        self.inner.start(decoder)
-
-    def draft(self, current: Round) -> Draft:
-        """Guess at most `depth` tokens."""
-        return self.inner.draft(self._within(current))
-
-    def verified(self, current: Round, draft: Draft, accepted: int, logits: torch.Tensor) -> None:
-        """Take the result of a draft's verification."""
-        self.inner.verified(self._within(current), draft, accepted, logits)
-
-    def _within(self, current: Round) -> Round:
-        return dataclasses.replace(current, depth=min(self.depth, current.depth), deepest=self.depth)
-
-    def describe(self) -> dict[str, object]:
-        """Return the depth and what the drafter reports of itself."""
-        return {"max": self.depth, **self.inner.describe()}
-
-
-class Tally:
-    """What was drafted and accepted in an answer."""
-
-    def __init__(self) -> None:
-        self.rounds = self.plain_steps = 0
-        self._begun = False
-        self.drafted: Counter[int] = Counter()
-        self.accepted: Counter[int] = Counter()
-
-    def add(self, step: Step) -> None:
-        """Count a step; the reading of the prompt, the first step, counts where it verified a draft as well."""
-        if step.drafted:
-            self.rounds += 1
-            self.drafted.update(range(step.drafted))
-            self.accepted.update(range(step.accepted))
-        elif self._begun:
-            self.plain_steps += 1
-        self._begun = True
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the counts as plain data."""
-        places = range(max(self.drafted, default=-1) + 1)
-        return {
-            "rounds": self.rounds,
-            "plain_steps": self.plain_steps,
-            "drafted": self.drafted.total(),
-            "accepted": self.accepted.total(),
-            "drafted_by_position": [self.drafted[place] for place in places],
-            "accepted_by_position": [self.accepted[place] for place in places],
-        }
-
-
-OnStep = Callable[[Step], None]
+    drafter: Drafter = make(decoder, requested.options, adapter) if method.adapter else make(decoder, requested.options)
+    drafter.depth = requested.depth
+    return drafter
 
 
 @dataclass
 class Answer:
-    """An answer under way; `tally`, `clock` and `ended` hold what is known so far."""
+    """An answer under way; `steps` and `clock` hold what is known so far."""
 
     decoder: Decoder
     task: Task
@@ -128,9 +63,8 @@ class Answer:
     """Whether to note what each step did, in `trace`."""
 
     def __post_init__(self) -> None:
-        self.tally = Tally()
+        self.steps: list[Step] = []
         self.clock = PhaseClock(self.decoder.device)
-        self.ended = False
         self.trace: list[dict[str, Any]] = []
         """What each step did, as plain data; docs/self-speculation.md has the meaning of the keys."""
         self._context = len(self.task.prompt)
@@ -138,22 +72,36 @@ class Answer:
 
     def run(self, on_step: OnStep) -> None:
         """Decode to the end; each step is handed out as it is made, the first is the reading of the prompt."""
+
+        def count(step: Step) -> None:
+            self.steps.append(step)
+            if self.traced:
+                self.trace.append(self._described(step))
+            on_step(step)
+
         if isinstance(self.way, Assistance):
-            self.way.run(self.decoder, self.task, self.clock, lambda step: self._count(step, on_step))
+            self.way.run(self.decoder, self.task, self.clock, count)
             return
         for step in decode(self.decoder, self.task, self.way, self.clock):
-            self._count(step, on_step)
+            count(step)
 
-    def _count(self, step: Step, on_step: OnStep) -> None:
-        self.tally.add(step)
-        self.ended = step.ended
-        if self.traced:
-            self.trace.append(self._described(step))
-        on_step(step)
+    def ledger(self) -> dict[str, Any]:
+        """Count what was drafted and accepted; the first step, which read the prompt, where it verified a draft."""
+        rounds = [step for step in self.steps if step.drafted]
+        places = range(max((step.drafted for step in rounds), default=0))
+        return {
+            "rounds": len(rounds),
+            "plain_steps": sum(not step.drafted for step in self.steps[1:]),
+            "drafted": sum(step.drafted for step in rounds),
+            "accepted": sum(step.accepted for step in rounds),
+            "drafted_by_position": [sum(step.drafted > place for step in rounds) for place in places],
+            "accepted_by_position": [sum(step.accepted > place for step in rounds) for place in places],
+        }
 
     def _described(self, step: Step) -> dict[str, Any]:
         known, self._spent = self._spent, dict(self.clock.seconds)
         before, self._context = self._context, self._context + len(step.tokens)
+        spent = {phase: seconds - known.get(phase, 0.0) for phase, seconds in self._spent.items()}
         return {
             "step": len(self.trace),
             "context": before,
@@ -161,9 +109,5 @@ class Answer:
             "accepted": step.accepted,
             "tokens": list(step.tokens),
             "left_out": None if step.left_out is None else named(step.left_out),
-            "seconds": {
-                phase: round(seconds - known.get(phase, 0.0), 7)
-                for phase, seconds in self._spent.items()
-                if seconds > known.get(phase, 0.0)
-            },
+            "seconds": {phase: round(seconds, 7) for phase, seconds in spent.items() if seconds > 0},
         }

@@ -39,8 +39,8 @@ class Assistance:
         raise NotImplementedError
 
     def describe(self) -> dict[str, object]:
-        """Return the depth, as it is set."""
-        return {"max": self.depth}
+        """Return the evidence that it is set up as requested, beside the depth."""
+        return {}
 
     def run(self, decoder: Decoder, task: Task, clock: PhaseClock, on_step: OnStep) -> None:
         """Decode an answer."""
@@ -99,8 +99,8 @@ class PromptLookup(Assistance):
         }
 
     def describe(self) -> dict[str, object]:
-        """Return the depth; it may find nothing."""
-        return {"max": self.depth, "may_find_nothing": True}
+        """Return that it may find nothing."""
+        return {"may_find_nothing": True}
 
 
 class EarlyExit(Assistance):

@@ -14,7 +14,6 @@ from typing import Any, Literal
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from benchctl.engines.transformers.serving.answering import ToDepth
 from benchctl.engines.transformers.serving.assisted import Assistance, Assisted
 from benchctl.engines.transformers.serving.decode import Drafter, PhaseClock, Sampler
 from benchctl.engines.transformers.serving.decoder import Decoder, Parts, State, without
@@ -45,8 +44,8 @@ class Comparing:
         self._decoder = decoder
         self._left_out: Parts | None = None
         self._model: Decoder | None = None
-        if isinstance(way, ToDepth) and type(way.inner).draft is SelfDrafter.draft:
-            self._left_out = way.inner.left_out  # type: ignore[attr-defined]
+        if isinstance(way, SelfDrafter) and type(way).draft is SelfDrafter.draft:
+            self._left_out = way.left_out
         elif type(way) is Assisted:
             self._model = Decoder(way.assistant.model)
         else:

@@ -243,8 +243,6 @@ class Round:
     ends: Collection[int]
     """Tokens after which nothing is drafted."""
     clock: PhaseClock
-    deepest: int = 0
-    """The depth that the recipe allows, also where fewer tokens of the answer are left."""
 
 
 @dataclass(frozen=True)
@@ -259,6 +257,9 @@ class Draft:
 
 class Drafter(Protocol):
     """A way to guess the next tokens; one request at a time."""
+
+    depth: int
+    """Most tokens of a draft: what the recipe allows, which whoever makes the drafter sets."""
 
     def start(self, decoder: Decoder) -> None:
         """Begin a request."""
@@ -320,7 +321,8 @@ def decode(decoder: Decoder, task: Task, drafter: Drafter | None, clock: PhaseCl
             if drafter is None or left == 1:
                 step = _plain(state, tokens[-1], task, clock)
             else:
-                current = Round(state, tokens, left - 1, task.chooser, task.ends, clock)
+                depth = min(left - 1, drafter.depth)
+                current = Round(state, tokens, depth, task.chooser, task.ends, clock)
                 step = _round(current, drafter, clock)
 
 

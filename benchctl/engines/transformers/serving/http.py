@@ -147,23 +147,22 @@ class Service:
         )
 
     def _events(self, answer: Answer, send: Callable[[Reply], None]) -> None:
-        text, tokens = TextStream(self.loaded.tokenizer), 0
+        text = TextStream(self.loaded.tokenizer)
 
         def on_step(step: Step) -> None:
-            nonlocal tokens
-            tokens += len(step.tokens)
             send({"choices": [{"index": 0, "text": text.add(step.tokens), "token_ids": step.tokens}]})
 
         try:
             answer.run(on_step)
         finally:
             self._keep_trace(answer)
-        finish = "stop" if answer.ended else "length"
+        tokens = sum(len(step.tokens) for step in answer.steps)
+        finish = "stop" if answer.steps[-1].ended else "length"
         send(
             {
                 "choices": [{"index": 0, "text": text.rest(), "token_ids": [], "finish_reason": finish}],
                 "usage": {"prompt_tokens": len(answer.task.prompt), "completion_tokens": tokens},
-                "ledger": answer.tally.to_json(),
+                "ledger": answer.ledger(),
                 "phases": dict(answer.clock.seconds),
             }
         )

@@ -197,7 +197,7 @@ def _load(options: argparse.Namespace) -> Service:
             way = make_drafter(decoder, requested, loaded, draft, options.draft)
         except UnsuitableError as error:
             raise RefusedError(f"{requested.type}: {error}.", "Correct the arm's speculation.") from error
-        speculation = {"type": requested.type, **way.describe()}
+        speculation = {"type": requested.type, "max": requested.depth, **way.describe()}
         _say(f"speculation: {json.dumps(speculation)}")
     info: dict[str, Any] = {
         "model": str(options.model),

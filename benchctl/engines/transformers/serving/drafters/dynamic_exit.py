@@ -97,15 +97,15 @@ class SelfDel(SelfDrafter):
                 (self._wrong_trust, trust * (1 - right)),
             ):
                 sums[number] = self._decay * sums[number] + float(found.sum())
-        self._choose(current.deepest)
+        self._choose()
         self._looks += 1
 
-    def _choose(self, deepest: int) -> None:
+    def _choose(self) -> None:
         shares = (self._right / (self._right + self._wrong)).tolist()
         rated = (
             (expected_tokens(share, depth) / (depth * layers + self._layers), layers, depth)
             for layers, share in enumerate(shares, 1)
-            for depth in range(1, deepest + 1)
+            for depth in range(1, self.depth + 1)
         )
         _, layers, self._depth = max(rated)
         self._leave(layers)

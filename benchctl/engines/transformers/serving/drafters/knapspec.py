@@ -245,7 +245,7 @@ class SelfKnapspec(SelfDrafter):
         if self._until_search <= 0 and (window := self._window.tokens(current)) is not None:
             self.latencies.cover(current.state)
             variants = Variants(self.decoder, current.state, *window)
-            self._choose(variants, current.state.read, current.deepest)
+            self._choose(variants, current.state.read)
             self._until_search = self._interval
             current.clock.passed("search")
         self._until_search -= 1
@@ -253,7 +253,7 @@ class SelfKnapspec(SelfDrafter):
             return Draft((), ())
         return super().draft(dataclasses.replace(current, depth=min(current.depth, self._depth)))
 
-    def _choose(self, variants: Variants, context: int, deepest: int) -> None:
+    def _choose(self, variants: Variants, context: int) -> None:
         costs = {item: self.latencies.part(item[1], context) for item in self._items}
         weights, limit = weights_of(list(costs.values()), self._budgets)
         weight = dict(zip(costs, weights, strict=True))
@@ -268,7 +268,7 @@ class SelfKnapspec(SelfDrafter):
         acceptances = [(count + 0.5) / (predicted.shape[1] + 1) for count in hits]
         step = self.latencies.rest + sum(self.latencies.part(part, context) for _, part in every)
         steps = [step - sum(costs[item] for item in left_out) for left_out in found.left_out]
-        passes = [self.latencies.verify(depth + 1, context) for depth in range(1, deepest + 1)]
+        passes = [self.latencies.verify(depth + 1, context) for depth in range(1, self.depth + 1)]
         # The set that leaves out nothing is no draft.
         drafts = slice(1, None) if len(steps) > 1 else slice(None)
         number, self._depth, rate = best_pair(acceptances[drafts], steps[drafts], passes)

@@ -30,6 +30,7 @@ class UnsuitableError(ValueError):
 class SelfDrafter:
     """Drafts token by token without `left_out`; a method chooses what that is, once or as it goes on."""
 
+    depth = 0
     left_out: Parts = frozenset()
     confidence = 0.0
     """A token that the draft gave less than this probability is the last of its draft. It stays in the draft: to
