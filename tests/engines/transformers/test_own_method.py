@@ -17,10 +17,10 @@ from benchctl.engines.base import Capabilities
 from benchctl.engines.transformers.adapter import TransformersSpec
 from benchctl.engines.transformers.engine import Probe, TransformersEngine
 from benchctl.engines.transformers.methods import GROUP, registered
+from benchctl.engines.transformers.serving import UnsuitableError
 from benchctl.engines.transformers.serving.answering import Answer, Speculation, make_drafter
 from benchctl.engines.transformers.serving.decode import Sampler, Step, Task
 from benchctl.engines.transformers.serving.decoder import Decoder
-from benchctl.engines.transformers.serving.drafters.self_drafter import UnsuitableError
 from benchctl.errors import UsageError
 from benchctl.models.files import ResolvedModel, ResolvedPair
 from tests.engines.cells import arm_of, recipe_of

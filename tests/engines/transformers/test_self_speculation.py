@@ -9,10 +9,11 @@ import pytest
 pytest.importorskip("torch")
 
 from benchctl.engines.transformers.methods import METHODS
+from benchctl.engines.transformers.serving import UnsuitableError
 from benchctl.engines.transformers.serving.answering import Answer, Speculation, make_drafter
 from benchctl.engines.transformers.serving.decode import Sampler, Step, Task
 from benchctl.engines.transformers.serving.decoder import Decoder
-from benchctl.engines.transformers.serving.drafters.self_drafter import UnsuitableError, evenly_skipped
+from benchctl.engines.transformers.serving.drafters.self_drafter import evenly_skipped
 from tests.engines.transformers.conftest import PROMPTS
 from tests.engines.transformers.tiny_models import untrained_adapter
 

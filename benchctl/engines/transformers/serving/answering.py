@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from benchctl.engines.transformers.methods import registered
+from benchctl.engines.transformers.serving import UnsuitableError
 from benchctl.engines.transformers.serving.assisted import Assistance, OnStep
 from benchctl.engines.transformers.serving.decode import Drafter, PhaseClock, Step, Task, decode
 from benchctl.engines.transformers.serving.decoder import Decoder, named
-from benchctl.engines.transformers.serving.drafters.self_drafter import UnsuitableError
 from benchctl.engines.transformers.serving.loading import Loaded
 
 

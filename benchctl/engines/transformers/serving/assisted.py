@@ -16,9 +16,9 @@ from transformers import GenerationConfig, PreTrainedModel
 from transformers.generation.candidate_generator import CandidateGenerator
 from transformers.generation.streamers import BaseStreamer
 
+from benchctl.engines.transformers.serving import UnsuitableError
 from benchctl.engines.transformers.serving.decode import PhaseClock, Sampler, Step, Task
 from benchctl.engines.transformers.serving.decoder import Decoder
-from benchctl.engines.transformers.serving.drafters.self_drafter import UnsuitableError
 from benchctl.engines.transformers.serving.loading import Loaded
 
 OnStep = Callable[[Step], None]

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from benchctl.engines.transformers.serving import UnsuitableError
 from benchctl.engines.transformers.serving.assisted import Assistance, Assisted
-from benchctl.engines.transformers.serving.decode import Drafter, PhaseClock, Sampler
+from benchctl.engines.transformers.serving.decode import Drafter, Sampler, timed
 from benchctl.engines.transformers.serving.decoder import Decoder, Parts, State, without
-from benchctl.engines.transformers.serving.drafters.self_drafter import SelfDrafter, UnsuitableError
+from benchctl.engines.transformers.serving.drafters.self_drafter import SelfDrafter
 
 CHECKED = (2, 3, 5, 9)
 """Widths of the passes that are timed: of drafts of 1, 2, 4 and 8 tokens."""
@@ -50,19 +51,17 @@ class Comparing:
             self._model = Decoder(way.assistant.model)
         else:
             raise UnsuitableError("what it drafts with is neither a model nor a fixed part of the target")
-        self._clock = PhaseClock(decoder.device)
 
     def read(self, reading: Passage) -> dict[str, Any]:
         """Return `Expectations` (`benchctl.data.traces`) of an answer as plain data."""
         with torch.inference_mode():
-            target, drafts, seconds, checks = self._logits(reading)
+            target, drafts, found = self._logits(reading)
             if self._model is not None and self._model.vocabulary != self._decoder.vocabulary:
                 # The ids beyond are padding: no tokenizer has them.
                 shared = min(self._model.vocabulary, self._decoder.vocabulary)
                 target = [logits[:shared] for logits in target]
                 drafts = {start: [logits[:shared] for logits in row] for start, row in drafts.items()}
-            found = _compared(reading, target, drafts)
-            found |= {"steps_target": seconds["plain"], "steps_draft": seconds["draft"], "checks": checks}
+            found |= _compared(reading, target, drafts)
             if self._left_out is not None and reading.temperature == 0:
                 found |= self._losses([*reading.prompt, *reading.answer][:SCORED])
         return found
@@ -85,50 +84,32 @@ class Comparing:
                 draft = _counted(own, prompt[-1])
         return {"target": target, "draft": draft}
 
-    def _logits(
-        self, reading: Passage
-    ) -> tuple[list[torch.Tensor], dict[int, list[torch.Tensor]], dict[str, list[float]], dict[int, float]]:
+    def _logits(self, reading: Passage) -> tuple[list[torch.Tensor], dict[int, list[torch.Tensor]], dict[str, Any]]:
         """Return the target's logits before every token of the answer, by start those of the draft, and seconds: of
         single steps, and by width of passes over several tokens."""
-        clock, seconds = self._clock, {"plain": list[float](), "draft": list[float]()}
-
-        def timed(phase: Literal["plain", "draft"], state: State, token: int) -> torch.Tensor:
-            before = clock.seconds[phase]
-            clock.passed("other")
-            logits = state.advance([token])[-1]
-            clock.passed(phase)
-            seconds[phase].append(clock.seconds[phase] - before)
-            return logits
-
-        state, answer = State(self._decoder), reading.answer
+        state, own = State(self._decoder), State(self._model) if self._model is not None else None
         target = [state.advance(reading.prompt)[-1]]
-        own = State(self._model) if self._model is not None else None
         if own is not None:
             own.advance(reading.prompt)
-        drafts: dict[int, list[torch.Tensor]] = {}
-        for place in range(1, len(answer)):
+        drafts, steps_target, steps_draft = dict[int, list[torch.Tensor]](), list[float](), list[float]()
+        read = reading.answer[:-1]
+        for place, token in enumerate(read):
+            drafted = []
             if own is not None:
-                drafts[place] = [timed("draft", own, answer[place - 1])]
-            elif (place - 1) % reading.stride == 0:
+                drafted = [timed(own, [token])]
+            elif place % reading.stride == 0:
                 before = state.snapshot()
                 with without(self._decoder, self._left_out or frozenset()):
-                    ahead = answer[place - 1 : min(place - 1 + reading.depth, len(answer) - 1)]
-                    drafts[place] = [timed("draft", state, token) for token in ahead]
+                    drafted = [timed(state, [ahead]) for ahead in read[place : place + reading.depth]]
                 state.restore(before)
-            target.append(timed("plain", state, answer[place - 1]))
-        return target, drafts, seconds, self._checks(state, answer[-1]) if len(answer) > 1 else {}
-
-    def _checks(self, state: State, token: int) -> dict[int, float]:
-        """Time passes of the target that would check a draft, by the tokens that each reads."""
-        clock, before, found = self._clock, state.snapshot(), {}
-        for width in CHECKED:
-            clock.passed("other")
-            began = clock.seconds["verify"]
-            state.advance([token] * width, keep=width)
-            clock.passed("verify")
-            found[width] = clock.seconds["verify"] - began
-            state.restore(before)
-        return found
+            if drafted:
+                drafts[place + 1] = [logits[-1] for logits, _ in drafted]
+                steps_draft += [seconds for _, seconds in drafted]
+            logits, seconds = timed(state, [token])
+            target.append(logits[-1])
+            steps_target.append(seconds)
+        checks = _checks(state, reading.answer[-1]) if read else {}
+        return target, drafts, {"steps_target": steps_target, "steps_draft": steps_draft, "checks": checks}
 
     def _losses(self, tokens: Sequence[int]) -> dict[str, Any]:
         """Return the loss on some tokens in a single pass, with the part and without it all along."""
@@ -137,6 +118,15 @@ class Comparing:
             # From an empty state in a single pass: every layer that runs has read equally many tokens.
             removed = _loss(State(self._decoder), tokens)
         return {"loss_target": whole, "loss_draft": removed, "scored": len(tokens) - 1}
+
+
+def _checks(state: State, token: int) -> dict[int, float]:
+    """Time passes of the target that would check a draft, by the tokens that each reads."""
+    before, found = state.snapshot(), {}
+    for width in CHECKED:
+        _, found[width] = timed(state, [token] * width)
+        state.restore(before)
+    return found
 
 
 def _loss(state: State, tokens: Sequence[int]) -> float:

@@ -145,9 +145,7 @@ class Chooser:
 
         `[..., vocabulary]` to the same, in float32, on the device of the logits.
         """
-        scaled = logits.detach().float() / self.sampler.temperature
-        if len(self._never):
-            scaled = scaled.index_fill(-1, self._never.to(scaled.device), -torch.inf)
+        scaled = self.allowed(logits.detach().float() / self.sampler.temperature)
         top_p = self.sampler.top_p
         if not self._limited(scaled) and top_p >= 1:
             return scaled.softmax(-1)
@@ -183,10 +181,12 @@ class Chooser:
                 return chances, ids
             size *= 8
 
+    def allowed(self, scores: torch.Tensor) -> torch.Tensor:
+        """Return scores, `[..., vocabulary]`, with minus infinity for the tokens that are not chosen."""
+        return scores.index_fill(-1, self._never.to(scores.device), -torch.inf) if len(self._never) else scores
+
     def _likeliest(self, logits: torch.Tensor) -> list[int]:
-        if len(self._never):
-            logits = logits.index_fill(-1, self._never.to(logits.device), -torch.inf)
-        likeliest: list[int] = logits.argmax(-1).tolist()
+        likeliest: list[int] = self.allowed(logits).argmax(-1).tolist()
         return likeliest
 
     def _draw(self, weights: torch.Tensor) -> int:
@@ -213,6 +213,13 @@ def synchronized_now(device: torch.device | str) -> float:
     if wait is not None:
         wait()
     return time.perf_counter()
+
+
+def timed(state: State, tokens: Sequence[int]) -> tuple[torch.Tensor, float]:
+    """Read tokens in a pass; return the logits after each, and the seconds that it took."""
+    began = synchronized_now(state.decoder.device)
+    logits = state.advance(tokens, keep=len(tokens))
+    return logits, synchronized_now(state.decoder.device) - began
 
 
 class PhaseClock:

@@ -26,6 +26,7 @@ from transformers.cache_utils import (
 )
 
 from benchctl.engines.transformers.methods import ARCHITECTURES, Architecture, architecture_of
+from benchctl.engines.transformers.serving import UnsuitableError
 
 Part = Literal["attention", "recurrent", "mlp", "layer"]
 
@@ -92,10 +93,6 @@ def _growing(layer: CacheLayerMixin) -> CacheLayerMixin:
     return GrowingLayer() if type(layer) in (DynamicLayer, DynamicSlidingWindowLayer) else layer
 
 
-class UnknownArchitectureError(ValueError):
-    """This model remembers more than keys and values, and what that is is not known by name."""
-
-
 class Decoder:
     """The model and its parts. Logits are `[tokens, vocabulary]`: one request at a time."""
 
@@ -109,9 +106,10 @@ class Decoder:
         if self.architecture.kind == "whole" and not (
             cached and all(type(layer) is GrowingLayer for layer in self.empty_cache().layers)
         ):
-            raise UnknownArchitectureError(
+            raise UnsuitableError(
                 f"`{self.model_type}` keeps a recurrent state, or no cache that can be rolled back; its parts must "
-                f"be known by name, and known are {', '.join(ARCHITECTURES)}"
+                f"be known by name, and known are {', '.join(ARCHITECTURES)}",
+                "Take another model.",
             )
         self.device = model.device
         self.vocabulary: int = config.vocab_size
@@ -205,7 +203,8 @@ def without(decoder: Decoder, parts: Parts) -> Iterator[None]:
             del module.forward
 
 
-_STATES = ("conv_states", "recurrent_states")
+STATES = ("conv_states", "recurrent_states", "has_previous_state")
+"""What a layer's cache has beside keys and values, by its names in transformers."""
 
 
 @dataclass(frozen=True)
@@ -213,7 +212,7 @@ class Snapshot:
     """A state to go back to: a length, and copies of what is not kept by length."""
 
     read: int
-    copies: tuple[dict[tuple[str, int], Any] | None, ...]
+    copies: tuple[dict[tuple[str, int], Any], ...]
 
 
 class State:
@@ -234,11 +233,7 @@ class State:
 
     def snapshot(self) -> Snapshot:
         """Remember the state as it is."""
-        layers = self.cache.layers
-        return Snapshot(
-            self.read,
-            tuple(_copies(layer) if hasattr(layer, "conv_states") else None for layer in layers),
-        )
+        return Snapshot(self.read, tuple(map(_copies, self.cache.layers)))
 
     def restore(self, snapshot: Snapshot) -> None:
         """Go back to a snapshot, bit for bit. It may be restored again, but nothing later may be: see `rewound`."""
@@ -285,9 +280,9 @@ class State:
             if _holds_tokens(layer):
                 yield f"{number}.keys", layer.keys
                 yield f"{number}.values", layer.values
-            for (name, place), tensor in (_copies(layer) if hasattr(layer, "conv_states") else {}).items():
-                if isinstance(tensor, torch.Tensor):
-                    yield f"{number}.{name}.{place}", tensor
+            for (name, place), value in _remembered(layer):
+                if isinstance(value, torch.Tensor):
+                    yield f"{number}.{name}.{place}", value
 
     def _crop(self, read: int) -> None:
         """Forget the keys and values after so many tokens."""
@@ -299,7 +294,7 @@ class State:
 
     def _restore_recurrent(self, snapshot: Snapshot) -> None:
         for layer, copies in zip(self.cache.layers, snapshot.copies, strict=True):
-            for (name, place), value in (copies or {}).items():
+            for (name, place), value in copies.items():
                 if isinstance(value, torch.Tensor):
                     getattr(layer, name)[place].copy_(value)
                 else:
@@ -334,11 +329,13 @@ def _holds_tokens(layer: CacheLayerMixin) -> bool:
     return getattr(layer, "keys", None) is not None
 
 
+def _remembered(layer: CacheLayerMixin) -> Iterator[tuple[tuple[str, int], Any]]:
+    """Yield what a layer keeps of its recurrence: tensors, and whether there are any."""
+    for name in STATES:
+        for place, value in getattr(layer, name, {}).items():
+            if value is not None:
+                yield (name, place), value
+
+
 def _copies(layer: CacheLayerMixin) -> dict[tuple[str, int], Any]:
-    copied: dict[tuple[str, int], Any] = {
-        (name, place): tensor.clone()
-        for name in _STATES
-        for place, tensor in getattr(layer, name).items()
-        if tensor is not None
-    }
-    return copied | {("has_previous_state", place): known for place, known in layer.has_previous_state.items()}
+    return {key: value.clone() if torch.is_tensor(value) else value for key, value in _remembered(layer)}

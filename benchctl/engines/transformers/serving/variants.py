@@ -17,12 +17,12 @@ from typing import Any
 import torch
 from transformers.cache_utils import CacheLayerMixin
 
-from benchctl.engines.transformers.serving.decoder import Decoder, Part, Parts, Snapshot, State, without
+from benchctl.engines.transformers.serving import UnsuitableError
+from benchctl.engines.transformers.serving.decoder import STATES, Decoder, Part, Parts, Snapshot, State, without
 
 Item = tuple[int, Part]
 """A part of a layer that can be left out on its own."""
 _PARTS: tuple[Part, ...] = ("attention", "recurrent", "mlp")
-_STATES = ("conv_states", "recurrent_states", "has_previous_state")
 _ROW = 64
 """How many tokens attention and MLP read in a row, or a variant's: what they work with takes memory."""
 _HEAD_PART = 4096
@@ -36,9 +36,14 @@ def items_of(decoder: Decoder, number: int) -> tuple[Item, ...]:
 
 
 def inner_layers(decoder: Decoder) -> range:
-    """Return the layers that a search may leave out: all but the first and the last; of two layers the second."""
+    """Return the layers that a search may leave out: all but the first and the last; of two the second.
+
+    Raises UnsuitableError where there is a single layer.
+    """
     layers = len(decoder.layers)
-    return range(1, max(layers - 1, min(layers, 2)))
+    if layers < 2:
+        raise UnsuitableError("the model has one layer, which stays")
+    return range(1, max(layers - 1, 2))
 
 
 def inner_items(decoder: Decoder) -> tuple[Item, ...]:
@@ -151,10 +156,10 @@ def _at(anchor: Snapshot, number: int, layer: CacheLayerMixin, variants: int) ->
     if getattr(layer, "keys", None) is not None:
         beside.keys, beside.values = layer.keys[..., : anchor.read, :], layer.values[..., : anchor.read, :]
         beside.buffers = {}
-    for name in _STATES:
+    for name in STATES:
         if hasattr(layer, name):
             setattr(beside, name, dict(getattr(layer, name)))
-    for (name, place), value in (anchor.copies[number] or {}).items():
+    for (name, place), value in anchor.copies[number].items():
         held = value.expand(variants, *value.shape[1:]).clone() if isinstance(value, torch.Tensor) else value
         getattr(beside, name)[place] = held
     return beside

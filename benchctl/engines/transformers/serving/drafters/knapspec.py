@@ -29,14 +29,14 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
-from benchctl.engines.transformers.serving.decode import Draft, Round, synchronized_now
+from benchctl.engines.transformers.serving.decode import Draft, Round, synchronized_now, timed
 from benchctl.engines.transformers.serving.decoder import Decoder, Part, Parts, State
-from benchctl.engines.transformers.serving.drafters.self_drafter import Options, SelfDrafter, UnsuitableError, Window
-from benchctl.engines.transformers.serving.variants import Choice, Item, Variants, inner_items, items_of, search
+from benchctl.engines.transformers.serving.drafters.self_drafter import Options, SelfDrafter, Window
+from benchctl.engines.transformers.serving.variants import Choice, Variants, inner_items, items_of, search
 
 _SHORT = 32
 _REPEATS = 3
@@ -135,13 +135,11 @@ def _timed(state: State, widths: Collection[int]) -> Timed:
 
 
 def _fastest_pass(state: State, width: int) -> float:
-    before, fastest = state.snapshot(), float("inf")
+    before, spent = state.snapshot(), []
     for _ in range(_REPEATS):
-        began = synchronized_now(state.decoder.device)
-        state.advance([1] * width, keep=width)
-        fastest = min(fastest, synchronized_now(state.decoder.device) - began)
+        spent.append(timed(state, [1] * width)[1])
         state.restore(before)
-    return fastest
+    return min(spent)
 
 
 def _parts(state: State) -> tuple[dict[Part, float], float]:
@@ -170,9 +168,7 @@ def _parts(state: State) -> tuple[dict[Part, float], float]:
     try:
         for _ in range(_REPEATS + 1):
             spent.clear()
-            first = synchronized_now(decoder.device)
-            state.advance([1])
-            found.append((synchronized_now(decoder.device) - first, dict(spent)))
+            found.append((timed(state, [1])[1], dict(spent)))
             state.restore(before)
     finally:
         for handle in handles:
@@ -181,7 +177,6 @@ def _parts(state: State) -> tuple[dict[Part, float], float]:
     return parts, whole
 
 
-INTERVAL, WINDOW, BUDGETS, COSINE, CONFIDENCE = 64, 8, 16, 0.5, 0.7
 _WIDEST = 8
 """Draft tokens in the widest pass that is measured; wider ones are extrapolated."""
 
@@ -216,17 +211,14 @@ def weights_of(costs: Sequence[float], budgets: int) -> tuple[list[int], int]:
 class SelfKnapspec(SelfDrafter):
     """`interval`, `window`, `budgets`, `cosine`, `confidence`, `may_pause`: see above."""
 
+    defaults: ClassVar[Options] = {
+        **{"interval": 64, "window": 8, "budgets": 16},
+        **{"cosine": 0.5, "confidence": 0.7, "may_pause": False},
+    }
+
     def __init__(self, decoder: Decoder, options: Options) -> None:
-        super().__init__(decoder)
+        super().__init__(decoder, options)
         self._items = inner_items(decoder)
-        if not self._items:
-            raise UnsuitableError("the model has one layer, which stays")
-        self._interval = int(options.get("interval", INTERVAL))
-        self._budgets = int(options.get("budgets", BUDGETS))
-        self._cosine = float(options.get("cosine", COSINE))
-        self._length = int(options.get("window", WINDOW))
-        self._may_pause = bool(options.get("may_pause", False))
-        self.confidence = float(options.get("confidence", CONFIDENCE))
         self.latencies: Latencies = measure_latencies(decoder, _WIDEST + 1)
         self._searches = 0
         self._found: dict[str, object] = {}
@@ -234,7 +226,7 @@ class SelfKnapspec(SelfDrafter):
 
     def start(self, decoder: Decoder) -> None:
         """Begin a request: nothing is chosen yet."""
-        self._window = Window(self._length)
+        self._window = Window(self.options["window"])
         self._until_search = 0
         self._depth = 0
         self.left_out = frozenset()
@@ -246,7 +238,7 @@ class SelfKnapspec(SelfDrafter):
             self.latencies.cover(current.state)
             variants = Variants(self.decoder, current.state, *window)
             self._choose(variants, current.state.read)
-            self._until_search = self._interval
+            self._until_search = self.options["interval"]
             current.clock.passed("search")
         self._until_search -= 1
         if self._depth == 0:
@@ -255,14 +247,11 @@ class SelfKnapspec(SelfDrafter):
 
     def _choose(self, variants: Variants, context: int) -> None:
         costs = {item: self.latencies.part(item[1], context) for item in self._items}
-        weights, limit = weights_of(list(costs.values()), self._budgets)
+        weights, limit = weights_of(list(costs.values()), self.options["budgets"])
         weight = dict(zip(costs, weights, strict=True))
-        every: list[Item] = [
-            item for number in range(len(self.decoder.layers)) for item in items_of(self.decoder, number)
-        ]
-        found = search(
-            variants, [Choice((item,), weight.get(item, 0)) for item in every], limit=limit, least=self._cosine
-        )
+        every = [item for number in range(len(self.decoder.layers)) for item in items_of(self.decoder, number)]
+        choices = [Choice((item,), weight.get(item, 0)) for item in every]
+        found = search(variants, choices, limit=limit, least=self.options["cosine"])
         predicted = variants.likeliest(found.hidden)
         hits = (predicted == predicted[:1]).sum(-1).tolist()
         acceptances = [(count + 0.5) / (predicted.shape[1] + 1) for count in hits]
@@ -275,7 +264,7 @@ class SelfKnapspec(SelfDrafter):
         number += drafts.start or 0
         self.left_out: Parts = found.left_out[number]
         plain = 1 / self.latencies.verify(1, context)
-        if self._may_pause and rate <= plain:
+        if self.options["may_pause"] and rate <= plain:
             self._depth = 0
         self._searches += 1
         self._found = {
@@ -295,5 +284,5 @@ class SelfKnapspec(SelfDrafter):
             "searches": self._searches,
             "last_search": self._found,
             "latencies": self.latencies.to_json(),
-            "may_find_nothing": self._may_pause,
+            "may_find_nothing": self.options["may_pause"],
         }
