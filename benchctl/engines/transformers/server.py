@@ -223,20 +223,13 @@ def constraints_of(sampling: Sampling) -> dict[str, Any]:
     return {"repetition_penalty": sampling.repeat_penalty, "logit_bias": biases}
 
 
-_PHASES = {"draft": "draft", "verify": "verify", "plain": "plain", "rollback": "state", "search": "search"}
-
-
 def _phases(answer: StreamedAnswer) -> tuple[float | None, dict[str, float]]:
     """Return the seconds of the prompt, and those of decoding by the record's phases, as far as they are reported."""
     reported = answer.extra.get("phases")
-    prompt_s, found = None, dict[str, float]()
-    for phase, seconds in reported.items() if isinstance(reported, dict) else ():
-        if seconds_in(seconds) is not None and phase == "prompt":
-            prompt_s = float(seconds)
-        elif seconds_in(seconds) is not None:
-            name = _PHASES.get(phase, "other")
-            found[name] = found.get(name, 0.0) + seconds
-    return prompt_s, found
+    known = reported.items() if isinstance(reported, dict) else ()
+    seconds = {phase: float(spent) for phase, spent in known if seconds_in(spent) is not None}
+    prompt_s = seconds.pop("prompt", None)
+    return prompt_s, {"state" if phase == "rollback" else phase: spent for phase, spent in seconds.items()}
 
 
 def _ledger(answer: StreamedAnswer) -> Ledger:
