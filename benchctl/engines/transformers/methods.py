@@ -137,7 +137,7 @@ _LISTS = dict.fromkeys(("layers", "attention", "recurrent", "mlp"), Option(list,
 """What is left out, by layer numbers."""
 
 
-def _options(*names: str) -> Mapping[str, Option]:
+def _options(*names: str) -> dict[str, Option]:
     return {name: _OPTIONS[name] for name in names}
 
 
@@ -148,9 +148,9 @@ _assisted = partial(
     assisted=True,
 )
 METHODS: Mapping[str, Method] = {
-    "self-ssm": Method(f"{_FIXED}:SelfSsm", frozenset({"parallel"}), "has no recurrence beside its attention"),
+    "self-ssm": Method(f"{_FIXED}:SelfRecurrent", frozenset({"parallel"}), "has no recurrence beside its attention"),
     "self-linear": Method(
-        f"{_FIXED}:SelfLinear",
+        f"{_FIXED}:SelfRecurrent",
         frozenset({"sequential"}),
         "has no recurrent layers between attention layers",
         {"mlp": Option(bool)},

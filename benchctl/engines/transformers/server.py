@@ -160,10 +160,9 @@ class TransformersServer(LaunchedServer):
     ) -> None:
         """`argv`: the command line that runs."""
         super().__init__(process, log_path, access.url(port), spec, launch_cause, dying_s=_DYING_S, access=access)
-        flags = dict(read_flags(argv))
-        self._model, self._dtype = str(flags["model"]), str(flags["dtype"])
-        self._speculation = requested_speculation(argv)
-        self._assisted = self._speculation is not None and registered()[self._speculation["type"]].assisted
+        flags, speculation = dict(read_flags(argv)), requested_speculation(argv)
+        self._requested: dict[str, Any] = {"model": flags["model"], "dtype": flags["dtype"], "speculation": speculation}
+        self._assisted = speculation is not None and registered()[speculation["type"]].assisted
         self._contradiction: str | None = None
 
     def render(self, prompt: Prompt) -> Rendered:
@@ -177,16 +176,8 @@ class TransformersServer(LaunchedServer):
 
     async def complete(self, prompt: Rendered, sampling: Sampling, on_tokens: Progress | None = None) -> Completion:
         """Stream an answer and its ledger. Raises EngineError; leaves no request behind."""
-        body = {
-            "prompt": list(prompt.token_ids),
-            "max_tokens": sampling.max_tokens,
-            "temperature": sampling.temperature,
-            "top_k": sampling.top_k,
-            "top_p": sampling.top_p,
-            "seed": sampling.seed,
-            "ignore_eos": sampling.ignore_eos,
-            **constraints_of(sampling),
-        }
+        settings = sampling.model_dump(include=_SETTINGS)
+        body = {"prompt": list(prompt.token_ids), **settings, **constraints_of(sampling)}
         with self._tally.request():
             streamed = await self._stream("/v1/completions", body, CompletionReader(sampling.max_tokens), on_tokens)
         answer = streamed.answer
@@ -205,16 +196,14 @@ class TransformersServer(LaunchedServer):
         )
 
     def attest(self, drafted: int | None) -> Attestation:
-        """Assess the cell now; see `attest.py`."""
+        """Assess the cell now."""
         info = self.http.get_json("/info")
-        return attest(
-            info if isinstance(info, dict) else {},
-            self._tally,
-            self._contradiction,
-            model=self._model,
-            dtype=self._dtype,
-            speculation=self._speculation,
-        )
+        facts = info if isinstance(info, dict) else {}
+        return attest(facts, self._tally, self._contradiction, **self._requested)
+
+
+_SETTINGS = {"max_tokens", "temperature", "top_k", "top_p", "seed", "ignore_eos"}
+"""Those of a recipe's sampling that a request has as they are."""
 
 
 def constraints_of(sampling: Sampling) -> dict[str, Any]:

@@ -62,7 +62,7 @@ def speculation_problems(speculation: Speculation, models: ResolvedPair) -> list
     layers = config.get("num_hidden_layers")
     if isinstance(layers, int):
         for key, numbers in {**lists, "exit_layer": [options.get("exit_layer", 0)]}.items():
-            if beyond := [number for number in numbers if number >= layers]:
+            if beyond := [number for number in numbers if isinstance(number, int) and number >= layers]:
                 problems.append(f"options.{key}: {beyond[0]} is beyond the last of the target's {layers} layers.")
     return problems
 
@@ -121,8 +121,7 @@ def _pair_problems(type_name: str, models: ResolvedPair) -> list[str]:
 
 
 _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "spiece.model")
-_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
-_BYTES_STORED = {"f32": 4, "bf16": 2, "f16": 2}
+_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "f32": 4, "bf16": 2, "f16": 2}
 
 
 def model_problems(folder: Path, spec: TransformersSpec, *, on_cpu: bool) -> list[str]:
@@ -147,4 +146,4 @@ def model_problems(folder: Path, spec: TransformersSpec, *, on_cpu: bool) -> lis
 
 def _needed_bytes(facts: Mapping[str, Any], dtype: str) -> int:
     stored: Mapping[str, int] = facts["parameters_by_dtype"]
-    return sum(count * (_BYTES.get(dtype) or _BYTES_STORED.get(kind, 4)) for kind, count in stored.items())
+    return sum(count * _BYTES.get(dtype, _BYTES.get(kind, 4)) for kind, count in stored.items())

@@ -12,9 +12,8 @@ pytest.importorskip("torch")
 import torch
 
 from benchctl.engines.transformers.serving import UnsuitableError
-from benchctl.engines.transformers.serving.answering import Answer, Speculation, make_drafter
+from benchctl.engines.transformers.serving.answering import Answer, Comparing, Passage, Speculation, make_drafter
 from benchctl.engines.transformers.serving.assisted import Assisted
-from benchctl.engines.transformers.serving.comparing import Comparing, Passage
 from benchctl.engines.transformers.serving.decode import Sampler, Step, Task
 from benchctl.engines.transformers.serving.decoder import Decoder
 from tests.engines.transformers.conftest import PROMPTS

@@ -1,18 +1,27 @@
-"""An answer: its steps counted and timed."""
+"""An answer: decoded, its steps counted and timed; or read, by what draws drafts beside what verifies them.
+
+Both read an answer of the target's, from all their logits. A part of the target begins from the target's own state at
+the place where it drafts, as it does in a round, and reads the answer's tokens on its own from there; then the state is
+restored. A draft model reads the answer with a state of its own.
+"""
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
 from benchctl.engines.transformers.methods import registered
 from benchctl.engines.transformers.serving import UnsuitableError
-from benchctl.engines.transformers.serving.assisted import Assistance, OnStep
-from benchctl.engines.transformers.serving.decode import Drafter, PhaseClock, Step, Task, decode
-from benchctl.engines.transformers.serving.decoder import Decoder, named
+from benchctl.engines.transformers.serving.assisted import Assistance, Assisted, OnStep
+from benchctl.engines.transformers.serving.decode import Drafter, PhaseClock, Sampler, Step, Task, decode, timed
+from benchctl.engines.transformers.serving.decoder import Decoder, Parts, State, named, without
+from benchctl.engines.transformers.serving.drafters.self_drafter import SelfDrafter
 from benchctl.engines.transformers.serving.loading import Loaded
 
 
@@ -111,3 +120,166 @@ class Answer:
             "left_out": None if step.left_out is None else named(step.left_out),
             "seconds": {phase: round(seconds, 7) for phase, seconds in spent.items() if seconds > 0},
         }
+
+
+CHECKED = (2, 3, 5, 9)
+"""Widths of the passes that are timed: of drafts of 1, 2, 4 and 8 tokens."""
+SCORED = 512
+"""Tokens of prompt and answer, from the beginning, that a perplexity is taken over at most."""
+
+
+@dataclass(frozen=True)
+class Passage:
+    """What is to be read. `temperature` 0: the answer is greedy."""
+
+    prompt: Sequence[int]
+    answer: Sequence[int]
+    temperature: float
+    depth: int
+    stride: int
+    top: int
+
+
+class Comparing:
+    """Draft and target side by side; `way` is what speculates on this server. Raises UnsuitableError."""
+
+    def __init__(self, decoder: Decoder, way: Drafter | Assistance | None) -> None:
+        self._decoder = decoder
+        self._left_out: Parts | None = None
+        self._model: Decoder | None = None
+        if isinstance(way, SelfDrafter) and type(way).draft is SelfDrafter.draft:
+            self._left_out = way.left_out
+        elif type(way) is Assisted:
+            self._model = Decoder(way.assistant.model)
+        else:
+            raise UnsuitableError("what it drafts with is neither a model nor a fixed part of the target")
+
+    def read(self, reading: Passage) -> dict[str, Any]:
+        """Return `Expectations` (`benchctl.data.traces`) of an answer as plain data."""
+        with torch.inference_mode():
+            target, drafts, found = self._logits(reading)
+            if self._model is not None and self._model.vocabulary != self._decoder.vocabulary:
+                # The ids beyond are padding: no tokenizer has them.
+                shared = min(self._model.vocabulary, self._decoder.vocabulary)
+                target = [logits[:shared] for logits in target]
+                drafts = {start: [logits[:shared] for logits in row] for start, row in drafts.items()}
+            found |= _compared(reading, target, drafts)
+            if self._left_out is not None and reading.temperature == 0:
+                found |= self._losses([*reading.prompt, *reading.answer][:SCORED])
+        return found
+
+    def flops(self, prompt: Sequence[int]) -> dict[str, float]:
+        """Count the multiplications and additions of a step after a prompt, by torch's own counter."""
+        with torch.inference_mode():
+            state = State(self._decoder)
+            state.advance(prompt)
+            before = state.snapshot()
+            target = _counted(state, prompt[-1])
+            if self._left_out is not None:
+                state.restore(before)
+                with without(self._decoder, self._left_out):
+                    draft = _counted(state, prompt[-1])
+            else:
+                assert self._model is not None
+                own = State(self._model)
+                own.advance(prompt)
+                draft = _counted(own, prompt[-1])
+        return {"target": target, "draft": draft}
+
+    def _logits(self, reading: Passage) -> tuple[list[torch.Tensor], dict[int, list[torch.Tensor]], dict[str, Any]]:
+        """Return the target's logits before every token of the answer, by start those of the draft, and seconds: of
+        single steps, and by width of passes over several tokens."""
+        state, own = State(self._decoder), State(self._model) if self._model is not None else None
+        target = [state.advance(reading.prompt)[-1]]
+        if own is not None:
+            own.advance(reading.prompt)
+        drafts, steps_target, steps_draft = dict[int, list[torch.Tensor]](), list[float](), list[float]()
+        read = reading.answer[:-1]
+        for place, token in enumerate(read):
+            drafted = []
+            if own is not None:
+                drafted = [timed(own, [token])]
+            elif place % reading.stride == 0:
+                before = state.snapshot()
+                with without(self._decoder, self._left_out or frozenset()):
+                    drafted = [timed(state, [ahead]) for ahead in read[place : place + reading.depth]]
+                state.restore(before)
+            if drafted:
+                drafts[place + 1] = [logits[-1] for logits, _ in drafted]
+                steps_draft += [seconds for _, seconds in drafted]
+            logits, seconds = timed(state, [token])
+            target.append(logits[-1])
+            steps_target.append(seconds)
+        checks = _checks(state, reading.answer[-1]) if read else {}
+        return target, drafts, {"steps_target": steps_target, "steps_draft": steps_draft, "checks": checks}
+
+    def _losses(self, tokens: Sequence[int]) -> dict[str, Any]:
+        """Return the loss on some tokens in a single pass, with the part and without it all along."""
+        whole = _loss(State(self._decoder), tokens)
+        with without(self._decoder, self._left_out or frozenset()):
+            # From an empty state in a single pass: every layer that runs has read equally many tokens.
+            removed = _loss(State(self._decoder), tokens)
+        return {"loss_target": whole, "loss_draft": removed, "scored": len(tokens) - 1}
+
+
+def _checks(state: State, token: int) -> dict[int, float]:
+    """Time passes of the target that would check a draft, by the tokens that each reads."""
+    before, found = state.snapshot(), {}
+    for width in CHECKED:
+        _, found[width] = timed(state, [token] * width)
+        state.restore(before)
+    return found
+
+
+def _loss(state: State, tokens: Sequence[int]) -> float:
+    logits = state.advance(tokens, keep=len(tokens))[:-1].float()
+    following = torch.tensor(tokens[1:], device=logits.device)
+    return float(torch.nn.functional.cross_entropy(logits, following, reduction="sum"))
+
+
+def _counted(state: State, token: int) -> float:
+    with FlopCounterMode(display=False) as counter:
+        state.advance([token])
+    return float(counter.get_total_flops())
+
+
+def _compared(
+    reading: Passage, target: Sequence[torch.Tensor], drafts: dict[int, list[torch.Tensor]]
+) -> dict[str, Any]:
+    """Compare the distributions; see `benchctl.data.traces.Expectations`."""
+    chooser = Sampler(reading.temperature).chooser()
+    sharpened = [] if chooser.greedy else [chooser.probabilities(logits) for logits in target]
+    overlap, accept, agree, distance = [], [], [], []
+    for start, row in drafts.items():
+        chances, own = [], []
+        for ahead, logits in enumerate(row):
+            place = start + ahead
+            token = reading.answer[place]
+            if chooser.greedy:
+                chances.append(float(int(logits.argmax()) == token))
+                own.append(chances[-1])
+            else:
+                p, q = sharpened[place], chooser.probabilities(logits)
+                chances.append(float(torch.minimum(p, q).sum()))
+                own.append(min(1.0, float(q[token]) / float(p[token])))
+        overlap.append(chances)
+        accept.append(own)
+        agree.append(bool(row[0].argmax() == target[start].argmax()))
+        distance.append(_distance(target[start], row[0], reading.top))
+    return {
+        "starts": list(drafts),
+        "overlap": overlap,
+        "accept": accept,
+        "agree": agree,
+        "distance": distance,
+        "distance_most": distance,
+    }
+
+
+def _distance(target: torch.Tensor, draft: torch.Tensor, top: int) -> float:
+    """Return the total variation distance over the target's likeliest tokens, all others as a single outcome."""
+    p, q = target.double().softmax(-1), draft.double().softmax(-1)
+    likeliest = p.topk(min(top, len(p))).indices
+    known, expected = p[likeliest], q[likeliest]
+    rest = abs(float(expected.sum() - known.sum()))
+    return (float((known - expected).abs().sum()) + rest) / 2

@@ -35,9 +35,8 @@ import torch
 from tokenizers.decoders import DecodeStream
 from transformers import PreTrainedTokenizerBase
 
-from benchctl.engines.transformers.serving.answering import Answer
+from benchctl.engines.transformers.serving.answering import Answer, Comparing, Passage
 from benchctl.engines.transformers.serving.assisted import Assistance
-from benchctl.engines.transformers.serving.comparing import Comparing, Passage
 from benchctl.engines.transformers.serving.decode import Drafter, Sampler, Step, Task
 from benchctl.engines.transformers.serving.decoder import Decoder, State
 from benchctl.engines.transformers.serving.loading import Loaded

@@ -29,7 +29,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 
@@ -89,18 +89,6 @@ class Latencies:
             for point in self.points
         ]
         return _along(list(short.items()), tokens) + _along(growth, context)
-
-    def to_json(self) -> list[dict[str, Any]]:
-        """Return milliseconds by part and by width at each context, as plain data."""
-        return [
-            {
-                "context": point.context,
-                "parts_ms": {part: round(1e3 * seconds, 4) for part, seconds in point.parts.items()},
-                "rest_ms": round(1e3 * point.rest, 4),
-                "passes_ms": {str(width): round(1e3 * seconds, 3) for width, seconds in point.passes.items()},
-            }
-            for point in self.points
-        ]
 
 
 def _along(points: Sequence[tuple[int, float]], at: int) -> float:
@@ -283,6 +271,6 @@ class SelfKnapspec(SelfDrafter):
             **super().describe(),
             "searches": self._searches,
             "last_search": self._found,
-            "latencies": self.latencies.to_json(),
+            "latencies": [dataclasses.asdict(point) for point in self.latencies.points],
             "may_find_nothing": self.options["may_pause"],
         }

@@ -155,22 +155,11 @@ class SelfEarlyExit(SelfDrafter):
         self.left_out = frozenset((number, "layer") for number in range(layers, count))
 
 
-def _attention_layers(decoder: Decoder) -> list[int]:
-    return [number for number, layer in enumerate(decoder.layers) if layer.attention is not None]
-
-
-class SelfSsm(SelfDrafter):
-    """Parallel hybrids: the attention branch of every layer is silent."""
-
-    def __init__(self, decoder: Decoder, options: Options) -> None:
-        super().__init__(decoder, options)
-        self.left_out = frozenset((number, "attention") for number in _attention_layers(decoder))
-
-
-class SelfLinear(SelfDrafter):
-    """Sequential hybrids: attention layers pass their input on."""
+class SelfRecurrent(SelfDrafter):
+    """Hybrids: attention is silent, beside a recurrent branch or in layers of its own; `mlp`: whether its MLP runs."""
 
     def __init__(self, decoder: Decoder, options: Options) -> None:
         super().__init__(decoder, options)
         part: Part = "attention" if options.get("mlp", True) else "layer"
-        self.left_out = frozenset((number, part) for number in _attention_layers(decoder))
+        layers = enumerate(decoder.layers)
+        self.left_out = frozenset((number, part) for number, layer in layers if layer.attention is not None)
