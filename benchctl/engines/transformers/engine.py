@@ -80,11 +80,6 @@ def _listed(python: FoundBinary, runs: bool) -> FoundEngine:
 VERSION = "5.19.0"
 TORCH = "2.13.0"
 """As tested. Which build of it this is, for a CPU, for CUDA or for Metal, is what the package index has."""
-_LOCK = Path(__file__).with_name("lock.txt")
-_FREE_BYTES, _CUDA_BYTES = 2 * 10**9, 10 * 10**9
-"""With a build of torch for the CPU or for Metal, and with a build that brings CUDA's libraries, as the public index
-has for Linux."""
-_TRIAL = "import torch, transformers; print(torch.__version__, transformers.__version__)"
 
 
 class TransformersInstaller:
@@ -118,11 +113,11 @@ def environment() -> PythonEnvironment:
         engine="transformers",
         name="transformers",
         folder=cache_folder() / "engines" / "transformers" / f"{VERSION}-torch-{TORCH}",
-        lock=_LOCK,
+        lock=Path(__file__).with_name("lock.txt"),
         torch=TORCH,
-        free_bytes=_FREE_BYTES,
-        cuda_bytes=_CUDA_BYTES,
-        trial=("-c", _TRIAL),
+        free_bytes=2 * 10**9,  # with a build of torch for the CPU or for Metal
+        cuda_bytes=10 * 10**9,
+        trial=("-c", "import torch, transformers; print(torch.__version__, transformers.__version__)"),
         fix="Install torch and transformers yourself and name their Python: engine.binary, BENCHCTL_TRANSFORMERS.",
     )
 

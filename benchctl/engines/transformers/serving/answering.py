@@ -145,7 +145,7 @@ class Comparing:
 
     def __init__(self, decoder: Decoder, way: Drafter | Assistance | None) -> None:
         self._decoder = decoder
-        self._left_out: Parts | None = None
+        self._left_out: Parts = frozenset()
         self._model: Decoder | None = None
         if isinstance(way, SelfDrafter) and type(way).draft is SelfDrafter.draft:
             self._left_out = way.left_out
@@ -164,35 +164,24 @@ class Comparing:
                 target = [logits[:shared] for logits in target]
                 drafts = {start: [logits[:shared] for logits in row] for start, row in drafts.items()}
             found |= _compared(reading, target, drafts)
-            if self._left_out is not None and reading.temperature == 0:
+            if self._model is None and reading.temperature == 0:
                 found |= self._losses([*reading.prompt, *reading.answer][:SCORED])
         return found
 
     def flops(self, prompt: Sequence[int]) -> dict[str, float]:
         """Count the multiplications and additions of a step after a prompt, by torch's own counter."""
         with torch.inference_mode():
-            state = State(self._decoder)
-            state.advance(prompt)
-            before = state.snapshot()
+            state, own = State(self._decoder, prompt), State(self._model or self._decoder, prompt)
             target = _counted(state, prompt[-1])
-            if self._left_out is not None:
-                state.restore(before)
-                with without(self._decoder, self._left_out):
-                    draft = _counted(state, prompt[-1])
-            else:
-                assert self._model is not None
-                own = State(self._model)
-                own.advance(prompt)
+            with without(self._decoder, self._left_out):
                 draft = _counted(own, prompt[-1])
         return {"target": target, "draft": draft}
 
     def _logits(self, reading: Passage) -> tuple[list[torch.Tensor], dict[int, list[torch.Tensor]], dict[str, Any]]:
         """Return the target's logits before every token of the answer, by start those of the draft, and seconds: of
         single steps, and by width of passes over several tokens."""
-        state, own = State(self._decoder), State(self._model) if self._model is not None else None
+        state, own = State(self._decoder), State(self._model, reading.prompt) if self._model is not None else None
         target = [state.advance(reading.prompt)[-1]]
-        if own is not None:
-            own.advance(reading.prompt)
         drafts, steps_target, steps_draft = dict[int, list[torch.Tensor]](), list[float](), list[float]()
         read = reading.answer[:-1]
         for place, token in enumerate(read):
@@ -201,7 +190,7 @@ class Comparing:
                 drafted = [timed(own, [token])]
             elif place % reading.stride == 0:
                 before = state.snapshot()
-                with without(self._decoder, self._left_out or frozenset()):
+                with without(self._decoder, self._left_out):
                     drafted = [timed(state, [ahead]) for ahead in read[place : place + reading.depth]]
                 state.restore(before)
             if drafted:
@@ -216,7 +205,7 @@ class Comparing:
     def _losses(self, tokens: Sequence[int]) -> dict[str, Any]:
         """Return the loss on some tokens in a single pass, with the part and without it all along."""
         whole = _loss(State(self._decoder), tokens)
-        with without(self._decoder, self._left_out or frozenset()):
+        with without(self._decoder, self._left_out):
             # From an empty state in a single pass: every layer that runs has read equally many tokens.
             removed = _loss(State(self._decoder), tokens)
         return {"loss_target": whole, "loss_draft": removed, "scored": len(tokens) - 1}

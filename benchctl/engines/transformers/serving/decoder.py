@@ -218,12 +218,15 @@ class Snapshot:
 class State:
     """The caches of a request, shared by drafting and verification."""
 
-    def __init__(self, decoder: Decoder) -> None:
+    def __init__(self, decoder: Decoder, tokens: Sequence[int] = ()) -> None:
+        """`tokens`: what to read first."""
         self.decoder = decoder
         self.read = 0
         """How many tokens it holds."""
         self.cache = decoder.empty_cache()
         self._inputs: list[tuple[torch.nn.Module, torch.Tensor, dict[str, object]]] = []
+        if tokens:
+            self.advance(tokens)
 
     def advance(self, tokens: Sequence[int], *, keep: int = 1) -> torch.Tensor:
         """Read tokens; return the logits after the last `keep`, `[keep, vocabulary]`."""

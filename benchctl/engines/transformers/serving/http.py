@@ -163,7 +163,11 @@ class Service:
         try:
             answer.run(on_step)
         finally:
-            self._keep_trace(answer)
+            if self.trace is not None:
+                with self.trace.open("a", encoding="utf-8") as file:
+                    for step in answer.trace:
+                        file.write(json.dumps({"schema": TRACE_SCHEMA, "answer": self._answers, **step}) + "\n")
+            self._answers += 1
         tokens = sum(len(step.tokens) for step in answer.steps)
         finish = "stop" if answer.steps[-1].ended else "length"
         send(
@@ -174,15 +178,6 @@ class Service:
                 "phases": dict(answer.clock.seconds),
             }
         )
-
-    def _keep_trace(self, answer: Answer) -> None:
-        if self.trace is not None:
-            with self.trace.open("a", encoding="utf-8") as file:
-                file.writelines(
-                    json.dumps({"schema": TRACE_SCHEMA, "answer": self._answers, **step}) + "\n"
-                    for step in answer.trace
-                )
-        self._answers += 1
 
     def _tokens(self, given: object) -> list[int]:
         if not isinstance(given, list) or not given:

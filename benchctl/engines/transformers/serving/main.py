@@ -68,8 +68,8 @@ def run_self_test(decoder: Decoder) -> SelfTest:
     wrong, tokens = tokens[length:], tokens[:length]
     prefix, following = tokens[:_PREFIX], tokens[_PREFIX:]
     with torch.inference_mode():
-        expected = _one_by_one(_read(decoder, prefix), following)
-        at_once = _read(decoder, prefix)
+        expected = _one_by_one(State(decoder, prefix), following)
+        at_once = State(decoder, prefix)
         before, known = at_once.snapshot(), [tensor.clone() for _, tensor in at_once.tensors()]
         at_once.verify([*following[:_KEPT], *wrong])
         at_once.restore(before)
@@ -92,12 +92,6 @@ def run_self_test(decoder: Decoder) -> SelfTest:
     return SelfTest(largest, mean, lost, decoder.variants_in_batches, restored, passed and restored)
 
 
-def _read(decoder: Decoder, prefix: list[int]) -> State:
-    state = State(decoder)
-    state.advance(prefix)
-    return state
-
-
 def _one_by_one(state: State, tokens: list[int]) -> torch.Tensor:
     return torch.cat([_logprobs(state.advance([token])) for token in tokens])
 
@@ -112,7 +106,7 @@ def _reads_batches(decoder: Decoder, prefix: list[int], token: int) -> bool:
     item = next((item for number in layers for item in items_of(decoder, number) if item[1] == "recurrent"), None)
     if item is None:
         return True
-    state = _read(decoder, prefix)
+    state = State(decoder, prefix)
     variants = Variants(decoder, state, state.snapshot(), [token])
     pair = torch.cat([variants.first, -variants.first])
     alone = torch.cat([variants.apply(item, variant, variant) for variant in pair.split(1)])
@@ -124,7 +118,7 @@ def _reads_batches(decoder: Decoder, prefix: list[int], token: int) -> bool:
 
 
 def _lost(decoder: Decoder, prefix: list[int], following: list[int], expected: torch.Tensor) -> float:
-    state = _read(decoder, prefix)
+    state = State(decoder, prefix)
     for name, tensor in state.tensors():
         if "states" in name:
             tensor.zero_()

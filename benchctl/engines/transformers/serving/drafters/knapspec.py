@@ -108,8 +108,7 @@ def _along(points: Sequence[tuple[int, float]], at: int) -> float:
 def measure_latencies(decoder: Decoder, widest: int) -> Latencies:
     """Time steps and passes of up to `widest` tokens at a short context."""
     with torch.inference_mode():
-        state = State(decoder)
-        state.advance([1] * _SHORT)
+        state = State(decoder, [1] * _SHORT)
         return Latencies([_timed(state, {1, 2, *(width for width in (4, 8, 16) if width < widest), max(2, widest)})])
 
 
