@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
@@ -224,7 +224,7 @@ class State:
         self.read = 0
         """How many tokens it holds."""
         self.cache = decoder.empty_cache()
-        self._inputs: list[tuple[torch.nn.Module, torch.Tensor, dict[str, object]]] = []
+        self._inputs: list[tuple[torch.nn.Module, dict[str, Any]]] = []
         if tokens:
             self.advance(tokens)
 
@@ -274,8 +274,8 @@ class State:
             return
         self._crop(self.read - surplus)
         self._restore_recurrent(snapshot)
-        for module, inputs, rest in self._inputs:
-            module.forward(hidden_states=inputs[:, :tokens], **rest)
+        for module, given in self._inputs:
+            module.forward(**{**given, "hidden_states": given["hidden_states"][:, :tokens]})
 
     def tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Yield every tensor of the state by name."""
@@ -307,25 +307,14 @@ class State:
     def _recording(self) -> Iterator[None]:
         """Note what enters the recurrent modules."""
         self._inputs = []
-        modules = self.decoder.recurrent
 
-        def noting(module: torch.nn.Module) -> Callable[..., torch.Tensor]:
-            forward = module.forward
+        def note(module: torch.nn.Module, given: tuple[torch.Tensor, ...], keywords: dict[str, Any]) -> None:
+            self._inputs.append((module, {"hidden_states": given[0], **keywords} if given else keywords))
 
-            def noted(hidden_states: torch.Tensor, **rest: object) -> torch.Tensor:
-                self._inputs.append((module, hidden_states, rest))
-                read: torch.Tensor = forward(hidden_states=hidden_states, **rest)
-                return read
-
-            return noted
-
-        for module in modules:
-            module.forward = noting(module)
-        try:
+        with ExitStack() as hooks:
+            for module in self.decoder.recurrent:
+                hooks.enter_context(module.register_forward_pre_hook(note, with_kwargs=True))
             yield
-        finally:
-            for module in modules:
-                del module.forward
 
 
 def _holds_tokens(layer: CacheLayerMixin) -> bool:

@@ -103,11 +103,8 @@ class Variants:
         def take(module: torch.nn.Module, given: object, answer: Sequence[torch.Tensor]) -> None:
             taken.append(answer[0][0])
 
-        hook = self._decoder.model.get_decoder().register_forward_hook(take)
-        try:
+        with self._decoder.model.get_decoder().register_forward_hook(take):
             logits_of(self._decoder, hidden.reshape(1, -1, hidden.shape[-1]), keep=1)
-        finally:
-            hook.remove()
         head, best = self._decoder.model.get_output_embeddings(), list[tuple[torch.Tensor, torch.Tensor]]()
         for start in range(0, len(head.weight), _HEAD_PART):
             part = slice(start, start + _HEAD_PART)

@@ -34,21 +34,18 @@ from benchctl.engines.transformers.serving.variants import Item, inner_items
 
 _KEPT_SHARE, _KEPT_THRESHOLD = 0.5, 0.9
 _RANDOM, _PROPOSALS, _DEEPEST = 10, 256, 8
+_SEARCH = {"tries": 100, "length": 64, "seed": 1}
 
 
 class SelfDraftVerify(SelfSkip):
     """`confidence`: the first threshold; `acceptance`, `step`, `tries`, `length`, `seed`: see above; and the lists of
     `self-skip`."""
 
-    defaults: ClassVar[Options] = {
-        **{"confidence": 0.6, "acceptance": 0.9, "step": 0.01},
-        **{"tries": 100, "length": 64, "seed": 1},
-    }
+    defaults: ClassVar[Options] = {**_SEARCH, "confidence": 0.6, "acceptance": 0.9, "step": 0.01}
 
     def __init__(self, decoder: Decoder, options: Options) -> None:
         if not any(options.get(name) for name in LISTS):
-            searched = {**self.defaults, **options}
-            found = find_parts(decoder, searched["tries"], searched["length"], searched["seed"])
+            found = find_parts(decoder, **{name: options.get(name, number) for name, number in _SEARCH.items()})
             lists = {key: sorted(number for number, name in found if name == part) for key, part in LISTS.items()}
             options = {**options, **lists}
         super().__init__(decoder, options)

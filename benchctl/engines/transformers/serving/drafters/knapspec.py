@@ -27,6 +27,7 @@ import dataclasses
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import ClassVar
@@ -145,21 +146,17 @@ def _parts(state: State) -> tuple[dict[Part, float], float]:
 
         return stopped
 
-    handles = []
-    kinds: tuple[Part, ...] = ("attention", "recurrent", "mlp")
-    for layer in decoder.layers:
-        for part in kinds:
-            for module in layer.modules(part):
-                handles += [module.register_forward_pre_hook(start), module.register_forward_hook(stop(part))]
     found: list[tuple[float, dict[Part, float]]] = []
-    try:
+    with ExitStack() as hooks:
+        for number, layer in enumerate(decoder.layers):
+            for _, part in items_of(decoder, number):
+                for module in layer.modules(part):
+                    hooks.enter_context(module.register_forward_pre_hook(start))
+                    hooks.enter_context(module.register_forward_hook(stop(part)))
         for _ in range(_REPEATS + 1):
             spent.clear()
             found.append((timed(state, [1])[1], dict(spent)))
             state.restore(before)
-    finally:
-        for handle in handles:
-            handle.remove()
     whole, parts = min(found[1:], key=lambda step: step[0])
     return parts, whole
 
@@ -198,15 +195,13 @@ def weights_of(costs: Sequence[float], budgets: int) -> tuple[list[int], int]:
 class SelfKnapspec(SelfDrafter):
     """`interval`, `window`, `budgets`, `cosine`, `confidence`, `may_pause`: see above."""
 
-    defaults: ClassVar[Options] = {
-        **{"interval": 64, "window": 8, "budgets": 16},
-        **{"cosine": 0.5, "confidence": 0.7, "may_pause": False},
-    }
+    defaults: ClassVar[Options] = {"interval": 64, "window": 8, "budgets": 16, "cosine": 0.5, "confidence": 0.7}
 
     def __init__(self, decoder: Decoder, options: Options) -> None:
         super().__init__(decoder, options)
         self._items = inner_items(decoder)
         self.latencies: Latencies = measure_latencies(decoder, _WIDEST + 1)
+        self._may_pause = bool(self.options.get("may_pause"))
         self._searches = 0
         self._found: dict[str, object] = {}
         self.start(decoder)
@@ -220,8 +215,8 @@ class SelfKnapspec(SelfDrafter):
 
     def draft(self, current: Round) -> Draft:
         """Search, where that is due, and draft."""
-        self._window.follow(current.state)
-        if self._until_search <= 0 and (window := self._window.tokens(current)) is not None:
+        window = self._window.tokens(current)
+        if self._until_search <= 0 and window is not None:
             self.latencies.cover(current.state)
             variants = Variants(self.decoder, current.state, *window)
             self._choose(variants, current.state.read)
@@ -251,7 +246,7 @@ class SelfKnapspec(SelfDrafter):
         number += drafts.start or 0
         self.left_out: Parts = found.left_out[number]
         plain = 1 / self.latencies.verify(1, context)
-        if self.options["may_pause"] and rate <= plain:
+        if self._may_pause and rate <= plain:
             self._depth = 0
         self._searches += 1
         self._found = {
@@ -271,5 +266,5 @@ class SelfKnapspec(SelfDrafter):
             "searches": self._searches,
             "last_search": self._found,
             "latencies": [dataclasses.asdict(point) for point in self.latencies.points],
-            "may_find_nothing": self.options["may_pause"],
+            "may_find_nothing": self._may_pause,
         }

@@ -20,7 +20,7 @@ import torch
 
 from benchctl.engines.transformers.serving import UnsuitableError
 from benchctl.engines.transformers.serving.decode import Draft, Round
-from benchctl.engines.transformers.serving.decoder import Decoder, Part, Parts, Snapshot, State, named, without
+from benchctl.engines.transformers.serving.decoder import Decoder, Part, Parts, Snapshot, named, without
 
 Options = Mapping[str, Any]
 NO_OPTIONS: Options = MappingProxyType({})
@@ -82,15 +82,15 @@ class Window:
         self._anchor: Snapshot | None = None
         self._next: Snapshot | None = None
 
-    def follow(self, state: State) -> None:
-        """Take note of the state between two rounds; a snapshot is made every `length` tokens."""
+    def tokens(self, current: Round) -> tuple[Snapshot, list[int]] | None:
+        """Return a state, and `length` tokens that followed it; `None` while there are too few.
+
+        To be called between two rounds: it takes note of the state, with a snapshot every `length` tokens.
+        """
+        state = current.state
         if self._next is None or state.read - self._next.read >= self.length:
             self._anchor, self._next = self._next, state.snapshot()
-
-    def tokens(self, current: Round) -> tuple[Snapshot, list[int]] | None:
-        """Return a state, and `length` tokens that followed it; `None` while there are too few."""
-        anchor = self._anchor
-        if anchor is None:
+        if (anchor := self._anchor) is None:
             return None
         return anchor, list(current.tokens[anchor.read : anchor.read + self.length])
 

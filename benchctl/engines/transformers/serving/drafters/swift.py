@@ -30,15 +30,13 @@ from benchctl.engines.transformers.serving.drafters.self_drafter import Options,
 from benchctl.engines.transformers.serving.variants import inner_items
 
 _NOISE, _DEVIATIONS, _PROPOSALS = 1e-2, 2.5, 256
+_SEARCH = {"interval": 1, "window": 32, "bayes": 25, "enough": 0.95, "tries": 1000, "patience": 300, "seed": 1}
 
 
 class SelfSwift(SelfDrafter):
     """`skip`, `interval`, `window`, `bayes`, `enough`, `tries`, `patience`, `confidence`, `seed`: see above."""
 
-    defaults: ClassVar[Options] = {
-        **{"skip": 0.45, "interval": 1, "window": 32, "bayes": 25},
-        **{"enough": 0.95, "tries": 1000, "patience": 300, "confidence": 0.8, "seed": 1},
-    }
+    defaults: ClassVar[Options] = {**_SEARCH, "skip": 0.45, "confidence": 0.8}
 
     def __init__(self, decoder: Decoder, options: Options) -> None:
         super().__init__(decoder, options)
@@ -68,8 +66,8 @@ class SelfSwift(SelfDrafter):
     def draft(self, current: Round) -> Draft:
         """Try another set, where that is due, and draft."""
         if self.searching:
-            self._window.follow(current.state)
-            if self._rounds % self.options["interval"] == 0 and (window := self._window.tokens(current)) is not None:
+            window = self._window.tokens(current)
+            if self._rounds % self.options["interval"] == 0 and window is not None:
                 self._try(current, *window)
                 current.clock.passed("search")
             self._rounds += 1
