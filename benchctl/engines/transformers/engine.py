@@ -1,8 +1,6 @@
 """The adapter for transformers: find, probe, check, start; and benchctl's own environment of torch and transformers.
 
-Which Python runs the server, in this order: the option `--engine-binary`, the recipe's `engine.binary`,
-`$BENCHCTL_TRANSFORMERS`, the Python that runs benchctl where it has both packages, the environment of
-`benchctl engines install transformers`.
+Where none is named, the Python that runs benchctl serves if it has both packages, else that of the environment.
 """
 
 from __future__ import annotations
@@ -14,6 +12,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
@@ -229,11 +228,9 @@ class TransformersEngine(LaunchedEngine[TransformersSpec]):
     def start(self, launch: Launch, log_path: Path) -> TransformersServer:
         """Start the server and wait until it is healthy. Raises EngineError (`launch`, `health`)."""
         access, port = make_access(by_socket=True), free_port()
-        places = {"{port}": str(port), "{trace}": str(log_path.with_suffix(".rounds.jsonl"))}
+        trace = str(log_path.with_suffix(".rounds.jsonl"))
+        places = {"{port}": str(access.socket_path or port), "{trace}": trace}
         argv = [places.get(argument, argument) for argument in launch.argv]
-        if access.socket_path is not None:
-            place = argv.index("--port")
-            argv[place : place + 2] = ["--socket", str(access.socket_path)]
         env = {**launch.env, KEY_VARIABLE: access.key}
         process = EngineProcess(argv, env, log_path, scratch=access.folder)
         return self._healthy(TransformersServer(process, log_path, access, port, self._spec, argv))
@@ -289,17 +286,17 @@ class TransformersScorer(ServerScorer["TransformersServer"]):
         return self.read_whole(prefix, top, kept=True)
 
 
+@dataclass(frozen=True)
 class TransformersComparer:
     """A server that reads answers with its draft and its target; see `benchctl.engines.base.Comparer`."""
 
-    def __init__(self, server: TransformersServer, *, timeout_s: float) -> None:
-        """`timeout_s`: how long an answer may take."""
-        self._server = server
-        self._timeout_s = timeout_s
+    server: TransformersServer
+    timeout_s: float
+    """How long an answer may take."""
 
     def describe(self) -> Mapping[str, object]:
         """Return which parts the server leaves out, or which draft it loaded."""
-        info = self._server.http.get_json("/info")
+        info = self.server.http.get_json("/info")
         reported = info.get("speculation") if isinstance(info, dict) else None
         return reported if isinstance(reported, dict) else {}
 
@@ -323,8 +320,8 @@ class TransformersComparer:
 
     def stop(self) -> int | None:
         """End the server."""
-        return self._server.stop()
+        return self.server.stop()
 
     def _post(self, prompt: Sequence[int], answer: Sequence[int], **numbers: float) -> dict[str, Any]:
         body = {"prompt": list(prompt), "answer": list(answer), **numbers}
-        return self._server.http.post("/compare", body, timeout_s=self._timeout_s)
+        return self.server.http.post("/compare", body, timeout_s=self.timeout_s)

@@ -7,7 +7,9 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import BaseModel, Field, ValidationError
 
 from benchctl.engines.base import Attestation, Completion, Ledger, Progress, Rendered
 from benchctl.engines.common.completion_stream import CompletionReader, StreamedAnswer, completed
@@ -15,7 +17,7 @@ from benchctl.engines.common.drafts import DEEPEST, Tally
 from benchctl.engines.common.launched_server import LaunchedServer, check_tools, concluded, drafted_nothing
 from benchctl.engines.common.log import Reason, causes_in, first_reason
 from benchctl.engines.common.process import Access, EngineProcess
-from benchctl.engines.common.wire import count_in, counts_in, protocol_error, seconds_in
+from benchctl.engines.common.wire import protocol_error, seconds_in
 from benchctl.engines.transformers.adapter import TransformersSpec
 from benchctl.engines.transformers.methods import method_of, registered
 from benchctl.engines.transformers.speculation import depth_of
@@ -69,10 +71,9 @@ def _wrong(
 ) -> Reason | None:
     """Return what is not as the command line requests."""
     reported = info.get("speculation")
-    if info.get("model") != model:
-        return f"The server serves {str(info.get('model'))[:200]}, not {model}.", "Run it again."
-    if dtype != "auto" and info.get("dtype") != dtype:
-        return f"The weights are in {one_line(str(info.get('dtype')), 40)}, but {dtype} was requested.", _REPORT
+    for name, wanted in (("model", model), ("dtype", dtype)):
+        if info.get(name) != wanted != "auto":
+            return f"The server's {name} is {one_line(str(info.get(name)), 200)}, not {wanted}.", _REPORT
     if requested is None:
         speculates = reported is not None or tally.drafted
         return ("The server speculates, but no speculation was requested.", _REPORT) if speculates else None
@@ -112,7 +113,7 @@ def launch_cause(log: Sequence[str]) -> Reason | None:
 
 def command_line(python: Path, spec: TransformersSpec, arm: Arm, models: ResolvedPair) -> tuple[str, ...]:
     """Return the server's command; `-I` keeps the caller's Python settings out."""
-    command = [str(python), "-I", str(SERVER / "run.py"), "--model", str(models.target.path), "--port", "{port}"]
+    command = [str(python), "-I", str(SERVER / "run.py"), "--model", str(models.target.path), "--listen", "{port}"]
     command += ["--device", spec.device, "--dtype", spec.dtype, "--context", str(spec.context)]
     if spec.threads is not None:
         command += ["--threads", str(spec.threads)]
@@ -221,21 +222,23 @@ def _phases(answer: StreamedAnswer) -> tuple[float | None, dict[str, float]]:
     return prompt_s, {"state" if phase == "rollback" else phase: spent for phase, spent in seconds.items()}
 
 
+_Count = Annotated[int, Field(strict=True, ge=0, le=2**53)]
+_Counts = Annotated[tuple[_Count, ...], Field(max_length=DEEPEST)]
+
+
+class _Reported(BaseModel):
+    """What the server counts of an answer, by the names of a ledger."""
+
+    drafted: _Count
+    accepted: _Count
+    rounds: _Count
+    drafted_by_position: _Counts
+    accepted_by_position: _Counts
+    plain_steps: _Count
+
+
 def _ledger(answer: StreamedAnswer) -> Ledger:
-    reported = answer.extra.get("ledger")
-    counts: Mapping[str, Any] = reported if isinstance(reported, dict) else {}
-    totals = [count_in(counts.get(name), 2**53) for name in ("drafted", "accepted", "rounds", "plain_steps")]
-    drafted_at, accepted_at = (
-        counts_in(counts.get(f"{name}_by_position"), 2**53, longest=DEEPEST) for name in ("drafted", "accepted")
-    )
-    if None in totals or drafted_at is None or accepted_at is None:
-        raise protocol_error("The engine did not report what it drafted.")
-    drafted, accepted, rounds, plain_steps = totals
-    return Ledger(
-        drafted=drafted,
-        accepted=accepted,
-        rounds=rounds,
-        drafted_by_position=tuple(drafted_at),
-        accepted_by_position=tuple(accepted_at),
-        plain_steps=plain_steps,
-    )
+    try:
+        return Ledger(**_Reported.model_validate(answer.extra.get("ledger")).model_dump())
+    except ValidationError as error:
+        raise protocol_error("The engine did not report what it drafted.") from error

@@ -7,8 +7,7 @@ written. It does not report what it drafted and accepted: its candidate generato
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,17 +46,22 @@ class Assistance:
 
     def run(self, decoder: Decoder, task: Task, clock: PhaseClock, on_step: OnStep) -> None:
         """Decode an answer."""
-        listener = _Listener(clock, task.ends, on_step)
+        listener, model = _Listener(clock, task.ends, on_step), decoder.model
         prompt = torch.tensor([task.prompt], device=decoder.device)
-        with torch.inference_mode(), _listened_to(decoder.model, listener):
-            decoder.model.generate(
-                prompt,
-                attention_mask=torch.ones_like(prompt),  # else tokens of the padding's id are taken for padding
-                generation_config=_settings(task),
-                logits_processor=task.chooser.sampler.processors(),  # of the draft's logits, too
-                streamer=listener,
-                **self.keywords(),
-            )
+        make = model._get_candidate_generator
+        model._get_candidate_generator = lambda **keywords: listener.attach(make(**keywords))
+        try:
+            with torch.inference_mode():
+                model.generate(
+                    prompt,
+                    attention_mask=torch.ones_like(prompt),  # else tokens of the padding's id are taken for padding
+                    generation_config=_settings(task),
+                    logits_processor=task.chooser.sampler.processors(),  # of the draft's logits, too
+                    streamer=listener,
+                    **self.keywords(),
+                )
+        finally:
+            del model._get_candidate_generator
 
 
 class Assisted(Assistance):
@@ -176,14 +180,3 @@ class _Listener(BaseStreamer):  # type: ignore[misc]
 
         generator.get_candidates = get_candidates
         return generator
-
-
-@contextmanager
-def _listened_to(model: PreTrainedModel, listener: _Listener) -> Iterator[None]:
-    """Listen to the candidate generators that a model makes for itself."""
-    make = model._get_candidate_generator
-    model._get_candidate_generator = lambda **keywords: listener.attach(make(**keywords))
-    try:
-        yield
-    finally:
-        del model._get_candidate_generator

@@ -79,7 +79,6 @@ class Service:
     def __post_init__(self) -> None:
         self._answers = 0
         self._scoring, self._scored = State(self.decoder), list[int]()
-        self._comparing: Comparing | None = None
 
     def describe(self) -> Reply:
         """Return what runs; what a searching method has chosen is as it is now."""
@@ -121,12 +120,12 @@ class Service:
     def compare(self, body: Mapping[str, Any]) -> Reply:
         """Read an answer with the draft and the target."""
         prompt = self._tokens(body.get("prompt"))
-        self._comparing = self._comparing or Comparing(self.decoder, self.way)
+        comparing = Comparing(self.decoder, self.way)
         if not body.get("answer"):
-            return {"flops": self._comparing.flops(prompt)}
+            return {"flops": comparing.flops(prompt)}
         answer = self._tokens(body["answer"])
         numbers = [number_in(body, name, int) for name in ("depth", "stride", "top")]
-        return self._comparing.read(Passage(prompt, answer, number_in(body, "temperature", high=1e6), *numbers))
+        return comparing.read(Passage(prompt, answer, number_in(body, "temperature", high=1e6), *numbers))
 
     def complete(self, body: Mapping[str, Any]) -> Stream:
         """Return what sends the events of an answer; a `send` that raises ends it."""

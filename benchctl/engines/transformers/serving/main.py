@@ -131,20 +131,19 @@ def main(arguments: Sequence[str]) -> None:
     options = _options(arguments)
     key = os.environ.pop(KEY_VARIABLE, None)
     try:
-        serve(_load(options), options.socket or ("127.0.0.1", options.port), key, lambda: _say("ready"))
+        address = ("127.0.0.1", int(options.listen)) if options.listen.isdecimal() else options.listen
+        serve(_load(options), address, key, lambda: _say("ready"))
     except UnsuitableError as error:
         _refuse(str(error), error.fix)
     except OSError as error:
-        _refuse(f"{options.socket or options.port}: {error.strerror}", "Run it again; another port is chosen.")
+        _refuse(f"{options.listen}: {error.strerror}", "Run it again; another port is chosen.")
 
 
 def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser("benchctl-serve", allow_abbrev=False)
     parser.add_argument("--model", type=Path, required=True)
     parser.add_argument("--draft", type=Path)
-    listening = parser.add_mutually_exclusive_group(required=True)
-    listening.add_argument("--port", type=int)
-    listening.add_argument("--socket", help="path of a Unix socket, in place of a port of this machine")
+    parser.add_argument("--listen", required=True, help="a port of this machine, or the path of a Unix socket")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda", "metal"), default="auto")
     parser.add_argument("--dtype", choices=("auto", "float32", "bfloat16", "float16"), default="auto")
     parser.add_argument("--context", type=int, default=4096)

@@ -33,7 +33,7 @@ from benchctl.engines.transformers.serving.drafters.swift import upper_bound
 from benchctl.engines.transformers.serving.variants import Item, inner_items
 
 _KEPT_SHARE, _KEPT_THRESHOLD = 0.5, 0.9
-_RANDOM, _PROPOSALS, _DEEPEST = 10, 256, 8
+_RANDOM, _PROPOSALS, _DEPTHS = 10, 256, range(1, 9)
 _SEARCH = {"tries": 100, "length": 64, "seed": 1}
 
 
@@ -76,8 +76,8 @@ class SelfDraftVerify(SelfSkip):
 def find_parts(decoder: Decoder, tries: int, length: int, seed: int) -> Parts:
     """Return the best of so many sets. Raises UnsuitableError where nothing can be left out."""
     items = inner_items(decoder)
-    weights = [sum(tensor.numel() for module in decoder.layers[number].modules(part) for tensor in module.parameters())
-               for number, part in items]  # fmt: skip
+    modules = [torch.nn.ModuleList(decoder.layers[number].modules(part)) for number, part in items]
+    weights = [sum(tensor.numel() for tensor in module.parameters()) for module in modules]
     shares = torch.tensor(weights, dtype=torch.float64) / decoder.model.num_parameters()
     generator = torch.Generator().manual_seed(seed)
     tried, scores = torch.zeros(0, len(items), dtype=torch.float64), list[float]()
@@ -94,16 +94,13 @@ def find_parts(decoder: Decoder, tries: int, length: int, seed: int) -> Parts:
                 best = int(upper_bound(tried, known, candidates, scale=len(items) / 4).argmax())
             tried = torch.cat([tried, candidates[best : best + 1]])
             right = _likeliest(decoder, text, _parts(items, tried[-1])) == whole
-            scores.append(_tokens_per_time(float(right.double().mean()), 1 - float(shares @ tried[-1])))
+            acceptance, cost = float(right.double().mean()), 1 - float(shares @ tried[-1])
+            scores.append(max(expected_tokens(acceptance, depth) / (depth * cost + 1) for depth in _DEPTHS))
     return _parts(items, tried[max(range(tries), key=scores.__getitem__)])
 
 
 def _parts(items: tuple[Item, ...], chosen: torch.Tensor) -> Parts:
     return frozenset(item for item, left_out in zip(items, chosen.tolist(), strict=True) if left_out)
-
-
-def _tokens_per_time(acceptance: float, cost: float) -> float:
-    return max(expected_tokens(acceptance, depth) / (depth * cost + 1) for depth in range(1, _DEEPEST + 1))
 
 
 def _own_text(decoder: Decoder, length: int, seed: int) -> list[int]:
