@@ -238,28 +238,22 @@ def _compared(
     """Compare the distributions; see `benchctl.data.traces.Expectations`."""
     chooser = Sampler(reading.temperature).chooser()
     sharpened = [] if chooser.greedy else [chooser.probabilities(logits) for logits in target]
-    overlap, accept, agree, distance = [], [], [], []
-    for start, row in drafts.items():
-        chances, own = [], []
-        for ahead, logits in enumerate(row):
-            place = start + ahead
-            token = reading.answer[place]
-            if chooser.greedy:
-                chances.append(float(int(logits.argmax()) == token))
-                own.append(chances[-1])
-            else:
-                p, q = sharpened[place], chooser.probabilities(logits)
-                chances.append(float(torch.minimum(p, q).sum()))
-                own.append(min(1.0, float(q[token]) / float(p[token])))
-        overlap.append(chances)
-        accept.append(own)
-        agree.append(bool(row[0].argmax() == target[start].argmax()))
-        distance.append(_distance(target[start], row[0], reading.top))
+
+    def chances(place: int, logits: torch.Tensor) -> tuple[float, float]:
+        token = reading.answer[place]
+        if chooser.greedy:
+            right = float(int(logits.argmax()) == token)
+            return right, right
+        p, q = sharpened[place], chooser.probabilities(logits)
+        return float(torch.minimum(p, q).sum()), min(1.0, float(q[token]) / float(p[token]))
+
+    rows = [[chances(place, logits) for place, logits in enumerate(row, start)] for start, row in drafts.items()]
+    distance = [_distance(target[start], row[0], reading.top) for start, row in drafts.items()]
     return {
         "starts": list(drafts),
-        "overlap": overlap,
-        "accept": accept,
-        "agree": agree,
+        "overlap": [[chance for chance, _ in row] for row in rows],
+        "accept": [[own for _, own in row] for row in rows],
+        "agree": [bool(row[0].argmax() == target[start].argmax()) for start, row in drafts.items()],
         "distance": distance,
         "distance_most": distance,
     }

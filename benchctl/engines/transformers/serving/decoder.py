@@ -8,9 +8,10 @@ enters a module at a position does not depend on what follows.
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
@@ -178,7 +179,18 @@ def named(parts: Parts) -> list[str]:
 
 
 @contextmanager
-def without(decoder: Decoder, parts: Parts) -> Iterator[None]:
+def replaced(forwards: Mapping[torch.nn.Module, Callable[..., object]]) -> Iterator[None]:
+    """Have functions stand in for modules."""
+    try:
+        for module, forward in forwards.items():
+            module.forward = forward
+        yield
+    finally:
+        for module in forwards:
+            vars(module).pop("forward", None)
+
+
+def without(decoder: Decoder, parts: Parts) -> AbstractContextManager[None]:
     """Run the model without `parts`, token by token.
 
     What they remember stays as it is, so that layers no longer hold equally many tokens: a mask over several tokens
@@ -191,19 +203,11 @@ def without(decoder: Decoder, parts: Parts) -> Iterator[None]:
         "mlp": lambda hidden_states, *_, **__: torch.zeros_like(hidden_states),
         "layer": lambda hidden_states, *_, **__: (hidden_states,) if in_tuple else hidden_states,
     }
-    changed = []
-    try:
-        for number, name in parts:
-            for module in decoder.layers[number].modules(name):
-                module.forward = stand_ins[name]
-                changed.append(module)
-        yield
-    finally:
-        for module in changed:
-            del module.forward
+    modules = {module: name for number, name in parts for module in decoder.layers[number].modules(name)}
+    return replaced({module: stand_ins[name] for module, name in modules.items()})
 
 
-STATES = ("conv_states", "recurrent_states", "has_previous_state")
+_STATES = ("conv_states", "recurrent_states", "has_previous_state")
 """What a layer's cache has beside keys and values, by its names in transformers."""
 
 
@@ -213,6 +217,20 @@ class Snapshot:
 
     read: int
     copies: tuple[dict[tuple[str, int], Any], ...]
+
+    def beside(self, number: int, layer: CacheLayerMixin, variants: int) -> CacheLayerMixin:
+        """Return a layer's cache as it was, beside the real cache; recurrent states once a variant."""
+        beside = copy.copy(layer)
+        if _holds_tokens(layer):
+            beside.keys, beside.values = layer.keys[..., : self.read, :], layer.values[..., : self.read, :]
+            beside.buffers = {}
+        for name in _STATES:
+            if hasattr(layer, name):
+                setattr(beside, name, dict(getattr(layer, name)))
+        for (name, place), value in self.copies[number].items():
+            held = value.expand(variants, *value.shape[1:]).clone() if isinstance(value, torch.Tensor) else value
+            getattr(beside, name)[place] = held
+        return beside
 
 
 class State:
@@ -323,7 +341,7 @@ def _holds_tokens(layer: CacheLayerMixin) -> bool:
 
 def _remembered(layer: CacheLayerMixin) -> Iterator[tuple[tuple[str, int], Any]]:
     """Yield what a layer keeps of its recurrence: tensors, and whether there are any."""
-    for name in STATES:
+    for name in _STATES:
         for place, value in getattr(layer, name, {}).items():
             if value is not None:
                 yield (name, place), value

@@ -8,17 +8,15 @@ or singly where they mix up a batch. The state is as it was afterwards, to the v
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from transformers.cache_utils import CacheLayerMixin
 
 from benchctl.engines.transformers.serving import UnsuitableError
-from benchctl.engines.transformers.serving.decoder import STATES, Decoder, Part, Parts, Snapshot, State, without
+from benchctl.engines.transformers.serving.decoder import Decoder, Part, Parts, Snapshot, State, replaced, without
 
 Item = tuple[int, Part]
 """A part of a layer that can be left out on its own."""
@@ -140,26 +138,11 @@ class Variants:
         known = {number: self._cache.layers[number] for number in numbers}
         try:
             for number, layer in known.items():
-                self._cache.layers[number] = _at(self._anchor, number, layer, variants)
+                self._cache.layers[number] = self._anchor.beside(number, layer, variants)
             yield
         finally:
             for number, layer in known.items():
                 self._cache.layers[number] = layer
-
-
-def _at(anchor: Snapshot, number: int, layer: CacheLayerMixin, variants: int) -> CacheLayerMixin:
-    """Return a layer's cache as it was at the anchor, beside the real cache: what is read with it is kept elsewhere."""
-    beside = copy.copy(layer)
-    if getattr(layer, "keys", None) is not None:
-        beside.keys, beside.values = layer.keys[..., : anchor.read, :], layer.values[..., : anchor.read, :]
-        beside.buffers = {}
-    for name in STATES:
-        if hasattr(layer, name):
-            setattr(beside, name, dict(getattr(layer, name)))
-    for (name, place), value in anchor.copies[number].items():
-        held = value.expand(variants, *value.shape[1:]).clone() if isinstance(value, torch.Tensor) else value
-        getattr(beside, name)[place] = held
-    return beside
 
 
 def logits_of(decoder: Decoder, hidden: torch.Tensor, keep: int | None = None) -> torch.Tensor:
@@ -178,13 +161,8 @@ def logits_of(decoder: Decoder, hidden: torch.Tensor, keep: int | None = None) -
 def _only(decoder: Decoder, first: Callable[..., object]) -> Iterator[None]:
     """Run the model without its layers; `first` stands in for the first."""
     others: Parts = frozenset((number, "layer") for number in range(1, len(decoder.layers)))
-    whole = decoder.layers[0].whole
-    whole.forward = first
-    try:
-        with without(decoder, others):
-            yield
-    finally:
-        del whole.forward
+    with replaced({decoder.layers[0].whole: first}), without(decoder, others):
+        yield
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ import torch
 from benchctl.engines.transformers.serving.decode import Draft, Round, Sampler
 from benchctl.engines.transformers.serving.decoder import Decoder, Parts, State, without
 from benchctl.engines.transformers.serving.drafters.knapspec import expected_tokens
-from benchctl.engines.transformers.serving.drafters.self_drafter import LISTS, Options, SelfSkip
+from benchctl.engines.transformers.serving.drafters.self_drafter import LISTS, Options, SelfDrafter, SelfSkip
 from benchctl.engines.transformers.serving.drafters.swift import upper_bound
 from benchctl.engines.transformers.serving.variants import Item, inner_items
 
@@ -37,18 +37,18 @@ _RANDOM, _PROPOSALS, _DEPTHS = 10, 256, range(1, 9)
 _SEARCH = {"tries": 100, "length": 64, "seed": 1}
 
 
-class SelfDraftVerify(SelfSkip):
+class SelfDraftVerify(SelfDrafter):
     """`confidence`: the first threshold; `acceptance`, `step`, `tries`, `length`, `seed`: see above; and the lists of
     `self-skip`."""
 
     defaults: ClassVar[Options] = {**_SEARCH, "confidence": 0.6, "acceptance": 0.9, "step": 0.01}
 
     def __init__(self, decoder: Decoder, options: Options) -> None:
-        if not any(options.get(name) for name in LISTS):
-            found = find_parts(decoder, **{name: options.get(name, number) for name, number in _SEARCH.items()})
-            lists = {key: sorted(number for number, name in found if name == part) for key, part in LISTS.items()}
-            options = {**options, **lists}
         super().__init__(decoder, options)
+        if any(options.get(name) for name in LISTS):
+            self.left_out = SelfSkip(decoder, options).left_out
+        else:
+            self.left_out = find_parts(decoder, **{name: self.options[name] for name in _SEARCH})
         self.start(decoder)
 
     def start(self, decoder: Decoder) -> None:

@@ -24,7 +24,7 @@ from transformers import Cache, DynamicCache
 
 from benchctl.engines.transformers.serving import UnsuitableError
 from benchctl.engines.transformers.serving.decode import Draft, Round
-from benchctl.engines.transformers.serving.decoder import Decoder, GrowingLayer
+from benchctl.engines.transformers.serving.decoder import Decoder, GrowingLayer, replaced
 from benchctl.engines.transformers.serving.drafters.self_drafter import Options, SelfEarlyExit
 
 
@@ -112,11 +112,10 @@ class SelfKangaroo(SelfEarlyExit):
         """Guess tokens with the adapter in place of the later layers and the final norm."""
         before = current.state.read
         self._crop(before)  # of the last verification what was accepted is left
-        self._inner.norm.forward = lambda _: self._adapted
         try:
-            return super().draft(current)
+            with replaced({self._inner.norm: lambda _: self._adapted}):
+                return super().draft(current)
         finally:
-            del self._inner.norm.forward
             self._crop(before)
 
     def _crop(self, read: int) -> None:
