@@ -57,9 +57,8 @@ ARCHITECTURES: Mapping[str, Architecture] = {
 (Jamba's is not). Another is a line here."""
 
 
-def architecture_of(model_type: str) -> Architecture:
-    """Return the parts of an architecture; what is not known runs as a whole."""
-    return ARCHITECTURES.get(model_type, Architecture("whole"))
+WHOLE = Architecture("whole")
+"""What is not known runs as a whole."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +110,7 @@ class Method:
 
     def unfit(self, model_type: str) -> str | None:
         """Return why an architecture cannot run it, as the end of a sentence."""
-        kind = architecture_of(model_type).kind
+        kind = ARCHITECTURES.get(model_type, WHOLE).kind
         if kind in self.kinds:
             return None
         known = ", ".join(ARCHITECTURES)

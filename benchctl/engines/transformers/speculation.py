@@ -138,12 +138,9 @@ def model_problems(folder: Path, spec: TransformersSpec, *, on_cpu: bool) -> lis
     longest = facts["context_length"]
     if isinstance(longest, int) and spec.context > longest:
         problems.append(f"engine.context: {spec.context} is more than the target's {longest} tokens.")
-    needed, free = (size / 2**30 for size in (_needed_bytes(facts, spec.dtype), psutil.virtual_memory().available))
+    stored: Mapping[str, int] = facts["parameters_by_dtype"]
+    needed = sum(count * _BYTES.get(spec.dtype, _BYTES.get(kind, 4)) for kind, count in stored.items()) / 2**30
+    free = psutil.virtual_memory().available / 2**30
     if on_cpu and needed > free:
         problems.append(f"models.target: its weights need {needed:.1f} GiB, and {free:.1f} GiB of memory are free.")
     return problems
-
-
-def _needed_bytes(facts: Mapping[str, Any], dtype: str) -> int:
-    stored: Mapping[str, int] = facts["parameters_by_dtype"]
-    return sum(count * _BYTES.get(dtype, _BYTES.get(kind, 4)) for kind, count in stored.items())

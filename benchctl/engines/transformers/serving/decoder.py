@@ -26,7 +26,7 @@ from transformers.cache_utils import (
     LinearAttentionAndFullAttentionLayer,
 )
 
-from benchctl.engines.transformers.methods import ARCHITECTURES, Architecture, architecture_of
+from benchctl.engines.transformers.methods import ARCHITECTURES, WHOLE, Architecture
 from benchctl.engines.transformers.serving import UnsuitableError
 
 Part = Literal["attention", "recurrent", "mlp", "layer"]
@@ -101,7 +101,7 @@ class Decoder:
         self.model = model
         config = model.config.get_text_config()
         self.model_type: str = config.model_type
-        self.architecture: Architecture = architecture_of(self.model_type)
+        self.architecture: Architecture = ARCHITECTURES.get(self.model_type, WHOLE)
         self._takes = frozenset(inspect.signature(model.forward).parameters)
         cached = not self.model._is_stateful and "past_key_values" in self._takes
         if self.architecture.kind == "whole" and not (
@@ -254,7 +254,11 @@ class State:
 
     def snapshot(self) -> Snapshot:
         """Remember the state as it is."""
-        return Snapshot(self.read, tuple(map(_copies, self.cache.layers)))
+        copies = (
+            {key: value.clone() if torch.is_tensor(value) else value for key, value in _remembered(layer)}
+            for layer in self.cache.layers
+        )
+        return Snapshot(self.read, tuple(copies))
 
     def restore(self, snapshot: Snapshot) -> None:
         """Go back to a snapshot, bit for bit. It may be restored again, but nothing later may be: see `rewound`."""
@@ -345,7 +349,3 @@ def _remembered(layer: CacheLayerMixin) -> Iterator[tuple[tuple[str, int], Any]]
         for place, value in getattr(layer, name, {}).items():
             if value is not None:
                 yield (name, place), value
-
-
-def _copies(layer: CacheLayerMixin) -> dict[tuple[str, int], Any]:
-    return {key: value.clone() if torch.is_tensor(value) else value for key, value in _remembered(layer)}
