@@ -116,7 +116,7 @@ def _lacking(loaded: Loaded, left_out: Parts) -> Iterator[None]:
         if part == "layer":
             found = [(layers, str(number), "tuple" if names.in_tuple else "layer")]
         else:
-            fields = {"attention": (names.attention,), "recurrent": (names.recurrent or "",), "mlp": names.mlp}[part]
+            fields = getattr(names, part)
             found = [(layers[number], place, part) for place in fields if hasattr(layers[number], place)]
         for owner, place, kind in found:
             known.append((owner, place, getattr(owner, place)))

@@ -24,24 +24,23 @@ _ASSISTED = "benchctl.engines.transformers.serving.assisted"
 
 @dataclass(frozen=True)
 class Architecture:
-    """How the parts of a layer are called in transformers."""
+    """How the modules of a layer's parts are called in transformers; those of an MLP are added up."""
 
     kind: Kind
-    attention: str = "self_attn"
-    recurrent: str | None = None
+    attention: tuple[str, ...] = ("self_attn",)
+    recurrent: tuple[str, ...] = ()
     mlp: tuple[str, ...] = ("mlp",)
-    """Several are added up."""
     in_tuple: bool = False
     """Whether a layer returns its hidden states in a tuple."""
 
 
 ARCHITECTURES: Mapping[str, Architecture] = {
-    "falcon_h1": Architecture("parallel", recurrent="mamba", mlp=("feed_forward",), in_tuple=True),
-    "qwen3_5_text": Architecture("sequential", recurrent="linear_attn"),
-    "qwen3_5_moe_text": Architecture("sequential", recurrent="linear_attn"),
-    "qwen3_next": Architecture("sequential", recurrent="linear_attn"),
-    "granitemoehybrid": Architecture("sequential", recurrent="mamba", mlp=("shared_mlp", "block_sparse_moe")),
-    "lfm2": Architecture("sequential", recurrent="conv", mlp=("feed_forward",)),
+    "falcon_h1": Architecture("parallel", recurrent=("mamba",), mlp=("feed_forward",), in_tuple=True),
+    "qwen3_5_text": Architecture("sequential", recurrent=("linear_attn",)),
+    "qwen3_5_moe_text": Architecture("sequential", recurrent=("linear_attn",)),
+    "qwen3_next": Architecture("sequential", recurrent=("linear_attn",)),
+    "granitemoehybrid": Architecture("sequential", recurrent=("mamba",), mlp=("shared_mlp", "block_sparse_moe")),
+    "lfm2": Architecture("sequential", recurrent=("conv",), mlp=("feed_forward",)),
     "qwen2": Architecture("attention"),
     "qwen3": Architecture("attention"),
     "qwen3_moe": Architecture("attention"),
@@ -51,7 +50,7 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     "smollm3": Architecture("attention"),
     "granite": Architecture("attention"),
     "phi3": Architecture("attention"),
-    "jamba": Architecture("sequential", recurrent="mamba", mlp=("feed_forward",)),
+    "jamba": Architecture("sequential", recurrent=("mamba",), mlp=("feed_forward",)),
 }
 """Those whose parts are known, all run by the tests; the self-test at load checks for each whether its state is kept
 (Jamba's is not). Another is a line here."""

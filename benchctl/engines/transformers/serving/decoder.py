@@ -34,19 +34,17 @@ Part = Literal["attention", "recurrent", "mlp", "layer"]
 
 @dataclass(frozen=True)
 class Layer:
-    """A layer and its parts; a part that it does not have is `None`."""
+    """A layer and its parts."""
 
     whole: torch.nn.Module
-    attention: torch.nn.Module | None
-    recurrent: torch.nn.Module | None
-    mlp: tuple[torch.nn.Module, ...]
+    architecture: Architecture
 
-    def modules(self, name: Part) -> tuple[torch.nn.Module, ...]:
+    def modules(self, part: Part) -> tuple[torch.nn.Module, ...]:
         """Return the modules of a part; none where the layer does not have it."""
-        if name == "mlp":
-            return self.mlp
-        module = self.whole if name == "layer" else getattr(self, name)
-        return () if module is None else (module,)
+        if part == "layer":
+            return (self.whole,)
+        named_so = (getattr(self.whole, name, None) for name in getattr(self.architecture, part))
+        return tuple(module for module in named_so if module is not None)
 
 
 _ROOM = 64
@@ -121,23 +119,14 @@ class Decoder:
     @cached_property
     def layers(self) -> tuple[Layer, ...]:
         """The layers in order; none where the parts are not known."""
-        names = self.architecture
-        if names.kind == "whole":
+        if self.architecture.kind == "whole":
             return ()
-        return tuple(
-            Layer(
-                layer,
-                getattr(layer, names.attention, None),
-                getattr(layer, names.recurrent, None) if names.recurrent else None,
-                tuple(found for name in names.mlp if (found := getattr(layer, name, None)) is not None),
-            )
-            for layer in self.model.get_decoder().layers
-        )
+        return tuple(Layer(layer, self.architecture) for layer in self.model.get_decoder().layers)
 
     @property
     def recurrent(self) -> tuple[torch.nn.Module, ...]:
         """The recurrent modules, whose state cannot be cropped."""
-        return tuple(layer.recurrent for layer in self.layers if layer.recurrent is not None)
+        return tuple(module for layer in self.layers for module in layer.modules("recurrent"))
 
     def forward(self, tokens: Sequence[int], position: int, cache: Cache, *, keep: int) -> torch.Tensor:
         """Read tokens from `position` on; return the logits after the last `keep` of them.

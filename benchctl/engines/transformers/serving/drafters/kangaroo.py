@@ -34,8 +34,7 @@ class Adapter(torch.nn.Module):  # type: ignore[misc]
     def __init__(self, decoder: Decoder) -> None:
         super().__init__()
         config = decoder.model.config.get_text_config()
-        attention = decoder.layers[0].attention
-        assert attention is not None, "of an architecture whose layers all have one"
+        (attention,) = decoder.layers[0].modules("attention")
         parts = {
             "input_layernorm": torch.nn.RMSNorm(config.hidden_size, config.rms_norm_eps),
             "self_attn": type(attention)(config, layer_idx=0),

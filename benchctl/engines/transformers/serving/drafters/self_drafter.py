@@ -162,4 +162,4 @@ class SelfRecurrent(SelfDrafter):
         super().__init__(decoder, options)
         part: Part = "attention" if options.get("mlp", True) else "layer"
         layers = enumerate(decoder.layers)
-        self.left_out = frozenset((number, part) for number, layer in layers if layer.attention is not None)
+        self.left_out = frozenset((number, part) for number, layer in layers if layer.modules("attention"))
