@@ -33,7 +33,7 @@ import torch
 from transformers import Cache, DynamicCache
 
 from benchctl.data.identity import home_relative
-from benchctl.engines.transformers.serving.answering import Answer, Speculation, ToDepth, make_drafter
+from benchctl.engines.transformers.serving.answering import Answer, Speculation, make_drafter
 from benchctl.engines.transformers.serving.assisted import Assistance, EarlyExit
 from benchctl.engines.transformers.serving.decode import Drafter, Sampler, Step, Task
 from benchctl.engines.transformers.serving.decoder import Decoder, Parts
@@ -116,7 +116,7 @@ def _lacking(loaded: Loaded, left_out: Parts) -> Iterator[None]:
         if part == "layer":
             found = [(layers, str(number), "tuple" if names.in_tuple else "layer")]
         else:
-            fields = {"attention": (names.attention,), "recurrent": (names.recurrent or "",), "mlp": names.mlp}[part]
+            fields = getattr(names, part)
             found = [(layers[number], place, part) for place in fields if hasattr(layers[number], place)]
         for owner, place, kind in found:
             known.append((owner, place, getattr(owner, place)))
@@ -306,7 +306,8 @@ def main() -> None:
         if name in ("assisted", "assisted-universal"):
             draft = load(_draft_folder(name, options), device="cpu", dtype=options.dtype)
         if name == "oracle":
-            way: Drafter | Assistance = ToDepth(SelfDrafter(Decoder(loaded.model)), options.depth)
+            way: Drafter | Assistance = SelfDrafter(Decoder(loaded.model))
+            way.depth = options.depth
         else:
             way = make_drafter(Decoder(loaded.model), Speculation(name, options.depth, {}), loaded, draft)
         asked = repeating if name == "prompt-lookup" else prompt

@@ -84,7 +84,7 @@ def keys_and_values(loaded: Loaded, tokens: int) -> int:
     """Return the bytes of so many tokens' keys and values."""
     config, size = loaded.model.config.get_text_config(), loaded.model.dtype.itemsize
     width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    attending = sum(layer.attention is not None for layer in Decoder(loaded.model).layers)
+    attending = sum(bool(layer.modules("attention")) for layer in Decoder(loaded.model).layers)
     return int(2 * attending * config.num_key_value_heads * width * tokens * size)
 
 

@@ -20,7 +20,7 @@ import torch
 
 from benchctl.analysis.statistics import pearson
 from benchctl.engines.transformers.methods import METHODS
-from benchctl.engines.transformers.serving.answering import Answer, Speculation, ToDepth, make_drafter
+from benchctl.engines.transformers.serving.answering import Answer, Speculation, make_drafter
 from benchctl.engines.transformers.serving.decode import Sampler, Step, Task
 from benchctl.engines.transformers.serving.decoder import Decoder, State
 from benchctl.engines.transformers.serving.drafters.knapspec import Latencies, measure_latencies
@@ -40,7 +40,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 
 def answered(
-    loaded: Loaded, decoder: Decoder, prompt: list[int], tokens: int, way: ToDepth | None
+    loaded: Loaded, decoder: Decoder, prompt: list[int], tokens: int, way: SelfDrafter | None
 ) -> tuple[Answer, list[int]]:
     """Decode one answer."""
     made, steps = Answer(decoder, Task(prompt, tokens, Sampler().chooser(loaded.ends)), way), list[Step]()
@@ -48,10 +48,9 @@ def answered(
     return made, [token for step in steps for token in step.tokens]
 
 
-def draft_step(decoder: Decoder, latencies: Latencies, way: ToDepth, context: int) -> float:
+def draft_step(decoder: Decoder, latencies: Latencies, way: SelfDrafter, context: int) -> float:
     """Return the predicted seconds of a draft step without what the method leaves out, as it is at the end."""
-    assert isinstance(way.inner, SelfDrafter)
-    left_out = way.inner.left_out
+    left_out = way.left_out
     every = [item for number in range(len(decoder.layers)) for item in items_of(decoder, number)]
     run = [part for number, part in every if not {(number, part), (number, "layer")} & left_out]
     return latencies.rest + sum(latencies.part(part, context) for part in run)
@@ -77,9 +76,9 @@ def measure(name: str, folder: Path, tokens: int) -> list[dict[str, Any]]:
             if known.assisted or known.adapter or listed or decoder.architecture.kind not in known.kinds:
                 continue
             way = make_drafter(decoder, Speculation(method, DEPTH, OPTIONS.get(method, {})), loaded)
-            assert isinstance(way, ToDepth)
+            assert isinstance(way, SelfDrafter)
             made, answer = answered(loaded, decoder, prompt, tokens, way)
-            tally, seconds = made.tally.to_json(), made.clock.seconds
+            tally, seconds = made.ledger(), made.clock.seconds
             whole = sum(seconds.values()) - seconds["prompt"]
             rounds, drafted = tally["rounds"], tally["drafted"]
             row: dict[str, Any] = {

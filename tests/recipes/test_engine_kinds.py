@@ -64,7 +64,7 @@ WRONG = {
     ),
     "a method that no transformers has": (
         "engine: {kind: transformers}\n" + BUNDLED + PROMPTS + ARMS.replace("ngram-simple", "draft-mtp"),
-        "recipe.yaml:8: arms[1].speculation: draft-mtp: transformers drafts with a multi-token head where",
+        "recipe.yaml:8: arms[1].speculation: draft-mtp: transformers drafts with a multi-token head",
     ),
     "another's method for transformers": (
         "engine: {kind: transformers}\n" + BUNDLED + PROMPTS + ARMS.replace("ngram-simple", "self-layerskp"),

@@ -1,8 +1,6 @@
 """The adapter for transformers: find, probe, check, start; and benchctl's own environment of torch and transformers.
 
-Which Python runs the server, in this order: the option `--engine-binary`, the recipe's `engine.binary`,
-`$BENCHCTL_TRANSFORMERS`, the Python that runs benchctl where it has both packages, the environment of
-`benchctl engines install transformers`.
+Where none is named, the Python that runs benchctl serves if it has both packages, else that of the environment.
 """
 
 from __future__ import annotations
@@ -24,12 +22,12 @@ from pydantic import ValidationError
 
 from benchctl.data.traces import DiagnosisSettings, Expectations
 from benchctl.engines.base import Capabilities, Launch, Scores
-from benchctl.engines.common.launched_server import LaunchedEngine
+from benchctl.engines.common.launched_server import LaunchedEngine, PackageProbe
 from benchctl.engines.common.process import EngineProcess, engine_environment, free_port, make_access, refused_variables
 from benchctl.engines.common.programs import FoundBinary, which
 from benchctl.engines.common.python_environment import PythonEnvironment, Question
-from benchctl.engines.common.score import ServerScorer
-from benchctl.engines.common.wire import count_in, id_of, logprob_of, protocol_error
+from benchctl.engines.common.score import ServerScorer, usable_scores
+from benchctl.engines.common.wire import id_of, logprob_of, protocol_error
 from benchctl.engines.registry import FoundEngine, Installed, InstallOptions, Report, Search
 from benchctl.engines.transformers.adapter import ADAPTER, TransformersSpec
 from benchctl.engines.transformers.methods import METHODS, method_of, registered
@@ -81,11 +79,6 @@ def _listed(python: FoundBinary, runs: bool) -> FoundEngine:
 VERSION = "5.19.0"
 TORCH = "2.13.0"
 """As tested. Which build of it this is, for a CPU, for CUDA or for Metal, is what the package index has."""
-_LOCK = Path(__file__).with_name("lock.txt")
-_FREE_BYTES, _CUDA_BYTES = 2 * 10**9, 10 * 10**9
-"""With a build of torch for the CPU or for Metal, and with a build that brings CUDA's libraries, as the public index
-has for Linux."""
-_TRIAL = "import torch, transformers; print(torch.__version__, transformers.__version__)"
 
 
 class TransformersInstaller:
@@ -119,11 +112,11 @@ def environment() -> PythonEnvironment:
         engine="transformers",
         name="transformers",
         folder=cache_folder() / "engines" / "transformers" / f"{VERSION}-torch-{TORCH}",
-        lock=_LOCK,
+        lock=Path(__file__).with_name("lock.txt"),
         torch=TORCH,
-        free_bytes=_FREE_BYTES,
-        cuda_bytes=_CUDA_BYTES,
-        trial=("-c", _TRIAL),
+        free_bytes=2 * 10**9,  # with a build of torch for the CPU or for Metal
+        cuda_bytes=10 * 10**9,
+        trial=("-c", "import torch, transformers; print(torch.__version__, transformers.__version__)"),
         fix="Install torch and transformers yourself and name their Python: engine.binary, BENCHCTL_TRANSFORMERS.",
     )
 
@@ -140,27 +133,14 @@ SETTINGS: Mapping[str, str] = {
 """What benchctl sets in the server's environment, beside what it sets for every engine."""
 
 
-@dataclass(frozen=True)
-class Probe:
-    """What probing found."""
-
-    capabilities: Capabilities
-    python: Path
-    devices: tuple[str, ...]
-    """By the names of recipes."""
-    drafters: tuple[str, ...] = ()
-    """Types that other packages of this Python register."""
-
-
-def probe_python(found: FoundBinary, added: Mapping[str, str] = MappingProxyType({})) -> Probe:
+def probe_python(found: FoundBinary, added: Mapping[str, str] = MappingProxyType({})) -> PackageProbe[dict[str, Any]]:
     """Probe a Python; `added` is the recipe's `engine.env`. Raises EngineError (`launch`)."""
     env = engine_environment(os.environ, {**SETTINGS, **added})
     question = Question("transformers", found.path, found.path, _SCRIPT, env, added)
 
-    def read(facts: dict[str, Any]) -> Probe:
+    def read(facts: dict[str, Any]) -> PackageProbe[dict[str, Any]]:
         versions = {name: str(package["version"]) for name, package in facts["distributions"].items()}
         records = {name: package["record_sha256"] for name, package in facts["distributions"].items()}
-        devices, drafters = (tuple(map(str, facts[name])) for name in ("devices", "drafters"))
         files = b"".join(hashlib.sha256(file.read_bytes()).digest() for file in sorted(SERVER.rglob("*.py")))
         records["benchctl's server"] = hashlib.sha256(files).hexdigest()
         capabilities = Capabilities(
@@ -170,7 +150,7 @@ def probe_python(found: FoundBinary, added: Mapping[str, str] = MappingProxyType
             version=f"transformers {versions['transformers']}, torch {versions['torch']}",
             build=versions["transformers"],
             commit=None,
-            speculation_types=(*METHODS, *drafters),
+            speculation_types=(*METHODS, *facts["drafters"]),
             request_fields=frozenset({"tools", "chat_template_kwargs"}),
             details={
                 "python": facts.get("python"),
@@ -181,7 +161,7 @@ def probe_python(found: FoundBinary, added: Mapping[str, str] = MappingProxyType
                 "siblings": {name: value for name, value in records.items() if value},
             },
         )
-        return Probe(capabilities, found.path, devices, drafters)
+        return PackageProbe(capabilities, {name: tuple(map(str, facts[name])) for name in ("devices", "drafters")})
 
     return question.answered("transformers in this Python", INSTALL, read)
 
@@ -203,12 +183,12 @@ class TransformersEngine(LaunchedEngine[TransformersSpec]):
         return SEARCH.find(self._spec.binary, self._option)
 
     @cached_property
-    def _probe(self) -> Probe:
+    def _probe(self) -> PackageProbe[dict[str, Any]]:
         return probe_python(self._found, self._spec.env)
 
     def check(self, recipe: Recipe, models: ResolvedPair) -> Sequence[str]:
         """Refuse what the server cannot do, all of it at once. Raises UsageError; returns warnings."""
-        folder, spec, devices = models.target.path, self._spec, self._probe.devices
+        folder, spec, devices = models.target.path, self._spec, self._probe.package["devices"]
         problems = [f"engine.env: {text}" for text in refused_variables(spec.env)]
         if spec.args:
             problems.append(f"engine.args: {_NO_ARGS}")
@@ -231,9 +211,9 @@ class TransformersEngine(LaunchedEngine[TransformersSpec]):
     def _lacking(self, speculation: Speculation) -> list[str]:
         """Return what the server's Python lacks of what this Python knows: another package's drafter."""
         (name,) = speculation.types
-        if method_of(name) in METHODS or name in self._probe.drafters:
+        if method_of(name) in METHODS or name in self._probe.package["drafters"]:
             return []
-        return [f"{name}: the package that brings it is not installed in {self._probe.python}, which runs the server."]
+        return [f"{name}: the package that brings it is not installed in {self._probe.program}, which runs the server."]
 
     def search_space(self, models: ResolvedPair) -> Sequence[Speculation]:
         """Return the settings worth trying; see `benchctl.engines.base.TunableEngine`."""
@@ -241,18 +221,16 @@ class TransformersEngine(LaunchedEngine[TransformersSpec]):
 
     def launch(self, arm: Arm, models: ResolvedPair) -> Launch:
         """Return the command line and the whole environment of a cell."""
-        argv = command_line(self._probe.python, self._spec, arm, models)
+        argv = command_line(self._probe.program, self._spec, arm, models)
         env = engine_environment(os.environ, {**SETTINGS, **self._spec.env})
         return Launch(argv, env, set_by_us=(*SETTINGS, *self._spec.env), overlapping=arm.overlapping)
 
     def start(self, launch: Launch, log_path: Path) -> TransformersServer:
         """Start the server and wait until it is healthy. Raises EngineError (`launch`, `health`)."""
         access, port = make_access(by_socket=True), free_port()
-        places = {"{port}": str(port), "{trace}": str(log_path.with_suffix(".rounds.jsonl"))}
+        trace = str(log_path.with_suffix(".rounds.jsonl"))
+        places = {"{port}": str(access.socket_path or port), "{trace}": trace}
         argv = [places.get(argument, argument) for argument in launch.argv]
-        if access.socket_path is not None:
-            place = argv.index("--port")
-            argv[place : place + 2] = ["--socket", str(access.socket_path)]
         env = {**launch.env, KEY_VARIABLE: access.key}
         process = EngineProcess(argv, env, log_path, scratch=access.folder)
         return self._healthy(TransformersServer(process, log_path, access, port, self._spec, argv))
@@ -266,10 +244,8 @@ class TransformersEngine(LaunchedEngine[TransformersSpec]):
         """Return why an arm's draft cannot be read beside the target; see `benchctl.engines.base.ComparingEngine`."""
         name = method_of(arm.speculation.types[0]) if arm.speculation is not None else ""
         method = registered().get(name)
-        if method is not None and method.searches:
-            return "it chooses what it leaves out as it goes on, so there is no single draft to compare; run it"
-        if method is not None and method.adapter:
-            return "its adapter reads what the target handed on in the rounds before; run it"
+        if method is not None and (method.searches or method.adapter):
+            return "what it drafts with changes as it goes on, so there is no single draft to compare; run it"
         if name == "assisted" or (method is not None and not method.assisted):
             return None
         return "it drafts inside transformers' own generate, which does not return its distributions"
@@ -292,42 +268,35 @@ class TransformersScorer(ServerScorer["TransformersServer"]):
         self._timeout_s = timeout_s
         self._asked = {"ignore_eos": sampling.ignore_eos, **constraints_of(sampling)}
 
-    def read_prompt(self, prompt: Sequence[int], top: int) -> Scores:
-        """Read a prompt in a single pass, as a measured request does."""
-        return self._score(prompt, top, kept=False)
-
-    def read_on(self, prefix: Sequence[int], top: int) -> Scores:
-        """Read the rest of `prefix` in a single pass."""
-        return self._score(prefix, top, kept=True)
-
-    def read_whole(self, prefix: Sequence[int], top: int) -> Scores:
-        """Read all of `prefix` in a single pass."""
-        return self._score(prefix, top, kept=False)
-
-    def _score(self, prefix: Sequence[int], top: int, *, kept: bool) -> Scores:
+    def read_whole(self, prefix: Sequence[int], top: int, *, kept: bool = False) -> Scores:
+        """Read all of `prefix` in a single pass; `kept`: what it has more than the last."""
         body = {"prefix": list(prefix), "top": top, "kept": kept, **self._asked}
         answer = self._server.http.post("/score", body, timeout_s=self._timeout_s)
         try:
             logprobs = {id_of(token): logprob_of(value) for token, value in answer["logprobs"]}
-            evaluated = count_in(answer["evaluated"], 2**31)
-        except (KeyError, TypeError, ValueError):
-            logprobs, evaluated = {}, None
-        if not logprobs or evaluated is None:
-            raise protocol_error("The engine returned no probabilities of the next token.")
-        return Scores(logprobs, evaluated)
+            return usable_scores(logprobs, id_of(answer["evaluated"]))
+        except (KeyError, TypeError, ValueError) as error:
+            raise protocol_error("The engine returned no probabilities of the next token.") from error
+
+    read_prompt = read_whole
+    """A prompt is read as a measured request reads it."""
+
+    def read_on(self, prefix: Sequence[int], top: int) -> Scores:
+        """Read the rest of `prefix` in a single pass."""
+        return self.read_whole(prefix, top, kept=True)
 
 
+@dataclass(frozen=True)
 class TransformersComparer:
     """A server that reads answers with its draft and its target; see `benchctl.engines.base.Comparer`."""
 
-    def __init__(self, server: TransformersServer, *, timeout_s: float) -> None:
-        """`timeout_s`: how long an answer may take."""
-        self._server = server
-        self._timeout_s = timeout_s
+    server: TransformersServer
+    timeout_s: float
+    """How long an answer may take."""
 
     def describe(self) -> Mapping[str, object]:
         """Return which parts the server leaves out, or which draft it loaded."""
-        info = self._server.http.get_json("/info")
+        info = self.server.http.get_json("/info")
         reported = info.get("speculation") if isinstance(info, dict) else None
         return reported if isinstance(reported, dict) else {}
 
@@ -351,8 +320,8 @@ class TransformersComparer:
 
     def stop(self) -> int | None:
         """End the server."""
-        return self._server.stop()
+        return self.server.stop()
 
     def _post(self, prompt: Sequence[int], answer: Sequence[int], **numbers: float) -> dict[str, Any]:
         body = {"prompt": list(prompt), "answer": list(answer), **numbers}
-        return self._server.http.post("/compare", body, timeout_s=self._timeout_s)
+        return self.server.http.post("/compare", body, timeout_s=self.timeout_s)

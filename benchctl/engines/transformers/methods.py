@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import entry_points
 from typing import Literal
 
@@ -19,28 +19,28 @@ every layer has attention alone; whole: keys and values are all that it remember
 _ALL: frozenset[Kind] = frozenset({"parallel", "sequential", "attention"})
 _DRAFTERS = "benchctl.engines.transformers.serving.drafters"
 _FIXED = f"{_DRAFTERS}.self_drafter"
+_ASSISTED = "benchctl.engines.transformers.serving.assisted"
 
 
 @dataclass(frozen=True)
 class Architecture:
-    """How the parts of a layer are called in transformers."""
+    """How the modules of a layer's parts are called in transformers; those of an MLP are added up."""
 
     kind: Kind
-    attention: str = "self_attn"
-    recurrent: str | None = None
+    attention: tuple[str, ...] = ("self_attn",)
+    recurrent: tuple[str, ...] = ()
     mlp: tuple[str, ...] = ("mlp",)
-    """Several are added up."""
     in_tuple: bool = False
     """Whether a layer returns its hidden states in a tuple."""
 
 
 ARCHITECTURES: Mapping[str, Architecture] = {
-    "falcon_h1": Architecture("parallel", recurrent="mamba", mlp=("feed_forward",), in_tuple=True),
-    "qwen3_5_text": Architecture("sequential", recurrent="linear_attn"),
-    "qwen3_5_moe_text": Architecture("sequential", recurrent="linear_attn"),
-    "qwen3_next": Architecture("sequential", recurrent="linear_attn"),
-    "granitemoehybrid": Architecture("sequential", recurrent="mamba", mlp=("shared_mlp", "block_sparse_moe")),
-    "lfm2": Architecture("sequential", recurrent="conv", mlp=("feed_forward",)),
+    "falcon_h1": Architecture("parallel", recurrent=("mamba",), mlp=("feed_forward",), in_tuple=True),
+    "qwen3_5_text": Architecture("sequential", recurrent=("linear_attn",)),
+    "qwen3_5_moe_text": Architecture("sequential", recurrent=("linear_attn",)),
+    "qwen3_next": Architecture("sequential", recurrent=("linear_attn",)),
+    "granitemoehybrid": Architecture("sequential", recurrent=("mamba",), mlp=("shared_mlp", "block_sparse_moe")),
+    "lfm2": Architecture("sequential", recurrent=("conv",), mlp=("feed_forward",)),
     "qwen2": Architecture("attention"),
     "qwen3": Architecture("attention"),
     "qwen3_moe": Architecture("attention"),
@@ -50,15 +50,14 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     "smollm3": Architecture("attention"),
     "granite": Architecture("attention"),
     "phi3": Architecture("attention"),
-    "jamba": Architecture("sequential", recurrent="mamba", mlp=("feed_forward",)),
+    "jamba": Architecture("sequential", recurrent=("mamba",), mlp=("feed_forward",)),
 }
 """Those whose parts are known, all run by the tests; the self-test at load checks for each whether its state is kept
 (Jamba's is not). Another is a line here."""
 
 
-def architecture_of(model_type: str) -> Architecture:
-    """Return the parts of an architecture; what is not known runs as a whole."""
-    return ARCHITECTURES.get(model_type, Architecture("whole"))
+WHOLE = Architecture("whole")
+"""What is not known runs as a whole."""
 
 
 @dataclass(frozen=True)
@@ -110,117 +109,91 @@ class Method:
 
     def unfit(self, model_type: str) -> str | None:
         """Return why an architecture cannot run it, as the end of a sentence."""
-        kind = architecture_of(model_type).kind
+        kind = ARCHITECTURES.get(model_type, WHOLE).kind
         if kind in self.kinds:
             return None
         known = ", ".join(ARCHITECTURES)
         return self.lacking if kind != "whole" else f"is of an architecture whose parts are not known; known: {known}"
 
 
-def _assisted(
-    name: str, *keys: str, parts: bool = False, draft: bool = False, options: Mapping[str, Option] | None = None
-) -> Method:
-    return Method(
-        "benchctl.engines.transformers.serving.assisted:" + name,
-        frozenset({"attention"} if parts else {"attention", "whole"}),
-        "keeps a recurrent state, which transformers' assisted generation does not roll back; it refuses such models",
-        options or {},
-        assisted=True,
-        draft=draft,
-        keys=keys,
-    )
-
-
-_SHARE = Option(float, 0.01, 0.99)
-_PROBABILITY = Option(float, 0, 1)
-_COUNT = Option(int, 1, 10_000)
+_OPTIONS: Mapping[str, Option] = {
+    "skip": Option(float, 0.01, 0.99),
+    "exit_layer": Option(int, 1, 10_000),
+    **{name: Option(float) for name in ("confidence", "acceptance", "step", "enough")},
+    **{name: Option(int, 1, 10_000) for name in ("interval", "patience")},
+    "window": Option(int, 2, 512),
+    "length": Option(int, 8, 1024),
+    "tries": Option(int, 1, 100_000),
+    "bayes": Option(int, 0, 10_000),
+    "seed": Option(int, 0, 2**31),
+    "decay": Option(float, 0.1, 1),
+    "budgets": Option(int, 2, 256),
+    "cosine": Option(float, -1, 1),
+    "may_pause": Option(bool),
+}
 _LISTS = dict.fromkeys(("layers", "attention", "recurrent", "mlp"), Option(list, 0, 9_999))
 """What is left out, by layer numbers."""
+
+
+def _options(*names: str) -> dict[str, Option]:
+    return {name: _OPTIONS[name] for name in names}
+
+
+_assisted = partial(
+    Method,
+    kinds=frozenset({"attention", "whole"}),
+    lacking="keeps a recurrent state, which transformers' assisted generation does not roll back",
+    assisted=True,
+)
 METHODS: Mapping[str, Method] = {
-    "self-ssm": Method(f"{_FIXED}:SelfSsm", frozenset({"parallel"}), "has no recurrence beside its attention"),
+    "self-ssm": Method(f"{_FIXED}:SelfRecurrent", frozenset({"parallel"}), "has no recurrence beside its attention"),
     "self-linear": Method(
-        f"{_FIXED}:SelfLinear",
+        f"{_FIXED}:SelfRecurrent",
         frozenset({"sequential"}),
         "has no recurrent layers between attention layers",
         {"mlp": Option(bool)},
     ),
-    "self-layerskip": Method(f"{_FIXED}:SelfLayerSkip", options={"skip": _SHARE}),
+    "self-layerskip": Method(f"{_FIXED}:SelfLayerSkip", options=_options("skip")),
     "self-skip": Method(f"{_FIXED}:SelfSkip", options=_LISTS),
     "self-draft-verify": Method(
         f"{_DRAFTERS}.draft_verify:SelfDraftVerify",
-        options={
-            **_LISTS,
-            "confidence": _PROBABILITY,
-            "acceptance": _PROBABILITY,
-            "step": _PROBABILITY,
-            "tries": Option(int, 1, 1000),
-            "length": Option(int, 8, 1024),
-            "seed": Option(int, 0, 2**31),
-        },
+        options=_LISTS | _options("confidence", "acceptance", "step", "tries", "length", "seed"),
     ),
-    "self-early-exit": Method(f"{_FIXED}:SelfEarlyExit", options={"exit_layer": Option(int, 1, 10_000)}),
+    "self-early-exit": Method(f"{_FIXED}:SelfEarlyExit", options=_options("exit_layer")),
     "self-kangaroo": Method(
         f"{_DRAFTERS}.kangaroo:SelfKangaroo",
         frozenset({"attention"}),
         "has recurrent layers, and its adapter is defined for attention alone",
-        {"exit_layer": Option(int, 1, 10_000), "confidence": _PROBABILITY},
+        _options("exit_layer", "confidence"),
         draft=True,
         adapter=True,
     ),
     "self-swift": Method(
         f"{_DRAFTERS}.swift:SelfSwift",
-        options={
-            "skip": _SHARE,
-            "interval": _COUNT,
-            "window": Option(int, 4, 512),
-            "bayes": Option(int, 0, 10_000),
-            "enough": _PROBABILITY,
-            "tries": Option(int, 0, 100_000),
-            "patience": _COUNT,
-            "confidence": _PROBABILITY,
-            "seed": Option(int, 0, 2**31),
-        },
+        options=_options("skip", "interval", "window", "bayes", "enough", "tries", "patience", "confidence", "seed"),
         searches=True,
     ),
     "self-clasp": Method(
-        f"{_DRAFTERS}.clasp:SelfClasp",
-        options={"skip": _SHARE, "interval": _COUNT, "confidence": _PROBABILITY},
-        searches=True,
+        f"{_DRAFTERS}.clasp:SelfClasp", options=_options("skip", "interval", "confidence"), searches=True
     ),
-    "self-del": Method(
-        f"{_DRAFTERS}.dynamic_exit:SelfDel",
-        options={"interval": _COUNT, "decay": Option(float, 0.1, 1)},
-        searches=True,
-    ),
+    "self-del": Method(f"{_DRAFTERS}.dynamic_exit:SelfDel", options=_options("interval", "decay"), searches=True),
     "self-knapspec": Method(
         f"{_DRAFTERS}.knapspec:SelfKnapspec",
-        options={
-            "interval": _COUNT,
-            "window": Option(int, 2, 64),
-            "budgets": Option(int, 2, 256),
-            "cosine": Option(float, -1, 1),
-            "confidence": _PROBABILITY,
-            "may_pause": Option(bool),
-        },
+        options=_options("interval", "window", "budgets", "cosine", "confidence", "may_pause"),
         searches=True,
     ),
-    "assisted": _assisted("Assisted", draft=True),
-    "assisted-universal": _assisted("AssistedUniversal", draft=True),
-    "prompt-lookup": _assisted("PromptLookup", "size_n", "size_m"),
-    "early-exit": _assisted("EarlyExit", parts=True, options={"exit_layer": Option(int, 1, 10_000)}),
+    "assisted": _assisted(f"{_ASSISTED}:Assisted", draft=True),
+    "assisted-universal": _assisted(f"{_ASSISTED}:AssistedUniversal", draft=True),
+    "prompt-lookup": _assisted(f"{_ASSISTED}:PromptLookup", keys=("size_n", "size_m")),
+    "early-exit": _assisted(f"{_ASSISTED}:EarlyExit", kinds=frozenset({"attention"}), options=_options("exit_layer")),
 }
 """In the order in which they are listed."""
 ALIASES: Mapping[str, str] = {"draft-simple": "assisted", "ngram-simple": "prompt-lookup"}
 """benchctl's names for the same."""
-_NO_HEAD = (
-    "transformers drafts with a multi-token head where the model's class registers one and keeps no recurrent state; "
-    "of the architectures whose parts are known Qwen3.5 and Qwen3-Next alone register one, and Qwen3.5 keeps a state, "
-    "as Qwen3-Next does; benchctl uses no other's"
+REFUSED: Mapping[str, str] = dict.fromkeys(
+    ("draft-mtp", "mtp"),
+    "transformers drafts with a multi-token head only for models without a recurrent state, and Qwen3.5 keeps a state",
 )
-REFUSED: Mapping[str, str] = {
-    "draft-mtp": _NO_HEAD,
-    "mtp": _NO_HEAD,
-}
 """Known names, and why they do not run here."""
 
 

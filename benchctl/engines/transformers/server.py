@@ -7,7 +7,9 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import BaseModel, Field, ValidationError
 
 from benchctl.engines.base import Attestation, Completion, Ledger, Progress, Rendered
 from benchctl.engines.common.completion_stream import CompletionReader, StreamedAnswer, completed
@@ -15,7 +17,7 @@ from benchctl.engines.common.drafts import DEEPEST, Tally
 from benchctl.engines.common.launched_server import LaunchedServer, check_tools, concluded, drafted_nothing
 from benchctl.engines.common.log import Reason, causes_in, first_reason
 from benchctl.engines.common.process import Access, EngineProcess
-from benchctl.engines.common.wire import count_in, counts_in, protocol_error, seconds_in
+from benchctl.engines.common.wire import protocol_error, seconds_in
 from benchctl.engines.transformers.adapter import TransformersSpec
 from benchctl.engines.transformers.methods import method_of, registered
 from benchctl.engines.transformers.speculation import depth_of
@@ -69,10 +71,9 @@ def _wrong(
 ) -> Reason | None:
     """Return what is not as the command line requests."""
     reported = info.get("speculation")
-    if info.get("model") != model:
-        return f"The server serves {str(info.get('model'))[:200]}, not {model}.", "Run it again."
-    if dtype != "auto" and info.get("dtype") != dtype:
-        return f"The weights are in {one_line(str(info.get('dtype')), 40)}, but {dtype} was requested.", _REPORT
+    for name, wanted in (("model", model), ("dtype", dtype)):
+        if info.get(name) != wanted != "auto":
+            return f"The server's {name} is {one_line(str(info.get(name)), 200)}, not {wanted}.", _REPORT
     if requested is None:
         speculates = reported is not None or tally.drafted
         return ("The server speculates, but no speculation was requested.", _REPORT) if speculates else None
@@ -112,7 +113,7 @@ def launch_cause(log: Sequence[str]) -> Reason | None:
 
 def command_line(python: Path, spec: TransformersSpec, arm: Arm, models: ResolvedPair) -> tuple[str, ...]:
     """Return the server's command; `-I` keeps the caller's Python settings out."""
-    command = [str(python), "-I", str(SERVER / "run.py"), "--model", str(models.target.path), "--port", "{port}"]
+    command = [str(python), "-I", str(SERVER / "run.py"), "--model", str(models.target.path), "--listen", "{port}"]
     command += ["--device", spec.device, "--dtype", spec.dtype, "--context", str(spec.context)]
     if spec.threads is not None:
         command += ["--threads", str(spec.threads)]
@@ -160,10 +161,9 @@ class TransformersServer(LaunchedServer):
     ) -> None:
         """`argv`: the command line that runs."""
         super().__init__(process, log_path, access.url(port), spec, launch_cause, dying_s=_DYING_S, access=access)
-        flags = dict(read_flags(argv))
-        self._model, self._dtype = str(flags["model"]), str(flags["dtype"])
-        self._speculation = requested_speculation(argv)
-        self._assisted = self._speculation is not None and registered()[self._speculation["type"]].assisted
+        flags, speculation = dict(read_flags(argv)), requested_speculation(argv)
+        self._requested: dict[str, Any] = {"model": flags["model"], "dtype": flags["dtype"], "speculation": speculation}
+        self._assisted = speculation is not None and registered()[speculation["type"]].assisted
         self._contradiction: str | None = None
 
     def render(self, prompt: Prompt) -> Rendered:
@@ -177,16 +177,8 @@ class TransformersServer(LaunchedServer):
 
     async def complete(self, prompt: Rendered, sampling: Sampling, on_tokens: Progress | None = None) -> Completion:
         """Stream an answer and its ledger. Raises EngineError; leaves no request behind."""
-        body = {
-            "prompt": list(prompt.token_ids),
-            "max_tokens": sampling.max_tokens,
-            "temperature": sampling.temperature,
-            "top_k": sampling.top_k,
-            "top_p": sampling.top_p,
-            "seed": sampling.seed,
-            "ignore_eos": sampling.ignore_eos,
-            **constraints_of(sampling),
-        }
+        settings = sampling.model_dump(include=_SETTINGS)
+        body = {"prompt": list(prompt.token_ids), **settings, **constraints_of(sampling)}
         with self._tally.request():
             streamed = await self._stream("/v1/completions", body, CompletionReader(sampling.max_tokens), on_tokens)
         answer = streamed.answer
@@ -205,16 +197,14 @@ class TransformersServer(LaunchedServer):
         )
 
     def attest(self, drafted: int | None) -> Attestation:
-        """Assess the cell now; see `attest.py`."""
+        """Assess the cell now."""
         info = self.http.get_json("/info")
-        return attest(
-            info if isinstance(info, dict) else {},
-            self._tally,
-            self._contradiction,
-            model=self._model,
-            dtype=self._dtype,
-            speculation=self._speculation,
-        )
+        facts = info if isinstance(info, dict) else {}
+        return attest(facts, self._tally, self._contradiction, **self._requested)
+
+
+_SETTINGS = {"max_tokens", "temperature", "top_k", "top_p", "seed", "ignore_eos"}
+"""Those of a recipe's sampling that a request has as they are."""
 
 
 def constraints_of(sampling: Sampling) -> dict[str, Any]:
@@ -223,37 +213,32 @@ def constraints_of(sampling: Sampling) -> dict[str, Any]:
     return {"repetition_penalty": sampling.repeat_penalty, "logit_bias": biases}
 
 
-_PHASES = {"draft": "draft", "verify": "verify", "plain": "plain", "rollback": "state", "search": "search"}
-
-
 def _phases(answer: StreamedAnswer) -> tuple[float | None, dict[str, float]]:
     """Return the seconds of the prompt, and those of decoding by the record's phases, as far as they are reported."""
     reported = answer.extra.get("phases")
-    prompt_s, found = None, dict[str, float]()
-    for phase, seconds in reported.items() if isinstance(reported, dict) else ():
-        if seconds_in(seconds) is not None and phase == "prompt":
-            prompt_s = float(seconds)
-        elif seconds_in(seconds) is not None:
-            name = _PHASES.get(phase, "other")
-            found[name] = found.get(name, 0.0) + seconds
-    return prompt_s, found
+    known = reported.items() if isinstance(reported, dict) else ()
+    seconds = {phase: float(spent) for phase, spent in known if seconds_in(spent) is not None}
+    prompt_s = seconds.pop("prompt", None)
+    return prompt_s, {"state" if phase == "rollback" else phase: spent for phase, spent in seconds.items()}
+
+
+_Count = Annotated[int, Field(strict=True, ge=0, le=2**53)]
+_Counts = Annotated[tuple[_Count, ...], Field(max_length=DEEPEST)]
+
+
+class _Reported(BaseModel):
+    """What the server counts of an answer, by the names of a ledger."""
+
+    drafted: _Count
+    accepted: _Count
+    rounds: _Count
+    drafted_by_position: _Counts
+    accepted_by_position: _Counts
+    plain_steps: _Count
 
 
 def _ledger(answer: StreamedAnswer) -> Ledger:
-    reported = answer.extra.get("ledger")
-    counts: Mapping[str, Any] = reported if isinstance(reported, dict) else {}
-    totals = [count_in(counts.get(name), 2**53) for name in ("drafted", "accepted", "rounds", "plain_steps")]
-    drafted_at, accepted_at = (
-        counts_in(counts.get(f"{name}_by_position"), 2**53, longest=DEEPEST) for name in ("drafted", "accepted")
-    )
-    if None in totals or drafted_at is None or accepted_at is None:
-        raise protocol_error("The engine did not report what it drafted.")
-    drafted, accepted, rounds, plain_steps = totals
-    return Ledger(
-        drafted=drafted,
-        accepted=accepted,
-        rounds=rounds,
-        drafted_by_position=tuple(drafted_at),
-        accepted_by_position=tuple(accepted_at),
-        plain_steps=plain_steps,
-    )
+    try:
+        return Ledger(**_Reported.model_validate(answer.extra.get("ledger")).model_dump())
+    except ValidationError as error:
+        raise protocol_error("The engine did not report what it drafted.") from error

@@ -50,24 +50,20 @@ def speculation_problems(speculation: Speculation, models: ResolvedPair) -> list
     if problems := recipe_problems(speculation):
         return problems
     (type_name,) = speculation.types
-    name = method_of(type_name)
-    method = registered()[name]
+    method, options = registered()[method_of(type_name)], speculation.options or {}
     config = text_config(models.target.path / "config.json")
     if unfit := method.unfit(str(config.get("model_type"))):
         problems.append(f"{type_name}: the target ({config.get('model_type')}) {unfit}.")
     if method.draft:
         problems += _pair_problems(type_name, models)
-    options = speculation.options or {}
-    layers, last = config.get("num_hidden_layers"), options.get("exit_layer")
-    if isinstance(last, int) and isinstance(layers, int) and last >= layers:
-        problems.append(f"options.exit_layer: {last} of {layers} layers would be the whole target; take fewer.")
-    listed = {key: numbers for key, numbers in options.items() if isinstance(numbers, list)}
-    if name == "self-skip" and not listed:
+    lists = {key: value for key, value in options.items() if isinstance(value, list)}
+    if type_name == "self-skip" and not lists:
         problems.append(f"{type_name} needs a list of layers in its options: layers, attention, recurrent or mlp.")
-    for key, numbers in listed.items():
-        beyond = [each for each in numbers if isinstance(each, int) and isinstance(layers, int) and each >= layers]
-        if isinstance(layers, int) and beyond:
-            problems.append(f"options.{key}: {beyond[0]} is no layer of the target, which has 0 to {layers - 1}.")
+    layers = config.get("num_hidden_layers")
+    if isinstance(layers, int):
+        for key, numbers in {**lists, "exit_layer": [options.get("exit_layer", 0)]}.items():
+            if beyond := [number for number in numbers if isinstance(number, int) and number >= layers]:
+                problems.append(f"options.{key}: {beyond[0]} is beyond the last of the target's {layers} layers.")
     return problems
 
 
@@ -95,21 +91,19 @@ def worth_trying(models: ResolvedPair) -> list[Speculation]:
 
 
 def _option_problems(type_name: str, method: Method, options: Mapping[str, object]) -> list[str]:
-    problems = []
     if method.options is None:
         return [
             f"options.{key}: options of {type_name} are numbers, true or false, not {value!r}."
             for key, value in options.items()
             if not isinstance(value, (int, float))
         ]
+    problems = []
     for key, value in options.items():
-        option = method.options.get(key)
-        if option is None:
-            known = f"It has {', '.join(method.options)}." if method.options else "It has none."
-            problems.append(
-                f"options.{key}: {type_name} has no such option.{did_you_mean(key, method.options)} {known}"
-            )
-        elif wrong := option.problem(value):
+        if key not in method.options:
+            known = ", ".join(method.options) or "none"
+            near = did_you_mean(key, method.options)
+            problems.append(f"options.{key}: {type_name} has no such option.{near} It has {known}.")
+        elif wrong := method.options[key].problem(value):
             problems.append(f"options.{key}: it {wrong}, not {value!r}.")
     return problems
 
@@ -118,22 +112,16 @@ def _pair_problems(type_name: str, models: ResolvedPair) -> list[str]:
     """Return why transformers cannot draft with this model for this target."""
     if models.draft is None:
         return [f"{type_name} needs a draft model; name one in models.draft."]
-    differences = vocabulary_differences(models.target.path, models.draft.path)
-    if differences and method_of(type_name) == "assisted":
-        return [
-            f"{type_name}: the draft's vocabulary is not the target's: {'; '.join(differences)}. "
-            "assisted-universal takes a draft of another tokenizer."
-        ]
-    if differences and method_of(type_name) != "assisted-universal":
-        return [f"{type_name}: models.draft was made for another vocabulary: {'; '.join(differences)}."]
-    if not differences and method_of(type_name) == "assisted-universal":
-        return [f"{type_name} is for a draft of another tokenizer, and this one has the target's: write assisted."]
-    return []
+    differences = "; ".join(vocabulary_differences(models.target.path, models.draft.path))
+    if type_name == "assisted-universal":
+        return [] if differences else [f"{type_name} is for a draft of another tokenizer; this one needs assisted."]
+    if not differences:
+        return []
+    return [f"{type_name}: the draft has another vocabulary, which assisted-universal alone takes: {differences}."]
 
 
 _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "spiece.model")
-_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
-_BYTES_STORED = {"f32": 4, "bf16": 2, "f16": 2}
+_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "f32": 4, "bf16": 2, "f16": 2}
 
 
 def model_problems(folder: Path, spec: TransformersSpec, *, on_cpu: bool) -> list[str]:
@@ -149,18 +137,10 @@ def model_problems(folder: Path, spec: TransformersSpec, *, on_cpu: bool) -> lis
         )
     longest = facts["context_length"]
     if isinstance(longest, int) and spec.context > longest:
-        problems.append(
-            f"engine.context: {spec.context} is more than the {longest} tokens that the target was made for."
-        )
-    needed = _needed_bytes(facts, spec.dtype)
-    free = psutil.virtual_memory().available
-    if on_cpu and needed > free:
-        problems.append(
-            f"models.target: its weights need {needed / 2**30:.1f} GiB, and {free / 2**30:.1f} GiB of memory are free."
-        )
-    return problems
-
-
-def _needed_bytes(facts: Mapping[str, Any], dtype: str) -> int:
+        problems.append(f"engine.context: {spec.context} is more than the target's {longest} tokens.")
     stored: Mapping[str, int] = facts["parameters_by_dtype"]
-    return sum(count * (_BYTES.get(dtype) or _BYTES_STORED.get(kind, 4)) for kind, count in stored.items())
+    needed = sum(count * _BYTES.get(spec.dtype, _BYTES.get(kind, 4)) for kind, count in stored.items()) / 2**30
+    free = psutil.virtual_memory().available / 2**30
+    if on_cpu and needed > free:
+        problems.append(f"models.target: its weights need {needed:.1f} GiB, and {free:.1f} GiB of memory are free.")
+    return problems

@@ -9,14 +9,14 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from benchctl.engines.transformers.methods import METHODS  # noqa: E402
+from benchctl.engines.transformers.serving import UnsuitableError  # noqa: E402
 from benchctl.engines.transformers.serving.answering import Answer, Speculation, make_drafter  # noqa: E402
 from benchctl.engines.transformers.serving.decode import (  # noqa: E402
     Sampler,
     Step,
     Task,
 )
-from benchctl.engines.transformers.serving.decoder import Decoder, State, UnknownArchitectureError, without  # noqa: E402
-from benchctl.engines.transformers.serving.drafters.self_drafter import UnsuitableError  # noqa: E402
+from benchctl.engines.transformers.serving.decoder import Decoder, State, without  # noqa: E402
 from benchctl.engines.transformers.serving.main import run_self_test  # noqa: E402
 from benchctl.engines.transformers.serving.variants import Choice, Variants, inner_items, items_of, logits_of, search  # noqa: E402
 from tests.engines.transformers.tiny_models import DECLARED, WHOLE, loaded, untrained_adapter  # noqa: E402
@@ -60,7 +60,7 @@ def test_every_type_answers_as_generate_does(name: str) -> None:
             tokens, made = answered(decoder, target, method, draft=target)
             assert tokens == said, method
             if method != "prompt-lookup":
-                assert made.tally.drafted.total() > 0, method
+                assert made.ledger()["drafted"] > 0, method
 
 
 @pytest.mark.parametrize("name", DECLARED)
@@ -102,5 +102,5 @@ def test_a_target_needs_no_known_parts_where_nothing_is_left_out(name: str) -> N
 @pytest.mark.parametrize("model_type", ["mamba", "falcon_mamba", "minimax"])
 def test_a_state_that_is_not_declared_is_refused(model_type: str) -> None:
     changed = {"num_local_experts": 2} if model_type == "minimax" else {}
-    with pytest.raises(UnknownArchitectureError, match="keeps a recurrent state"):
+    with pytest.raises(UnsuitableError, match="keeps a recurrent state"):
         Decoder(loaded(model_type, **changed).model)

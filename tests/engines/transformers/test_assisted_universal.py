@@ -31,6 +31,6 @@ def test_a_draft_of_another_tokenizer_leaves_the_answer_as_it_is(target_type: st
         made, steps = Answer(decoder, Task(prompt, 24, Sampler().chooser()), way), list[Step]()
         made.run(steps.append)
         answers.append([token for step in steps for token in step.tokens])
-        counts = made.tally.to_json()
+        counts = made.ledger()
     assert answers[0] == answers[1]
     assert counts["drafted"] > 0

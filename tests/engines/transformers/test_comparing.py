@@ -11,12 +11,11 @@ pytest.importorskip("torch")
 
 import torch
 
-from benchctl.engines.transformers.serving.answering import Answer, Speculation, make_drafter
+from benchctl.engines.transformers.serving import UnsuitableError
+from benchctl.engines.transformers.serving.answering import Answer, Comparing, Passage, Speculation, make_drafter
 from benchctl.engines.transformers.serving.assisted import Assisted
-from benchctl.engines.transformers.serving.comparing import Comparing, Passage
 from benchctl.engines.transformers.serving.decode import Sampler, Step, Task
 from benchctl.engines.transformers.serving.decoder import Decoder
-from benchctl.engines.transformers.serving.drafters.self_drafter import UnsuitableError
 from tests.engines.transformers.conftest import PROMPTS
 
 pytestmark = pytest.mark.torch

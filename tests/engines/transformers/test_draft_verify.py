@@ -9,10 +9,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from benchctl.engines.transformers.serving import UnsuitableError  # noqa: E402
 from benchctl.engines.transformers.serving.decode import Draft  # noqa: E402
 from benchctl.engines.transformers.serving.decoder import Decoder  # noqa: E402
 from benchctl.engines.transformers.serving.drafters.draft_verify import SelfDraftVerify, find_parts  # noqa: E402
-from benchctl.engines.transformers.serving.drafters.self_drafter import UnsuitableError  # noqa: E402
 from tests.engines.transformers.tiny_models import DECLARED, loaded  # noqa: E402
 
 pytestmark = pytest.mark.torch

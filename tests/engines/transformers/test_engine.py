@@ -12,9 +12,10 @@ import pytest
 
 from benchctl.engines.base import Capabilities, Ledger
 from benchctl.engines.common.drafts import Tally
+from benchctl.engines.common.launched_server import PackageProbe
 from benchctl.engines.transformers import engine as find
 from benchctl.engines.transformers.adapter import TransformersSpec
-from benchctl.engines.transformers.engine import Probe, TransformersEngine
+from benchctl.engines.transformers.engine import TransformersEngine
 from benchctl.engines.transformers.server import SERVER, attest, contradiction, launch_cause, requested_speculation
 from benchctl.engines.transformers.speculation import worth_trying
 from benchctl.errors import EngineError, UsageError
@@ -33,7 +34,7 @@ def engine_of(**keys: Any) -> TransformersEngine:
     """An engine that was asked already: it has a CPU alone."""
     engine = TransformersEngine(spec_of(**keys))
     known = Capabilities("transformers", Path("/python"), "recipe", "transformers 5.19.0", "5.19.0", None, ())
-    engine.__dict__["_probe"] = Probe(known, Path("/python"), ("cpu",))
+    engine.__dict__["_probe"] = PackageProbe(known, {"devices": ("cpu",), "drafters": ()})
     return engine
 
 
@@ -99,10 +100,10 @@ def test_what_runs(refused: Check, model: str, arm: Arm) -> None:
         ("tiny-hybrid", arm_of(["self-ssm", "self-layerskip"], max=4), "one method at a time"),
         ("tiny-hybrid", arm_of("self-layerskip", max=4, options={"skip": 2}), "a number from 0.01 to 0.99, not 2"),
         ("tiny-hybrid", arm_of("self-layerskip", max=4, options={"skipped": 0.5}), "has no such option"),
-        ("tiny-hybrid", arm_of("self-early-exit", max=4, options={"exit_layer": 4}), "the whole target"),
+        ("tiny-hybrid", arm_of("self-early-exit", max=4, options={"exit_layer": 4}), "beyond the last"),
         ("tiny-hybrid", arm_of("self-skip", max=4, options={"layers": 3}), "a list of whole numbers from 0"),
         ("tiny-hybrid", arm_of("self-skip", max=4, options={"layers": ["3"]}), "a list of whole numbers from 0"),
-        ("tiny-hybrid", arm_of("self-skip", max=4, options={"layers": [9]}), "options.layers: 9 is no layer"),
+        ("tiny-hybrid", arm_of("self-skip", max=4, options={"layers": [9]}), "options.layers: 9 is beyond"),
         ("tiny-hybrid", arm_of("self-skip", max=4), "needs a list of layers"),
         ("tiny-hybrid", arm_of("early-exit", max=4), "keeps a recurrent state, which transformers"),
         ("tiny-transformer", arm_of("draft-mtp", max=2), "multi-token head"),

@@ -16,7 +16,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from benchctl.engines.transformers.methods import METHODS  # noqa: E402
-from benchctl.engines.transformers.serving.answering import Answer, Speculation, ToDepth, make_drafter  # noqa: E402
+from benchctl.engines.transformers.serving.answering import Answer, Speculation, make_drafter  # noqa: E402
 from benchctl.engines.transformers.serving.decode import Chooser, Sampler, Step, Task  # noqa: E402  # noqa: E402
 from benchctl.engines.transformers.serving.decoder import Decoder, Parts  # noqa: E402
 from benchctl.engines.transformers.serving.drafters.self_drafter import SelfDrafter  # noqa: E402
@@ -81,13 +81,13 @@ def test_counters_are_those_of_a_loop_without_a_cache(name: str) -> None:
             continue
         options = {"layers": [2], "mlp": [0, 1], "attention": [3]} if method == "self-skip" else {}
         way = make_drafter(decoder, Speculation(method, DEPTH, options), target)
-        assert isinstance(way, ToDepth) and isinstance(way.inner, SelfDrafter)
+        assert isinstance(way, SelfDrafter)
         made, steps = Answer(decoder, Task(PROMPT, TOKENS, Sampler().chooser()), way), list[Step]()
         made.run(steps.append)
-        tokens, rounds = naive_rounds(target, partial(naive_likeliest, target, left_out=way.inner.left_out))
+        tokens, rounds = naive_rounds(target, partial(naive_likeliest, target, left_out=way.left_out))
         assert [token for step in steps for token in step.tokens] == tokens, method
         assert [(step.drafted, step.accepted) for step in steps if step.drafted] == rounds, method
-        counts = made.tally.to_json()
+        counts = made.ledger()
         for place in range(DEPTH):
             assert counts["drafted_by_position"][place] == sum(drafted > place for drafted, _ in rounds)
             assert counts["accepted_by_position"][place] == sum(accepted > place for _, accepted in rounds)
@@ -146,8 +146,8 @@ def chi_square(target: Any, method: str, sampler: Sampler, answers: int = ANSWER
         made.run(steps.append)
         answer = [token for step in steps for token in step.tokens]
         counts[answer[3], answer[4]] += 1
-        drafted += made.tally.drafted.total()
-        rejected += made.tally.drafted.total() - made.tally.accepted.total()
+        drafted += made.ledger()["drafted"]
+        rejected += made.ledger()["drafted"] - made.ledger()["accepted"]
     assert drafted > answers and rejected > 0.1 * drafted, (drafted, rejected)
     expected = answers * pair_chances(target, sampler)
     assert float(expected.sum()) == pytest.approx(answers)

@@ -12,11 +12,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from benchctl.engines.transformers.serving import UnsuitableError  # noqa: E402
 from benchctl.engines.transformers.serving.answering import Answer, Speculation, make_drafter  # noqa: E402
 from benchctl.engines.transformers.serving.decode import Sampler, Step, Task  # noqa: E402
 from benchctl.engines.transformers.serving.decoder import Decoder  # noqa: E402
 from benchctl.engines.transformers.serving.drafters.kangaroo import load_adapter  # noqa: E402
-from benchctl.engines.transformers.serving.drafters.self_drafter import UnsuitableError  # noqa: E402
 from tests.conversion.prompts import chat_prompts  # noqa: E402
 from tests.engines.transformers.test_independent import DEPTH, PROMPT, TOKENS, naive_rounds  # noqa: E402
 from tests.engines.transformers.tiny_models import DECLARED, loaded, untrained_adapter  # noqa: E402

@@ -14,13 +14,14 @@ import pytest
 pytest.importorskip("torch")
 
 from benchctl.engines.base import Capabilities
+from benchctl.engines.common.launched_server import PackageProbe
 from benchctl.engines.transformers.adapter import TransformersSpec
-from benchctl.engines.transformers.engine import Probe, TransformersEngine
+from benchctl.engines.transformers.engine import TransformersEngine
 from benchctl.engines.transformers.methods import GROUP, registered
+from benchctl.engines.transformers.serving import UnsuitableError
 from benchctl.engines.transformers.serving.answering import Answer, Speculation, make_drafter
 from benchctl.engines.transformers.serving.decode import Sampler, Step, Task
 from benchctl.engines.transformers.serving.decoder import Decoder
-from benchctl.engines.transformers.serving.drafters.self_drafter import UnsuitableError
 from benchctl.errors import UsageError
 from benchctl.models.files import ResolvedModel, ResolvedPair
 from tests.engines.cells import arm_of, recipe_of
@@ -61,7 +62,7 @@ def test_the_toy_of_the_documentation_drafts(load: Callable[[str], Any]) -> None
         made.run(steps.append)
         answers.append([token for step in steps for token in step.tokens])
     assert answers[0] == answers[1]
-    assert made.tally.to_json()["drafted"] > 0
+    assert made.ledger()["drafted"] > 0
 
 
 @pytest.mark.usefixtures("package")
@@ -72,7 +73,7 @@ def test_no_package_replaces_a_method_of_benchctls_own() -> None:
 def refused(drafters: tuple[str, ...], folder: Path, **options: Any) -> str:
     engine = TransformersEngine(TransformersSpec(kind="transformers", device="cpu", context=512))
     known = Capabilities("transformers", Path("/python"), "recipe", "transformers 5.19.0", "5.19.0", None, ())
-    engine.__dict__["_probe"] = Probe(known, Path("/python"), ("cpu",), drafters)
+    engine.__dict__["_probe"] = PackageProbe(known, {"devices": ("cpu",), "drafters": drafters})
     models = ResolvedPair(ResolvedModel(str(folder), (), folder=folder), None)
     try:
         engine.check(recipe_of(arm_of("self-toy", max=4, options=options), draft=False), models)

@@ -196,7 +196,7 @@ def test_a_penalty_and_biases_hold_for_every_arm_and_for_scores(
     answer = complete(alone, prompt, sampling).token_ids or ()
     assert answer == complete(speculating, prompt, sampling).token_ids
     assert answer[:2] == plain[:2] and answer[2] != plain[2]
-    folder = Path(alone._model)
+    folder = Path(alone._requested["model"])
     models = ResolvedPair(ResolvedModel(str(folder), (), folder=folder), None)
     scorer = engine.start_scorer(engine.launch(arm_of(), models), tmp_path / "log", sampling)
     try:
@@ -216,7 +216,7 @@ def test_prefixes_are_scored_in_any_batch(
     server = start(arm_of())
     prompt = server.render(CHAT)
     answer = complete(server, prompt, GREEDY).token_ids or ()
-    folder = Path(server._model)
+    folder = Path(server._requested["model"])
     models = ResolvedPair(ResolvedModel(str(folder), (), folder=folder), None)
     scorer = engine.start_scorer(engine.launch(arm_of(), models), tmp_path / "log", Sampling(ignore_eos=True))
     try:

@@ -32,6 +32,8 @@ PARTS: tuple[Part, ...] = ("attention", "recurrent", "mlp")
 class Scripted:
     """Drafts what the target says, sometimes something else, at random depths, and leaves its traces in the state."""
 
+    depth = 6
+
     def __init__(self, right: Sequence[int], seed: int) -> None:
         self.right, self.random = right, random.Random(seed)
         self.state: State | None = None
@@ -41,7 +43,7 @@ class Scripted:
 
     def draft(self, current: Round) -> Draft:
         self.state = current.state
-        depth = self.random.randint(0, min(6, current.depth))
+        depth = self.random.randint(0, current.depth)
         known = self.right[len(current.tokens) - len(PROMPT) :]
         tokens = [token if self.random.random() < 0.7 else (token + 1) % 4096 for token in known[:depth]]
         left_out: Parts = frozenset(

@@ -9,10 +9,11 @@ import pytest
 pytest.importorskip("torch")
 
 from benchctl.engines.transformers.methods import METHODS
-from benchctl.engines.transformers.serving.answering import Answer, Speculation, ToDepth, make_drafter
+from benchctl.engines.transformers.serving import UnsuitableError
+from benchctl.engines.transformers.serving.answering import Answer, Speculation, make_drafter
 from benchctl.engines.transformers.serving.decode import Sampler, Step, Task
 from benchctl.engines.transformers.serving.decoder import Decoder
-from benchctl.engines.transformers.serving.drafters.self_drafter import UnsuitableError, evenly_skipped
+from benchctl.engines.transformers.serving.drafters.self_drafter import evenly_skipped
 from tests.engines.transformers.conftest import PROMPTS
 from tests.engines.transformers.tiny_models import untrained_adapter
 
@@ -56,7 +57,7 @@ def test_answers_are_the_targets(bundled: Any, decoder: Decoder, name: str) -> N
         alone = tokens_of(answer(bundled, text)[1])
         speculated, steps = answer(bundled, text, Speculation(name, 4, {**OPTIONS, **LISTED}.get(name, {})))
         assert tokens_of(steps) == alone
-        counts = speculated.tally.to_json()
+        counts = speculated.ledger()
         with_prompt = int(steps[0].drafted > 0)
         assert counts["rounds"] + counts["plain_steps"] == len(steps) - 1 + with_prompt
         assert with_prompt <= METHODS[name].assisted
@@ -64,7 +65,7 @@ def test_answers_are_the_targets(bundled: Any, decoder: Decoder, name: str) -> N
         assert max(len(step.tokens) for step in steps) <= 5
         drafted, accepted = drafted + counts["drafted"], accepted + counts["accepted"]
         if name in OPTIONS:
-            assert isinstance(speculated.way, ToDepth)
+            assert speculated.way is not None
             assert int(str(speculated.way.describe()["searches"])) > 0
             assert speculated.clock.seconds["search"] > 0
     assert 0 < accepted <= drafted
@@ -75,7 +76,7 @@ def test_answers_are_the_targets(bundled: Any, decoder: Decoder, name: str) -> N
 def test_it_drafts_to_the_requested_depth(load: Any, name: str, depth: int) -> None:
     target = load("tiny-transformer")
     speculated, _ = answer(target, PROMPTS[0], Speculation(name, depth, {}), draft=target)
-    by_position = speculated.tally.to_json()["drafted_by_position"]
+    by_position = speculated.ledger()["drafted_by_position"]
     assert len(by_position) == depth
     assert by_position[-1] > 0.5 * by_position[0]
 
@@ -83,7 +84,7 @@ def test_it_drafts_to_the_requested_depth(load: Any, name: str, depth: int) -> N
 def test_a_model_that_assists_itself_is_always_right(load: Any) -> None:
     target = load("tiny-transformer")
     speculated, steps = answer(target, PROMPTS[0], Speculation("assisted", 4, {}), draft=target)
-    counts = speculated.tally.to_json()
+    counts = speculated.ledger()
     assert tokens_of(steps) == tokens_of(answer(target, PROMPTS[0])[1])
     assert counts["accepted"] == counts["drafted"]
 

@@ -1,22 +1,27 @@
-"""An answer: its steps counted and timed."""
+"""An answer: decoded, its steps counted and timed; or read, by what draws drafts beside what verifies them.
+
+Both read an answer of the target's, from all their logits. A part of the target begins from the target's own state at
+the place where it drafts, as it does in a round, and reads the answer's tokens on its own from there; then the state is
+restored. A draft model reads the answer with a state of its own.
+"""
 
 from __future__ import annotations
 
-import dataclasses
 import importlib
-from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
 from benchctl.engines.transformers.methods import registered
-from benchctl.engines.transformers.serving.assisted import Assistance
-from benchctl.engines.transformers.serving.decode import Draft, Drafter, PhaseClock, Round, Step, Task, decode
-from benchctl.engines.transformers.serving.decoder import Decoder, named
-from benchctl.engines.transformers.serving.drafters.self_drafter import UnsuitableError
+from benchctl.engines.transformers.serving import UnsuitableError
+from benchctl.engines.transformers.serving.assisted import Assistance, Assisted, OnStep
+from benchctl.engines.transformers.serving.decode import Drafter, PhaseClock, Sampler, Step, Task, decode, timed
+from benchctl.engines.transformers.serving.decoder import Decoder, Parts, State, named, without
+from benchctl.engines.transformers.serving.drafters.self_drafter import SelfDrafter
 from benchctl.engines.transformers.serving.loading import Loaded
 
 
@@ -50,75 +55,14 @@ def make_drafter(
     if method.assisted:
         assistance: Assistance = make(target, requested.depth, requested.options, draft)
         return assistance
-    made: Drafter = make(decoder, requested.options, adapter) if method.adapter else make(decoder, requested.options)
-    return ToDepth(made, requested.depth)
-
-
-@dataclass(frozen=True)
-class ToDepth:
-    """A drafter that never drafts more than `depth` tokens."""
-
-    inner: Drafter
-    depth: int
-
-    def start(self, decoder: Decoder) -> None:
-        """Begin a request."""
-        self.inner.start(decoder)
-
-    def draft(self, current: Round) -> Draft:
-        """Guess at most `depth` tokens."""
-        return self.inner.draft(self._within(current))
-
-    def verified(self, current: Round, draft: Draft, accepted: int, logits: torch.Tensor) -> None:
-        """Take the result of a draft's verification."""
-        self.inner.verified(self._within(current), draft, accepted, logits)
-
-    def _within(self, current: Round) -> Round:
-        return dataclasses.replace(current, depth=min(self.depth, current.depth), deepest=self.depth)
-
-    def describe(self) -> dict[str, object]:
-        """Return the depth and what the drafter reports of itself."""
-        return {"max": self.depth, **self.inner.describe()}
-
-
-class Tally:
-    """What was drafted and accepted in an answer."""
-
-    def __init__(self) -> None:
-        self.rounds = self.plain_steps = 0
-        self._begun = False
-        self.drafted: Counter[int] = Counter()
-        self.accepted: Counter[int] = Counter()
-
-    def add(self, step: Step) -> None:
-        """Count a step; the reading of the prompt, the first step, counts where it verified a draft as well."""
-        if step.drafted:
-            self.rounds += 1
-            self.drafted.update(range(step.drafted))
-            self.accepted.update(range(step.accepted))
-        elif self._begun:
-            self.plain_steps += 1
-        self._begun = True
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the counts as plain data."""
-        places = range(max(self.drafted, default=-1) + 1)
-        return {
-            "rounds": self.rounds,
-            "plain_steps": self.plain_steps,
-            "drafted": self.drafted.total(),
-            "accepted": self.accepted.total(),
-            "drafted_by_position": [self.drafted[place] for place in places],
-            "accepted_by_position": [self.accepted[place] for place in places],
-        }
-
-
-OnStep = Callable[[Step], None]
+    drafter: Drafter = make(decoder, requested.options, adapter) if method.adapter else make(decoder, requested.options)
+    drafter.depth = requested.depth
+    return drafter
 
 
 @dataclass
 class Answer:
-    """An answer under way; `tally`, `clock` and `ended` hold what is known so far."""
+    """An answer under way; `steps` and `clock` hold what is known so far."""
 
     decoder: Decoder
     task: Task
@@ -128,9 +72,8 @@ class Answer:
     """Whether to note what each step did, in `trace`."""
 
     def __post_init__(self) -> None:
-        self.tally = Tally()
+        self.steps: list[Step] = []
         self.clock = PhaseClock(self.decoder.device)
-        self.ended = False
         self.trace: list[dict[str, Any]] = []
         """What each step did, as plain data; docs/self-speculation.md has the meaning of the keys."""
         self._context = len(self.task.prompt)
@@ -138,22 +81,36 @@ class Answer:
 
     def run(self, on_step: OnStep) -> None:
         """Decode to the end; each step is handed out as it is made, the first is the reading of the prompt."""
+
+        def count(step: Step) -> None:
+            self.steps.append(step)
+            if self.traced:
+                self.trace.append(self._described(step))
+            on_step(step)
+
         if isinstance(self.way, Assistance):
-            self.way.run(self.decoder, self.task, self.clock, lambda step: self._count(step, on_step))
+            self.way.run(self.decoder, self.task, self.clock, count)
             return
         for step in decode(self.decoder, self.task, self.way, self.clock):
-            self._count(step, on_step)
+            count(step)
 
-    def _count(self, step: Step, on_step: OnStep) -> None:
-        self.tally.add(step)
-        self.ended = step.ended
-        if self.traced:
-            self.trace.append(self._described(step))
-        on_step(step)
+    def ledger(self) -> dict[str, Any]:
+        """Count what was drafted and accepted; the first step, which read the prompt, where it verified a draft."""
+        rounds = [step for step in self.steps if step.drafted]
+        places = range(max((step.drafted for step in rounds), default=0))
+        return {
+            "rounds": len(rounds),
+            "plain_steps": sum(not step.drafted for step in self.steps[1:]),
+            "drafted": sum(step.drafted for step in rounds),
+            "accepted": sum(step.accepted for step in rounds),
+            "drafted_by_position": [sum(step.drafted > place for step in rounds) for place in places],
+            "accepted_by_position": [sum(step.accepted > place for step in rounds) for place in places],
+        }
 
     def _described(self, step: Step) -> dict[str, Any]:
         known, self._spent = self._spent, dict(self.clock.seconds)
         before, self._context = self._context, self._context + len(step.tokens)
+        spent = {phase: seconds - known.get(phase, 0.0) for phase, seconds in self._spent.items()}
         return {
             "step": len(self.trace),
             "context": before,
@@ -161,9 +118,151 @@ class Answer:
             "accepted": step.accepted,
             "tokens": list(step.tokens),
             "left_out": None if step.left_out is None else named(step.left_out),
-            "seconds": {
-                phase: round(seconds - known.get(phase, 0.0), 7)
-                for phase, seconds in self._spent.items()
-                if seconds > known.get(phase, 0.0)
-            },
+            "seconds": {phase: round(seconds, 7) for phase, seconds in spent.items() if seconds > 0},
         }
+
+
+CHECKED = (2, 3, 5, 9)
+"""Widths of the passes that are timed: of drafts of 1, 2, 4 and 8 tokens."""
+SCORED = 512
+"""Tokens of prompt and answer, from the beginning, that a perplexity is taken over at most."""
+
+
+@dataclass(frozen=True)
+class Passage:
+    """What is to be read. `temperature` 0: the answer is greedy."""
+
+    prompt: Sequence[int]
+    answer: Sequence[int]
+    temperature: float
+    depth: int
+    stride: int
+    top: int
+
+
+class Comparing:
+    """Draft and target side by side; `way` is what speculates on this server. Raises UnsuitableError."""
+
+    def __init__(self, decoder: Decoder, way: Drafter | Assistance | None) -> None:
+        self._decoder = decoder
+        self._left_out: Parts = frozenset()
+        self._model: Decoder | None = None
+        if isinstance(way, SelfDrafter) and type(way).draft is SelfDrafter.draft:
+            self._left_out = way.left_out
+        elif type(way) is Assisted:
+            self._model = Decoder(way.assistant.model)
+        else:
+            raise UnsuitableError("what it drafts with is neither a model nor a fixed part of the target")
+
+    def read(self, reading: Passage) -> dict[str, Any]:
+        """Return `Expectations` (`benchctl.data.traces`) of an answer as plain data."""
+        with torch.inference_mode():
+            target, drafts, found = self._logits(reading)
+            if self._model is not None and self._model.vocabulary != self._decoder.vocabulary:
+                # The ids beyond are padding: no tokenizer has them.
+                shared = min(self._model.vocabulary, self._decoder.vocabulary)
+                target = [logits[:shared] for logits in target]
+                drafts = {start: [logits[:shared] for logits in row] for start, row in drafts.items()}
+            found |= _compared(reading, target, drafts)
+            if self._model is None and reading.temperature == 0:
+                found |= self._losses([*reading.prompt, *reading.answer][:SCORED])
+        return found
+
+    def flops(self, prompt: Sequence[int]) -> dict[str, float]:
+        """Count the multiplications and additions of a step after a prompt, by torch's own counter."""
+        with torch.inference_mode():
+            state, own = State(self._decoder, prompt), State(self._model or self._decoder, prompt)
+            target = _counted(state, prompt[-1])
+            with without(self._decoder, self._left_out):
+                draft = _counted(own, prompt[-1])
+        return {"target": target, "draft": draft}
+
+    def _logits(self, reading: Passage) -> tuple[list[torch.Tensor], dict[int, list[torch.Tensor]], dict[str, Any]]:
+        """Return the target's logits before every token of the answer, by start those of the draft, and seconds: of
+        single steps, and by width of passes over several tokens."""
+        state, own = State(self._decoder), State(self._model, reading.prompt) if self._model is not None else None
+        target = [state.advance(reading.prompt)[-1]]
+        drafts, steps_target, steps_draft = dict[int, list[torch.Tensor]](), list[float](), list[float]()
+        read = reading.answer[:-1]
+        for place, token in enumerate(read):
+            drafted = []
+            if own is not None:
+                drafted = [timed(own, [token])]
+            elif place % reading.stride == 0:
+                before = state.snapshot()
+                with without(self._decoder, self._left_out):
+                    drafted = [timed(state, [ahead]) for ahead in read[place : place + reading.depth]]
+                state.restore(before)
+            if drafted:
+                drafts[place + 1] = [logits[-1] for logits, _ in drafted]
+                steps_draft += [seconds for _, seconds in drafted]
+            logits, seconds = timed(state, [token])
+            target.append(logits[-1])
+            steps_target.append(seconds)
+        checks = _checks(state, reading.answer[-1]) if read else {}
+        return target, drafts, {"steps_target": steps_target, "steps_draft": steps_draft, "checks": checks}
+
+    def _losses(self, tokens: Sequence[int]) -> dict[str, Any]:
+        """Return the loss on some tokens in a single pass, with the part and without it all along."""
+        whole = _loss(State(self._decoder), tokens)
+        with without(self._decoder, self._left_out):
+            # From an empty state in a single pass: every layer that runs has read equally many tokens.
+            removed = _loss(State(self._decoder), tokens)
+        return {"loss_target": whole, "loss_draft": removed, "scored": len(tokens) - 1}
+
+
+def _checks(state: State, token: int) -> dict[int, float]:
+    """Time passes of the target that would check a draft, by the tokens that each reads."""
+    before, found = state.snapshot(), {}
+    for width in CHECKED:
+        _, found[width] = timed(state, [token] * width)
+        state.restore(before)
+    return found
+
+
+def _loss(state: State, tokens: Sequence[int]) -> float:
+    logits = state.advance(tokens, keep=len(tokens))[:-1].float()
+    following = torch.tensor(tokens[1:], device=logits.device)
+    return float(torch.nn.functional.cross_entropy(logits, following, reduction="sum"))
+
+
+def _counted(state: State, token: int) -> float:
+    with FlopCounterMode(display=False) as counter:
+        state.advance([token])
+    return float(counter.get_total_flops())
+
+
+def _compared(
+    reading: Passage, target: Sequence[torch.Tensor], drafts: dict[int, list[torch.Tensor]]
+) -> dict[str, Any]:
+    """Compare the distributions; see `benchctl.data.traces.Expectations`."""
+    chooser = Sampler(reading.temperature).chooser()
+    sharpened = [] if chooser.greedy else [chooser.probabilities(logits) for logits in target]
+
+    def chances(place: int, logits: torch.Tensor) -> tuple[float, float]:
+        token = reading.answer[place]
+        if chooser.greedy:
+            right = float(int(logits.argmax()) == token)
+            return right, right
+        p, q = sharpened[place], chooser.probabilities(logits)
+        return float(torch.minimum(p, q).sum()), min(1.0, float(q[token]) / float(p[token]))
+
+    rows = [[chances(place, logits) for place, logits in enumerate(row, start)] for start, row in drafts.items()]
+    distance = [_distance(target[start], row[0], reading.top) for start, row in drafts.items()]
+    return {
+        "starts": list(drafts),
+        "overlap": [[chance for chance, _ in row] for row in rows],
+        "accept": [[own for _, own in row] for row in rows],
+        "agree": [bool(row[0].argmax() == target[start].argmax()) for start, row in drafts.items()],
+        "distance": distance,
+        "distance_most": distance,
+    }
+
+
+def _distance(target: torch.Tensor, draft: torch.Tensor, top: int) -> float:
+    """Return the total variation distance over the target's likeliest tokens, all others as a single outcome."""
+    p, q = target.double().softmax(-1), draft.double().softmax(-1)
+    likeliest = p.topk(min(top, len(p))).indices
+    known, expected = p[likeliest], q[likeliest]
+    rest = abs(float(expected.sum() - known.sum()))
+    return (float((known - expected).abs().sum()) + rest) / 2

@@ -7,8 +7,8 @@ written. It does not report what it drafted and accepted: its candidate generato
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -16,56 +16,62 @@ from transformers import GenerationConfig, PreTrainedModel
 from transformers.generation.candidate_generator import CandidateGenerator
 from transformers.generation.streamers import BaseStreamer
 
+from benchctl.engines.transformers.serving import UnsuitableError
 from benchctl.engines.transformers.serving.decode import PhaseClock, Sampler, Step, Task
 from benchctl.engines.transformers.serving.decoder import Decoder
-from benchctl.engines.transformers.serving.drafters.self_drafter import UnsuitableError
 from benchctl.engines.transformers.serving.loading import Loaded
 
 OnStep = Callable[[Step], None]
-Options = Mapping[str, Any]
 
 
+@dataclass
 class Assistance:
     """A way of transformers to assist; what is common to all."""
 
-    def __init__(self, target: Loaded, depth: int, options: Options, draft: Loaded | None) -> None:
-        self.target = target
-        self.depth = depth
-        self.options = options
-        self.draft = draft
+    target: Loaded
+    depth: int
+    options: Mapping[str, Any]
+    draft: Loaded | None
+
+    def __post_init__(self) -> None:
+        """Set up what drafts. Raises UnsuitableError."""
 
     def keywords(self) -> dict[str, Any]:
         """Return what `generate` is given."""
         raise NotImplementedError
 
     def describe(self) -> dict[str, object]:
-        """Return the depth, as it is set."""
-        return {"max": self.depth}
+        """Return the evidence that it is set up as requested, beside the depth."""
+        return {}
 
     def run(self, decoder: Decoder, task: Task, clock: PhaseClock, on_step: OnStep) -> None:
         """Decode an answer."""
-        listener = _Listener(clock, task.ends, on_step)
+        listener, model = _Listener(clock, task.ends, on_step), decoder.model
         prompt = torch.tensor([task.prompt], device=decoder.device)
-        with torch.inference_mode(), _listened_to(decoder.model, listener):
-            decoder.model.generate(
-                prompt,
-                attention_mask=torch.ones_like(prompt),  # else tokens of the padding's id are taken for padding
-                generation_config=_settings(task),
-                logits_processor=task.chooser.sampler.processors(),  # of the draft's logits, too
-                streamer=listener,
-                **self.keywords(),
-            )
+        make = model._get_candidate_generator
+        model._get_candidate_generator = lambda **keywords: listener.attach(make(**keywords))
+        try:
+            with torch.inference_mode():
+                model.generate(
+                    prompt,
+                    attention_mask=torch.ones_like(prompt),  # else tokens of the padding's id are taken for padding
+                    generation_config=_settings(task),
+                    logits_processor=task.chooser.sampler.processors(),  # of the draft's logits, too
+                    streamer=listener,
+                    **self.keywords(),
+                )
+        finally:
+            del model._get_candidate_generator
 
 
 class Assisted(Assistance):
     """`assisted`: a smaller model of the same vocabulary drafts, always to the requested depth."""
 
-    def __init__(self, target: Loaded, depth: int, options: Options, draft: Loaded | None) -> None:
-        super().__init__(target, depth, options, draft)
-        if draft is None:
+    def __post_init__(self) -> None:
+        if self.draft is None:
             raise UnsuitableError("it needs a draft model")
-        self.assistant = draft
-        _set_depth(draft.model, depth)
+        self.assistant = self.draft
+        _set_depth(self.draft.model, self.depth)
 
     def keywords(self) -> dict[str, Any]:
         """Name the draft."""
@@ -81,11 +87,8 @@ class AssistedUniversal(Assisted):
 
     def keywords(self) -> dict[str, Any]:
         """Name the draft and both tokenizers."""
-        return {
-            "assistant_model": self.assistant.model,
-            "tokenizer": self.target.tokenizer,
-            "assistant_tokenizer": self.assistant.tokenizer,
-        }
+        tokenizers = {"tokenizer": self.target.tokenizer, "assistant_tokenizer": self.assistant.tokenizer}
+        return {**super().keywords(), **tokenizers}
 
 
 class PromptLookup(Assistance):
@@ -93,26 +96,23 @@ class PromptLookup(Assistance):
 
     def keywords(self) -> dict[str, Any]:
         """Return the depth and how long a match is looked for."""
-        return {
-            "prompt_lookup_num_tokens": self.depth,
-            "max_matching_ngram_size": int(self.options.get("size_n", 2)),
-        }
+        longest = self.options.get("size_n", 2)
+        return {"prompt_lookup_num_tokens": self.depth, "max_matching_ngram_size": longest}
 
     def describe(self) -> dict[str, object]:
-        """Return the depth; it may find nothing."""
-        return {"max": self.depth, "may_find_nothing": True}
+        """Return that it may find nothing."""
+        return {"may_find_nothing": True}
 
 
 class EarlyExit(Assistance):
     """`early-exit`: the first layers draft, with a cache of their own."""
 
-    def __init__(self, target: Loaded, depth: int, options: Options, draft: Loaded | None) -> None:
-        super().__init__(target, depth, options, draft)
-        layers = target.model.config.get_text_config().num_hidden_layers
-        self.exit = int(options.get("exit_layer", max(1, layers // 2)))
+    def __post_init__(self) -> None:
+        layers = self.target.model.config.get_text_config().num_hidden_layers
+        self.exit = self.options.get("exit_layer", max(1, layers // 2))
         if not 0 < self.exit < layers:
             raise UnsuitableError(f"exit_layer is {self.exit}, and the model has {layers} layers: it must be less")
-        _set_depth(target.model, depth)
+        _set_depth(self.target.model, self.depth)
 
     def keywords(self) -> dict[str, Any]:
         """Return where to exit."""
@@ -129,19 +129,17 @@ def _set_depth(model: PreTrainedModel, depth: int) -> None:
 def _settings(task: Task) -> GenerationConfig:
     """Return the generation configuration of a task."""
     sampler: Sampler = task.chooser.sampler
-    never = task.chooser.never
     sampled: dict[str, Any] = {}
     if sampler.temperature:
         sampled = {"temperature": sampler.temperature, "top_k": sampler.top_k, "top_p": sampler.top_p}
-        # generate draws from torch's global generator.
-        torch.manual_seed(sampler.seed)
+        torch.manual_seed(sampler.seed)  # generate draws from torch's global generator
     return GenerationConfig(
         max_length=len(task.prompt) + task.max_tokens,
         do_sample=bool(sampler.temperature),
         # Left out, the model would fill in its own; -1 is no token.
         eos_token_id=sorted(task.ends) or [-1],
         pad_token_id=0,
-        suppress_tokens=sorted(never) or None,
+        suppress_tokens=sorted(task.chooser.never) or None,
         return_dict_in_generate=True,
         **sampled,
     )
@@ -182,14 +180,3 @@ class _Listener(BaseStreamer):  # type: ignore[misc]
 
         generator.get_candidates = get_candidates
         return generator
-
-
-@contextmanager
-def _listened_to(model: PreTrainedModel, listener: _Listener) -> Iterator[None]:
-    """Listen to the candidate generators that a model makes for itself."""
-    make = model._get_candidate_generator
-    model._get_candidate_generator = lambda **keywords: listener.attach(make(**keywords))
-    try:
-        yield
-    finally:
-        del model._get_candidate_generator

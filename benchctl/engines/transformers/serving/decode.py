@@ -82,10 +82,7 @@ class Chooser:
 
     def first(self, logits: torch.Tensor) -> int:
         """Choose after the last of `logits`."""
-        logits = self.processed(logits[-1:])
-        if self.greedy:
-            return self._likeliest(logits)[-1]
-        return self._draw(self.probabilities(logits[-1]))
+        return self.draft(logits)[0]
 
     def draft(self, logits: torch.Tensor, drafted: Sequence[int] = ()) -> tuple[int, torch.Tensor | None]:
         """Choose the draft token that follows `drafted`, after the last of `logits`; also the distribution it was drawn
@@ -130,12 +127,12 @@ class Chooser:
         # Nothing is left only where p equals q up to rounding, and there p is what remains to draw from.
         return accepted, self._draw(residual if float(residual.sum()) > 0 else p[accepted])
 
-    def processed(self, logits: torch.Tensor, tokens: Sequence[int] | None = None) -> torch.Tensor:
-        """Return logits, `[rows, vocabulary]`, as penalty and biases leave them: the last after all of `tokens` (the
-        context), each before after a token less."""
+    def processed(self, logits: torch.Tensor, tokens: Sequence[int]) -> torch.Tensor:
+        """Return logits, `[rows, vocabulary]`, as penalty and biases leave them: the last after all of `tokens`, each
+        before after a token less."""
         if not self._processors:
             return logits
-        read = torch.tensor([self.context if tokens is None else tokens], device=logits.device)
+        read = torch.tensor([tokens], device=logits.device)
         ends = range(read.shape[1] - len(logits) + 1, read.shape[1] + 1)
         rows = zip(ends, logits.float().split(1), strict=True)
         return torch.cat([self._processors(read[:, :end], row) for end, row in rows])
@@ -145,9 +142,7 @@ class Chooser:
 
         `[..., vocabulary]` to the same, in float32, on the device of the logits.
         """
-        scaled = logits.detach().float() / self.sampler.temperature
-        if len(self._never):
-            scaled = scaled.index_fill(-1, self._never.to(scaled.device), -torch.inf)
+        scaled = self.allowed(logits.detach().float() / self.sampler.temperature)
         top_p = self.sampler.top_p
         if not self._limited(scaled) and top_p >= 1:
             return scaled.softmax(-1)
@@ -183,10 +178,12 @@ class Chooser:
                 return chances, ids
             size *= 8
 
+    def allowed(self, scores: torch.Tensor) -> torch.Tensor:
+        """Return scores, `[..., vocabulary]`, with minus infinity for the tokens that are not chosen."""
+        return scores.index_fill(-1, self._never.to(scores.device), -torch.inf) if len(self._never) else scores
+
     def _likeliest(self, logits: torch.Tensor) -> list[int]:
-        if len(self._never):
-            logits = logits.index_fill(-1, self._never.to(logits.device), -torch.inf)
-        likeliest: list[int] = logits.argmax(-1).tolist()
+        likeliest: list[int] = self.allowed(logits).argmax(-1).tolist()
         return likeliest
 
     def _draw(self, weights: torch.Tensor) -> int:
@@ -213,6 +210,13 @@ def synchronized_now(device: torch.device | str) -> float:
     if wait is not None:
         wait()
     return time.perf_counter()
+
+
+def timed(state: State, tokens: Sequence[int]) -> tuple[torch.Tensor, float]:
+    """Read tokens in a pass; return the logits after each, and the seconds that it took."""
+    began = synchronized_now(state.decoder.device)
+    logits = state.advance(tokens, keep=len(tokens))
+    return logits, synchronized_now(state.decoder.device) - began
 
 
 class PhaseClock:
@@ -243,8 +247,6 @@ class Round:
     ends: Collection[int]
     """Tokens after which nothing is drafted."""
     clock: PhaseClock
-    deepest: int = 0
-    """The depth that the recipe allows, also where fewer tokens of the answer are left."""
 
 
 @dataclass(frozen=True)
@@ -259,6 +261,9 @@ class Draft:
 
 class Drafter(Protocol):
     """A way to guess the next tokens; one request at a time."""
+
+    depth: int
+    """Most tokens of a draft: what the recipe allows, which whoever makes the drafter sets."""
 
     def start(self, decoder: Decoder) -> None:
         """Begin a request."""
@@ -305,10 +310,8 @@ def decode(decoder: Decoder, task: Task, drafter: Drafter | None, clock: PhaseCl
         if drafter is not None:
             drafter.start(decoder)
         clock.passed("other")
-        token = task.chooser.first(state.advance(tokens))
-        clock.passed("prompt")
+        step = _plain(state, tokens, task, clock, "prompt")
     left = task.max_tokens
-    step = Step((token,), ended=token in task.ends)
     while True:
         tokens += step.tokens
         left -= len(step.tokens)
@@ -318,15 +321,16 @@ def decode(decoder: Decoder, task: Task, drafter: Drafter | None, clock: PhaseCl
         clock.passed("other")
         with torch.inference_mode():
             if drafter is None or left == 1:
-                step = _plain(state, tokens[-1], task, clock)
+                step = _plain(state, tokens[-1:], task, clock, "plain")
             else:
-                current = Round(state, tokens, left - 1, task.chooser, task.ends, clock)
+                depth = min(left - 1, drafter.depth)
+                current = Round(state, tokens, depth, task.chooser, task.ends, clock)
                 step = _round(current, drafter, clock)
 
 
-def _plain(state: State, last: int, task: Task, clock: PhaseClock) -> Step:
-    token = task.chooser.first(state.advance([last]))
-    clock.passed("plain")
+def _plain(state: State, tokens: Sequence[int], task: Task, clock: PhaseClock, phase: Phase) -> Step:
+    token = task.chooser.first(state.advance(tokens))
+    clock.passed(phase)
     return Step((token,), ended=token in task.ends)
 
 

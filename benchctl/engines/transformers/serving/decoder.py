@@ -8,9 +8,10 @@ enters a module at a position does not depend on what follows.
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
@@ -25,26 +26,25 @@ from transformers.cache_utils import (
     LinearAttentionAndFullAttentionLayer,
 )
 
-from benchctl.engines.transformers.methods import ARCHITECTURES, Architecture, architecture_of
+from benchctl.engines.transformers.methods import ARCHITECTURES, WHOLE, Architecture
+from benchctl.engines.transformers.serving import UnsuitableError
 
 Part = Literal["attention", "recurrent", "mlp", "layer"]
 
 
 @dataclass(frozen=True)
 class Layer:
-    """A layer and its parts; a part that it does not have is `None`."""
+    """A layer and its parts."""
 
     whole: torch.nn.Module
-    attention: torch.nn.Module | None
-    recurrent: torch.nn.Module | None
-    mlp: tuple[torch.nn.Module, ...]
+    architecture: Architecture
 
-    def modules(self, name: Part) -> tuple[torch.nn.Module, ...]:
+    def modules(self, part: Part) -> tuple[torch.nn.Module, ...]:
         """Return the modules of a part; none where the layer does not have it."""
-        if name == "mlp":
-            return self.mlp
-        module = self.whole if name == "layer" else getattr(self, name)
-        return () if module is None else (module,)
+        if part == "layer":
+            return (self.whole,)
+        named_so = (getattr(self.whole, name, None) for name in getattr(self.architecture, part))
+        return tuple(module for module in named_so if module is not None)
 
 
 _ROOM = 64
@@ -92,10 +92,6 @@ def _growing(layer: CacheLayerMixin) -> CacheLayerMixin:
     return GrowingLayer() if type(layer) in (DynamicLayer, DynamicSlidingWindowLayer) else layer
 
 
-class UnknownArchitectureError(ValueError):
-    """This model remembers more than keys and values, and what that is is not known by name."""
-
-
 class Decoder:
     """The model and its parts. Logits are `[tokens, vocabulary]`: one request at a time."""
 
@@ -103,15 +99,16 @@ class Decoder:
         self.model = model
         config = model.config.get_text_config()
         self.model_type: str = config.model_type
-        self.architecture: Architecture = architecture_of(self.model_type)
+        self.architecture: Architecture = ARCHITECTURES.get(self.model_type, WHOLE)
         self._takes = frozenset(inspect.signature(model.forward).parameters)
         cached = not self.model._is_stateful and "past_key_values" in self._takes
         if self.architecture.kind == "whole" and not (
             cached and all(type(layer) is GrowingLayer for layer in self.empty_cache().layers)
         ):
-            raise UnknownArchitectureError(
+            raise UnsuitableError(
                 f"`{self.model_type}` keeps a recurrent state, or no cache that can be rolled back; its parts must "
-                f"be known by name, and known are {', '.join(ARCHITECTURES)}"
+                f"be known by name, and known are {', '.join(ARCHITECTURES)}",
+                "Take another model.",
             )
         self.device = model.device
         self.vocabulary: int = config.vocab_size
@@ -122,23 +119,14 @@ class Decoder:
     @cached_property
     def layers(self) -> tuple[Layer, ...]:
         """The layers in order; none where the parts are not known."""
-        names = self.architecture
-        if names.kind == "whole":
+        if self.architecture.kind == "whole":
             return ()
-        return tuple(
-            Layer(
-                layer,
-                getattr(layer, names.attention, None),
-                getattr(layer, names.recurrent, None) if names.recurrent else None,
-                tuple(found for name in names.mlp if (found := getattr(layer, name, None)) is not None),
-            )
-            for layer in self.model.get_decoder().layers
-        )
+        return tuple(Layer(layer, self.architecture) for layer in self.model.get_decoder().layers)
 
     @property
     def recurrent(self) -> tuple[torch.nn.Module, ...]:
         """The recurrent modules, whose state cannot be cropped."""
-        return tuple(layer.recurrent for layer in self.layers if layer.recurrent is not None)
+        return tuple(module for layer in self.layers for module in layer.modules("recurrent"))
 
     def forward(self, tokens: Sequence[int], position: int, cache: Cache, *, keep: int) -> torch.Tensor:
         """Read tokens from `position` on; return the logits after the last `keep` of them.
@@ -180,7 +168,18 @@ def named(parts: Parts) -> list[str]:
 
 
 @contextmanager
-def without(decoder: Decoder, parts: Parts) -> Iterator[None]:
+def replaced(forwards: Mapping[torch.nn.Module, Callable[..., object]]) -> Iterator[None]:
+    """Have functions stand in for modules."""
+    try:
+        for module, forward in forwards.items():
+            module.forward = forward
+        yield
+    finally:
+        for module in forwards:
+            vars(module).pop("forward", None)
+
+
+def without(decoder: Decoder, parts: Parts) -> AbstractContextManager[None]:
     """Run the model without `parts`, token by token.
 
     What they remember stays as it is, so that layers no longer hold equally many tokens: a mask over several tokens
@@ -193,19 +192,12 @@ def without(decoder: Decoder, parts: Parts) -> Iterator[None]:
         "mlp": lambda hidden_states, *_, **__: torch.zeros_like(hidden_states),
         "layer": lambda hidden_states, *_, **__: (hidden_states,) if in_tuple else hidden_states,
     }
-    changed = []
-    try:
-        for number, name in parts:
-            for module in decoder.layers[number].modules(name):
-                module.forward = stand_ins[name]
-                changed.append(module)
-        yield
-    finally:
-        for module in changed:
-            del module.forward
+    modules = {module: name for number, name in parts for module in decoder.layers[number].modules(name)}
+    return replaced({module: stand_ins[name] for module, name in modules.items()})
 
 
-_STATES = ("conv_states", "recurrent_states")
+_STATES = ("conv_states", "recurrent_states", "has_previous_state")
+"""What a layer's cache has beside keys and values, by its names in transformers."""
 
 
 @dataclass(frozen=True)
@@ -213,18 +205,35 @@ class Snapshot:
     """A state to go back to: a length, and copies of what is not kept by length."""
 
     read: int
-    copies: tuple[dict[tuple[str, int], Any] | None, ...]
+    copies: tuple[dict[tuple[str, int], Any], ...]
+
+    def beside(self, number: int, layer: CacheLayerMixin, variants: int) -> CacheLayerMixin:
+        """Return a layer's cache as it was, beside the real cache; recurrent states once a variant."""
+        beside = copy.copy(layer)
+        if _holds_tokens(layer):
+            beside.keys, beside.values = layer.keys[..., : self.read, :], layer.values[..., : self.read, :]
+            beside.buffers = {}
+        for name in _STATES:
+            if hasattr(layer, name):
+                setattr(beside, name, dict(getattr(layer, name)))
+        for (name, place), value in self.copies[number].items():
+            held = value.expand(variants, *value.shape[1:]).clone() if isinstance(value, torch.Tensor) else value
+            getattr(beside, name)[place] = held
+        return beside
 
 
 class State:
     """The caches of a request, shared by drafting and verification."""
 
-    def __init__(self, decoder: Decoder) -> None:
+    def __init__(self, decoder: Decoder, tokens: Sequence[int] = ()) -> None:
+        """`tokens`: what to read first."""
         self.decoder = decoder
         self.read = 0
         """How many tokens it holds."""
         self.cache = decoder.empty_cache()
-        self._inputs: list[tuple[torch.nn.Module, torch.Tensor, dict[str, object]]] = []
+        self._inputs: list[tuple[torch.nn.Module, dict[str, Any]]] = []
+        if tokens:
+            self.advance(tokens)
 
     def advance(self, tokens: Sequence[int], *, keep: int = 1) -> torch.Tensor:
         """Read tokens; return the logits after the last `keep`, `[keep, vocabulary]`."""
@@ -234,11 +243,11 @@ class State:
 
     def snapshot(self) -> Snapshot:
         """Remember the state as it is."""
-        layers = self.cache.layers
-        return Snapshot(
-            self.read,
-            tuple(_copies(layer) if hasattr(layer, "conv_states") else None for layer in layers),
+        copies = (
+            {key: value.clone() if torch.is_tensor(value) else value for key, value in _remembered(layer)}
+            for layer in self.cache.layers
         )
+        return Snapshot(self.read, tuple(copies))
 
     def restore(self, snapshot: Snapshot) -> None:
         """Go back to a snapshot, bit for bit. It may be restored again, but nothing later may be: see `rewound`."""
@@ -276,8 +285,8 @@ class State:
             return
         self._crop(self.read - surplus)
         self._restore_recurrent(snapshot)
-        for module, inputs, rest in self._inputs:
-            module.forward(hidden_states=inputs[:, :tokens], **rest)
+        for module, given in self._inputs:
+            module.forward(**{**given, "hidden_states": given["hidden_states"][:, :tokens]})
 
     def tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Yield every tensor of the state by name."""
@@ -285,9 +294,9 @@ class State:
             if _holds_tokens(layer):
                 yield f"{number}.keys", layer.keys
                 yield f"{number}.values", layer.values
-            for (name, place), tensor in (_copies(layer) if hasattr(layer, "conv_states") else {}).items():
-                if isinstance(tensor, torch.Tensor):
-                    yield f"{number}.{name}.{place}", tensor
+            for (name, place), value in _remembered(layer):
+                if isinstance(value, torch.Tensor):
+                    yield f"{number}.{name}.{place}", value
 
     def _crop(self, read: int) -> None:
         """Forget the keys and values after so many tokens."""
@@ -299,7 +308,7 @@ class State:
 
     def _restore_recurrent(self, snapshot: Snapshot) -> None:
         for layer, copies in zip(self.cache.layers, snapshot.copies, strict=True):
-            for (name, place), value in (copies or {}).items():
+            for (name, place), value in copies.items():
                 if isinstance(value, torch.Tensor):
                     getattr(layer, name)[place].copy_(value)
                 else:
@@ -309,36 +318,23 @@ class State:
     def _recording(self) -> Iterator[None]:
         """Note what enters the recurrent modules."""
         self._inputs = []
-        modules = self.decoder.recurrent
 
-        def noting(module: torch.nn.Module) -> Callable[..., torch.Tensor]:
-            forward = module.forward
+        def note(module: torch.nn.Module, given: tuple[torch.Tensor, ...], keywords: dict[str, Any]) -> None:
+            self._inputs.append((module, {"hidden_states": given[0], **keywords} if given else keywords))
 
-            def noted(hidden_states: torch.Tensor, **rest: object) -> torch.Tensor:
-                self._inputs.append((module, hidden_states, rest))
-                read: torch.Tensor = forward(hidden_states=hidden_states, **rest)
-                return read
-
-            return noted
-
-        for module in modules:
-            module.forward = noting(module)
-        try:
+        with ExitStack() as hooks:
+            for module in self.decoder.recurrent:
+                hooks.enter_context(module.register_forward_pre_hook(note, with_kwargs=True))
             yield
-        finally:
-            for module in modules:
-                del module.forward
 
 
 def _holds_tokens(layer: CacheLayerMixin) -> bool:
     return getattr(layer, "keys", None) is not None
 
 
-def _copies(layer: CacheLayerMixin) -> dict[tuple[str, int], Any]:
-    copied: dict[tuple[str, int], Any] = {
-        (name, place): tensor.clone()
-        for name in _STATES
-        for place, tensor in getattr(layer, name).items()
-        if tensor is not None
-    }
-    return copied | {("has_previous_state", place): known for place, known in layer.has_previous_state.items()}
+def _remembered(layer: CacheLayerMixin) -> Iterator[tuple[tuple[str, int], Any]]:
+    """Yield what a layer keeps of its recurrence: tensors, and whether there are any."""
+    for name in _STATES:
+        for place, value in getattr(layer, name, {}).items():
+            if value is not None:
+                yield (name, place), value

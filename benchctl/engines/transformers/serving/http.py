@@ -35,10 +35,9 @@ import torch
 from tokenizers.decoders import DecodeStream
 from transformers import PreTrainedTokenizerBase
 
-from benchctl.engines.transformers.serving.answering import Answer
+from benchctl.engines.transformers.serving.answering import Answer, Comparing, Passage
 from benchctl.engines.transformers.serving.assisted import Assistance
-from benchctl.engines.transformers.serving.comparing import Comparing, Passage
-from benchctl.engines.transformers.serving.decode import Chooser, Drafter, Sampler, Step, Task
+from benchctl.engines.transformers.serving.decode import Drafter, Sampler, Step, Task
 from benchctl.engines.transformers.serving.decoder import Decoder, State
 from benchctl.engines.transformers.serving.loading import Loaded
 
@@ -52,25 +51,17 @@ Stream = Callable[[Callable[[Reply], None]], None]
 """Sends events with the function that it is given."""
 
 
-class BadRequestError(ValueError):
-    """The request cannot be answered as it is."""
-
-
 def number_in(
-    body: Mapping[str, Any],
-    name: str,
-    default: float | None = None,
-    *,
-    low: float = 0,
-    high: float = 2**63 - 1,
-    whole: bool = False,
-) -> float:
-    """Return a number of a request. Raises BadRequestError for what is none, or is not from `low` to `high`."""
-    value = body.get(name, default)
-    kinds = int if whole else (int, float)
-    if isinstance(value, bool) or not isinstance(value, kinds) or not low <= value <= high:
-        raise BadRequestError(f"{name} is a {'whole number' if whole else 'number'} from {low:g} to {high:g}")
+    body: Mapping[str, Any], name: str, kind: type = float, *, low: float = 0, high: float = 2**63 - 1
+) -> Any:  # noqa: ANN401 - of `kind`
+    """Return a number of a request. Raises ValueError for what is none of its kind, or is not from `low` to `high`."""
+    value = body[name]
+    if type(value) not in (int, kind) or not low <= value <= high:
+        raise ValueError(f"{name} is a number from {low:g} to {high:g}")
     return value
+
+
+_DEFAULTS = {"temperature": 0.0, "top_k": 0, "top_p": 1.0, "seed": 1, "repetition_penalty": 1.0}
 
 
 @dataclass
@@ -87,8 +78,7 @@ class Service:
 
     def __post_init__(self) -> None:
         self._answers = 0
-        self._scoring: Scoring | None = None
-        self._comparing: Comparing | None = None
+        self._scoring, self._scored = State(self.decoder), list[int]()
 
     def describe(self) -> Reply:
         """Return what runs; what a searching method has chosen is as it is now."""
@@ -97,36 +87,53 @@ class Service:
         return {**self.info, "speculation": {**self.info["speculation"], **self.way.describe()}}
 
     def render(self, body: Mapping[str, Any]) -> Reply:
-        """Apply the chat template and tokenize."""
-        text, tokens = render(self.loaded.tokenizer, body)
-        return {"text": text, "tokens": tokens}
+        """Return a prompt as the model sees it: `messages` through the chat template, or `text` as it is."""
+        tokenizer = self.loaded.tokenizer
+        if (messages := body.get("messages")) is None:
+            text = str(body["text"])
+            return {"text": text, "tokens": list(tokenizer(text)["input_ids"])}
+        if not getattr(tokenizer, "chat_template", None):
+            raise ValueError("the model has no chat template; use raw prompts")
+        own = {**(body.get("chat_template_kwargs") or {}), "tokenize": False, "add_generation_prompt": True}
+        text = tokenizer.apply_chat_template(messages, tools=body.get("tools"), **own)
+        return {"text": text, "tokens": list(tokenizer(text, add_special_tokens=False)["input_ids"])}
 
     def score(self, body: Mapping[str, Any]) -> Reply:
-        """Read a prefix."""
-        prefix = self._tokens(body.get("prefix"))
-        left_out = self.loaded.ends if body.get("ignore_eos") else ()
-        self._scoring = self._scoring or Scoring(self.decoder)
-        top = int(number_in(body, "top", whole=True, low=1))
-        chooser = self._sampler(body).chooser(left_out)
-        return self._scoring.read(prefix, top, chooser, kept=body.get("kept") is True)
+        """Return the likeliest tokens after a prefix, with natural logarithms; see `Chooser`.
+
+        With `kept` only what the prefix has more than the last one is read, in a single batch.
+        """
+        prefix, before = self._tokens(body.get("prefix")), len(self._scored)
+        chooser = self._sampler(body).chooser(self.loaded.ends if body.get("ignore_eos") else ())
+        top = min(number_in(body, "top", int, low=1), self.decoder.vocabulary - len(chooser.never))
+        if not (body.get("kept") is True and len(prefix) > before and prefix[:before] == self._scored):
+            self._scoring, before = State(self.decoder), 0
+        with torch.inference_mode():
+            logits = chooser.processed(self._scoring.advance(prefix[before:]), prefix)[-1].float()
+            # As a sampler that never chooses some tokens: nothing is renormalized.
+            values, ids = chooser.allowed(logits.log_softmax(-1)).topk(top)
+        self._scored = prefix
+        # Of equals the lower id first, as decoding chooses: in bfloat16 exact ties are common.
+        likeliest = sorted(zip(ids.tolist(), values.tolist(), strict=True), key=lambda pair: (-pair[1], pair[0]))
+        return {"logprobs": likeliest, "evaluated": len(prefix) - before}
 
     def compare(self, body: Mapping[str, Any]) -> Reply:
         """Read an answer with the draft and the target."""
         prompt = self._tokens(body.get("prompt"))
-        self._comparing = self._comparing or Comparing(self.decoder, self.way)
+        comparing = Comparing(self.decoder, self.way)
         if not body.get("answer"):
-            return {"flops": self._comparing.flops(prompt)}
+            return {"flops": comparing.flops(prompt)}
         answer = self._tokens(body["answer"])
-        numbers = {name: int(number_in(body, name, whole=True)) for name in ("depth", "stride", "top")}
-        return self._comparing.read(Passage(prompt, answer, number_in(body, "temperature", high=1e6), **numbers))
+        numbers = [number_in(body, name, int) for name in ("depth", "stride", "top")]
+        return comparing.read(Passage(prompt, answer, number_in(body, "temperature", high=1e6), *numbers))
 
     def complete(self, body: Mapping[str, Any]) -> Stream:
         """Return what sends the events of an answer; a `send` that raises ends it."""
         prompt = self._tokens(body.get("prompt"))
-        requested = int(number_in(body, "max_tokens", whole=True))
+        requested = number_in(body, "max_tokens", int)
         available = self.context - len(prompt)
         if available < 1:
-            raise BadRequestError(f"the prompt has {len(prompt)} tokens, and the context holds {self.context}")
+            raise ValueError(f"the prompt has {len(prompt)} tokens, and the context holds {self.context}")
         ignored = self.loaded.ends if body.get("ignore_eos") else frozenset()
         chooser = self._sampler(body).chooser(ignored)
         task = Task(prompt, min(requested, available), chooser, self.loaded.ends - ignored)
@@ -134,54 +141,48 @@ class Service:
         return lambda send: self._events(answer, send)
 
     def _sampler(self, body: Mapping[str, Any]) -> Sampler:
-        """Return how the tokens of a request are chosen. Raises BadRequestError."""
-        biases = dict(body.get("logit_bias") or {})
+        """Return how the tokens of a request are chosen. Raises ValueError."""
+        biases, numbers = dict(body.get("logit_bias") or {}), {**_DEFAULTS, **body}
         tokens = self._tokens([int(token) for token in biases]) if biases else []
         return Sampler(
-            number_in(body, "temperature", 0.0, high=1e6),
-            int(number_in(body, "top_k", 0, whole=True)),
-            number_in(body, "top_p", 1.0, high=1.0),
-            int(number_in(body, "seed", 1, whole=True)),
-            number_in(body, "repetition_penalty", 1.0, high=10),
+            number_in(numbers, "temperature", high=1e6),
+            number_in(numbers, "top_k", int),
+            number_in(numbers, "top_p", high=1.0),
+            number_in(numbers, "seed", int),
+            number_in(numbers, "repetition_penalty", high=10),
             dict(zip(tokens, (number_in(biases, token, low=-100, high=100) for token in biases), strict=True)),
         )
 
     def _events(self, answer: Answer, send: Callable[[Reply], None]) -> None:
-        text, tokens = TextStream(self.loaded.tokenizer), 0
+        text = TextStream(self.loaded.tokenizer)
 
         def on_step(step: Step) -> None:
-            nonlocal tokens
-            tokens += len(step.tokens)
             send({"choices": [{"index": 0, "text": text.add(step.tokens), "token_ids": step.tokens}]})
 
         try:
             answer.run(on_step)
         finally:
-            self._keep_trace(answer)
-        finish = "stop" if answer.ended else "length"
+            if self.trace is not None:
+                with self.trace.open("a", encoding="utf-8") as file:
+                    for step in answer.trace:
+                        file.write(json.dumps({"schema": TRACE_SCHEMA, "answer": self._answers, **step}) + "\n")
+            self._answers += 1
+        tokens = sum(len(step.tokens) for step in answer.steps)
+        finish = "stop" if answer.steps[-1].ended else "length"
         send(
             {
                 "choices": [{"index": 0, "text": text.rest(), "token_ids": [], "finish_reason": finish}],
                 "usage": {"prompt_tokens": len(answer.task.prompt), "completion_tokens": tokens},
-                "ledger": answer.tally.to_json(),
+                "ledger": answer.ledger(),
                 "phases": dict(answer.clock.seconds),
             }
         )
 
-    def _keep_trace(self, answer: Answer) -> None:
-        if self.trace is not None:
-            with self.trace.open("a", encoding="utf-8") as file:
-                file.writelines(
-                    json.dumps({"schema": TRACE_SCHEMA, "answer": self._answers, **step}) + "\n"
-                    for step in answer.trace
-                )
-        self._answers += 1
-
     def _tokens(self, given: object) -> list[int]:
         if not isinstance(given, list) or not given:
-            raise BadRequestError("a prompt is a list of token ids, at least one")
+            raise ValueError("a prompt is a list of token ids, at least one")
         if not all(type(token) is int and 0 <= token < self.decoder.vocabulary for token in given):
-            raise BadRequestError(f"a token id is a whole number below {self.decoder.vocabulary}")
+            raise ValueError(f"a token id is a whole number below {self.decoder.vocabulary}")
         return given
 
 
@@ -193,43 +194,46 @@ class _Handler(BaseHTTPRequestHandler):
     service: Service
     key: bytes | None = None
 
-    def do_GET(self) -> None:
-        self._answer({"/health": lambda _: {}, "/info": lambda _: self.service.describe()}, lambda: {})
-
     def do_POST(self) -> None:
-        service = self.service
-        answers = {"/render": service.render, "/score": service.score, "/compare": service.compare}
-        self._answer({**answers, "/v1/completions": service.complete}, self._body)
-
-    def _answer(
-        self,
-        answers: Mapping[str, Callable[[Mapping[str, Any]], Reply | Stream]],
-        body: Callable[[], Mapping[str, Any]],
-    ) -> None:
         """Answer by the path; without the key a request is refused."""
+        service = self.service
+        answers: Mapping[str, Callable[[Mapping[str, Any]], Reply | Stream]] = {
+            "GET /health": lambda _: {},
+            "GET /info": lambda _: service.describe(),
+            "POST /render": service.render,
+            "POST /score": service.score,
+            "POST /compare": service.compare,
+            "POST /v1/completions": service.complete,
+        }
         given = self.headers.get("Authorization", "").encode("utf-8", "replace")
+        answer = answers.get(f"{self.command} {self.path}")
         if self.key is not None and not hmac.compare_digest(given, b"Bearer " + self.key):
-            self._reply(HTTPStatus.UNAUTHORIZED, {"error": {"message": "a key is needed"}})
-        elif self.path not in answers:
-            self._reply(HTTPStatus.NOT_FOUND, {"error": {"message": f"there is no {self.path}"}})
+            self._refuse(HTTPStatus.UNAUTHORIZED, "a key is needed")
+        elif answer is None:
+            self._refuse(HTTPStatus.NOT_FOUND, f"there is no {self.path}")
         else:
             try:
-                reply = answers[self.path](body())
+                reply = answer(self._body() if self.command == "POST" else {})
             except (ValueError, KeyError, TypeError, RecursionError, OverflowError) as error:
-                self._reply(HTTPStatus.BAD_REQUEST, {"error": {"message": str(error) or type(error).__name__}})
+                self._refuse(HTTPStatus.BAD_REQUEST, str(error) or type(error).__name__)
                 return
             if isinstance(reply, dict):
                 self._reply(HTTPStatus.OK, reply)
             else:
                 self._stream(reply)
 
+    do_GET = do_POST  # noqa: N815 - the name that the base class calls
+
+    def _refuse(self, status: HTTPStatus, why: str) -> None:
+        self._reply(status, {"error": {"message": why}})
+
     def _body(self) -> Mapping[str, Any]:
         length = int(self.headers.get("Content-Length") or 0)
         if not 0 < length <= _LONGEST_BODY:
-            raise BadRequestError("a request has a body")
+            raise ValueError("a request has a body")
         body = json.loads(self.rfile.read(length))
         if not isinstance(body, dict):
-            raise BadRequestError("a request is a JSON object")
+            raise TypeError("a request is a JSON object")
         return body
 
     def _reply(self, status: HTTPStatus, reply: Reply) -> None:
@@ -280,57 +284,6 @@ def serve(service: Service, address: tuple[str, int] | str, key: str | None, rea
     with made as server:
         ready()
         server.serve_forever()
-
-
-class Scoring:
-    """Reads prefixes and returns the likeliest next tokens; the last prefix stays in memory."""
-
-    def __init__(self, decoder: Decoder) -> None:
-        self._decoder = decoder
-        self._state = State(decoder)
-        self._tokens: tuple[int, ...] = ()
-
-    def read(self, prefix: Sequence[int], top: int, chooser: Chooser, *, kept: bool) -> dict[str, Any]:
-        """Read `prefix`, with `kept` only what it has more than the last prefix, in a single batch.
-
-        Returns `logprobs` (pairs of id and natural logarithm, likeliest first, of what `chooser` chooses from) and
-        `evaluated`.
-        """
-        before = len(self._tokens)
-        if not (kept and len(prefix) > before and tuple(prefix[:before]) == self._tokens):
-            self._state, before = State(self._decoder), 0
-        with torch.inference_mode():
-            logits = chooser.processed(self._state.advance(prefix[before:]), prefix)[-1].float()
-            if chooser.never:
-                # As a sampler that never chooses them: nothing is renormalized.
-                known = torch.tensor(sorted(chooser.never), device=logits.device)
-                logprobs = logits.log_softmax(-1).index_fill(0, known, -torch.inf)
-            else:
-                logprobs = logits.log_softmax(-1)
-            values, ids = logprobs.topk(min(top, logprobs.shape[-1] - len(chooser.never)))
-        self._tokens = tuple(prefix)
-        return {
-            # Of equals the lower id first, as decoding chooses: in bfloat16 exact ties are common.
-            "logprobs": sorted(zip(ids.tolist(), values.tolist(), strict=True), key=lambda pair: (-pair[1], pair[0])),
-            "evaluated": len(prefix) - before,
-        }
-
-
-def render(tokenizer: PreTrainedTokenizerBase, prompt: Mapping[str, Any]) -> tuple[str, list[int]]:
-    """Return a prompt as the model sees it: `messages` through the chat template, or `text` as it is.
-
-    Raises ValueError for messages where the tokenizer has no chat template.
-    """
-    if (messages := prompt.get("messages")) is not None:
-        if not getattr(tokenizer, "chat_template", None):
-            raise ValueError("the model has no chat template; use raw prompts")
-        own = {**(prompt.get("chat_template_kwargs") or {}), "tokenize": False, "add_generation_prompt": True}
-        text = tokenizer.apply_chat_template(messages, tools=prompt.get("tools"), **own)
-        ids = tokenizer(text, add_special_tokens=False)["input_ids"]
-    else:
-        text = str(prompt["text"])
-        ids = tokenizer(text)["input_ids"]
-    return text, list(ids)
 
 
 class TextStream:

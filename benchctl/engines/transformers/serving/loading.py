@@ -10,13 +10,7 @@ import transformers
 from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.integrations import sdpa_attention
 
-
-class RefusedError(Exception):
-    """The server cannot run as requested; `fix` is what to do."""
-
-    def __init__(self, what: str, fix: str) -> None:
-        super().__init__(what)
-        self.fix = fix
+from benchctl.engines.transformers.serving import UnsuitableError
 
 
 @dataclass(frozen=True)
@@ -38,34 +32,24 @@ def choose_device(word: str) -> str:
 
 
 def load(folder: Path, *, device: str, dtype: str, remote_code: bool = False) -> Loaded:
-    """Load a folder to `device` in `dtype`. Raises RefusedError."""
+    """Load a folder to `device` in `dtype`. Raises UnsuitableError."""
     trusted = {"local_files_only": True, "trust_remote_code": remote_code}
     try:
         config = transformers.AutoConfig.from_pretrained(folder, **trusted)
-    except (ValueError, KeyError, OSError) as error:
-        raise RefusedError(
-            f"transformers {transformers.__version__} cannot run the model: {_first_line(error)}",
-            "Another version of transformers may know it; code from its folder runs only with "
-            "`remote_code: true` in engine.",
-        ) from error
-    try:
+        own = getattr(config, "dtype", None) or getattr(config.get_text_config(), "dtype", None)
+        own = own if own in (torch.float32, torch.bfloat16, torch.float16) else torch.float32
+        kind = own if dtype == "auto" else getattr(torch, dtype)
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **trusted)
-    except (ValueError, KeyError, OSError, TypeError) as error:
-        raise RefusedError(
-            f"The model's folder has no tokenizer that can be read: {_first_line(error)}",
-            "It must hold tokenizer.json, or what the tokenizer was made from.",
-        ) from error
-    own = getattr(config, "dtype", None) or getattr(config.get_text_config(), "dtype", None)
-    own = own if own in (torch.float32, torch.bfloat16, torch.float16) else torch.float32
-    kind = own if dtype == "auto" else getattr(torch, dtype)
-    try:
         # No attention of choice: SDPA where the architecture has it, else eager.
         model = transformers.AutoModelForCausalLM.from_pretrained(
             folder, config=config, dtype=kind, attn_implementation=None, use_safetensors=True, **trusted
         )
-    except (ValueError, KeyError, OSError) as error:
-        raise RefusedError(
-            f"transformers cannot load the model: {_first_line(error)}", "Read the engine's log."
+    except (ValueError, KeyError, OSError, TypeError) as error:
+        text = next(iter(str(error).strip().splitlines()), "") or type(error).__name__
+        raise UnsuitableError(
+            f"transformers {transformers.__version__} cannot run the model: {text[:300]}",
+            "Another version of transformers may know it; code from its folder runs only with `remote_code: true` in "
+            "engine; it needs tokenizer.json, or what the tokenizer was made from.",
         ) from error
     model = model.to(device).eval()
     if device == "cpu":
@@ -87,8 +71,3 @@ def _keep_groups() -> None:
     """
     if hasattr(sdpa_attention, "use_gqa_in_sdpa"):
         sdpa_attention.use_gqa_in_sdpa = lambda mask, key, value: key.shape[-1] == value.shape[-1]
-
-
-def _first_line(error: Exception) -> str:
-    text = next(iter(str(error).strip().splitlines()), "")
-    return (text or type(error).__name__)[:300]

@@ -19,12 +19,11 @@ import torch
 import transformers
 
 from benchctl.engines.transformers.methods import registered
-from benchctl.engines.transformers.serving import KEY_VARIABLE
+from benchctl.engines.transformers.serving import KEY_VARIABLE, UnsuitableError
 from benchctl.engines.transformers.serving.answering import Speculation, make_drafter
-from benchctl.engines.transformers.serving.decoder import Decoder, State, UnknownArchitectureError
-from benchctl.engines.transformers.serving.drafters.self_drafter import UnsuitableError
+from benchctl.engines.transformers.serving.decoder import Decoder, State
 from benchctl.engines.transformers.serving.http import Service, serve
-from benchctl.engines.transformers.serving.loading import RefusedError, choose_device, load
+from benchctl.engines.transformers.serving.loading import choose_device, load
 from benchctl.engines.transformers.serving.variants import Variants, items_of
 
 TOLERANCE = 1e-3
@@ -49,10 +48,6 @@ class SelfTest:
     """Whether a snapshot came back bit for bit."""
     passed: bool
 
-    def to_json(self) -> dict[str, object]:
-        """Return the fields as plain data."""
-        return asdict(self)
-
     def problem(self) -> str | None:
         """Return why the model must not speculate."""
         if not self.restored:
@@ -73,8 +68,8 @@ def run_self_test(decoder: Decoder) -> SelfTest:
     wrong, tokens = tokens[length:], tokens[:length]
     prefix, following = tokens[:_PREFIX], tokens[_PREFIX:]
     with torch.inference_mode():
-        expected = _one_by_one(_read(decoder, prefix), following)
-        at_once = _read(decoder, prefix)
+        expected = _one_by_one(State(decoder, prefix), following)
+        at_once = State(decoder, prefix)
         before, known = at_once.snapshot(), [tensor.clone() for _, tensor in at_once.tensors()]
         at_once.verify([*following[:_KEPT], *wrong])
         at_once.restore(before)
@@ -97,12 +92,6 @@ def run_self_test(decoder: Decoder) -> SelfTest:
     return SelfTest(largest, mean, lost, decoder.variants_in_batches, restored, passed and restored)
 
 
-def _read(decoder: Decoder, prefix: list[int]) -> State:
-    state = State(decoder)
-    state.advance(prefix)
-    return state
-
-
 def _one_by_one(state: State, tokens: list[int]) -> torch.Tensor:
     return torch.cat([_logprobs(state.advance([token])) for token in tokens])
 
@@ -117,7 +106,7 @@ def _reads_batches(decoder: Decoder, prefix: list[int], token: int) -> bool:
     item = next((item for number in layers for item in items_of(decoder, number) if item[1] == "recurrent"), None)
     if item is None:
         return True
-    state = _read(decoder, prefix)
+    state = State(decoder, prefix)
     variants = Variants(decoder, state, state.snapshot(), [token])
     pair = torch.cat([variants.first, -variants.first])
     alone = torch.cat([variants.apply(item, variant, variant) for variant in pair.split(1)])
@@ -129,12 +118,10 @@ def _reads_batches(decoder: Decoder, prefix: list[int], token: int) -> bool:
 
 
 def _lost(decoder: Decoder, prefix: list[int], following: list[int], expected: torch.Tensor) -> float:
-    state = _read(decoder, prefix)
-    for layer in state.cache.layers:
-        for kept in (getattr(layer, "conv_states", {}), getattr(layer, "recurrent_states", {})):
-            for tensor in kept.values():
-                if tensor is not None:
-                    tensor.zero_()
+    state = State(decoder, prefix)
+    for name, tensor in state.tensors():
+        if "states" in name:
+            tensor.zero_()
     return float((_one_by_one(state, following) - expected).abs().mean())
 
 
@@ -144,23 +131,19 @@ def main(arguments: Sequence[str]) -> None:
     options = _options(arguments)
     key = os.environ.pop(KEY_VARIABLE, None)
     try:
-        service = _load(options)
-        serve(service, options.socket or (options.host, options.port), key, lambda: _say("ready"))
-    except RefusedError as error:
+        address = ("127.0.0.1", int(options.listen)) if options.listen.isdecimal() else options.listen
+        serve(_load(options), address, key, lambda: _say("ready"))
+    except UnsuitableError as error:
         _refuse(str(error), error.fix)
     except OSError as error:
-        where = options.socket or f"{options.host}:{options.port}"
-        _refuse(f"{where}: {error.strerror}", "Run it again; another port is chosen.")
+        _refuse(f"{options.listen}: {error.strerror}", "Run it again; another port is chosen.")
 
 
 def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser("benchctl-serve", allow_abbrev=False)
     parser.add_argument("--model", type=Path, required=True)
     parser.add_argument("--draft", type=Path)
-    parser.add_argument("--host", default="127.0.0.1")
-    listening = parser.add_mutually_exclusive_group(required=True)
-    listening.add_argument("--port", type=int)
-    listening.add_argument("--socket", help="path of a Unix socket, in place of host and port")
+    parser.add_argument("--listen", required=True, help="a port of this machine, or the path of a Unix socket")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda", "metal"), default="auto")
     parser.add_argument("--dtype", choices=("auto", "float32", "bfloat16", "float16"), default="auto")
     parser.add_argument("--context", type=int, default=4096)
@@ -176,47 +159,34 @@ def _load(options: argparse.Namespace) -> Service:
         torch.set_num_threads(options.threads)
     transformers.utils.logging.disable_progress_bar()
     device = choose_device(options.device)
-    loaded = load(options.model, device=device, dtype=options.dtype, remote_code=options.trust_remote_code)
-    try:
-        decoder = Decoder(loaded.model)
-    except UnknownArchitectureError as error:
-        raise RefusedError(f"This architecture cannot be served: {error}.", "Take another model.") from error
-    way, speculation = None, None
+    chosen: dict[str, Any] = {"device": device, "dtype": options.dtype, "remote_code": options.trust_remote_code}
+    loaded = load(options.model, **chosen)
+    decoder = Decoder(loaded.model)
     tested = run_self_test(decoder)
-    _say(f"self-test: {json.dumps(tested.to_json())}")
+    way = speculation = None
     if options.speculation is not None:
         if problem := tested.problem():
-            raise RefusedError(f"{decoder.model_type} must not speculate: {problem}.", "Measure the target alone.")
-        requested = Speculation(
-            options.speculation["type"], options.speculation["max"], options.speculation.get("options") or {}
-        )
-        draft, known = None, registered().get(requested.type)
-        if options.draft is not None and not (known and known.adapter):
-            draft = load(options.draft, device=device, dtype=options.dtype, remote_code=options.trust_remote_code)
-        try:
-            way = make_drafter(decoder, requested, loaded, draft, options.draft)
-        except UnsuitableError as error:
-            raise RefusedError(f"{requested.type}: {error}.", "Correct the arm's speculation.") from error
-        speculation = {"type": requested.type, **way.describe()}
-        _say(f"speculation: {json.dumps(speculation)}")
-    info: dict[str, Any] = {
+            raise UnsuitableError(f"{decoder.model_type} must not speculate: {problem}", "Measure the target alone.")
+        requested = Speculation(*map(options.speculation.get, ("type", "max", "options")))
+        own = registered().get(requested.type)
+        draft = load(options.draft, **chosen) if options.draft and not (own and own.adapter) else None
+        way = make_drafter(decoder, requested, loaded, draft, options.draft)
+        speculation = {"type": requested.type, "max": requested.depth}
+    info = {
         "model": str(options.model),
         "class": type(loaded.model).__name__,
-        "model_type": decoder.model_type,
-        "kind": decoder.architecture.kind,
-        "parameters": loaded.model.num_parameters(),
         "dtype": str(loaded.model.dtype).removeprefix("torch."),
         "device": torch.cuda.get_device_name() if device == "cuda" else device,
         "threads": torch.get_num_threads(),
         "attention": loaded.model.config._attn_implementation,
         "torch": torch.__version__,
         "transformers": transformers.__version__,
-        "self_test": tested.to_json(),
+        "self_test": asdict(tested),
         "speculation": speculation,
-        "pid": os.getpid(),
     }
-    _say(f"info: {json.dumps(info)}")
-    return Service(loaded, decoder, way, options.context, info, options.trace)
+    service = Service(loaded, decoder, way, options.context, info, options.trace)
+    _say(f"info: {json.dumps(service.describe())}")
+    return service
 
 
 def _say(line: str) -> None:

@@ -8,21 +8,19 @@ or singly where they mix up a batch. The state is as it was afterwards, to the v
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from transformers.cache_utils import CacheLayerMixin
 
-from benchctl.engines.transformers.serving.decoder import Decoder, Part, Parts, Snapshot, State, without
+from benchctl.engines.transformers.serving import UnsuitableError
+from benchctl.engines.transformers.serving.decoder import Decoder, Part, Parts, Snapshot, State, replaced, without
 
 Item = tuple[int, Part]
 """A part of a layer that can be left out on its own."""
 _PARTS: tuple[Part, ...] = ("attention", "recurrent", "mlp")
-_STATES = ("conv_states", "recurrent_states", "has_previous_state")
 _ROW = 64
 """How many tokens attention and MLP read in a row, or a variant's: what they work with takes memory."""
 _HEAD_PART = 4096
@@ -36,9 +34,14 @@ def items_of(decoder: Decoder, number: int) -> tuple[Item, ...]:
 
 
 def inner_layers(decoder: Decoder) -> range:
-    """Return the layers that a search may leave out: all but the first and the last; of two layers the second."""
+    """Return the layers that a search may leave out: all but the first and the last; of two the second.
+
+    Raises UnsuitableError where there is a single layer.
+    """
     layers = len(decoder.layers)
-    return range(1, max(layers - 1, min(layers, 2)))
+    if layers < 2:
+        raise UnsuitableError("the model has one layer, which stays")
+    return range(1, max(layers - 1, 2))
 
 
 def inner_items(decoder: Decoder) -> tuple[Item, ...]:
@@ -98,11 +101,8 @@ class Variants:
         def take(module: torch.nn.Module, given: object, answer: Sequence[torch.Tensor]) -> None:
             taken.append(answer[0][0])
 
-        hook = self._decoder.model.get_decoder().register_forward_hook(take)
-        try:
+        with self._decoder.model.get_decoder().register_forward_hook(take):
             logits_of(self._decoder, hidden.reshape(1, -1, hidden.shape[-1]), keep=1)
-        finally:
-            hook.remove()
         head, best = self._decoder.model.get_output_embeddings(), list[tuple[torch.Tensor, torch.Tensor]]()
         for start in range(0, len(head.weight), _HEAD_PART):
             part = slice(start, start + _HEAD_PART)
@@ -138,26 +138,11 @@ class Variants:
         known = {number: self._cache.layers[number] for number in numbers}
         try:
             for number, layer in known.items():
-                self._cache.layers[number] = _at(self._anchor, number, layer, variants)
+                self._cache.layers[number] = self._anchor.beside(number, layer, variants)
             yield
         finally:
             for number, layer in known.items():
                 self._cache.layers[number] = layer
-
-
-def _at(anchor: Snapshot, number: int, layer: CacheLayerMixin, variants: int) -> CacheLayerMixin:
-    """Return a layer's cache as it was at the anchor, beside the real cache: what is read with it is kept elsewhere."""
-    beside = copy.copy(layer)
-    if getattr(layer, "keys", None) is not None:
-        beside.keys, beside.values = layer.keys[..., : anchor.read, :], layer.values[..., : anchor.read, :]
-        beside.buffers = {}
-    for name in _STATES:
-        if hasattr(layer, name):
-            setattr(beside, name, dict(getattr(layer, name)))
-    for (name, place), value in (anchor.copies[number] or {}).items():
-        held = value.expand(variants, *value.shape[1:]).clone() if isinstance(value, torch.Tensor) else value
-        getattr(beside, name)[place] = held
-    return beside
 
 
 def logits_of(decoder: Decoder, hidden: torch.Tensor, keep: int | None = None) -> torch.Tensor:
@@ -176,13 +161,8 @@ def logits_of(decoder: Decoder, hidden: torch.Tensor, keep: int | None = None) -
 def _only(decoder: Decoder, first: Callable[..., object]) -> Iterator[None]:
     """Run the model without its layers; `first` stands in for the first."""
     others: Parts = frozenset((number, "layer") for number in range(1, len(decoder.layers)))
-    whole = decoder.layers[0].whole
-    whole.forward = first
-    try:
-        with without(decoder, others):
-            yield
-    finally:
-        del whole.forward
+    with replaced({decoder.layers[0].whole: first}), without(decoder, others):
+        yield
 
 
 @dataclass(frozen=True)

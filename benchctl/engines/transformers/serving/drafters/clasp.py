@@ -12,26 +12,23 @@ layers drafts next. Where the paper does not specify it, or where this differs:
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from benchctl.engines.transformers.serving.decode import Draft, Round
 from benchctl.engines.transformers.serving.decoder import Decoder
-from benchctl.engines.transformers.serving.drafters.self_drafter import Options, SelfDrafter, UnsuitableError
+from benchctl.engines.transformers.serving.drafters.self_drafter import Options, SelfDrafter
 from benchctl.engines.transformers.serving.variants import Choice, Variants, inner_layers, items_of, search
-
-SKIPPED_SHARE, INTERVAL, CONFIDENCE = 0.5, 16, 0.7
 
 
 class SelfClasp(SelfDrafter):
     """`skip`: the share of the layers that is left out; `interval`: rounds between two searches; `confidence`."""
 
+    defaults: ClassVar[Options] = {"skip": 0.5, "interval": 16, "confidence": 0.7}
+
     def __init__(self, decoder: Decoder, options: Options) -> None:
-        super().__init__(decoder)
-        layers = len(decoder.layers)
-        inner = inner_layers(decoder)
-        if not inner:
-            raise UnsuitableError("the model has one layer, and skipping it would leave nothing")
-        self._count = min(max(1, round(float(options.get("skip", SKIPPED_SHARE)) * layers)), len(inner))
-        self._interval = int(options.get("interval", INTERVAL))
-        self.confidence = float(options.get("confidence", CONFIDENCE))
+        super().__init__(decoder, options)
+        layers, inner = len(decoder.layers), inner_layers(decoder)
+        self._count = min(max(1, round(self.options["skip"] * layers)), len(inner))
         self._choices = [Choice(items_of(decoder, number), int(number in inner)) for number in range(layers)]
         self._rounds = self._searches = 0
         self._cosine: float | None = None
@@ -42,7 +39,7 @@ class SelfClasp(SelfDrafter):
 
     def draft(self, current: Round) -> Draft:
         """Choose the layers, where that is due, and draft."""
-        if self._rounds % self._interval == 0:
+        if self._rounds % self.options["interval"] == 0:
             self._search(current)
             current.clock.passed("search")
         self._rounds += 1

@@ -21,42 +21,39 @@ not specify it, or where this differs:
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 
 from benchctl.engines.transformers.serving.decode import Draft, Round, Sampler
 from benchctl.engines.transformers.serving.decoder import Decoder, Parts, State, without
 from benchctl.engines.transformers.serving.drafters.knapspec import expected_tokens
-from benchctl.engines.transformers.serving.drafters.self_drafter import LISTS, Options, SelfSkip, UnsuitableError
+from benchctl.engines.transformers.serving.drafters.self_drafter import LISTS, Options, SelfDrafter, SelfSkip
 from benchctl.engines.transformers.serving.drafters.swift import upper_bound
 from benchctl.engines.transformers.serving.variants import Item, inner_items
 
-CONFIDENCE, ACCEPTANCE, STEP = 0.6, 0.9, 0.01
 _KEPT_SHARE, _KEPT_THRESHOLD = 0.5, 0.9
-TRIES, LENGTH = 100, 64
-_RANDOM, _PROPOSALS, _DEEPEST = 10, 256, 8
+_RANDOM, _PROPOSALS, _DEPTHS = 10, 256, range(1, 9)
+_SEARCH = {"tries": 100, "length": 64, "seed": 1}
 
 
-class SelfDraftVerify(SelfSkip):
+class SelfDraftVerify(SelfDrafter):
     """`confidence`: the first threshold; `acceptance`, `step`, `tries`, `length`, `seed`: see above; and the lists of
     `self-skip`."""
 
+    defaults: ClassVar[Options] = {**_SEARCH, "confidence": 0.6, "acceptance": 0.9, "step": 0.01}
+
     def __init__(self, decoder: Decoder, options: Options) -> None:
-        if not any(options.get(name) for name in LISTS):
-            tries, length = int(options.get("tries", TRIES)), int(options.get("length", LENGTH))
-            found = find_parts(decoder, tries, length, int(options.get("seed", 1)))
-            options = {
-                **options,
-                **{key: sorted(number for number, name in found if name == part) for key, part in LISTS.items()},
-            }
         super().__init__(decoder, options)
-        self._first = float(options.get("confidence", CONFIDENCE))
-        self._acceptance = float(options.get("acceptance", ACCEPTANCE))
-        self._step = float(options.get("step", STEP))
+        if any(options.get(name) for name in LISTS):
+            self.left_out = SelfSkip(decoder, options).left_out
+        else:
+            self.left_out = find_parts(decoder, **{name: self.options[name] for name in _SEARCH})
         self.start(decoder)
 
     def start(self, decoder: Decoder) -> None:
         """Begin a request: from the first threshold."""
-        self.confidence, self._share = self._first, 0.0
+        self.confidence, self._share = float(self.options["confidence"]), 0.0
 
     def verified(self, current: Round, draft: Draft, accepted: int, logits: torch.Tensor) -> None:
         """Move the threshold."""
@@ -64,10 +61,11 @@ class SelfDraftVerify(SelfSkip):
         if not drafted:
             return
         self._share = _KEPT_SHARE * self._share + (1 - _KEPT_SHARE) * accepted / drafted
-        if self._share < self._acceptance:
-            moved = self.confidence + self._step
+        step = self.options["step"]
+        if self._share < self.options["acceptance"]:
+            moved = self.confidence + step
         else:
-            moved = self.confidence - (0 if drafted >= current.depth else self._step)
+            moved = self.confidence - (0 if drafted >= current.depth else step)
         self.confidence = _KEPT_THRESHOLD * self.confidence + (1 - _KEPT_THRESHOLD) * moved
 
     def describe(self) -> dict[str, object]:
@@ -78,10 +76,8 @@ class SelfDraftVerify(SelfSkip):
 def find_parts(decoder: Decoder, tries: int, length: int, seed: int) -> Parts:
     """Return the best of so many sets. Raises UnsuitableError where nothing can be left out."""
     items = inner_items(decoder)
-    if not items:
-        raise UnsuitableError("the model has one layer, which stays")
-    weights = [sum(tensor.numel() for module in decoder.layers[number].modules(part) for tensor in module.parameters())
-               for number, part in items]  # fmt: skip
+    modules = [torch.nn.ModuleList(decoder.layers[number].modules(part)) for number, part in items]
+    weights = [sum(tensor.numel() for tensor in module.parameters()) for module in modules]
     shares = torch.tensor(weights, dtype=torch.float64) / decoder.model.num_parameters()
     generator = torch.Generator().manual_seed(seed)
     tried, scores = torch.zeros(0, len(items), dtype=torch.float64), list[float]()
@@ -98,16 +94,13 @@ def find_parts(decoder: Decoder, tries: int, length: int, seed: int) -> Parts:
                 best = int(upper_bound(tried, known, candidates, scale=len(items) / 4).argmax())
             tried = torch.cat([tried, candidates[best : best + 1]])
             right = _likeliest(decoder, text, _parts(items, tried[-1])) == whole
-            scores.append(_tokens_per_time(float(right.double().mean()), 1 - float(shares @ tried[-1])))
+            acceptance, cost = float(right.double().mean()), 1 - float(shares @ tried[-1])
+            scores.append(max(expected_tokens(acceptance, depth) / (depth * cost + 1) for depth in _DEPTHS))
     return _parts(items, tried[max(range(tries), key=scores.__getitem__)])
 
 
 def _parts(items: tuple[Item, ...], chosen: torch.Tensor) -> Parts:
     return frozenset(item for item, left_out in zip(items, chosen.tolist(), strict=True) if left_out)
-
-
-def _tokens_per_time(acceptance: float, cost: float) -> float:
-    return max(expected_tokens(acceptance, depth) / (depth * cost + 1) for depth in range(1, _DEEPEST + 1))
 
 
 def _own_text(decoder: Decoder, length: int, seed: int) -> list[int]:

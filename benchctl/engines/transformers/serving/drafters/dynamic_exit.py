@@ -17,29 +17,25 @@ the paper does not specify it, or where this differs:
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
 from benchctl.engines.transformers.serving.decode import Draft, Round
 from benchctl.engines.transformers.serving.decoder import Decoder
 from benchctl.engines.transformers.serving.drafters.knapspec import expected_tokens
-from benchctl.engines.transformers.serving.drafters.self_drafter import Options, SelfDrafter, UnsuitableError
+from benchctl.engines.transformers.serving.drafters.self_drafter import Options, SelfEarlyExit
 from benchctl.engines.transformers.serving.variants import logits_of
 
-INTERVAL, DECAY = 1, 0.95
 
-
-class SelfDel(SelfDrafter):
+class SelfDel(SelfEarlyExit):
     """`interval`, `decay`: see above."""
 
+    defaults: ClassVar[Options] = {"interval": 1, "decay": 0.95}
+
     def __init__(self, decoder: Decoder, options: Options) -> None:
-        super().__init__(decoder)
+        super().__init__(decoder, options)
         self._layers = len(decoder.layers)
-        if self._layers < 2:
-            raise UnsuitableError("the model has one layer, and nothing before it to exit from")
-        self._interval = int(options.get("interval", INTERVAL))
-        self._decay = float(options.get("decay", DECAY))
         self._looks = 0
         self._handed_on: list[torch.Tensor] = []
         self._listening: list[Any] = []
@@ -53,17 +49,13 @@ class SelfDel(SelfDrafter):
         self._rounds = 0
         self._depth: int | None = None
         self._stop_listening()
-        self._leave(max(1, self._layers // 2))
-
-    def _leave(self, exit_layer: int) -> None:
-        self._exit = exit_layer
-        self.left_out = frozenset((number, "layer") for number in range(exit_layer, self._layers))
+        self.exit_after(max(1, self._layers // 2))
 
     def draft(self, current: Round) -> Draft:
         """Draft with the exit and to the depth that promise most; then listen to what the layers hand on."""
         depth = current.depth if self._depth is None else min(current.depth, self._depth)
         draft = super().draft(dataclasses.replace(current, depth=depth))
-        if self._rounds % self._interval == 0:
+        if self._rounds % self.options["interval"] == 0:
             for layer in self.decoder.layers[:-1]:
                 self._listening.append(layer.whole.register_forward_hook(self._note))
         self._rounds += 1
@@ -96,19 +88,19 @@ class SelfDel(SelfDrafter):
                 (self._right_trust, trust * right),
                 (self._wrong_trust, trust * (1 - right)),
             ):
-                sums[number] = self._decay * sums[number] + float(found.sum())
-        self._choose(current.deepest)
+                sums[number] = self.options["decay"] * sums[number] + float(found.sum())
+        self._choose()
         self._looks += 1
 
-    def _choose(self, deepest: int) -> None:
+    def _choose(self) -> None:
         shares = (self._right / (self._right + self._wrong)).tolist()
         rated = (
             (expected_tokens(share, depth) / (depth * layers + self._layers), layers, depth)
             for layers, share in enumerate(shares, 1)
-            for depth in range(1, deepest + 1)
+            for depth in range(1, self.depth + 1)
         )
         _, layers, self._depth = max(rated)
-        self._leave(layers)
+        self.exit_after(layers)
         # The prior's right and wrong token have no confidence; they fade with the rest.
         right = float(self._right_trust[layers - 1] / self._right[layers - 1])
         wrong = float(self._wrong_trust[layers - 1] / self._wrong[layers - 1])
@@ -116,4 +108,5 @@ class SelfDel(SelfDrafter):
 
     def describe(self) -> dict[str, object]:
         """Return the exit and the depth that are chosen now, and how often they were."""
-        return {**super().describe(), "exit_layer": self._exit, "depth": self._depth, "searches": self._looks}
+        exit_layer = self._layers - len(self.left_out)
+        return {**super().describe(), "exit_layer": exit_layer, "depth": self._depth, "searches": self._looks}

@@ -15,18 +15,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from safetensors.torch import load_file
 from torch.utils.hooks import RemovableHandle
 from transformers import Cache, DynamicCache
 
+from benchctl.engines.transformers.serving import UnsuitableError
 from benchctl.engines.transformers.serving.decode import Draft, Round
-from benchctl.engines.transformers.serving.decoder import Decoder, GrowingLayer
-from benchctl.engines.transformers.serving.drafters.self_drafter import Options, SelfEarlyExit, UnsuitableError
-
-EXIT_LAYER, CONFIDENCE = 2, 0.6
+from benchctl.engines.transformers.serving.decoder import Decoder, GrowingLayer, replaced
+from benchctl.engines.transformers.serving.drafters.self_drafter import Options, SelfEarlyExit
 
 
 class Adapter(torch.nn.Module):  # type: ignore[misc]
@@ -35,8 +34,7 @@ class Adapter(torch.nn.Module):  # type: ignore[misc]
     def __init__(self, decoder: Decoder) -> None:
         super().__init__()
         config = decoder.model.config.get_text_config()
-        attention = decoder.layers[0].attention
-        assert attention is not None, "of an architecture whose layers all have one"
+        (attention,) = decoder.layers[0].modules("attention")
         parts = {
             "input_layernorm": torch.nn.RMSNorm(config.hidden_size, config.rms_norm_eps),
             "self_attn": type(attention)(config, layer_idx=0),
@@ -77,13 +75,13 @@ def load_adapter(decoder: Decoder, folder: Path) -> Adapter:
 class SelfKangaroo(SelfEarlyExit):
     """`exit_layer`: how many of the first layers draft, else what the adapter's folder says; `confidence`: 0.6."""
 
+    defaults: ClassVar[Options] = {"confidence": 0.6}
+
     def __init__(self, decoder: Decoder, options: Options, folder: Path) -> None:
         config = json.loads((folder / "config.json").read_text("utf-8"))
-        exit_layer = int(options.get("exit_layer", config.get("exit_layer", EXIT_LAYER)))
-        super().__init__(decoder, {"exit_layer": exit_layer})
-        self.confidence = float(options.get("confidence", CONFIDENCE))
+        super().__init__(decoder, {"exit_layer": config.get("exit_layer", 2), **options})
         self._adapter = load_adapter(decoder, folder)
-        self._exit = decoder.layers[exit_layer - 1].whole
+        self._exit = decoder.layers[self.options["exit_layer"] - 1].whole
         self._inner = decoder.model.get_decoder()
         self._listening: RemovableHandle | None = None
 
@@ -113,11 +111,10 @@ class SelfKangaroo(SelfEarlyExit):
         """Guess tokens with the adapter in place of the later layers and the final norm."""
         before = current.state.read
         self._crop(before)  # of the last verification what was accepted is left
-        self._inner.norm.forward = lambda _: self._adapted
         try:
-            return super().draft(current)
+            with replaced({self._inner.norm: lambda _: self._adapted}):
+                return super().draft(current)
         finally:
-            del self._inner.norm.forward
             self._crop(before)
 
     def _crop(self, read: int) -> None:

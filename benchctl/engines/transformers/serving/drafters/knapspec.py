@@ -27,16 +27,17 @@ import dataclasses
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any
+from typing import ClassVar
 
 import torch
 
-from benchctl.engines.transformers.serving.decode import Draft, Round, synchronized_now
+from benchctl.engines.transformers.serving.decode import Draft, Round, synchronized_now, timed
 from benchctl.engines.transformers.serving.decoder import Decoder, Part, Parts, State
-from benchctl.engines.transformers.serving.drafters.self_drafter import Options, SelfDrafter, UnsuitableError, Window
-from benchctl.engines.transformers.serving.variants import Choice, Item, Variants, inner_items, items_of, search
+from benchctl.engines.transformers.serving.drafters.self_drafter import Options, SelfDrafter, Window
+from benchctl.engines.transformers.serving.variants import Choice, Variants, inner_items, items_of, search
 
 _SHORT = 32
 _REPEATS = 3
@@ -90,18 +91,6 @@ class Latencies:
         ]
         return _along(list(short.items()), tokens) + _along(growth, context)
 
-    def to_json(self) -> list[dict[str, Any]]:
-        """Return milliseconds by part and by width at each context, as plain data."""
-        return [
-            {
-                "context": point.context,
-                "parts_ms": {part: round(1e3 * seconds, 4) for part, seconds in point.parts.items()},
-                "rest_ms": round(1e3 * point.rest, 4),
-                "passes_ms": {str(width): round(1e3 * seconds, 3) for width, seconds in point.passes.items()},
-            }
-            for point in self.points
-        ]
-
 
 def _along(points: Sequence[tuple[int, float]], at: int) -> float:
     """Return the value at a place between points, or beyond the last two; none is less than at a place before.
@@ -120,8 +109,7 @@ def _along(points: Sequence[tuple[int, float]], at: int) -> float:
 def measure_latencies(decoder: Decoder, widest: int) -> Latencies:
     """Time steps and passes of up to `widest` tokens at a short context."""
     with torch.inference_mode():
-        state = State(decoder)
-        state.advance([1] * _SHORT)
+        state = State(decoder, [1] * _SHORT)
         return Latencies([_timed(state, {1, 2, *(width for width in (4, 8, 16) if width < widest), max(2, widest)})])
 
 
@@ -135,13 +123,11 @@ def _timed(state: State, widths: Collection[int]) -> Timed:
 
 
 def _fastest_pass(state: State, width: int) -> float:
-    before, fastest = state.snapshot(), float("inf")
+    before, spent = state.snapshot(), []
     for _ in range(_REPEATS):
-        began = synchronized_now(state.decoder.device)
-        state.advance([1] * width, keep=width)
-        fastest = min(fastest, synchronized_now(state.decoder.device) - began)
+        spent.append(timed(state, [1] * width)[1])
         state.restore(before)
-    return fastest
+    return min(spent)
 
 
 def _parts(state: State) -> tuple[dict[Part, float], float]:
@@ -160,28 +146,21 @@ def _parts(state: State) -> tuple[dict[Part, float], float]:
 
         return stopped
 
-    handles = []
-    kinds: tuple[Part, ...] = ("attention", "recurrent", "mlp")
-    for layer in decoder.layers:
-        for part in kinds:
-            for module in layer.modules(part):
-                handles += [module.register_forward_pre_hook(start), module.register_forward_hook(stop(part))]
     found: list[tuple[float, dict[Part, float]]] = []
-    try:
+    with ExitStack() as hooks:
+        for number, layer in enumerate(decoder.layers):
+            for _, part in items_of(decoder, number):
+                for module in layer.modules(part):
+                    hooks.enter_context(module.register_forward_pre_hook(start))
+                    hooks.enter_context(module.register_forward_hook(stop(part)))
         for _ in range(_REPEATS + 1):
             spent.clear()
-            first = synchronized_now(decoder.device)
-            state.advance([1])
-            found.append((synchronized_now(decoder.device) - first, dict(spent)))
+            found.append((timed(state, [1])[1], dict(spent)))
             state.restore(before)
-    finally:
-        for handle in handles:
-            handle.remove()
     whole, parts = min(found[1:], key=lambda step: step[0])
     return parts, whole
 
 
-INTERVAL, WINDOW, BUDGETS, COSINE, CONFIDENCE = 64, 8, 16, 0.5, 0.7
 _WIDEST = 8
 """Draft tokens in the widest pass that is measured; wider ones are extrapolated."""
 
@@ -216,59 +195,51 @@ def weights_of(costs: Sequence[float], budgets: int) -> tuple[list[int], int]:
 class SelfKnapspec(SelfDrafter):
     """`interval`, `window`, `budgets`, `cosine`, `confidence`, `may_pause`: see above."""
 
+    defaults: ClassVar[Options] = {"interval": 64, "window": 8, "budgets": 16, "cosine": 0.5, "confidence": 0.7}
+
     def __init__(self, decoder: Decoder, options: Options) -> None:
-        super().__init__(decoder)
+        super().__init__(decoder, options)
         self._items = inner_items(decoder)
-        if not self._items:
-            raise UnsuitableError("the model has one layer, which stays")
-        self._interval = int(options.get("interval", INTERVAL))
-        self._budgets = int(options.get("budgets", BUDGETS))
-        self._cosine = float(options.get("cosine", COSINE))
-        self._length = int(options.get("window", WINDOW))
-        self._may_pause = bool(options.get("may_pause", False))
-        self.confidence = float(options.get("confidence", CONFIDENCE))
         self.latencies: Latencies = measure_latencies(decoder, _WIDEST + 1)
+        self._may_pause = bool(self.options.get("may_pause"))
         self._searches = 0
         self._found: dict[str, object] = {}
         self.start(decoder)
 
     def start(self, decoder: Decoder) -> None:
         """Begin a request: nothing is chosen yet."""
-        self._window = Window(self._length)
+        self._window = Window(self.options["window"])
         self._until_search = 0
         self._depth = 0
         self.left_out = frozenset()
 
     def draft(self, current: Round) -> Draft:
         """Search, where that is due, and draft."""
-        self._window.follow(current.state)
-        if self._until_search <= 0 and (window := self._window.tokens(current)) is not None:
+        window = self._window.tokens(current)
+        if self._until_search <= 0 and window is not None:
             self.latencies.cover(current.state)
             variants = Variants(self.decoder, current.state, *window)
-            self._choose(variants, current.state.read, current.deepest)
-            self._until_search = self._interval
+            self._choose(variants, current.state.read)
+            self._until_search = self.options["interval"]
             current.clock.passed("search")
         self._until_search -= 1
         if self._depth == 0:
             return Draft((), ())
         return super().draft(dataclasses.replace(current, depth=min(current.depth, self._depth)))
 
-    def _choose(self, variants: Variants, context: int, deepest: int) -> None:
+    def _choose(self, variants: Variants, context: int) -> None:
         costs = {item: self.latencies.part(item[1], context) for item in self._items}
-        weights, limit = weights_of(list(costs.values()), self._budgets)
+        weights, limit = weights_of(list(costs.values()), self.options["budgets"])
         weight = dict(zip(costs, weights, strict=True))
-        every: list[Item] = [
-            item for number in range(len(self.decoder.layers)) for item in items_of(self.decoder, number)
-        ]
-        found = search(
-            variants, [Choice((item,), weight.get(item, 0)) for item in every], limit=limit, least=self._cosine
-        )
+        every = [item for number in range(len(self.decoder.layers)) for item in items_of(self.decoder, number)]
+        choices = [Choice((item,), weight.get(item, 0)) for item in every]
+        found = search(variants, choices, limit=limit, least=self.options["cosine"])
         predicted = variants.likeliest(found.hidden)
         hits = (predicted == predicted[:1]).sum(-1).tolist()
         acceptances = [(count + 0.5) / (predicted.shape[1] + 1) for count in hits]
         step = self.latencies.rest + sum(self.latencies.part(part, context) for _, part in every)
         steps = [step - sum(costs[item] for item in left_out) for left_out in found.left_out]
-        passes = [self.latencies.verify(depth + 1, context) for depth in range(1, deepest + 1)]
+        passes = [self.latencies.verify(depth + 1, context) for depth in range(1, self.depth + 1)]
         # The set that leaves out nothing is no draft.
         drafts = slice(1, None) if len(steps) > 1 else slice(None)
         number, self._depth, rate = best_pair(acceptances[drafts], steps[drafts], passes)
@@ -294,6 +265,6 @@ class SelfKnapspec(SelfDrafter):
             **super().describe(),
             "searches": self._searches,
             "last_search": self._found,
-            "latencies": self.latencies.to_json(),
+            "latencies": [dataclasses.asdict(point) for point in self.latencies.points],
             "may_find_nothing": self._may_pause,
         }

@@ -13,30 +13,34 @@ last layer that runs hands on. `self-skip`: what the recipe lists.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from types import MappingProxyType
+from typing import Any, ClassVar
 
 import torch
 
+from benchctl.engines.transformers.serving import UnsuitableError
 from benchctl.engines.transformers.serving.decode import Draft, Round
-from benchctl.engines.transformers.serving.decoder import Decoder, Part, Parts, Snapshot, State, named, without
+from benchctl.engines.transformers.serving.decoder import Decoder, Part, Parts, Snapshot, named, without
 
 Options = Mapping[str, Any]
-
-
-class UnsuitableError(ValueError):
-    """A method cannot work with this model or these options."""
+NO_OPTIONS: Options = MappingProxyType({})
 
 
 class SelfDrafter:
     """Drafts token by token without `left_out`; a method chooses what that is, once or as it goes on."""
 
+    defaults: ClassVar[Options] = NO_OPTIONS
+    """Of its options; `options` has these where the recipe has none."""
+    depth = 0
     left_out: Parts = frozenset()
     confidence = 0.0
     """A token that the draft gave less than this probability is the last of its draft. It stays in the draft: to
     leave it out because of what was drawn would change the distribution of sampled answers."""
 
-    def __init__(self, decoder: Decoder) -> None:
+    def __init__(self, decoder: Decoder, options: Options = NO_OPTIONS) -> None:
         self.decoder = decoder
+        self.options = {**self.defaults, **options}
+        self.confidence = float(self.options.get("confidence", 0.0))
 
     def start(self, decoder: Decoder) -> None:
         """Begin a request: nothing is remembered of the last."""
@@ -78,20 +82,17 @@ class Window:
         self._anchor: Snapshot | None = None
         self._next: Snapshot | None = None
 
-    def follow(self, state: State) -> None:
-        """Take note of the state between two rounds; a snapshot is made every `length` tokens."""
+    def tokens(self, current: Round) -> tuple[Snapshot, list[int]] | None:
+        """Return a state, and `length` tokens that followed it; `None` while there are too few.
+
+        To be called between two rounds: it takes note of the state, with a snapshot every `length` tokens.
+        """
+        state = current.state
         if self._next is None or state.read - self._next.read >= self.length:
             self._anchor, self._next = self._next, state.snapshot()
-
-    def tokens(self, current: Round) -> tuple[Snapshot, list[int]] | None:
-        """Return a state, and `length` tokens that followed it; `None` while there are too few."""
-        anchor = self._anchor
-        if anchor is None:
+        if (anchor := self._anchor) is None:
             return None
         return anchor, list(current.tokens[anchor.read : anchor.read + self.length])
-
-
-SKIPPED_SHARE = 0.5
 
 
 def evenly_skipped(layers: int, share: float) -> list[int]:
@@ -107,11 +108,13 @@ def evenly_skipped(layers: int, share: float) -> list[int]:
 class SelfLayerSkip(SelfDrafter):
     """`skip`: the share of layers that is left out, half of them by default."""
 
+    defaults: ClassVar[Options] = {"skip": 0.5}
+
     def __init__(self, decoder: Decoder, options: Options) -> None:
-        super().__init__(decoder)
-        if len(decoder.layers) < 2:
-            raise UnsuitableError("the model has one layer, and skipping it would leave nothing")
-        skipped = evenly_skipped(len(decoder.layers), float(options.get("skip", SKIPPED_SHARE)))
+        super().__init__(decoder, options)
+        skipped = evenly_skipped(len(decoder.layers), self.options["skip"])
+        if not skipped:
+            raise UnsuitableError("the model has one layer, which stays")
         self.left_out = frozenset((number, "layer") for number in skipped)
 
 
@@ -122,7 +125,7 @@ class SelfSkip(SelfDrafter):
     """`layers`, `attention`, `recurrent`, `mlp`: numbers, from 0, of layers that are skipped, or lose that part."""
 
     def __init__(self, decoder: Decoder, options: Options) -> None:
-        super().__init__(decoder)
+        super().__init__(decoder, options)
         listed = [(name, number) for name in LISTS for number in options.get(name, ())]
         if not listed:
             raise UnsuitableError(f"it needs a list of layers in its options: {', '.join(LISTS)}")
@@ -141,31 +144,22 @@ class SelfEarlyExit(SelfDrafter):
     """`exit_layer`: how many of the first layers draft; half of them by default."""
 
     def __init__(self, decoder: Decoder, options: Options) -> None:
-        super().__init__(decoder)
-        layers = len(decoder.layers)
-        last = int(options.get("exit_layer", max(1, layers // 2)))
-        if not 0 < last < layers:
-            raise UnsuitableError(f"exit_layer is {last}, and the model has {layers} layers: it must be less")
-        self.left_out = frozenset((number, "layer") for number in range(last, layers))
+        super().__init__(decoder, options)
+        self.exit_after(int(self.options.get("exit_layer", max(1, len(decoder.layers) // 2))))
+
+    def exit_after(self, layers: int) -> None:
+        """Draft with so many of the first layers. Raises UnsuitableError where there are no others."""
+        count = len(self.decoder.layers)
+        if not 0 < layers < count:
+            raise UnsuitableError(f"exit_layer is {layers}, and the model has {count} layers: it must be less")
+        self.left_out = frozenset((number, "layer") for number in range(layers, count))
 
 
-def _attention_layers(decoder: Decoder) -> list[int]:
-    return [number for number, layer in enumerate(decoder.layers) if layer.attention is not None]
-
-
-class SelfSsm(SelfDrafter):
-    """Parallel hybrids: the attention branch of every layer is silent."""
-
-    def __init__(self, decoder: Decoder, options: Options) -> None:
-        super().__init__(decoder)
-        self.left_out = frozenset((number, "attention") for number in _attention_layers(decoder))
-
-
-class SelfLinear(SelfDrafter):
-    """Sequential hybrids: attention layers pass their input on."""
+class SelfRecurrent(SelfDrafter):
+    """Hybrids: attention is silent, beside a recurrent branch or in layers of its own; `mlp`: whether its MLP runs."""
 
     def __init__(self, decoder: Decoder, options: Options) -> None:
-        super().__init__(decoder)
-        part = "attention" if options.get("mlp", True) else "layer"
-        left_out: Parts = frozenset((number, part) for number in _attention_layers(decoder))  # type: ignore[misc]
-        self.left_out = left_out
+        super().__init__(decoder, options)
+        part: Part = "attention" if options.get("mlp", True) else "layer"
+        layers = enumerate(decoder.layers)
+        self.left_out = frozenset((number, part) for number, layer in layers if layer.modules("attention"))

@@ -20,36 +20,29 @@ specify it, or where this differs:
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 
 from benchctl.engines.transformers.serving.decode import Draft, Round
 from benchctl.engines.transformers.serving.decoder import Decoder, Parts, Snapshot, without
-from benchctl.engines.transformers.serving.drafters.self_drafter import Options, SelfDrafter, UnsuitableError, Window
+from benchctl.engines.transformers.serving.drafters.self_drafter import Options, SelfDrafter, Window
 from benchctl.engines.transformers.serving.variants import inner_items
 
-SKIPPED_SHARE, INTERVAL, BAYES, WINDOW = 0.45, 1, 25, 32
-ENOUGH, TRIES, PATIENCE, CONFIDENCE = 0.95, 1000, 300, 0.8
 _NOISE, _DEVIATIONS, _PROPOSALS = 1e-2, 2.5, 256
+_SEARCH = {"interval": 1, "window": 32, "bayes": 25, "enough": 0.95, "tries": 1000, "patience": 300, "seed": 1}
 
 
 class SelfSwift(SelfDrafter):
     """`skip`, `interval`, `window`, `bayes`, `enough`, `tries`, `patience`, `confidence`, `seed`: see above."""
 
+    defaults: ClassVar[Options] = {**_SEARCH, "skip": 0.45, "confidence": 0.8}
+
     def __init__(self, decoder: Decoder, options: Options) -> None:
-        super().__init__(decoder)
+        super().__init__(decoder, options)
         self._items = inner_items(decoder)
-        if not self._items:
-            raise UnsuitableError("the model has one layer, which stays")
-        share = float(options.get("skip", SKIPPED_SHARE))
-        self._count = min(max(1, round(share * len(self._items))), max(1, len(self._items) - 1))
-        self._interval = int(options.get("interval", INTERVAL))
-        self._bayes = int(options.get("bayes", BAYES))
-        self._enough = float(options.get("enough", ENOUGH))
-        self._tries_left = int(options.get("tries", TRIES))
-        self._patience = int(options.get("patience", PATIENCE))
-        self._length = int(options.get("window", WINDOW))
-        self.confidence = float(options.get("confidence", CONFIDENCE))
-        self._generator = torch.Generator().manual_seed(int(options.get("seed", 1)))
+        self._count = min(max(1, round(self.options["skip"] * len(self._items))), max(1, len(self._items) - 1))
+        self._generator = torch.Generator().manual_seed(self.options["seed"])
         # Every second layer first, then the others: as many parts as are to be skipped.
         order = sorted(range(len(self._items)), key=lambda place: (self._items[place][0] % 2 == 0, place))
         self.left_out = self._parts(order[: self._count])
@@ -61,29 +54,28 @@ class SelfSwift(SelfDrafter):
 
     def start(self, decoder: Decoder) -> None:
         """Begin a request: the sets that were tried stay known."""
-        self._window = Window(self._length)
+        self._window = Window(self.options["window"])
 
     @property
     def searching(self) -> bool:
         """Whether sets are still tried."""
-        reached = self._best is not None and self._best >= self._enough
-        return not reached and self._tries_left > 0 and self._since_better < self._patience
+        reached = self._best is not None and self._best >= self.options["enough"]
+        tried, waited = len(self._scores) >= self.options["tries"], self._since_better >= self.options["patience"]
+        return not (reached or tried or waited)
 
     def draft(self, current: Round) -> Draft:
         """Try another set, where that is due, and draft."""
         if self.searching:
-            self._window.follow(current.state)
-            if self._rounds % self._interval == 0 and (window := self._window.tokens(current)) is not None:
+            window = self._window.tokens(current)
+            if self._rounds % self.options["interval"] == 0 and window is not None:
                 self._try(current, *window)
                 current.clock.passed("search")
             self._rounds += 1
         return super().draft(current)
 
     def _try(self, current: Round, anchor: Snapshot, tokens: list[int]) -> None:
-        self._tries_left -= 1
-        places = (
-            self._propose() if self._bayes and len(self._scores) % self._bayes == self._bayes - 1 else self._random()
-        )
+        every = self.options["bayes"]
+        places = self._propose() if every and len(self._scores) % every == every - 1 else self._random()
         rival = self._parts(places)
         with current.state.rewound(anchor):
             now = self._score(current, anchor, tokens, self.left_out)
