@@ -108,8 +108,7 @@ def seconds_of(text: str) -> float:
 
 def _what_to_search(subject: list[str], work: Search, here: options.Here) -> tuple[Standing, bool]:
     """Return the recipe of the command line with what it may do, and whether only its own arms are searched."""
-    from benchctl.recipes.from_options import absolute
-    from benchctl.recipes.load import shipped_recipes
+    from benchctl.recipes.load import absolute, shipped_recipes
 
     first, *drafts = subject
     own = bool(work.types or work.depth or work.sweep)
