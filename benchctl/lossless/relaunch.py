@@ -21,12 +21,11 @@ from benchctl.errors import BenchctlError, EngineError, StorageError, UsageError
 from benchctl.measure.cell import fresh_log, running, scoring
 from benchctl.measure.prepare import require_permitted
 from benchctl.measure.requested import standing_of
-from benchctl.measure.requests import fitted_for
+from benchctl.measure.requests import render
 from benchctl.measure.run import context_of
 from benchctl.models.files import ModelFile, ResolvedModel, ResolvedPair, file_sha256
 from benchctl.models.sources import locate_folder, locate_model
 from benchctl.permissions import not_given
-from benchctl.prompts.context import ContextError
 from benchctl.prompts.load import load_suite, prompt_sha256
 from benchctl.prompts.suite import Prompt
 from benchctl.recipes.schema import Recipe, Sampling
@@ -54,12 +53,7 @@ class Relaunch:
 
     def render(self, scorer: Renders, prompt: Prompt) -> Rendered:
         """Return a prompt as the model got it, in the length that the run gave it. Raises EngineError."""
-        if self.context_length is not None:
-            try:
-                prompt = fitted_for(scorer, prompt, self.context_length, self.context_text)
-            except ContextError as error:
-                raise EngineError(f"A prompt cannot be made again: {error}.", kind="protocol") from None
-        return scorer.render(prompt)
+        return render(scorer, prompt, self.context_length, self.context_text)
 
     @contextmanager
     def scorer(self, folder: Path, name: str) -> Iterator[Scorer]:
