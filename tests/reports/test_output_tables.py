@@ -48,7 +48,7 @@ def test_every_scored_fork_has_a_row_and_every_width_one_noise() -> None:
     analysis = build_analysis(["spec_d4", "ngram"])
     rows = scored_divergences(analysis)
     assert rows
-    assert all(row.fork.margin is not None for row in rows)
+    assert all(row.fork is not None and row.fork.margin is not None for row in rows)
     assert noise_floors(analysis).rows == [TargetNoise("baseline", NOISE)]
 
 

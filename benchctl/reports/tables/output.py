@@ -80,18 +80,15 @@ def divergences(found: Sequence[Losslessness], baseline: str, most: int) -> Tabl
         for comparison in [comparison for comparison in arm.comparisons if comparison.fork is not None][:most]
     ]
 
-    def of_divergence(name: str) -> Callable[[Comparison], Any]:
-        return lambda row: getattr(row.fork, name)
-
     def text(side: str) -> Callable[[Comparison], Cell]:
         def cell(row: Comparison) -> Cell:
-            token = of_divergence(f"{side}_token")(row)
-            start = Code(chop_cells(one_line(of_divergence(f"{side}_text")(row)) or "(end)", DIVERGENCE_CELLS)[0])
+            token = _fork(f"{side}_token")(row)
+            start = Code(chop_cells(one_line(_fork(f"{side}_text")(row)) or "(end)", DIVERGENCE_CELLS)[0])
             return start if token is None else (start, f"(token {token})")
 
         return cell
 
-    scored = any(row.fork is not None and row.fork.margin is not None for row in diverging)
+    scored = any(_fork("margin")(row) is not None for row in diverging)
     return Table(
         "divergences",
         "First divergences, scored on the target alone" if scored else "First divergences",
@@ -99,15 +96,11 @@ def divergences(found: Sequence[Losslessness], baseline: str, most: int) -> Tabl
             Column("arm", lambda row: row.arm, cell=lambda row: Name(row.arm), heads=True),
             Column("prompt", lambda row: f"{row.task}/{row.prompt_idx}", heads=True),
             Column("class", lambda row: row.outcome),
-            numeric(
-                "index",
-                of_divergence("index"),
-                cell=lambda row: f"{row.fork.unit} {row.fork.index}" if row.fork else "",
-            ),
-            numeric("margin", of_divergence("margin"), numbers.nats, optional=True),
-            numeric("noise", of_divergence("noise_floor"), numbers.nats, optional=True),
-            Column(baseline, of_divergence("baseline_text"), cell=text("baseline"), least_width=110, wrap=True),
-            Column("arm's", of_divergence("arm_text"), cell=text("arm"), least_width=110, wrap=True),
+            numeric("index", _fork("index"), cell=lambda row: f"{_fork('unit')(row)} {_fork('index')(row)}"),
+            numeric("margin", _fork("margin"), numbers.nats, optional=True),
+            numeric("noise", _fork("noise_floor"), numbers.nats, optional=True),
+            Column(baseline, _fork("baseline_text"), cell=text("baseline"), least_width=110, wrap=True),
+            Column("arm's", _fork("arm_text"), cell=text("arm"), least_width=110, wrap=True),
         ),
         diverging,
         note="Margin: how far the target alone prefers its own token, in nats. Noise: margins up to this may change."
@@ -118,10 +111,8 @@ def divergences(found: Sequence[Losslessness], baseline: str, most: int) -> Tabl
 
 def answers(analysis: Analysis) -> Table[Comparison]:
     """A row a prompt and arm, for programs."""
-
-    def of_divergence(name: str) -> Callable[[Comparison], Any]:
-        return lambda row: getattr(row.fork, name, None)
-
+    keys = {name: f"fork_{name}" for name in ("index", "unit", "width", "baseline_token", "arm_token")}
+    keys |= {name: name for name in ("margin", "noise_floor")}
     return Table(
         "losslessness",
         "Every prompt against the baseline’s",
@@ -130,13 +121,7 @@ def answers(analysis: Analysis) -> Table[Comparison]:
             Column("", lambda row: analysis.compared[row.arm].baseline, key="baseline"),
             *for_programs("task", "prompt_idx", "outcome", "reason"),
             *for_programs("text_equal", "tokens_equal", "blocks_compared", "blocks_differing"),
-            Column("", of_divergence("index"), key="fork_index"),
-            Column("", of_divergence("unit"), key="fork_unit"),
-            Column("", of_divergence("width"), key="fork_width"),
-            Column("", of_divergence("baseline_token"), key="fork_baseline_token"),
-            Column("", of_divergence("arm_token"), key="fork_arm_token"),
-            Column("", of_divergence("margin"), key="margin"),
-            Column("", of_divergence("noise_floor"), key="noise_floor"),
+            *(Column("", _fork(name), key=key) for name, key in keys.items()),
             Column("", lambda row: _margin(row.fork, "verify"), key="margin_verify"),
             Column("", lambda row: _margin(row.fork, "prefill"), key="margin_prefill"),
         ),
@@ -144,48 +129,38 @@ def answers(analysis: Analysis) -> Table[Comparison]:
     )
 
 
-@dataclass(frozen=True)
-class ScoredDivergence:
-    """A divergence that was scored on the target alone, of an arm and prompt."""
-
-    answer: Comparison
-    fork: FirstDivergence
+def _fork(name: str) -> Callable[[Comparison], Any]:
+    """What is known of the place where a prompt's answers diverge; `None` where they do not."""
+    return lambda row: getattr(row.fork, name, None)
 
 
-def scored_divergences(analysis: Analysis) -> list[ScoredDivergence]:
-    """Every divergence with a margin, in the order of arms and prompts."""
-    return [
-        ScoredDivergence(comparison, comparison.fork)
-        for arm in analysis.losslessness
-        for comparison in arm.comparisons
-        if comparison.fork is not None and comparison.fork.margin is not None
-    ]
+def scored_divergences(analysis: Analysis) -> list[Comparison]:
+    """Every prompt and arm whose divergence has a margin, in their order."""
+    return [row for arm in analysis.losslessness for row in arm.comparisons if _fork("margin")(row) is not None]
 
 
-def forks(analysis: Analysis) -> Table[ScoredDivergence]:
+def forks(analysis: Analysis) -> Table[Comparison]:
     """A row a scored divergence."""
+
+    def shape(header: str, name: str) -> Column[Comparison]:
+        return numeric(header, lambda row: _margin(row.fork, name), cell=lambda row: margin(row.fork, name))
+
     return Table(
         "forks",
         "Every first divergence, scored on the target alone",
         (
-            arm_column(analysis, lambda row: row.answer.arm),
-            Column("Prompt", lambda row: f"{row.answer.task}/{row.answer.prompt_idx}"),
-            numeric("Token", lambda row: row.fork.index),
-            Column(analysis.baseline, lambda row: row.fork.baseline_text, divergence_start),
-            Column("Arm’s", lambda row: row.fork.arm_text, divergence_start),
-            numeric(
-                "Token by token", lambda row: _margin(row.fork, "decode"), cell=lambda row: margin(row.fork, "decode")
-            ),
-            numeric(
-                "As verified", lambda row: _margin(row.fork, "verify"), cell=lambda row: margin(row.fork, "verify")
-            ),
-            numeric(
-                "All at once", lambda row: _margin(row.fork, "prefill"), cell=lambda row: margin(row.fork, "prefill")
-            ),
-            numeric("Noise", lambda row: row.fork.noise_floor, numbers.nats).means(
+            arm_column(analysis, lambda row: row.arm),
+            Column("Prompt", lambda row: f"{row.task}/{row.prompt_idx}"),
+            numeric("Token", _fork("index")),
+            Column(analysis.baseline, _fork("baseline_text"), divergence_start),
+            Column("Arm’s", _fork("arm_text"), divergence_start),
+            shape("Token by token", "decode"),
+            shape("As verified", "verify"),
+            shape("All at once", "prefill"),
+            numeric("Noise", _fork("noise_floor"), numbers.nats).means(
                 "the margin up to which the target’s own numeric noise may change a token at the arm’s width."
             ),
-            Column("Class", lambda row: row.answer.outcome),
+            Column("Class", "outcome", key=""),
         ),
         scored_divergences(analysis),
         note="Margin by which the target alone prefers the baseline’s token to the arm’s where they diverge, in nats "
@@ -329,10 +304,10 @@ def correct_column(analysis: Analysis) -> Column[Any]:
     return numeric("Correct", lambda row: found.get(row.arm), write, tone=tone, optional=True)
 
 
-def margin(fork: FirstDivergence, shape: str) -> str:
+def margin(fork: FirstDivergence | None, shape: str) -> str:
     """The margin in a shape (`0.102`, `-0.021 (5) ←`): the width where the arm's counts, an arrow where it flips."""
-    found = next((scored for scored in fork.shapes if scored.shape == shape), None)
-    if found is None:
+    found = next((scored for scored in fork.shapes if scored.shape == shape), None) if fork else None
+    if fork is None or found is None:
         return numbers.ABSENT
     least = "≥ " if shape == "decode" and fork.margin_is_least else ""
     width = f" ({found.width})" if shape == "verify" else ""
