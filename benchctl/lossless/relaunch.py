@@ -15,7 +15,16 @@ from types import TracebackType
 from benchctl.data.manifest import ArmIdentity, Manifest
 from benchctl.data.store import RunData
 from benchctl.data.writer import folder_lock
-from benchctl.engines.base import Launch, Rendered, Renders, Scorer, ScoringEngine, SlotScorer, SlotScoringEngine
+from benchctl.engines.base import (
+    Engine,
+    Launch,
+    Rendered,
+    Renders,
+    Scorer,
+    ScoringEngine,
+    SlotScorer,
+    SlotScoringEngine,
+)
 from benchctl.engines.registry import make_engine
 from benchctl.errors import BenchctlError, EngineError, StorageError, UsageError
 from benchctl.lossless.selection import unchanged_prompts
@@ -215,7 +224,7 @@ def relaunch(
     return Relaunch(engine, launch, recipe.sampling, prompts, lack, arm.context_length, text)
 
 
-def _same_endpoint(engine: ScoringEngine, arm: Arm, manifest: Manifest) -> Launch:
+def _same_endpoint(engine: Engine, arm: Arm, manifest: Manifest) -> Launch:
     """Return the baseline's endpoint, which runs already: it must be the same server, and serve the same names.
 
     That its weights are the same is taken on trust; that its tokens are the baseline's is checked when it scores.
@@ -227,7 +236,7 @@ def _same_endpoint(engine: ScoringEngine, arm: Arm, manifest: Manifest) -> Launc
 
 
 def _same_process(
-    engine: ScoringEngine, arm: Arm, manifest: Manifest, recorded: ArmIdentity, models_dir: Path | None
+    engine: Engine, arm: Arm, manifest: Manifest, recorded: ArmIdentity, models_dir: Path | None
 ) -> tuple[Launch, list[str]]:
     """Return the baseline's command line with the files of today, and what of it benchctl would not write."""
     found = engine.probe()
