@@ -55,11 +55,10 @@ def verify_lossless(
     from benchctl.analysis.results import ACCEPTED
     from benchctl.cli.show_lossless import print_document, print_tables
     from benchctl.data.store import open_run, resolve_run
-    from benchctl.lossless.session import explain
+    from benchctl.lossless.session import Request, explain
 
     data = open_run(resolve_run(run, results))
-    explained = explain(
-        data,
+    asked = Request(
         baseline=baseline,
         arms=arm,
         depth="off" if offline else audit,
@@ -69,6 +68,7 @@ def verify_lossless(
         trusted=here.trust_recipe,
         quiet=quiet or as_json,
     )
+    explained = explain(data, asked)
     if not explained.found:
         raise UsageError("The run has only its baseline, so there is nothing to compare.", where=str(data.folder))
     if as_json:

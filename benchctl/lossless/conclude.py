@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -79,47 +79,39 @@ def _audit(
     by_prefill = scores is not None and scores.shape == "prefill"
     reach = {} if by_prefill else arm.reach  # those scores differ from decoding at every place
     places = _places(known, reach)
-    nothing = Noise(np.zeros(0), np.zeros(0), np.zeros(0, np.int64))
-    noise = noise_of(scores, arm.widths, arm.slots) if scores else nothing
+    noise = noise_of(scores, arm.widths, arm.slots)
     prompts = len({(answer.task, answer.prompt_idx) for answer, _ in known})
-    result = ArmAudit(
-        arm=arm.arm,
-        widths=arm.widths,
-        slots=arm.slots,
-        by_prefill=by_prefill,
-        answers=len(known),
-        of=len(arm.answers),
-        prompts=prompts,
-        tokens=len(places.margins),
-        diverged=int(places.diverged.sum()),
-        expected=None,
-        p=None,
-        p_adjusted=None,
-        floor=None,
-        beyond=0,
-        excess_limit=None,
-        prefixes=len(noise.margins),
-        changed=int((noise.losses != 0).sum()),
-    )
-    lacking = lacks or _lacking(arm, known, noise, reason, by_prefill=by_prefill)
-    if lacking is not None:
-        return result.model_copy(update={"lacking": lacking})
-    level = AUDIT_LEVEL / 2 / arms
-    hazard = hazard_test(noise, places)
-    reached = places.at(places.reached)
-    floor = noise.floor(reached.margins, level / 2)  # the other half is for rivals behind the second
-    proposed = PROPOSED if arm.rejecting is None else arm.rejecting
-    power = find_power(noise, reached, nats, level=level, proposed=proposed)
-    return result.model_copy(
-        update={
+    found: dict[str, object] = {
+        **dict.fromkeys(("expected", "p", "p_adjusted", "floor", "excess_limit")),
+        "arm": arm.arm,
+        "widths": arm.widths,
+        "slots": arm.slots,
+        "by_prefill": by_prefill,
+        "answers": len(known),
+        "of": len(arm.answers),
+        "prompts": prompts,
+        "tokens": len(places.margins),
+        "diverged": int(places.diverged.sum()),
+        "beyond": 0,
+        "prefixes": len(noise.margins),
+        "changed": int((noise.losses != 0).sum()),
+        "lacking": lacks or _lacking(arm, known, noise, reason, by_prefill=by_prefill),
+    }
+    if found["lacking"] is None:
+        level = AUDIT_LEVEL / 2 / arms
+        hazard = hazard_test(noise, places)
+        reached = places.at(places.reached)
+        floor = noise.floor(reached.margins, level / 2)  # the other half is for rivals behind the second
+        proposed = PROPOSED if arm.rejecting is None else arm.rejecting
+        found |= {
             "expected": hazard.expected,
             "p": hazard.p,
             "floor": floor,
             "beyond": _beyond(known, reach, floor),
             "excess_limit": excess_limit(noise, places),
-            "stated": DetectionPower(nats=nats, chance=power.chance, prompts=power.times and power.times * prompts),
+            "stated": find_power(noise, reached, nats, prompts, level=level, proposed=proposed),
         }
-    )
+    return ArmAudit.model_validate(found)
 
 
 def _lacking(
@@ -255,34 +247,29 @@ def _count(number: int, what: str) -> str:
     return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
-@dataclass(frozen=True)
-class Power:
-    """Whether a rule that accepts the runner-up within `nats` would have been detected."""
-
-    nats: float
-    chance: float
-    times: int | None
-    """The multiple of these answers that detects it with a power of `ENOUGH_POWER`; `None` where even 64 does not."""
-
-
-def find_power(noise: Noise, places: Places, nats: float, *, level: float, proposed: float, seed: int = 2) -> Power:
-    """Return the power of the test at `level` against such a rule at these places.
+def find_power(
+    noise: Noise, places: Places, nats: float, prompts: int, *, level: float, proposed: float, seed: int = 2
+) -> DetectionPower:
+    """Return the power at `level` against a rule that accepts the runner-up within `nats`, at places of `prompts`.
 
     `proposed`: the share of the places within `nats` at which the draft proposes the runner-up.
     """
     near = places.up_to(max(TAUS))
-    if noise.silent:
-        return _of_a_silent_engine(places, nats, proposed)
+    if noise.silent:  # a single swapped token is detected
+        missed = (1 - proposed) ** int((places.margins <= nats).sum())
+        enough = (factor * prompts for factor in (1, *TIMES) if 1 - missed**factor >= ENOUGH_POWER)
+        return DetectionPower(nats=nats, chance=1 - missed, prompts=next(enough, None))
     rng = np.random.default_rng(seed)
     first = _chance(noise, near, nats, level, proposed, rng, draws=math.ceil(BEYOND / level))
+    found = DetectionPower(nats=nats, chance=first, prompts=prompts if first >= ENOUGH_POWER else None)
     if first >= ENOUGH_POWER or not len(near.margins):
-        return Power(nats, first, 1 if first >= ENOUGH_POWER else None)
+        return found
     for times in TIMES:
         if times * len(near.margins) > MOST_PLACES:
             break
         if _chance(noise, _repeated(near, times, rng), nats, level, proposed, rng) >= ENOUGH_POWER:
-            return Power(nats, first, times)
-    return Power(nats, first, None)
+            return found.model_copy(update={"prompts": times * prompts})
+    return found
 
 
 def _chance(
@@ -312,11 +299,3 @@ def _repeated(places: Places, times: int, rng: np.random.Generator) -> Places:
     index = np.concatenate(rows) if rows else np.zeros(0, np.int64)
     numbers = np.repeat(np.arange(len(drawn)), [len(row) for row in rows])
     return replace(places.at(index), answers=numbers)
-
-
-def _of_a_silent_engine(places: Places, nats: float, proposed: float) -> Power:
-    """Where the target has no noise, a single swapped token is detected."""
-    near = int((places.margins <= nats).sum())
-    chance = 1 - (1 - proposed) ** near
-    times = next((factor for factor in (1, *TIMES) if 1 - (1 - proposed) ** (near * factor) >= ENOUGH_POWER), None)
-    return Power(nats, chance, times)

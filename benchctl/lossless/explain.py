@@ -17,7 +17,6 @@ from benchctl.lossless.noise import SMALL_MARGIN, Noise, noise_of
 
 if TYPE_CHECKING:
     from benchctl.data.store import RunData
-    from benchctl.lossless.noise import Floats
 
 UNREPLAYED = "benchctl verify-lossless has not replayed it"
 
@@ -194,7 +193,7 @@ def find_noise(scores: TargetScores | None, width: int, *, tokens: int = 0) -> N
     """
     by_prefill = scores is not None and _no_width_was_read(scores)
     noise = _sampled(scores, width, by_prefill=by_prefill)
-    of_answers = noise_of(scores, (width,)) if scores else noise
+    of_answers = noise_of(scores, (width,))
     if scores is not None and len(of_answers.margins) > len(noise.margins):
         noise, by_prefill = of_answers, scores.shape == "prefill"
     count, changed = len(noise.margins), int((noise.losses != 0).sum())
@@ -226,8 +225,7 @@ def _sampled(scores: TargetScores | None, width: int, *, by_prefill: bool) -> No
         if pair is not None:
             answer = numbers.setdefault((position.task, position.prompt_idx), len(numbers))
             rows.append((pair[0], pair[0] - pair[1], answer))
-    table: Floats = np.array(rows, dtype=np.float64).reshape(-1, 3)
-    return Noise(table[:, 0], table[:, 1], table[:, 2].astype(np.int64))
+    return Noise.of(rows)
 
 
 def _no_width_was_read(scores: TargetScores) -> bool:

@@ -113,6 +113,12 @@ class Noise:
     answers: Integers
     """Number of the answer that each prefix is of, from 0."""
 
+    @classmethod
+    def of(cls, rows: Sequence[tuple[float, float, int]]) -> Noise:
+        """Make it of a (margin, loss, answer) for every prefix."""
+        table: Floats = np.array(rows, dtype=np.float64).reshape(-1, 3)
+        return cls(table[:, 0], table[:, 1], table[:, 2].astype(np.int64))
+
     @cached_property
     def small(self) -> Noise:
         """Those at small margins."""
@@ -160,21 +166,17 @@ class Noise:
         return float(ordered[reached]) if reached < len(ordered) else 0.0
 
 
-def noise_of(scores: TargetScores, widths: Sequence[int], slots: int = 1) -> Noise:
+def noise_of(scores: TargetScores | None, widths: Sequence[int], slots: int = 1) -> Noise:
     """Return how margins moved at these widths, in batches of so many requests; without any, there is no noise."""
-    chosen = {0} if scores.shape == "prefill" else set(widths)
-    scored = {answer.answer: answer for answer in scores.answers}
+    chosen = {0} if scores and scores.shape == "prefill" else set(widths)
+    scored = {answer.answer: answer for answer in scores.answers} if scores else {}
     numbers: dict[AnswerKey, int] = {}
-    margins: list[float] = []
-    losses: list[float] = []
-    answers: list[int] = []
-    for read in scores.passes:
-        answer = scored.get(read.answer)
-        if read.width in chosen and read.slots == slots and answer is not None:
-            margins += [answer.margins[place] for place in read.places]
-            losses += read.losses
-            answers += [numbers.setdefault(read.answer, len(numbers))] * len(read.places)
-    return Noise(np.array(margins), np.array(losses), np.array(answers, dtype=np.int64))
+    rows: list[tuple[float, float, int]] = []
+    for read in scores.passes if scores else ():
+        if read.width in chosen and read.slots == slots and read.answer in scored:
+            margins, number = scored[read.answer].margins, numbers.setdefault(read.answer, len(numbers))
+            rows += [(margins[place], loss, number) for place, loss in zip(read.places, read.losses, strict=True)]
+    return Noise.of(rows)
 
 
 @dataclass(frozen=True)

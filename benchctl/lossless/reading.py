@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import product
+from typing import NamedTuple
 
 from benchctl.data.record import sha256_tokens
 from benchctl.data.scores import Decoded, DivergedToken, NullPass, Position, Reading, ScoredAnswer, Shape, TargetScores
@@ -46,7 +48,7 @@ def read_answer(scorer: Scorer, prompt: Sequence[int], plan: PrefixPlan) -> tupl
     """
     answer = plan.answer.token_ids
     at_divergence = {fork.index for fork in plan.answer.forks}
-    readings: dict[int, list[tuple[Shape, int, Scores]]] = {place: [] for place in at_divergence}
+    readings: dict[int, list[tuple[Shape, int, Scores]]] = defaultdict(list)
     absent: dict[str, str] = {}
 
     def top(place: int) -> int:
@@ -59,6 +61,8 @@ def read_answer(scorer: Scorer, prompt: Sequence[int], plan: PrefixPlan) -> tupl
             absent["decode"] = _not_kept(scores.evaluated, new)
             break
         decoded[place] = scores
+    for place, scores in decoded.items():
+        readings[place].append(("decode", 1, scores))
 
     sampled = {end for each in plan.passes if not each.fork for end in each.ends}
     if not scorer.in_batches:
@@ -70,17 +74,28 @@ def read_answer(scorer: Scorer, prompt: Sequence[int], plan: PrefixPlan) -> tupl
                 absent["verify"] = _not_kept(scores.evaluated, new)
                 break
             if not each.fork or place == each.last:
-                readings.setdefault(place, []).append(("verify", new, scores))
+                readings[place].append(("verify", new, scores))
 
     # Where no width can be read, reading everything at once is the only measure of the noise.
     for place in sorted(at_divergence if scorer.in_batches else at_divergence | sampled):
         whole = [*prompt, *answer[:place]]
-        readings.setdefault(place, []).append(("prefill", len(whole), scorer.read_whole(whole, top(place))))
+        readings[place].append(("prefill", len(whole), scorer.read_whole(whole, top(place))))
 
     places = [(fork.index, fork.rival, True) for fork in plan.answer.forks]
     places += [(end, _runner_up(decoded[end], answer[end]), False) for end in sorted(sampled) if end in decoded]
     positions = [
-        _position(plan, place, rival, decoded.get(place), readings.get(place, []), absent, fork=fork)
+        Position(
+            task=plan.answer.task,
+            prompt_idx=plan.answer.prompt_idx,
+            prompt_sha=plan.answer.prompt_sha,
+            index=place,
+            agreed_sha=sha256_tokens(answer[:place]),
+            token=answer[place],
+            rival=rival,
+            fork=fork,
+            readings=[_reading(shape, width, scores, answer[place], rival) for shape, width, scores in readings[place]],
+            absent=absent if fork else {},
+        )
         for place, rival, fork in dict.fromkeys(places)
     ]
     others = [place for place, scores in decoded.items() if scores.likeliest != answer[place]]
@@ -94,33 +109,6 @@ def _not_kept(evaluated: int, expected: int) -> str:
 
 def _runner_up(scores: Scores, token: int) -> int:
     return next(other for other in scores.logprobs if other != token)
-
-
-def _position(
-    plan: PrefixPlan,
-    place: int,
-    rival: int,
-    decoded: Scores | None,
-    readings: Sequence[tuple[Shape, int, Scores]],
-    absent: dict[str, str],
-    *,
-    fork: bool,
-) -> Position:
-    answer = plan.answer
-    token = answer.token_ids[place]
-    own: list[tuple[Shape, int, Scores]] = [("decode", 1, decoded)] if decoded else []
-    return Position(
-        task=answer.task,
-        prompt_idx=answer.prompt_idx,
-        prompt_sha=answer.prompt_sha,
-        index=place,
-        agreed_sha=sha256_tokens(answer.token_ids[:place]),
-        token=token,
-        rival=rival,
-        fork=fork,
-        readings=[_reading(shape, width, scores, token, rival) for shape, width, scores in [*own, *readings]],
-        absent=absent if fork else {},
-    )
 
 
 def _reading(shape: Shape, width: int, scores: Scores, token: int, rival: int) -> Reading:
@@ -178,15 +166,8 @@ def score(scorer: Scorer, prompt: Sequence[int], answer: Answer) -> ReadAnswer:
         if token != likeliest and gap > 0:
             least = known is None
             diverged.append(DivergedToken(index=index, likeliest=likeliest, gap=round(gap, DIGITS), gap_is_least=least))
-    scored = ScoredAnswer(
-        task=answer.task,
-        prompt_idx=answer.prompt_idx,
-        prompt_sha=answer.prompt_sha,
-        token_sha=answer.token_sha,
-        margins=margins,
-        diverged=diverged,
-    )
-    return ReadAnswer(scored, tuple(prompt), answer.token_ids)
+    about = {name: getattr(answer, name) for name in ("task", "prompt_idx", "prompt_sha", "token_sha")}
+    return ReadAnswer(ScoredAnswer(**about, margins=margins, diverged=diverged), tuple(prompt), answer.token_ids)
 
 
 def scores_of(scorer: Scorer, prompt: Sequence[int], answer: Sequence[int], top: int) -> list[Scores]:
@@ -241,31 +222,30 @@ def _require_kept(scores: Scores, expected: int) -> None:
         )
 
 
-@dataclass
-class _Slot:
-    """A stream of answers, each read to its end before the next begins."""
+class _Batch(NamedTuple):
+    """What a slot has in a batch: the tokens of an answer up to `end`, or at 0 its prompt."""
 
-    tasks: Iterator[tuple[ReadAnswer, Alignment]]
-    current: ReadAnswer | None = None
-    alignment: Alignment = field(default_factory=lambda: Alignment(0, 0))
-    ends: Iterator[tuple[int, bool]] = field(default_factory=lambda: iter(()))
+    answer: ReadAnswer
+    alignment: Alignment
     end: int = 0
-    before: int = 0
+    new: int = 0
+    """Of these, the tokens that the batch reads."""
     counts: bool = False
 
-    def step(self) -> list[int] | None:
-        """Return the next prefix; `None` where no answer is left."""
-        following = next(self.ends, None)
-        if following is None:
-            task = next(self.tasks, None)
-            if task is None:
-                return None
-            self.current, self.alignment = task
-            self.ends, self.before, self.end, self.counts = self.alignment.ends(len(self.current.tokens)), 0, 0, False
-            return list(self.current.prompt)
-        assert self.current is not None, "has ends of its own"
-        self.before, (self.end, self.counts) = self.end, following
-        return [*self.current.prompt, *self.current.tokens[: self.end]]
+    @property
+    def prefix(self) -> list[int]:
+        """Everything that the slot has read with this."""
+        return [*self.answer.prompt, *self.answer.tokens[: self.end]]
+
+
+def _batches(answers: Sequence[ReadAnswer], width: int) -> Iterator[_Batch]:
+    """Yield the batches of a slot: each of its answers to the end before the next, in every alignment."""
+    for alignment, answer in product(alignments(width), answers):
+        yield _Batch(answer, alignment)
+        before = 0
+        for end, counts in alignment.ends(len(answer.tokens)):
+            yield _Batch(answer, alignment, end, end - before, counts)
+            before = end
 
 
 def read_shared(
@@ -277,30 +257,27 @@ def read_shared(
     and where it begins its next answer, that prompt is in the batch, too. `until`: the monotonic time to end at. Only
     batches in which every slot reads on count. Raises EngineError.
     """
-    streams = [_Slot(tasks) for tasks in _tasks(answers, width, slots)]
+    slot_batches = [_batches(own, width) for own in _dealt(answers, slots)]
     have = known.known_places(width, slots)
     passes: dict[tuple[object, ...], NullPass] = {}
-    while have < PREFIXES and time.monotonic() < until:
-        prefixes = [stream.step() for stream in streams]
-        reading = [(stream, prefix) for stream, prefix in zip(streams, prefixes, strict=True) if prefix is not None]
-        if len(reading) < slots:
+    for batches in zip(*slot_batches, strict=False):
+        if have >= PREFIXES or time.monotonic() >= until:
             break
-        reading.sort(key=lambda slot: slot[0].end == 0)  # a new prompt takes the slot that is left
-        scores = scorer.read_together([prefix for _, prefix in reading], TOP)
-        for (stream, _), at_end in zip(reading, scores, strict=True):
-            if stream.current and stream.counts and at_end.evaluated == stream.end - stream.before:
-                found = stream.current.null_pass(stream.alignment, slots)
+        ordered = sorted(batches, key=lambda batch: batch.end == 0)  # a new prompt takes the slot that is left
+        for batch, scores in zip(ordered, scorer.read_together([each.prefix for each in ordered], TOP), strict=True):
+            if batch.counts and scores.evaluated == batch.new:
+                found = batch.answer.null_pass(batch.alignment, slots)
                 found = passes.setdefault(found.key, found)
-                found.places.append(stream.end)
-                found.losses.append(stream.current.loss(stream.end, at_end))
+                found.places.append(batch.end)
+                found.losses.append(batch.answer.loss(batch.end, scores))
                 have += 1
     known.passes.extend(passes.values())
 
 
-def _tasks(answers: Sequence[ReadAnswer], width: int, slots: int) -> list[Iterator[tuple[ReadAnswer, Alignment]]]:
+def _dealt(answers: Sequence[ReadAnswer], slots: int) -> list[list[ReadAnswer]]:
     """Deal the answers out to the slots, all to a prompt to the same slot: no two slots share a prefix."""
     prompts = list(dict.fromkeys(answer.prompt for answer in answers))
     by_slot: list[list[ReadAnswer]] = [[] for _ in range(slots)]
     for number, answer in enumerate(answers):
         by_slot[(prompts.index(answer.prompt) if len(prompts) >= slots else number) % slots].append(answer)
-    return [((answer_read, way) for way, answer_read in product(alignments(width), own)) for own in by_slot]
+    return by_slot

@@ -165,18 +165,12 @@ def _side(data: RunData) -> _Side:
 
 
 def _facts(side: _Side) -> ReferenceRun:
-    manifest = side.data.manifest
-    return ReferenceRun(
-        run=side.name,
-        folder=str(side.data.folder),
-        engine="not recorded" if manifest is None else _engine(manifest),
-        precision="not recorded" if manifest is None else precision_of(manifest),
-    )
-
-
-def _engine(manifest: Manifest) -> str:
-    kind, version = manifest.engine.kind, manifest.engine.version or ""
-    return version if version.startswith(kind) else f"{kind} {version}".strip()
+    manifest, engine = side.data.manifest, "not recorded"
+    if manifest is not None:
+        kind, version = manifest.engine.kind, manifest.engine.version or ""
+        engine = version if version.startswith(kind) else f"{kind} {version}".strip()
+    precision = "not recorded" if manifest is None else precision_of(manifest)
+    return ReferenceRun(run=side.name, folder=str(side.data.folder), engine=engine, precision=precision)
 
 
 def precision_of(manifest: Manifest) -> str:
@@ -197,28 +191,30 @@ def precision_of(manifest: Manifest) -> str:
 
 def _differs(this: _Side, other: _Side) -> Iterator[Literal["engine", "precision"]]:
     ours, theirs = this.data.manifest, other.data.manifest
-    if ours is None or theirs is None:
-        yield from ("engine", "precision")
-        return
-    if (ours.engine.kind, ours.engine.details.get("sha256")) != (
-        theirs.engine.kind,
-        theirs.engine.details.get("sha256"),
-    ):
+    engines = [found and (found.engine.kind, found.engine.details.get("sha256")) for found in (ours, theirs)]
+    if ours is None or theirs is None or engines[0] != engines[1]:
         yield "engine"
-    if precision_of(ours) != precision_of(theirs):
+    if ours is None or theirs is None or precision_of(ours) != precision_of(theirs):
         yield "precision"
+
+
+def _answers(*arms: tuple[_Side, str]) -> Iterator[tuple[PromptKey, list[Record]]]:
+    """Yield every prompt of these runs with the arms' answers; none where any lacks, or is to another prompt."""
+    for key in dict.fromkeys(key for side, _ in (arms[0], arms[-1]) for key in side.prompts):
+        found = [answer for side, arm in arms if (answer := side.answers[arm].get(key)) is not None]
+        alike = len(found) == len(arms) and all(same_prompt(found[0], other) for other in found[1:])
+        yield key, found if alike else []
 
 
 def _baselines(this: _Side, other: _Side) -> BaselinePair:
     same, differing, undetermined = 0, [], []
-    for key in dict.fromkeys([*this.prompts, *other.prompts]):
-        ours, theirs = this.answers[this.baseline].get(key), other.answers[other.baseline].get(key)
-        if ours is None or theirs is None or not same_prompt(ours, theirs):
-            undetermined.append(_named(key))
-        elif same_answer(ours, theirs):
+    for (task, index), answers in _answers((this, this.baseline), (other, other.baseline)):
+        if not answers:
+            undetermined.append(f"{task}/{index}")
+        elif same_answer(*answers):
             same += 1
         else:
-            differing.append(_difference(this, ours, other, theirs))
+            differing.append(_difference(this, answers[0], other, answers[1]))
     return BaselinePair(
         runs=(this.name, other.name),
         differs_in=list(_differs(this, other)),
@@ -232,24 +228,13 @@ def _baselines(this: _Side, other: _Side) -> BaselinePair:
 def _arm(side: _Side, arm: str, reference: _Side) -> ArmCauses:
     counts: dict[Cause, int] = dict.fromkeys(CAUSES, 0)
     differing, undetermined = [], []
-    for key in dict.fromkeys([*side.prompts, *reference.prompts]):
-        answer, own, theirs = (
-            answers.get(key)
-            for answers in (side.answers[arm], side.answers[side.baseline], reference.answers[reference.baseline])
-        )
-        if (
-            answer is None
-            or own is None
-            or theirs is None
-            or not (same_prompt(answer, own) and same_prompt(answer, theirs))
-        ):
-            counts["undetermined"] += 1
-            undetermined.append(_named(key))
-            continue
-        cause = _cause(answer, own, theirs)
+    for (task, index), answers in _answers((side, arm), (side, side.baseline), (reference, reference.baseline)):
+        cause: Cause = _cause(*answers) if answers else "undetermined"
         counts[cause] += 1
-        if cause not in ("none", "undone"):
-            differing.append(_difference(side, answer, reference, theirs, cause))
+        if not answers:
+            undetermined.append(f"{task}/{index}")
+        elif cause not in ("none", "undone"):
+            differing.append(_difference(side, answers[0], reference, answers[2], cause))
     return ArmCauses(
         run=side.name, arm=arm, reference=reference.name, counts=counts, differing=differing, undetermined=undetermined
     )
@@ -267,37 +252,26 @@ def _difference(this: _Side, ours: Record, other: _Side, theirs: Record, cause: 
     fork = find_divergence(theirs, ours)
     # Equal texts and tokens, and other endings: they diverge where the answers end.
     index, unit = (fork.index, fork.unit) if fork is not None else (ours.n_predicted, "token")
-    by_token = unit == "token"
+    sides = ((this, ours), (other, theirs))
     return Difference(
         task=ours.task,
         prompt_idx=ours.prompt_idx,
         index=index,
-        unit="token" if by_token else "character",
-        margins=[
-            _margin(side, record, index) if by_token else None for side, record in ((this, ours), (other, theirs))
-        ],
+        unit="token" if unit == "token" else "character",
+        margins=[_margin(side, record, index) if unit == "token" else None for side, record in sides],
         cause=cause,
     )
 
 
 def _margin(side: _Side, record: Record, index: int) -> float | None:
     """Return the margin of a run's own target at a place, where that was scored."""
-    ids = record.token_ids
-    if ids is None:
+    ids, known = record.token_ids, scores_of(side.data)
+    if ids is None or known is None:
         return None
-    known = scores_of(side.data)
-    if known is None:
-        return None
-    for scored in known.answers:
-        if scored.answer == (record.task, record.prompt_idx, record.prompt_sha, sha256_tokens(ids)):
-            return scored.margins[index] if index < len(scored.margins) else None
-    agreed = sha256_tokens(ids[:index])
-    for place in known.positions:
-        where = (place.task, place.prompt_idx, place.index, place.agreed_sha)
-        if where == (record.task, record.prompt_idx, index, agreed):
-            return next((reading.margin for reading in place.readings if reading.shape == "decode"), None)
-    return None
-
-
-def _named(key: PromptKey) -> str:
-    return f"{key[0]}/{key[1]}"
+    own = (record.task, record.prompt_idx, record.prompt_sha, sha256_tokens(ids))
+    whole = next((scored.margins for scored in known.answers if scored.answer == own), None)
+    if whole is not None:
+        return whole[index] if index < len(whole) else None
+    where = (record.task, record.prompt_idx, index, sha256_tokens(ids[:index]))
+    read = (at for at in known.positions if (at.task, at.prompt_idx, at.index, at.agreed_sha) == where)
+    return next((reading.margin for at in read for reading in at.readings if reading.shape == "decode"), None)

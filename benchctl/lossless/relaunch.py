@@ -15,21 +15,29 @@ from types import TracebackType
 from benchctl.data.manifest import ArmIdentity, Manifest
 from benchctl.data.store import RunData
 from benchctl.data.writer import folder_lock
-from benchctl.engines.base import Launch, Rendered, Renders, Scorer, ScoringEngine, SlotScorer, SlotScoringEngine
+from benchctl.engines.base import (
+    Engine,
+    Launch,
+    Rendered,
+    Renders,
+    Scorer,
+    ScoringEngine,
+    SlotScorer,
+    SlotScoringEngine,
+)
 from benchctl.engines.registry import make_engine
 from benchctl.errors import BenchctlError, EngineError, StorageError, UsageError
+from benchctl.lossless.selection import unchanged_prompts
 from benchctl.measure.cell import fresh_log, running, scoring
 from benchctl.measure.prepare import require_permitted
 from benchctl.measure.requested import standing_of
-from benchctl.measure.requests import fitted_for
+from benchctl.measure.requests import render
 from benchctl.measure.run import context_of
 from benchctl.models.files import ModelFile, ResolvedModel, ResolvedPair, file_sha256
 from benchctl.models.sources import ModelSearch
 from benchctl.permissions import not_given
-from benchctl.prompts.context import ContextError
-from benchctl.prompts.load import load_suite, prompt_sha256
 from benchctl.prompts.suite import Prompt
-from benchctl.recipes.schema import Recipe, Sampling
+from benchctl.recipes.schema import Arm, Recipe, Sampling
 from benchctl.recipes.trust import Finding, find_in_command
 
 
@@ -54,12 +62,7 @@ class Relaunch:
 
     def render(self, scorer: Renders, prompt: Prompt) -> Rendered:
         """Return a prompt as the model got it, in the length that the run gave it. Raises EngineError."""
-        if self.context_length is not None:
-            try:
-                prompt = fitted_for(scorer, prompt, self.context_length, self.context_text)
-            except ContextError as error:
-                raise EngineError(f"A prompt cannot be made again: {error}.", kind="protocol") from None
-        return scorer.render(prompt)
+        return render(scorer, prompt, self.context_length, self.context_text)
 
     @contextmanager
     def scorer(self, folder: Path, name: str) -> Iterator[Scorer]:
@@ -183,7 +186,7 @@ def relaunch(
     models_dir: Path | None = None,
     trusted: bool = False,
 ) -> Relaunch:
-    """Find what the baseline ran with, and check it by hash. Raises RelaunchError, EngineError.
+    """Find what the baseline ran with, and check it: files by hash. Raises RelaunchError, EngineError.
 
     `trusted`: settings of the run's recipe or command line that open the machine pass; a run may be somebody else's,
     and relaunching it runs what is in its manifest.
@@ -192,60 +195,60 @@ def relaunch(
     if manifest is None:
         raise RelaunchError("the run has no manifest, so what it ran with is not known")
     arm = next((planned for planned in manifest.arms if planned.name == baseline), None)
-    if manifest.target.path is None:
-        return _same_endpoint(run, manifest, arm, trusted=trusted)
-    if arm is None or not arm.argv:
+    served = manifest.target.path is None
+    if arm is None or not (served or arm.argv):
         raise RelaunchError(f"the manifest has no command line of {baseline}")
     if arm.speculation is not None:
         raise RelaunchError(f"{baseline} speculates itself, so it does not show the target alone")
     again = standing_of(run, trusted=trusted)
     recipe, home = again.recipe, again.folder
     _refuse(not_given(recipe, home), trusted=again.trusted)
-    spec = recipe.engine.model_copy(update={"binary": None if binary else _recorded_binary(arm.argv[0])})
-    engine = make_engine(spec, binary=binary)
+    spec = recipe.engine
+    if not served:
+        spec = spec.model_copy(update={"binary": None if binary else _recorded_binary(arm.argv[0])})
+    engine = make_engine(spec, binary=None if served else binary)
     if not isinstance(engine, ScoringEngine):
         raise RelaunchError(f"benchctl cannot read logits of the engine {recipe.engine.kind}")
-    recorded = manifest.engine.details
-    try:
-        require_permitted(engine, home, trusted=trusted, recorded=recorded, named_by="run's manifest")
-    except UsageError as error:
-        raise RelaunchError(f"{error.what.rstrip('.')} ({error.where}). {error.fix}".rstrip(".")) from None
-    details = engine.probe().details
-    if any(details.get(part) != recorded.get(part) for part in ("sha256", "siblings")):
-        raise RelaunchError(f"the engine at {engine.probe().binary} is not the one that ran (its hash differs)")
-    target = _target(manifest, Path(manifest.target.path).expanduser(), models_dir)
-    launch = engine.launch(recipe.arm(baseline), ResolvedPair(target, None))
-    beyond = find_in_command(recipe.engine.kind, _beyond(arm.argv, launch.argv), home)
-    _refuse(beyond, trusted=trusted)
-    arguments = [str(Path(word).expanduser()) if word.startswith("~/") else word for word in arm.argv]
-    model = str(Path(manifest.target.path).expanduser())
-    argv = [str(target.path) if word == model else word for word in arguments]
-    prompts, lack = _prompts(manifest, recipe, again.folder)
-    relaunched = Launch((str(engine.probe().binary), *argv[1:]), launch.env, launch.set_by_us)
+    if served:
+        launch = _same_endpoint(engine, recipe.arm(baseline), manifest)
+    else:
+        try:
+            recorded = manifest.engine.details
+            require_permitted(engine, home, trusted=trusted, recorded=recorded, named_by="run's manifest")
+        except UsageError as error:
+            raise RelaunchError(f"{error.what.rstrip('.')} ({error.where}). {error.fix}".rstrip(".")) from None
+        launch, beyond = _same_process(engine, recipe.arm(baseline), manifest, arm, models_dir)
+        _refuse(find_in_command(recipe.engine.kind, beyond, home), trusted=trusted)
+    prompts, lack = _prompts(manifest, recipe, home)
     text = context_of(recipe, home)
-    return Relaunch(engine, relaunched, recipe.sampling, prompts, lack, arm.context_length, text)
+    return Relaunch(engine, launch, recipe.sampling, prompts, lack, arm.context_length, text)
 
 
-def _same_endpoint(run: RunData, manifest: Manifest, arm: ArmIdentity | None, *, trusted: bool) -> Relaunch:
+def _same_endpoint(engine: Engine, arm: Arm, manifest: Manifest) -> Launch:
     """Return the baseline's endpoint, which runs already: it must be the same server, and serve the same names.
 
     That its weights are the same is taken on trust; that its tokens are the baseline's is checked when it scores.
     """
-    if arm is None or arm.speculation is not None:
-        raise RelaunchError("the baseline speculates itself, so it does not show the target alone")
-    again = standing_of(run, trusted=trusted)
-    recipe = again.recipe
-    _refuse(not_given(recipe, again.folder), trusted=again.trusted)
-    engine = make_engine(recipe.engine)
-    if not isinstance(engine, ScoringEngine):
-        raise RelaunchError(f"benchctl cannot read logits of the engine {recipe.engine.kind}")
     found = engine.probe()
     if (found.version, found.details) != (manifest.engine.version, manifest.engine.details):
         raise RelaunchError("the endpoint is another server now, or serves other models")
-    launch = engine.launch(recipe.arm(arm.name), ResolvedPair(ResolvedModel(manifest.target.source, ()), None))
-    prompts, lack = _prompts(manifest, recipe, again.folder)
-    text = context_of(recipe, again.folder)
-    return Relaunch(engine, launch, recipe.sampling, prompts, lack, arm.context_length, text)
+    return engine.launch(arm, ResolvedPair(ResolvedModel(manifest.target.source, ()), None))
+
+
+def _same_process(
+    engine: Engine, arm: Arm, manifest: Manifest, recorded: ArmIdentity, models_dir: Path | None
+) -> tuple[Launch, list[str]]:
+    """Return the baseline's command line with the files of today, and what of it benchctl would not write."""
+    found = engine.probe()
+    if any(found.details.get(part) != manifest.engine.details.get(part) for part in ("sha256", "siblings")):
+        raise RelaunchError(f"the engine at {found.binary} is not the one that ran (its hash differs)")
+    model = str(Path(manifest.target.path or "").expanduser())
+    target = _target(manifest, Path(model), models_dir)
+    launch = engine.launch(arm, ResolvedPair(target, None))
+    arguments = [str(Path(word).expanduser()) if word.startswith("~/") else word for word in recorded.argv]
+    argv = [str(target.path) if word == model else word for word in arguments[1:]]
+    beyond = _beyond(recorded.argv, launch.argv)
+    return Launch((str(found.binary), *argv), launch.env, launch.set_by_us), beyond
 
 
 def _refuse(found: Sequence[Finding], *, trusted: bool) -> None:
@@ -311,18 +314,12 @@ def _target(manifest: Manifest, first: Path, models_dir: Path | None) -> Resolve
 
 
 def _prompts(manifest: Manifest, recipe: Recipe, folder: Path) -> tuple[dict[tuple[str, int], Prompt], str]:
-    """Return the prompts whose hash is the manifest's."""
+    """Return the prompts whose hash is the manifest's and whose answers nothing constrained, and why others lack."""
+    suite = recipe.prompts.suite
     try:
-        suite = load_suite(recipe.prompts.suite, recipe_folder=folder)
-        items = suite.select(recipe.prompts.tasks, recipe.prompts.limit)
+        same = unchanged_prompts(manifest, suite, folder)
     except BenchctlError as error:
-        return {}, f"the prompts file {recipe.prompts.suite} cannot be read ({error.what})"
-    known = {
-        (prompt.task, prompt.prompt_idx): prompt.sha256 for prompt in manifest.prompts if prompt.constrained is None
-    }
-    same = {
-        (item.task, item.prompt_idx): item.prompt
-        for item in items
-        if known.get((item.task, item.prompt_idx)) == prompt_sha256(item.prompt)
-    }
-    return same, f"the prompt in {recipe.prompts.suite} is no longer the one that was measured"
+        return {}, f"the prompts file {suite} cannot be read ({error.what})"
+    constrained = {(prompt.task, prompt.prompt_idx) for prompt in manifest.prompts if prompt.constrained is not None}
+    usable = {place: prompt for place, prompt in same.items() if place not in constrained}
+    return usable, f"the prompt in {suite} is no longer the one that was measured"

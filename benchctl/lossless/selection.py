@@ -6,17 +6,21 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchctl.analysis.answers import common_length
 from benchctl.analysis.cells import first_token_by_round, speculates, verify_width
 from benchctl.analysis.conditions.split import is_greedy
 from benchctl.data.record import Record, sha256_tokens
+from benchctl.prompts.load import load_suite, prompt_sha256
 
 if TYPE_CHECKING:
     from benchctl.analysis.conditions.split import Group
     from benchctl.analysis.frame import Frame
+    from benchctl.data.manifest import Manifest
     from benchctl.data.scores import AnswerKey
+    from benchctl.prompts.suite import Prompt
 
 
 @dataclass(frozen=True)
@@ -237,3 +241,14 @@ def _slots(group: Group) -> int | None:
     if not group.overlapping or group.key is None:
         return 1
     return group.key.concurrency if group.key.rate is None else None
+
+
+def unchanged_prompts(manifest: Manifest, suite: str, folder: Path) -> dict[tuple[str, int], Prompt]:
+    """Return the run's prompts that are in `suite` still as they were, by task and index. Raises UsageError."""
+    known = load_suite(suite, recipe_folder=folder).tasks
+    return {
+        (identity.task, identity.prompt_idx): prompt
+        for identity in manifest.prompts
+        for prompt in known.get(identity.task, ())[identity.prompt_idx : identity.prompt_idx + 1]
+        if prompt_sha256(prompt) == identity.sha256
+    }

@@ -97,30 +97,21 @@ class Explained:
 
 
 @dataclass(frozen=True)
-class _Request:
-    """What is asked for."""
+class Request:
+    """What is asked of a run's output: of every arm, or of `arms`, against `baseline`."""
 
-    arms: list[str] | None
-    depth: Depth
-    budget_min: float | None
-    binary: str | None
-    models_dir: Path | None
-    trusted: bool
-    quiet: bool
+    baseline: str | None = None
+    arms: list[str] | None = None
+    depth: Depth = "full"
+    budget_min: float | None = None
+    """How long whole answers may be scored."""
+    binary: str | None = None
+    models_dir: Path | None = None
+    trusted: bool = False
+    quiet: bool = False
 
 
-def explain(
-    run: RunData,
-    *,
-    baseline: str | None = None,
-    arms: list[str] | None = None,
-    depth: Depth = "full",
-    budget_min: float | None = None,
-    binary: str | None,
-    models_dir: Path | None,
-    trusted: bool,
-    quiet: bool,
-) -> Explained:
+def explain(run: RunData, asked: Request) -> Explained:
     """Compare answers, score what no stored score explains, and assess.
 
     Raises UsageError, for an arm that the run does not have before anything is scored, and StorageError.
@@ -128,39 +119,38 @@ def explain(
     Each part of a run with axes is scored on its own target, in turn. A run measured on unlike machines of
     a cluster is not scored.
     """
+    arms, baseline, parts = asked.arms, asked.baseline, parts_of(run)
     if arms:
         comparable = OutputComparison(run, baseline=baseline)
         for name in arms:
             if name not in comparable.names:
                 fix = f"The arms are: {', '.join(comparable.arms)}."
                 raise UsageError(f"There is no arm {name!r} to compare.", where="--arm", fix=fix)
-    parts = parts_of(run)
     elsewhere = run.manifest is not None and any(MACHINE in setup.axes for setup in run.manifest.setups)
-    depth = "off" if elsewhere else depth
-    budget = None if budget_min is None else budget_min / len(parts)
-    asked = _Request(arms, depth, budget, binary, models_dir, trusted, quiet)
+    budget = None if asked.budget_min is None else asked.budget_min / len(parts)
+    asked = replace(asked, depth="off" if elsewhere else asked.depth, budget_min=budget)
     if len(parts) == 1:
-        return _explained(parts[0], baseline, asked)
+        return _explained(parts[0], asked)
     known = run.manifest.compared().values() if run.manifest else ()
-    chosen = None if baseline is None else recipe_arm(known, baseline)
+    chosen = replace(asked, baseline=None if baseline is None else recipe_arm(known, baseline))
     scored, failures = {}, []
     for part in parts:
         names = {name for arm in part.manifest.arms for name in (arm.name, arm.of)} if part.manifest else set()
         if arms and not names & set(arms):
             continue
-        own = _explained(part, chosen, asked)
+        own = _explained(part, chosen)
         scored[part.part or ""] = own.scores
         failures += [own.failure] if own.failure is not None else []
     outputs = OutputComparison(replace(run, of_parts={**run.of_parts, **scored}), baseline=baseline, arms=arms)
     offline = ELSEWHERE if elsewhere else UNSCORED_OFFLINE
-    found = outputs.verdicts(reason={"off": offline, "forks": FORKS_ALONE}.get(depth, NOT_SCORED))
+    found = outputs.verdicts(reason={"off": offline, "forks": FORKS_ALONE}.get(asked.depth, NOT_SCORED))
     failure = next((_if_nothing(problem, found) for problem in failures), None)
     return Explained(outputs, found, outputs.consistency(), failure=failure)
 
 
-def _explained(run: RunData, baseline: str | None, asked: _Request) -> Explained:
+def _explained(run: RunData, asked: Request) -> Explained:
     """Explain a run of a single target, or a part of a run."""
-    outputs = OutputComparison(run, baseline=baseline, arms=asked.arms)
+    outputs = OutputComparison(run, baseline=asked.baseline, arms=asked.arms)
     if asked.depth == "off":
         stored = outputs.stored
         reason = OFFLINE if stored.reason == UNREPLAYED else stored.reason
@@ -172,7 +162,7 @@ def _explained(run: RunData, baseline: str | None, asked: _Request) -> Explained
         return _scored(target, outputs, asked)
 
 
-def _scored(target: Target, outputs: OutputComparison, asked: _Request) -> Explained:
+def _scored(target: Target, outputs: OutputComparison, asked: Request) -> Explained:
     """Explain a run by scores of its target: of divergences that are not yet explained, then of whole answers."""
     session, evidence, failure = ScoringSession(target, outputs.stored.scores), outputs.stored, None
     here = [verdict for verdict in outputs.verdicts() if verdict.arm in outputs.frame.arms]
@@ -323,12 +313,10 @@ class ScoringSession:
         self, scorer: Scorer, scores: TargetScores, plan: AnswerPlan, own: set[AnswerKey], outcome: ScoringOutcome
     ) -> None:
         answer, again = plan.answer, self._target.again()
-        if (answer.task, answer.prompt_idx) not in again.prompts:
-            outcome.reason = again.prompts_lack
-            return
         prompt = _prompt_of(again, scorer, answer)
         if prompt is None:
-            outcome.reason = _RENDERED_DIFFERENTLY
+            here = (answer.task, answer.prompt_idx) in again.prompts
+            outcome.reason = _RENDERED_DIFFERENTLY if here else again.prompts_lack
             return
         reading = score(scorer, prompt, answer)
         if not plan.scored:
@@ -344,12 +332,11 @@ class ScoringSession:
         scored = {earlier.answer: earlier for earlier in scores.answers}
         start = time.monotonic()
         with again.slot_scorer(self._target.run.folder, f"audit-{slots}x{width}") as scorer, self._kept():
-            usable = []
-            for answer in chain.from_iterable(selection.prompts):
-                known = scored.get(answer.key)
-                prompt = _prompt_of(again, scorer, answer) if known else None
-                if known is not None and prompt is not None:
-                    usable.append(ReadAnswer(known, prompt, answer.token_ids))
+            usable = [
+                ReadAnswer(scored[answer.key], prompt, answer.token_ids)
+                for answer in chain.from_iterable(selection.prompts)
+                if answer.key in scored and (prompt := _prompt_of(again, scorer, answer)) is not None
+            ]
             try:
                 least = start + SHARED_S  # what was scored before it may have taken all of the time
                 read_shared(scorer, usable, scores, width=width, slots=slots, until=max(until, least))

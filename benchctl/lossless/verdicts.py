@@ -4,7 +4,7 @@ An answer is never equal by absence: what is missing, failed, cut off or damaged
 within a block, over every block. Every prompt gets the first class that applies:
 
     undetermined   the prompt itself, or the baseline's own answer, is not the same in every block
-    violation      an answer ends as greedy decoding never does (see `endings`)
+    violation      an answer ends as greedy decoding never does (see `Endings`)
     undetermined   an answer differs whose request constrains it (`response_format`, `tools`)
     degenerate     the answers differ, and either is empty, a loop, a run of reserved tokens, or does not end
     near-tie       an answer differs, where the target's own numeric noise may be the cause (see `explain`)
@@ -19,24 +19,34 @@ What an arm's divergences are together is found by scoring its whole answers alo
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from benchctl.analysis.answers import degeneration, find_divergence, runs_on, same_answer, same_text, same_tokens
+from benchctl.analysis.answers import (
+    degeneration,
+    find_divergence,
+    runs_on,
+    same_answer,
+    same_characters,
+    same_text,
+    same_tokens,
+)
 from benchctl.analysis.cells import first_token_by_round, speculates, verify_width
 from benchctl.analysis.conditions.split import is_greedy
-from benchctl.analysis.losslessness import ArmAudit, FirstDivergence
+from benchctl.analysis.losslessness import ArmAudit, FirstDivergence, NoiseFloor
 from benchctl.analysis.results import Comparison, Losslessness, LosslessVerdict, PromptClass
 from benchctl.data.record import Record
 from benchctl.lossless.conclude import audit_summary, power_sentence
-from benchctl.lossless.endings import Endings, endings_of
 from benchctl.lossless.explain import Evidence, explain_divergence
 
 if TYPE_CHECKING:
     from benchctl.analysis.answers import Answers
     from benchctl.analysis.frame import Booleans, Frame
+    from benchctl.data.manifest import Manifest
 
 IDENTICAL = "Text and tokens are equal in every block."
 
@@ -59,38 +69,49 @@ def find_losslessness(
     evidence = evidence or Evidence()
     plain = plainly_equal(frame, answers, arm)
     rules = Endings() if plain.all() or not greedy(frame) else endings_of(frame)
-    alone = not speculates(frame, frame.baseline)
     comparisons = [
         _identical(frame, arm, prompt) if plain[prompt] else _compare(frame, answers, arm, prompt, evidence, rules)
         for prompt in range(len(frame.prompts))
     ]
     counts = Counter(comparison.outcome for comparison in comparisons)
     differing = [answer for answer in comparisons if answer.outcome != "undetermined" and answer.blocks_differing]
-    total = len(comparisons)
     unknown = [answer for answer in comparisons if answer.outcome == "undetermined"]
-    if not alone:
+    found: dict[str, object] = {"verdict": "undetermined"}
+    total = len(comparisons)
+    if speculates(frame, frame.baseline):
         same = f"{counts['identical']} of {_prompts(total)} got the same answer from both"
-        reason = f"The baseline speculates itself, so it is not the target alone; {same}."
-        return _verdict(frame, arm, "undetermined", reason, comparisons)
-    audit = evidence.audits.get(frame.arms[arm])
-    if differing:
-        verdict, explanation = _of_differing(comparisons, audit)
+        found["reason"] = f"The baseline speculates itself, so it is not the target alone; {same}."
+    elif differing:
+        audit = evidence.audits.get(frame.arms[arm])
+        found["verdict"], explanation = _of_differing(comparisons, audit)
         rest = f"; {len(unknown)} could not be determined" if unknown else ""
-        reason = f"{len(differing)} of {_prompts(total)} got another answer than from the target alone"
-        reason += f"{_weight(differing)}{rest}. {explanation}"
-        found = _verdict(frame, arm, verdict, reason, comparisons)
-        return _with_noise(found, frame, arm, evidence).model_copy(update={"audit": audit})
-    if counts["identical"] == total > 0 and not lost_lines:
-        by_text = sum(answer.tokens_equal is None for answer in comparisons)
-        how = "text and tokens" if not by_text else f"text (token ids are absent on both sides for {by_text})"
-        times = f"in each of {len(frame.blocks)} blocks" if len(frame.blocks) > 1 else "in the one block measured"
+        what = f"{len(differing)} of {_prompts(total)} got another answer than from the target alone"
+        found["reason"] = f"{what}{_weight(differing)}{rest}. {explanation}"
+        found |= {"audit": audit, "noise": _noise(frame, arm, comparisons, evidence)}
+    elif counts["identical"] == total > 0 and not lost_lines:
         limit = 1 - DOUBT ** (1 / total)
-        reason = f"{total} of {_prompts(total)} got the target's own answer, by {how}, {times}; of prompts like these "
-        reason += f"at most {100 * limit:.2g} % get a different one (95 % limit)."
-        broken = sum("own answer is degenerate" in answer.reason for answer in comparisons)
-        reason += f" For {_prompts(broken)} the target's own answer is degenerate." if broken else ""
-        found = _verdict(frame, arm, "identical", reason, comparisons)
-        return _with_noise(found, frame, arm, evidence).model_copy(update={"differing_limit": limit})
+        found |= {"verdict": "identical", "differing_limit": limit, "noise": _noise(frame, arm, comparisons, evidence)}
+        found["reason"] = _how_identical(frame, comparisons, limit)
+    else:
+        found["reason"] = _why_unknown(unknown, total, lost_lines)
+    return Losslessness.model_validate(
+        {"arm": frame.arms[arm], "counts": dict(sorted(counts.items())), "comparisons": comparisons, **found}
+    )
+
+
+def _how_identical(frame: Frame, comparisons: list[Comparison], limit: float) -> str:
+    total, by_text = len(comparisons), sum(answer.tokens_equal is None for answer in comparisons)
+    how = "text and tokens" if not by_text else f"text (token ids are absent on both sides for {by_text})"
+    times = f"in each of {len(frame.blocks)} blocks" if len(frame.blocks) > 1 else "in the one block measured"
+    broken = sum("own answer is degenerate" in answer.reason for answer in comparisons)
+    return (
+        f"{total} of {_prompts(total)} got the target's own answer, by {how}, {times}; of prompts like these "
+        f"at most {100 * limit:.2g} % get a different one (95 % limit)."
+        + (f" For {_prompts(broken)} the target's own answer is degenerate." if broken else "")
+    )
+
+
+def _why_unknown(unknown: list[Comparison], total: int, lost_lines: int) -> str:
     parts = []
     if unknown:
         first = unknown[0]
@@ -98,23 +119,7 @@ def find_losslessness(
         parts.append(f"{len(unknown)} of {_prompts(total)} could not be determined ({like})")
     if lost_lines:
         parts.append(f"{lost_lines} damaged {'line' if lost_lines == 1 else 'lines'} may have been of this arm")
-    explanation = "; ".join(parts) or "There is nothing to compare"
-    return _verdict(frame, arm, "undetermined", f"{explanation}.", comparisons)
-
-
-def _verdict(
-    frame: Frame, arm: int, verdict: LosslessVerdict, reason: str, comparisons: list[Comparison]
-) -> Losslessness:
-    counts = Counter(comparison.outcome for comparison in comparisons)
-    return Losslessness.model_validate(
-        {
-            "arm": frame.arms[arm],
-            "verdict": verdict,
-            "reason": reason,
-            "counts": dict(sorted(counts.items())),
-            "comparisons": comparisons,
-        }
-    )
+    return f"{'; '.join(parts) or 'There is nothing to compare'}."
 
 
 def plainly_equal(frame: Frame, answers: Answers, arm: int) -> Booleans:
@@ -277,14 +282,13 @@ def _outcome(
 def _of_differing(comparisons: list[Comparison], audit: ArmAudit | None) -> tuple[LosslessVerdict, str]:
     """Return the verdict on an arm that differs somewhere, and the reason in a sentence."""
     outcomes = {comparison.outcome for comparison in comparisons}
-    summary = (
-        audit_summary(audit)
-        if audit is not None
-        else "Its whole answers were not scored, so there is no verdict on them."
-    )
-    if "violation" in outcomes or (audit is not None and audit.violates):
-        return "violation", summary if audit is not None and not audit.lacking else ""
-    if audit is None or audit.lacking or outcomes & {"differs", "undetermined"}:
+    if audit is None:
+        summary = "Its whole answers were not scored, so there is no verdict on them."
+        return ("violation", "") if "violation" in outcomes else ("undetermined", summary)
+    summary = audit_summary(audit)
+    if "violation" in outcomes or audit.violates:
+        return "violation", "" if audit.lacking else summary
+    if audit.lacking or outcomes & {"differs", "undetermined"}:
         return "undetermined", summary
     verdict: LosslessVerdict = "consistent with the target" if audit.shows else "undetermined"
     return verdict, f"{power_sentence(audit)} {summary}"
@@ -301,14 +305,14 @@ def _weight(differing: list[Comparison]) -> str:
     return f", {near} of them near-ties" if near else ""
 
 
-def _with_noise(found: Losslessness, frame: Frame, arm: int, evidence: Evidence) -> Losslessness:
-    """Add the noise at the widths of the divergences and of the arm itself."""
+def _noise(frame: Frame, arm: int, comparisons: list[Comparison], evidence: Evidence) -> tuple[NoiseFloor, ...]:
+    """Return the noise at the widths of the divergences and of the arm itself."""
     if evidence.scores is None or not evidence.scores.positions:
-        return found
-    widths = {fork.width for comparison in found.comparisons for fork in comparison.forks}
+        return ()
+    widths = {fork.width for comparison in comparisons for fork in comparison.forks}
     widths |= {verify_width(frame.manifest, frame.records[row]) for row in frame.rows(arm)[:1].tolist()}
     every = [evidence.noise_at(width) for width in sorted(width for width in widths if width and width > 1)]
-    return found.model_copy(update={"noise": tuple(noise for noise in every if noise.prefixes)})
+    return tuple(noise for noise in every if noise.prefixes)
 
 
 def greedy(frame: Frame) -> bool:
@@ -323,3 +327,101 @@ def _first_of(flaws: list[str]) -> str:
 
 def _prompts(count: int) -> str:
     return f"{count} prompt{'' if count == 1 else 's'}"
+
+
+@dataclass(frozen=True)
+class Endings:
+    """How the baseline's answers end: rules that greedy decoding keeps, whatever noise does to the tokens before.
+
+    A rule is held against an arm only where it is the engine's own, which all of the baseline's answers show.
+    """
+
+    limit: int | None = None
+    """Most tokens that an answer has; `None`: the baseline has more itself, or the limit is not known."""
+    reached: bool = False
+    """Whether what ends with `length` has as many."""
+    room: int | None = None
+    """Tokens of prompt and answer together that the engine has room for; `None`: not known."""
+    manifest: Manifest | None = None
+    ends: frozenset[int] = frozenset()
+    """End tokens of the model; empty: not known, or what ends with `stop` does not always end with any of them."""
+    shown: frozenset[int] = frozenset()
+    """Those of them that end an answer of the baseline, none of which goes on after it."""
+
+    def broken_by(self, theirs: Record, ours: Record, *, constrained: bool = False) -> str | None:
+        """Return which rule an arm's answer breaks, as a sentence; `None`: none. `constrained`: by a grammar or tools,
+        whose end may be the answer's."""
+        end = None if constrained else self._broken_end(theirs, ours)
+        same = theirs.token_ids is not None and theirs.token_ids == ours.token_ids
+        other = "The tokens are the target's own, and the text is another."
+        return self._broken_limit(ours) or end or (other if same and not same_characters(theirs, ours) else None)
+
+    def _broken_end(self, theirs: Record, ours: Record) -> str | None:
+        tokens = ours.token_ids
+        if not tokens or not self.ends:
+            return None
+        early = next((place for place, token in enumerate(tokens[:-1]) if token in self.shown), None)
+        if early is not None:
+            return f"The answer goes on for {len(tokens) - early - 1} tokens after an end token ({tokens[early]})."
+        # After a divergence it may have ended with a stop string of the server's, which no token tells.
+        goes_on = theirs.token_ids is not None and theirs.token_ids[: len(tokens)] == tokens
+        if ours.finish_reason == "stop" and tokens[-1] not in self.ends and goes_on:
+            return f"The answer stopped after token {tokens[-1]}, which ends none of this model's."
+        return None
+
+    def _broken_limit(self, record: Record) -> str | None:
+        count = record.n_predicted
+        if self.limit is None:
+            return None
+        if count > self.limit:
+            return f"The answer has {count} tokens, and {self.limit} were asked for."
+        if self.reached and record.finish_reason == "length" and count < self.limit and self._has_room(record):
+            return f"The answer was cut off as too long after {count} tokens, and {self.limit} were asked for."
+        return None
+
+    def _has_room(self, record: Record) -> bool:
+        """Whether the context was not full, not even for a whole round: llama-server ends an answer at the first token
+        of the round that fills it."""
+        width = verify_width(self.manifest, record)
+        if self.room is None or width is None or record.prompt_tokens is None:
+            return False
+        width = max(width, len(record.accepted_by_position or ()) + 1)
+        return record.prompt_tokens + record.n_predicted + width - 1 < self.room
+
+
+def endings_of(frame: Frame) -> Endings:
+    """Return the rules that every good answer of the baseline keeps."""
+    recipe = frame.manifest.recipe if frame.manifest else {}
+    sampling = recipe.get("sampling") or {}
+    limit = sampling.get("max_tokens")
+    rows = [row for row in frame.rows(frame.baseline).tolist() if frame.answered[row]]
+    records = [frame.records[row] for row in rows]
+    ends, shown = (frozenset[int](),) * 2 if sampling.get("ignore_eos") else _ends_of(frame, records)
+    if not isinstance(limit, int) or not records or any(record.n_predicted > limit for record in records):
+        return Endings(ends=ends, shown=shown)
+    cut = [record for record in records if record.finish_reason == "length"]
+    reached = bool(cut) and all(record.n_predicted == limit for record in cut)
+    return Endings(limit, reached, _room(frame, records), frame.manifest, ends, shown)
+
+
+def _room(frame: Frame, records: Sequence[Record]) -> int:
+    """Return what the baseline's longest answer shows, or the context of an engine that was launched, which the model's
+    own limits; of an endpoint's the recipe knows nothing."""
+    longest = max((record.prompt_tokens or 0) + record.n_predicted for record in records)
+    manifest = frame.manifest
+    if manifest is None or any(arm.url for arm in manifest.arms):
+        return longest
+    engine = manifest.recipe.get("engine") or {}
+    limits = [engine.get("context"), manifest.target.facts.get("context_length")]
+    return max(longest, min((limit for limit in limits if isinstance(limit, int)), default=0))
+
+
+def _ends_of(frame: Frame, records: Sequence[Record]) -> tuple[frozenset[int], frozenset[int]]:
+    """Return the model's end tokens, where all that the baseline stopped ended with any; and those that it shows."""
+    listed = frame.manifest.target.facts.get("end_tokens") if frame.manifest else None
+    ends = frozenset(listed) if isinstance(listed, list) else frozenset[int]()
+    stopped = {record.token_ids[-1] for record in records if record.finish_reason == "stop" and record.token_ids}
+    if not stopped or not stopped <= ends:
+        return frozenset(), frozenset()
+    inside = {token for record in records for token in (record.token_ids or [])[:-1]}
+    return ends, frozenset(stopped - inside)

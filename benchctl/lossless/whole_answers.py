@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +16,7 @@ from benchctl.analysis.losslessness import FirstDivergence
 from benchctl.analysis.results import Analysis, Comparison
 from benchctl.errors import BenchctlError
 from benchctl.lossless.explain import find_evidence
-from benchctl.prompts.load import load_suite, prompt_sha256
+from benchctl.lossless.selection import unchanged_prompts
 
 if TYPE_CHECKING:
     from benchctl.data.manifest import Manifest
@@ -102,17 +103,14 @@ def _divergence(
     comparison: Comparison, fork: FirstDivergence, pairs: Sequence[tuple[Record, Record]], scores: TargetScores | None
 ) -> DivergingAnswer:
     """The whole answers of the block with the divergence."""
-    probabilities = _probabilities(comparison, fork, scores)
+    texts, whole = (fork.agreed_text, fork.baseline_text, fork.arm_text), False
     for baseline, arm in pairs:
         theirs, ours = baseline.content or "", arm.content or ""
         split = common_length(theirs, ours)
         if theirs[split:].startswith(fork.baseline_text) and ours[split:].startswith(fork.arm_text) and theirs != ours:
-            return DivergingAnswer(
-                comparison, theirs[:split], theirs[split:], ours[split:], whole=True, probabilities=probabilities
-            )
-    return DivergingAnswer(
-        comparison, fork.agreed_text, fork.baseline_text, fork.arm_text, whole=False, probabilities=probabilities
-    )
+            texts, whole = (theirs[:split], theirs[split:], ours[split:]), True
+            break
+    return DivergingAnswer(comparison, *texts, whole, _probabilities(comparison, fork, scores))
 
 
 def _probabilities(
@@ -140,25 +138,16 @@ def _exp(value: float | None) -> float | None:
 def _prompt_texts(manifest: Manifest) -> dict[tuple[str, int], str]:
     """Return (task, prompt_idx) to text of every prompt of the recipe's suite that still has the run's SHA-256."""
     named = manifest.recipe.get("prompts")
-    suite_name = named.get("suite") if isinstance(named, dict) else None
-    if not isinstance(suite_name, str):
-        return {}
-    try:
-        suite = load_suite(suite_name, recipe_folder=Path(manifest.recipe_folder or "."))
-    except (BenchctlError, OSError):
-        return {}
-    found = {}
-    for prompt in manifest.prompts:
-        prompts = suite.tasks.get(prompt.task, ())
-        if prompt.prompt_idx < len(prompts) and prompt_sha256(prompts[prompt.prompt_idx]) == prompt.sha256:
-            found[prompt.task, prompt.prompt_idx] = _text(prompts[prompt.prompt_idx])
-    return found
+    suite = named.get("suite") if isinstance(named, dict) else None
+    found: dict[tuple[str, int], Prompt] = {}
+    if isinstance(suite, str):
+        with suppress(BenchctlError, OSError):
+            found = unchanged_prompts(manifest, suite, Path(manifest.recipe_folder or "."))
+    return {place: _text(prompt) for place, prompt in found.items()}
 
 
 def _text(prompt: Prompt) -> str:
-    if prompt.prompt is not None:
-        return prompt.prompt
     messages = prompt.messages or ()
-    if len(messages) == 1:
-        return messages[0].content
+    if prompt.prompt is not None or len(messages) == 1:
+        return messages[0].content if prompt.prompt is None else prompt.prompt
     return "\n\n".join(f"{message.role}: {message.content}" for message in messages)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from benchctl.data.cell import AttestationRecord, Cell, CellStatus
+from benchctl.data.cell import Cell, CellStatus
 from benchctl.data.identity import home_relative
 from benchctl.data.record import RecordError
 from benchctl.data.writer import LOGS, FolderWriter
@@ -36,27 +36,7 @@ class _Stops(Protocol):
 Running = TypeVar("Running", bound=_Stops)
 
 
-class FileStamps:
-    """Models and binaries as they were when they were hashed: a run whose files change is two experiments.
-
-    Remembers size and time: cheap, where hashing them again would warm the page cache.
-    """
-
-    def __init__(self, files: Sequence[Path]) -> None:
-        self._stamps = {file: _stamp(file) for file in files}
-
-    def check(self) -> None:
-        """Raise EngineError (`launch`) when any of them is no longer what it was."""
-        changed = [str(file) for file, stamp in self._stamps.items() if _stamp(file) != stamp]
-        if changed:
-            raise EngineError(
-                f"Changed since the run began: {', '.join(changed)}.",
-                kind="launch",
-                fix="Start a new run, with files that stay as they are.",
-            )
-
-
-@dataclass(frozen=True)
+@dataclass
 class CellContext:
     """What all cells of a run share."""
 
@@ -65,15 +45,29 @@ class CellContext:
     """Of all arms, or by arm."""
     launches: Mapping[str, Launch]
     writer: FolderWriter
-    files: FileStamps
-    progress: RunProgress
+    files: Sequence[Path] = ()
+    """Models and binaries: a run whose files change is two experiments."""
     earlier: Mapping[CellKey, EarlierProcesses] = field(default_factory=dict)
     """Of resumed cells."""
-    failures: dict[str, str] = field(default_factory=dict)
+    context_text: str = field(default="", kw_only=True)
+    """What pads prompts, where an arm has a context length."""
+    progress: RunProgress = field(default_factory=RunProgress, kw_only=True)
+    failures: dict[str, str] = field(default_factory=dict, init=False)
     """Failures that were reported so far, and the first cell of each: an identical failure then refers to it."""
 
-    context_text: str = ""
-    """What pads prompts, where an arm has a context length."""
+    def __post_init__(self) -> None:
+        # Size and time: cheap, where hashing the files again would warm the page cache.
+        self._stamps = {file: _stamp(file) for file in self.files}
+
+    def require_unchanged(self) -> None:
+        """Raise EngineError (`launch`) when any of the files is no longer what it was."""
+        changed = [str(file) for file, stamp in self._stamps.items() if _stamp(file) != stamp]
+        if changed:
+            raise EngineError(
+                f"Changed since the run began: {', '.join(changed)}.",
+                kind="launch",
+                fix="Start a new run, with files that stay as they are.",
+            )
 
     def engine_of(self, arm: str) -> Engine:
         """Return what starts an arm."""
@@ -93,17 +87,24 @@ class EngineCell:
         self.answers = 0
         """Requests that ended well."""
         self.failures: list[RecordError] = []
-        self.failed = False
-        """Whether the engine's failure ended it."""
         self.watch: Watch | None = None
         """What watches the machine while prompts are measured; cells that are up at the same time share it."""
         self.server: Server | None = None
-        self.attempt, self._log = _next_attempt(plan, context)
-        self._began, self._clock = now(), time.perf_counter()
-        self._load = os.getloadavg()[0]
-        self._startup: float | None = None
-        self._attestation: AttestationRecord | None = None
+        attempt, self._log = _next_attempt(plan, context)
+        self._clock = time.perf_counter()
         self._memory = EngineMemory()
+        self.stored = Cell(
+            block=plan.block,
+            arm=plan.arm.name,
+            order=plan.order,
+            attempt=attempt,
+            status="interrupted",
+            started_at=now(),
+            wall_s=0.0,
+            load_before=os.getloadavg()[0],
+            log=f"{LOGS}/{self._log.name}",
+        )
+        """What the manifest gets of it, once it has ended."""
 
     def prepare(self, server: Server) -> None:
         """Make a healthy, attested engine ready; raises EngineError."""
@@ -120,10 +121,10 @@ class EngineCell:
         """Launch the engine, attest it and make it ready."""
         with self.failing_alone():
             self.context.progress.cell_started(self.plan)
-            self.context.files.check()
+            self.context.require_unchanged()
             arm = self.plan.arm.name
             self.server = self.context.engine_of(arm).start(self.context.launches[arm], self._log)
-            self._startup = time.perf_counter() - self._clock
+            self.stored.startup_s = time.perf_counter() - self._clock
             self._attest(self.server, None)
             self.prepare(self.server)
             self._memory = read_memory(self.server)
@@ -159,30 +160,15 @@ class EngineCell:
             self._end("failed", failure)
 
     def _end(self, status: CellStatus, error: EngineError | None = None) -> None:
-        memory = memory_record(self.server, self._memory)
-        exit_status = None if self.server is None else self.server.stop()
+        stored, server = self.stored, self.server
+        stored.memory = memory_record(server, self._memory)
+        stored.status, stored.exit_status = status, None if server is None else server.stop()
         self.server = None
-        self.context.writer.add_cell(
-            Cell(
-                block=self.plan.block,
-                arm=self.plan.arm.name,
-                order=self.plan.order,
-                attempt=self.attempt,
-                status=status,
-                started_at=self._began,
-                wall_s=time.perf_counter() - self._clock,
-                startup_s=self._startup,
-                load_before=self._load,
-                exit_status=exit_status,
-                log=f"{LOGS}/{self._log.name}",
-                attestation=self._attestation,
-                error=None if error is None else cell_error(error, self._log),
-                watch=None if self.watch is None else self.watch.disturbance,
-                memory=memory,
-            )
-        )
+        stored.wall_s = time.perf_counter() - self._clock
+        stored.error = None if error is None else cell_error(error, self._log)
+        stored.watch = None if self.watch is None else self.watch.disturbance
+        self.context.writer.add_cell(stored)
         self.over = True
-        self.failed = error is not None
         if error is not None:
             self._report(error)
         elif status != "interrupted":
@@ -206,24 +192,22 @@ class EngineCell:
 
     def _attest(self, server: Server, drafted: int | None) -> None:
         found = server.attest(drafted)
-        self._attestation = attestation_record(found, self._log)
+        self.stored.attestation = attestation_record(found, self._log)
         require_attested(found, server)
 
     def _attest_earlier_answers(self) -> None:
         """Check the answers of the cell's earlier processes against this process's attestation."""
-        drafted = _earlier(self.plan, self.context).drafted
-        found = self._attestation
+        drafted, found = _earlier(self.plan, self.context).drafted, self.stored.attestation
         if not drafted or found is None or self.server is None:
             return
-        evidence = f"Answers of an earlier process of this cell drafted {drafted} tokens."
+        evidence = [*found.evidence, f"Answers of an earlier process of this cell drafted {drafted} tokens."]
         if found.state == "off":
-            failed = Attestation(
-                "failed", (*found.evidence, evidence), reason=f"{evidence} This arm has no speculation."
-            )
-            self._attestation = attestation_record(failed, self._log)
+            reason = f"{evidence[-1]} This arm has no speculation."
+            failed = Attestation("failed", tuple(evidence), reason=reason)
+            self.stored.attestation = attestation_record(failed, self._log)
             require_attested(failed, self.server)
         elif found.state == "idle":
-            self._attestation = found.model_copy(update={"state": "active", "evidence": [*found.evidence, evidence]})
+            self.stored.attestation = found.model_copy(update={"state": "active", "evidence": evidence})
 
 
 @contextlib.contextmanager

@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 
-from benchctl.data.manifest import Manifest
 from benchctl.data.record import Record
 from benchctl.data.store import RunData, latest_run, open_run
 from benchctl.errors import BenchctlError
@@ -59,11 +60,8 @@ class PlanSize:
     def sentence(self) -> str:
         """All of it for people."""
         axes = f"{self.setups} setups in {self.groups} {plural(self.groups, 'group')}, " if self.setups > 1 else ""
-        time = (
-            f"roughly {spoken(self.seconds)} by weights and memory bandwidth"
-            if self.rough
-            else (f"about {spoken(self.seconds)}")
-        )
+        time = spoken(self.seconds)
+        time = f"roughly {time} by weights and memory bandwidth" if self.rough else f"about {time}"
         return (
             f"Plan: {axes}{self.arms} {plural(self.arms, 'arm')}, {self.cells} {plural(self.cells, 'cell')}, "
             f"{self.processes} {plural(self.processes, 'process', 'processes')}; {time}; up to "
@@ -72,34 +70,31 @@ class PlanSize:
 
 
 def size_of(prepared: Prepared, plan: Sequence[CellPlan], cost: RunEstimate) -> PlanSize:
-    """Return what a plan takes; its time goes by `cost`, else by how fast this machine reads the models' weights."""
+    """Return what a plan takes; its time goes by `cost`, else by how fast this machine reads the models' weights.
+
+    Every process reads its weights once, and every token all of the target's again.
+    """
     files = {file.path: file.size for setup in prepared.setups.values() for model in setup.pair for file in model.files}
-    groups = {cell.group for cell in plan}
     targets = {cell.arm.group for cell in plan if prepared.setups[cell.arm.setup].engine.model_format == "gguf"}
     probes = 0 if prepared.recipe.preflight == "off" else len(targets)
     seconds = cost.seconds
+    if seconds is None:
+        seconds, bandwidth = 0.0, memory_bandwidth()
+        for cell in plan:
+            weights = sum(file.size for file in prepared.setup_of(cell.arm.name).models.target.files)
+            tokens = len(cell.prompts) * prepared.recipe.sampling.max_tokens
+            seconds += START_S + weights / LOADED_PER_S + tokens * weights / bandwidth
     return PlanSize(
         setups=len(prepared.setups),
-        groups=len(groups),
+        groups=len({cell.group for cell in plan}),
         arms=len({cell.arm.name for cell in plan}),
         cells=len(plan),
         processes=len(plan) + probes,
-        seconds=_guessed(prepared, plan) if seconds is None else seconds,
-        rough=seconds is None,
+        seconds=seconds,
+        rough=cost.seconds is None,
         memory_bytes=max((peak_bytes(setup.recipe, setup.models) for setup in prepared.setups.values()), default=0),
         disk_bytes=sum(files.values()),
     )
-
-
-def _guessed(prepared: Prepared, plan: Sequence[CellPlan]) -> float:
-    """Return seconds at least: every process reads its weights once, and every token all of the target's again."""
-    bandwidth = memory_bandwidth()
-    total = 0.0
-    for cell in plan:
-        weights = sum(file.size for file in prepared.setup_of(cell.arm.name).models.target.files)
-        tokens = len(cell.prompts) * prepared.recipe.sampling.max_tokens
-        total += START_S + weights / LOADED_PER_S + tokens * weights / bandwidth
-    return total
 
 
 def memory_bandwidth() -> float:
@@ -117,42 +112,34 @@ def estimate_run(plan: list[CellPlan], max_tokens: int, recipe_runs: Path) -> Ru
     """Size up `plan`; times come from the latest run below `recipe_runs` that finished a cell of every arm."""
     requests = sum(len(cell.prompts) for cell in plan)
     seconds, source = None, None
-    try:
+    with suppress(BenchctlError):  # no earlier run to learn from
         earlier = open_run(latest_run(recipe_runs), check=False)
-    except BenchctlError:
-        earlier = None  # no earlier run to learn from
-    if earlier is not None and earlier.manifest is not None:
-        seconds = _seconds(plan, max_tokens, earlier, earlier.manifest)
-        source = earlier.manifest.run if seconds is not None else None
+        seconds = _seconds(plan, max_tokens, earlier)
+        source = earlier.manifest.run if earlier.manifest and seconds is not None else None
     return RunEstimate(len(plan), requests, requests * max_tokens, seconds, source)
 
 
-def _seconds(plan: list[CellPlan], max_tokens: int, earlier: RunData, manifest: Manifest) -> float | None:
+def _seconds(plan: list[CellPlan], max_tokens: int, earlier: RunData) -> float | None:
+    """Return what the cells of the plan took in an earlier run, on the mean; `None` where any arm finished none."""
     starts: dict[str, list[float]] = defaultdict(list)
     answers: dict[str, list[float]] = defaultdict(list)
-    for cell in manifest.cells:
+    spans: dict[str, dict[tuple[int, int], list[tuple[float, float]]]] = defaultdict(lambda: defaultdict(list))
+    for cell in earlier.manifest.cells if earlier.manifest else ():
         if cell.status == "finished" and cell.startup_s is not None:
             starts[cell.arm].append(cell.startup_s)
-    spans: dict[tuple[str, int, int], list[tuple[float, float]]] = defaultdict(list)
     for record in earlier.records:
         if record.e2e_s is not None and record.phase == "measure":
             answers[record.label].append(record.e2e_s * _share_of_tokens(record, max_tokens))
             if record.sent_s is not None:
-                process = (record.label, record.block, record.attempt)
-                spans[process].append((record.sent_s, record.sent_s + record.e2e_s))
+                sent = (record.sent_s, record.sent_s + record.e2e_s)
+                spans[record.label][record.block, record.attempt].append(sent)
     for arm in {planned.arm.name for planned in plan if planned.arm.overlapping}:
         answers[arm] = [
-            (max(end for _, end in spanned) - min(sent for sent, _ in spanned)) / len(spanned)
-            for (label, *_), spanned in spans.items()
-            if label == arm
+            (max(end for _, end in span) - min(sent for sent, _ in span)) / len(span) for span in spans[arm].values()
         ]
-    total = 0.0
-    for planned in plan:
-        start, answer = starts.get(planned.arm.name), answers.get(planned.arm.name)
-        if not start or not answer:
-            return None
-        total += sum(start) / len(start) + len(planned.prompts) * sum(answer) / len(answer)
-    return total
+    if not all(starts[planned.arm.name] and answers[planned.arm.name] for planned in plan):
+        return None
+    return sum(fmean(starts[cell.arm.name]) + len(cell.prompts) * fmean(answers[cell.arm.name]) for cell in plan)
 
 
 def _share_of_tokens(record: Record, max_tokens: int) -> float:

@@ -198,17 +198,16 @@ def _context(prompts: Sequence[PromptItem], setup: PreparedSetup, scorer: Scorer
         prompt = prompts[index].prompt
         return len(prompt.prompt or "") + sum(len(message.content) for message in prompt.messages or ())
 
-    recipe = setup.recipe
+    recipe, most = setup.recipe, setup.recipe.sampling.max_tokens
     longest = sorted(range(len(prompts)), key=characters)[-_LONGEST:]
     lengths = {index: len(scorer.render(prompts[index].prompt).token_ids) for index in longest}
-    index = max(lengths, key=lambda index: lengths[index])
+    index, length = max(lengths.items(), key=lambda counted: counted[1])
     item = prompts[index]
     depth = max((arm.speculation.max or 0 for arm in recipe.arms if arm.speculation), default=0)
-    needed = lengths[index] + recipe.sampling.max_tokens + depth
+    needed = length + most + depth
     what = (
-        f"The longest prompt, {item.task}/{item.prompt_idx}, has {lengths[index]} tokens; with "
-        f"{recipe.sampling.max_tokens} of answer and a draft of {depth} that is {needed} of a context of "
-        f"{recipe.engine.context}."
+        f"The longest prompt, {item.task}/{item.prompt_idx}, has {length} tokens; with {most} of answer and a draft of "
+        f"{depth} that is {needed} of a context of {recipe.engine.context}."
     )
     trained = read_header(setup.models.target.path)
     limit = trained.integer(f"{trained.text('general.architecture')}.context_length")
@@ -224,18 +223,14 @@ def check_answers(found: Sequence[ProbeAnswer], record: PreflightRecord) -> None
     """Record whether the answers are those of a sound model."""
     flaws: dict[str, str] = {}
     for answer in found:
-        answered = Record(
-            label="preflight", task="health", prompt_idx=0, rep=0, content=answer.text, token_ids=answer.tokens
-        )
+        name, text, tokens = answer.name, answer.text, answer.tokens
+        answered = Record(label="preflight", task="health", prompt_idx=0, rep=0, content=text, token_ids=tokens)
         if flaw := degeneration(answered):
-            flaws[answer.name] = flaw
-        probe = PreflightProbe(
-            name=answer.name, text=answer.text, tokens=len(answer.tokens), flaw=flaws.get(answer.name)
-        )
-        record.probes.append(probe)
+            flaws[name] = flaw
+        record.probes.append(PreflightProbe(name=name, text=text, tokens=len(tokens), flaw=flaw))
     at_breaks = [answer for answer in found if answer.name.startswith(LINE_BREAKS)]
     named = "; ".join(f"{name} {flaw}" for name, flaw in list(flaws.items())[:4])
-    if len(at_breaks) > 1 and all(map(is_blank, at_breaks)):
+    if len(at_breaks) > 1 and not any(answer.text.strip() for answer in at_breaks):
         what = f"Its answers to all {len(at_breaks)} prompts that end in line breaks are blank: {named}."
         record.find("degenerate-target", "models.target", what)
     elif any("reserved or byte tokens" in flaw or "broken UTF-8" in flaw for flaw in flaws.values()) or (
@@ -263,12 +258,12 @@ def check_reading(hits: int, places: int, record: PreflightRecord) -> None:
 
 def check_agreement(compared: Agreement | None, record: PreflightRecord) -> None:
     """Record whether the quantized target still agrees with its source."""
-    if compared is None or compared.places < ENOUGH:
-        places = compared.places if compared else 0
+    places = compared.places if compared else 0
+    if compared is None or places < ENOUGH:
         record.checked.append(f"The unquantized target was scored at {places} places, too few to compare.")
         return
     what = (
-        f"The quantized target and its source expect the same next token at {compared.same} of {compared.places} "
+        f"The quantized target and its source expect the same next token at {compared.same} of {places} "
         f"places of the health probes; they diverge by {compared.divergence:.2f} nats"
     )
     wrong = f", more than {DAMAGED:g}." if compared.divergence > DAMAGED else None
@@ -298,11 +293,6 @@ class Agreement:
     """How often both expect the same token first."""
     divergence: float
     """Mean Kullback-Leibler divergence in nats from the reference, over its likeliest tokens: at least so much."""
-
-    @property
-    def rate(self) -> float:
-        """same / places."""
-        return self.same / self.places
 
 
 def probe_items() -> list[PromptItem]:
@@ -344,21 +334,10 @@ def expected(scorer: Scorer, found: Sequence[ProbeAnswer]) -> tuple[int, int]:
 
     Raises EngineError.
     """
-    began, hits, places = time.monotonic(), 0, 0
-    for answer in found:
-        for place in range(1, min(len(answer.prompt), TOKENS)):
-            if _time_is_up(began, places):
-                break
-            prefix = answer.prompt[:place]
-            scores = scorer.read_prompt(prefix, TOP) if place == 1 else scorer.read_on(prefix, TOP)
-            places += 1
-            hits += answer.prompt[place] in scores.logprobs
-    return hits, places
-
-
-def is_blank(answer: ProbeAnswer) -> bool:
-    """Whether an answer is blank: it ended at once, or is white space."""
-    return not answer.text.strip()
+    places = [(answer.prompt, place) for answer in found for place in range(1, min(len(answer.prompt), TOKENS))]
+    read = _read_in_time(scorer, [(prompt[:place], place == 1) for prompt, place in places])
+    hits = [prompt[place] in scores.logprobs for (prompt, place), scores in zip(places, read, strict=False)]
+    return sum(hits), len(hits)
 
 
 def agreement(reference: Scorer, found: Sequence[ProbeAnswer]) -> Agreement | None:
@@ -366,19 +345,22 @@ def agreement(reference: Scorer, found: Sequence[ProbeAnswer]) -> Agreement | No
 
     Raises EngineError.
     """
+    places = [(answer, place, own) for answer in found for place, own in enumerate(answer.scores)]
+    prefixes = [([*answer.prompt, *answer.tokens[:place]], not place) for answer, place, _ in places]
+    pairs = [(own, theirs) for (_, _, own), theirs in zip(places, _read_in_time(reference, prefixes), strict=False)]
+    if not pairs:
+        return None
+    same = sum(theirs.likeliest == own.likeliest for own, theirs in pairs)
+    return Agreement(len(pairs), same, sum(_divergence(theirs, own) for own, theirs in pairs) / len(pairs))
+
+
+def _read_in_time(scorer: Scorer, prefixes: Sequence[tuple[Sequence[int], bool]]) -> Iterator[Scores]:
+    """Score prefixes as long as the budget lasts, each with whether it begins another text. Raises EngineError."""
     began = time.monotonic()
-    same = places = 0
-    divergence = 0.0
-    for answer in found:
-        for place, scores in enumerate(answer.scores):
-            if _time_is_up(began, places):
-                break
-            prefix = [*answer.prompt, *answer.tokens[:place]]
-            theirs = reference.read_on(prefix, TOP) if place else reference.read_prompt(prefix, TOP)
-            places += 1
-            same += theirs.likeliest == scores.likeliest
-            divergence += _divergence(theirs, scores)
-    return Agreement(places, same, divergence / places) if places else None
+    for places, (prefix, begins) in enumerate(prefixes):
+        if _time_is_up(began, places):
+            return
+        yield scorer.read_prompt(prefix, TOP) if begins else scorer.read_on(prefix, TOP)
 
 
 def _time_is_up(began: float, places: int, probes: int = MIN_PROBES) -> bool:

@@ -53,10 +53,6 @@ class PreparedSetup:
         """The target, and the draft where it has a draft."""
         return [model for model in (self.models.target, self.models.draft) if model is not None]
 
-    def launches(self, name: str | None) -> dict[str, Launch]:
-        """Return how each arm of the setup `name` is started."""
-        return {arm.name: self.engine.launch(arm, self.models) for arm in self.recipe.arms if arm.setup == name}
-
 
 @dataclass(frozen=True)
 class Prepared:
@@ -123,7 +119,6 @@ def prepare(
         load_context(recipe.prompts.context, recipe_folder=recipe_folder)  # refused here, where it is cheap
     engines: dict[str, tuple[Engine, Capabilities, list[str]]] = {}
     setups: dict[str | None, PreparedSetup] = {}
-    launches: dict[str, Launch] = {}
     warnings = [f"{one_line(Path(recipe.prompts.suite).name, 120)}: {note}" for note in suite.notes]
     for name, part in recipe.parts.items():
         spec = part.engine.model_dump_json()
@@ -142,19 +137,8 @@ def prepare(
         if engine.model_format == "gguf":
             warnings += tight_slots(part, models, device_names(capabilities))
         setups[name] = PreparedSetup(part, engine, capabilities, models)
-        launches |= setups[name].launches(name)
-        warnings += _lossy_arms(part, launches)
     warnings += idle_slots(recipe, len(prompts))
-    return Prepared(
-        recipe=recipe,
-        recipe_folder=recipe_folder,
-        suite=suite,
-        prompts=prompts,
-        launches={arm.name: launches[arm.name] for arm in recipe.arms},
-        warnings=list(dict.fromkeys(warnings)),
-        setups=setups,
-        trusted=trusted,
-    )
+    return _launchable(Prepared(recipe, recipe_folder, suite, prompts, {}, warnings, setups, trusted))
 
 
 def permitted_tool(engine: Engine, name: str, *, folder: Path, trusted: bool) -> Program:
@@ -198,21 +182,29 @@ def _sendable(prompts: Sequence[PromptItem], found: Capabilities) -> tuple[Promp
 def with_arms(prepared: Prepared, arms: Sequence[Arm]) -> Prepared:
     """Return the same with other arms, their baseline among them, checked as `prepare` does. Raises UsageError."""
     recipe = prepared.recipe.model_copy(update={"arms": list(arms)})
-    setups, launches, warnings = dict[str | None, PreparedSetup](), dict[str, Launch](), [*prepared.warnings]
-    for name, part in recipe.parts.items():
-        setup = replace(prepared.setups[name], recipe=part)
+    setups = {name: replace(prepared.setups[name], recipe=part) for name, part in recipe.parts.items()}
+    warnings = [*prepared.warnings]
+    for name, setup in setups.items():
         with _in_setup(name):
-            warnings += setup.engine.check(part, setup.models)
-        setups[name] = setup
-        launches |= setup.launches(name)
-        warnings += _lossy_arms(part, launches)
-    return replace(
-        prepared,
-        recipe=recipe,
-        launches={arm.name: launches[arm.name] for arm in arms},
-        warnings=list(dict.fromkeys(warnings)),
-        setups=setups,
-    )
+            warnings += setup.engine.check(setup.recipe, setup.models)
+    return _launchable(replace(prepared, recipe=recipe, warnings=warnings, setups=setups))
+
+
+def _launchable(prepared: Prepared) -> Prepared:
+    """Return the same with how each arm is started, and a warning for every arm that is lossy by design."""
+    launches = {
+        arm.name: setup.engine.launch(arm, setup.models)
+        for name, setup in prepared.setups.items()
+        for arm in setup.recipe.arms
+        if arm.setup == name
+    }
+    warnings = [*prepared.warnings]
+    for arm in prepared.recipe.arms:
+        found = lossy_of(prepared.setups[arm.setup].recipe, arm, launches[arm.name])
+        if found:
+            warnings.append(f"Arm {arm.name} is lossy by design ({', '.join(found)}): its text is not the target's.")
+    ordered = {arm.name: launches[arm.name] for arm in prepared.recipe.arms}
+    return replace(prepared, launches=ordered, warnings=list(dict.fromkeys(warnings)))
 
 
 def files_of(prepared: Prepared) -> list[Path]:
@@ -284,14 +276,6 @@ def device_names(capabilities: Capabilities) -> list[str]:
     """Return the names of the devices that the engine's binary finds; none where it does not report them."""
     devices = capabilities.details.get("devices")
     return [str(name) for name in devices] if isinstance(devices, list) else []
-
-
-def _lossy_arms(recipe: Recipe, launches: Mapping[str, Launch]) -> Iterator[str]:
-    """Yield a warning for every launched arm that does not even try to answer as the target alone would."""
-    for arm in recipe.arms:
-        found = lossy_of(recipe, arm, launches[arm.name]) if arm.name in launches else []
-        if found:
-            yield f"Arm {arm.name} is lossy by design ({', '.join(found)}): its text is not the target's."
 
 
 def lossy_of(recipe: Recipe, arm: Arm, launch: Launch) -> list[str]:

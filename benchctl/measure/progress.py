@@ -6,7 +6,7 @@ A display shows the steps of any long command; a run reports its cells and answe
 from __future__ import annotations
 
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
@@ -52,7 +52,7 @@ class Display:
             TextColumn("{task.fields[left]}", markup=False),
             console=console,
             transient=True,
-            disable=not console.is_terminal,
+            disable=not self.live,
             speed_estimate_period=_PACE_S,
         )
         self._task = self._bar.add_task("starting", total=None, left="")
@@ -65,7 +65,7 @@ class Display:
     @property
     def live(self) -> bool:
         """Whether there is a live line."""
-        return self.console.is_terminal
+        return self.console.is_terminal and not self.console.quiet
 
     def __enter__(self) -> Display:
         self.start()
@@ -99,8 +99,7 @@ class Display:
     def below(self, lines: Iterable[str]) -> None:
         """Show further lines below the live line."""
         self._bar.below = tuple(one_line(line) for line in lines)
-        if self.live:
-            self._bar.refresh()
+        self._bar.refresh()
 
     def standing(self, text: str) -> None:
         """Show something below the live line until it is replaced; where there is none, print it."""
@@ -142,52 +141,6 @@ def shown_steps(name: str = "", *, quiet: bool = False) -> Iterator[Callable[[st
 
 Place = tuple[int, str, int]
 """Block, task and index of the prompt."""
-
-
-class RunProgress:
-    """What the runner reports. This class shows nothing: for `--quiet` and `--json`, and the base of the others."""
-
-    def waiting(self, what: str) -> None:
-        """Something before the first cell takes its time: reading models, the preflight."""
-
-    def begin(
-        self,
-        plan: list[CellPlan],
-        *,
-        open_ended: bool = False,
-        compared: Mapping[str, ComparedArm] | None = None,
-    ) -> None:
-        """The plan is known; `open_ended`: there may come more. `compared`: of the recipe."""
-
-    def more(self, plan: list[CellPlan]) -> None:
-        """Further cells will be run."""
-
-    def cell_started(self, cell: CellPlan) -> None:
-        """An engine process is being launched."""
-
-    def cell_ready(self, cell: CellPlan) -> None:
-        """The engine is healthy, attested and warm."""
-
-    def request_sent(self, cell: CellPlan, task: str, prompt_idx: int) -> None:
-        """A request was sent."""
-
-    def tokens(self, count: int) -> None:
-        """So many tokens of the current answer have arrived."""
-
-    def answered(self, cell: CellPlan, completion: Completion | None) -> None:
-        """An answer is complete, or failed (`None`)."""
-
-    def cell_ended(self, cell: CellPlan, failure: str | None) -> None:
-        """The engine process has ended."""
-
-    def standing(self, heading: str, arms: Sequence[str]) -> None:
-        """Which arms of a search remain, fastest first, with their speed-ups so far."""
-
-    def note(self, text: str) -> None:
-        """Something the user should read."""
-
-    def end(self) -> None:
-        """The run is over."""
 
 
 class RunningSpeedups:
@@ -245,14 +198,14 @@ class RunningSpeedups:
         return found
 
 
-class RunDisplay(RunProgress):
+class RunProgress:
     """Shows a run: how much is done, what the current cell achieves, the speed-up so far, how long the rest takes.
 
-    `verbose`: a line for every answer, too.
+    Without a console, as for `--quiet` and `--json`, it shows nothing. `verbose`: a line for every answer, too.
     """
 
-    def __init__(self, console: Console, *, verbose: bool = False) -> None:
-        self.display = Display(console)
+    def __init__(self, console: Console | None = None, *, verbose: bool = False) -> None:
+        self.display = Display(console or Console(quiet=True))
         self.verbose = verbose
         self.speedups = RunningSpeedups({})
         self.what = ""
@@ -260,13 +213,14 @@ class RunDisplay(RunProgress):
         self.sent = self.first = 0.0
         self.cells = self.total = self.ended = 0
         self.open_ended = False
-        self.decoded: dict[str, list[tuple[int, float] | None]] = {}
+        self.decoded: dict[str, list[tuple[int, float] | None]] = defaultdict(list)
         """Of every cell that is up, timed tokens and seconds of each answer so far; `None` for a failed answer."""
         self.span: dict[str, tuple[float, float]] = {}
         """Of every cell with a request, when its first request was sent and when the latest ended."""
-        self.answered_tokens: dict[str, int] = {}
+        self.answered_tokens: Counter[str] = Counter()
 
     def waiting(self, what: str) -> None:
+        """Something before the first cell takes its time: reading models, the preflight."""
         self.display.update(what)
         self.display.start()
 
@@ -277,27 +231,31 @@ class RunDisplay(RunProgress):
         open_ended: bool = False,
         compared: Mapping[str, ComparedArm] | None = None,
     ) -> None:
+        """The plan is known; `open_ended`: there may come more. `compared`: of the recipe."""
         self.open_ended = open_ended
         self.speedups = RunningSpeedups(compared or {})
         self.more(plan)
         self.display.start()
 
     def more(self, plan: list[CellPlan]) -> None:
+        """Further cells will be run."""
         self.cells += len(plan)
         self.total += sum(len(cell.prompts) for cell in plan)
         self.display.update(total=self.total)
 
     def cell_started(self, cell: CellPlan) -> None:
-        self.decoded[cell.name] = []
-        self.answered_tokens[cell.name] = 0
-        self.span.pop(cell.name, None)  # of an earlier process
+        """An engine process is being launched."""
+        for earlier in (self.decoded, self.answered_tokens, self.span):  # of an earlier process
+            earlier.pop(cell.name, None)
         self.display.update(f"{cell.name}: launching the engine, which loads its models")
 
     def cell_ready(self, cell: CellPlan) -> None:
+        """The engine is healthy, attested and warm."""
         self.in_flight, self.first = 0, 0.0
         self.display.update(f"{cell.name}: ready")
 
     def request_sent(self, cell: CellPlan, task: str, prompt_idx: int) -> None:
+        """A request was sent."""
         now = time.monotonic()
         self.span.setdefault(cell.name, (now, now))
         self.in_flight += 1
@@ -309,6 +267,9 @@ class RunDisplay(RunProgress):
             self.display.update(f"{self.what}, prompt processing")
 
     def tokens(self, count: int) -> None:
+        """So many tokens of the current answer have arrived."""
+        if not self.display.live:
+            return
         now = time.monotonic()
         if not self.first:
             self.first = now
@@ -317,6 +278,7 @@ class RunDisplay(RunProgress):
             self.display.update(f"{self.what}, {count} tokens, {count / (now - self.first):.1f} tok/s")
 
     def answered(self, cell: CellPlan, completion: Completion | None) -> None:
+        """An answer is complete, or failed (`None`)."""
         self.decoded[cell.name].append(_timed(completion) if completion else None)
         self.answered_tokens[cell.name] += completion.n_predicted if completion else 0
         if cell.name in self.span:
@@ -328,20 +290,25 @@ class RunDisplay(RunProgress):
             self.display.line(Text(f"  {self.what}: {_answer(completion)}", style="dim"))
 
     def cell_ended(self, cell: CellPlan, failure: str | None) -> None:
+        """The engine process has ended."""
         self.ended += 1
         self.total -= len(cell.prompts) - len(self.decoded[cell.name])  # what it did not answer will not come
         self.display.update(total=self.total)
         left = "" if self.display.live else self.left()
         self.display.line(self.summary(cell, failure).append(f", {left}" if left else ""))
-        self.display.below(self.speedups.lines())
+        if self.display.live:
+            self.display.below(self.speedups.lines())
 
     def standing(self, heading: str, arms: Sequence[str]) -> None:
+        """Which arms of a search remain, fastest first, with their speed-ups so far."""
         self.display.standing(f"{heading}: {', '.join(arms)}.")
 
     def note(self, text: str) -> None:
+        """Something the user should read."""
         self.display.note(text)
 
     def end(self) -> None:
+        """The run is over."""
         self.display.stop()
 
     def summary(self, cell: CellPlan, failure: str | None) -> Text:
@@ -388,6 +355,4 @@ def _answer(completion: Completion | None) -> str:
 
 def progress_for(console: Console, *, quiet: bool, verbose: bool = False) -> RunProgress:
     """Return what shows a run on `console`, or nothing."""
-    if quiet:
-        return RunProgress()
-    return RunDisplay(console, verbose=verbose)
+    return RunProgress(None if quiet else console, verbose=verbose)

@@ -14,7 +14,7 @@ import contextlib
 import random
 import resource
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate
@@ -23,7 +23,7 @@ from benchctl.data.record import SCHEMA_VERSION, Phase, Record, RecordError, sha
 from benchctl.data.writer import RunWriter
 from benchctl.engines.base import Completion, Progress, Rendered, Renders, Server
 from benchctl.errors import EngineError
-from benchctl.measure.cell import CellContext
+from benchctl.measure.cell import CellContext, EngineCell
 from benchctl.measure.plan import CellPlan
 from benchctl.measure.recording import answer_fields, measured_fields, now
 from benchctl.prompts.context import ContextError, fitted
@@ -66,12 +66,11 @@ class _Request:
     prompt: Rendered
 
 
-def _unseen(count: int) -> None:
-    """Show nothing of the tokens of a request that is not alone in flight."""
+def render(engine: Renders, prompt: Prompt, length: int | None, text: str) -> Rendered:
+    """Render a prompt, in `length` tokens as `engine` counts them where that is given: `text` pads it.
 
-
-def fitted_for(engine: Renders, prompt: Prompt, length: int, text: str) -> Prompt:
-    """Return the prompt in `length` tokens, as `engine` counts them. Raises ContextError, EngineError."""
+    Raises EngineError, of this request alone where it cannot have that length.
+    """
 
     def count(prompt: Prompt) -> int:
         tokens = len(engine.render(prompt).token_ids)
@@ -79,163 +78,155 @@ def fitted_for(engine: Renders, prompt: Prompt, length: int, text: str) -> Promp
             raise ContextError("this engine does not report how it tokenizes")
         return tokens
 
-    return fitted(prompt, length, text, count)
+    try:
+        return engine.render(prompt if length is None else fitted(prompt, length, text, count))
+    except ContextError as error:
+        raise EngineError(f"The prompt cannot have this context length: {error}.", kind="http") from None
 
 
-class CellRequests:
-    """The requests of a process of a cell, and their results so far."""
+class MeasuredCell(EngineCell):
+    """A cell whose answers are records of the run."""
 
-    def __init__(self, server: Server, plan: CellPlan, attempt: int, context: CellContext) -> None:
-        writer, recipe = context.writer, context.recipe
-        assert isinstance(writer, RunWriter)
-        self.answers = 0
-        """Measured requests that ended well."""
-        self.drafted: int | None = None
+    def __init__(self, plan: CellPlan, context: CellContext) -> None:
+        super().__init__(plan, context)
+        assert isinstance(context.writer, RunWriter)
+        self._writer = context.writer
+        self._sampling = context.recipe.sampling_of(plan.arm)
+        lossy = {arm.name: arm.lossy for arm in context.writer.manifest.arms}
+        self._synthetic = SYNTHETIC in lossy.get(plan.arm.name, ())
+        self._drafted: int | None = None
         """Tokens drafted in all answers, warm-ups included; `None` while the engine reports none."""
-        self.failures: list[RecordError] = []
-        self._server = server
-        self._plan = plan
-        self._attempt = attempt
-        self._context_text = context.context_text
-        self._warmups = recipe.warmup
-        self._sampling = recipe.sampling_of(plan.arm)
-        self._writer = writer
-        self._progress = context.progress
-        arms = {arm.name: arm.lossy for arm in writer.manifest.arms}
-        self._synthetic = SYNTHETIC in arms.get(plan.arm.name, ())
         self._without_ids: list[tuple[Record, Rendered, Completion]] = []
-        self._began: float | None = None
-        self._over = False
-        self._crashed = False
+        self._began = 0.0
+        """When its first request was about to be sent, in seconds of `time.perf_counter`; 0 before."""
+        self._aborted = self._crashed = False
 
-    def warm_up(self) -> None:
+    def prepare(self, server: Server) -> None:
         """Send requests that are not measured."""
-        for number in range(self._warmups):
-            record = self._record("warmup", number, self._plan.order, "warmup")
-            rendered, completion = warm_up(self._server, self._sampling)
+        self._server = server
+        for number in range(self.context.recipe.warmup):
+            record = self._record("warmup", number, self.plan.order, "warmup")
+            rendered, completion = warm_up(server, self._sampling)
             self._count(completion)
             prompt = {"prompt_sha": rendered.sha256}
             self._writer.append(record.changed(**measured_fields(completion) | prompt))  # as evidence, without its text
 
-    def send(self, item: PromptItem, order: int) -> None:
-        """Measure a prompt. Raises EngineError when the engine cannot be relied on any more."""
-        request = self._prepared(item, order)
-        if request is not None:
-            asyncio.run(self._measure(request, self._begin(), None, self._progress.tokens))
+    def measure(self) -> None:
+        """Measure every prompt of the plan, one at a time or by the arm's condition."""
+        if not self.plan.arm.overlapping:
+            for item in self.plan.prompts:
+                self.measure_one(item, self.plan.order)
+        elif self.ready and not self.over and self.plan.prompts:
+            with self.failing_alone():
+                self._measure_overlapping()
 
-    def send_overlapping(self, items: Sequence[PromptItem], order: int) -> None:
-        """Measure prompts with several in flight, by the arm's condition; raises as `send`, with none left in flight.
+    def measure_one(self, item: PromptItem, order: int) -> None:
+        """Measure a prompt; `order`: the arm's turn, as recorded."""
+        with self.failing_alone():
+            if self.ready and not self.over and (request := self._prepared(item, order)) is not None:
+                self._began = self._began or time.perf_counter()
+                asyncio.run(self._measure(request, on_tokens=self.context.progress.tokens))
+
+    def _measure_overlapping(self) -> None:
+        """Measure all prompts with several in flight; what it raises leaves none in flight.
 
         Prompts are rendered before the first is sent, so that the server has nothing to do but answer.
         """
-        arm = self._plan.arm
-        prepared = [request for item in items if (request := self._prepared(item, order)) is not None]
-        began = self._begin()
+        plan, arm = self.plan, self.plan.arm
+        prepared = [found for item in plan.prompts if (found := self._prepared(item, plan.order)) is not None]
+        self._began = time.perf_counter()
         if arm.rate is None:
-            requests = [partial(self._measure, request, began, None, _unseen) for request in prepared]
-            asyncio.run(closed_loop(requests, arm.concurrency, self._abort))
+            asyncio.run(closed_loop([partial(self._measure, each) for each in prepared], arm.concurrency, self._abort))
             return
-        seed, block = self._sampling.seed, self._plan.block
-        due = [began + at for at in arrival_times(len(prepared), arm.rate, seed, block)]
-        timed = zip(prepared, due, strict=True)
-        requests = [partial(self._measure, request, began, at, _unseen) for request, at in timed]
+        arrivals = arrival_times(len(prepared), arm.rate, self._sampling.seed, plan.block)
+        due = [self._began + at for at in arrivals]
+        requests = [partial(self._measure, request, at) for request, at in zip(prepared, due, strict=True)]
         crowded = asyncio.run(open_loop(requests, due, self._abort))
         if crowded:
-            message = f"{self._plan.name}: {crowded} requests were sent late, with {MOST_IN_FLIGHT} still in flight."
+            message = f"{plan.name}: {crowded} requests were sent late, with {MOST_IN_FLIGHT} still in flight."
             self._writer.manifest.warnings.append(message)
-            self._progress.note(f"warning: {message}")
+            self.context.progress.note(f"warning: {message}")
 
-    def recover(self) -> None:
+    def complete(self, server: Server) -> int | None:
         """Fetch token ids that streams lacked, once nothing is timed any more; a second line replaces the record."""
         for record, rendered, completion in self._without_ids:
-            ids = self._server.recover_token_ids(rendered, self._sampling, completion)
+            ids = server.recover_token_ids(rendered, self._sampling, completion)
             if ids is not None:
                 fields = {"token_ids": list(ids), "token_sha": sha256_tokens(ids), "token_gap": None}
                 self._writer.append(record.changed(**fields))
-
-    def _begin(self) -> float:
-        """Return when the measuring of this cell began: now, the first time."""
-        self._began = time.perf_counter() if self._began is None else self._began
-        return self._began
+        return self._drafted
 
     def _prepared(self, item: PromptItem, order: int) -> _Request | None:
         """Render a prompt; `None` when the engine refused it, which is then recorded."""
         record = self._record(item.task, item.prompt_idx, order, "measure")
         try:
-            rendered = self._server.render(self._fitted(item.prompt))
+            rendered = render(self._server, item.prompt, self.plan.arm.context_length, self.context.context_text)
         except EngineError as failure:
             self._fail(record, failure)
             return None
         return _Request(record.changed(prompt_sha=rendered.sha256), rendered)
 
-    def _fitted(self, prompt: Prompt) -> Prompt:
-        """Return the prompt in the length of the arm's condition. Raises EngineError (of this request)."""
-        if self._plan.arm.context_length is None:
-            return prompt
-        try:
-            return fitted_for(self._server, prompt, self._plan.arm.context_length, self._context_text)
-        except ContextError as error:
-            raise EngineError(f"The prompt cannot be measured at this context length: {error}.", kind="http") from None
-
-    async def _measure(self, request: _Request, began: float, due: float | None, on_tokens: Progress) -> None:
-        """Send a request, wait for its answer and keep it. `began`, `due`: seconds of `time.perf_counter`.
+    async def _measure(self, request: _Request, due: float | None = None, on_tokens: Progress | None = None) -> None:
+        """Send a request, wait for its answer and keep it. `due`: seconds of `time.perf_counter`.
 
         One that is cancelled because the cell is over was not measured, and a resumed run sends it again.
         """
-        self._progress.request_sent(self._plan, request.record.task, request.record.prompt_idx)
+        self.context.progress.request_sent(self.plan, request.record.task, request.record.prompt_idx)
         record, sent = request.record.changed(started_at=now()), time.perf_counter()
         try:
             completion = await self._server.complete(request.prompt, self._sampling, on_tokens)
         except EngineError as failure:
-            late = 0.0 if due is None else max(0.0, sent - due)
-            self._fail(record.changed(sent_s=sent - late - began, late_s=late), failure)
+            self._fail(record.changed(**self._sending(sent, due)), failure)
             return
-        sent = sent if completion.sent_at is None else completion.sent_at
-        late = 0.0 if due is None else max(0.0, sent - due)
-        if late:
+        timing = self._sending(sent if completion.sent_at is None else completion.sent_at, due)
+        if late := timing["late_s"]:
             completion = replace(completion, ttft_s=completion.ttft_s + late, e2e_s=completion.e2e_s + late)
-        timing = {"sent_s": sent - late - began, "late_s": late}
         record = record.changed(**timing, **measured_fields(completion), **answer_fields(completion))
         self._writer.append(record)
         self._count(completion)
         self.answers += 1
         if completion.token_gap is not None:
             self._without_ids.append((record, request.prompt, completion))
-        self._progress.answered(self._plan, completion)
+        self.context.progress.answered(self.plan, completion)
+
+    def _sending(self, sent: float, due: float | None) -> dict[str, float]:
+        """Return when a request was sent, or was due, and by how much it was late, by the record's keys."""
+        late = 0.0 if due is None else max(0.0, sent - due)
+        return {"sent_s": sent - late - self._began, "late_s": late}
 
     def _fail(self, record: Record, failure: EngineError) -> None:
         """Record a failed request; raise when it leaves an engine that cannot be relied on."""
-        if self._over and not self._crashed:
+        if self._aborted and not self._crashed:
             return  # its connection broke because the cell is over: not measured
         self._crashed = self._crashed or failure.kind == "crash"
         error = RecordError(kind=failure.kind, message=failure.what)
         self._writer.append(record.changed(error=error))
         self.failures.append(error)
-        self._progress.answered(self._plan, None)
-        harmless = REQUEST_ONLY if self._plan.arm.rate is None else OPEN_LOOP_REQUEST_ONLY
+        self.context.progress.answered(self.plan, None)
+        harmless = REQUEST_ONLY if self.plan.arm.rate is None else OPEN_LOOP_REQUEST_ONLY
         if failure.kind not in harmless or not self._server.alive():
             raise failure
 
     def _abort(self) -> None:
         """End what is in flight, with the engine."""
-        self._over = True
+        self._aborted = True
         self._server.stop()
 
     def _count(self, completion: Completion) -> None:
         if completion.ledger.drafted is not None:
-            self.drafted = (self.drafted or 0) + completion.ledger.drafted
+            self._drafted = (self._drafted or 0) + completion.ledger.drafted
 
     def _record(self, task: str, prompt_idx: int, order: int, phase: Phase) -> Record:
         return Record(
-            label=self._plan.arm.name,
+            label=self.plan.arm.name,
             task=task,
             prompt_idx=prompt_idx,
-            rep=self._plan.block,
+            rep=self.plan.block,
             schema_version=SCHEMA_VERSION,
             run=self._writer.manifest.run,
-            block=self._plan.block,
+            block=self.plan.block,
             order=order,
-            attempt=self._attempt,
+            attempt=self.stored.attempt,
             phase=phase,
             synthetic=self._synthetic,
             started_at=now(),
@@ -258,17 +249,17 @@ def allow_connections() -> None:
 
 async def closed_loop(requests: Sequence[Request], width: int, abort: Abort) -> None:
     """Make the requests in their order, `width` at a time: the next begins when another has ended."""
-    flight, waiting = _Flight(abort), iter(requests)
+    waiting = iter(requests)
 
-    async def one_after_the_other() -> None:
+    async def one_after_the_other(flight: _Flight) -> None:
         for request in waiting:
             if flight.broken.is_set():
                 break
             await request()
 
-    async with flight:
+    async with _flight(abort) as flight:
         for _ in range(min(width, len(requests))):
-            flight.begin(one_after_the_other())
+            flight.begin(one_after_the_other(flight))
 
 
 async def open_loop(requests: Sequence[Request], due: Sequence[float], abort: Abort) -> int:
@@ -276,65 +267,65 @@ async def open_loop(requests: Sequence[Request], due: Sequence[float], abort: Ab
 
     Returns how many found `MOST_IN_FLIGHT` unanswered, and so had to wait.
     """
-    crowded, flight, free_slots = 0, _Flight(abort), asyncio.Semaphore(MOST_IN_FLIGHT)
+    crowded, free_slots = 0, asyncio.Semaphore(MOST_IN_FLIGHT)
 
-    async def when_a_slot_is_free(request: Request) -> None:
+    async def when_a_slot_is_free(flight: _Flight, request: Request) -> None:
         async with free_slots:
             if not flight.broken.is_set():
                 await request()
 
-    async with flight:
+    async with _flight(abort) as flight:
         for request, at in zip(requests, due, strict=True):
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(flight.broken.wait(), max(0.0, at - time.perf_counter()))
             if flight.broken.is_set():
                 break
-            flight.begin(when_a_slot_is_free(request))
-            crowded += flight.unanswered > MOST_IN_FLIGHT
+            flight.begin(when_a_slot_is_free(flight, request))
+            crowded += len(flight.unanswered) > MOST_IN_FLIGHT
     return crowded
 
 
 class _Flight:
-    """What is in flight: leaving waits for all of it, and raises what the first that failed raised."""
+    """What is in flight."""
 
-    def __init__(self, abort: Abort) -> None:
+    def __init__(self) -> None:
         self.broken = asyncio.Event()
         """Set by the first that fails."""
-        self.unanswered = 0
-        self._abort = abort
-        self._begun: list[asyncio.Task[None]] = []
-        self._failure: BaseException | None = None
+        self.failure: BaseException | None = None
+        self.unanswered: set[asyncio.Task[None]] = set()
 
     def begin(self, request: Awaitable[None]) -> None:
-        self._begun.append(asyncio.ensure_future(request))
-        self._begun[-1].add_done_callback(self._on_end)
-        self.unanswered += 1
+        task = asyncio.ensure_future(request)
+        self.unanswered.add(task)
+        task.add_done_callback(self._on_end)
 
     def _on_end(self, task: asyncio.Task[None]) -> None:
-        self.unanswered -= 1
+        self.unanswered.discard(task)
         if not task.cancelled() and (failure := task.exception()) is not None:
-            self._failure = self._failure or failure
+            self.failure = self.failure or failure
             self.broken.set()
 
-    async def __aenter__(self) -> None:
-        return None
 
-    async def __aexit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: object) -> None:
-        try:
-            if value is None and self._begun:
-                await asyncio.wait(self._begun, return_when=asyncio.FIRST_EXCEPTION)
-        except asyncio.CancelledError as cancelled:
-            value = cancelled
-            raise
-        finally:
-            if value is not None:
-                for task in self._begun:
-                    task.cancel()
-            if value is not None or self._failure is not None:
-                self._abort()
-            await asyncio.gather(*self._begun, return_exceptions=True)
-        if value is None and self._failure is not None:
-            raise self._failure
+@contextlib.asynccontextmanager
+async def _flight(abort: Abort) -> AsyncIterator[_Flight]:
+    """Wait for all that is begun in the block, and raise what the first that failed raised, once all have ended."""
+    flight = _Flight()
+    try:
+        yield flight
+        if flight.unanswered and flight.failure is None:
+            await asyncio.wait(flight.unanswered, return_when=asyncio.FIRST_EXCEPTION)
+    except BaseException:
+        for task in flight.unanswered:
+            task.cancel()
+        abort()
+        raise
+    else:
+        if flight.broken.is_set():
+            abort()
+    finally:
+        await asyncio.gather(*flight.unanswered, return_exceptions=True)
+    if flight.failure is not None:
+        raise flight.failure
 
 
 def arrival_times(count: int, rate: float, seed: int, block: int) -> list[float]:

@@ -146,7 +146,7 @@ def _execute(
             prepared.launches,
             writer,
             files_of(prepared),
-            earlier_processes(earlier.records) if earlier else None,
+            earlier_processes(earlier.records) if earlier else {},
             context_text=context_text,
             stop_at_failure=stop_at_failure,
         )

@@ -10,56 +10,23 @@ under that condition is not started.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from itertools import groupby
-from pathlib import Path
 from typing import Protocol
 
 from benchctl.data.store import RunData, collector_paused
-from benchctl.data.writer import FolderWriter, RunWriter
-from benchctl.engines.base import Engine, Launch, Server
+from benchctl.data.writer import RunWriter
 from benchctl.machine.monitor import Watch
-from benchctl.measure.cell import CellContext, EngineCell, FileStamps
-from benchctl.measure.plan import CellKey, CellPlan, EarlierProcesses, turns
+from benchctl.measure.cell import CellContext, EngineCell
+from benchctl.measure.plan import CellPlan, turns
 from benchctl.measure.prepare import Prepared
 from benchctl.measure.progress import RunProgress
-from benchctl.measure.requests import CellRequests, allow_connections
-from benchctl.prompts.suite import PromptItem
+from benchctl.measure.requests import MeasuredCell, allow_connections
 from benchctl.recipes.groups import GroupKey
 from benchctl.recipes.schema import Recipe
 
 MakeCell = Callable[[CellPlan, CellContext], EngineCell]
-
-
-class MeasuredCell(EngineCell):
-    """A cell whose answers are records of the run."""
-
-    def prepare(self, server: Server) -> None:
-        """Warm the engine up."""
-        self._requests = CellRequests(server, self.plan, self.attempt, self.context)
-        self._requests.warm_up()
-
-    def measure(self) -> None:
-        """Measure every prompt of the plan, one at a time or by the arm's condition."""
-        if self.plan.arm.overlapping and self.plan.prompts:
-            with self.failing_alone():
-                if self.ready and not self.over:
-                    self._requests.send_overlapping(self.plan.prompts, self.plan.order)
-            return
-        for item in self.plan.prompts:
-            self.measure_one(item, self.plan.order)
-
-    def measure_one(self, item: PromptItem, order: int) -> None:
-        """Measure a prompt; `order`: the arm's turn, as recorded."""
-        with self.failing_alone():
-            if self.ready and not self.over:
-                self._requests.send(item, order)
-
-    def complete(self, server: Server) -> int | None:
-        """Fetch token ids that streams lacked."""
-        self._requests.recover()
-        self.answers, self.failures = self._requests.answers, self._requests.failures
-        return self._requests.drafted
 
 
 class Search(Protocol):
@@ -110,36 +77,15 @@ class Nodes(Protocol):
         ...
 
 
-class Runner:
-    """Runs cells of a recipe into a folder."""
+@dataclass
+class Runner(CellContext):
+    """Runs cells of a recipe into a folder, and is what they share."""
 
-    def __init__(
-        self,
-        recipe: Recipe,
-        engine: Engine | Mapping[str, Engine],
-        launches: dict[str, Launch],
-        writer: FolderWriter,
-        files: Sequence[Path] = (),
-        earlier: Mapping[CellKey, EarlierProcesses] | None = None,
-        make_cell: MakeCell = MeasuredCell,
-        context_text: str = "",
-        *,
-        stop_at_failure: bool = False,
-    ) -> None:
-        """`engine`: of all arms, or by arm."""
-        self.recipe = recipe
-        self.engine = engine
-        self.launches = launches
-        self.writer = writer
-        self.files = FileStamps(files)
-        self._earlier = earlier or {}
-        self._make_cell = make_cell
-        self._context_text = context_text
-        self.stopped = False
-        """Whether a failure ended the run, as requested."""
-        self._stop_at_failure = stop_at_failure
-        self._failures: dict[str, str] = {}
-        self._without_baseline: set[GroupKey] = set()
+    make_cell: MakeCell = MeasuredCell
+    stop_at_failure: bool = field(default=False, kw_only=True)
+    stopped: bool = field(default=False, init=False)
+    """Whether a failure ended the run, as requested."""
+    _without_baseline: set[GroupKey] = field(default_factory=set, init=False)
 
     @property
     def ended(self) -> bool:
@@ -153,21 +99,11 @@ class Runner:
         """Run every cell. Raises KeyboardInterrupt (after recording the cut-off cells) and StorageError."""
         if any(cell.arm.overlapping for cell in plan):
             allow_connections()
-        context = CellContext(
-            self.recipe,
-            self.engine,
-            self.launches,
-            self.writer,
-            self.files,
-            progress,
-            self._earlier,
-            self._failures,
-            self._context_text,
-        )
+        self.progress = progress
         for cells in self._up_at_once(plan):
             left = [cell for cell in cells if cell.group not in self._without_baseline]
             if left:
-                self._run_at_once(left, context)
+                self._run_at_once(left)
             if self.stopped:
                 progress.note("Stopped at the first failure (-x).")
                 return
@@ -179,15 +115,15 @@ class Runner:
         else:
             yield from ([cell] for cell in plan)
 
-    def _run_at_once(self, plans: list[CellPlan], context: CellContext) -> None:
+    def _run_at_once(self, plans: list[CellPlan]) -> None:
         """Give every cell its engine, its turns and its end; what is not over when this is left was interrupted."""
         cells: list[EngineCell] = []
         try:
             for plan in plans:
-                cells.append(self._make_cell(plan, context))
+                cells.append(self.make_cell(plan, self))
                 cells[-1].open()
                 if self._leaves_nothing_to_compare(cells[-1]):
-                    self._end_condition(plan, context.progress)
+                    self._end_condition(plan)
                     return
             with Watch() as watch, collector_paused():
                 for cell in cells:
@@ -204,14 +140,14 @@ class Runner:
         finally:
             for cell in cells:
                 cell.interrupt()
-            self.stopped = self._stop_at_failure and any(cell.failed or cell.failures for cell in cells)
+            self.stopped = self.stop_at_failure and any(cell.stored.error or cell.failures for cell in cells)
 
     def _leaves_nothing_to_compare(self, cell: EngineCell) -> bool:
         if cell.plan.block or cell.ready:
             return False
         return self.recipe.compared[cell.plan.arm.name].is_baseline
 
-    def _end_condition(self, plan: CellPlan, progress: RunProgress) -> None:
+    def _end_condition(self, plan: CellPlan) -> None:
         self._without_baseline.add(plan.group)
         what = "The run ends here" if self.ended else f"No arm is measured under the condition of {plan.arm.name}"
-        progress.note(f"{what}: its baseline cannot start, so there would be nothing to compare with.")
+        self.progress.note(f"{what}: its baseline cannot start, so there would be nothing to compare with.")

@@ -7,15 +7,16 @@ run's records.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from benchctl import __version__
 from benchctl.data.identity import home_relative
 from benchctl.data.store import RunData
 from benchctl.data.traces import COSTS, CostTraces, DraftAlone, PassTime, TracedArm
 from benchctl.data.writer import folder_lock, write_scores
-from benchctl.engines.base import Launch, Server, TracingEngine
+from benchctl.engines.base import Engine, Launch, TracingEngine
 from benchctl.errors import BenchctlError, EngineError
 from benchctl.measure.cell import fresh_log, running
 from benchctl.measure.plan import spread_over_tasks
@@ -27,32 +28,21 @@ from benchctl.models.files import Notice, ResolvedPair
 from benchctl.prompts.suite import PromptItem
 from benchctl.recipes.schema import Arm, Sampling
 
-PROMPTS = 3
-"""So many prompts are answered by each arm: the tasks in turn."""
-TOKENS = 48
-
-
-@dataclass(frozen=True)
-class TracePlan:
-    """How much is answered."""
-
-    prompts: int = PROMPTS
-    tokens: int = TOKENS
-
 
 def trace_costs(
     run: RunData,
-    plan: TracePlan,
     notice: Notice,
     *,
+    prompts: int,
+    tokens: int,
     binary: str | None = None,
     models_dir: Path | None = None,
     trusted: bool = False,
 ) -> tuple[CostTraces | None, str | None]:
     """Time what is not timed yet; return everything that is known, and why nothing more could be timed.
 
-    Every arm is kept in the run's folder as soon as it is timed. Raises KeyboardInterrupt, and StorageError where the
-    folder cannot be written.
+    Every arm answers `prompts` prompts, the tasks in turn, in `tokens` tokens at most, and is kept in the run's folder
+    as soon as it is timed. Raises KeyboardInterrupt, and StorageError where the folder cannot be written.
     """
     manifest, known = run.manifest, run.costs
     if manifest is None:
@@ -65,43 +55,43 @@ def trace_costs(
     except BenchctlError as error:
         return known, error.what.rstrip(".")
     with folder_lock(run.folder, "measuring in this run"):
-        return _trace(run, prepared, plan, notice), None
+        return _trace(run, prepared, prompts, tokens, notice), None
 
 
-def _trace(run: RunData, prepared: Prepared, plan: TracePlan, notice: Notice) -> CostTraces:
-    items = list(spread_over_tasks(prepared.prompts, plan.prompts))
+def _trace(run: RunData, prepared: Prepared, prompts: int, tokens: int, notice: Notice) -> CostTraces:
+    recipe, items = prepared.recipe, spread_over_tasks(prepared.prompts, prompts)
     names = [f"{item.task}/{item.prompt_idx}" for item in items]
     known = run.costs
-    if known is None or (known.prompts, known.max_tokens) != (names, plan.tokens):
-        known = CostTraces(
-            run=run.name, benchctl_version=__version__, made_at=now(), prompts=names, max_tokens=plan.tokens
-        )
+    if known is None or (known.prompts, known.max_tokens) != (names, tokens):
+        known = CostTraces(run=run.name, benchctl_version=__version__, made_at=now(), prompts=names, max_tokens=tokens)
     known.lacking = []
-    sampling = prepared.recipe.sampling.model_copy(
-        update={"max_tokens": min(plan.tokens, prepared.recipe.sampling.max_tokens)}
-    )
-    done = {arm.arm for arm in known.arms} | _timed_in_the_run(run)
-    for arm in prepared.recipe.arms:
-        if arm.name in done or not _as_usual(arm, prepared.recipe.sampling):
+    sampling = recipe.sampling.model_copy(update={"max_tokens": min(tokens, recipe.sampling.max_tokens)})
+    timed = _timed_in_the_run(run)
+    for arm in recipe.arms:
+        if arm.name in timed | {done.arm for done in known.arms} or not _as_usual(arm, recipe.sampling):
             continue
         engine = prepared.engines[arm.name]
-        traced = engine.traced(prepared.launches[arm.name]) if isinstance(engine, TracingEngine) else None
-        if traced is None:
+        launch = engine.traced(prepared.launches[arm.name]) if isinstance(engine, TracingEngine) else None
+        if launch is None or not isinstance(engine, TracingEngine):
             kind = prepared.setup_of(arm.name).capabilities.kind
             message = f"This {kind} has no log that times its passes."
             known.lacking += [] if message in known.lacking else [message]
             continue
         notice(f"timing the passes of {arm.name}")
         try:
-            known.arms.append(_traced_arm(run, prepared, arm, traced, items, sampling))
+            found, log = _answered(run, engine, launch, arm.name, items, sampling)
+            passes = [PassTime.model_validate(vars(passed)) for passed in engine.read_trace(log)]
+            known.arms.append(TracedArm(arm=arm.name, answers=len(items), passes=passes, **found))
         except EngineError as error:
             known.lacking.append(f"{arm.name} could not be timed: {error.what}")
         _keep(run, known)
     draft = prepared.of_baseline.models.draft if len(prepared.setups) == 1 else None
-    if known.draft_alone is None and draft is not None and not _timed_in_the_run(run):
+    if known.draft_alone is None and draft is not None and not timed:
         notice("timing the draft model alone")
         try:
-            known.draft_alone = _draft_alone(run, prepared, ResolvedPair(draft, None), items, sampling)
+            engine = prepared.of_baseline.engine
+            launch = engine.launch(recipe.arm(recipe.baseline), ResolvedPair(draft, None))
+            known.draft_alone = DraftAlone(**_answered(run, engine, launch, "draft-alone", items, sampling)[0])
         except BenchctlError as error:  # a drafting head is no model of its own
             known.lacking.append(f"The draft model does not answer alone: {error.what}")
     _keep(run, known)
@@ -123,46 +113,20 @@ def _keep(run: RunData, known: CostTraces) -> None:
     write_scores(run.folder, COSTS, known.model_dump_json(by_alias=True, indent=1), run.manifest)
 
 
-def _traced_arm(
-    run: RunData, prepared: Prepared, arm: Arm, launch: Launch, items: list[PromptItem], sampling: Sampling
-) -> TracedArm:
-    engine = prepared.engines[arm.name]
-    assert isinstance(engine, TracingEngine)
-    _, log = fresh_log(run.folder, f"costs-{arm.name}")
+def _answered(
+    run: RunData, engine: Engine, launch: Launch, name: str, items: Sequence[PromptItem], sampling: Sampling
+) -> tuple[dict[str, Any], str]:
+    """Have prompts answered; return the command, the tokens after the first of each, their seconds, and the log."""
+    tokens, seconds = 0, 0.0
+    _, log = fresh_log(run.folder, f"costs-{name}")
     with running(engine.start(launch, log), log) as server:
         require_attested(server.attest(None), server)
         warm_up(server, sampling)
         begins = log.stat().st_size
-        tokens, seconds = _answer(server, items, sampling)
-    text = log.read_bytes()[begins:].decode("utf-8", "replace")
-    return TracedArm(
-        arm=arm.name,
-        command=[home_relative(word) for word in launch.argv],
-        answers=len(items),
-        tokens=tokens,
-        seconds=seconds,
-        passes=[PassTime.model_validate(vars(timed)) for timed in engine.read_trace(text)],
-    )
-
-
-def _draft_alone(
-    run: RunData, prepared: Prepared, draft: ResolvedPair, items: list[PromptItem], sampling: Sampling
-) -> DraftAlone:
-    recipe, engine = prepared.recipe, prepared.of_baseline.engine
-    launch = engine.launch(recipe.arm(recipe.baseline), draft)
-    _, log = fresh_log(run.folder, "costs-draft-alone")
-    with running(engine.start(launch, log), log) as server:
-        warm_up(server, sampling)
-        tokens, seconds = _answer(server, items, sampling)
+        for item in items:
+            done = asyncio.run(server.complete(server.render(item.prompt), sampling))
+            tokens += done.after_first or 0
+            seconds += done.decode_s
     command = [home_relative(word) for word in launch.argv]
-    return DraftAlone(command=command, tokens=tokens, seconds=seconds)
-
-
-def _answer(server: Server, items: list[PromptItem], sampling: Sampling) -> tuple[int, float]:
-    """Have prompts answered; return the tokens after the first of each, and their seconds."""
-    tokens, seconds = 0, 0.0
-    for item in items:
-        done = asyncio.run(server.complete(server.render(item.prompt), sampling))
-        tokens += done.after_first or 0
-        seconds += done.decode_s
-    return tokens, seconds
+    text = log.read_bytes()[begins:].decode("utf-8", "replace")
+    return {"command": command, "tokens": tokens, "seconds": seconds}, text

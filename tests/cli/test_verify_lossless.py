@@ -82,16 +82,7 @@ def test_every_arm_that_is_named_exists_before_anything_is_scored(
     scored: list[str] = []
     monkeypatch.setattr(session, "_scored", lambda *_, **__: scored.append("a prefix"))
     with pytest.raises(UsageError, match="There is no arm 'typo'"):
-        session.explain(
-            open_run(forked),
-            baseline=None,
-            arms=["spec", "typo"],
-            depth="full",
-            binary=None,
-            models_dir=None,
-            trusted=False,
-            quiet=True,
-        )
+        session.explain(open_run(forked), session.Request(arms=["spec", "typo"], quiet=True))
     assert scored == []
     shown = verify(forked, "--arm", "spec", "--arm", "typo", cwd=forked.parent)
     assert shown.returncode == 2 and "The arms are: ngram, spec" in shown.stderr

@@ -63,17 +63,17 @@ def test_power_grows_with_the_fault_and_with_the_prompts() -> None:
     rng = np.random.default_rng(6)
     noise, places = sample(rng), arm(rng, prompts=12)
     proposed = 1 / 3  # as the audit of the method assumed
-    small, large = (find_power(noise, places, nats, level=0.005, proposed=proposed) for nats in (0.05, 0.3))
+    small, large = (find_power(noise, places, nats, 1, level=0.005, proposed=proposed) for nats in (0.05, 0.3))
     assert small.chance < 0.6 < large.chance
-    assert small.times is None or small.times > 1
-    assert large.times is not None and large.times <= 2
+    assert small.prompts is None or small.prompts > 1
+    assert large.prompts is not None and large.prompts <= 2
 
 
 def test_the_stated_power_does_not_depend_on_the_seed() -> None:
     """At the level of one of four arms, the threshold is not the extreme of a few draws."""
     rng = np.random.default_rng(6)
     noise, places = sample(rng), arm(rng, prompts=12)
-    found = [find_power(noise, places, 0.15, level=0.005 / 4, proposed=1 / 3, seed=seed).chance for seed in range(6)]
+    found = [find_power(noise, places, 0.15, 1, level=0.005 / 4, proposed=1 / 3, seed=seed).chance for seed in range(6)]
     assert max(found) - min(found) < 0.15
 
 
@@ -82,16 +82,16 @@ def test_a_draft_that_seldom_proposes_the_runner_up_hides_the_fault() -> None:
     for proposed in (1 / 3, conclude.PROPOSED):
         rng = np.random.default_rng(6)
         noise, places = sample(rng), arm(rng, prompts=12)
-        chances.append(find_power(noise, places, 0.3, level=0.005, proposed=proposed).chance)
+        chances.append(find_power(noise, places, 0.3, 1, level=0.005, proposed=proposed).chance)
     assert chances[1] < 0.2 < 0.6 < chances[0]
 
 
 def test_where_there_is_no_noise_one_swapped_token_is_enough() -> None:
     still = Noise(np.ones(1_000), np.zeros(1_000), np.zeros(1_000, np.int64))
     places = Places.everywhere(np.full(10, 0.05), np.zeros(10, bool), np.zeros(10, np.int64))
-    near, nearer = (find_power(still, places, nats, level=0.005, proposed=conclude.PROPOSED) for nats in (0.1, 0.01))
+    near, nearer = (find_power(still, places, nats, 1, level=0.005, proposed=conclude.PROPOSED) for nats in (0.1, 0.01))
     assert near.chance == pytest.approx(1 - (1 - conclude.PROPOSED) ** 10)
-    assert nearer.times is None
+    assert nearer.prompts is None
 
 
 @pytest.mark.parametrize(

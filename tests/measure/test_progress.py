@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from benchctl.measure.plan import make_plan
-from benchctl.measure.progress import RunDisplay, RunningSpeedups
+from benchctl.measure.progress import RunningSpeedups, RunProgress
 from benchctl.prompts.suite import PromptItem
 from benchctl.recipes.schema import Recipe
 from tests.measure.toy_engine import answer
@@ -17,7 +17,7 @@ from tests.measure.toy_engine import answer
 
 def test_in_a_pipe_a_cell_is_one_line(recipe: Recipe, prompts: list[PromptItem]) -> None:
     written = io.StringIO()
-    lines = RunDisplay(Console(file=written, width=40))
+    lines = RunProgress(Console(file=written, width=40))
     cells = make_plan(recipe, prompts)
     lines.begin(cells)
     lines.note("warning: one that is longer than\x1b[2J the forty columns of this console")
@@ -32,7 +32,7 @@ def test_in_a_pipe_a_cell_is_one_line(recipe: Recipe, prompts: list[PromptItem])
 
 def test_a_cell_with_several_in_flight_says_what_it_yields_in_all(recipe: Recipe, prompts: list[PromptItem]) -> None:
     written = io.StringIO()
-    lines = RunDisplay(Console(file=written, width=80))
+    lines = RunProgress(Console(file=written, width=80))
     arm = recipe.arms[0].model_copy(update={"concurrency": 2})
     (cell,) = make_plan(recipe.model_copy(update={"arms": [arm]}), prompts, blocks=[0])
     lines.begin([cell])
@@ -53,7 +53,7 @@ def test_the_time_left_goes_by_what_is_done(
     recipe: Recipe, prompts: list[PromptItem], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seconds = iter(range(0, 10_000, 10))
-    shown = RunDisplay(Console(file=io.StringIO()))
+    shown = RunProgress(Console(file=io.StringIO()))
     monkeypatch.setattr(shown.display._bar, "get_time", lambda: float(next(seconds)))
     cells = make_plan(recipe, prompts)
     shown.begin(cells)
@@ -71,7 +71,7 @@ def test_the_time_left_goes_by_what_is_done(
 
 def test_an_open_end_is_said(recipe: Recipe, prompts: list[PromptItem]) -> None:
     written = io.StringIO()
-    lines = RunDisplay(Console(file=written, width=80))
+    lines = RunProgress(Console(file=written, width=80))
     first, *rest = make_plan(recipe, prompts)
     lines.begin([first], open_ended=True)
     lines.cell_started(first)

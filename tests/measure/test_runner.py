@@ -218,14 +218,15 @@ class Notes(RunProgress):
     """Keeps what is reported."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.notes: list[str] = []
-        self.ended: list[tuple[str, str | None]] = []
+        self.failures: list[tuple[str, str | None]] = []
 
     def note(self, text: str) -> None:
         self.notes.append(text)
 
     def cell_ended(self, cell: CellPlan, failure: str | None) -> None:
-        self.ended.append((cell.name, failure))
+        self.failures.append((cell.name, failure))
 
 
 @pytest.mark.parametrize("schedule", ["blocks", "interleaved"])
@@ -298,7 +299,7 @@ def test_one_cause_is_told_once_with_its_log(
     notes = Notes()
     launches = {arm.name: Launch(argv=("toy", arm.name), env={}) for arm in recipe.arms}
     Runner(recipe, Logging(), launches, writer).run(make_plan(recipe, prompts), notes)
-    assert [failure for _, failure in notes.ended if failure] == [
+    assert [failure for _, failure in notes.failures if failure] == [
         "It exited at once (port 4711).",
         "for the same reason as block 1, spec",
     ]

@@ -173,6 +173,7 @@ class _SendingProgress(RunProgress):
     """Sends how far the group is."""
 
     def __init__(self, send: Send) -> None:
+        super().__init__()
         self._send = send
         for method in ("cell_started", "cell_ready", "request_sent", "answered", "cell_ended"):
             setattr(self, method, partial(self._of_cell, method))

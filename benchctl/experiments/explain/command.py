@@ -37,7 +37,7 @@ def explain(
     from benchctl.lossless.analysed import analyse_run
     from benchctl.measure.progress import shown_steps
     from benchctl.measure.run import signals_interrupt
-    from benchctl.measure.tracing import TracePlan, trace_costs
+    from benchctl.measure.tracing import trace_costs
     from benchctl.reports.tables.rounds import round_statements
 
     path = resolve_run(run, results)
@@ -47,8 +47,9 @@ def explain(
         with shown_steps(quiet=quiet or as_json) as show, signals_interrupt():
             _, reason = trace_costs(
                 data,
-                TracePlan(count, tokens),
                 lambda what: show(what, 0, 0),
+                prompts=count,
+                tokens=tokens,
                 binary=here.engine_binary,
                 models_dir=here.models_dir,
                 trusted=here.trust_recipe,

@@ -20,7 +20,7 @@ from benchctl.data.manifest import ModelIdentity
 from benchctl.data.store import RunData, open_run, resolve_run
 from benchctl.errors import UsageError
 from benchctl.lossless.analysed import analyse_run, judge
-from benchctl.lossless.session import explain
+from benchctl.lossless.session import Request, explain
 from benchctl.measure.plan import keep_only, with_second_baseline
 from benchctl.measure.prepare import new_manifest
 from benchctl.measure.progress import progress_for
@@ -126,14 +126,6 @@ def _measured(
             error.fix = "Name their files: --target FILE --draft FILE"
             raise
     own = open_run(start_run(prepared, results, progress, ["benchctl", *sys.argv[1:]]))
-    explain(
-        own,
-        baseline=None,
-        arms=None,
-        depth="full",
-        binary=here.engine_binary,
-        models_dir=here.models_dir,
-        trusted=standing.trusted,
-        quiet=quiet,
-    )
+    binary, models_dir = here.engine_binary, here.models_dir
+    explain(own, Request(binary=binary, models_dir=models_dir, trusted=standing.trusted, quiet=quiet))
     return open_run(own.folder)

@@ -243,6 +243,7 @@ def test_nodes_that_cannot_measure_it_are_named(prepared: Prepared, tmp_path: Pa
 
 class RecordedNotes(RunProgress):
     def __init__(self) -> None:
+        super().__init__()
         self.notes: list[str] = []
 
     def note(self, text: str) -> None:

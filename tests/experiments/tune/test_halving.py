@@ -32,6 +32,7 @@ class Seen(RunProgress):
     """Keeps what is told."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.notes: list[str] = []
         self.standings: list[tuple[str, list[str]]] = []
 
