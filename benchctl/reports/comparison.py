@@ -15,7 +15,7 @@ from benchctl.analysis.verdict import lossy_label
 from benchctl.errors import StorageError
 from benchctl.reports import numbers
 from benchctl.reports.columns import Column, Name, Table, interval, numeric
-from benchctl.reports.tables.output import OUTPUT_TONE, output_column
+from benchctl.reports.tables.output import output_column
 from benchctl.reports.tables.speed import SPEED_TONE
 from benchctl.reports.terminal import Printout
 from benchctl.text import one_line, plural
@@ -43,12 +43,7 @@ def compared_arms(found: RunComparison) -> Table[ArmComparison]:
             Column("change", "change", tone=lambda arm: SPEED_TONE.get(arm.change, "")),
             Column("tok/s A → B", "rate.ratio", cell=lambda arm: _both(arm.rate, numbers.rate)),
             Column("accepted A → B", "acceptance_b", cell=_accepted),
-            Column(
-                "output A → B",
-                "lossless_b",
-                cell=lambda arm: _arrow(arm.lossless_a or numbers.ABSENT, arm.lossless_b or numbers.ABSENT),
-                tone=lambda arm: OUTPUT_TONE.get(arm.lossless_b or "", ""),
-            ),
+            output_column("output A → B", "lossless_b", cell=_lossless),
             Column("answers", "outputs.same", cell=_answers, tone=lambda arm: "good" if arm.outputs.alike else "open"),
         ),
         found.arms,
@@ -66,22 +61,17 @@ def several_arms(found: SeveralRuns) -> Table[ArmRow]:
             Column("arm", "arm", Name, heads=True),
             numeric("run", lambda row: row.run + 1),
             numeric("tok/s", "rate", numbers.rate),
-            numeric("/ run 1", lambda row: row.rate_ratio and row.rate_ratio.ratio, numbers.ratio, optional=True),
-            interval("95 % interval", lambda row: row.rate_ratio and row.rate_ratio.interval, optional=True),
+            numeric("/ run 1", "rate_ratio.ratio", numbers.ratio, optional=True),
+            interval("95 % interval", "rate_ratio.interval", optional=True),
             numeric(
                 "speed-up", "speedup", cell=lambda row: "baseline" if row.is_baseline else numbers.ratio(row.speedup)
             ),
             interval("of its own baseline", "interval"),
-            numeric(
-                "speed-up / run 1",
-                lambda row: row.speedup_ratio and row.speedup_ratio.ratio,
-                numbers.ratio,
-                optional=True,
-            ),
-            interval("95 %", lambda row: row.speedup_ratio and row.speedup_ratio.interval, optional=True),
+            numeric("speed-up / run 1", "speedup_ratio.ratio", numbers.ratio, optional=True),
+            interval("95 %", "speedup_ratio.interval", optional=True),
             Column("change", "change", tone=lambda row: SPEED_TONE.get(row.change or "", ""), optional=True),
             numeric("accepted", "acceptance", numbers.percent),
-            output_column("output", lambda row: row.lossless),
+            output_column("output", "lossless"),
             Column("answers as run 1", "answers_same", cell=_same_answers, optional=True),
         ),
         rows,
@@ -127,6 +117,10 @@ def _both(ratio: Ratio, shown: Callable[[float | None], str]) -> str:
     """Write the values of A's runs, then of B's."""
     a, b = (", ".join(map(shown, values)) or numbers.ABSENT for values in (ratio.values_a, ratio.values_b))
     return f"{a} → {b}"
+
+
+def _lossless(arm: ArmComparison) -> str:
+    return _arrow(arm.lossless_a or numbers.ABSENT, arm.lossless_b or numbers.ABSENT)
 
 
 def _accepted(arm: ArmComparison) -> str:

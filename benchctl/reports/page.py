@@ -61,12 +61,11 @@ def inline_svgs(drawings: Iterable[Drawing]) -> dict[str, Markup]:
     The shape of a letter is defined once, in the first figure that has it.
     """
     defined: set[str] = set()
-    return {drawing.name: _inline_svg(drawing, defined) for drawing in drawings if drawing.svg}
+    return {drawing.name: _inline_svg(drawing, defined) for drawing in drawings}
 
 
 def _inline_svg(drawing: Drawing, defined: set[str]) -> Markup:
-    svg = drawing.svg or ""
-    svg = svg[svg.index("<svg") :]
+    svg = drawing.svg[drawing.svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>|<style[^>]*>.*?</style>|<!--.*?-->", "", svg, flags=re.DOTALL)
 
     def once(match: re.Match[str]) -> str:
@@ -183,7 +182,7 @@ def speed_figure(analysis: Analysis) -> str:
     """The name of the figure that is not folded below the speed: of what an experiment adds, else each task's
     speed-ups, unless they stand under several conditions."""
     more = addition_to(analysis)
-    return more.figure[1].name if more else "speedup" * (not (analysis.sweep and analysis.sweep.dimensions))
+    return more.figure.name if more else "speedup" * (not (analysis.sweep and analysis.sweep.dimensions))
 
 
 def folds(run: RunData, analysis: Analysis, drawings: Sequence[Drawing]) -> dict[str, list[Fold]]:
@@ -202,7 +201,7 @@ def folds(run: RunData, analysis: Analysis, drawings: Sequence[Drawing]) -> dict
     over_axes = analysis.sweep is not None and analysis.sweep.over_axes
     dimensions = analysis.sweep.dimensions if analysis.sweep else []
     more = addition_to(analysis)
-    added = fold(more.figure[1].title, more.figure[1].name, *more.tables, sentences=more.statements) if more else None
+    added = fold(more.figure.title, more.figure.name, *more.tables, sentences=more.statements) if more else None
     found = {
         "axes": by_axis if over_axes else [],
         "context_length": [] if over_axes else by_axis,

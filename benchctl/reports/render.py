@@ -43,13 +43,10 @@ def render_html(run: RunData, analysis: Analysis, drawings: Sequence[Drawing]) -
     included = _within_budget(answers)
     methods = {row.interval.method for row in analysis.speedups if row.interval}
     view, folds = _view(run, analysis, drawings), page.folds(run, analysis, drawings)
-    first = view["first_drawing"]
     return environment.get_template("page.html.j2").render(
         view,
         folds=folds,
-        swept={
-            name: heading for name, heading in page.SWEPT.items() if folds[name] or (name in first and first[name].svg)
-        },
+        swept={name: title for name, title in page.SWEPT.items() if folds[name] or name in view["first_drawing"]},
         svgs=page.inline_svgs(drawings),
         most_arms=MOST_ARMS,
         overlapping=any(row.overlapping for row in analysis.sweep.levels) if analysis.sweep else False,

@@ -93,9 +93,8 @@ def render_files(run: RunData, analysis: Analysis, *, figures: bool = True) -> d
     }
     contents = {name: text.encode() for name, text in texts.items()}
     for drawing in drawings:
-        if drawing.svg is not None and drawing.png is not None:
-            contents[f"figures/{drawing.name}.svg"] = drawing.svg.encode()
-            contents[f"figures/{drawing.name}.png"] = drawing.png
+        contents[f"figures/{drawing.name}.svg"] = drawing.svg.encode()
+        contents[f"figures/{drawing.name}.png"] = drawing.png
     return contents
 
 

@@ -38,7 +38,7 @@ TABLE = Table(
         Column("Arm", lambda row: row.arm, Name, key="arm", heads=True),
         numeric("Share", lambda row: row.share, lambda v: "–" if v is None else f"{v:.2f}", unit="s", key="share",
                 explain="of something.", tone=lambda row: "bad" if row.share is None else "good"),
-        interval("Interval", lambda row: row.ends, key="interval", without="one block"),
+        interval("Interval", lambda row: row.ends, key="interval", absent="one block"),
         numeric("Left out", lambda row: row.plain, key="plain", optional=True),
         Column("", lambda row: [row.share], key="for_programs"),
         Column("Evidence", lambda row: row.arm, lambda arm: ("seen:", Code("a|b"), Folded("2 lines", ("x", "<y>")))),

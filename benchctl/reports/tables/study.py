@@ -98,27 +98,23 @@ def draft_alone(analysis: Analysis, costs: CostTraces | None) -> DraftAlone | No
 def configuration_table(analysis: Analysis) -> Table[Configuration]:
     """Configuration by task, as published."""
     columns: list[Column[Configuration]] = [
-        Column("Configuration", lambda row: row.configuration, cell=lambda row: Name(row.configuration), heads=True),
-        Column("Task", lambda row: row.task),
-        numeric("tok/s, median", lambda row: row.tok_per_sec, numbers.rate).means("over prompts and blocks."),
-        numeric("Speed-up, pooled", lambda row: row.speedup, numbers.ratio).means(
+        Column("Configuration", "configuration", Name, heads=True),
+        Column("Task", "task"),
+        numeric("tok/s, median", "tok_per_sec", numbers.rate).means("over prompts and blocks."),
+        numeric("Speed-up, pooled", "speedup", numbers.ratio).means(
             "tokens over time of all pairs, over the baseline's; not the ratio of the medians."
         ),
-        numeric("Acceptance", lambda row: row.acceptance, numbers.percent).means("accepted over drafted tokens."),
+        numeric("Acceptance", "acceptance", numbers.percent).means("accepted over drafted tokens."),
         numeric(
             "Identical outputs",
-            lambda row: row.identical,
+            "identical",
             cell=lambda row: numbers.ABSENT if row.identical is None else f"{row.identical}/{row.prompts}",
         ).means("prompts with the baseline's answer in every block."),
-        numeric("Checkpoint", lambda row: row.checkpoint_bytes, _bytes, unit="bytes per sequence").means(
+        numeric("Checkpoint", "checkpoint_bytes", numbers.count, unit="bytes per sequence").means(
             "saved recurrent state of target and draft, from the engine's log."
         ),
     ]
     return Table("study", "Configurations", columns, configurations(analysis))
-
-
-def _bytes(value: int | None) -> str:
-    return numbers.ABSENT if value is None else numbers.count(value)
 
 
 def sentences(analysis: Analysis, costs: CostTraces | None, tensors: Tensors | None) -> Iterator[str]:
