@@ -18,7 +18,7 @@ from benchctl.reports.columns import Column, Name, Table, interval, numeric
 from benchctl.reports.tables.output import output_column
 from benchctl.reports.tables.speed import SPEED_TONE
 from benchctl.reports.terminal import Printout
-from benchctl.text import one_line, plural
+from benchctl.text import first, one_line, plural
 
 _PARTS = {"rate": "decode rates", "speedup": "speed-ups", "answers": "answers"}
 MOST_NAMED = 6
@@ -81,10 +81,11 @@ def several_arms(found: SeveralRuns) -> Table[ArmRow]:
 def _same_answers(row: ArmRow) -> str:
     if row.answers_same is None:
         return numbers.ABSENT
-    parts = [f"{row.answers_same} same"]
-    parts += [f"{row.answers_differing} differ"] if row.answers_differing else []
-    parts += [f"{row.answers_unsteady} not reproducible"] if row.answers_unsteady else []
-    return ", ".join(parts)
+    return _counts(row.answers_same, differ=row.answers_differing or 0, undetermined=row.answers_unsteady or 0)
+
+
+def _counts(same: int, **others: int) -> str:
+    return ", ".join([f"{same} same", *(f"{count} {word}" for word, count in others.items() if count)])
 
 
 def unlike_work(found: SeveralRuns) -> list[str]:
@@ -96,11 +97,9 @@ def unlike_work(found: SeveralRuns) -> list[str]:
             by_reason.setdefault((parts, why), []).append(f"{row.arm} of run {row.run + 1}")
     sentences = []
     for (parts, why), arms in by_reason.items():
-        listed = ", ".join(arms[:MOST_NAMED])
-        listed += f" and {len(arms) - MOST_NAMED} more" if len(arms) > MOST_NAMED else ""
-        sentences.append(f"{parts.capitalize()} not compared with run 1: {why} ({listed}).")
+        sentences.append(f"{parts.capitalize()} not compared with run 1: {why} ({first(arms, MOST_NAMED)}).")
     for arm, runs in found.alone.items():
-        where = _first([str(number + 1) for number in runs])
+        where = first([str(number + 1) for number in runs], MOST_NAMED)
         sentences.append(f"{arm} is not in run 1, so not compared: run {where}.")
     return sentences
 
@@ -133,12 +132,7 @@ def _answers(arm: ArmComparison) -> str:
         return numbers.ABSENT
     if found.alike:
         return "the same"
-    parts = [f"{found.same} same"]
-    if found.differing:
-        parts.append(f"{len(found.differing)} differ")
-    if found.undetermined:
-        parts.append(f"{len(found.undetermined)} undetermined")
-    return ", ".join(parts)
+    return _counts(found.same, differ=len(found.differing), undetermined=len(found.undetermined))
 
 
 def print_comparison(found: RunComparison, checked: Sequence[GateResult]) -> None:
@@ -250,7 +244,7 @@ def _print_remarks(out: Printout, arm: ArmComparison) -> None:
         out.say(f"{arm.arm}: {arm.prompts_left_out} prompts were not timed in every block.", "yellow")
     if arm.outputs.differing:
         whose = "the target alone" if arm.is_baseline else arm.arm
-        out.say(f"Answers of {whose} differ from A: {_first(arm.outputs.differing)}", "yellow")
+        out.say(f"Answers of {whose} differ from A: {first(arm.outputs.differing, MOST_NAMED)}", "yellow")
 
 
 def print_several(found: SeveralRuns) -> None:
@@ -269,7 +263,9 @@ def print_several(found: SeveralRuns) -> None:
         values: dict[str, list[str]] = {}
         for number, value in enumerate(difference.values):
             values.setdefault(value, []).append(str(number + 1))
-        by_value = (f"{one_line(value, VALUE_CHARACTERS)} (run {_first(runs)})" for value, runs in values.items())
+        by_value = (
+            f"{one_line(value, VALUE_CHARACTERS)} (run {first(runs, MOST_NAMED)})" for value, runs in values.items()
+        )
         out.say(f"{difference.what}: {'; '.join(by_value)}", most=600)
     out.say()
     table = several_arms(found)
@@ -278,8 +274,3 @@ def print_several(found: SeveralRuns) -> None:
         out.say(sentence, "yellow")
     if len(found.rows) > MOST_ROWS:
         out.say(f"{len(found.rows) - MOST_ROWS:,} more rows: --json has them all.")
-
-
-def _first(names: Sequence[str]) -> str:
-    """Return the first of some names, with commas."""
-    return ", ".join(names[:MOST_NAMED]) + (", …" if len(names) > MOST_NAMED else "")

@@ -270,10 +270,7 @@ def plot_data(analysis: Analysis) -> str:
             for place, share in enumerate(row.position_unconditional or (), start=1)
         ],
         "payoff": _payoff(analysis),
-        "levels": [
-            *(_level(row, "closed") for row in closed_levels(analysis)),
-            *(_level(row, "open") for row in open_levels(analysis)),
-        ],
+        "levels": [*map(_level, closed_levels(analysis)), *map(_level, open_levels(analysis))],
     }
     return json_text(document)
 
@@ -301,15 +298,10 @@ def _payoff(analysis: Analysis) -> list[dict[str, Any]]:
     ]
 
 
-def _level(row: Level, loop: str) -> dict[str, Any]:
+def _level(row: Level) -> dict[str, Any]:
     return {
-        "arm": row.arm,
-        "of": row.of,
-        "loop": loop,
-        "concurrency": row.concurrency,
-        "rate": row.rate,
-        "temperature": row.temperature,
-        "throughput": row.throughput,
+        **row.model_dump(include={"arm", "of", "concurrency", "rate", "temperature", "throughput"}),
+        "loop": "closed" if row.rate is None else "open",
         "speedup": row.throughput_speedup,
         "latency": row.e2e.median,
         **_ends(row.throughput_interval),

@@ -20,7 +20,7 @@ from benchctl.analysis.results import Analysis
 from benchctl.reports import conclusion
 from benchctl.reports.columns import Cell, Column, Folded, Row, Table, Tone
 from benchctl.reports.first_screen import MOST_ARMS, decisive
-from benchctl.text import one_line, plural
+from benchctl.text import first, one_line, plural
 
 STYLES: dict[Tone, str] = {"": "", "good": "green", "fair": "cyan", "open": "yellow", "bad": "red", "quiet": "dim"}
 PIPE_WIDTH = 160
@@ -161,10 +161,8 @@ def _print_warnings(out: Printout, groups: Sequence[conclusion.WarningGroup]) ->
     """Print a line for each kind: where, the first observation, the remedy."""
     for group in groups:
         places = list(dict.fromkeys(place for place, _ in group.observations))
-        more = f" and {len(places) - MOST_PLACES} more" if len(places) > MOST_PLACES else ""
-        where = f"{', '.join(places[:MOST_PLACES])}{more}"
         message = f"{one_line(group.observations[0][1], MOST_CHARACTERS)} {one_line(group.todo, MOST_CHARACTERS)}"
-        out.say(f"- {where}: {message}", "yellow")
+        out.say(f"- {first(places, MOST_PLACES)}: {message}", "yellow")
 
 
 def _warnings(analysis: Analysis) -> list[conclusion.WarningGroup]:

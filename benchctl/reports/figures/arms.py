@@ -65,20 +65,11 @@ def _draw_speedup(axes: Axes, y: int, row: SpeedUp, mark: style.Mark) -> None:
         ends = [max(0.0, value - row.interval.low)], [max(0.0, row.interval.high - value)]
         axes.errorbar(value, y, xerr=ends, color=style.INK, capsize=3, linewidth=1, zorder=4)
     if len(row.by_block) > 1:
-        axes.plot(
-            row.by_block, [y - 0.34] * len(row.by_block), "|", color=style.SOFT, markersize=3, markeredgewidth=0.8
-        )
+        heights = [y - 0.34] * len(row.by_block)
+        axes.plot(row.by_block, heights, "|", color=style.SOFT, markersize=3, markeredgewidth=0.8)
     axes.plot(value, y, **style.point(mark, 5), zorder=5)
-    axes.annotate(
-        numbers.ratio(value),
-        (1, y),
-        xycoords=axes.get_yaxis_transform(),
-        ha="right",
-        va="center",
-        fontsize=7.5,
-        bbox={"facecolor": style.PAPER, "edgecolor": "none", "pad": 0.6},
-        zorder=6,
-    )
+    axes.annotate(numbers.ratio(value), (1, y), xycoords=axes.get_yaxis_transform(), ha="right", va="center",
+                  fontsize=7.5, bbox=style.box(0.6), zorder=6)  # fmt: skip
 
 
 _TASK_MARKERS = ("|", "x", "+", "1", "2", "3", "4", "_", "$a$", "$b$")
@@ -131,31 +122,20 @@ def _draw_rates(
     marks: dict[str, style.Mark],
 ) -> None:
     depths = {cost.arm: cost.depth for cost in analysis.costs if cost.depth is not None}
-    settings = {verdict.arm: verdict.setting for verdict in analysis.verdicts}
+    kinds = {verdict.arm: verdict.setting.split(",")[0] for verdict in analysis.verdicts}
     for task, marker in zip(analysis.tasks if len(analysis.tasks) > 1 else (), _TASK_MARKERS * 9, strict=False):
-        points = [
-            (100 * row.rate, y) for y, arm in enumerate(arms) if (row := rows.get((task, arm))) and row.rate is not None
-        ]
+        found = ((y, rows.get((task, arm))) for y, arm in enumerate(arms))
+        points = [(100 * row.rate, y) for y, row in found if row and row.rate is not None]
         if points:
-            axes.plot(
-                *zip(*points, strict=True),
-                marker,
-                color=style.SOFT,
-                markersize=6,
-                zorder=2,
-                label=style.shorten(task, 20),
-            )
+            label = style.shorten(task, 20)
+            axes.plot(*zip(*points, strict=True), marker, color=style.SOFT, markersize=6, zorder=2, label=label)
     shares = [100 * (rows[ALL_TASKS, arm].rate or 0.0) for arm in arms]
     for y, arm in enumerate(arms):
         mark = marks[arm]
         axes.plot(shares[y], y, **style.point(mark), zorder=4)
-        before = arms[y - 1] if y else None
-        if (
-            before in depths
-            and arm in depths
-            and depths[before] < depths[arm]
-            and settings.get(before, "-").split(",")[0] == settings.get(arm, "").split(",")[0]
-        ):
+        before = arms[y - 1] if y else ""
+        deeper = before in depths and arm in depths and depths[before] < depths[arm]
+        if deeper and kinds.get(before) == kinds.get(arm):
             axes.plot(shares[y - 1 : y + 1], [y - 1, y], color=style.INK, linewidth=1, zorder=3)
     axes.grid()
     style.name_rows(axes, [f"{style.shorten(arm, 16)} (k={depths[arm]})" if arm in depths else arm for arm in arms])
@@ -227,15 +207,8 @@ def _draw_need(axes: Axes, costs: list[Cost], marks: dict[str, style.Mark]) -> N
                       markeredgecolor=mark.colour, markeredgewidth=1.3)  # fmt: skip
         else:
             right = alpha <= 55  # on the side with more space
-            axes.text(
-                alpha + (4 if right else -4),
-                y,
-                "over 100 %",
-                ha="left" if right else "right",
-                va="center",
-                fontsize=7.5,
-                bbox={"facecolor": style.PAPER, "edgecolor": "none", "pad": 1},
-            )
+            axes.text(alpha + (4 if right else -4), y, "over 100 %", ha="left" if right else "right", va="center",
+                      fontsize=7.5, bbox=style.box(1))  # fmt: skip
         axes.plot(alpha, y, **style.point(mark))
     style.name_rows(axes, [style.shorten(cost.arm, 16) for cost in costs])
     axes.set_xlim(-3, 103)

@@ -37,8 +37,6 @@ class Drawing:
     svg: str = ""
     png: bytes = b""
     """The figure as drawn, see `draw_all`."""
-    adapt: Callable[[Drawing, Analysis], Drawing] | None = None
-    """Texts that depend on the run."""
 
 
 @dataclass(frozen=True)
@@ -57,17 +55,6 @@ def addition_to(analysis: Analysis) -> Addition | None:
     return found
 
 
-def _with_energy(drawing: Drawing, analysis: Analysis) -> Drawing:
-    if not sweep.has_energy(analysis):
-        return replace(drawing, caption=f"{drawing.caption} Energy per token is not reported for any arm.")
-    return replace(
-        drawing,
-        title="Speed against memory and energy",
-        caption=f"{drawing.caption} Energy is the whole machine's, per generated token.",
-        alt=drawing.alt.replace("against memory", "against memory and against energy per token"),
-    )
-
-
 _FIGURES = (
     Drawing(
         draw=sweep.draw_axes,
@@ -83,11 +70,11 @@ _FIGURES = (
         draw=sweep.draw_pareto,
         name="pareto",
         varies="axes",
-        title="Speed against memory",
+        title="Speed against memory and energy",
         caption="Left: tokens per second of every arm and baseline; the grey line is the Pareto front. Right: "
-        "speed-up over the baseline of the same group. Memory is estimated before the run, not measured.",
-        alt="Points of tokens per second, and of speed-up, against memory. axes.csv has the same numbers.",
-        adapt=_with_energy,
+        "speed-up over the baseline of the same group. Memory is estimated before the run, not measured. Energy, where "
+        "it is reported: the whole machine's, per generated token.",
+        alt="Points of tokens per second, and of speed-up, against memory and energy. axes.csv has the same numbers.",
     ),
     Drawing(
         draw=partial(sweep.draw_labels, axes=["context_length"]),
@@ -202,7 +189,6 @@ def _drawn(drawing: Drawing, analysis: Analysis) -> Drawing | None:
         figure = drawing.draw(analysis)
         if figure is None:
             return None
-        drawing = drawing.adapt(drawing, analysis) if drawing.adapt else drawing
         figure.draw_without_rendering()
         figure.set_layout_engine("none")  # computed once, not again for each format
         return replace(drawing, svg=style.to_svg(figure), png=style.to_png(figure))

@@ -109,6 +109,11 @@ def line(mark: Mark, number: int) -> dict[str, Any]:
     return {**point(mark, 6), "linestyle": _DASHES[number % len(_DASHES)], "linewidth": 1.3}
 
 
+def box(pad: float) -> dict[str, Any]:
+    """What a number stands on, so that lines behind it do not cross it."""
+    return {"facecolor": PAPER, "edgecolor": "none", "pad": pad}
+
+
 def legend_below(figure: Figure, *panels: Axes) -> None:
     """A legend for the lines of all panels, each name once."""
     found = {name: handle for axes in panels for handle, name in zip(*axes.get_legend_handles_labels(), strict=True)}

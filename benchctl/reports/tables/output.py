@@ -15,7 +15,7 @@ from benchctl.analysis.verdict import lossy_label
 from benchctl.lossless.whole_answers import DivergingAnswer, Probability
 from benchctl.reports import numbers
 from benchctl.reports.columns import Cell, Code, Column, Name, Table, Tone, arm_column, for_programs, numeric
-from benchctl.text import one_line
+from benchctl.text import first, one_line
 
 OUTPUT_TONE: dict[str, Tone] = {
     "identical": "good",
@@ -258,10 +258,7 @@ def accuracy(analysis: Analysis) -> Table[ArmAccuracy]:
 
 def _counted(prompts: list[str]) -> str:
     """How many, and the first of them by name."""
-    if not prompts:
-        return "0"
-    more = ", …" if len(prompts) > NAMED_PROMPTS else ""
-    return f"{len(prompts)}: {', '.join(prompts[:NAMED_PROMPTS])}{more}"
+    return f"{len(prompts)}: {first(prompts, NAMED_PROMPTS)}" if prompts else "0"
 
 
 def correct_column(analysis: Analysis) -> Column[Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from statistics import median
 from typing import Any
 
@@ -55,34 +56,29 @@ class DraftAlone:
 
 def configurations(analysis: Analysis) -> list[Configuration]:
     """Return the rows in the recipe's order, task by task, all tasks last."""
-    return [
-        _configuration(analysis, arm, task)
-        for arm in analysis.arms
-        for task in (*analysis.tasks, *((ALL_TASKS,) if len(analysis.tasks) > 1 else ()))
-    ]
+    speedups = {(row.arm, row.task): row.pooled for row in analysis.speedups}
+    acceptance = {(row.arm, row.task): row.rate for row in analysis.acceptance}
+    comparisons = {judged.arm: judged.comparisons for judged in analysis.losslessness}
+    checkpoints = {row.arm: row.checkpoint_bytes for row in analysis.resources}
 
+    def row(arm: str, task: str) -> Configuration:
+        tasks, baseline = analysis.tasks if task == ALL_TASKS else [task], arm in analysis.baselines
+        rates = [row.tok_per_sec for row in analysis.throughput if row.arm == arm and row.task in tasks]
+        values = list(chain.from_iterable(rates))
+        compared = [answer.outcome for answer in comparisons.get(arm, ()) if answer.task in tasks]
+        return Configuration(
+            configuration=arm,
+            task=task,
+            tok_per_sec=median(values) if values else None,
+            speedup=1.0 if baseline else speedups.get((arm, task)),
+            acceptance=acceptance.get((arm, task)),
+            identical=compared.count("identical") if compared and not baseline else None,
+            prompts=len(compared),
+            checkpoint_bytes=checkpoints.get(arm),
+        )
 
-def _configuration(analysis: Analysis, arm: str, task: str) -> Configuration:
-    baseline = arm in analysis.baselines
-    rates = [row for row in analysis.throughput if row.arm == arm and task in (ALL_TASKS, row.task)]
-    values = [value for row in rates for value in row.tok_per_sec]
-    lossless = next((judged for judged in analysis.losslessness if judged.arm == arm), None)
-    compared = (
-        [comparison for comparison in lossless.comparisons if task in (ALL_TASKS, comparison.task)] if lossless else []
-    )
-    taken = next((row for row in analysis.resources if row.arm == arm), None)
-    return Configuration(
-        configuration=arm,
-        task=task,
-        tok_per_sec=median(values) if values else None,
-        speedup=1.0
-        if baseline
-        else next((row.pooled for row in analysis.speedups if (row.arm, row.task) == (arm, task)), None),
-        acceptance=next((row.rate for row in analysis.acceptance if (row.arm, row.task) == (arm, task)), None),
-        identical=None if baseline or not compared else sum(answer.outcome == "identical" for answer in compared),
-        prompts=len(compared),
-        checkpoint_bytes=taken.checkpoint_bytes if taken else None,
-    )
+    every = (*analysis.tasks, *((ALL_TASKS,) if len(analysis.tasks) > 1 else ()))
+    return [row(arm, task) for arm in analysis.arms for task in every]
 
 
 def draft_alone(analysis: Analysis, costs: CostTraces | None) -> DraftAlone | None:
