@@ -70,15 +70,9 @@ def screen_rows(analysis: Analysis) -> list[ScreenRow]:
              if row.audit is not None and row.audit.stated is not None}  # fmt: skip
     inactive, verdicts = set(inactive_arms(analysis)), {verdict.arm: verdict for verdict in analysis.verdicts}
     known = {**dict.fromkeys([*sorted(analysis.baselines), *(row.arm for row in analysis.second_cells)]), **verdicts}
+    known |= dict.fromkeys(known.keys() & analysis.baselines)
     return [
-        ScreenRow(
-            arm,
-            rates.get(arm),
-            speeds.get(arm),
-            None if arm in analysis.baselines else verdict,
-            power.get(arm),
-            arm in inactive,
-        )
+        ScreenRow(arm, rates.get(arm), speeds.get(arm), verdict, power.get(arm), arm in inactive)
         for arm, verdict in known.items()
     ]
 

@@ -105,9 +105,7 @@ def engine_facts(manifest: Manifest) -> list[Fact]:
     identity = manifest.engine
     return [
         ("kind", identity.kind),
-        ("version", identity.version or "not reported"),
-        ("build", identity.build or "not reported"),
-        ("commit", identity.commit or "not reported"),
+        *((name, getattr(identity, name) or "not reported") for name in ("version", "build", "commit")),
         ("binary", f"{identity.binary or 'not started by benchctl'} (found in: {identity.found_in})"),
         ("speculation types", ", ".join(identity.speculation_types) or "none"),
         *flatten(identity.details),

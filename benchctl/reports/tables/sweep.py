@@ -168,7 +168,7 @@ def _requests(row: Level) -> str:
 
 
 def _token_time(value: Quantiles) -> str:
-    return " / ".join(numbers.milliseconds(latency) for latency in (value.median, value.p95, value.p99)) + " ms"
+    return f"{numbers.spread(value, numbers.milliseconds)} ms"
 
 
 def by_axis(analysis: Analysis) -> Table[AxisRow]:
