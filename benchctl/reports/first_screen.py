@@ -1,7 +1,6 @@
 """The table that a run is decided by, for a screen of 80 columns: a row an arm, the baseline and its second cell first.
 
-Terminal, page and Markdown begin with it. Of more arms than fit, those are kept that somebody must see: what is
-recommended, and every violation and failed attestation.
+Of more arms than fit, those are kept that must be seen: what is recommended, violations and failed attestations.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from markupsafe import Markup, escape
 
 from benchctl.analysis.conditions.results import Level, Quantiles
 from benchctl.analysis.conditions.split import closed_levels, open_levels, parts_of
-from benchctl.analysis.results import ALL_TASKS, Analysis, Interval, SpeedUp
+from benchctl.analysis.results import ALL_TASKS, Analysis, Interval
 from benchctl.reports.columns import Cell, Code, Column, Folded, Link, Row, Table
 from benchctl.reports.figures import style
 from benchctl.reports.figures.arms import drawn_positions
@@ -114,8 +114,6 @@ def _sort_value(value: object) -> float | str | None:
         value = value.low
     if isinstance(value, Quantiles):
         value = value.median
-    if isinstance(value, SpeedUp):
-        value = value.lowest_block
     if isinstance(value, int | float):
         return float(f"{value:.6g}")
     return None if value is None else ""

@@ -150,7 +150,8 @@ def print_summary(console: Console, analysis: Analysis, run: str, *, verbose: bo
         out.say(f"Failed: {cell}", "red")
     if analysis.stopping:
         out.say(analysis.stopping.sentence if verbose else conclusion.stopped(analysis), "dim")
-    groups = _warnings(analysis)
+    # failed cells are printed themselves
+    groups = [group for group in conclusion.grouped_warnings(analysis) if group.id != "failed-cell"]
     shown = groups if verbose else [group for group in groups if group.grave]
     _print_warnings(out, shown)
     if count := len(groups) - len(shown):
@@ -163,10 +164,6 @@ def _print_warnings(out: Printout, groups: Sequence[conclusion.WarningGroup]) ->
         places = list(dict.fromkeys(place for place, _ in group.observations))
         message = f"{one_line(group.observations[0][1], MOST_CHARACTERS)} {one_line(group.todo, MOST_CHARACTERS)}"
         out.say(f"- {first(places, MOST_PLACES)}: {message}", "yellow")
-
-
-def _warnings(analysis: Analysis) -> list[conclusion.WarningGroup]:
-    return [group for group in conclusion.grouped_warnings(analysis) if group.id != "failed-cell"]  # printed themselves
 
 
 def print_decision(console: Console, analysis: Analysis, page: str | None = None, *, verbose: bool = False) -> None:

@@ -67,7 +67,8 @@ def _name(run: RunSummary, results: Path) -> str:
 
 def _write_pages(pages: Mapping[Path, Path], figures: bool, failed: dict[str, str]) -> int:
     """Write the reports that are not there, on all cores; return how many."""
-    lacking = [(run, folder) for run, folder in pages.items() if not _is_made(run, folder, figures=figures)]
+    made = {folder: (folder / OF).read_bytes() for folder in pages.values() if (folder / OF).is_file()}
+    lacking = [(run, at) for run, at in pages.items() if made.get(at) != _made_of(run, figures=figures)]
     errors = on_all_cores(partial(_write_page, figures=figures), lacking)
     failed |= {str(run): error for (run, _), error in zip(lacking, errors, strict=True) if error is not None}
     return errors.count(None)
@@ -75,10 +76,6 @@ def _write_pages(pages: Mapping[Path, Path], figures: bool, failed: dict[str, st
 
 def _made_of(run: Path, *, figures: bool) -> bytes:
     return fingerprint(run, f"{__version__} {'with' if figures else 'without'} figures")
-
-
-def _is_made(run: Path, folder: Path, *, figures: bool) -> bool:
-    return (folder / OF).is_file() and (folder / OF).read_bytes() == _made_of(run, figures=figures)
 
 
 def _write_page(place: tuple[Path, Path], *, figures: bool) -> str | None:

@@ -57,12 +57,9 @@ _RC: dict[str, Any] = {
     "ytick.major.size": 0,
     "legend.frameon": False,
     "legend.fontsize": 8,
-    "svg.fonttype": "path",
     "svg.hashsalt": "benchctl",
     "path.simplify": False,
     "text.parse_math": False,
-    "text.usetex": False,
-    "axes.unicode_minus": True,
 }
 
 

@@ -28,13 +28,8 @@ _EXPLAINED: dict[Part, str] = {
 }
 
 
-def unit_costs(analysis: Analysis) -> Table[UnitCost]:
+def unit_costs(units: Sequence[UnitCost]) -> Table[UnitCost]:
     """A row for everything that was timed."""
-    return of_units(analysis.rounds.units)
-
-
-def of_units(units: Sequence[UnitCost]) -> Table[UnitCost]:
-    """A row for each of them."""
     return Table(
         "unit-costs",
         "Cost of each part",

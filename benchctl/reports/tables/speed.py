@@ -38,7 +38,7 @@ def speedups(analysis: Analysis) -> Table[SpeedUp]:
             numeric("Equal length", "length_matched", numbers.ratio).means(
                 "both answers of every pair cut to their common length."
             ),
-            numeric("By block", "by_block", _ratios),
+            numeric("By block", "by_block", _each(numbers.ratio)),
             *for_programs("lowest_block", "highest_block"),
             numeric("Within", "within", numbers.at_most, optional=True).means(
                 "the smallest change in either direction that two one-sided tests do not rule out."
@@ -129,8 +129,8 @@ def _gap(row: Throughput) -> str:
     return " / ".join(map(numbers.milliseconds, (row.burst_gap_median_s, row.burst_gap_p95_s)))
 
 
-def _ratios(values: Sequence[float]) -> str:
-    return " ".join(map(numbers.ratio, values)) or numbers.ABSENT
+def _each(write: Callable[[float], str]) -> Callable[[Sequence[float]], str]:
+    return lambda values: " ".join(map(write, values)) or numbers.ABSENT
 
 
 def _break_even(row: Cost) -> Cell:
@@ -246,7 +246,7 @@ def acceptance(analysis: Analysis) -> Table[Acceptance]:
                 "mean of the rates of the tasks."
             ),
             *for_programs("position_unconditional", "position_conditional", "position_drafted"),
-            numeric("By position, of those drafted", "position_rate", _by_position, optional=True).means(
+            numeric("By position, of those drafted", "position_rate", _each(numbers.percent), optional=True).means(
                 "accepted over drafted at the first, second, … position: a draft that ended is no rejection."
             ),
             numeric("Drafts by length", "draft_lengths", cell=_by_length, optional=True).means(
@@ -282,10 +282,6 @@ def by_position(analysis: Analysis) -> Table[Acceptance]:
 
 def _prompts_drafted(row: Acceptance) -> int | None:
     return row.prompts_drafted if row.prompts_drafted < row.prompts else None
-
-
-def _by_position(values: Sequence[float]) -> str:
-    return " ".join(map(numbers.percent, values)) or numbers.ABSENT
 
 
 def _by_length(row: Acceptance) -> str:

@@ -1,8 +1,7 @@
 """The two tables of the PLaMo 2 study, in its own layout, so that both can be compared side by side.
 
-The tensor table: which tensors were kept, their role, the state of the output. The configuration table: for every
-configuration and task decode rate, speed-up, acceptance and identical outputs, and for every configuration the bytes of
-a checkpoint of a sequence. Values that a study's file does not have (JSONL without a manifest) are dashes.
+Tensors: which were kept, their role, the state of the output. Configurations: by task. What a study's file (JSONL
+without a manifest) does not have is a dash.
 """
 
 from __future__ import annotations
