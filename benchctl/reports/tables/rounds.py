@@ -17,7 +17,6 @@ SOURCES = {
     "alone": "inferred: the draft alone",
     "difference": "inferred: the remainder",
 }
-INFERRED = " (inferred)"
 _EXPLAINED: dict[Part, str] = {
     "draft reads": "the draft model reads the verified tokens.",
     "search": "choosing the next drafter, with its share of all decoding.",

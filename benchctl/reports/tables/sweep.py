@@ -48,28 +48,16 @@ def conditions(analysis: Analysis) -> Table[Level]:
 
 def all_requests(analysis: Analysis, levels: Sequence[Level]) -> Table[Level]:
     """Total throughput, a row for each arm and condition."""
-    columns, arrival = _columns(analysis), _open(levels)
-    sent = ("sent", "finished", "kept_up", "late") if arrival else ()
-    return Table(
-        f"{_title(arrival).lower().replace(' ', '-')}-all",
-        f"{_title(arrival)}: all requests together",
-        [columns[name] for name in (*_place(analysis, arrival), *sent)]
-        + [columns[name] for name in ("throughput", "goodput", "throughput_x", "throughput_95", "in_flight")],
-        levels,
-    )
+    of_rates = ("sent", "finished", "kept_up", "late")
+    names = ("throughput", "goodput", "throughput_x", "throughput_95", "in_flight")
+    return _by_load(analysis, levels, "all requests together", names, of_rates)
 
 
 def one_request(analysis: Analysis, levels: Sequence[Level]) -> Table[Level]:
     """Latencies of a request, a row for each arm and condition."""
-    columns, arrival = _columns(analysis), _open(levels)
-    names = (*_place(analysis, arrival), "requests", "ttft", "e2e", "tpot", "latency_x", "latency_95")
-    return Table(
-        f"{_title(arrival).lower().replace(' ', '-')}-one",
-        f"{_title(arrival)}: latency of a request (median / p95 / p99)",
-        [columns[name] for name in names],
-        levels,
-        note="p95, p99: only where at least two requests lie above.",
-    )
+    names = ("requests", "ttft", "e2e", "tpot", "latency_x", "latency_95")
+    table = _by_load(analysis, levels, "latency of a request (median / p95 / p99)", names)
+    return replace(table, note="p95, p99: only where at least two requests lie above.")
 
 
 def summary(analysis: Analysis, levels: Sequence[Level]) -> Table[Level]:
@@ -146,20 +134,17 @@ def _columns(analysis: Analysis) -> dict[str, Column[Level]]:
     }
 
 
-def _place(analysis: Analysis, arrival: bool) -> tuple[str, ...]:
-    """The columns of the condition of a row, then its arm."""
+def _by_load(
+    analysis: Analysis, levels: Sequence[Level], title: str, names: Sequence[str], of_rates: Sequence[str] = ()
+) -> Table[Level]:
+    """These columns after the condition of a row and its arm; `of_rates`: where requests were sent at a rate."""
     varied: list[Dimension] = analysis.sweep.dimensions if analysis.sweep else []
-    places = (("rate", arrival), ("concurrency", not arrival or "concurrency" in varied))
-    chosen = [name for name, stands in (*places, ("temperature", "temperature" in varied)) if stands]
-    return (*chosen, "of")
-
-
-def _open(levels: Sequence[Level]) -> bool:
-    return bool(levels) and levels[0].rate is not None
-
-
-def _title(arrival: bool) -> str:
-    return "By rate" if arrival else "By concurrency"
+    arrival = bool(levels) and levels[0].rate is not None
+    places = ["rate"] * arrival + ["concurrency"] * (not arrival or "concurrency" in varied)
+    places += ["temperature"] * ("temperature" in varied) + ["of"] + list(of_rates) * arrival
+    columns = _columns(analysis)
+    load = "By rate" if arrival else "By concurrency"
+    return Table("levels", f"{load}: {title}", [columns[name] for name in (*places, *names)], levels)
 
 
 def _requests(row: Level) -> str:
