@@ -28,24 +28,26 @@ def _percent(share: float) -> str:
 
 def rounds(found: Found) -> Iterator[Sequence[str]]:
     """Yield the lines of the rounds beside bare passes."""
-    yield "type", "accepted, %", "c", "v", "realised, %", "search, %", "speed-up"
+    yield "type", "accepted, %", "c", "v", "realised (search), %", "speed-up"
     for name, row in found["types"].items():
         share = row["accepted"] / row["drafted"] if row["drafted"] else 0.0
-        own = (f"{100 * row[key]:.1f}" for key in ("realised", "search_share"))
-        yield f"`{name}`", f"{100 * share:.0f}", f"{row['c']:.2f}", f"{row['v']:.2f}", *own, f"{row['speed_up']:.2f}×"
+        search = f" ({100 * row['search_share']:.1f})" if row["search_share"] else ""
+        costs = (f"{row[key]:.2f}" for key in ("c", "v"))
+        realised = f"{100 * row['realised']:.1f}{search}"
+        yield f"`{name}`", f"{100 * share:.0f}", *costs, realised, f"{row['speed_up']:.2f}×"
 
 
 def ablation(found: Found) -> Iterator[Sequence[str]]:
     """Yield the lines of the ablation study: what of k draft tokens is accepted."""
-    yield "draft, target", "%, k = 2", "4", "8", "at T = 0.6: 2", "4", "8", "perplexity"
+    yield "draft, target", "%, k = 2, 4, 8", "at T = 0.6", "perplexity"
     by_draft: dict[str, list[Found]] = {}
     for row in found["drafts"]:
         by_draft.setdefault(row["draft"], []).append(row)
     for name, rows in by_draft.items():
         kind, details = name.split(" (", 1)
         target = details.rstrip(")").rpartition("t_tiny-")[2]
-        shares = [row["accepted_of_k"][depth] for row in rows for depth in ("2", "4", "8")]
-        yield f"`{kind}`, {target}", *(f"{100 * share:.0f}" for share in shares), f"{rows[0]['perplexity_ratio']:.2f}×"
+        shares = (", ".join(f"{100 * row['accepted_of_k'][depth]:.0f}" for depth in ("2", "4", "8")) for row in rows)
+        yield f"`{kind}`, {target}", *shares, f"{rows[0]['perplexity_ratio']:.2f}×"
 
 
 def runs(found: Found) -> Iterator[Sequence[str]]:
@@ -94,22 +96,14 @@ def methods(found: Found) -> Iterator[Sequence[str]]:
 
 
 def by_context(found: Found) -> Iterator[Sequence[str]]:
-    """Yield the methods on a model at each context."""
-    contexts = list(dict.fromkeys(row["context"] for row in found["rows"]))
-    yield "method", *(f"{what}, {context:,}" for context in contexts for what in ("accepted", "TPT", "speed-up"))
+    """Yield the methods on a model, at its contexts in their order."""
+    yield "method", "accepted, %", "TPT", "speed-up"
     for name, rows in groupby(sorted(found["rows"], key=lambda row: str(row["method"])), key=lambda row: row["method"]):
-        by = {row["context"]: row for row in rows}
+        by_length = sorted(rows, key=lambda row: int(row["context"]))
         yield (
             f"`{name}`",
-            *(
-                text
-                for context in contexts
-                for text in (
-                    _percent(by[context]["acceptance"]),
-                    f"{by[context]['predicted']:.2f}×",
-                    f"{by[context]['speed_up']:.2f}×",
-                )
-            ),
+            ", ".join(f"{100 * row['acceptance']:.0f}" for row in by_length),
+            *(", ".join(f"{row[key]:.2f}×" for row in by_length) for key in ("predicted", "speed_up")),
         )
 
 

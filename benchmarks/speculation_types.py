@@ -20,7 +20,7 @@ from benchmarks.keep import RESULTS, keep
 PAGE = RESULTS.parents[1] / "docs" / "engines.md"
 NAME = "speculation_types"
 TABLE = re.compile(r"(?<=<!-- types -->\n).*?(?=<!-- /types -->)", re.DOTALL)
-COLUMNS = ("engine", "type", "runs here", "head", "attested", "verified", "accepted (untrained)", "kept run")
+COLUMNS = ("engine", "type", "attested, verified here", "head", "accepted (untrained)", "kept run")
 REFUSED = {
     "vllm draft-dspark": "no: needs Triton",
     "vllm ngram_gpu": "no: needs an accelerator",
@@ -65,7 +65,8 @@ def cells_of(row: dict[str, Any]) -> list[str]:
     made = "`make heads`" if by_path else head.rpartition("/")[2].removeprefix("bundled:")
     untrained = f" ({share_of(row['random']).partition(' ')[0]})" if "random" in row else ""
     shown = f"{share_of(row)}{untrained}"
-    return ["yes", made, ", ".join(row["attested"]), row["verdict"], shown, f"`{row['arm']}` of `{row['recipe']}`"]
+    ran = ", ".join([*row["attested"], row["verdict"]])
+    return [ran, made, shown, f"`{row['arm']}` of `{row['recipe']}`"]
 
 
 def share_of(counts: dict[str, Any]) -> str:
@@ -79,7 +80,7 @@ def table(kept: dict[str, dict[str, Any]]) -> str:
     lines = [COLUMNS, ("---",) * len(COLUMNS)]
     for key in sorted({*kept, *REFUSED}):
         engine, kind = key.split(" ")
-        told = cells_of(kept[key]) if key in kept else [REFUSED[key], *"–––––"]
+        told = cells_of(kept[key]) if key in kept else [REFUSED[key], *"–––"]
         lines.append((engine, f"`{kind}`", *told))
     return "\n" + "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n\n"
 

@@ -1,18 +1,11 @@
-"""A model's `config.json` as GGUF metadata: the inverse of `benchctl.models.huggingface.architectures`."""
+"""A model's `config.json` as GGUF metadata."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
 from benchctl.errors import UsageError
-from benchctl.models.huggingface.architectures import (
-    FALCON_H1_MULTIPLIERS,
-    LAYOUTS,
-    LINEAR,
-    Config,
-    Layout,
-    refuse_grouped,
-)
+from benchctl.models.huggingface.architectures import LAYOUTS, LINEAR, Config, Layout
 
 Metadata = Mapping[str, "int | float | bool | str | Sequence[int] | Sequence[bool]"]
 """GGUF metadata of one architecture, its name left out: `attention.head_count`, not `qwen3.attention.head_count`.
@@ -22,6 +15,13 @@ An int is written as u32, a float as f32, sequences as arrays, in the order of t
 
 FULL_PRECISION = {"ssm_a", "ssm_d", "ssm_conv1d.weight"}
 """Matrices of a block that llama.cpp expects in float32."""
+
+
+FALCON_H1_MULTIPLIERS: Config = {
+    **{f"{name}_multiplier": 1.0 for name in ("embedding", "lm_head", "key", "attention_in", "attention_out")},
+    **{"ssm_in_multiplier": 1.0, "ssm_out_multiplier": 1.0},
+    **{"ssm_multipliers": [1.0] * 5, "mlp_multipliers": [1.0] * 2},
+}
 
 
 def layout_of_class(model_class: str) -> Layout:
@@ -86,7 +86,8 @@ def _falcon_h1(config: Config) -> Metadata:
 
 
 def _qwen3_5(config: Config) -> Metadata:
-    refuse_grouped(config["linear_num_key_heads"], config["linear_num_value_heads"])
+    if config["linear_num_key_heads"] != config["linear_num_value_heads"]:  # llama.cpp keeps them in another order
+        raise UsageError("delta nets with more value heads than key heads cannot be converted")
     if config.get("attention_bias"):
         raise UsageError("attention with biases cannot be written", where="config.json")
     ahead = config.get("mtp_num_hidden_layers", 0)

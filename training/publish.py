@@ -49,6 +49,7 @@ def main() -> None:
         model = MODELS[name]
         checkpoint, target = options.runs / model.run / "checkpoint", options.output / f"{name}.gguf"
         parameters = write_gguf(checkpoint, options.tokenizer, name, DESCRIPTION, target)
+        shutil.copyfile(checkpoint / "config.json", options.output / "huggingface" / f"{name}.config.json")
         if options.rounded:
             shutil.copytree(huggingface_folder(target), options.rounded / name, dirs_exist_ok=True)
         index[name] = {

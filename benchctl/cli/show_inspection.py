@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 
 from benchctl.models.footprint import Footprint
@@ -21,13 +22,9 @@ def show_inspection(found: Inspection, *, brief: bool = False) -> None:
     """Print a model; `brief` leaves out what quantization does not change."""
     out, facts = Printout(), found.facts
     out.say(str(found.path), "bold", whole=True)
-    rows = [("size", _size(found)), ("weights", _weights(found))]
-    if not brief:
-        rows = [("model", f"{one_line(facts.name or 'unnamed', 100)} ({_architecture(facts.architecture)})"), *rows]
-        rows += [("experts", _experts(found))] if found.experts_read else []
-        rows += [("layers", _layers(found)), ("context", _with_unit(facts.context_length, "tokens"))]
-        rows += [("recurrent state", _state(found)), ("KV cache", _cache(found)), ("vocabulary", _vocabulary(found))]
-        rows += [("special tokens", _special(found)), ("chat template", _template(found))]
+    of_it = _file(found) if brief else chain(_file(found), _shape(found), _memory(found), _tokens(found))
+    name = f"{one_line(facts.name or 'unnamed', 100)} ({_shown(facts.architecture, 'architecture')})"
+    rows = [*([] if brief else [("model", name)]), *of_it]
     out.facts(rows)
     out.say()
     out.table(_types(found))
@@ -157,94 +154,69 @@ def _types(found: Inspection) -> Table[tuple[str, TensorGroup]]:
     )
 
 
-def _size(found: Inspection) -> str:
-    files = "" if found.facts.files == 1 else f" in {found.facts.files} files"
-    return f"{mebibytes(found.size)}{files} (GGUF version {found.facts.version})"
-
-
-def _weights(found: Inspection) -> str:
+def _file(found: Inspection) -> Iterator[tuple[str, str]]:
     facts = found.facts
-    bits = "bits per weight unknown" if facts.bits_per_weight is None else f"{facts.bits_per_weight:g} bits per weight"
+    files = "" if facts.files == 1 else f" in {facts.files} files"
+    yield "size", f"{mebibytes(found.size)}{files} (GGUF version {facts.version})"
+    bits = "unknown" if facts.bits_per_weight is None else f"{facts.bits_per_weight:g}"
     announced = "" if facts.file_type is None else f", declared as {facts.file_type}"
-    return f"{facts.parameters:,} parameters, {bits}{announced}"
+    yield "weights", f"{facts.parameters:,} parameters, {bits} bits per weight{announced}"
 
 
-def _experts(found: Inspection) -> str:
-    facts, read = found.facts, found.experts_read or {}
-    shares = ", ".join(f"{percent(share)} of them for {width}" for width, share in read.items())
-    return (
-        f"a token uses {facts.experts_used} of {facts.experts} in a layer, {facts.active_parameters:,} parameters in "
-        f"all; a verify reads, were they chosen at random, {shares} tokens"
-    )
-
-
-def _layers(found: Inspection) -> str:
+def _shape(found: Inspection) -> Iterator[tuple[str, str]]:
     facts = found.facts
-    kinds = {
-        "attention": "attention",
-        "hybrid": "hybrid: recurrent state and attention",
-        "recurrent": "recurrent, without attention",
-    }
-    parts = [_with_unit(facts.layers, "blocks"), kinds[facts.memory]]
+    if read := found.experts_read:
+        shares = ", ".join(f"{percent(share)} of them for {width}" for width, share in read.items())
+        yield (
+            "experts",
+            f"a token uses {facts.experts_used} of {facts.experts} in a layer, {facts.active_parameters:,} parameters "
+            f"in all; a verify reads, were they chosen at random, {shares} tokens",
+        )
+    kinds = {"hybrid": "hybrid: recurrent state and attention", "recurrent": "recurrent, without attention"}
+    parts = [_shown(facts.layers, "blocks"), kinds.get(facts.memory, facts.memory)]
     if facts.memory == "hybrid":
         parts.append(f"recurrent in {ranges(facts.recurrent_layers)}; attention in {ranges(facts.attention_layers)}")
     if facts.mtp_layers:
         parts.append(f"{facts.mtp_layers} multi-token-prediction")
     if found.embedding_length is not None:
         parts.append(f"width {found.embedding_length:,}")
-    return "; ".join(parts)
+    yield "layers", "; ".join(parts)
+    yield "context", _shown(facts.context_length, "tokens")
 
 
-def _state(found: Inspection) -> str:
-    state = found.recurrent
+def _memory(found: Inspection) -> Iterator[tuple[str, str]]:
+    state, each, unknown = found.recurrent, found.kv_bytes_per_token, "unknown for this architecture"
     if state is None:
-        return "none" if found.facts.memory == "attention" else "unknown for this architecture"
-    parts = f"{mebibytes(state.convolution)} convolution, {mebibytes(state.state)} state"
-    return f"{mebibytes(state.total)} per sequence ({parts}; {state.layers} layers, f32)"
+        yield "recurrent state", "none" if found.facts.memory == "attention" else unknown
+    else:
+        parts = f"{mebibytes(state.convolution)} convolution, {mebibytes(state.state)} state"
+        yield "recurrent state", f"{mebibytes(state.total)} per sequence ({parts}; {state.layers} layers, f32)"
+    cache = unknown if each is None else f"{each:,} bytes per token in f16" if each else "none"
+    if each and found.kv_bytes_at_context is not None:
+        cache += f", {mebibytes(found.kv_bytes_at_context)} at {found.facts.context_length:,} tokens"
+    if each and found.sliding_window:
+        cache += f"; less in layers with a sliding window of {found.sliding_window:,} tokens"
+    yield "KV cache", cache
 
 
-def _cache(found: Inspection) -> str:
-    if found.kv_bytes_per_token is None:
-        return "unknown for this architecture"
-    if found.kv_bytes_per_token == 0:
-        return "none"
-    text = f"{found.kv_bytes_per_token:,} bytes per token in f16"
-    if found.kv_bytes_at_context is not None:
-        text += f", {mebibytes(found.kv_bytes_at_context)} at {found.facts.context_length:,} tokens"
-    if found.sliding_window:
-        text += f"; less in layers with a sliding window of {found.sliding_window:,} tokens"
-    return text
-
-
-def _vocabulary(found: Inspection) -> str:
-    facts = found.facts
-    if facts.vocab_size is None or found.vocabulary_sha256 is None:
-        return "none in this file"
-    kind = "/".join(one_line(name, 40) for name in (facts.tokenizer_model, facts.tokenizer_pre) if name)
-    return f"{facts.vocab_size:,} tokens ({kind}), SHA-256 {found.vocabulary_sha256[:12]}"
-
-
-def _special(found: Inspection) -> str:
-    def rendered(text: str | None) -> str:
-        return "beyond the vocabulary" if text is None else one_line(text, 40)
-
-    lines = [
-        f"{one_line(token.part, 20)} {token.id} {rendered(token.text)}"
-        + {True: " (added to every text)", False: " (not added)", None: ""}[token.added]
+def _tokens(found: Inspection) -> Iterator[tuple[str, str]]:
+    facts, vocabulary = found.facts, "none in this file"
+    if facts.vocab_size is not None and found.vocabulary_sha256 is not None:
+        kind = "/".join(one_line(name, 40) for name in (facts.tokenizer_model, facts.tokenizer_pre) if name)
+        vocabulary = f"{facts.vocab_size:,} tokens ({kind}), SHA-256 {found.vocabulary_sha256[:12]}"
+    yield "vocabulary", vocabulary
+    added = {True: " (added to every text)", False: " (not added)", None: ""}
+    special = (
+        f"{one_line(token.part, 20)} {token.id} "
+        f"{'beyond the vocabulary' if token.text is None else one_line(token.text, 40)}{added[token.added]}"
         for token in found.special
-    ]
-    return "; ".join(lines) or "none named"
+    )
+    yield "special tokens", "; ".join(special) or "none named"
+    yield "chat template", one_line(found.chat_template, _TEMPLATE_CHARACTERS) if found.chat_template else "none"
 
 
-def _template(found: Inspection) -> str:
-    if not found.chat_template:
-        return "none"
-    return one_line(found.chat_template, _TEMPLATE_CHARACTERS)
-
-
-def _with_unit(value: int | None, unit: str) -> str:
-    return f"{unit} unknown" if value is None else f"{value:,} {unit}"
-
-
-def _architecture(value: str | None) -> str:
-    return "architecture unknown" if value is None else one_line(value, 40)
+def _shown(value: int | str | None, what: str) -> str:
+    """Return a name as it is, a number with what it counts."""
+    if value is None:
+        return f"{what} unknown"
+    return one_line(value, 40) if isinstance(value, str) else f"{value:,} {what}"

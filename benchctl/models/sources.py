@@ -133,9 +133,9 @@ class _Places:
         if not isinstance(parsed, BundledSource):
             fix = "Name hf:ORG/REPO, or a folder with config.json and *.safetensors."
             raise UsageError("this engine reads Hugging Face folders", where=one_line(str(first)), fix=fix)
-        from benchctl.models.huggingface.folder import huggingface_folder
+        from benchctl.models.huggingface.folder import bundled_config, huggingface_folder
 
-        return huggingface_folder(first, notice=self.notice)
+        return huggingface_folder(first, config=bundled_config(parsed.name), notice=self.notice)
 
     def _target_folder(self, source: str | None) -> Path:
         """Return the safetensors folder of the target that a draft head without a tokenizer is converted with."""

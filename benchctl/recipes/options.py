@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 CODE = "runs code"
 FILES = "reads or writes files other than the models"
 NETWORK = "reaches the network"
+CLIENTS = "lets any client hand in more than text"
+Words = Mapping[str, tuple[str, ...]]
+"""Names by what they have in common."""
+
+
+def read_words(file: Path) -> Words:
+    """Return the names in an engine's TOML file of options: a text of words a key."""
+    return {key: tuple(text.split()) for key, text in tomllib.loads(file.read_text("utf-8")).items()}
+
 
 _PROCESSORS = """
 OMP_NUM_THREADS OMP_PROC_BIND OMP_PLACES OMP_SCHEDULE OMP_DYNAMIC OMP_WAIT_POLICY OMP_THREAD_LIMIT OMP_STACKSIZE
@@ -55,6 +68,18 @@ class OptionList:
     """Keys of `engine` that open the machine when they are set, and how."""
     speculation: Mapping[str, str] = field(default_factory=dict)
     """Types of `speculation` that open the machine, and how."""
+
+    @classmethod
+    def of(cls, words: Words, opens: Mapping[str, str] = MappingProxyType({}), **more: Any) -> OptionList:  # noqa: ANN401 - other fields
+        """Return the list of a file: its keys `code`, `network`, `files` and `clients` open the machine.
+
+        `aliases` are `short=long`; `opens`: further ones.
+        """
+        listed = {"code": CODE, "network": NETWORK, "files": FILES, "clients": CLIENTS}
+        of_file = {name: how for key, how in listed.items() for name in words.get(key, ())}
+        sets = {key: frozenset(words.get(key, ())) for key in ("reads", "inline", "harmless")}
+        aliases = dict(alias.split("=") for alias in words.get("aliases", ()))
+        return cls(opens=of_file | {**opens}, aliases=aliases, **{**sets, **more})
 
 
 Flag = tuple[str, str | None]

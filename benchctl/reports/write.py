@@ -128,8 +128,8 @@ def _file_name(text: str) -> str:
 def all_tables(analysis: Analysis) -> dict[str, str]:
     """Return file name to content of every CSV file."""
     tables: list[Table[Any]] = [table(analysis) for table in (speedups, acceptance, answers, decode_rates, costs)]
-    of_some = [table(analysis) for table in (accuracy, resources, round_splits, forecasts, left_out)]
-    tables += [table for table in (*of_some, unit_costs(analysis.rounds.units)) if table.rows]
+    of_some = [accuracy(analysis), resources(analysis), round_splits(analysis), unit_costs(analysis.rounds.units)]
+    tables += [table for table in (*of_some, forecasts(analysis), left_out(analysis)) if table.rows]
     if (more := addition_to(analysis)) is not None:
         tables += more.tables
     if analysis.sweep is not None:

@@ -3,100 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Literal
 
 from pydantic import Field
 
 from benchctl.recipes.adapters import SYNTHETIC, Adapter
 from benchctl.recipes.engine_spec import Dtype, LaunchedEngineSpec
-from benchctl.recipes.options import CODE, FILES, NETWORK, TORCH, OptionList, read_flags
+from benchctl.recipes.options import TORCH, OptionList, read_flags, read_words
 
-_CODE = """
-trust-remote-code custom-sigquit-handler enable-custom-logit-processor json-model-override-args
-model-loader-extra-config forward-hooks custom-weight-loader sidecar sidecar-args hicache-storage-backend
-hicache-storage-backend-extra-config enable-unified-cache-external-linker unified-cache-external-linker-backend
-unified-cache-external-linker-config enable-lmcache enable-flexkv radix-cache-backend use-ray
-"""
-_NETWORK = """
-dist-init-addr nccl-init-addr nnodes node-rank nccl-port otlp-traces-endpoint kv-events-config disaggregation-mode
-enable-trace collect-tokens-histogram enable-http-worker-reuseport gated-launch-port grpc-port grpc-http-sidecar-port
-smg-http-sidecar-port engine-info-bootstrap-port encoder-bootstrap-port encoder-urls encoder-register-urls
-encoder-only language-only encoder-transfer-backend disaggregation-bootstrap-port disaggregation-transfer-backend
-disaggregation-ib-device mooncake-ib-device remote-instance-weight-loader-seed remote-instance-weight-loader-backend
-remote-instance-weight-loader-seed-instance-ip remote-instance-weight-loader-seed-instance-service-port
-remote-instance-weight-loader-send-weights-group-ports remote-instance-weight-loader-start-seed-via-transfer-engine
-decoupled-spec-bind-endpoint decoupled-spec-connect-endpoints decoupled-spec-rank decoupled-spec-role
-load-publish-endpoint allowed-media-domains modelexpress-config tool-server enable-ssl-refresh elastic-ep-join-mode
-enable-mm-global-cache mm-global-cache-backend fastapi-root-path
-"""
-_FILES = """
-download-dir file-storage-path crash-dump-folder dump-requests-folder log-requests-target tokenizer-path
-export-metrics-to-file export-metrics-to-file-dir config delete-ckpt-after-loading decrypted-config-file
-decrypted-draft-config-file debug-tensor-dump-input-file debug-tensor-dump-output-folder kt-weight-path
-modelopt-checkpoint-restore-path modelopt-checkpoint-save-path modelopt-export-path quantize-and-serve
-quantization-param-path lmcache-config-file flexkv-config-file pdmux-config-path msprobe-dump-config
-weight-cache-socket weight-cache-mode spec-trace-dir speculative-ngram-external-corpus-path
-speculative-adaptive-config speculative-dspark-confidence-sts-path speculative-dspark-sps-table-path
-speculative-token-map ple-offload-dir init-expert-location deepep-config dllm-algorithm-config model-checksum
-forward-pass-metrics-ipc-name ssl-ca-certs
-"""
-_HARMLESS = """
-attention-backend base-gpu-id chunked-prefill-size cpu-offload-gb cuda-graph-bs-decode cuda-graph-max-bs-decode
-data-parallel-size decode-attention-backend disable-cuda-graph disable-cuda-graph-padding
-disable-custom-all-reduce disable-overlap-schedule dp-size enable-deterministic-inference enable-dp-attention
-enable-fp32-lm-head enable-metrics enable-mixed-chunk enable-multi-layer-eagle enable-p2p-check enable-torch-compile
-ep-size expert-parallel-size fp8-gemm-backend gpu-id-step grammar-backend kv-cache-dtype linear-attn-backend
-load-format log-level log-level-http log-requests log-requests-level mamba-backend mamba-full-memory-ratio
-mamba-ssm-dtype max-mamba-cache-size max-prefill-tokens max-total-tokens mem-fraction-static model-impl
-moe-a2a-backend moe-runner-backend num-continuous-decode-steps page-size pipeline-parallel-size pp-size
-prefill-attention-backend prefill-max-requests quantization reasoning-parser sampling-backend sampling-defaults
-schedule-conservativeness schedule-policy skip-server-warmup tensor-parallel-size tokenizer-mode
-tool-call-parser torch-compile-max-bs tp-size watchdog-timeout
-speculative-accept-threshold-acc speculative-accept-threshold-single speculative-adaptive speculative-attention-mode
-speculative-dflash-block-size speculative-domino-candidate-pool-size speculative-draft-attention-backend
-speculative-draft-kv-cache-dtype speculative-draft-load-format speculative-draft-model-quantization
-speculative-draft-model-revision speculative-draft-sink-size speculative-draft-window-size
-speculative-dsa-topk-backend speculative-dspark-align-verify-tokens-to-graph-tier speculative-dspark-block-size
-speculative-eagle-topk speculative-enable-w4a4-mxfp4-megamoe speculative-moe-a2a-backend
-speculative-moe-runner-backend speculative-ngram-capacity speculative-ngram-external-corpus-max-tokens
-speculative-ngram-external-sam-budget speculative-ngram-match-type speculative-ngram-max-bfs-breadth
-speculative-ngram-max-trie-depth speculative-ngram-min-bfs-breadth speculative-num-draft-tokens speculative-num-steps
-speculative-use-block-verification speculative-use-rejection-sampling
-"""
-"""Those that measurements set; the package has 400 more, and a recipe with another is refused as unknown."""
-
-_VARIABLES = """
-SGLANG_SIMULATE_ACC_LEN SGLANG_SIMULATE_ACC_METHOD SGLANG_SIMULATE_ACC_TOKEN_MODE SGLANG_USE_CPU_ENGINE
-SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION SGLANG_WARMUP_TIMEOUT SGLANG_RADIX_FORCE_MISS SGLANG_USE_AITER
-SGLANG_USE_MLX SGLANG_FORCE_FP8_MARLIN SGLANG_CPU_QUANTIZATION SGLANG_DSPARK_FAST_KERNEL SGLANG_DSPARK_FAST_SAMPLING
-"""
-"""Switches, numbers and choices (`sglang/srt/environ.py`); none names a file, a package, a plugin or a host."""
-
-_TARGET = """
-kv-cache-dtype quantization tensor-parallel-size tp tp-size pipeline-parallel-size attention-backend
-disable-cuda-graph enable-torch-compile chunked-prefill-size max-prefill-tokens page-size sampling-backend
-disable-overlap-schedule enable-mixed-chunk device dtype
-"""
-CHANGES_TARGET = frozenset(_TARGET.split())
-"""Types, shapes and places of the target's computation."""
+_WORDS = read_words(Path(__file__).with_name("options.toml"))
 CACHE_TYPES = ("auto", "fp8_e5m2", "fp8_e4m3", "bf16", "bfloat16", "fp4_e2m1")
 """Of `--kv-cache-dtype` (sglang/srt/server_args.py)."""
 
-OPTIONS = OptionList(
-    opens={
-        **dict.fromkeys(_CODE.split(), CODE),
-        **dict.fromkeys(_NETWORK.split(), NETWORK),
-        **dict.fromkeys(_FILES.split(), FILES),
-        **dict.fromkeys(
-            ("trust-request-chat-template", "trust-mm-content-hashes"), "lets any client hand in more than text"
-        ),
-    },
-    reads=frozenset({"chat-template", "completion-template", "lora-paths", "uno-lora-path"}),
-    inline=frozenset({"chat-template", "completion-template"}),
-    harmless=frozenset(_HARMLESS.split()),
-    abbreviated=True,
-    variables=TORCH | frozenset(_VARIABLES.split()),
-)
+OPTIONS = OptionList.of(_WORDS, abbreviated=True, variables=TORCH.union(_WORDS["variables"]))
 
 SIMULATED = "simulate-acc-len"
 """Key of a speculation's options that `SGLANG_SIMULATE_ACC_LEN` is set from; only break-even may write it."""
@@ -144,7 +64,7 @@ ADAPTER = Adapter(
     options=OPTIONS,
     lossy=lossy,
     synthetic=synthetic,
-    changes_target=CHANGES_TARGET,
+    changes_target=frozenset(_WORDS["changes_target"]),
     sampling=frozenset({"repeat_penalty", "presence_penalty", "frequency_penalty"}),
     cache_types=CACHE_TYPES,
     remembers=frozenset({"ngram", "ngram-simple"}),  # its n-gram store is shared by all requests of a process

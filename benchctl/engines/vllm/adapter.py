@@ -4,118 +4,31 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Literal
 
 from pydantic import Field
 
 from benchctl.recipes.adapters import SYNTHETIC, Adapter
 from benchctl.recipes.engine_spec import Dtype, LaunchedEngineSpec
-from benchctl.recipes.options import CODE, FILES, NETWORK, TORCH, OptionList, read_flags
+from benchctl.recipes.options import CODE, TORCH, OptionList, read_flags, read_words
 
-_CODE = """
-trust-remote-code worker-cls worker-extension-cls scheduler-cls model-class-overrides tool-parser-plugin
-reasoning-parser-plugin middleware io-processor-plugin logits-processors distributed-executor-backend executor-class
-model-loader-extra-config additional-config code-revision compilation-config logging-config log-config-file
-ec-manager-config structured-outputs-config ray-workers-use-nsight
-"""
-_NETWORK = """
-kv-transfer-config ec-transfer-config kv-events-config weight-transfer-config otlp-traces-endpoint
-allowed-media-domains master-addr master-port nnodes node-rank data-parallel-address data-parallel-rpc-port
-data-parallel-backend data-parallel-rank data-parallel-start-rank data-parallel-size-local data-parallel-external-lb
-data-parallel-hybrid-lb data-parallel-multi-port-external-lb data-parallel-supervisor-port headless grpc grpc-port
-enable-elastic-ep enable-scale-out allowed-origins allow-credentials allowed-headers allowed-methods hf-token
-enable-ssl-refresh tool-server
-"""
-_FILES = """
-allowed-local-media-path download-dir hf-config-path tokenizer config ssl-keyfile ssl-certfile ssl-ca-certs
-profiler-config default-mm-loras uds kv-offloading-backend mm-encoder-fp8-scale-path mm-encoder-fp8-scale-save-path
-"""
-_HARMLESS = """
-O O0 O1 O2 O3 async-scheduling attention-backend attention-config block-size chat-template-content-format
-cpu-offload-gb cuda-graph-sizes cudagraph-capture-sizes dcp decode-context-parallel-size default-chat-template-kwargs
-device-ids disable-cascade-attn disable-custom-all-reduce disable-hybrid-kv-cache-manager disable-log-requests
-disable-sliding-window disable-uvicorn-access-log dp enable-auto-tool-choice enable-chunked-prefill enable-dbo
-enable-eplb enable-expert-parallel enable-flashinfer-autotune enable-log-requests enable-lora
-enable-prompt-tokens-details enforce-eager ep expert-placement-strategy fully-sharded-loras gdn-prefill-backend
-gpu-memory-utilization hf-overrides kda-decode-backend kda-prefill-backend kernel-config kv-cache-dtype
-kv-cache-dtype-skip-layers kv-cache-memory-bytes kv-cache-metrics kv-sharing-fast-prefill language-model-only
-limit-mm-per-prompt linear-backend load-format logprobs-mode long-prefill-token-threshold lora-dtype mamba-backend
-mamba-block-size mamba-cache-dtype mamba-cache-mode mamba-ssm-cache-dtype mamba-ssu-algorithm
-max-cudagraph-capture-size max-log-len max-lora-rank max-loras max-num-batched-tokens max-num-partial-prefills
-max-parallel-loading-workers model-impl moe-backend num-gpu-blocks-override numa-bind numa-bind-cpus numa-bind-nodes
-optimization-level override-generation-config performance-mode pipeline-parallel-size pp prefix-caching-hash-algo q
-quantization quantization-config reasoning-parser safetensors-load-strategy scheduling-policy seed shutdown-timeout
-sparse-indexer-topk-backend swa-bounded-replay swap-space tensor-parallel-size tokenizer-mode tool-call-parser tp
-ubatch-size use-fp64-gumbel use-replayssm
-"""
-"""Those that measurements set; a recipe with another is refused as unknown."""
-
-_SPECULATIVE = """
-num-speculative-tokens draft-tensor-parallel-size quantization moe-backend attention-backend kv-cache-dtype
-max-model-len revision enforce-eager disable-by-batch-size disable-padded-drafter-batch parallel-drafting
-use-heterogeneous-vocab prompt-lookup-max prompt-lookup-min speculative-token-tree rejection-sample-method
-acceptance-method draft-sample-method posterior-threshold posterior-alpha synthetic-acceptance-rate
-synthetic-acceptance-rates synthetic-acceptance-length suffix-decoding-max-tree-depth
-suffix-decoding-max-cached-requests suffix-decoding-max-spec-factor suffix-decoding-min-token-prob
-index-share-for-mtp-iteration disable-eagle-block-drop use-local-argmax-reduction dspark-draft-topk
-num-speculative-tokens-per-batch-size enable-adaptive-verification
-"""
-"""Keys of `--speculative-config`."""
-_VARIABLES = """
-VLLM_CPU_KVCACHE_SPACE VLLM_CPU_OMP_THREADS_BIND VLLM_CPU_NUM_OF_RESERVED_CPU VLLM_CPU_MOE_PREPACK VLLM_CPU_SGL_KERNEL
-VLLM_ATTENTION_BACKEND VLLM_FLASH_ATTN_VERSION VLLM_USE_FLASHINFER_SAMPLER VLLM_USE_FLASHINFER_MOE_FP8
-VLLM_USE_FLASHINFER_MOE_FP4 VLLM_USE_TRTLLM_DECODE_ATTENTION VLLM_USE_DEEP_GEMM VLLM_MLA_DISABLE VLLM_KV_CACHE_LAYOUT
-VLLM_MARLIN_USE_ATOMIC_ADD VLLM_DISABLED_KERNELS VLLM_FUSED_MOE_CHUNK_SIZE VLLM_ALL2ALL_BACKEND
-VLLM_PP_LAYER_PARTITION VLLM_SKIP_P2P_CHECK VLLM_USE_V1 VLLM_USE_STANDALONE_COMPILE VLLM_DISABLE_COMPILE_CACHE
-VLLM_ENABLE_V1_MULTIPROCESSING VLLM_WORKER_MULTIPROC_METHOD VLLM_SLEEP_WHEN_IDLE VLLM_BATCH_INVARIANT
-VLLM_COMPUTE_NANS_IN_LOGITS VLLM_LOGGING_LEVEL VLLM_ENGINE_ITERATION_TIMEOUT_S VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS
-VLLM_NO_USAGE_STATS VLLM_DO_NOT_TRACK VLLM_ROCM_USE_AITER
-"""
-"""Switches, numbers and choices (`vllm/envs.py`); none names a file, a library, a plugin or a host."""
-
-_TARGET = """
-kv-cache-dtype quantization dtype mamba-cache-dtype mamba-ssm-cache-dtype mamba-block-size mamba-cache-mode block-size
-attention-backend tensor-parallel-size tp pipeline-parallel-size pp data-parallel-size dp enforce-eager
-compilation-config cc optimization-level O cudagraph-capture-sizes cuda-graph-sizes max-cudagraph-capture-size
-max-num-batched-tokens enable-chunked-prefill disable-cascade-attn disable-sliding-window hf-overrides cpu-offload-gb
-model-impl enable-prefix-caching enable-expert-parallel generation-config override-generation-config
-logits-processors chat-template
-"""
-CHANGES_TARGET = frozenset(_TARGET.split())
-"""Types, shapes and places of the target's computation, and what is sampled of it."""
+_WORDS = read_words(Path(__file__).with_name("options.toml"))
 CACHE_TYPES = ("auto", "float16", "bfloat16", "fp8", "fp8_e4m3", "fp8_e5m2", "fp8_inc", "fp8_ds_mla")
 """Of `--kv-cache-dtype` (vllm/config/cache.py, CacheDType)."""
 
-OPTIONS = OptionList(
+OPTIONS = OptionList.of(
+    _WORDS,
     opens={
-        **dict.fromkeys(_CODE.split(), CODE),
-        **dict.fromkeys(_NETWORK.split(), NETWORK),
-        **dict.fromkeys(_FILES.split(), FILES),
-        **dict.fromkeys(
-            ("trust-request-chat-template", "trust-request-mm-kwargs", "enable-prompt-embeds", "enable-mm-embeds"),
-            "lets any client hand in more than text",
-        ),
         "enable-server-load-tracking": "changes what is served",
         "speculative-config": "sets what benchctl's list of keys of speculation does not have",
         "speculative-config.code-revision": CODE,
         "speculative-config.draft-load-config": CODE,
         "speculative-config.model": CODE,  # the class of custom_class; a draft model is models.draft
     },
-    reads=frozenset({"chat-template", "lora-modules", "generation-config"}),
-    inline=frozenset({"chat-template", "generation-config"}),
-    harmless=frozenset(_HARMLESS.split()) | {f"speculative-config.{key}" for key in _SPECULATIVE.split()},
-    aliases={
-        **{"cc": "compilation-config", "sc": "speculative-config", "n": "nnodes", "r": "node-rank"},
-        **{"dpa": "data-parallel-address", "dpp": "data-parallel-rpc-port", "dpb": "data-parallel-backend"},
-        **{"dpn": "data-parallel-rank", "dpr": "data-parallel-start-rank", "dpl": "data-parallel-size-local"},
-        **{
-            "dpe": "data-parallel-external-lb",
-            "dph": "data-parallel-hybrid-lb",
-            "dpm": "data-parallel-multi-port-external-lb",
-        },
-    },
+    harmless=frozenset((*_WORDS["harmless"], *(f"speculative-config.{key}" for key in _WORDS["speculative"]))),
     abbreviated=True,
-    variables=TORCH | frozenset(_VARIABLES.split()),
+    variables=TORCH.union(_WORDS["variables"]),
     speculation={"custom_class": CODE},
 )
 
@@ -193,7 +106,7 @@ ADAPTER = Adapter(
     options=OPTIONS,
     lossy=lossy,
     synthetic=synthetic,
-    changes_target=CHANGES_TARGET,
+    changes_target=frozenset(_WORDS["changes_target"]),
     sampling=frozenset({"repeat_penalty", "presence_penalty", "frequency_penalty", "logit_bias"}),
     cache_types=CACHE_TYPES,
     remembers=frozenset({"suffix"}),  # its tree is shared by all requests, where the recipe lets it keep any

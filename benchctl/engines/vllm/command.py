@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchctl.engines.common.programs import reserved
 from benchctl.engines.common.python_environment import argument_problems as package_argument_problems
 from benchctl.engines.common.python_environment import named_types
 from benchctl.engines.vllm.adapter import VllmSpec
@@ -28,27 +29,21 @@ from benchctl.recipes.speculation import SPECULATION_TYPES, Speculation
 
 MODEL_NAME = "benchctl"
 """The model's served name, whatever its folder is called."""
-_LOOPBACK = "nothing (benchctl talks to its own server on loopback)"
-_MEASURES = "nothing (benchctl sets it for its measurement)"
-_RESERVED = {
-    **dict.fromkeys(("--model", "--tokenizer", "--revision"), "models.target"),
-    "--max-model-len": "engine.context",
-    "--dtype": "engine.dtype",
-    "--max-num-seqs": "concurrency",
-    **dict.fromkeys(
-        ("--speculative-config", "-sc", "--spec-method", "--spec-model", "--spec-tokens"), "arms[].speculation"
-    ),
-    **dict.fromkeys(
-        ("--host", "--port", "--uds", "--root-path", "--api-key", "--ssl-keyfile", "--ssl-certfile"), _LOOPBACK
-    ),
-    **dict.fromkeys(("--served-model-name", "--config", "--headless", "--api-server-count"), _LOOPBACK),
-    "--hf-token": "nothing (models are fetched before, and a recipe is recorded as it is)",
-    **dict.fromkeys(
-        ("--enable-prefix-caching", "--enable-per-request-metrics", "--no-enable-per-request-metrics"), _MEASURES
-    ),
-    **dict.fromkeys(("--per-request-spec-decode-metrics", "--stream-interval", "--disable-log-stats"), _MEASURES),
-    **dict.fromkeys(("--max-logprobs", "--data-parallel-size", "--return-tokens-as-token-ids"), _MEASURES),
-}
+_RESERVED = reserved(
+    {
+        "models.target": "--model --tokenizer --revision",
+        "engine.context": "--max-model-len",
+        "engine.dtype": "--dtype",
+        "concurrency": "--max-num-seqs",
+        "arms[].speculation": "--speculative-config -sc --spec-method --spec-model --spec-tokens",
+        "nothing (benchctl talks to its own server on loopback)": "--host --port --uds --root-path --api-key "
+        "--ssl-keyfile --ssl-certfile --served-model-name --config --headless --api-server-count",
+        "nothing (models are fetched before, and a recipe is recorded as it is)": "--hf-token",
+        "nothing (benchctl sets it for its measurement)": "--enable-prefix-caching --enable-per-request-metrics "
+        "--no-enable-per-request-metrics --per-request-spec-decode-metrics --stream-interval --disable-log-stats "
+        "--max-logprobs --data-parallel-size --return-tokens-as-token-ids",
+    }
+)
 """Options that benchctl itself relies on, and the recipe's key for each."""
 
 

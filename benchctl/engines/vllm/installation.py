@@ -15,6 +15,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from benchctl.engines.base import Capabilities
 from benchctl.engines.common.launched_server import PackageProbe
@@ -152,24 +153,14 @@ _SCRIPT = Path(__file__).with_name("ask_package.py")
 
 def probe_vllm(found: FoundBinary, added: Mapping[str, str] = MappingProxyType({})) -> PackageProbe[Package]:
     """Probe what an installed vLLM can do; `added` is the recipe's `engine.env`. Raises EngineError (`launch`)."""
-    question = _question(found.path, added)
-    facts = question.known() or question.ask(lambda what, tail: _no_vllm(found.path, what, tail))
-    try:
-        package = Package(
-            version=str(facts["distributions"]["vllm"]["version"]),
-            platform=str(facts["platform"]),
-            device=str(facts["device"]),
-            prefix=Path(facts["prefix"]),
-            methods=tuple(facts["methods"]),
-            deprecated_methods=tuple(facts["deprecated_methods"]),
-            keys=tuple(facts["keys"]),
-            options=facts["options"],
-            arctic_inference=bool(facts["arctic_inference"]),
-            torchvision=bool(facts["torchvision"]),
-        )
-    except (KeyError, TypeError) as error:
-        raise _no_vllm(found.path, f"it does not report {error}", ()) from None
-    question.keep(facts)
+    fix = "Point engine.binary, --engine-binary or BENCHCTL_VLLM at the program `vllm` of a working installation."
+    return _question(found.path, added).answered("This vLLM", fix, lambda facts: _probed(found, facts))
+
+
+def _probed(found: FoundBinary, facts: dict[str, Any]) -> PackageProbe[Package]:
+    told = {name: facts[name] for name in ("platform", "device", "options", "arctic_inference", "torchvision")}
+    told |= {name: tuple(facts[name]) for name in ("methods", "deprecated_methods", "keys")}
+    package = Package(version=facts["distributions"]["vllm"]["version"], prefix=Path(facts["prefix"]), **told)
     records = {
         name: distribution["record_sha256"]
         for name, distribution in facts["distributions"].items()
@@ -225,8 +216,3 @@ def _question(program: Path, added: Mapping[str, str]) -> Question:
     settings = own_settings(cpu=False, prefix=python.parent.parent, threads=None)
     env = engine_environment(os.environ, {**settings, **added})
     return Question("vllm", program, python, _SCRIPT, env, added)
-
-
-def _no_vllm(program: Path, what: str, tail: tuple[str, ...]) -> EngineError:
-    fix = "Point engine.binary, --engine-binary or BENCHCTL_VLLM at the program `vllm` of a working installation."
-    return EngineError(f"This vLLM cannot be used: {what}", kind="launch", where=str(program), fix=fix, log_tail=tail)

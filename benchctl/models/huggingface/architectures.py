@@ -1,8 +1,8 @@
 """The architectures whose GGUF files can be expressed as Hugging Face folders: those of the bundled models.
 
-A `Layout` an architecture: names of tensors, transforms of numbers, configuration. Forward is from Hugging Face to
-GGUF (`training.export`), backward from GGUF to a Hugging Face folder (`folder.huggingface_folder`); both read the same
-list of tensors, so that neither can drift.
+A `Layout` an architecture: names of tensors and transforms of numbers. Forward is from Hugging Face to GGUF
+(`training.export`), backward from GGUF to a Hugging Face folder (`folder.huggingface_folder`); both read the same list
+of tensors, so that neither can drift.
 """
 
 from __future__ import annotations
@@ -12,9 +12,6 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
-
-from benchctl.errors import UsageError
-from benchctl.models.gguf_header import ArrayPlace, GgufHeader
 
 Array: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[Any]]
 
@@ -92,34 +89,8 @@ class Layout:
     """`general.architecture` of the GGUF file."""
     model_class: str
     """The first of `architectures` in `config.json`."""
-    config: Callable[[ModelHeader], Config]
-    """`config.json` without `architectures`, `dtype` and the special tokens, which are the same for every architecture.
-
-    Raises UsageError for a model that this layout cannot express.
-    """
     tensors: Callable[[Config], Iterable[TensorPair]]
     """Every tensor of the model that this `config.json` describes."""
-
-
-class ModelHeader:
-    """The hyperparameters of a GGUF file, by keys without the architecture's name. Raises KeyError for what is absent.
-
-    `shapes`: of the tensors by name, in the order of numpy and torch, which is the reverse of GGUF's.
-    """
-
-    def __init__(self, header: GgufHeader) -> None:
-        self.header = header
-        self.shapes = {tensor.name: tensor.shape[::-1] for tensor in header.tensors}
-
-    def value(self, key: str, default: Any = None) -> Any:  # noqa: ANN401 - whatever GGUF can hold
-        """Return a value: arrays as integers, a float32 as the shortest decimal number that rounds to it (1e-05)."""
-        full = f"{self.header.text('general.architecture')}.{key}"
-        if full not in self.header.metadata and default is not None:
-            return default
-        found = self.header.metadata[full]
-        if isinstance(found, ArrayPlace):
-            return [int(number) for number in self.header.numbers(full) or ()]
-        return float(str(np.float32(found))) if isinstance(found, float) else found
 
 
 _Names = tuple[tuple[str, str, Transform], ...]
@@ -130,32 +101,6 @@ _ATTENTION: _Names = (
     ("self_attn.o_proj.weight", "attn_output.weight", SAME),
 )
 _MLP: _Names = tuple((f"mlp.{name}_proj.weight", f"ffn_{name}.weight", SAME) for name in ("down", "gate", "up"))
-
-
-def _sizes(model: ModelHeader) -> Config:
-    """Return what the configurations of language models have in common."""
-    vocabulary, hidden = model.shapes["token_embd.weight"]
-    return {"vocab_size": vocabulary, "hidden_size": hidden, **_inner_sizes(model)}
-
-
-def _inner_sizes(model: ModelHeader) -> Config:
-    """Return what does not depend on the embeddings; the rotary ones are not scaled."""
-    return {
-        "intermediate_size": model.value("feed_forward_length"),
-        "num_hidden_layers": model.value("block_count"),
-        "num_attention_heads": model.value("attention.head_count"),
-        "num_key_value_heads": model.value("attention.head_count_kv"),
-        "head_dim": model.value("attention.key_length"),
-        "hidden_act": "silu",
-        "max_position_embeddings": model.value("context_length"),
-        "rms_norm_eps": model.value("attention.layer_norm_rms_epsilon"),
-        "rope_theta": model.value("rope.freq_base"),
-        "rope_parameters": {"rope_type": "default", "rope_theta": model.value("rope.freq_base")},
-    }
-
-
-def _tied(model: ModelHeader) -> Config:
-    return {"tie_word_embeddings": "output.weight" not in model.shapes}
 
 
 def _around(config: Config, norm: str, transform: Transform = SAME) -> Iterator[TensorPair]:
@@ -182,16 +127,6 @@ _QWEN3: _Names = (
 )
 
 
-def _qwen3_config(model: ModelHeader) -> Config:
-    return {
-        "model_type": "qwen3",
-        **_sizes(model),
-        **_tied(model),
-        "attention_bias": False,
-        "use_sliding_window": False,
-    }
-
-
 def _qwen3_tensors(config: Config) -> Iterator[TensorPair]:
     yield from _around(config, "model.norm.weight")
     for layer in range(config["num_hidden_layers"]):
@@ -201,11 +136,6 @@ def _qwen3_tensors(config: Config) -> Iterator[TensorPair]:
 # Falcon-H1: Mamba-2 and attention side by side in every layer. llama.cpp's converter multiplies the multipliers into
 # the weights, so what comes from GGUF has multipliers of 1.
 
-FALCON_H1_MULTIPLIERS: Config = {
-    **{f"{name}_multiplier": 1.0 for name in ("embedding", "lm_head", "key", "attention_in", "attention_out")},
-    **{"ssm_in_multiplier": 1.0, "ssm_out_multiplier": 1.0},
-    **{"ssm_multipliers": [1.0] * 5, "mlp_multipliers": [1.0] * 2},
-}
 _FALCON_H1: _Names = (
     *_ATTENTION,
     *((f"feed_forward.{name}_proj.weight", f"ffn_{name}.weight", SAME) for name in ("down", "gate", "up")),
@@ -219,29 +149,6 @@ _FALCON_H1: _Names = (
     ("mamba.out_proj.weight", "ssm_out.weight", SAME),
     ("pre_ff_layernorm.weight", "ffn_norm", SAME),  # without `.weight`: so llama.cpp calls it
 )
-
-
-def _falcon_h1_config(model: ModelHeader) -> Config:
-    inner, scan_heads = model.value("ssm.inner_size"), model.value("ssm.time_step_rank")
-    return {
-        "model_type": "falcon_h1",
-        **_sizes(model),
-        **_tied(model),
-        "mamba_d_ssm": inner,
-        "mamba_n_heads": scan_heads,
-        "mamba_d_head": inner // scan_heads,
-        "mamba_n_groups": model.value("ssm.group_count"),
-        "mamba_d_state": model.value("ssm.state_size"),
-        "mamba_d_conv": model.value("ssm.conv_kernel"),
-        "mamba_chunk_size": 64,  # how long the pieces of a scan are: no part of the model, and small for short prompts
-        "mamba_conv_bias": True,
-        "mamba_proj_bias": False,
-        "mamba_rms_norm": False,
-        "attention_bias": False,
-        "mlp_bias": False,
-        "projectors_bias": False,
-        **FALCON_H1_MULTIPLIERS,
-    }
 
 
 def _falcon_h1_tensors(config: Config) -> Iterator[TensorPair]:
@@ -285,41 +192,6 @@ _QWEN3_5_HEAD: _Names = (
 )
 
 
-def _qwen3_5_config(model: ModelHeader) -> Config:
-    sizes, heads_ahead = _sizes(model), model.value("nextn_predict_layers", 0)
-    layers, interval = sizes["num_hidden_layers"] - heads_ahead, model.value("full_attention_interval", 4)
-    usual = [int((layer + 1) % interval != 0) for layer in range(layers)]
-    recurrent = model.value("attention.recurrent_layers", usual)
-    heads, groups = model.value("ssm.time_step_rank"), model.value("ssm.group_count")
-    refuse_grouped(groups, heads)
-    partial = {"partial_rotary_factor": model.value("rope.dimension_count") / sizes["head_dim"]}
-    sections = model.value("rope.dimension_sections")[:3]
-    sizes["rope_parameters"] |= {**partial, "mrope_section": sections, "mrope_interleaved": True}
-    return {
-        "model_type": "qwen3_5_text",
-        **{key: sizes.pop(key) for key in ("vocab_size", "hidden_size", "intermediate_size")},
-        "num_hidden_layers": layers,
-        "layer_types": [LINEAR if flag else FULL for flag in recurrent[:layers]],
-        "full_attention_interval": interval,
-        **sizes | {"num_hidden_layers": layers},
-        **partial,
-        **_tied(model),
-        "attention_bias": False,
-        "linear_conv_kernel_dim": model.value("ssm.conv_kernel"),
-        "linear_key_head_dim": model.value("ssm.state_size"),
-        "linear_value_head_dim": model.value("ssm.inner_size") // heads,
-        "linear_num_key_heads": groups,
-        "linear_num_value_heads": heads,
-        "mtp_num_hidden_layers": heads_ahead,
-    }
-
-
-def refuse_grouped(key_heads: int, value_heads: int) -> None:
-    """Raise UsageError for delta nets with more value than key heads, which llama.cpp keeps in another order."""
-    if key_heads != value_heads:
-        raise UsageError("delta nets with more value heads than key heads cannot be converted")
-
-
 def _qwen3_5_tensors(config: Config) -> Iterator[TensorPair]:
     yield from _around(config, "model.norm.weight", ONE_ADDED)
     for layer, kind in enumerate(config["layer_types"]):
@@ -350,24 +222,6 @@ def _paired(heads: int) -> Transform:
     return Transform(lambda rows: swapped(rows, 2), lambda rows: swapped(rows, rows.shape[0] // heads // 2))
 
 
-def _eagle3_config(model: ModelHeader) -> Config:
-    layers, vocabulary = model.value("target_layers"), model.value("vocab_size")
-    return {
-        "model_type": "llama",
-        "vocab_size": vocabulary,
-        "draft_vocab_size": vocabulary,
-        "hidden_size": model.value("embedding_length"),
-        "target_hidden_size": model.value("target_hidden_size"),
-        **_inner_sizes(model),
-        "norm_before_residual": model.value("norm_before_residual", False),
-        "eagle_aux_hidden_state_layer_ids": layers,  # where llama.cpp's converter looks
-        "eagle_config": {"eagle_aux_hidden_state_layer_ids": layers},  # where vLLM looks
-        "tie_word_embeddings": False,
-        "attention_bias": False,
-        "mlp_bias": False,
-    }
-
-
 def _eagle3_tensors(config: Config) -> Iterator[TensorPair]:
     heads = {"q_proj": config["num_attention_heads"], "k_proj": config["num_key_value_heads"]}
     yield TensorPair("fc.weight", "fc.weight")
@@ -380,10 +234,10 @@ def _eagle3_tensors(config: Config) -> Iterator[TensorPair]:
 LAYOUTS: dict[str, Layout] = {
     layout.architecture: layout
     for layout in (
-        Layout("falcon-h1", "FalconH1ForCausalLM", _falcon_h1_config, _falcon_h1_tensors),
-        Layout("qwen3", "Qwen3ForCausalLM", _qwen3_config, _qwen3_tensors),
-        Layout("qwen35", "Qwen3_5ForCausalLM", _qwen3_5_config, _qwen3_5_tensors),
-        Layout("eagle3", "LlamaForCausalLMEagle3", _eagle3_config, _eagle3_tensors),
+        Layout("falcon-h1", "FalconH1ForCausalLM", _falcon_h1_tensors),
+        Layout("qwen3", "Qwen3ForCausalLM", _qwen3_tensors),
+        Layout("qwen35", "Qwen3_5ForCausalLM", _qwen3_5_tensors),
+        Layout("eagle3", "LlamaForCausalLMEagle3", _eagle3_tensors),
     )
 }
 """By `general.architecture`."""

@@ -17,22 +17,32 @@ import numpy as np
 from benchctl.errors import StorageError, UsageError
 from benchctl.models.files import ORIGIN, Notice, file_sha256, unfinished
 from benchctl.models.gguf_header import GgufHeader, Tensor, read_header
-from benchctl.models.huggingface.architectures import LAYOUT_VERSION, LAYOUTS, Array, Config, ModelHeader, TensorPair
-from benchctl.models.vocabulary import end_tokens
+from benchctl.models.huggingface.architectures import LAYOUT_VERSION, LAYOUTS, Array, Config, TensorPair
 from benchctl.paths import cache_folder
+from benchctl.recipes.source import PADDED, bundled_folder
 from benchctl.text import one_line
 
-_CONTROL, _USER_DEFINED = 3, 4
-"""`tokenizer.ggml.token_type` of a token that is found before the text is split; a control token is special as well."""
+_SETTINGS = bundled_folder() / "huggingface"
+_SHARED = ("chat_template.jinja", "generation_config.json", "tokenizer.json", "tokenizer_config.json")
+"""Files that are the same for all bundled models."""
 _NUMPY = {"f32": "<f4", "f16": "<f2", "bf16": "<u2", "f64": "<f8", "i32": "<i4", "i64": "<i8"}
 
 
-def huggingface_folder(gguf: Path, cache: Path | None = None, *, notice: Notice | None = None) -> Path:
+def bundled_config(name: str) -> Config:
+    """Return the `config.json` of a bundled model, or of a padded one. Raises OSError for others."""
+    base, times = PADDED.get(name, (name, 1))
+    config: Config = json.loads((_SETTINGS / f"{base}.config.json").read_text("utf-8"))
+    return config | {"intermediate_size": config["intermediate_size"] * times}
+
+
+def huggingface_folder(
+    gguf: Path, cache: Path | None = None, *, config: Config | None = None, notice: Notice | None = None
+) -> Path:
     """Return the Hugging Face folder of a GGUF file, made unless it is kept already (below `cache`, else per user).
 
-    Its name is the file's SHA-256. Weights are bfloat16 where that keeps every number, else float32. Safe with several
-    processes at once. Raises UsageError for an unknown architecture or a quantized file, StorageError when the cache
-    cannot be written.
+    Its name is the file's SHA-256. `config`: its `config.json`, by default that of the bundled model of its name.
+    Weights are bfloat16 where that keeps every number, else float32. Safe with several processes at once. Raises
+    UsageError for an unknown architecture or a quantized file, StorageError when the cache cannot be written.
     """
     header = read_header(gguf)
     architecture = header.text("general.architecture")
@@ -55,7 +65,7 @@ def huggingface_folder(gguf: Path, cache: Path | None = None, *, notice: Notice 
                 for leftover in (making, folder):  # of a killed process, or damaged
                     shutil.rmtree(leftover, ignore_errors=True)
                 try:
-                    _write(making, header, sha256)
+                    _write(making, header, sha256, config or bundled_config(gguf.stem))
                     making.rename(folder)
                 finally:
                     shutil.rmtree(making, ignore_errors=True)
@@ -75,25 +85,14 @@ def _is_complete(folder: Path, sha256: str) -> bool:
     return (origin["sha256"], origin["files"]) == (sha256, sizes)
 
 
-def _write(folder: Path, header: GgufHeader, sha256: str) -> None:
-    layout = LAYOUTS[header.text("general.architecture") or ""]
-    config = {"architectures": [layout.model_class], **layout.config(ModelHeader(header))}
-    tensors = _tensors(header, layout.tensors(config))
+def _write(folder: Path, header: GgufHeader, sha256: str, config: Config) -> None:
+    tensors = _tensors(header, LAYOUTS[header.text("general.architecture") or ""].tensors(config))
     single = any(array.dtype.name == "float32" for array in tensors.values())
-    special = {f"{name}_token_id": token for name, token in special_tokens(header).items()}
-    own = special.get("eos_token_id")
-    ends = [token for token in [own, *sorted(end_tokens(header))] if token is not None]
-    files = {
-        "config.json": config | {"dtype": "float32" if single else "bfloat16", **special},
-        "generation_config.json": {**special, "eos_token_id": list(dict.fromkeys(ends))},
-        "tokenizer.json": tokenizer_json(header),
-        "tokenizer_config.json": tokenizer_config(header),
-    }
     folder.mkdir(parents=True)
-    for name, content in files.items():
-        (folder / name).write_text(_json(content), "utf-8", newline="")
-    if template := header.text("tokenizer.chat_template"):
-        (folder / "chat_template.jinja").write_text(template, "utf-8", newline="")
+    for name in _SHARED:
+        shutil.copyfile(_SETTINGS / name, folder / name)
+    config |= {"dtype": "float32" if single else "bfloat16"}
+    (folder / "config.json").write_text(_json(config), "utf-8", newline="")
     write_weights(folder / "model.safetensors", tensors)
     origin = {"sha256": sha256, "files": {path.name: path.stat().st_size for path in sorted(folder.iterdir())}}
     (folder / ORIGIN).write_text(_json(origin), "utf-8")
@@ -101,65 +100,6 @@ def _write(folder: Path, header: GgufHeader, sha256: str) -> None:
 
 def _json(value: Config) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
-
-
-def tokenizer_json(header: GgufHeader) -> Config:
-    """Return `tokenizer.json` of a byte-level BPE tokenizer that splits as GPT-2's, which all bundled models have."""
-    texts = _token_texts(header)
-    types = header.numbers("tokenizer.ggml.token_type") or [0] * len(texts)
-    rule = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
-    return {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": [
-            {"id": token, "content": text, **rule, "special": kind == _CONTROL}
-            for token, (text, kind) in enumerate(zip(texts, types, strict=True))
-            if kind in (_CONTROL, _USER_DEFINED)
-        ],
-        "normalizer": None,
-        "pre_tokenizer": _byte_level(add_prefix_space=False),
-        "post_processor": None,
-        "decoder": _byte_level(add_prefix_space=True),
-        "model": {
-            "type": "BPE",
-            "dropout": None,
-            "unk_token": None,
-            "continuing_subword_prefix": None,
-            "end_of_word_suffix": None,
-            "fuse_unk": False,
-            "byte_fallback": False,
-            "ignore_merges": False,
-            "vocab": {text: token for token, text in enumerate(texts)},
-            "merges": [merge.decode().split(" ", 1) for merge in header.strings("tokenizer.ggml.merges") or []],
-        },
-    }
-
-
-def _byte_level(*, add_prefix_space: bool) -> Config:
-    return {"type": "ByteLevel", "add_prefix_space": add_prefix_space, "trim_offsets": True, "use_regex": True}
-
-
-def tokenizer_config(header: GgufHeader) -> Config:
-    """Return `tokenizer_config.json`."""
-    texts = _token_texts(header)
-    return {
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        "clean_up_tokenization_spaces": False,
-        "model_max_length": header.integer(f"{header.text('general.architecture')}.context_length"),
-        **{f"{name}_token": texts[token] for name, token in special_tokens(header).items()},
-    }
-
-
-def special_tokens(header: GgufHeader) -> dict[str, int]:
-    """Return the ids of `bos`, `eos` and `pad`, as far as the file names them."""
-    keys = {"bos": "bos", "eos": "eos", "pad": "padding"}
-    found = {name: header.integer(f"tokenizer.ggml.{key}_token_id") for name, key in keys.items()}
-    return {name: token for name, token in found.items() if token is not None}
-
-
-def _token_texts(header: GgufHeader) -> list[str]:
-    return [text.decode() for text in header.strings("tokenizer.ggml.tokens") or []]
 
 
 def _tensors(header: GgufHeader, pairs: Iterable[TensorPair]) -> dict[str, Array]:

@@ -21,9 +21,9 @@ from benchctl.models.files import ORIGIN
 from benchctl.models.gguf_header import ArrayPlace, read_header
 from benchctl.models.huggingface import folder as folder_module
 from benchctl.models.huggingface.architectures import LAYOUT_VERSION
-from benchctl.models.huggingface.folder import huggingface_folder
+from benchctl.models.huggingface.folder import bundled_config, huggingface_folder
 from benchctl.models.sources import BundledModel, bundled_models
-from tests.models.huggingface.conftest import MakeModel
+from tests.models.huggingface.conftest import CONFIGS, MakeModel
 from training.export import read_weights, write_gguf
 
 BUNDLED = pytest.mark.parametrize("model", bundled_models(), ids=lambda model: model.name)
@@ -80,9 +80,11 @@ def test_the_folder_is_made_once(tiny_draft: Path) -> None:
 
 
 def test_another_file_makes_another_folder(make_model: MakeModel) -> None:
-    first = huggingface_folder(make_model("qwen3")[1])
+    config = CONFIGS["qwen3"]
+    first = huggingface_folder(make_model("qwen3")[1], config=config)
     before = (first / "config.json").read_bytes()
-    second = huggingface_folder(make_model("qwen3", rms_norm_eps=1e-6)[1])  # the same path, changed
+    other = config | {"rms_norm_eps": 1e-6}
+    second = huggingface_folder(make_model("qwen3", rms_norm_eps=1e-6)[1], config=other)  # the same path, changed
     assert second != first
     assert (first / "config.json").read_bytes() == before
     assert json.loads((second / "config.json").read_text("utf-8"))["rms_norm_eps"] == 1e-6
@@ -170,9 +172,14 @@ def test_numbers_that_bfloat16_cannot_hold_stay_float32(tiny_draft: Path, tmp_pa
     norm = next(tensor for tensor in reader.tensors if tensor.name == "output_norm.weight")
     norm.data[0] = np.float32(1.0000001)
     reader.data.flush()
-    folder = huggingface_folder(file)
+    folder = huggingface_folder(file, config=bundled_config("tiny-hybrid-draft"))
     assert read_weights(folder / "model.safetensors")["model.final_layernorm.weight"][0] == np.float32(1.0000001)
     assert json.loads((folder / "config.json").read_text("utf-8"))["dtype"] == "float32"
+
+
+def test_a_padded_model_is_as_wide_as_its_file() -> None:
+    narrow, wide = bundled_config("tiny-hybrid"), bundled_config("tiny-hybrid-wide")
+    assert wide == narrow | {"intermediate_size": 64 * narrow["intermediate_size"]}
 
 
 def test_an_architecture_without_a_layout_is_refused(make_gguf: Callable[..., Path]) -> None:
