@@ -18,6 +18,7 @@ from benchctl.reports.page import html_table
 from benchctl.reports.render import markdown_table
 from benchctl.reports.terminal import print_table
 from benchctl.reports.write import csv_table
+from benchctl.text import first
 
 TEMPLATES = Path(benchctl.reports.__file__).parent / "templates"
 
@@ -116,3 +117,17 @@ def test_templates_hold_prose_and_order_but_no_cells() -> None:
         assert not re.search(r"<t[dhr]\b", text), file
         assert not re.search(r"^\|", text, re.MULTILINE), file
         assert max(map(len, text.splitlines())) <= 200, file
+
+
+def test_a_path_is_not_known_where_anything_on_its_way_is_absent() -> None:
+    low = numeric("Low", "ends.low", lambda value: f"{value:.2f}", absent="none")
+    assert [low.value(row) for row in ROWS] == [None, 0.5]
+    assert [low.text(row) for row in ROWS] == ["none", "0.50"]
+    assert low.csv_key == ""
+    with pytest.raises(AttributeError):
+        numeric("Low", "ends.lowest").value(ROWS[1])
+
+
+@pytest.mark.parametrize(("most", "expected"), [(1, "a and 2 more"), (3, "a, b, c"), (9, "a, b, c")])
+def test_a_list_that_is_cut_counts_the_rest(most: int, expected: str) -> None:
+    assert first(["a", "b", "c"], most) == expected
