@@ -120,12 +120,13 @@ def test_templates_hold_prose_and_order_but_no_cells() -> None:
 
 
 def test_a_path_is_not_known_where_anything_on_its_way_is_absent() -> None:
-    low = numeric("Low", "ends.low", lambda value: f"{value:.2f}", absent="none")
+    low: Column[Measured] = numeric("Low", "ends.low", lambda value: f"{value:.2f}", absent="none")
     assert [low.value(row) for row in ROWS] == [None, 0.5]
     assert [low.text(row) for row in ROWS] == ["none", "0.50"]
     assert low.csv_key == ""
+    misspelt: Column[Measured] = numeric("Low", "ends.lowest")
     with pytest.raises(AttributeError):
-        numeric("Low", "ends.lowest").value(ROWS[1])
+        misspelt.value(ROWS[1])
 
 
 @pytest.mark.parametrize(("most", "expected"), [(1, "a and 2 more"), (3, "a, b, c"), (9, "a, b, c")])
