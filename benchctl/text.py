@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 # C0 and C1 controls, DEL, bidirectional overrides and isolates, zero-width marks, separators, lone surrogates.
 _UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
@@ -34,6 +34,12 @@ def listed(words: Iterable[object]) -> str:
     """Return words for a sentence: `a, b and c`; empty for none."""
     *most, last = [str(word) for word in words] or [""]
     return f"{', '.join(most)} and {last}" if most else last
+
+
+def first(words: Sequence[str], most: int, between: str = ", ") -> str:
+    """Return the first `most` words, and how many more there are: `a, b and 3 more`."""
+    more = f" and {len(words) - most} more" if len(words) > most else ""
+    return f"{between.join(words[:most])}{more}"
 
 
 def plural(count: int, word: str, words: str | None = None) -> str:

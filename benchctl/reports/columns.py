@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, reduce
 from operator import attrgetter
 from typing import Any, Generic, Literal, Self, TypeVar
 
@@ -61,9 +61,7 @@ Cell = Piece | tuple[Piece, ...]
 
 
 def plain(value: object) -> Cell:
-    """A value as text: text, a whole number, a list with commas; a dash for `None`."""
-    if value is None:
-        return numbers.ABSENT
+    """A value as text: text, a whole number, a list with commas."""
     if isinstance(value, list | tuple):
         return ", ".join(map(str, value)) or numbers.ABSENT
     return value if isinstance(value, str) else str(value)
@@ -76,9 +74,12 @@ class Column(Generic[Row]):
     header: str
     """Its header. Empty: it is for programs, and only in the CSV file."""
     source: Callable[[Row], Any] | str
-    """Its value in full precision, `None` where it is not known: of a row, or the name of an attribute."""
+    """Its value in full precision, `None` where it is not known: of a row, or the path of an attribute (`fork.index`),
+    which is not known where anything on its way is `None`."""
     write: Callable[[Any], Cell] = plain
-    """How people read the value."""
+    """How people read a value that is known."""
+    absent: str = numbers.ABSENT
+    """What stands for a value that is not."""
     cell: Callable[[Row], Cell] | None = None
     """How people read it where it depends on more than the value; then `write` is not used."""
     unit: str = ""
@@ -88,8 +89,8 @@ class Column(Generic[Row]):
     align: Literal["left", "right"] = "left"
     tone: Callable[[Row], Tone] | None = None
     key: str | None = None
-    """Its header in the CSV file, by default the attribute's name; empty, or without any: not in there. Of a value with
-    `parts`, `{}` stands for the part's name."""
+    """Its header in the CSV file, by default the attribute's name; empty, or a path without any: not in there. `{}`
+    stands for the name of a part, of a value with `parts`."""
     parts: tuple[str, ...] = ()
     """Attributes of the value that have a CSV column each, such as the ends of an interval."""
     optional: bool = False
@@ -106,12 +107,21 @@ class Column(Generic[Row]):
     @cached_property
     def value(self) -> Callable[[Row], Any]:
         """What gives its value of a row."""
-        return attrgetter(self.source) if isinstance(self.source, str) else self.source
+        if not isinstance(self.source, str):
+            return self.source
+        names = self.source.split(".")
+
+        def follow(row: Any) -> Any:  # noqa: ANN401 - whatever the path leads to
+            return reduce(lambda found, name: None if found is None else getattr(found, name), names, row)
+
+        return follow if len(names) > 1 else attrgetter(self.source)
 
     @property
     def csv_key(self) -> str:
         """Its header in the CSV file; empty for a column that is not in there."""
-        return self.key if self.key is not None else self.source if isinstance(self.source, str) else ""
+        if self.key is not None:
+            return self.key
+        return self.source if isinstance(self.source, str) and "." not in self.source else ""
 
     def means(self, sentence: str) -> Column[Row]:
         """The column, with what its numbers are: the end of a sentence that begins with its header."""
@@ -124,7 +134,10 @@ class Column(Generic[Row]):
 
     def text(self, row: Row) -> Cell:
         """What people read."""
-        return self.cell(row) if self.cell is not None else self.write(self.value(row))
+        if self.cell is not None:
+            return self.cell(row)
+        value = self.value(row)
+        return self.absent if value is None else self.write(value)
 
     def tone_of(self, row: Row) -> Tone:
         """How the cell is coloured."""
@@ -145,22 +158,18 @@ def interval(
     header: str,
     source: Callable[[Row], Interval | None] | str,
     *,
-    without: str = numbers.ABSENT,
     key: str = "",
     **more: Any,  # noqa: ANN401 - further fields of a column
 ) -> Column[Row]:
-    """A column of 95 % intervals of ratios, whose ends are in the CSV file; `without` says why there is none."""
-
-    def write(found: Interval | None) -> str:
-        return without if found is None else numbers.interval(found)
-
+    """A column of 95 % intervals of ratios, whose ends are in the CSV file."""
     name = key or (source if isinstance(source, str) else "")
-    return numeric(header, source, write, key=f"{name}_{{}}" if name else "", parts=("low", "high"), **more)
+    ends = {"key": f"{name}_{{}}" if name else "", "parts": ("low", "high")}
+    return numeric(header, source, numbers.interval, **ends, **more)
 
 
-def for_programs(*names: str) -> list[Column[Any]]:
-    """Columns of the CSV file alone: attributes of the row."""
-    return [Column("", name) for name in names]
+def for_programs(*names: str, **keyed: Callable[[Any], Any] | str) -> list[Column[Any]]:
+    """Columns of the CSV file alone: attributes of the row, and what has another header than its name."""
+    return [Column("", source, key=key) for key, source in ({name: name for name in names} | keyed).items()]
 
 
 @dataclass(frozen=True)
@@ -199,17 +208,15 @@ WHAT_AN_ARM_IS = "Arm: a setting of speculation."
 """For the first table that names arms."""
 
 
-def arm_column(
-    analysis: Analysis, name: Callable[[Row], str], *, of: Callable[[Row], str] | None = None, key: str = "arm"
-) -> Column[Row]:
-    """The arm of a row, marked where it is lossy by design; `of`: another name to display."""
-    labels, display = lossy_labels(analysis), of or name
+def arm_column(analysis: Analysis, path: str = "arm", *, of: str | None = None, key: str = "arm") -> Column[Any]:
+    """The arm of a row, marked where it is lossy by design; `of`: path of another name to display."""
+    labels, name, display = lossy_labels(analysis), attrgetter(path), attrgetter(of or path)
 
-    def cell(row: Row) -> Cell:
+    def cell(row: Any) -> Cell:  # noqa: ANN401 - of any table with arms
         label = labels.get(name(row), "")
         return (Name(display(row)), label) if label else Name(display(row))
 
-    return Column("Arm", name, cell=cell, key=key, heads=True, chooses="arm")
+    return Column("Arm", path, cell=cell, key=key, heads=True, chooses="arm")
 
 
 def lossy_labels(analysis: Analysis) -> dict[str, str]:
@@ -217,6 +224,6 @@ def lossy_labels(analysis: Analysis) -> dict[str, str]:
     return {verdict.arm: lossy_label(verdict.lossy).strip() for verdict in analysis.verdicts if verdict.lossy}
 
 
-def task_column(name: Callable[[Row], str], *, key: str = "") -> Column[Row]:
+def task_column(*, key: str = "task") -> Column[Any]:
     """The task of a row, or all tasks."""
-    return Column("Task", name, key=key, chooses="task")
+    return Column("Task", "task", key=key, chooses="task")

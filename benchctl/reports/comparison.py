@@ -16,10 +16,10 @@ from benchctl.analysis.verdict import lossy_label
 from benchctl.errors import StorageError
 from benchctl.reports import numbers
 from benchctl.reports.columns import Column, Name, Table, interval, numeric
-from benchctl.reports.tables.output import OUTPUT_TONE, output_column
+from benchctl.reports.tables.output import output_column
 from benchctl.reports.tables.speed import SPEED_TONE
 from benchctl.reports.terminal import Printout
-from benchctl.text import one_line, plural
+from benchctl.text import first, one_line, plural
 
 _PARTS = {"rate": "decode rates", "speedup": "speed-ups", "answers": "answers"}
 MOST_NAMED = 6
@@ -44,12 +44,7 @@ def compared_arms(found: RunComparison) -> Table[ArmComparison]:
             Column("change", "change", tone=lambda arm: SPEED_TONE.get(arm.change, "")),
             Column("tok/s A → B", "rate.ratio", cell=lambda arm: _both(arm.rate, numbers.rate)),
             Column("accepted A → B", "acceptance_b", cell=_accepted),
-            Column(
-                "output A → B",
-                "lossless_b",
-                cell=lambda arm: _arrow(arm.lossless_a or numbers.ABSENT, arm.lossless_b or numbers.ABSENT),
-                tone=lambda arm: OUTPUT_TONE.get(arm.lossless_b or "", ""),
-            ),
+            output_column("output A → B", "lossless_b", cell=_lossless),
             Column("answers", "outputs.same", cell=_answers, tone=lambda arm: "good" if arm.outputs.alike else "open"),
         ),
         found.arms,
@@ -67,22 +62,17 @@ def several_arms(found: SeveralRuns) -> Table[ArmRow]:
             Column("arm", "arm", Name, heads=True),
             numeric("run", lambda row: row.run + 1),
             numeric("tok/s", "rate", numbers.rate),
-            numeric("/ run 1", lambda row: row.rate_ratio and row.rate_ratio.ratio, numbers.ratio, optional=True),
-            interval("95 % interval", lambda row: row.rate_ratio and row.rate_ratio.interval, optional=True),
+            numeric("/ run 1", "rate_ratio.ratio", numbers.ratio, optional=True),
+            interval("95 % interval", "rate_ratio.interval", optional=True),
             numeric(
                 "speed-up", "speedup", cell=lambda row: "baseline" if row.is_baseline else numbers.ratio(row.speedup)
             ),
             interval("of its own baseline", "interval"),
-            numeric(
-                "speed-up / run 1",
-                lambda row: row.speedup_ratio and row.speedup_ratio.ratio,
-                numbers.ratio,
-                optional=True,
-            ),
-            interval("95 %", lambda row: row.speedup_ratio and row.speedup_ratio.interval, optional=True),
+            numeric("speed-up / run 1", "speedup_ratio.ratio", numbers.ratio, optional=True),
+            interval("95 %", "speedup_ratio.interval", optional=True),
             Column("change", "change", tone=lambda row: SPEED_TONE.get(row.change or "", ""), optional=True),
             numeric("accepted", "acceptance", numbers.percent),
-            output_column("output", lambda row: row.lossless),
+            output_column("output", "lossless"),
             Column("answers as run 1", "answers_same", cell=_same_answers, optional=True),
         ),
         rows,
@@ -92,10 +82,11 @@ def several_arms(found: SeveralRuns) -> Table[ArmRow]:
 def _same_answers(row: ArmRow) -> str:
     if row.answers_same is None:
         return numbers.ABSENT
-    parts = [f"{row.answers_same} same"]
-    parts += [f"{row.answers_differing} differ"] if row.answers_differing else []
-    parts += [f"{row.answers_unsteady} not reproducible"] if row.answers_unsteady else []
-    return ", ".join(parts)
+    return _counts(row.answers_same, differ=row.answers_differing or 0, undetermined=row.answers_unsteady or 0)
+
+
+def _counts(same: int, **others: int) -> str:
+    return ", ".join([f"{same} same", *(f"{count} {word}" for word, count in others.items() if count)])
 
 
 def unlike_work(found: SeveralRuns) -> list[str]:
@@ -107,11 +98,9 @@ def unlike_work(found: SeveralRuns) -> list[str]:
             by_reason.setdefault((parts, why), []).append(f"{row.arm} of run {row.run + 1}")
     sentences = []
     for (parts, why), arms in by_reason.items():
-        listed = ", ".join(arms[:MOST_NAMED])
-        listed += f" and {len(arms) - MOST_NAMED} more" if len(arms) > MOST_NAMED else ""
-        sentences.append(f"{parts.capitalize()} not compared with run 1: {why} ({listed}).")
+        sentences.append(f"{parts.capitalize()} not compared with run 1: {why} ({first(arms, MOST_NAMED)}).")
     for arm, runs in found.alone.items():
-        where = _first([str(number + 1) for number in runs])
+        where = first([str(number + 1) for number in runs], MOST_NAMED)
         sentences.append(f"{arm} is not in run 1, so not compared: run {where}.")
     return sentences
 
@@ -130,6 +119,10 @@ def _both(ratio: Ratio, shown: Callable[[float | None], str]) -> str:
     return f"{a} → {b}"
 
 
+def _lossless(arm: ArmComparison) -> str:
+    return _arrow(arm.lossless_a or numbers.ABSENT, arm.lossless_b or numbers.ABSENT)
+
+
 def _accepted(arm: ArmComparison) -> str:
     return _arrow(numbers.percent(arm.acceptance_a), numbers.percent(arm.acceptance_b))
 
@@ -140,12 +133,7 @@ def _answers(arm: ArmComparison) -> str:
         return numbers.ABSENT
     if found.alike:
         return "the same"
-    parts = [f"{found.same} same"]
-    if found.differing:
-        parts.append(f"{len(found.differing)} differ")
-    if found.undetermined:
-        parts.append(f"{len(found.undetermined)} undetermined")
-    return ", ".join(parts)
+    return _counts(found.same, differ=len(found.differing), undetermined=len(found.undetermined))
 
 
 def print_comparison(found: RunComparison, checked: Sequence[GateResult]) -> None:
@@ -257,7 +245,7 @@ def _print_remarks(out: Printout, arm: ArmComparison) -> None:
         out.say(f"{arm.arm}: {arm.prompts_left_out} prompts were not timed in every block.", "yellow")
     if arm.outputs.differing:
         whose = "the target alone" if arm.is_baseline else arm.arm
-        out.say(f"Answers of {whose} differ from A: {_first(arm.outputs.differing)}", "yellow")
+        out.say(f"Answers of {whose} differ from A: {first(arm.outputs.differing, MOST_NAMED)}", "yellow")
 
 
 def print_several(found: SeveralRuns) -> None:
@@ -276,7 +264,9 @@ def print_several(found: SeveralRuns) -> None:
         values: dict[str, list[str]] = {}
         for number, value in enumerate(difference.values):
             values.setdefault(value, []).append(str(number + 1))
-        by_value = (f"{one_line(value, VALUE_CHARACTERS)} (run {_first(runs)})" for value, runs in values.items())
+        by_value = (
+            f"{one_line(value, VALUE_CHARACTERS)} (run {first(runs, MOST_NAMED)})" for value, runs in values.items()
+        )
         out.say(f"{difference.what}: {'; '.join(by_value)}", most=600)
     out.say()
     table = several_arms(found)
@@ -285,8 +275,3 @@ def print_several(found: SeveralRuns) -> None:
         out.say(sentence, "yellow")
     if len(found.rows) > MOST_ROWS:
         out.say(f"{len(found.rows) - MOST_ROWS:,} more rows: --json has them all.")
-
-
-def _first(names: Sequence[str]) -> str:
-    """Return the first of some names, with commas."""
-    return ", ".join(names[:MOST_NAMED]) + (", …" if len(names) > MOST_NAMED else "")

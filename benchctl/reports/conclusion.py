@@ -21,7 +21,7 @@ from benchctl.analysis.verdict import synthetic_arms
 from benchctl.data.store import RunData
 from benchctl.reports import numbers
 from benchctl.reports.columns import Column, Name, Table, Tone, interval, numeric
-from benchctl.text import listed
+from benchctl.text import listed, plural
 
 if TYPE_CHECKING:
     from benchctl.analysis.conditions.results import Crossing, Level
@@ -64,71 +64,73 @@ def headline(analysis: Analysis) -> str:
 
 def _pays(analysis: Analysis, verdicts: list[Verdict]) -> str:
     """A sentence: does speculation pay in the arms of these verdicts."""
-    if any(warning.id == "baseline-speculates" for warning in analysis.warnings):
+    warned = {warning.id for warning in analysis.warnings}
+    if "baseline-speculates" in warned:
         return f"No conclusion about speculation: the baseline, {analysis.baseline}, speculates itself."
-    if any(warning.id == "searched" for warning in analysis.warnings):
+    if "searched" in warned:
         return "No conclusion: this run is a search; the setting it chose is confirmed in a separate run."
-    lead = _lead(analysis)
-    if lead:
+    if lead := _lead(analysis):
         return lead
-    synthetic = synthetic_arms(analysis.verdicts)
+    synthetic, inactive = synthetic_arms(analysis.verdicts), inactive_arms(analysis)
     verdicts = [verdict for verdict in verdicts if verdict.arm not in synthetic]
+    drafted = [verdict for verdict in verdicts if verdict.arm not in inactive]
     if synthetic and not verdicts:
         return "No conclusion about a real draft: every arm uses synthetic acceptance."
-    inactive = inactive_arms(analysis)
-    if verdicts and all(verdict.arm in inactive for verdict in verdicts):
+    if verdicts and not drafted:
         return "No conclusion: nothing was drafted."
-    unseen = [verdict for verdict in verdicts if verdict.speed == "faster" and not shown_to_draft(verdict)]
-    faster = [verdict for verdict in verdicts if verdict.speed == "faster" and shown_to_draft(verdict)]
-    if unseen and not faster:
-        best = max(unseen, key=lambda verdict: verdict.speedup or 0.0)
-        return (
-            f"No conclusion about speculation: {best.arm} ran {numbers.ratio(best.speedup)} as fast as the baseline, "
-            "but it is not shown that speculation is the cause."
-        )
-    if faster:
-        best = max(faster, key=lambda verdict: verdict.speedup or 0.0)
-        share = f"{len(faster)} of {len(verdicts)} arms" if len(verdicts) > 1 else "the one arm"
-        name = f": {best.arm}, {numbers.ratio(best.speedup)}" if len(faster) == 1 else ""
-        name = name or f"; the fastest is {best.arm}, {numbers.ratio(best.speedup)}"
-        prompts, for_how_many = compared_prompts(analysis, best.arm)
-        few = f", which drafted for {for_how_many} of {prompts} prompts" if for_how_many < prompts else ""
-        if shown_for_others(best.like_these, prompts):
-            return f"Speculative decoding pays here with {share}{name}{few}."
-        these = "this prompt" if prompts == 1 else f"these {prompts} prompts"
-        others = (
-            f"at least {ENOUGH_PROMPTS} are needed to say so of others"
-            if prompts < ENOUGH_PROMPTS
-            else f"for others like them it is open ({numbers.interval(best.like_these)})"
-        )
-        return f"Speculative decoding is faster on {these} with {share}{name}{few}; {others}."
+    if faster := _by_speed([verdict for verdict in verdicts if verdict.speed == "faster"]):
+        return _faster(analysis, faster, verdicts)
     if by_task := _pays_for_tasks(analysis, verdicts):
         return by_task
     if all(verdict.speed == "unknown" for verdict in verdicts):
-        usable = [
-            verdict
-            for verdict in verdicts
-            if verdict.attestation not in ("failed", "off") and verdict.arm not in inactive
-        ]
-        known = [verdict for verdict in usable if verdict.speedup is not None and verdict.interval is None]
-        if not known:
-            return "No conclusion: no arm could be compared with the baseline on equal terms."
-        best = max(known, key=lambda verdict: verdict.speedup or 0.0)
-        blocks = "One block is" if analysis.blocks == 1 else f"{analysis.blocks} blocks are"
-        few = f"{blocks} too few" if analysis.blocks < numbers.BLOCKS_FOR_INTERVAL else "Too few blocks are complete"
-        speed = f"in this run the fastest arm was {best.arm}, {numbers.ratio(best.speedup)}"
-        return f"{few} to conclude whether it pays; {speed}."
-    return _does_not_pay([verdict for verdict in verdicts if verdict.arm not in inactive], verdicts)
+        return _unknown(analysis, drafted)
+    return _does_not_pay(drafted, verdicts)
+
+
+def _by_speed(verdicts: Sequence[Verdict]) -> list[Verdict]:
+    return sorted(verdicts, key=lambda verdict: -(verdict.speedup or 0.0))
+
+
+def _faster(analysis: Analysis, faster: Sequence[Verdict], verdicts: Sequence[Verdict]) -> str:
+    """A sentence for a run with faster arms, the fastest first."""
+    shown = [verdict for verdict in faster if shown_to_draft(verdict)]
+    best = (shown or faster)[0]
+    speed = numbers.ratio(best.speedup)
+    if not shown:
+        return (
+            f"No conclusion about speculation: {best.arm} ran {speed} as fast as the baseline, "
+            "but it is not shown that speculation is the cause."
+        )
+    share = f"{len(shown)} of {len(verdicts)} arms" if len(verdicts) > 1 else "the one arm"
+    name = f"{': ' if len(shown) == 1 else '; the fastest is '}{best.arm}, {speed}"
+    prompts, for_how_many = compared_prompts(analysis, best.arm)
+    few = f", which drafted for {for_how_many} of {prompts} prompts" if for_how_many < prompts else ""
+    if shown_for_others(best.like_these, prompts):
+        return f"Speculative decoding pays here with {share}{name}{few}."
+    these = "this prompt" if prompts == 1 else f"these {prompts} prompts"
+    others = f"for others like them it is open ({numbers.interval(best.like_these)})"
+    if prompts < ENOUGH_PROMPTS:
+        others = f"at least {ENOUGH_PROMPTS} are needed to say so of others"
+    return f"Speculative decoding is faster on {these} with {share}{name}{few}; {others}."
+
+
+def _unknown(analysis: Analysis, drafted: Sequence[Verdict]) -> str:
+    """A sentence for a run in which no arm has an interval."""
+    known = [row for row in drafted if row.attestation not in ("failed", "off") and row.speedup and not row.interval]
+    if not known:
+        return "No conclusion: no arm could be compared with the baseline on equal terms."
+    best = _by_speed(known)[0]
+    blocks = "One block is" if analysis.blocks == 1 else f"{analysis.blocks} blocks are"
+    few = f"{blocks} too few" if analysis.blocks < numbers.BLOCKS_FOR_INTERVAL else "Too few blocks are complete"
+    speed = f"in this run the fastest arm was {best.arm}, {numbers.ratio(best.speedup)}"
+    return f"{few} to conclude whether it pays; {speed}."
 
 
 def _pays_for_tasks(analysis: Analysis, verdicts: Sequence[Verdict]) -> str:
     """A sentence for a run that advises arms for single tasks only, each task's fastest; empty for every other run."""
     named = {verdict.arm for verdict in verdicts}
     advised = [row for group in analysis.decision.groups for row in group.tasks] if analysis.decision else []
-    best: dict[str, Advice] = {}
-    for row in sorted(advised, key=lambda row: row.speedup or 0.0):
-        if row.arm in named:
-            best[row.task] = row
+    best = {row.task: row for row in sorted(advised, key=lambda row: row.speedup or 0.0) if row.arm in named}
     ordered = [best[task] for task in analysis.tasks if task in best]
     if not ordered:
         return ""
@@ -139,21 +141,20 @@ def _pays_for_tasks(analysis: Analysis, verdicts: Sequence[Verdict]) -> str:
 
 def _does_not_pay(drafted: list[Verdict], verdicts: list[Verdict]) -> str:
     """A sentence for a run without a faster arm: what is known of the arms that drafted."""
-    slower = [arm_verdict for arm_verdict in drafted if arm_verdict.speed == "slower"]
-    within = [arm_verdict for arm_verdict in drafted if arm_verdict.speed == "within"]
-    rest = [arm_verdict for arm_verdict in drafted if arm_verdict.speed in ("undecided", "unknown")]
+    slower = [verdict for verdict in drafted if verdict.speed == "slower"]
+    within = [verdict.arm for verdict in drafted if verdict.speed == "within"]
+    rest = [verdict for verdict in drafted if verdict.speed in ("undecided", "unknown")]
     parts = []
     if slower:
-        are = "is" if len(slower) == 1 else "are"
-        parts.append(f"{_who(slower, verdicts)} {are} slower, {_range(slower)}")
+        parts.append(f"{_who(slower, verdicts)} {plural(len(slower), 'is', 'are')} slower, {_range(slower)}")
     if within:
-        parts.append(f"{listed([arm_verdict.arm for arm_verdict in within])} within ±5 % of no speculation")
-    if rest:
-        named = listed([f"{arm_verdict.arm} ({numbers.ratio(arm_verdict.speedup)})" for arm_verdict in rest])
-        few = f"{named} {'is' if len(rest) == 1 else 'are'} undecided"
-        parts.append(few if len(rest) <= _MOST_NAMED else f"{_who(rest, verdicts)} are undecided, {_range(rest)}")
-    verdict = "does not clearly pay" if rest else "does not pay"
-    return f"Speculative decoding {verdict} here: {'; '.join(parts)}."
+        parts.append(f"{listed(within)} within ±5 % of no speculation")
+    if len(rest) > _MOST_NAMED:
+        parts.append(f"{_who(rest, verdicts)} are undecided, {_range(rest)}")
+    elif rest:
+        named = listed(f"{verdict.arm} ({numbers.ratio(verdict.speedup)})" for verdict in rest)
+        parts.append(f"{named} {plural(len(rest), 'is', 'are')} undecided")
+    return f"Speculative decoding {'does not clearly pay' if rest else 'does not pay'} here: {'; '.join(parts)}."
 
 
 def _who(chosen: list[Verdict], verdicts: list[Verdict]) -> str:
@@ -376,12 +377,12 @@ def what_to_run(analysis: Analysis) -> Table[Advice]:
         (
             Column("Task", lambda row: "all tasks" if row.task == ALL_TASKS else row.task, heads=True),
             Column("Condition", lambda row: row.condition or None, optional=True),
-            Column("Run", lambda row: row.arm, cell=lambda row: Name(row.arm) if row.arm else TARGET_ALONE, tone=_tone),
-            Column("Setting", lambda row: row.setting),
-            numeric("Speed-up", lambda row: row.speedup, numbers.ratio),
-            interval("95 % interval", lambda row: row.interval),
-            Column("Output", lambda row: row.output or numbers.ABSENT),
-            Column("Evidence", lambda row: row.evidence, wrap=True),
+            Column("Run", "arm", Name, absent=TARGET_ALONE, tone=_tone),
+            Column("Setting", "setting"),
+            numeric("Speed-up", "speedup", numbers.ratio),
+            interval("95 % interval", "interval"),
+            Column("Output", lambda row: row.output or None),
+            Column("Evidence", "evidence", wrap=True),
         ),
         analysis.decision.rows if analysis.decision else [],
         note=WHY,

@@ -1,7 +1,6 @@
 """The table that a run is decided by, for a screen of 80 columns: a row an arm, the baseline and its second cell first.
 
-Terminal, page and Markdown begin with it. Of more arms than fit, those are kept that somebody must see: what is
-recommended, and every violation and failed attestation.
+Of more arms than fit, those are kept that must be seen: what is recommended, violations and failed attestations.
 """
 
 from __future__ import annotations
@@ -14,9 +13,9 @@ from benchctl.analysis.advice import inactive_arms
 from benchctl.analysis.conditions.split import closed_levels, open_levels
 from benchctl.analysis.results import ALL_TASKS, Analysis, Interval, SpeedUp, Verdict
 from benchctl.reports import numbers
-from benchctl.reports.columns import WHAT_AN_ARM_IS, Column, Table, Tone, arm_column, interval, numeric
+from benchctl.reports.columns import WHAT_AN_ARM_IS, Table, Tone, arm_column, interval, numeric
 from benchctl.reports.conclusion import never_folded
-from benchctl.reports.tables.output import OUTPUT_TONE, correct_column
+from benchctl.reports.tables.output import correct_column, output_column
 from benchctl.reports.tables.speed import SPEED_TONE
 from benchctl.reports.tables.sweep import summary
 from benchctl.text import listed
@@ -70,15 +69,9 @@ def screen_rows(analysis: Analysis) -> list[ScreenRow]:
              if row.audit is not None and row.audit.stated is not None}  # fmt: skip
     inactive, verdicts = set(inactive_arms(analysis)), {verdict.arm: verdict for verdict in analysis.verdicts}
     known = {**dict.fromkeys([*sorted(analysis.baselines), *(row.arm for row in analysis.second_cells)]), **verdicts}
+    known |= dict.fromkeys(known.keys() & analysis.baselines)
     return [
-        ScreenRow(
-            arm,
-            rates.get(arm),
-            speeds.get(arm),
-            None if arm in analysis.baselines else verdict,
-            power.get(arm),
-            arm in inactive,
-        )
+        ScreenRow(arm, rates.get(arm), speeds.get(arm), verdict, power.get(arm), arm in inactive)
         for arm, verdict in known.items()
     ]
 
@@ -98,13 +91,13 @@ def first_screen(analysis: Analysis, most: int | None = MOST_ARMS) -> tuple[Tabl
             "first-screen",
             "Arms",
             (
-                arm_column(analysis, lambda row: row.arm),
+                arm_column(analysis),
                 numeric("Decode tok/s", "rate", numbers.rate),
                 numeric("Speed-up", "speedup", cell=_speed, tone=attrgetter("tone")),
                 interval("95 % interval", lambda row: None if row.inactive else row.ends, optional=True),
-                numeric("Accepted", lambda row: row.verdict.acceptance if row.verdict else None, numbers.percent),
-                Column("Output", lambda row: row.verdict.lossless if row.verdict else None, cell=_output, tone=_sound),
-                numeric("Power", "power", _power, optional=True),
+                numeric("Accepted", "verdict.acceptance", numbers.percent),
+                output_column("Output", "verdict.lossless", write=_output),
+                numeric("Power", "power", lambda power: f"{100 * power:.0f} %", optional=True),
                 correct_column(analysis),
             ),
             shown,
@@ -150,18 +143,10 @@ def _must_be_seen(analysis: Analysis) -> set[str]:
     return advised | never_folded(analysis)
 
 
-def _power(value: float | None) -> str:
-    return numbers.ABSENT if value is None else f"{100 * value:.0f} %"
-
-
 def _speed(row: ScreenRow) -> str:
     return "inactive" if row.inactive else numbers.ratio(row.speedup)
 
 
-def _output(row: ScreenRow) -> str:
+def _output(verdict: str) -> str:
     """A word: `consistent with the target` is explained in the note."""
-    return row.verdict.lossless.removesuffix(" with the target") if row.verdict else numbers.ABSENT
-
-
-def _sound(row: ScreenRow) -> Tone:
-    return OUTPUT_TONE.get(row.verdict.lossless, "") if row.verdict else ""
+    return verdict.removesuffix(" with the target")

@@ -6,32 +6,22 @@ import json
 import math
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any, TypedDict
+from typing import Any
 
 from benchctl import __version__
-
-
-class Envelope(TypedDict):
-    """The first keys of every document that is an object; the content's own keys follow."""
-
-    benchctl: str
-    """The version that printed it."""
-    document: str
-    """The command that prints documents of this kind, such as `runs show`."""
-    schema: int
-    """The version of this kind of document; it rises when a key changes its meaning or is removed. Of a document that
-    is a stored file: that file's."""
 
 
 def json_text(command: str | None, content: Mapping[str, Any] | Sequence[Any], *, schema: int = 1) -> str:
     """Return the document as ASCII, a key of the content a line; a number that JSON lacks (NaN) becomes `null`.
 
-    `command`: as in the envelope; `None` where the content is a file of its own kind, such as a recipe.
+    Its first keys are `benchctl`, the version that printed it; `document`, the command that prints documents of this
+    kind, such as `runs show` (`None` where the content is a file of its own kind, such as a recipe); `schema`, the
+    version of the kind, which rises when a key changes its meaning or is removed (of a stored file: that file's).
     """
     if not isinstance(content, Mapping):
         return f"{_text(content)}\n"
     if command is not None:
-        content = {**Envelope(benchctl=__version__, document=command, schema=schema), **content}
+        content = {"benchctl": __version__, "document": command, "schema": schema, **content}
     lines = (f"{json.dumps(str(key))}: {_text(value)}" for key, value in content.items())
     return "{\n" + ",\n".join(lines) + "\n}\n"
 

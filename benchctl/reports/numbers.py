@@ -6,6 +6,7 @@ what was not reported is not 0.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -77,9 +78,9 @@ def milliseconds(value: float | None) -> str:
     return ABSENT if value is None else f"{1000 * value:.1f}"
 
 
-def spread(value: Quantiles) -> str:
+def spread(value: Quantiles, write: Callable[[float | None], str] = seconds) -> str:
     """Median / p95 / p99 of a latency; a dash where too few requests support a quantile."""
-    return " / ".join(seconds(latency) for latency in (value.median, value.p95, value.p99))
+    return " / ".join(map(write, (value.median, value.p95, value.p99)))
 
 
 def short(value: float | None) -> str:

@@ -15,7 +15,7 @@ from markupsafe import Markup, escape
 
 from benchctl.analysis.conditions.results import Level, Quantiles
 from benchctl.analysis.conditions.split import closed_levels, open_levels, parts_of
-from benchctl.analysis.results import ALL_TASKS, Analysis, Interval, SpeedUp
+from benchctl.analysis.results import ALL_TASKS, Analysis, Interval
 from benchctl.reports.columns import Cell, Code, Column, Folded, Link, Row, Table
 from benchctl.reports.figures import style
 from benchctl.reports.figures.arms import drawn_positions
@@ -61,12 +61,11 @@ def inline_svgs(drawings: Iterable[Drawing]) -> dict[str, Markup]:
     The shape of a letter is defined once, in the first figure that has it.
     """
     defined: set[str] = set()
-    return {drawing.name: _inline_svg(drawing, defined) for drawing in drawings if drawing.svg}
+    return {drawing.name: _inline_svg(drawing, defined) for drawing in drawings}
 
 
 def _inline_svg(drawing: Drawing, defined: set[str]) -> Markup:
-    svg = drawing.svg or ""
-    svg = svg[svg.index("<svg") :]
+    svg = drawing.svg[drawing.svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>|<style[^>]*>.*?</style>|<!--.*?-->", "", svg, flags=re.DOTALL)
 
     def once(match: re.Match[str]) -> str:
@@ -115,8 +114,6 @@ def _sort_value(value: object) -> float | str | None:
         value = value.low
     if isinstance(value, Quantiles):
         value = value.median
-    if isinstance(value, SpeedUp):
-        value = value.lowest_block
     if isinstance(value, int | float):
         return float(f"{value:.6g}")
     return None if value is None else ""
@@ -183,7 +180,7 @@ def speed_figure(analysis: Analysis) -> str:
     """The name of the figure that is not folded below the speed: of what an experiment adds, else each task's
     speed-ups, unless they stand under several conditions."""
     more = addition_to(analysis)
-    return more.figure[1].name if more else "speedup" * (not (analysis.sweep and analysis.sweep.dimensions))
+    return more.figure.name if more else "speedup" * (not (analysis.sweep and analysis.sweep.dimensions))
 
 
 def folds(run: RunData, analysis: Analysis, drawings: Sequence[Drawing]) -> dict[str, list[Fold]]:
@@ -202,7 +199,7 @@ def folds(run: RunData, analysis: Analysis, drawings: Sequence[Drawing]) -> dict
     over_axes = analysis.sweep is not None and analysis.sweep.over_axes
     dimensions = analysis.sweep.dimensions if analysis.sweep else []
     more = addition_to(analysis)
-    added = fold(more.figure[1].title, more.figure[1].name, *more.tables, sentences=more.statements) if more else None
+    added = fold(more.figure.title, more.figure.name, *more.tables, sentences=more.statements) if more else None
     found = {
         "axes": by_axis if over_axes else [],
         "context_length": [] if over_axes else by_axis,
@@ -271,10 +268,7 @@ def plot_data(analysis: Analysis) -> str:
             for place, share in enumerate(row.position_unconditional or (), start=1)
         ],
         "payoff": _payoff(analysis),
-        "levels": [
-            *(_level(row, "closed") for row in closed_levels(analysis)),
-            *(_level(row, "open") for row in open_levels(analysis)),
-        ],
+        "levels": [*map(_level, closed_levels(analysis)), *map(_level, open_levels(analysis))],
     }
     return json_text(document)
 
@@ -302,15 +296,10 @@ def _payoff(analysis: Analysis) -> list[dict[str, Any]]:
     ]
 
 
-def _level(row: Level, loop: str) -> dict[str, Any]:
+def _level(row: Level) -> dict[str, Any]:
     return {
-        "arm": row.arm,
-        "of": row.of,
-        "loop": loop,
-        "concurrency": row.concurrency,
-        "rate": row.rate,
-        "temperature": row.temperature,
-        "throughput": row.throughput,
+        **row.model_dump(include={"arm", "of", "concurrency", "rate", "temperature", "throughput"}),
+        "loop": "closed" if row.rate is None else "open",
         "speedup": row.throughput_speedup,
         "latency": row.e2e.median,
         **_ends(row.throughput_interval),

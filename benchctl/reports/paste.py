@@ -80,14 +80,13 @@ def _metrics(row: ScreenRow) -> list[dict[str, Any]]:
     if verdict is None or row.inactive:
         return []
     said: dict[str, Any] = {"arm": one_line(row.arm, 160), "output": verdict.lossless}
-    found = []
-    if row.speedup is not None:
-        ends = {"interval_95": [round(row.ends.low, 3), round(row.ends.high, 3)]} if row.ends else {}
-        found.append(_metric("speedup", "speed-up over no speculation", row.speedup, {**said, **ends}))
-    if verdict.acceptance is not None:
-        found.append(_metric("acceptance", "draft tokens accepted", verdict.acceptance, said))
-    return found
-
-
-def _metric(kind: str, name: str, value: float, args: dict[str, Any]) -> dict[str, Any]:
-    return {"type": kind, "name": f"{name} ({args['arm']})", "value": round(value, 3), "args": args}
+    ends = {"interval_95": [round(row.ends.low, 3), round(row.ends.high, 3)]} if row.ends else {}
+    found = (
+        ("speedup", "speed-up over no speculation", row.speedup, {**said, **ends}),
+        ("acceptance", "draft tokens accepted", verdict.acceptance, said),
+    )
+    return [
+        {"type": kind, "name": f"{name} ({said['arm']})", "value": round(value, 3), "args": args}
+        for kind, name, value, args in found
+        if value is not None
+    ]

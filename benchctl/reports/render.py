@@ -12,7 +12,7 @@ from benchctl.analysis.results import Analysis
 from benchctl.data.store import RunData
 from benchctl.lossless.whole_answers import PromptAnswers, find_whole_answers
 from benchctl.reports import conclusion, numbers, page
-from benchctl.reports.columns import Cell, Code, Folded, Name, Table, lossy_labels
+from benchctl.reports.columns import Cell, Code, Folded, Name, Piece, Table, lossy_labels
 from benchctl.reports.figures.draw import addition_to
 from benchctl.reports.first_screen import decisive
 from benchctl.reports.tables import output, provenance
@@ -43,13 +43,10 @@ def render_html(run: RunData, analysis: Analysis, drawings: Sequence[Drawing]) -
     included = _within_budget(answers)
     methods = {row.interval.method for row in analysis.speedups if row.interval}
     view, folds = _view(run, analysis, drawings), page.folds(run, analysis, drawings)
-    first = view["first_drawing"]
     return environment.get_template("page.html.j2").render(
         view,
         folds=folds,
-        swept={
-            name: heading for name, heading in page.SWEPT.items() if folds[name] or (name in first and first[name].svg)
-        },
+        swept={name: title for name, title in page.SWEPT.items() if folds[name] or name in view["first_drawing"]},
         svgs=page.inline_svgs(drawings),
         most_arms=MOST_ARMS,
         overlapping=any(row.overlapping for row in analysis.sweep.levels) if analysis.sweep else False,
@@ -212,14 +209,11 @@ def markdown_facts(facts: Iterable[tuple[str, Cell]]) -> str:
 
 
 def _cell(cell: Cell) -> str:
-    pieces = cell if isinstance(cell, tuple) else (cell,)
-    cells: list[str] = []
-    for piece in pieces:
-        if isinstance(piece, Folded):
-            cells.append(markdown_text(piece.summary))  # the lines are below the table
-        else:
-            cells.append(markdown_code(piece) if isinstance(piece, Name | Code) else markdown_text(piece))
-    return " ".join(cells)
+    def write(piece: Piece) -> str:
+        text = piece.summary if isinstance(piece, Folded) else piece  # what is folded is on the page
+        return markdown_code(text) if isinstance(text, Name | Code) else markdown_text(text)
+
+    return " ".join(map(write, cell if isinstance(cell, tuple) else (cell,)))
 
 
 def _longest_run(text: str) -> int:

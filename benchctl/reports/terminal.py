@@ -20,7 +20,7 @@ from benchctl.analysis.results import Analysis
 from benchctl.reports import conclusion
 from benchctl.reports.columns import Cell, Column, Folded, Row, Table, Tone
 from benchctl.reports.first_screen import MOST_ARMS, decisive
-from benchctl.text import one_line, plural
+from benchctl.text import first, one_line, plural
 
 STYLES: dict[Tone, str] = {"": "", "good": "green", "fair": "cyan", "open": "yellow", "bad": "red", "quiet": "dim"}
 PIPE_WIDTH = 160
@@ -150,7 +150,8 @@ def print_summary(console: Console, analysis: Analysis, run: str, *, verbose: bo
         out.say(f"Failed: {cell}", "red")
     if analysis.stopping:
         out.say(analysis.stopping.sentence if verbose else conclusion.stopped(analysis), "dim")
-    groups = _warnings(analysis)
+    # failed cells are printed themselves
+    groups = [group for group in conclusion.grouped_warnings(analysis) if group.id != "failed-cell"]
     shown = groups if verbose else [group for group in groups if group.grave]
     _print_warnings(out, shown)
     if count := len(groups) - len(shown):
@@ -161,14 +162,8 @@ def _print_warnings(out: Printout, groups: Sequence[conclusion.WarningGroup]) ->
     """Print a line for each kind: where, the first observation, the remedy."""
     for group in groups:
         places = list(dict.fromkeys(place for place, _ in group.observations))
-        more = f" and {len(places) - MOST_PLACES} more" if len(places) > MOST_PLACES else ""
-        where = f"{', '.join(places[:MOST_PLACES])}{more}"
         message = f"{one_line(group.observations[0][1], MOST_CHARACTERS)} {one_line(group.todo, MOST_CHARACTERS)}"
-        out.say(f"- {where}: {message}", "yellow")
-
-
-def _warnings(analysis: Analysis) -> list[conclusion.WarningGroup]:
-    return [group for group in conclusion.grouped_warnings(analysis) if group.id != "failed-cell"]  # printed themselves
+        out.say(f"- {first(places, MOST_PLACES)}: {message}", "yellow")
 
 
 def print_decision(console: Console, analysis: Analysis, page: str | None = None, *, verbose: bool = False) -> None:

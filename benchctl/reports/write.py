@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from benchctl.analysis.results import Analysis
+from benchctl.analysis.round_results import UnitCost
 from benchctl.data.store import RunData
 from benchctl.errors import StorageError
 from benchctl.reports.columns import Column, Table
@@ -93,9 +94,8 @@ def render_files(run: RunData, analysis: Analysis, *, figures: bool = True) -> d
     }
     contents = {name: text.encode() for name, text in texts.items()}
     for drawing in drawings:
-        if drawing.svg is not None and drawing.png is not None:
-            contents[f"figures/{drawing.name}.svg"] = drawing.svg.encode()
-            contents[f"figures/{drawing.name}.png"] = drawing.png
+        contents[f"figures/{drawing.name}.svg"] = drawing.svg.encode()
+        contents[f"figures/{drawing.name}.png"] = drawing.png
     return contents
 
 
@@ -129,11 +129,8 @@ def _file_name(text: str) -> str:
 def all_tables(analysis: Analysis) -> dict[str, str]:
     """Return file name to content of every CSV file."""
     tables: list[Table[Any]] = [table(analysis) for table in (speedups, acceptance, answers, decode_rates, costs)]
-    tables += [
-        made
-        for table in (accuracy, resources, round_splits, unit_costs, forecasts, left_out)
-        if (made := table(analysis)).rows
-    ]
+    of_some = (accuracy, resources, round_splits, _unit_costs, forecasts, left_out)
+    tables += [made for table in of_some if (made := table(analysis)).rows]
     if (more := addition_to(analysis)) is not None:
         tables += more.tables
     if analysis.sweep is not None:
@@ -141,6 +138,10 @@ def all_tables(analysis: Analysis) -> dict[str, str]:
         tables += [table] if (table := by_axis(analysis)).rows else []
     lossy = {verdict.arm: ", ".join(verdict.lossy) for verdict in analysis.verdicts}
     return {f"{table.name}.csv": csv_table(table, lossy) for table in tables}
+
+
+def _unit_costs(analysis: Analysis) -> Table[UnitCost]:
+    return unit_costs(analysis.rounds.units)
 
 
 def csv_table(table: Table[Any], lossy: dict[str, str]) -> str:

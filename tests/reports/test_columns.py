@@ -18,6 +18,7 @@ from benchctl.reports.page import html_table
 from benchctl.reports.render import markdown_table
 from benchctl.reports.terminal import print_table
 from benchctl.reports.write import csv_table
+from benchctl.text import first
 
 TEMPLATES = Path(benchctl.reports.__file__).parent / "templates"
 
@@ -38,7 +39,7 @@ TABLE = Table(
         Column("Arm", lambda row: row.arm, Name, key="arm", heads=True),
         numeric("Share", lambda row: row.share, lambda v: "–" if v is None else f"{v:.2f}", unit="s", key="share",
                 explain="of something.", tone=lambda row: "bad" if row.share is None else "good"),
-        interval("Interval", lambda row: row.ends, key="interval", without="one block"),
+        interval("Interval", lambda row: row.ends, key="interval", absent="one block"),
         numeric("Left out", lambda row: row.plain, key="plain", optional=True),
         Column("", lambda row: [row.share], key="for_programs"),
         Column("Evidence", lambda row: row.arm, lambda arm: ("seen:", Code("a|b"), Folded("2 lines", ("x", "<y>")))),
@@ -116,3 +117,18 @@ def test_templates_hold_prose_and_order_but_no_cells() -> None:
         assert not re.search(r"<t[dhr]\b", text), file
         assert not re.search(r"^\|", text, re.MULTILINE), file
         assert max(map(len, text.splitlines())) <= 200, file
+
+
+def test_a_path_is_not_known_where_anything_on_its_way_is_absent() -> None:
+    low: Column[Measured] = numeric("Low", "ends.low", lambda value: f"{value:.2f}", absent="none")
+    assert [low.value(row) for row in ROWS] == [None, 0.5]
+    assert [low.text(row) for row in ROWS] == ["none", "0.50"]
+    assert low.csv_key == ""
+    misspelt: Column[Measured] = numeric("Low", "ends.lowest")
+    with pytest.raises(AttributeError):
+        misspelt.value(ROWS[1])
+
+
+@pytest.mark.parametrize(("most", "expected"), [(1, "a and 2 more"), (3, "a, b, c"), (9, "a, b, c")])
+def test_a_list_that_is_cut_counts_the_rest(most: int, expected: str) -> None:
+    assert first(["a", "b", "c"], most) == expected

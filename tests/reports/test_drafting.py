@@ -11,7 +11,7 @@ from benchctl.analysis.round_model import predictors
 from benchctl.analysis.round_results import RoundModel, RoundSplit
 from benchctl.data.rounds import LeftOut
 from benchctl.data.store import RunData
-from benchctl.reports.figures.drafting import draw_left_out
+from benchctl.reports.figures.arms import draw_left_out
 from benchctl.reports.figures.style import styled
 from benchctl.reports.write import render_files
 

@@ -8,7 +8,7 @@ from benchctl.analysis.losslessness import FirstDivergence, ShapeMargin
 from benchctl.data.store import open_run
 from benchctl.lossless.analysed import analyse_run
 from benchctl.reports.numbers import nats
-from benchctl.reports.tables.output import TargetNoise, divergence_start, margin, noise_floors, scored_divergences
+from benchctl.reports.tables.output import TargetNoise, divergence_start, forks, margin, noise_floors
 from tests.kept_runs import ROOT
 from tests.reports.handmade import NOISE, build_analysis
 
@@ -46,7 +46,7 @@ def test_the_start_of_an_answer_is_one_short_line() -> None:
 
 def test_every_scored_fork_has_a_row_and_every_width_one_noise() -> None:
     analysis = build_analysis(["spec_d4", "ngram"])
-    rows = scored_divergences(analysis)
+    rows = forks(analysis).rows
     assert rows
     assert all(row.fork is not None and row.fork.margin is not None for row in rows)
     assert noise_floors(analysis).rows == [TargetNoise("baseline", NOISE)]

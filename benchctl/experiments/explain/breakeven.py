@@ -106,7 +106,7 @@ def _alone(standing: Standing, depths: list[int], here: options.Here, *, as_json
     from benchctl.experiments.explain.widths import DEEPEST, measure_widths, with_free_drafts
     from benchctl.measure.progress import shown_steps
     from benchctl.measure.run import signals_interrupt
-    from benchctl.reports.tables.rounds import of_units
+    from benchctl.reports.tables.rounds import unit_costs
     from benchctl.reports.terminal import Printout
 
     must_be_one_condition(standing.recipe)
@@ -122,7 +122,7 @@ def _alone(standing: Standing, depths: list[int], here: options.Here, *, as_json
         print_json("verify-widths", document)
     elif not quiet:
         out = Printout()
-        out.table(of_units(found.curve))
+        out.table(unit_costs(found.curve))
         for sentence in found.statements:
             out.say(f"- {sentence}")
 

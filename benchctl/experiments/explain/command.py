@@ -84,7 +84,7 @@ def _print(run: RunData, analysis: Analysis, reason: str | None) -> None:
         out.say("The engine does not report its rounds, so their cost cannot be split.")
         return
     overall = splits.where(lambda row: row.task == ALL_TASKS)  # the report has the tasks
-    for table in (overall, unit_costs(analysis), forecasts(analysis), left_out(analysis)):
+    for table in (overall, unit_costs(analysis.rounds.units), forecasts(analysis), left_out(analysis)):
         if table.rows:
             out.say()
             out.table(table, titled=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -134,7 +135,8 @@ def _draw_point(axes: Axes, point: Point, mark: style.Mark) -> None:
               markeredgecolor=mark.colour if hollow else style.INK)  # fmt: skip
 
 
-_DRAWING = Drawing(
+_DRAWING = partial(
+    Drawing,
     name="breakeven",
     title="Break-even, measured",
     caption="Speed-up of each draft depth at every acceptance. Hollow marks: synthetic acceptance (draft tokens "
@@ -142,7 +144,6 @@ _DRAWING = Drawing(
     "acceptance lengths, at this machine's speed. Whiskers: 95 % interval.",
     alt="Curves of speed-up over acceptance, for each depth, with the real drafts as points, against a line at 1. "
     "The table “Break-even” has the same numbers.",
-    absent="Fewer than two acceptances were measured at any depth.",
 )
 
 
@@ -154,7 +155,7 @@ def addition(analysis: Analysis) -> Addition | None:
     return Addition(
         tables=(needs_table(found), points_table(found)),
         statements=statements(found),
-        figure=(lambda _: draw_curves(found), _DRAWING),
+        figure=_DRAWING(draw=lambda _: draw_curves(found)),
     )
 
 

@@ -20,6 +20,7 @@ from benchctl.data.manifest import Manifest, SetupIdentity
 from benchctl.data.store import RECORDS, open_run
 from benchctl.errors import GateError, StorageError, UsageError
 from benchctl.lossless.analysed import analyse_run
+from benchctl.text import first
 
 Statement = dict[str, Any]
 TYPE = "https://in-toto.io/Statement/v1"
@@ -139,9 +140,8 @@ def check_against_run(statement: Statement, file: Path, folder: Path) -> None:
     """Make the statement again from a run's files. Raises GateError naming every field that is another."""
     differing = list(_differences(statement, make_certificate(folder), ""))
     if differing:
-        named = ", ".join(differing[:6]) + (f" and {len(differing) - 6} more" if len(differing) > 6 else "")
         raise GateError(
-            f"The certificate does not say what {folder}'s files show: {named}.",
+            f"The certificate does not say what {folder}'s files show: {first(differing, 6)}.",
             where=str(file),
             fix="Either was changed, or they do not belong together.",
         )

@@ -52,7 +52,7 @@ def history(
 
 
 def _print(found: History) -> None:
-    from benchctl.experiments.history.told import COLUMNS, sentences
+    from benchctl.experiments.history.site import COLUMNS, sentences
     from benchctl.reports.columns import Table
     from benchctl.reports.terminal import Printout
     from benchctl.text import plural

@@ -163,11 +163,8 @@ def find_history(
 
     `recipe`, `arms`: the only ones that count. Raises UsageError where nothing is left.
     """
-    known = sorted({run.recipe for run in runs})
-    if recipe is not None and recipe not in known:
-        raise UsageError(
-            f"No run is of a recipe {recipe!r}.", where="--recipe", fix=f"The recipes are: {', '.join(known)}."
-        )
+    if recipe is not None:
+        _check_known("recipe", recipe, sorted({run.recipe for run in runs}))
     groups = workloads(run for run in runs if recipe is None or run.recipe == recipe)
     chosen = [name for name in groups if workload is None or name.startswith(workload)]
     if not chosen or (workload is not None and len(chosen) > 1):
@@ -177,9 +174,7 @@ def find_history(
     own = groups[chosen[0]]
     names = dict.fromkeys(arm.name for run in own for arm in run.arms if arm.compares)
     for name in arms:
-        if name not in names:
-            fix = f"The arms are: {', '.join(names)}."
-            raise UsageError(f"No run of this workload has an arm {name!r}.", where="--arm", fix=fix)
+        _check_known("arm", name, names)
     rows, series = history_of(own, arms)
     return History(
         workload=chosen[0],
@@ -194,6 +189,12 @@ def find_history(
         ],
         unreadable={str(path): str(error.what) for path, error in (unreadable or {}).items()},
     )
+
+
+def _check_known(what: str, name: str, known: Collection[str]) -> None:
+    if name not in known:
+        fix = f"The {what}s are: {', '.join(known)}."
+        raise UsageError(f"No run is of {what} {name!r}.", where=f"--{what}", fix=fix)
 
 
 def history_of(runs: Sequence[RunSummary], arms: Collection[str] = ()) -> tuple[list[Row], list[Series]]:

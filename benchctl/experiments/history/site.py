@@ -1,4 +1,5 @@
-"""A static site of many runs: an index that sorts and searches, curves over time, and every run's report.
+"""What is told of a workload's runs, and a static site of many: an index that sorts and searches, curves over time,
+and every run's report.
 
 All names are untrusted text: the template escapes them, files are named by what is harmless of a run's name and a
 digest, and the page's policy allows its own scripts alone. Pages of runs that did not change are not made again.
@@ -20,12 +21,12 @@ from benchctl import __version__
 from benchctl.analysis.comparison.summary import RunSummary, fingerprint, on_all_cores
 from benchctl.data.writer import cannot_write, write_whole
 from benchctl.errors import BenchctlError, StorageError
-from benchctl.experiments.history.series import Row, Series, history_of, read_summaries, workloads
-from benchctl.experiments.history.told import COLUMNS, sentences
+from benchctl.experiments.history.series import Row, Series, Step, history_of, read_summaries, workloads
 from benchctl.reports import numbers, page
-from benchctl.reports.columns import Cell, Column, Link, Table
+from benchctl.reports.columns import Cell, Column, Link, Name, Table, numeric
 from benchctl.reports.render import template_environment
-from benchctl.text import plural, visible
+from benchctl.reports.tables.output import output_column
+from benchctl.text import first, listed, percent, plural, visible
 
 OF = ".of"
 """Beside a run's page: what it was made of."""
@@ -66,7 +67,8 @@ def _name(run: RunSummary, results: Path) -> str:
 
 def _write_pages(pages: Mapping[Path, Path], figures: bool, failed: dict[str, str]) -> int:
     """Write the reports that are not there, on all cores; return how many."""
-    lacking = [(run, folder) for run, folder in pages.items() if not _is_made(run, folder, figures=figures)]
+    made = {folder: (folder / OF).read_bytes() for folder in pages.values() if (folder / OF).is_file()}
+    lacking = [(run, at) for run, at in pages.items() if made.get(at) != _made_of(run, figures=figures)]
     errors = on_all_cores(partial(_write_page, figures=figures), lacking)
     failed |= {str(run): error for (run, _), error in zip(lacking, errors, strict=True) if error is not None}
     return errors.count(None)
@@ -74,10 +76,6 @@ def _write_pages(pages: Mapping[Path, Path], figures: bool, failed: dict[str, st
 
 def _made_of(run: Path, *, figures: bool) -> bytes:
     return fingerprint(run, f"{__version__} {'with' if figures else 'without'} figures")
-
-
-def _is_made(run: Path, folder: Path, *, figures: bool) -> bool:
-    return (folder / OF).is_file() and (folder / OF).read_bytes() == _made_of(run, figures=figures)
 
 
 def _write_page(place: tuple[Path, Path], *, figures: bool) -> str | None:
@@ -159,3 +157,68 @@ def _plot(rows: Sequence[Row], series: Sequence[Series]) -> dict[str, Any]:
         ],
         "steps": [step.created_at for found in series for step in found.steps],
     }
+
+
+MOST_LISTED = 4
+"""Of builds and of what else changed, in a sentence; of changes of the output."""
+
+
+def _own_interval(row: Row) -> str:
+    return numbers.ABSENT if row.low is None or row.high is None else f"{row.low:.2f} to {row.high:.2f}×"
+
+
+COLUMNS: tuple[Column[Row], ...] = (
+    Column("date", "created_at", lambda moment: numbers.moment(moment)[:10]),
+    Column("run", "run", heads=True),
+    Column("build", "engine", wrap=True),
+    Column("arm", "arm", Name),
+    numeric("speed-up", "speedup", numbers.ratio),
+    numeric("95 %", "low", cell=_own_interval),
+    numeric("accept. length", "acceptance_length", numbers.decimal, optional=True),
+    output_column("output", "lossless"),
+)
+
+
+def sentences(every: Sequence[Series]) -> list[tuple[str, str]]:
+    """Return what is said of a workload's series, with the style of each sentence; what holds for several arms once."""
+    arms: dict[tuple[str, str], list[str]] = {}
+    for series in every:
+        for styled in _of_series(series):
+            arms.setdefault(styled, []).append(series.arm)
+    return [(f"{listed(of)}: {sentence}", style) for (sentence, style), of in arms.items()]
+
+
+def _of_series(series: Series) -> list[tuple[str, str]]:
+    said = [(_of_step(step), "green" if step.ratio > 1 else "red") for step in series.steps]
+    said += [
+        (f"output {turn.after} from run {turn.run} on ({turn.engine}), {turn.before} before.", "yellow")
+        for turn in series.turns[-MOST_LISTED:]
+    ]
+    if len(series.turns) > MOST_LISTED:
+        said.append((f"the output changed {len(series.turns) - MOST_LISTED} times before that.", "dim"))
+    if series.untested is not None:
+        return [*said, (f"no step can be found. {series.untested}", "dim")]
+    noise = f"one run varies by {percent(series.noise or 0)} (standard deviation, {series.repeated} repeated)"
+    seen = f"; a step of {percent(series.seen)} with the last build is found 8 times in 10" if series.seen else ""
+    where = "" if series.tested == series.runs else f" of the {series.tested} runs that can be tested"
+    return [*said, (f"{'no other step' if series.steps else 'no step'}{where}: {noise}{seen}.", "dim")]
+
+
+def _of_step(step: Step) -> str:
+    """Return a step in sentences: how large, since when, and what else is known of it."""
+    change = "faster" if step.ratio > 1 else "slower"
+    size, low, high = (100 * (ratio - 1) for ratio in (step.ratio, step.low, step.high))
+    said = f"{abs(size):.1f} % {change} ({low:+.1f} to {high:+.1f} %) from run {step.run} on"
+    said += f", with build {step.engine}." if step.new_build else f", within build {step.engine}: it is not the build."
+    others = [engine for engine in step.may_have_begun if engine != step.engine]
+    if others:
+        said += f" It may have begun with {' or '.join(others[:MOST_LISTED])} as well."
+    if step.runs_after == 1:
+        said += " One run alone shows it: measure this build again."
+    if step.baseline_ratio is not None and abs(step.baseline_ratio - 1) > 0.01:
+        said += f" The baseline's own decode rate is {step.baseline_ratio:.2f} times what it was."
+    if step.acceptance_before is not None and step.acceptance_after is not None:
+        said += f" Acceptance length {step.acceptance_before:.2f} before, {step.acceptance_after:.2f} after."
+    if step.changed:
+        said += f" Also changed: {first(step.changed, MOST_LISTED, '; ')}."
+    return said

@@ -1,8 +1,12 @@
-"""The figures of every report: speed-up, acceptance, acceptance against speed-up, parts of a round."""
+"""The figures of every report: speed-up, acceptance, payoff, parts of a round, and what drafts left out."""
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from benchctl.analysis.results import ALL_TASKS, Acceptance, Analysis, Cost, SpeedUp
 from benchctl.analysis.round_results import PARTS, Part, RoundSplit
@@ -12,6 +16,8 @@ from benchctl.reports.figures import style
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+    from benchctl.data.rounds import LeftOut
 
 SPEEDUP_COLUMNS = 4
 VALUE_COLUMN = 0.7
@@ -59,20 +65,11 @@ def _draw_speedup(axes: Axes, y: int, row: SpeedUp, mark: style.Mark) -> None:
         ends = [max(0.0, value - row.interval.low)], [max(0.0, row.interval.high - value)]
         axes.errorbar(value, y, xerr=ends, color=style.INK, capsize=3, linewidth=1, zorder=4)
     if len(row.by_block) > 1:
-        axes.plot(
-            row.by_block, [y - 0.34] * len(row.by_block), "|", color=style.SOFT, markersize=3, markeredgewidth=0.8
-        )
+        heights = [y - 0.34] * len(row.by_block)
+        axes.plot(row.by_block, heights, "|", color=style.SOFT, markersize=3, markeredgewidth=0.8)
     axes.plot(value, y, **style.point(mark, 5), zorder=5)
-    axes.annotate(
-        numbers.ratio(value),
-        (1, y),
-        xycoords=axes.get_yaxis_transform(),
-        ha="right",
-        va="center",
-        fontsize=7.5,
-        bbox={"facecolor": style.PAPER, "edgecolor": "none", "pad": 0.6},
-        zorder=6,
-    )
+    axes.annotate(numbers.ratio(value), (1, y), xycoords=axes.get_yaxis_transform(), ha="right", va="center",
+                  fontsize=7.5, bbox=style.box(0.6), zorder=6)  # fmt: skip
 
 
 _TASK_MARKERS = ("|", "x", "+", "1", "2", "3", "4", "_", "$a$", "$b$")
@@ -125,31 +122,20 @@ def _draw_rates(
     marks: dict[str, style.Mark],
 ) -> None:
     depths = {cost.arm: cost.depth for cost in analysis.costs if cost.depth is not None}
-    settings = {verdict.arm: verdict.setting for verdict in analysis.verdicts}
+    kinds = {verdict.arm: verdict.setting.split(",")[0] for verdict in analysis.verdicts}
     for task, marker in zip(analysis.tasks if len(analysis.tasks) > 1 else (), _TASK_MARKERS * 9, strict=False):
-        points = [
-            (100 * row.rate, y) for y, arm in enumerate(arms) if (row := rows.get((task, arm))) and row.rate is not None
-        ]
+        found = ((y, rows.get((task, arm))) for y, arm in enumerate(arms))
+        points = [(100 * row.rate, y) for y, row in found if row and row.rate is not None]
         if points:
-            axes.plot(
-                *zip(*points, strict=True),
-                marker,
-                color=style.SOFT,
-                markersize=6,
-                zorder=2,
-                label=style.shorten(task, 20),
-            )
+            label = style.shorten(task, 20)
+            axes.plot(*zip(*points, strict=True), marker, color=style.SOFT, markersize=6, zorder=2, label=label)
     shares = [100 * (rows[ALL_TASKS, arm].rate or 0.0) for arm in arms]
     for y, arm in enumerate(arms):
         mark = marks[arm]
         axes.plot(shares[y], y, **style.point(mark), zorder=4)
-        before = arms[y - 1] if y else None
-        if (
-            before in depths
-            and arm in depths
-            and depths[before] < depths[arm]
-            and settings.get(before, "-").split(",")[0] == settings.get(arm, "").split(",")[0]
-        ):
+        before = arms[y - 1] if y else ""
+        deeper = before in depths and arm in depths and depths[before] < depths[arm]
+        if deeper and kinds.get(before) == kinds.get(arm):
             axes.plot(shares[y - 1 : y + 1], [y - 1, y], color=style.INK, linewidth=1, zorder=3)
     axes.grid()
     style.name_rows(axes, [f"{style.shorten(arm, 16)} (k={depths[arm]})" if arm in depths else arm for arm in arms])
@@ -221,15 +207,8 @@ def _draw_need(axes: Axes, costs: list[Cost], marks: dict[str, style.Mark]) -> N
                       markeredgecolor=mark.colour, markeredgewidth=1.3)  # fmt: skip
         else:
             right = alpha <= 55  # on the side with more space
-            axes.text(
-                alpha + (4 if right else -4),
-                y,
-                "over 100 %",
-                ha="left" if right else "right",
-                va="center",
-                fontsize=7.5,
-                bbox={"facecolor": style.PAPER, "edgecolor": "none", "pad": 1},
-            )
+            axes.text(alpha + (4 if right else -4), y, "over 100 %", ha="left" if right else "right", va="center",
+                      fontsize=7.5, bbox=style.box(1))  # fmt: skip
         axes.plot(alpha, y, **style.point(mark))
     style.name_rows(axes, [style.shorten(cost.arm, 16) for cost in costs])
     axes.set_xlim(-3, 103)
@@ -300,3 +279,82 @@ def _legend(figure: Figure, parts: list[Part], inferred: set[Part]) -> None:
     ]  # fmt: skip
     handles.append(Line2D([], [], color=style.INK, linewidth=1, label="no speculation"))
     figure.legend(handles=handles, loc="outside upper center", ncols=min(4, len(handles)))
+
+
+MOST_ARMS = 12
+"""Arms of the recipe whose drafts are drawn."""
+_PARTS = {"attention": "attention", "recurrent": "recurrent", "mlp": "MLP", "layer": "layer"}
+
+
+def draw_tokens_per_time(analysis: Analysis) -> Figure | None:
+    """A point an arm; `None` below two whose drafting and verifying were timed."""
+    rows = [row for row in analysis.rounds.splits if row.task == ALL_TASKS]
+    points = [(row.arm, tpt, row.speedup) for row in rows if (tpt := row.tokens_per_time) is not None]
+    if len(points) < 2:
+        return None
+    figure = style.new_figure(3.6)
+    axes = figure.subplots()
+    marks, of = style.marks_of(analysis), {name: arm.of for name, arm in analysis.compared.items()}
+    for name in dict.fromkeys(of[arm] for arm, _, _ in points):
+        own = [point for point in points if of[point[0]] == name]
+        axes.plot([tpt for _, tpt, _ in own], [speedup for _, _, speedup in own],
+                  **style.point(marks[own[0][0]]), label=style.shorten(name, 18))  # fmt: skip
+    highest = 1.08 * max(1.0, *(max(tpt, speedup) for _, tpt, speedup in points))
+    axes.plot([0, highest], [0, highest], color=style.SOFT, linewidth=0.9, linestyle=":", label="nothing else costs")
+    axes.axhline(1, color=style.INK, linewidth=1, label="no speculation")
+    axes.set_xlim(0, highest)
+    axes.set_ylim(0, highest)
+    axes.grid()
+    axes.set_xlabel("tokens per time of drafting and verifying, over the baseline's (×)")
+    axes.set_ylabel("throughput, over the baseline's (×)")
+    style.legend_below(figure, axes)
+    return figure
+
+
+def draw_left_out(analysis: Analysis) -> Figure | None:
+    """A panel for each of the recipe's arms, a line a part and range of contexts, a column a layer; else `None`."""
+    panels = _panels(analysis)
+    if not panels:
+        return None
+    from matplotlib.colors import LinearSegmentedColormap
+
+    lines = [len(rows) for rows in panels.values()]
+    figure = style.new_figure(0.9 + 0.55 * len(panels) + 0.15 * sum(lines))
+    every = figure.subplots(len(panels), 1, squeeze=False, gridspec_kw={"height_ratios": lines})[:, 0]
+    colours = LinearSegmentedColormap.from_list("left out", ["#eef3f8", "#0072b2"])
+    for axes, (name, rows) in zip(every, panels.items(), strict=True):
+        mesh = axes.pcolormesh(list(rows.values()), cmap=colours, vmin=0, vmax=1, edgecolors=style.GRID, linewidth=0.3)
+        axes.set_yticks(np.arange(len(rows)) + 0.5, list(rows), fontsize=6.5)
+        axes.invert_yaxis()
+        axes.set_title(style.shorten(name, 40))
+        layers = len(next(iter(rows.values())))
+        step = 1 + layers // 32
+        axes.set_xticks(np.arange(0, layers, step) + 0.5, range(0, layers, step), fontsize=6.5)
+    every[-1].set_xlabel("layer")
+    figure.colorbar(mesh, ax=list(every), label="share of rounds", fraction=0.03, aspect=25)
+    return figure
+
+
+def _panels(analysis: Analysis) -> dict[str, dict[str, list[float]]]:
+    """Return by the recipe's arm, and its setup, the shares of every layer, by part and longest context."""
+    own: dict[str, list[LeftOut]] = defaultdict(list)
+    for row in analysis.left_out or ():
+        arm = analysis.compared[row.arm]
+        own[f"{arm.of} ({arm.setup})" if arm.setup else arm.of].append(row)
+    return {name: shares for name, rows in list(own.items())[:MOST_ARMS] if (shares := _shares(rows))}
+
+
+def _shares(rows: Sequence[LeftOut]) -> dict[str, list[float]]:
+    """Return the share of rounds that drafted without a part of each layer, by the part's name and longest context."""
+    layers = max(row.layers for row in rows)
+    by_context: dict[int, tuple[int, Mapping[str, int]]] = {}
+    for row in rows:
+        rounds, times = by_context.get(row.context, (0, {}))
+        by_context[row.context] = rounds + row.rounds, Counter(times) + Counter(row.times)
+    every = {name.partition(".")[2] for row in rows for name in row.times}
+    return {
+        f"{label}, to {context}": [times.get(f"{layer}.{part}", 0) / rounds for layer in range(layers)]
+        for part, label in _PARTS.items()
+        if part in every
+        for context, (rounds, times) in sorted(by_context.items())
+    }

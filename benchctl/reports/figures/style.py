@@ -57,12 +57,9 @@ _RC: dict[str, Any] = {
     "ytick.major.size": 0,
     "legend.frameon": False,
     "legend.fontsize": 8,
-    "svg.fonttype": "path",
     "svg.hashsalt": "benchctl",
     "path.simplify": False,
     "text.parse_math": False,
-    "text.usetex": False,
-    "axes.unicode_minus": True,
 }
 
 
@@ -107,6 +104,11 @@ def point(mark: Mark, size: float = 7) -> dict[str, Any]:
 def line(mark: Mark, number: int) -> dict[str, Any]:
     """How a line with its markers is drawn; `number`: its place among the lines, which gives its dashes."""
     return {**point(mark, 6), "linestyle": _DASHES[number % len(_DASHES)], "linewidth": 1.3}
+
+
+def box(pad: float) -> dict[str, Any]:
+    """What a number stands on, so that lines behind it do not cross it."""
+    return {"facecolor": PAPER, "edgecolor": "none", "pad": pad}
 
 
 def legend_below(figure: Figure, *panels: Axes) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from benchctl.analysis.conditions.split import closed_levels, open_levels
 from benchctl.analysis.conditions.sweep import CONDITIONS, AxisRow, axis_rows, pareto_front, varied_axes
@@ -22,7 +22,6 @@ MOST_LINES = 12
 """Limit of lines in a panel; the table has all."""
 MOST_PANELS = 3
 """Limit of temperatures, concurrencies or rates with a pair of panels of their own; the table has all."""
-_GIB = 1 << 30
 
 
 def draw_axes(analysis: Analysis) -> Figure | None:
@@ -109,7 +108,7 @@ def _pair(left: Axes, right: Axes, lines: Mapping[str, Sequence[_Spot]], marks: 
 def draw_pareto(analysis: Analysis) -> Figure | None:
     """Tokens per second, and speed-up, against memory and energy: a line joins each Pareto front."""
     rows = [row for row in axis_rows(analysis) if row.level.throughput is not None and not row.inactive]
-    costs = [cost for cost in _COSTS if _is_drawn(cost, rows)]
+    costs = [cost for cost in _COSTS if len({cost.of(row) for row in rows} - {None}) >= cost.least]
     if not costs:
         return None
     figure = style.new_figure(0.4 + 3.0 * len(costs))
@@ -118,11 +117,6 @@ def draw_pareto(analysis: Analysis) -> Figure | None:
         _against(cost, rows, left, right, style.marks(analysis.settings, analysis.baseline))
     style.legend_below(figure, *(row[0] for row in panels))
     return figure
-
-
-def has_energy(analysis: Analysis) -> bool:
-    """Whether the figure has a panel of energy: some arm has energy per token."""
-    return _is_drawn(_ENERGY, axis_rows(analysis))
 
 
 @dataclass(frozen=True)
@@ -137,12 +131,10 @@ class _Against:
     """Different values below which there is nothing to draw."""
 
 
-_ENERGY = _Against("energy", "energy (J per generated token)", attrgetter("joules_per_token"), 1, 1)
-_COSTS = (_Against("memory", "memory (GiB)", attrgetter("level.memory_bytes"), _GIB, 2), _ENERGY)
-
-
-def _is_drawn(cost: _Against, rows: Sequence[AxisRow]) -> bool:
-    return len({cost.of(row) for row in rows} - {None}) >= cost.least
+_COSTS = (
+    _Against("memory", "memory (GiB)", attrgetter("level.memory_bytes"), 1 << 30, 2),
+    _Against("energy", "energy (J per generated token)", attrgetter("joules_per_token"), 1, 1),
+)
 
 
 def _against(cost: _Against, rows: Sequence[AxisRow], left: Axes, right: Axes, marks: dict[str, style.Mark]) -> None:
@@ -155,15 +147,8 @@ def _against(cost: _Against, rows: Sequence[AxisRow], left: Axes, right: Axes, m
         right.plot(places, [row.ratio or float("nan") for _, row in own], **look)
     front = [((cost.of(row) or 0.0) / cost.unit, row.level.throughput or 0.0, row)
              for row in pareto_front(rows, cost.of)]  # fmt: skip
-    left.step(
-        [value for value, _, _ in front],
-        [speed for _, speed, _ in front],
-        where="post",
-        color=style.SOFT,
-        linewidth=1,
-        zorder=0,
-        label="Pareto front",
-    )
+    left.step([value for value, _, _ in front], [speed for _, speed, _ in front], where="post", color=style.SOFT,
+              linewidth=1, zorder=0, label="Pareto front")  # fmt: skip
     for value, speed, row in front:
         name = style.shorten(row.other_labels(""), 30)
         left.annotate(name, (value, speed), xytext=(4, 4), textcoords="offset points", fontsize=6.5)
@@ -188,25 +173,20 @@ def draw_concurrency(analysis: Analysis) -> Figure | None:
     rows = closed_levels(analysis)
     if len({row.concurrency for row in rows if row.throughput is not None}) < 2:
         return None
-    lines = sorted({row.temperature for row in rows})[:MOST_PANELS]
-    figure = style.new_figure(0.4 + 2.9 * len(lines))
-    panels = figure.subplots(len(lines), 2, squeeze=False)
-    for (left, right), temperature in zip(panels, lines, strict=True):
-        here = [row for row in rows if row.temperature == temperature]
-        title = f", temperature {temperature:g}" if len(lines) > 1 else ""
-        _curves(left, analysis, here, lambda row: row.concurrency, lambda row: row.throughput)
-        _curves(right, analysis, here, lambda row: row.concurrency, lambda row: row.e2e.median)
-        left.set_title(f"Total throughput{title}")
+    figure, drawn = _by_load(
+        analysis, rows, lambda row: row.concurrency, lambda row: row.throughput, lambda row: row.temperature
+    )
+    for left, right, here in drawn:
+        temperature = here[0].temperature
+        left.set_title("Total throughput" + (f", temperature {temperature:g}" if len(drawn) > 1 else ""))
         left.set_ylabel("tokens per second, all requests")
-        right.set_title("Median latency of a request")
-        right.set_ylabel("seconds to the last byte")
         _whiskers(left, here, analysis)
         crossings = analysis.sweep.crossings if analysis.sweep else []
         _mark(left, [crossing for crossing in crossings if crossing.temperature == temperature], here, analysis)
         for axes in (left, right):
             _name_levels(axes, sorted({float(row.concurrency) for row in here}))
             axes.set_xlabel("maximum requests in flight")
-    style.legend_below(figure, panels[0][0])
+    style.legend_below(figure, drawn[0][0])
     return figure
 
 
@@ -215,28 +195,41 @@ def draw_rate(analysis: Analysis) -> Figure | None:
     rows = open_levels(analysis)
     if len({row.rate for row in rows}) < 2:
         return None
-    lines = sorted({(row.temperature, row.concurrency) for row in rows})[:MOST_PANELS]
-    figure = style.new_figure(0.4 + 2.9 * len(lines))
-    panels = figure.subplots(len(lines), 2, squeeze=False)
-    for (left, right), line in zip(panels, lines, strict=True):
-        here = [row for row in rows if (row.temperature, row.concurrency) == line]
-        _curves(left, analysis, here, lambda row: row.rate, _finished)
-        _curves(right, analysis, here, lambda row: row.rate, lambda row: row.e2e.median)
+    figure, drawn = _by_load(
+        analysis, rows, lambda row: row.rate, _finished, lambda row: (row.temperature, row.concurrency)
+    )
+    for left, right, here in drawn:
         rates = sorted({row.rate for row in here if row.rate})
         left.plot(rates, rates, color=style.SOFT, linewidth=0.9, linestyle=":", label="as many as sent")
         for axes in (left, right):
             _name_levels(axes, rates)
             axes.set_xlabel("requests sent per second")
-        left.set_title("Requests finished" + (f" (t={line[0]:g}, c={line[1]})" if len(lines) > 1 else ""))
+        several = f" (t={here[0].temperature:g}, c={here[0].concurrency})" if len(drawn) > 1 else ""
+        left.set_title(f"Requests finished{several}")
         left.set_ylabel("per second")
-        right.set_title("Median latency of a request")
-        right.set_ylabel("seconds to the last byte")
-    style.legend_below(figure, panels[0][0])
+    style.legend_below(figure, drawn[0][0])
     return figure
 
 
 def _finished(row: Level) -> float | None:
     return row.arrival.finished_rate if row.arrival else None
+
+
+def _by_load(
+    analysis: Analysis, rows: Sequence[Level], load: Value, left: Value, alike: Callable[[Level], Any]
+) -> tuple[Figure, list[tuple[Axes, Axes, list[Level]]]]:
+    """Draw a value and the median latency by the load, a pair of panels for all levels that are alike otherwise."""
+    kinds = sorted({alike(row) for row in rows})[:MOST_PANELS]
+    figure = style.new_figure(0.4 + 2.9 * len(kinds))
+    drawn = []
+    for kind, panels in zip(kinds, figure.subplots(len(kinds), 2, squeeze=False), strict=True):
+        here = [row for row in rows if alike(row) == kind]
+        for axes, value in zip(panels, (left, lambda row: row.e2e.median), strict=True):
+            _curves(axes, analysis, here, load, value)
+        panels[1].set_title("Median latency of a request")
+        panels[1].set_ylabel("seconds to the last byte")
+        drawn.append((*panels, here))
+    return figure, drawn
 
 
 def _curves(axes: Axes, analysis: Analysis, rows: Sequence[Level], x: Value, y: Value) -> None:
@@ -276,13 +269,8 @@ def _whiskers(axes: Axes, rows: Sequence[Level], analysis: Analysis) -> None:
         ends = row.throughput_interval
         if ends and row.throughput and row.throughput_speedup:
             scale = row.throughput / row.throughput_speedup  # the baseline's, over the blocks that both have
-            axes.vlines(
-                row.concurrency,
-                scale * max(ends.low, row.throughput_speedup / 2),
-                scale * min(ends.high, 2 * row.throughput_speedup),
-                color=marks[row.of].colour,
-                linewidth=1.4,
-            )
+            low, high = max(ends.low, row.throughput_speedup / 2), min(ends.high, 2 * row.throughput_speedup)
+            axes.vlines(row.concurrency, scale * low, scale * high, color=marks[row.of].colour, linewidth=1.4)
 
 
 def _mark(axes: Axes, crossings: Sequence[Crossing], rows: Sequence[Level], analysis: Analysis) -> None:
@@ -298,13 +286,5 @@ def _mark(axes: Axes, crossings: Sequence[Crossing], rows: Sequence[Level], anal
         height = float(np.exp(np.interp(np.log(crossing.at), np.log(x), np.log(y))))
         axes.plot(crossing.at, height, "o", markersize=13, markerfacecolor="none",
                   markeredgecolor=marks[crossing.arm].colour, markeredgewidth=1.6, zorder=6)  # fmt: skip
-        axes.annotate(
-            f"≈ {crossing.at:.1f}",
-            (crossing.at, height),
-            xytext=(0, -19),
-            textcoords="offset points",
-            ha="center",
-            fontsize=8,
-            bbox={"facecolor": style.PAPER, "edgecolor": "none", "pad": 0.8},
-            zorder=7,
-        )
+        axes.annotate(f"≈ {crossing.at:.1f}", (crossing.at, height), xytext=(0, -19), textcoords="offset points",
+                      ha="center", fontsize=8, bbox=style.box(0.8), zorder=7)  # fmt: skip

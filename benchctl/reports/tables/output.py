@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rich.cells import chop_cells
@@ -15,7 +15,7 @@ from benchctl.analysis.verdict import lossy_label
 from benchctl.lossless.whole_answers import DivergingAnswer, Probability
 from benchctl.reports import numbers
 from benchctl.reports.columns import Cell, Code, Column, Name, Table, Tone, arm_column, for_programs, numeric
-from benchctl.text import one_line
+from benchctl.text import first, one_line
 
 OUTPUT_TONE: dict[str, Tone] = {
     "identical": "good",
@@ -34,18 +34,10 @@ DIVERGENCE_CELLS = 40
 """Columns of a terminal that the beginning of an answer after its divergence takes at most."""
 
 
-def output_column(header: str, source: Callable[[Any], str | None], key: str = "") -> Column[Any]:
+def output_column(header: str, source: Callable[[Any], str | None] | str, key: str = "", **more: Any) -> Column[Any]:  # noqa: ANN401 - further fields of a column
     """The verdict on an arm's output, coloured."""
-    return Column(header, source, key=key, tone=lambda row: OUTPUT_TONE.get(source(row) or "", ""))
-
-
-def _power() -> Column[Losslessness]:
-    """With which probability a wrong engine would have been found; of an identical arm there is nothing to find."""
-
-    def value(row: Losslessness) -> float | None:
-        return row.audit.stated.chance if row.audit is not None and row.audit.stated is not None else None
-
-    return numeric("power", value, numbers.percent, optional=True)
+    column: Column[Any] = Column(header, source, key=key, **more)
+    return replace(column, tone=lambda row: OUTPUT_TONE.get(column.value(row) or "", ""))
 
 
 def verdict_counts(found: Sequence[Losslessness]) -> Table[Losslessness]:
@@ -63,10 +55,10 @@ def verdict_counts(found: Sequence[Losslessness]) -> Table[Losslessness]:
         "verdicts",
         "Answers against the baseline’s",
         (
-            Column("arm", lambda row: row.arm, cell=lambda row: Name(labels[row.arm]), heads=True),
-            Column("verdict", lambda row: row.verdict, tone=lambda row: OUTPUT_TONE[row.verdict]),
+            Column("arm", lambda row: labels[row.arm], Name, heads=True),
+            output_column("verdict", "verdict"),
             *map(count, used),
-            _power(),
+            numeric("power", "audit.stated.chance", numbers.percent, optional=True),
         ),
         found,
     )
@@ -80,27 +72,27 @@ def divergences(found: Sequence[Losslessness], baseline: str, most: int) -> Tabl
         for comparison in [comparison for comparison in arm.comparisons if comparison.fork is not None][:most]
     ]
 
-    def text(side: str) -> Callable[[Comparison], Cell]:
+    def beginning(side: str) -> Callable[[Comparison], Cell]:
         def cell(row: Comparison) -> Cell:
-            token = _fork(f"{side}_token")(row)
-            start = Code(chop_cells(one_line(_fork(f"{side}_text")(row)) or "(end)", DIVERGENCE_CELLS)[0])
+            text, token = (getattr(row.fork, f"{side}_{what}") for what in ("text", "token"))
+            start = Code(chop_cells(one_line(text or "(end)"), DIVERGENCE_CELLS)[0])
             return start if token is None else (start, f"(token {token})")
 
         return cell
 
-    scored = any(_fork("margin")(row) is not None for row in diverging)
+    scored = any(row.fork is not None and row.fork.margin is not None for row in diverging)
     return Table(
         "divergences",
         "First divergences, scored on the target alone" if scored else "First divergences",
         (
-            Column("arm", lambda row: row.arm, cell=lambda row: Name(row.arm), heads=True),
-            Column("prompt", lambda row: f"{row.task}/{row.prompt_idx}", heads=True),
-            Column("class", lambda row: row.outcome),
-            numeric("index", _fork("index"), cell=lambda row: f"{_fork('unit')(row)} {_fork('index')(row)}"),
-            numeric("margin", _fork("margin"), numbers.nats, optional=True),
-            numeric("noise", _fork("noise_floor"), numbers.nats, optional=True),
-            Column(baseline, _fork("baseline_text"), cell=text("baseline"), least_width=110, wrap=True),
-            Column("arm's", _fork("arm_text"), cell=text("arm"), least_width=110, wrap=True),
+            Column("arm", "arm", Name, heads=True),
+            Column("prompt", _prompt, heads=True),
+            Column("class", "outcome"),
+            Column("index", lambda row: f"{row.fork.unit} {row.fork.index}" if row.fork else "", align="right"),
+            numeric("margin", "fork.margin", numbers.nats, optional=True),
+            numeric("noise", "fork.noise_floor", numbers.nats, optional=True),
+            Column(baseline, "fork.baseline_text", cell=beginning("baseline"), least_width=110, wrap=True),
+            Column("arm's", "fork.arm_text", cell=beginning("arm"), least_width=110, wrap=True),
         ),
         diverging,
         note="Margin: how far the target alone prefers its own token, in nats. Noise: margins up to this may change."
@@ -111,58 +103,46 @@ def divergences(found: Sequence[Losslessness], baseline: str, most: int) -> Tabl
 
 def answers(analysis: Analysis) -> Table[Comparison]:
     """A row a prompt and arm, for programs."""
-    keys = {name: f"fork_{name}" for name in ("index", "unit", "width", "baseline_token", "arm_token")}
-    keys |= {name: name for name in ("margin", "noise_floor")}
+    of_divergence = ("index", "unit", "width", "baseline_token", "arm_token")
     return Table(
         "losslessness",
         "Every prompt against the baseline’s",
         (
-            *for_programs("arm"),
-            Column("", lambda row: analysis.compared[row.arm].baseline, key="baseline"),
+            *for_programs("arm", baseline=lambda row: analysis.compared[row.arm].baseline),
             *for_programs("task", "prompt_idx", "outcome", "reason"),
             *for_programs("text_equal", "tokens_equal", "blocks_compared", "blocks_differing"),
-            *(Column("", _fork(name), key=key) for name, key in keys.items()),
-            Column("", lambda row: _margin(row.fork, "verify"), key="margin_verify"),
-            Column("", lambda row: _margin(row.fork, "prefill"), key="margin_prefill"),
+            *for_programs(**{f"fork_{name}": f"fork.{name}" for name in of_divergence}),
+            *for_programs(margin="fork.margin", noise_floor="fork.noise_floor"),
+            *for_programs(margin_verify=_margin("verify"), margin_prefill=_margin("prefill")),
         ),
         [comparison for arm in analysis.losslessness for comparison in arm.comparisons],
     )
 
 
-def _fork(name: str) -> Callable[[Comparison], Any]:
-    """What is known of the place where a prompt's answers diverge; `None` where they do not."""
-    return lambda row: getattr(row.fork, name, None)
-
-
-def scored_divergences(analysis: Analysis) -> list[Comparison]:
-    """Every prompt and arm whose divergence has a margin, in their order."""
-    return [row for arm in analysis.losslessness for row in arm.comparisons if _fork("margin")(row) is not None]
-
-
 def forks(analysis: Analysis) -> Table[Comparison]:
-    """A row a scored divergence."""
+    """A row a divergence that was scored on the target alone, in the order of arms and prompts."""
 
-    def shape(header: str, name: str) -> Column[Comparison]:
-        return numeric(header, lambda row: _margin(row.fork, name), cell=lambda row: margin(row.fork, name))
+    def in_shape(header: str, shape: str) -> Column[Comparison]:
+        return numeric(header, _margin(shape), cell=lambda row: margin(row.fork, shape) if row.fork else "")
 
     return Table(
         "forks",
         "Every first divergence, scored on the target alone",
         (
-            arm_column(analysis, lambda row: row.arm),
-            Column("Prompt", lambda row: f"{row.task}/{row.prompt_idx}"),
-            numeric("Token", _fork("index")),
-            Column(analysis.baseline, _fork("baseline_text"), divergence_start),
-            Column("Arm’s", _fork("arm_text"), divergence_start),
-            shape("Token by token", "decode"),
-            shape("As verified", "verify"),
-            shape("All at once", "prefill"),
-            numeric("Noise", _fork("noise_floor"), numbers.nats).means(
+            arm_column(analysis),
+            Column("Prompt", _prompt),
+            numeric("Token", "fork.index"),
+            Column(analysis.baseline, "fork.baseline_text", divergence_start),
+            Column("Arm’s", "fork.arm_text", divergence_start),
+            in_shape("Token by token", "decode"),
+            in_shape("As verified", "verify"),
+            in_shape("All at once", "prefill"),
+            numeric("Noise", "fork.noise_floor", numbers.nats).means(
                 "the margin up to which the target’s own numeric noise may change a token at the arm’s width."
             ),
-            Column("Class", "outcome", key=""),
+            Column("Class", "outcome"),
         ),
-        scored_divergences(analysis),
+        [row for row in answers(analysis).rows if row.fork is not None and row.fork.margin is not None],
         note="Margin by which the target alone prefers the baseline’s token to the arm’s where they diverge, in nats "
         "(3 nats: 20 times as likely). Token by token: as the baseline decoded; as verified: with as many tokens at "
         "once as the arm verified (in brackets); all at once: prompt and answer in one pass. ←: in that shape the "
@@ -185,8 +165,8 @@ def probabilities(found: DivergingAnswer) -> Table[Probability]:
         "The target’s probabilities at the divergence",
         (
             Column("Read", lambda row: ways.get(row.shape, f"{row.width} tokens at once"), heads=True),
-            numeric("Baseline’s token", lambda row: row.baseline, numbers.percent),
-            numeric("Arm’s token", lambda row: row.arm, numbers.percent),
+            numeric("Baseline’s token", "baseline", numbers.percent),
+            numeric("Arm’s token", "arm", numbers.percent),
             Column("Likeliest", choice),
         ),
         found.probabilities,
@@ -208,26 +188,23 @@ def noise_floors(analysis: Analysis) -> Table[TargetNoise]:
         TargetNoise(analysis.compared[arm.arm].baseline, noise) for arm in analysis.losslessness for noise in arm.noise
     )
     targets = list(dict.fromkeys(row.baseline for row in found))
+
+    def diverging(row: TargetNoise) -> str:
+        return f"{numbers.count(row.noise.null_forks)} of {numbers.count(row.noise.null_places)}"
+
     return Table(
         "noise",
         "Numeric noise of the target, without speculation: several tokens at once against one",
         (
-            Column(
-                "Target",
-                lambda row: row.baseline if len(targets) > 1 else None,
-                cell=lambda row: Name(row.baseline),
-                optional=True,
-            ).means("by the name of the baseline that runs it."),
-            numeric("Tokens at once", lambda row: row.noise.width),
-            numeric("Noise floor", lambda row: row.noise.floor, numbers.nats),
-            Column("Method", lambda row: row.noise.method, wrap=True),
-            numeric("Median change", lambda row: row.noise.median, numbers.nats),
-            numeric("Largest", lambda row: row.noise.largest, numbers.nats),
-            numeric(
-                "Null control: diverges from itself",
-                lambda row: row.noise.null_forks,
-                cell=lambda row: f"{numbers.count(row.noise.null_forks)} of {numbers.count(row.noise.null_places)}",
+            Column("Target", lambda row: row.baseline if len(targets) > 1 else None, Name, optional=True).means(
+                "by the name of the baseline that runs it."
             ),
+            numeric("Tokens at once", "noise.width"),
+            numeric("Noise floor", "noise.floor", numbers.nats),
+            Column("Method", "noise.method", wrap=True),
+            numeric("Median change", "noise.median", numbers.nats),
+            numeric("Largest", "noise.largest", numbers.nats),
+            numeric("Null control: diverges from itself", "noise.null_forks", cell=diverging),
         ),
         sorted(found, key=lambda row: (targets.index(row.baseline), row.noise.width)),
     )
@@ -239,13 +216,9 @@ def consistency(analysis: Analysis) -> Table[SelfConsistency]:
         "consistency",
         "Does an arm give the same answer in every block?",
         (
-            arm_column(analysis, lambda row: row.arm),
-            numeric(
-                "Reproducible prompts",
-                lambda row: row.reproducible,
-                cell=lambda row: f"{row.reproducible} of {row.prompts}",
-            ),
-            Column("Not reproducible", lambda row: row.differing, wrap=True),
+            arm_column(analysis),
+            numeric("Reproducible prompts", "reproducible", cell=lambda row: f"{row.reproducible} of {row.prompts}"),
+            Column("Not reproducible", "differing", wrap=True),
         ),
         analysis.consistency,
     )
@@ -263,14 +236,14 @@ def accuracy(analysis: Analysis) -> Table[ArmAccuracy]:
         "accuracy",
         "Correct answers",
         (
-            arm_column(analysis, lambda row: row.arm),
+            arm_column(analysis),
             correct_column(analysis),
             *for_programs("correct", "prompts"),
             Column("Against", beside("baseline"), key="baseline").means("another target by the run’s first."),
             numeric("Its correct", beside("baseline_correct"), key="baseline_correct"),
             Column("Lost", beside("lost"), _counted, key="lost", wrap=True),
             Column("Gained", beside("gained"), _counted, key="gained", wrap=True),
-            numeric("p", "p_adjusted", lambda p: numbers.ABSENT if p is None else f"{p:.2g}").means(
+            numeric("p", "p_adjusted", "{:.2g}".format).means(
                 "McNemar’s exact test, adjusted for the number of comparisons by Holm."
             ),
             *for_programs("p", "detectable"),
@@ -283,12 +256,9 @@ def accuracy(analysis: Analysis) -> Table[ArmAccuracy]:
     )
 
 
-def _counted(prompts: list[str] | None) -> str:
+def _counted(prompts: list[str]) -> str:
     """How many, and the first of them by name."""
-    if not prompts:
-        return numbers.ABSENT if prompts is None else "0"
-    more = ", …" if len(prompts) > NAMED_PROMPTS else ""
-    return f"{len(prompts)}: {', '.join(prompts[:NAMED_PROMPTS])}{more}"
+    return f"{len(prompts)}: {first(prompts, NAMED_PROMPTS)}" if prompts else "0"
 
 
 def correct_column(analysis: Analysis) -> Column[Any]:
@@ -298,16 +268,16 @@ def correct_column(analysis: Analysis) -> Column[Any]:
     def tone(row: Any) -> Tone:  # noqa: ANN401 - of any table with arms
         return "bad" if row.arm in found and found[row.arm].worse else ""
 
-    def write(row: ArmAccuracy | None) -> str:
-        return f"{row.correct} of {row.prompts}" if row else numbers.ABSENT
+    def write(row: ArmAccuracy) -> str:
+        return f"{row.correct} of {row.prompts}"
 
     return numeric("Correct", lambda row: found.get(row.arm), write, tone=tone, optional=True)
 
 
-def margin(fork: FirstDivergence | None, shape: str) -> str:
+def margin(fork: FirstDivergence, shape: str) -> str:
     """The margin in a shape (`0.102`, `-0.021 (5) ←`): the width where the arm's counts, an arrow where it flips."""
-    found = next((scored for scored in fork.shapes if scored.shape == shape), None) if fork else None
-    if fork is None or found is None:
+    found = next((scored for scored in fork.shapes if scored.shape == shape), None)
+    if found is None:
         return numbers.ABSENT
     least = "≥ " if shape == "decode" and fork.margin_is_least else ""
     width = f" ({found.width})" if shape == "verify" else ""
@@ -319,5 +289,15 @@ def divergence_start(text: str) -> Code:
     return Code(one_line(text, FORK_CHARACTERS) or "(end)")
 
 
-def _margin(fork: FirstDivergence | None, shape: str) -> float | None:
-    return next((scored.margin for scored in fork.shapes if scored.shape == shape), None) if fork else None
+def _margin(shape: str) -> Callable[[Comparison], float | None]:
+    """The margin in a shape, of a divergence that was scored in it."""
+
+    def value(row: Comparison) -> float | None:
+        shapes = row.fork.shapes if row.fork else ()
+        return next((scored.margin for scored in shapes if scored.shape == shape), None)
+
+    return value
+
+
+def _prompt(row: Comparison) -> str:
+    return f"{row.task}/{row.prompt_idx}"

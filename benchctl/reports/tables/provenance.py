@@ -105,9 +105,7 @@ def engine_facts(manifest: Manifest) -> list[Fact]:
     identity = manifest.engine
     return [
         ("kind", identity.kind),
-        ("version", identity.version or "not reported"),
-        ("build", identity.build or "not reported"),
-        ("commit", identity.commit or "not reported"),
+        *((name, getattr(identity, name) or "not reported") for name in ("version", "build", "commit")),
         ("binary", f"{identity.binary or 'not started by benchctl'} (found in: {identity.found_in})"),
         ("speculation types", ", ".join(identity.speculation_types) or "none"),
         *flatten(identity.details),
@@ -158,16 +156,12 @@ def cells(manifest: Manifest, analysis: Analysis) -> Table[Cell]:
         (
             numeric("Block", lambda row: row.block + 1),
             numeric("Place", lambda row: row.order + 1),
-            arm_column(analysis, lambda row: row.arm),
-            Column(
-                "Status",
-                lambda row: row.status,
-                cell=lambda row: f"{row.status} (attempt {row.attempt + 1})" if row.attempt else row.status,
-            ),
-            Column("Attested", lambda row: row.attestation.state if row.attestation else None),
-            numeric("Start-up", lambda row: row.startup_s, numbers.seconds),
-            numeric("Wall", lambda row: row.wall_s, numbers.seconds),
-            numeric("Load before", lambda row: row.load_before, numbers.decimal),
+            arm_column(analysis),
+            Column("Status", lambda row: f"{row.status} (attempt {row.attempt + 1})" if row.attempt else row.status),
+            Column("Attested", "attestation.state"),
+            numeric("Start-up", "startup_s", numbers.seconds),
+            numeric("Wall", "wall_s", numbers.seconds),
+            numeric("Load before", "load_before", numbers.decimal),
             Column("Evidence", lambda row: None, cell=_evidence, wrap=True),
         ),
         manifest.cells,

@@ -17,7 +17,6 @@ SOURCES = {
     "alone": "inferred: the draft alone",
     "difference": "inferred: the remainder",
 }
-INFERRED = " (inferred)"
 _EXPLAINED: dict[Part, str] = {
     "draft reads": "the draft model reads the verified tokens.",
     "search": "choosing the next drafter, with its share of all decoding.",
@@ -28,13 +27,8 @@ _EXPLAINED: dict[Part, str] = {
 }
 
 
-def unit_costs(analysis: Analysis) -> Table[UnitCost]:
+def unit_costs(units: Sequence[UnitCost]) -> Table[UnitCost]:
     """A row for everything that was timed."""
-    return of_units(analysis.rounds.units)
-
-
-def of_units(units: Sequence[UnitCost]) -> Table[UnitCost]:
-    """A row for each of them."""
     return Table(
         "unit-costs",
         "Cost of each part",
@@ -53,7 +47,7 @@ def of_units(units: Sequence[UnitCost]) -> Table[UnitCost]:
 
 def _with_share(row: RoundSplit) -> str:
     seconds = row.parts.get("search")
-    return _time(seconds) if seconds is None else f"{_time(seconds)} ({numbers.percent(seconds / row.seconds)})"
+    return numbers.ABSENT if seconds is None else f"{_time(seconds)} ({numbers.percent(seconds / row.seconds)})"
 
 
 def round_splits(analysis: Analysis) -> Table[RoundSplit]:
@@ -78,8 +72,8 @@ def round_splits(analysis: Analysis) -> Table[RoundSplit]:
         "rounds",
         "Where a round's time goes",
         (
-            arm_column(analysis, lambda row: row.arm),
-            task_column(lambda row: row.task, key="task"),
+            arm_column(analysis),
+            task_column(),
             numeric("Rounds", "rounds", numbers.count),
             numeric("Round", lambda row: row.seconds, _time, key="round_s").means("decode time over the rounds."),
             *(column(part) for part in present),
@@ -107,7 +101,7 @@ def forecasts(analysis: Analysis) -> Table[Forecast]:
         "forecasts",
         "Predicted and measured",
         (
-            arm_column(analysis, lambda row: row.arm),
+            arm_column(analysis),
             numeric("Depth k", "depth"),
             Column("From depths", "from_depths"),
             numeric("Tokens per round", "tokens", numbers.decimal, least_width=100),
@@ -135,7 +129,7 @@ def left_out(analysis: Analysis) -> Table[LeftOut]:
         "left-out",
         "What drafts left out",
         (
-            arm_column(analysis, lambda row: row.arm),
+            arm_column(analysis),
             numeric("Context up to", "context", numbers.count),
             numeric("Rounds", "rounds", numbers.count),
             *map(_left_out, ("attention", "recurrent", "mlp", "layer")),
@@ -177,9 +171,7 @@ def _fit(fit: RoundFit) -> str:
     )
 
 
-def _time(seconds: float | None) -> str:
-    if seconds is None:
-        return numbers.ABSENT
+def _time(seconds: float) -> str:
     return f"{1000 * seconds:.2f} ms" if abs(seconds) < 0.1 else f"{1000 * seconds:.0f} ms"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import zip_longest
+from operator import itemgetter
 
 from benchctl.analysis.cells import NOT_RECORDED, Resources
 from benchctl.analysis.results import ALL_TASKS, Acceptance, Analysis, Cost, SpeedUp, Throughput
@@ -19,11 +20,11 @@ def speedups(analysis: Analysis) -> Table[SpeedUp]:
         "speedup",
         "Speed-up",
         (
-            arm_column(analysis, lambda row: row.arm),
-            task_column(lambda row: row.task, key="task"),
-            Column("", lambda row: analysis.compared[row.arm].baseline, key="baseline"),
+            arm_column(analysis),
+            task_column(),
+            *for_programs(baseline=lambda row: analysis.compared[row.arm].baseline),
             numeric("Pooled", "pooled", numbers.ratio).means("tokens over time."),
-            interval("These prompts", "interval", without=numbers.no_interval(analysis)),
+            interval("These prompts", "interval", absent=numbers.no_interval(analysis)),
             interval("Prompts like these", "like_these", optional=True),
             interval("All claims", "simultaneous", optional=True),
             numeric("Median pair", "median", numbers.ratio).means(
@@ -37,7 +38,7 @@ def speedups(analysis: Analysis) -> Table[SpeedUp]:
             numeric("Equal length", "length_matched", numbers.ratio).means(
                 "both answers of every pair cut to their common length."
             ),
-            numeric("By block", "by_block", _ratios),
+            numeric("By block", "by_block", _each(numbers.ratio)),
             *for_programs("lowest_block", "highest_block"),
             numeric("Within", "within", numbers.at_most, optional=True).means(
                 "the smallest change in either direction that two one-sided tests do not rule out."
@@ -45,13 +46,9 @@ def speedups(analysis: Analysis) -> Table[SpeedUp]:
             numeric("More blocks", lambda row: row.more_blocks or None, key="more_blocks", optional=True).means(
                 "about so many would separate ±10 % from no difference."
             ),
-            numeric(
-                "Without a draft",
-                lambda row: row.no_draft and row.no_draft.pooled,
-                numbers.ratio,
-                key="no_draft",
-                optional=True,
-            ).means("prompts for which nothing was drafted, as measured; 1.00× in all else if that is within ±2 %."),
+            numeric("Without a draft", "no_draft.pooled", numbers.ratio, key="no_draft", optional=True).means(
+                "prompts for which nothing was drafted, as measured; 1.00× in all else if that is within ±2 %."
+            ),
             numeric("Pairs", "pairs"),
             numeric("Unequal", "pairs_unequal").means("pairs that differ in length or finish reason."),
             numeric("Missing", "pairs_missing").means("prompts that either arm did not finish."),
@@ -74,8 +71,8 @@ def costs(analysis: Analysis) -> Table[Cost]:
         "costs",
         "Cost of a round",
         (
-            arm_column(analysis, lambda row: row.arm),
-            Column("", lambda row: analysis.compared[row.arm].baseline, key="baseline"),
+            arm_column(analysis),
+            *for_programs(baseline=lambda row: analysis.compared[row.arm].baseline),
             numeric("Depth k", "depth"),
             numeric("α measured", "alpha", numbers.percent).means("probability that the target accepts a draft token."),
             numeric("Break-even α", "break_even_alpha", cell=_break_even),
@@ -99,13 +96,13 @@ def throughput(analysis: Analysis) -> Table[Throughput]:
         "throughput-medians",
         "Throughput",
         (
-            arm_column(analysis, lambda row: row.arm),
-            task_column(lambda row: row.task),
-            numeric("Decode, median", lambda row: row.median, numbers.rate, unit="tok/s"),
+            arm_column(analysis),
+            task_column(key=""),
+            numeric("Decode, median", "median", numbers.rate, unit="tok/s"),
             numeric("Decode, pooled", "pooled_rate", numbers.rate, unit="tok/s").means("tokens over time."),
             numeric("Decode, mean", "mean_rate", numbers.rate, unit="tok/s").means("of the prompts, each alike."),
-            numeric("Prefill, median", lambda row: row.prompt_tok_per_sec_median, numbers.rate, unit="tok/s"),
-            numeric("TTFT, median", lambda row: row.ttft_median_s, numbers.seconds),
+            numeric("Prefill, median", "prompt_tok_per_sec_median", numbers.rate, unit="tok/s"),
+            numeric("TTFT, median", "ttft_median_s", numbers.seconds),
             numeric("Gap, median / p95", "burst_gap_median_s", cell=_gap, unit="ms", optional=True).means(
                 "between bursts of tokens as they arrive: the inter-token latency that a reader sees."
             ),
@@ -121,11 +118,8 @@ def decode_rates(analysis: Analysis) -> Table[tuple[str, str, int, float]]:
     return Table(
         "throughput",
         "Decode rate of every record",
-        (
-            Column("", lambda row: row[0], key="arm"),
-            Column("", lambda row: row[1], key="task"),
-            Column("", lambda row: row[2], key="record"),
-            Column("", lambda row: row[3], key="tok_per_sec"),
+        for_programs(
+            **{name: itemgetter(place) for place, name in enumerate(("arm", "task", "record", "tok_per_sec"))}
         ),
         [(row.arm, row.task, place, rate) for row in analysis.throughput for place, rate in enumerate(row.tok_per_sec)],
     )
@@ -135,8 +129,8 @@ def _gap(row: Throughput) -> str:
     return " / ".join(map(numbers.milliseconds, (row.burst_gap_median_s, row.burst_gap_p95_s)))
 
 
-def _ratios(values: Sequence[float]) -> str:
-    return " ".join(map(numbers.ratio, values)) or numbers.ABSENT
+def _each(write: Callable[[float], str]) -> Callable[[Sequence[float]], str]:
+    return lambda values: " ".join(map(write, values)) or numbers.ABSENT
 
 
 def _break_even(row: Cost) -> Cell:
@@ -149,19 +143,15 @@ def resources(analysis: Analysis) -> Table[Resources]:
     """A row for every arm; none for a run of an older benchctl, which did not record them."""
     rows = [resource for resource in analysis.resources if _is_recorded(resource)]
     columns: list[Column[Resources]] = [
-        arm_column(analysis, lambda row: row.arm),
-        numeric("Energy", "joules_per_token", _joules, unit="J/token").means(
+        arm_column(analysis),
+        numeric("Energy", "joules_per_token", "{:.3g}".format, unit="J/token").means(
             "of the whole machine while the arm was measured, per generated token, prefill included."
         ),
-        numeric("above idle", "above_idle_per_token", _joules, unit="J/token", optional=True).means(
+        numeric("above idle", "above_idle_per_token", "{:.3g}".format, unit="J/token", optional=True).means(
             "minus the idle power measured before the run."
         ),
         numeric(
-            "against baseline",
-            lambda row: row.against_baseline,
-            numbers.ratio,
-            key="energy_against_baseline",
-            optional=True,
+            "against baseline", "against_baseline", numbers.ratio, key="energy_against_baseline", optional=True
         ).means("energy per token over the baseline's."),
         numeric("Peak memory", "resident_bytes", numbers.size).means(
             "resident set of all engine processes; mapped model files included."
@@ -173,7 +163,13 @@ def resources(analysis: Analysis) -> Table[Resources]:
         ),
     ]
     columns += [
-        numeric(header, _mean(name), numbers.size if name.endswith("bytes") else _plain, unit=unit, key=f"mean_{name}")
+        numeric(
+            header,
+            _mean(name),
+            numbers.size if name.endswith("bytes") else "{:.0f}".format,
+            unit=unit,
+            key=f"mean_{name}",
+        )
         for name, (header, unit) in _MEANS.items()
         if any(name in row.means for row in rows)
     ]
@@ -197,10 +193,6 @@ def _mean(name: str) -> Callable[[Resources], float | None]:
     return lambda row: row.means.get(name)
 
 
-def _plain(value: float | None) -> str:
-    return numbers.ABSENT if value is None else f"{value:.0f}"
-
-
 def _is_recorded(row: Resources) -> bool:
     return row.joules_per_token is not None or row.resident_bytes is not None or row.untold != NOT_RECORDED
 
@@ -215,10 +207,6 @@ def _note(rows: list[Resources]) -> str:
     return " ".join(parts)
 
 
-def _joules(value: float | None) -> str:
-    return numbers.ABSENT if value is None else f"{value:.3g}"
-
-
 POSITIONS = 16
 """Draft positions of a table."""
 
@@ -229,18 +217,14 @@ def acceptance(analysis: Analysis) -> Table[Acceptance]:
         "acceptance",
         "Acceptance",
         (
-            arm_column(analysis, lambda row: row.arm),
-            task_column(lambda row: row.task, key="task"),
+            arm_column(analysis),
+            task_column(),
             numeric("Rate", "rate", numbers.percent).means("accepted over drafted tokens."),
             numeric("Accepted", "accepted", numbers.count),
             numeric("Drafted", "drafted", numbers.count),
-            numeric(
-                "Prompts",
-                lambda row: row.prompts_drafted if row.prompts_drafted < row.prompts else None,
-                numbers.count,
-                key="prompts_drafted",
-                optional=True,
-            ).means("those for which anything was drafted, where not for all."),
+            numeric("Prompts", _prompts_drafted, numbers.count, key="prompts_drafted", optional=True).means(
+                "those for which anything was drafted, where not for all."
+            ),
             numeric("Rounds", "rounds", numbers.count),
             numeric("Acceptance length", "acceptance_length", numbers.decimal).means(
                 "1 + accepted / rounds (as in vLLM): tokens per drafted round, its bonus token included."
@@ -262,7 +246,7 @@ def acceptance(analysis: Analysis) -> Table[Acceptance]:
                 "mean of the rates of the tasks."
             ),
             *for_programs("position_unconditional", "position_conditional", "position_drafted"),
-            numeric("By position, of those drafted", "position_rate", _by_position, optional=True).means(
+            numeric("By position, of those drafted", "position_rate", _each(numbers.percent), optional=True).means(
                 "accepted over drafted at the first, second, … position: a draft that ended is no rejection."
             ),
             numeric("Drafts by length", "draft_lengths", cell=_by_length, optional=True).means(
@@ -282,22 +266,22 @@ def by_position(analysis: Analysis) -> Table[Acceptance]:
         def share(row: Acceptance) -> float | None:
             return next(iter((row.position_unconditional or [])[position:]), None)
 
-        return numeric(str(position + 1), share, lambda value: "" if value is None else numbers.percent(value))
+        return numeric(str(position + 1), share, numbers.percent, absent="")
 
     rows = [row for row in analysis.acceptance if row.task == ALL_TASKS and row.position_unconditional]
     depth = max((len(row.position_unconditional or ()) for row in rows), default=0)
     return Table(
         "acceptance-position",
         "Acceptance by position",
-        (arm_column(analysis, lambda row: row.arm), *map(place, range(min(depth, POSITIONS)))),
+        (arm_column(analysis), *map(place, range(min(depth, POSITIONS)))),
         rows,
         note="Share of verify rounds that accepted the first, second, … draft token, all tasks."
         + (" Later positions are in acceptance.csv." if depth > POSITIONS else ""),
     )
 
 
-def _by_position(values: Sequence[float] | None) -> str:
-    return " ".join(map(numbers.percent, values or ())) or numbers.ABSENT
+def _prompts_drafted(row: Acceptance) -> int | None:
+    return row.prompts_drafted if row.prompts_drafted < row.prompts else None
 
 
 def _by_length(row: Acceptance) -> str:

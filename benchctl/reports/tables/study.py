@@ -1,14 +1,14 @@
 """The two tables of the PLaMo 2 study, in its own layout, so that both can be compared side by side.
 
-The tensor table: which tensors were kept, their role, the state of the output. The configuration table: for every
-configuration and task decode rate, speed-up, acceptance and identical outputs, and for every configuration the bytes of
-a checkpoint of a sequence. Values that a study's file does not have (JSONL without a manifest) are dashes.
+Tensors: which were kept, their role, the state of the output. Configurations: by task. What a study's file (JSONL
+without a manifest) does not have is a dash.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from statistics import median
 from typing import Any
 
@@ -55,34 +55,29 @@ class DraftAlone:
 
 def configurations(analysis: Analysis) -> list[Configuration]:
     """Return the rows in the recipe's order, task by task, all tasks last."""
-    return [
-        _configuration(analysis, arm, task)
-        for arm in analysis.arms
-        for task in (*analysis.tasks, *((ALL_TASKS,) if len(analysis.tasks) > 1 else ()))
-    ]
+    speedups = {(row.arm, row.task): row.pooled for row in analysis.speedups}
+    acceptance = {(row.arm, row.task): row.rate for row in analysis.acceptance}
+    comparisons = {judged.arm: judged.comparisons for judged in analysis.losslessness}
+    checkpoints = {row.arm: row.checkpoint_bytes for row in analysis.resources}
 
+    def row(arm: str, task: str) -> Configuration:
+        tasks, baseline = analysis.tasks if task == ALL_TASKS else [task], arm in analysis.baselines
+        rates = [row.tok_per_sec for row in analysis.throughput if row.arm == arm and row.task in tasks]
+        values = list(chain.from_iterable(rates))
+        compared = [answer.outcome for answer in comparisons.get(arm, ()) if answer.task in tasks]
+        return Configuration(
+            configuration=arm,
+            task=task,
+            tok_per_sec=median(values) if values else None,
+            speedup=1.0 if baseline else speedups.get((arm, task)),
+            acceptance=acceptance.get((arm, task)),
+            identical=compared.count("identical") if compared and not baseline else None,
+            prompts=len(compared),
+            checkpoint_bytes=checkpoints.get(arm),
+        )
 
-def _configuration(analysis: Analysis, arm: str, task: str) -> Configuration:
-    baseline = arm in analysis.baselines
-    rates = [row for row in analysis.throughput if row.arm == arm and task in (ALL_TASKS, row.task)]
-    values = [value for row in rates for value in row.tok_per_sec]
-    lossless = next((judged for judged in analysis.losslessness if judged.arm == arm), None)
-    compared = (
-        [comparison for comparison in lossless.comparisons if task in (ALL_TASKS, comparison.task)] if lossless else []
-    )
-    taken = next((row for row in analysis.resources if row.arm == arm), None)
-    return Configuration(
-        configuration=arm,
-        task=task,
-        tok_per_sec=median(values) if values else None,
-        speedup=1.0
-        if baseline
-        else next((row.pooled for row in analysis.speedups if (row.arm, row.task) == (arm, task)), None),
-        acceptance=next((row.rate for row in analysis.acceptance if (row.arm, row.task) == (arm, task)), None),
-        identical=None if baseline or not compared else sum(answer.outcome == "identical" for answer in compared),
-        prompts=len(compared),
-        checkpoint_bytes=taken.checkpoint_bytes if taken else None,
-    )
+    every = (*analysis.tasks, *((ALL_TASKS,) if len(analysis.tasks) > 1 else ()))
+    return [row(arm, task) for arm in analysis.arms for task in every]
 
 
 def draft_alone(analysis: Analysis, costs: CostTraces | None) -> DraftAlone | None:
@@ -98,27 +93,23 @@ def draft_alone(analysis: Analysis, costs: CostTraces | None) -> DraftAlone | No
 def configuration_table(analysis: Analysis) -> Table[Configuration]:
     """Configuration by task, as published."""
     columns: list[Column[Configuration]] = [
-        Column("Configuration", lambda row: row.configuration, cell=lambda row: Name(row.configuration), heads=True),
-        Column("Task", lambda row: row.task),
-        numeric("tok/s, median", lambda row: row.tok_per_sec, numbers.rate).means("over prompts and blocks."),
-        numeric("Speed-up, pooled", lambda row: row.speedup, numbers.ratio).means(
+        Column("Configuration", "configuration", Name, heads=True),
+        Column("Task", "task"),
+        numeric("tok/s, median", "tok_per_sec", numbers.rate).means("over prompts and blocks."),
+        numeric("Speed-up, pooled", "speedup", numbers.ratio).means(
             "tokens over time of all pairs, over the baseline's; not the ratio of the medians."
         ),
-        numeric("Acceptance", lambda row: row.acceptance, numbers.percent).means("accepted over drafted tokens."),
+        numeric("Acceptance", "acceptance", numbers.percent).means("accepted over drafted tokens."),
         numeric(
             "Identical outputs",
-            lambda row: row.identical,
+            "identical",
             cell=lambda row: numbers.ABSENT if row.identical is None else f"{row.identical}/{row.prompts}",
         ).means("prompts with the baseline's answer in every block."),
-        numeric("Checkpoint", lambda row: row.checkpoint_bytes, _bytes, unit="bytes per sequence").means(
+        numeric("Checkpoint", "checkpoint_bytes", numbers.count, unit="bytes per sequence").means(
             "saved recurrent state of target and draft, from the engine's log."
         ),
     ]
     return Table("study", "Configurations", columns, configurations(analysis))
-
-
-def _bytes(value: int | None) -> str:
-    return numbers.ABSENT if value is None else numbers.count(value)
 
 
 def sentences(analysis: Analysis, costs: CostTraces | None, tensors: Tensors | None) -> Iterator[str]:

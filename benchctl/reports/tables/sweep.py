@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from benchctl.analysis.conditions.results import Dimension, Level, Quantiles
 from benchctl.analysis.conditions.sweep import AxisRow, axis_rows, varied_axes
-from benchctl.analysis.results import Analysis, Interval
+from benchctl.analysis.results import Analysis
 from benchctl.reports import numbers
-from benchctl.reports.columns import WHAT_AN_ARM_IS, Cell, Column, Table, arm_column, for_programs, interval, numeric
+from benchctl.reports.columns import WHAT_AN_ARM_IS, Column, Table, arm_column, for_programs, interval, numeric
 from benchctl.reports.tables.output import correct_column, output_column
 
 _QUANTILES = ("median", "p95", "p99")
@@ -19,8 +20,16 @@ def conditions(analysis: Analysis) -> Table[Level]:
     """Every level with all its values, for programs."""
     columns = _columns(analysis)
     rest = ("of", "is_baseline", "overlapping", "judged", "planned", "tokens", "makespan_s", "window_s", "drain_share")
-    of_arrival = ("sent_rate", "finished_rate", "late_p95_s")
-    trend = ("growth", "growth_low", "growth_high", "given_up", "kept_up")
+    of_arrival = (
+        "sent_rate",
+        "finished_rate",
+        "late_p95_s",
+        "growth",
+        "growth_low",
+        "growth_high",
+        "given_up",
+        "kept_up",
+    )
     return Table(
         "conditions",
         "Every condition",
@@ -31,7 +40,7 @@ def conditions(analysis: Analysis) -> Table[Level]:
             *for_programs(*rest[4:], "throughput_by_block"),
             *(columns[name] for name in ("ttft", "e2e", "tpot", "throughput", "goodput", "in_flight")),
             *(columns[name] for name in ("throughput_x", "throughput_95", "latency_x", "latency_95")),
-            *(_of_arrival(name) for name in (*of_arrival, *trend)),
+            *for_programs(**{name: f"arrival.{name}" for name in of_arrival}),
         ),
         analysis.sweep.levels if analysis.sweep else [],
     )
@@ -39,28 +48,16 @@ def conditions(analysis: Analysis) -> Table[Level]:
 
 def all_requests(analysis: Analysis, levels: Sequence[Level]) -> Table[Level]:
     """Total throughput, a row for each arm and condition."""
-    columns, arrival = _columns(analysis), _open(levels)
-    sent = ("sent", "finished", "kept_up", "late") if arrival else ()
-    return Table(
-        f"{_title(arrival).lower().replace(' ', '-')}-all",
-        f"{_title(arrival)}: all requests together",
-        [columns[name] for name in (*_place(analysis, arrival), *sent)]
-        + [columns[name] for name in ("throughput", "goodput", "throughput_x", "throughput_95", "in_flight")],
-        levels,
-    )
+    of_rates = ("sent", "finished", "kept_up", "late")
+    names = ("throughput", "goodput", "throughput_x", "throughput_95", "in_flight")
+    return _by_load(analysis, levels, "all requests together", names, of_rates)
 
 
 def one_request(analysis: Analysis, levels: Sequence[Level]) -> Table[Level]:
     """Latencies of a request, a row for each arm and condition."""
-    columns, arrival = _columns(analysis), _open(levels)
-    names = (*_place(analysis, arrival), "requests", "ttft", "e2e", "tpot", "latency_x", "latency_95")
-    return Table(
-        f"{_title(arrival).lower().replace(' ', '-')}-one",
-        f"{_title(arrival)}: latency of a request (median / p95 / p99)",
-        [columns[name] for name in names],
-        levels,
-        note="p95, p99: only where at least two requests lie above.",
-    )
+    names = ("requests", "ttft", "e2e", "tpot", "latency_x", "latency_95")
+    table = _by_load(analysis, levels, "latency of a request (median / p95 / p99)", names)
+    return replace(table, note="p95, p99: only where at least two requests lie above.")
 
 
 def summary(analysis: Analysis, levels: Sequence[Level]) -> Table[Level]:
@@ -72,9 +69,9 @@ def summary(analysis: Analysis, levels: Sequence[Level]) -> Table[Level]:
         "Every condition",
         (
             columns["arm"],
-            numeric("Latency", lambda row: row.e2e.median, numbers.seconds),
-            numeric("TTFT", lambda row: row.ttft.median, numbers.seconds, least_width=100),
-            numeric("tok/s", lambda row: row.throughput, numbers.rate),
+            numeric("Latency", "e2e.median", numbers.seconds),
+            numeric("TTFT", "ttft.median", numbers.seconds, least_width=100),
+            numeric("tok/s", "throughput", numbers.rate),
             columns["throughput_x"],
             columns["throughput_95"],
             columns["latency_x"],
@@ -90,84 +87,64 @@ def _columns(analysis: Analysis) -> dict[str, Column[Level]]:
     """Every column over levels, by a short name."""
     without = numbers.no_interval(analysis)
 
-    def beside_baseline(value: Callable[[Level], Any], write: Callable[[Any], str]) -> dict[str, Any]:
+    def beside_baseline(column: Column[Level]) -> Column[Level]:
         """Empty for the baseline itself, where it would be 1."""
-
-        def cell(row: Level) -> Cell:
-            return "" if row.is_baseline else write(value(row))
-
-        return {"source": value, "cell": cell}
-
-    def ends(found: Interval | None) -> str:
-        return numbers.interval(found) if found else without
+        return replace(column, cell=lambda row: "" if row.is_baseline else column.text(row))
 
     return {
-        "arm": arm_column(analysis, lambda row: row.arm),
-        "of": arm_column(analysis, lambda row: row.arm, of=lambda row: row.of, key=""),
+        "arm": arm_column(analysis),
+        "of": arm_column(analysis, of="of", key=""),
         "concurrency": numeric("Concurrency", "concurrency"),
         "rate": numeric("Requested per second", "rate", numbers.short),
         "temperature": numeric("Temperature", "temperature", numbers.short),
         "requests": numeric("Requests", "requests", cell=_requests),
-        "ttft": numeric("TTFT", lambda row: row.ttft, numbers.spread, key="ttft_{}_s", parts=_QUANTILES),
-        "e2e": numeric("Latency", lambda row: row.e2e, numbers.spread, key="e2e_{}_s", parts=_QUANTILES),
-        "tpot": numeric("Time per token", lambda row: row.tpot, _token_time, key="tpot_{}_s", parts=_QUANTILES),
+        "ttft": numeric("TTFT", "ttft", numbers.spread, key="ttft_{}_s", parts=_QUANTILES),
+        "e2e": numeric("Latency", "e2e", numbers.spread, key="e2e_{}_s", parts=_QUANTILES),
+        "tpot": numeric("Time per token", "tpot", _token_time, key="tpot_{}_s", parts=_QUANTILES),
         "throughput": numeric("Throughput", "throughput", numbers.rate, unit="tok/s").means(
             "tokens per second of all requests together; in a closed loop while all slots were full."
         ),
         "goodput": numeric("Goodput", "goodput", numbers.decimal, unit="requests/s", optional=True).means(
             "requests a second that kept the recipe's limits."
         ),
-        "throughput_x": numeric(
-            "Throughput ×",
-            **beside_baseline(lambda row: row.throughput_speedup, numbers.ratio),
-            key="throughput_speedup",
-        ).means("over the baseline under the same condition."),
-        "throughput_95": interval(
-            "95 % interval", **beside_baseline(lambda row: row.throughput_interval, ends), key="throughput_interval"
+        "throughput_x": beside_baseline(numeric("Throughput ×", "throughput_speedup", numbers.ratio)).means(
+            "over the baseline under the same condition."
         ),
+        "throughput_95": beside_baseline(interval("95 % interval", "throughput_interval", absent=without)),
         "in_flight": numeric("In flight", "in_flight", numbers.decimal).means(
             "mean number of concurrent requests, as measured."
         ),
-        "latency_x": numeric(
-            "Latency ×", **beside_baseline(lambda row: row.latency_speedup, numbers.ratio), key="latency_speedup"
-        ).means("tokens over the whole time of each request, over the same for the baseline; above 1: faster."),
-        "latency_95": interval(
-            "95 % interval", **beside_baseline(lambda row: row.latency_interval, ends), key="latency_interval"
+        "latency_x": beside_baseline(numeric("Latency ×", "latency_speedup", numbers.ratio)).means(
+            "tokens over the whole time of each request, over the same for the baseline; above 1: faster."
         ),
-        "sent": numeric("Sent per second", lambda row: row.arrival and row.arrival.sent_rate, numbers.decimal).means(
+        "latency_95": beside_baseline(interval("95 % interval", "latency_interval", absent=without)),
+        "sent": numeric("Sent per second", "arrival.sent_rate", numbers.decimal).means(
             "as measured; send times are drawn at random around the requested rate, the same for every arm."
         ),
-        "finished": numeric(
-            "Finished per second", lambda row: row.arrival and row.arrival.finished_rate, numbers.decimal
-        ).means("requests finished per second, between the first and the last."),
-        "kept_up": Column("Kept up", lambda row: row.arrival and row.arrival.kept_up, numbers.yes_or_no).means(
+        "finished": numeric("Finished per second", "arrival.finished_rate", numbers.decimal).means(
+            "requests finished per second, between the first and the last."
+        ),
+        "kept_up": Column("Kept up", "arrival.kept_up", numbers.yes_or_no).means(
             "no: latency grows beyond noise while requests are sent, so latencies depend on the number of "
             "requests; a dash: unknown."
         ),
-        "late": numeric("Client late", lambda row: row.arrival and row.arrival.late_p95_s, numbers.seconds).means(
+        "late": numeric("Client late", "arrival.late_p95_s", numbers.seconds).means(
             "delay of benchctl's own sending (95th percentile; the maximum below 40 requests)."
         ),
     }
 
 
-def _place(analysis: Analysis, arrival: bool) -> tuple[str, ...]:
-    """The columns of the condition of a row, then its arm."""
+def _by_load(
+    analysis: Analysis, levels: Sequence[Level], title: str, names: Sequence[str], of_rates: Sequence[str] = ()
+) -> Table[Level]:
+    """These columns after the condition of a row and its arm; `of_rates`: where requests were sent at a rate."""
     varied: list[Dimension] = analysis.sweep.dimensions if analysis.sweep else []
-    places = (("rate", arrival), ("concurrency", not arrival or "concurrency" in varied))
-    chosen = [name for name, stands in (*places, ("temperature", "temperature" in varied)) if stands]
-    return (*chosen, "of")
-
-
-def _open(levels: Sequence[Level]) -> bool:
-    return bool(levels) and levels[0].rate is not None
-
-
-def _title(arrival: bool) -> str:
-    return "By rate" if arrival else "By concurrency"
-
-
-def _of_arrival(name: str) -> Column[Level]:
-    return Column("", lambda row: getattr(row.arrival, name, None), key=name)
+    arrival = bool(levels) and levels[0].rate is not None
+    places = ["rate"] * arrival + ["concurrency"] * (not arrival or "concurrency" in varied)
+    places += ["temperature"] * ("temperature" in varied) + ["of"] + list(of_rates) * arrival
+    columns = _columns(analysis)
+    load = "By rate" if arrival else "By concurrency"
+    return Table("levels", f"{load}: {title}", [columns[name] for name in (*places, *names)], levels)
 
 
 def _requests(row: Level) -> str:
@@ -176,10 +153,7 @@ def _requests(row: Level) -> str:
 
 
 def _token_time(value: Quantiles) -> str:
-    return " / ".join(numbers.milliseconds(latency) for latency in (value.median, value.p95, value.p99)) + " ms"
-
-
-_GIB = 1 << 30
+    return f"{numbers.spread(value, numbers.milliseconds)} ms"
 
 
 def by_axis(analysis: Analysis) -> Table[AxisRow]:
@@ -187,9 +161,9 @@ def by_axis(analysis: Analysis) -> Table[AxisRow]:
     rows = axis_rows(analysis)
     axes = varied_axes(row.level for row in rows)
     columns: list[Column[Any]] = [
-        arm_column(analysis, lambda row: row.level.arm, of=lambda row: row.level.of),
+        arm_column(analysis, "level.arm", of="level.of"),
         *(_axis(axis) for axis in axes),
-        numeric("tok/s", lambda row: row.level.throughput, numbers.rate, key="tok_per_s").means("prefill included."),
+        numeric("tok/s", "level.throughput", numbers.rate, key="tok_per_s").means("prefill included."),
         numeric(
             "Speed-up", lambda row: None if row.level.is_baseline else row.ratio, cell=_speedup, key="speedup"
         ).means("decode rate over the baseline of the same group."),
@@ -198,39 +172,29 @@ def by_axis(analysis: Analysis) -> Table[AxisRow]:
             lambda row: row.speedup.interval if row.speedup and not row.inactive else None,
             key="speedup",
         ),
-        numeric("Accepted", lambda row: row.acceptance.rate if row.acceptance else None, numbers.percent, key="rate"),
+        numeric("Accepted", "acceptance.rate", numbers.percent, key="rate"),
+        numeric("Acceptance length", "acceptance.acceptance_length", numbers.decimal, key="acceptance_length").means(
+            "tokens per drafted round: accepted ones and the target's own."
+        ),
+        *for_programs(tokens_per_round="acceptance.tokens_per_round"),
+        output_column("Output", "verdict.lossless", key="output"),
+        numeric("Memory", "level.memory_bytes", _gib, unit="GiB", key="memory_bytes", optional=True).means(
+            "model files, caches of the whole context and buffers; estimated before the run, not measured."
+        ),
         numeric(
-            "Acceptance length",
-            lambda row: row.acceptance.acceptance_length if row.acceptance else None,
-            numbers.decimal,
-            key="acceptance_length",
-        ).means("tokens per drafted round: accepted ones and the target's own."),
-        Column("", lambda row: row.acceptance.tokens_per_round if row.acceptance else None, key="tokens_per_round"),
-        output_column("Output", lambda row: row.verdict.lossless if row.verdict else None, key="output"),
-        numeric(
-            "Memory",
-            lambda row: row.level.memory_bytes,
-            lambda value: numbers.ABSENT if value is None else f"{value / _GIB:.2f}",
-            unit="GiB",
-            key="memory_bytes",
-            optional=True,
-        ).means("model files, caches of the whole context and buffers; estimated before the run, not measured."),
-        numeric(
-            "Energy",
-            lambda row: row.joules_per_token,
-            lambda value: numbers.ABSENT if value is None else f"{value:.3g}",
-            unit="J/token",
-            key="joules_per_token",
-            optional=True,
+            "Energy", "joules_per_token", "{:.3g}".format, unit="J/token", key="joules_per_token", optional=True
         ).means("of the whole machine while the arm was measured, per generated token, prefill included."),
-        Column("", lambda row: row.level.group, key="group"),
-        Column("", lambda row: row.level.is_baseline, key="is_baseline"),
+        *for_programs(group="level.group", is_baseline="level.is_baseline"),
     ]
     return Table("axes", "Every arm by axis", columns, rows)
 
 
 def _speedup(row: AxisRow) -> str:
     return "baseline" if row.level.is_baseline else "inactive" if row.inactive else numbers.ratio(row.ratio)
+
+
+def _gib(value: int) -> str:
+    return f"{value / (1 << 30):.2f}"
 
 
 def _axis(axis: str) -> Column[Any]:
