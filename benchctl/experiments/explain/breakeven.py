@@ -9,9 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-import yaml
-from pydantic import Field, TypeAdapter, ValidationError
-from rich.console import Console
 
 from benchctl.cli import options
 from benchctl.errors import StorageError, UsageError
@@ -21,9 +18,6 @@ if TYPE_CHECKING:
     from benchctl.data.store import RunData
     from benchctl.experiments.explain.curve import BreakEven, Reference
     from benchctl.measure.requested import Standing
-
-Lengths = dict[Annotated[int, Field(ge=1)], Annotated[float, Field(ge=1, allow_inf_nan=False)]]
-"""Acceptance lengths by draft depth."""
 
 
 def breakeven(
@@ -82,6 +76,8 @@ def _measure(
     quiet: bool,
 ) -> Path:
     """Measure the recipe with its synthetic arms, at the depths that were named where it is a file's."""
+    from rich.console import Console
+
     from benchctl.experiments.explain.curve import no_synthetic, with_synthetic_arms
     from benchctl.measure.plan import with_blocks
     from benchctl.measure.prepare import probed_engine
@@ -185,13 +181,17 @@ def read_references(file: Path) -> list[Reference]:
 
     Top-level keys that begin with `_` describe the file. Raises UsageError that names the place, StorageError.
     """
+    import yaml
+    from pydantic import Field, TypeAdapter, ValidationError
+
     from benchctl.experiments.explain.curve import Reference
 
+    by_depth = dict[Annotated[int, Field(ge=1)], Annotated[float, Field(ge=1, allow_inf_nan=False)]]
     try:
         models = yaml.safe_load(file.read_text(encoding="utf-8-sig"))
         if isinstance(models, dict):
             models = {model: modes for model, modes in models.items() if not str(model).startswith("_")}
-        found = TypeAdapter(dict[str, dict[str, Lengths]]).validate_python(models)
+        found = TypeAdapter(dict[str, dict[str, by_depth]]).validate_python(models)
     except OSError as error:
         raise StorageError(f"The reference cannot be read: {error.strerror}.", where=str(file)) from None
     except ValidationError as error:
@@ -221,6 +221,8 @@ def read_references(file: Path) -> list[Reference]:
 
 def write_references(file: Path, references: Sequence[Reference], about: Sequence[str]) -> None:
     """Write acceptance lengths; `about` becomes comments. Raises StorageError."""
+    import yaml
+
     found: dict[str, dict[str, dict[int, float]]] = {}
     for row in references:
         found.setdefault(row.model, {}).setdefault(row.mode, {})[row.depth] = round(row.acceptance_length, 2)

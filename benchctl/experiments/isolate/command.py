@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from benchctl.cli import complete
 from benchctl.cli.options import AS_FOUND, Here, JsonAtEnd, Out, Quiet
@@ -41,6 +40,8 @@ def isolate(
     Quantizes the source in several ways, probes each file and compares it with the source over a text. A second call
     continues where the first stopped. Exits with 1 when the source is broken before it is quantized.
     """
+    from rich.console import Console
+
     from benchctl.experiments.isolate.search import search
     from benchctl.experiments.isolate.session import find_source_model
     from benchctl.experiments.isolate.session import isolate as measured

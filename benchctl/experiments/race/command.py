@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
 from benchctl.cli import complete, options
 from benchctl.errors import EngineError, UsageError
@@ -36,6 +35,8 @@ def race(
 
     The two are measured in turn, each alone on the machine. A single prompt gives no verdict: use `benchctl run`.
     """
+    from rich.console import Console
+
     from benchctl.measure.progress import progress_for
     from benchctl.measure.run import signals_interrupt
     from benchctl.reports.terminal import Printout

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
 from benchctl.cli import complete
 from benchctl.cli.options import AS_FOUND, Baseline, Here, JsonForTables, OnlyArms, Quiet, Results
@@ -119,6 +118,8 @@ def _draw(
 
     `asked`: its size, the baseline and the arms that were named.
     """
+    from rich.console import Console
+
     from benchctl.experiments.sampling.draw import run_check, sampled_recipe
     from benchctl.experiments.sampling.scoring import score_check
     from benchctl.measure.progress import progress_for, shown_steps

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
 from benchctl.cli import complete, options
 from benchctl.errors import UsageError
@@ -59,6 +58,8 @@ def tune(
     Successive halving: blocks measure no speculation and every remaining setting; the slower half is dropped. The last
     setting is measured again, on new data; that run decides. Ctrl-C keeps everything; --resume RUN continues.
     """
+    from rich.console import Console
+
     from benchctl.experiments.tune.session import all_candidates, measure_chosen, resume_search, search
     from benchctl.measure.progress import progress_for
     from benchctl.measure.requested import prepare_again
