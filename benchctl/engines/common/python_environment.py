@@ -221,7 +221,7 @@ class Question:
     def answered(self, what: str, fix: str, read: Callable[[dict[str, Any]], Read]) -> Read:
         """Return what `read` makes of the facts, of an earlier probe or a new one. Raises EngineError (`launch`)."""
         try:
-            facts = self._known() or self._ask()
+            facts = self.known() or self._ask()
             made = read(facts)
         except (_UnusableError, KeyError, TypeError, AttributeError, ValueError) as error:
             known = isinstance(error, _UnusableError)
@@ -232,7 +232,7 @@ class Question:
         self._keep(facts)
         return made
 
-    def _known(self) -> dict[str, Any] | None:
+    def known(self) -> dict[str, Any] | None:
         """Return the kept result of an earlier probe; `None` where there is none."""
         if (file := self._file()) is not None:
             with suppress(OSError, ValueError):

@@ -141,7 +141,10 @@ class VllmInstaller:
 
 
 def inventory() -> list[FoundEngine]:
-    """Return every vLLM that is found, the program that runs first; importing one takes 10 s, so none is probed."""
+    """Return every vLLM that is found, the program that runs first.
+
+    Importing vLLM takes 10 s and more, so that only the kept result of an earlier probe is used.
+    """
     return SEARCH.inventory(_listed, "for a CPU: `benchctl engines install vllm --cpu`; see `benchctl docs engines`")
 
 
@@ -149,11 +152,16 @@ def _listed(program: FoundBinary, runs: bool) -> FoundEngine:
     where = str(program.path)
     try:
         home = python_of(program.path).parent.parent / "lib"
+        able = probe_vllm(program).capabilities if _question(program).known() else None
     except EngineError as error:
         return FoundEngine("vllm", program.found_in, where, runs, problem=error.what, hint=error.fix)
+    if able is not None:
+        types = able.speculation_types
+        return FoundEngine("vllm", program.found_in, where, runs, able.version, speculation_types=types)
     found = sorted(folder.name for folder in home.glob("python3*/site-packages/vllm-*.dist-info"))
     version = found[-1].removeprefix("vllm-").removesuffix(".dist-info") if found else None
-    return FoundEngine("vllm", program.found_in, where, runs, version)
+    hint = "which types of speculation it supports is probed when it first runs"
+    return FoundEngine("vllm", program.found_in, where, runs, version, hint=hint)
 
 
 _SCRIPT = Path(__file__).with_name("ask_package.py")
@@ -162,9 +170,12 @@ _FIX = f"Point engine.binary, --engine-binary or {VARIABLE} at the program `vllm
 
 def probe_vllm(found: FoundBinary, added: Mapping[str, str] = MappingProxyType({})) -> PackageProbe[Package]:
     """Probe what an installed vLLM can do; `added` is the recipe's `engine.env`. Raises EngineError (`launch`)."""
+    return _question(found, added).answered("This vLLM", _FIX, partial(_probe_of, found))
+
+
+def _question(found: FoundBinary, added: Mapping[str, str] = MappingProxyType({})) -> Question:
     env = engine_environment(os.environ, {**ALWAYS_SET, **added})
-    question = Question("vllm", found.path, python_of(found.path), _SCRIPT, env, added)
-    return question.answered("This vLLM", _FIX, partial(_probe_of, found))
+    return Question("vllm", found.path, python_of(found.path), _SCRIPT, env, added)
 
 
 def _probe_of(found: FoundBinary, facts: Mapping[str, Any]) -> PackageProbe[Package]:

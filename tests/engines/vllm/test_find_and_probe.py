@@ -156,8 +156,11 @@ def test_a_list_of_engines_shows_what_is_known_without_asking(tmp_path: Path, mo
     (tmp_path / "env" / "lib" / "python3.11" / "site-packages" / "vllm-0.99.0+cpu.dist-info").mkdir(parents=True)
     monkeypatch.setenv("BENCHCTL_VLLM", str(program))
     (unasked,) = [one for one in find_engines() if one.kind == "vllm"]
-    assert (unasked.found_in, unasked.version) == ("environment", "0.99.0+cpu")
+    assert (unasked.found_in, unasked.version, unasked.speculation_types) == ("environment", "0.99.0+cpu", ())
     assert not (tmp_path / "env" / "asked").exists()
+    probe_vllm(FoundBinary(program, "environment"))
+    (known,) = [one for one in find_engines() if one.kind == "vllm"]
+    assert known.speculation_types == ("ngram-simple", "suffix")
 
 
 def test_an_sglang_that_the_environment_names_is_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
