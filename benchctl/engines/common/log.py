@@ -94,6 +94,12 @@ class Cause:
     fix: str
 
 
+def read_causes(file: Path) -> dict[str, tuple[Cause, ...]]:
+    """Read causes by section, three lines each: the pattern, and below it the sentence and what to do."""
+    _, *parts = re.split(r"^\[(.+)\]$", file.read_text("utf-8"), flags=re.MULTILINE)
+    return {name: causes_in(table) for name, table in zip(parts[::2], parts[1::2], strict=True)}
+
+
 def causes_in(table: str) -> tuple[Cause, ...]:
     """Read causes from a table, three lines each: the pattern, and below it the sentence and what to do."""
     lines = [line.strip() for line in table.splitlines() if line.strip()]

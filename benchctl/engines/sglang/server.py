@@ -28,7 +28,7 @@ from benchctl.engines.common.launched_server import (
     other_model,
     unrequested,
 )
-from benchctl.engines.common.log import READ_THE_LOG, Reason, causes_in, clean, first_reason, hide
+from benchctl.engines.common.log import READ_THE_LOG, Reason, clean, first_reason, hide, read_causes
 from benchctl.engines.common.process import Access, EngineProcess
 from benchctl.engines.common.stream import AnswerReader
 from benchctl.engines.common.wire import count_in, ids_in, protocol_error
@@ -186,34 +186,8 @@ class GenerateReader(AnswerReader[StreamedAnswer]):
         )
 
 
-_KNOWN = causes_in(
-    r"""
-unrecognized arguments: (.*)
-    This SGLang has no option {0}.
-    Correct engine.args or the arm's args.
-error: argument (--\S+?)[:/].*?: (.*)
-    SGLang refuses the value of {0}: {1}
-    Correct the recipe.
-No module named '(sgl_kernel[\w.]*)'
-    This SGLang lacks its compiled kernels ({0}).
-    Install the sgl-kernel that belongs to it; the package index has it for CUDA alone.
-((?:CUDA )?out of memory|OutOfMemoryError|Not enough memory)(.*)
-    There is too little memory: {0}{1}
-    Lower engine.context or --mem-fraction-static in engine.args, or take a smaller model.
-[Aa]ddress already in use|port .* is (?:already )?(?:in use|occupied)
-    The port is taken.
-    Run it again.
-(\w+ speculative decoding is not supported by .*)
-    SGLang refuses: {0}
-    Use another algorithm, or another device.
-^\s*(?:\[[^\]]*\]\s*)*(?:[\w.]*\.)?([A-Z]\w*(?:Error|Exception)): (.+)
-    {0}: {1}
-    Read the engine's log.
-Received sigquit from a child process
-    One of its processes failed, and its launcher killed the others (so SIGKILL is not lack of memory).
-    Read the engine's log.
-"""
-)
+_CAUSES = read_causes(Path(__file__).with_name("causes.txt"))
+_KNOWN = _CAUSES["known"]
 
 
 def launch_cause(log: Sequence[str]) -> Reason | None:

@@ -15,7 +15,7 @@ from benchctl.engines.base import Attestation, Completion, Ledger, Progress, Ren
 from benchctl.engines.common.completion_stream import CompletionReader, StreamedAnswer, completed
 from benchctl.engines.common.drafts import read_counters, read_total, settled, since, step_ledger
 from benchctl.engines.common.launched_server import MODEL_NAME, LaunchedServer, check_tools
-from benchctl.engines.common.log import Reason, causes_in, first_reason, read_log
+from benchctl.engines.common.log import Reason, first_reason, read_causes, read_log
 from benchctl.engines.common.process import Access, EngineProcess
 from benchctl.engines.common.wire import protocol_error, seconds_in, text_in
 from benchctl.engines.vllm.adapter import VllmSpec
@@ -236,58 +236,9 @@ def scoring_body(token_ids: Sequence[int], *, tokens: int, top: int) -> dict[str
     }
 
 
-_KNOWN = causes_in(
-    r"""
-unrecognized arguments: (.*)
-    This vLLM has no option {0}.
-    Correct engine.args or the arm's args.
-argument (--\S+?)[:/].*?: (.*)
-    vLLM refuses the value of {0}: {1}
-    Correct it in the recipe.
-Available memory on node .* is less than (requested memory for kv \([\d.]+ GiB\)|desired CPU memory)
-    There is too little memory for vLLM's cache ({0}).
-    Set VLLM_CPU_KVCACHE_SPACE (GiB) lower in engine.env, or free memory.
-(?:CUDA out of memory|OutOfMemoryError|No available memory for the cache blocks)(.*)
-    The GPU has too little memory.{0}
-    Lower engine.context or --gpu-memory-utilization in engine.args, or take a smaller model.
-Unsupported CPU attention configuration: (.*)
-    vLLM's attention on a CPU does not know this model's shape ({0}).
-    It needs heads of at least 32 dimensions; take another model, or a GPU.
-CPU GDN attention requires BF16
-    vLLM's gated delta net on a CPU is made for bfloat16 alone.
-    Write `dtype: bfloat16` in engine.
-Following weights were not initialized from checkpoint: (.*)
-    The draft is not a head of the requested kind: it lacks {0}
-    Name the head that was made for this target as models.draft.
-Model architectures \[(.*?)\] are not supported for now
-    This vLLM cannot run a model of the class {0}.
-    For a draft: name a head of the method's own kind; otherwise a newer vLLM may know it.
-Worker proc \S+ died unexpectedly \(exit code: (-?\d+)\)
-    A worker process of vLLM died (exit code {0}).
-    -9: it was killed, most often because memory ran out; else read the engine's log.
-The size of tensor a \(\d+\) must match the size of tensor b \(\d+\)(.*)
-    vLLM broke down on a draft shorter than its depth, as gated delta nets on a CPU do.{0}
-    Use a method that always drafts to its full depth (draft-mtp).
-"""
-)
-_OTHERWISE = causes_in(
-    r"""
-Value error, (.+)
-    vLLM refuses its configuration: {0}
-    Correct the recipe.
-validation errors? for (\S+)
-    vLLM refuses its configuration: {0}
-    Read the engine's log, which says which key is wrong, and correct the recipe.
-^\s*(?:\([\w ]+pid=\d+\)\s*)?(?:[A-Z]+ [\d: -]+\[[^\]]*\]\s*)?(?:[\w.]*\.)?"""
-    r"""((?:Value|Runtime|Import|ModuleNotFound|NotImplemented|Assertion|OS|Type|Attribute|Key|Index|FileNotFound)Error)"""
-    r""": (?!cancelled$|Engine core initialization failed|WorkerProc initialization failed|Worker failed with error)(.+)
-    {0}: {1}
-    Read the engine's log.
-RuntimeError: cancelled$
-    A worker process of vLLM died; its log does not show why.
-    It may have been killed, most often because memory ran out; else read the engine's log.
-"""
-)
+_CAUSES = read_causes(Path(__file__).with_name("causes.txt"))
+_KNOWN = _CAUSES["known"]
+_OTHERWISE = _CAUSES["otherwise"]
 """What is left where nothing is known; the last is of an executor that was torn down before it named the worker."""
 
 
