@@ -49,7 +49,10 @@ def main() -> None:
         model = MODELS[name]
         checkpoint, target = options.runs / model.run / "checkpoint", options.output / f"{name}.gguf"
         parameters = write_gguf(checkpoint, options.tokenizer, name, DESCRIPTION, target)
-        shutil.copyfile(checkpoint / "config.json", options.output / "huggingface" / f"{name}.config.json")
+        settings = options.output / "huggingface"  # of the folders that are made of the files elsewhere
+        shutil.copyfile(checkpoint / "config.json", settings / f"{name}.config.json")
+        for shared in ("tokenizer.json", "chat_template.jinja"):
+            shutil.copyfile(options.tokenizer / shared, settings / shared)
         if options.rounded:
             shutil.copytree(huggingface_folder(target), options.rounded / name, dirs_exist_ok=True)
         index[name] = {

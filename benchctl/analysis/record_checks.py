@@ -198,12 +198,14 @@ def _depth(frame: Frame, arm: int) -> Iterator[tuple[int, dict[str, object]]]:
 
 def check_repetitions(frame: Frame) -> Iterator[Observation]:
     """Answers of the baseline that repeat a phrase over much of their text."""
-    records = (frame.records[row] for row in frame.rows(frame.baseline).tolist())
-    shares = {
-        f"{record.task}/{record.prompt_idx}": repeated_share(record.token_ids or record.content or "")
-        for record in records
-        if record.error is None
-    }
+    shares: dict[str, float] = {}
+    known: dict[str | None, float] = {}  # blocks repeat answers
+    for record in (frame.records[row] for row in frame.rows(frame.baseline).tolist()):
+        if record.error is None:
+            answer = record.token_sha or record.content_sha or record.content
+            if answer not in known:
+                known[answer] = repeated_share(record.token_ids or record.content or "")
+            shares[f"{record.task}/{record.prompt_idx}"] = known[answer]
     found = sorted((place for place in shares if shares[place] >= REPEATED), key=lambda place: -shares[place])
     if found:
         named = first_cases([f"{place}: {percent(shares[place])}" for place in found])
