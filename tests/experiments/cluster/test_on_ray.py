@@ -234,7 +234,7 @@ def test_a_node_with_other_model_bytes_is_not_used(cluster: Any, tmp_path: Path,
     with (homes["there"] / "target.gguf").open("r+b") as model:
         model.seek(-1, os.SEEK_END)
         model.write(b"\x55")
-    cache = os.environ.get("XDG_CACHE_HOME", str(Path.home() / ".cache"))
+    cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     same = {"XDG_CACHE_HOME": cache, "HOME": str(homes["here"])}
     add(cluster, **same)
     add(cluster, XDG_CACHE_HOME=cache, HOME=str(homes["there"]))
