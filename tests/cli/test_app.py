@@ -127,6 +127,8 @@ def test_an_error_of_our_own_is_told_where_nothing_can_be_kept(
 def test_no_command_imports_anything_heavy_before_it_is_called() -> None:
     """All commands are imported at every start, those of experiments too."""
     heavy = [
+        "asyncio",
+        "statistics",
         "pydantic",
         "httpx",
         "numpy",

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from statistics import median
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -129,6 +128,8 @@ def measured_costs(run: str) -> tuple[float | None, float]:
     w: of each token after the first, over all timed passes of the target; its pass over a token as it was timed with
     them, where it was. Raises UsageError where no longer pass was timed.
     """
+    from statistics import median
+
     from benchctl.data.store import open_run, resolve_run
     from benchctl.lossless.analysed import analyse_run
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -75,6 +74,8 @@ def outcome(arm: Arm, done: Completion) -> str:
 
 def _answer(prepared: Prepared, arm: Arm, asked: PromptItem, log: Path) -> Completion:
     """Return the answer of an arm's engine, warm and attested before and after it. Raises EngineError."""
+    import asyncio
+
     from benchctl.measure.cell import running
     from benchctl.measure.recording import require_attested
     from benchctl.measure.requests import warm_up
