@@ -87,7 +87,7 @@ class Chooser:
     def draft(self, logits: torch.Tensor, drafted: Sequence[int] = ()) -> tuple[int, torch.Tensor | None]:
         """Choose the draft token that follows `drafted`, after the last of `logits`; also the distribution it was drawn
         from, unless greedy."""
-        logits = self.processed(logits[-1:], [*self.context, *drafted])
+        logits = self.processed(logits[-1:], self.context, drafted)
         if self.greedy:
             return self._likeliest(logits)[-1], None
         q = self.probabilities(logits[-1])
@@ -101,7 +101,7 @@ class Chooser:
         `logits` are the target's after the token before the draft and after each of the draft's, `[draft + 1,
         vocabulary]`. A distribution of `None` is that of a token that was certain: q is 1 there.
         """
-        logits = self.processed(logits, [*self.context, *tokens])
+        logits = self.processed(logits, self.context, tokens)
         if self.greedy:
             likeliest = self._likeliest(logits)
             accepted = 0
@@ -127,12 +127,12 @@ class Chooser:
         # Nothing is left only where p equals q up to rounding, and there p is what remains to draw from.
         return accepted, self._draw(residual if float(residual.sum()) > 0 else p[accepted])
 
-    def processed(self, logits: torch.Tensor, tokens: Sequence[int]) -> torch.Tensor:
-        """Return logits, `[rows, vocabulary]`, as penalty and biases leave them: the last after all of `tokens`, each
-        before after a token less."""
+    def processed(self, logits: torch.Tensor, tokens: Sequence[int], drafted: Sequence[int] = ()) -> torch.Tensor:
+        """Return logits, `[rows, vocabulary]`, as penalty and biases leave them: the last after all of `tokens` and
+        `drafted`, each before after a token less. Without penalty and biases no step copies the answer so far."""
         if not self._processors:
             return logits
-        read = torch.tensor([tokens], device=logits.device)
+        read = torch.tensor([[*tokens, *drafted]], device=logits.device)
         ends = range(read.shape[1] - len(logits) + 1, read.shape[1] + 1)
         rows = zip(ends, logits.float().split(1), strict=True)
         return torch.cat([self._processors(read[:, :end], row) for end, row in rows])
