@@ -14,7 +14,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -77,12 +77,12 @@ def run_to_end(
     """Run `argv` to its end in `env`, by default an engine's scrubbed one; see `benchctl.models.quantize.Run`."""
     environment = engine_environment(os.environ, {"HF_HUB_OFFLINE": "1"}) if env is None else env
     process = EngineProcess(argv, environment, log)
-    with log.open("rb") as stream:
-        try:
-            while not process.wait(_POLL_S):
-                _pass_on(stream, on_line)
-        finally:
-            status = process.stop(grace_s=2.0)
+    with ExitStack() as stopping:
+        stopping.callback(process.stop, grace_s=2.0)
+        stream = stopping.enter_context(log.open("rb"))
+        while not process.wait(_POLL_S):
+            _pass_on(stream, on_line)
+        status = process.stop(grace_s=2.0)
         _pass_on(stream, on_line, last=True)
     return -1 if status is None else status
 

@@ -1,4 +1,4 @@
-"""The Python that llama.cpp's converter runs by."""
+"""The Python that llama.cpp's converter runs by, and programs that are run to their end."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import importlib.util
 import stat
 import sys
 from pathlib import Path
+from typing import Any
 
+import psutil
 import pytest
 
-from benchctl.engines.common.programs import converting_python, program
+from benchctl.engines.common.programs import converting_python, program, run_to_end
 from benchctl.errors import UsageError
 
 
@@ -46,3 +48,19 @@ def test_another_python_runs_the_converter(tmp_path: Path, monkeypatch: pytest.M
     tool = program(script)
     assert tool.run([*tool.command, "folder"], log, None) == 0
     assert log.read_text() == "run by the other one: folder\n"
+
+
+def test_a_program_whose_log_cannot_be_read_is_stopped(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    opened = Path.open
+
+    def unreadable(path: Path, mode: str = "r", *arguments: Any, **options: Any) -> Any:
+        if path.name == "log.txt" and mode == "rb":
+            raise OSError("too many open files")
+        return opened(path, mode, *arguments, **options)
+
+    monkeypatch.setattr(Path, "open", unreadable)
+    mark = str(tmp_path)
+    with pytest.raises(OSError, match="too many"):
+        run_to_end([sys.executable, "-c", "import time; time.sleep(60)", mark], tmp_path / "log.txt")
+    running = [process for process in psutil.process_iter(["cmdline"]) if mark in (process.info["cmdline"] or [])]
+    assert not running
