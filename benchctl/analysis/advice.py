@@ -51,7 +51,8 @@ def _decide(analysis: Analysis, manifest: Manifest | None, baseline: str, arms: 
     alone = [task for task in alone if _prompts(analysis, arms[0].arm, task) >= ENOUGH_PROMPTS]
     several = len(drafted) * len(alone) > 1
     overall, *tasks = (
-        _advice(analysis, manifest, task, condition, baseline, drafted, several=several) for task in (ALL_TASKS, *alone)
+        _advice(analysis, manifest, task, condition, baseline, drafted, damaged, several=several)
+        for task in (ALL_TASKS, *alone)
     )
     timed = [
         verdict
@@ -80,11 +81,11 @@ def _advice(
     condition: str,
     baseline: str,
     drafted: Sequence[Verdict],
+    damaged: Collection[str],
     *,
     several: bool,
 ) -> Advice:
     """Return what to run for a task; `several`: whether single tasks make several claims."""
-    damaged = damaged_arms(analysis)
     candidates = [_of_task(analysis, verdict, task) for verdict in drafted]
     paying = [verdict for verdict in candidates if _pays(verdict) and verdict.arm not in damaged]
     best = max(paying, key=_speedup, default=None)

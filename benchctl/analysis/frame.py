@@ -56,8 +56,6 @@ class Frame:
     block: Integers
     task: Integers
     prompt: Integers
-    prompt_task: Integers
-    """The task of every prompt (an entry per prompt)."""
     answered: Booleans
     """Whether the request finished without an error."""
     predicted: Floats
@@ -220,7 +218,6 @@ def make_frame(records: Iterable[Record], manifest: Manifest | None, baseline: s
         arm=arm[order],
         prompt=prompt[order],
         task=prompt_task[prompt[order]],
-        prompt_task=prompt_task,
         answered=answered,
         predicted=predicted,
         decoded=decoded,

@@ -15,14 +15,14 @@ from benchctl.analysis.answers import repeated_share
 from benchctl.analysis.cells import attestations, failed_cells, identity_of, latest_cells, speculates, speculation_of
 from benchctl.analysis.results import ALL_TASKS, SelfConsistency, SpeedUp
 from benchctl.analysis.statistics import MIN_BLOCKS
-from benchctl.data.cell import Cell, MemoryRecord, WatchRecord
+from benchctl.data.cell import MemoryRecord, WatchRecord
+from benchctl.data.integrity import Integrity, cell_name
 from benchctl.text import percent, plural
 
 if TYPE_CHECKING:
     from benchctl.analysis.acceptance import CounterColumns
     from benchctl.analysis.answers import Answers
     from benchctl.analysis.frame import Booleans, Frame, Integers
-    from benchctl.data.integrity import Integrity
     from benchctl.data.record import Record
 
 _REMEMBERED = frozenset({"ngram-cache", "ngram-mod", "suffix"})
@@ -313,12 +313,12 @@ _UNWATCHED = WatchRecord(wall_s=0)
 def check_disturbances(frame: Frame) -> Iterator[Observation]:
     """Check the watches of every process of the run, earlier attempts included: their records may count."""
     cells = frame.manifest.cells if frame.manifest else []
-    watched = [(_name(cell), cell.watch) for cell in cells if cell.watch is not None]
+    watched = [(cell_name(cell), cell.watch) for cell in cells if cell.watch is not None]
     yield from _other_work(watched)
     yield from _load(frame)
     found: dict[str, list[str]] = {}
     for kind, beyond, of, what, in_words in DISTURBANCES:
-        values = [(of(cell.watch or _UNWATCHED, cell.memory or MemoryRecord()), _name(cell)) for cell in cells]
+        values = [(of(cell.watch or _UNWATCHED, cell.memory or MemoryRecord()), cell_name(cell)) for cell in cells]
         far = [(value, name) for value, name in values if value and abs(value) > beyond]
         if far:
             value, worst = max(far, key=lambda pair: (abs(pair[0]), pair[1]))
@@ -370,14 +370,10 @@ def _load(frame: Frame) -> Iterator[Observation]:
         load, worst = max(busy, key=itemgetter(0))
         sentence = (
             f"{len(busy)} of {len(known)} cells started at a higher load than the run itself explains; "
-            f"the highest was {load:.1f} on {cores} cores, before {_name(worst)}."
+            f"the highest was {load:.1f} on {cores} cores, before {cell_name(worst)}."
         )
         yield "high-load", "machine", sentence
 
 
 def _gpu_slowed(watch: WatchRecord) -> float:
     return (watch.gpu_slowed_s or 0.0) / watch.wall_s if watch.wall_s else 0.0
-
-
-def _name(cell: Cell) -> str:
-    return f"block {cell.block + 1}, {cell.arm}"

@@ -192,19 +192,14 @@ def with_arms(prepared: Prepared, arms: Sequence[Arm]) -> Prepared:
 
 def _launchable(prepared: Prepared) -> Prepared:
     """Return the same with how each arm is started, and a warning for every arm that is lossy by design."""
-    launches = {
-        arm.name: setup.engine.launch(arm, setup.models)
-        for name, setup in prepared.setups.items()
-        for arm in setup.recipe.arms
-        if arm.setup == name
-    }
+    launches: dict[str, Launch] = {}
     warnings = [*prepared.warnings]
     for arm in prepared.recipe.arms:
-        found = lossy_of(prepared.setups[arm.setup].recipe, arm, launches[arm.name])
-        if found:
+        setup = prepared.setups[arm.setup]
+        launches[arm.name] = setup.engine.launch(arm, setup.models)
+        if found := lossy_of(setup.recipe, arm, launches[arm.name]):
             warnings.append(f"Arm {arm.name} is lossy by design ({', '.join(found)}): its text is not the target's.")
-    ordered = {arm.name: launches[arm.name] for arm in prepared.recipe.arms}
-    return replace(prepared, launches=ordered, warnings=list(dict.fromkeys(warnings)))
+    return replace(prepared, launches=launches, warnings=list(dict.fromkeys(warnings)))
 
 
 def files_of(prepared: Prepared) -> list[Path]:

@@ -279,8 +279,8 @@ class Aime(Row):
 
 NO_TASK = "prompts"
 """The task of a row that names none."""
-_NAMES = {"id", "custom_id", "method", "url", "stream", "stream_options", "body"}
-"""What names a row, or how a batch file has it sent."""
+_KNOWN = {"id", "custom_id", "method", "url", "stream", "stream_options", "body", *REQUEST_FIELDS}
+"""What names a row, how a batch file has it sent, or is sent."""
 _REFUSED: dict[str, Plain] = {
     **dict.fromkeys(("stop", "stop_token_ids", "bad_words", "logit_bias", "grammar", "json_schema", "regex", "ebnf")),
     **dict.fromkeys(("guided_json", "guided_regex", "guided_choice", "guided_grammar", "structured_outputs")),
@@ -348,7 +348,7 @@ class OwnRow(Row):
     def _question(self) -> Question:
         extra = {key: value for key, value in (self.model_extra or {}).items() if value is not None}
         judged = isinstance(self.answer, dict)
-        unsent = [key for key in extra if key not in {*_NAMES, *REQUEST_FIELDS}]
+        unsent = [key for key in extra if key not in _KNOWN]
         request = {key: extra[key] for key in REQUEST_FIELDS if extra.get(key) not in (None, [], {}, {"type": "text"})}
         question = Question(
             self.task or NO_TASK,

@@ -316,7 +316,8 @@ def findings(analysis: Analysis) -> list[str]:
     """Further findings for the start of the report, a sentence each; empty where nothing was swept."""
     if analysis.sweep is None:
         return []
-    found = [curve.sentence for curve in _curves(analysis) if curve.sentence != _lead(analysis)]
+    lead = _lead(analysis)
+    found = [curve.sentence for curve in _curves(analysis) if curve.sentence != lead]
     if "rate" in analysis.sweep.dimensions:
         found += _rates(analysis.sweep.levels)
     if analysis.sweep.over_axes:

@@ -343,10 +343,10 @@ def pareto_front(rows: Sequence[AxisRow], cost: Callable[[AxisRow], float | None
 
 def condition_sentences(analysis: Analysis) -> list[str]:
     """Return for every arm how its speed-up changes with prompt length and temperature, and where it crosses 1."""
-    sentences = []
+    sentences, rows = [], axis_rows(analysis)
     for axis, unit in ((CONTEXT, "{} tokens"), (TEMPERATURE, "temperature {}")):
         curves: dict[str, list[AxisRow]] = {}
-        for row in axis_rows(analysis):
+        for row in rows:
             compared = axis in row.labels and not row.level.is_baseline and row.ratio is not None
             if compared and not row.level.overlapping:  # else whole answers decide, not the decode rate
                 curves.setdefault(row.other_labels(axis), []).append(row)

@@ -132,7 +132,9 @@ class LaunchedServer:
         limits = {"silence_s": self._spec.stall_timeout_s, "timeout_s": self._spec.request_timeout_s}
         return await self.http.stream(path, body, reader, on_tokens=on_tokens, **limits)
 
-    _prompt_ids = staticmethod(prompt_ids)
+    def _ids(self, what: Mapping[str, Any]) -> tuple[int, ...]:
+        """Tokenize as vLLM and SGLang do. Raises EngineError."""
+        return prompt_ids(self.http.post("/tokenize", {"model": self.model, **what}))
 
     def _log(self) -> list[str]:
         return read_log(self._log_path)

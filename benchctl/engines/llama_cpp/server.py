@@ -15,7 +15,7 @@ from benchctl.engines.common.drafts import read_counters, read_drafts, settled
 from benchctl.engines.common.endpoint import EndpointTarget
 from benchctl.engines.common.launched_server import LaunchedServer, StartUp, check_tools
 from benchctl.engines.common.process import Access, EngineProcess, free_port, make_access
-from benchctl.engines.common.wire import count_in, ids_in, protocol_error, seconds_in, text_in
+from benchctl.engines.common.wire import count_in, ids_in, prompt_ids, protocol_error, seconds_in, text_in
 from benchctl.engines.llama_cpp.attest import (
     LlamaObserved,
     LoggedCounts,
@@ -110,7 +110,7 @@ class LlamaServer(LaunchedServer):
     def tokenize(self, text: str, *, special: bool) -> tuple[int, ...]:
         """Return the ids of `text`; `special`: with the tokens that begin a prompt, and special ones parsed."""
         answer = self.http.post("/tokenize", {"content": text, "add_special": special, "parse_special": special})
-        return self._prompt_ids(answer)
+        return prompt_ids(answer)
 
     async def complete(self, prompt: Rendered, sampling: Sampling, on_tokens: Progress | None = None) -> Completion:
         """Stream an answer and its ledger. Raises EngineError; leaves no request behind."""

@@ -80,9 +80,6 @@ class SglangServer(LaunchedServer):
         body = {"model": MODEL_NAME, "tokens": list(ids), "skip_special_tokens": False}
         return Rendered(check_tools(prompt, self.http.post("/detokenize", body).get("text")), ids)
 
-    def _ids(self, what: dict[str, Any]) -> tuple[int, ...]:
-        return self._prompt_ids(self.http.post("/tokenize", {"model": MODEL_NAME, **what}))
-
     async def complete(self, prompt: Rendered, sampling: Sampling, on_tokens: Progress | None = None) -> Completion:
         """Stream an answer and its ledger. Raises EngineError; leaves no request behind."""
         with self._tally.request():

@@ -17,7 +17,7 @@ from benchctl.engines.common.drafts import DEEPEST, Tally
 from benchctl.engines.common.launched_server import LaunchedServer, check_tools, concluded, drafted_nothing
 from benchctl.engines.common.log import Reason, causes_in, first_reason
 from benchctl.engines.common.process import Access, EngineProcess
-from benchctl.engines.common.wire import protocol_error, seconds_in
+from benchctl.engines.common.wire import prompt_ids, protocol_error, seconds_in
 from benchctl.engines.transformers.adapter import TransformersSpec
 from benchctl.engines.transformers.methods import method_of, registered
 from benchctl.engines.transformers.speculation import depth_of
@@ -173,7 +173,7 @@ class TransformersServer(LaunchedServer):
         else:
             body = {"messages": [message.model_dump() for message in prompt.messages or ()], **prompt.request}
         answer = self.http.post("/render", body)
-        return Rendered(check_tools(prompt, answer.get("text")), self._prompt_ids(answer))
+        return Rendered(check_tools(prompt, answer.get("text")), prompt_ids(answer))
 
     async def complete(self, prompt: Rendered, sampling: Sampling, on_tokens: Progress | None = None) -> Completion:
         """Stream an answer and its ledger. Raises EngineError; leaves no request behind."""

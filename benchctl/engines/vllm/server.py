@@ -77,9 +77,6 @@ class VllmServer(LaunchedServer):
         text = check_tools(prompt, answer.get("prompt"))
         return Rendered(text, ids, {} if form is None else {"response_format": form})
 
-    def _ids(self, what: dict[str, Any]) -> tuple[int, ...]:
-        return self._prompt_ids(self.http.post("/tokenize", {"model": MODEL_NAME, **what}))
-
     async def complete(self, prompt: Rendered, sampling: Sampling, on_tokens: Progress | None = None) -> Completion:
         """Stream an answer and its ledger. Raises EngineError; leaves no request behind."""
         body = completion_body(prompt.token_ids, sampling) | prompt.settings
