@@ -19,8 +19,8 @@ class Experiment:
     """An experiment, as its folder declares it."""
 
     commands: Mapping[str, str] = field(default_factory=dict)
-    """By the words of the shell (`diagnose`, `report race`), the path of the command's function; its module imports
-    nothing heavy at its top."""
+    """By the words of the shell (`diagnose isolate`), the path of the command's function; its module imports nothing
+    heavy at its top."""
     folders: tuple[str, ...] = ()
     """Folders that it makes in a run's folder."""
     nodes: str | None = None

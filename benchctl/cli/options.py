@@ -29,7 +29,6 @@ GROUPS = {
 MOVED = {
     "breakeven": "explain --measure",
     "predict": "explain --predict",
-    "race": "report race",
     "isolate": "diagnose isolate",
     "verify-against": "verify-lossless against",
     "verify-sampling": "verify-lossless sampling",
@@ -271,7 +270,7 @@ class Group(TyperGroup):
 
 
 class Program(Group):
-    """The program. A command may have others below it, `report RUN` and `report race RECIPE`: the words decide."""
+    """The program. A command may have others below it, `diagnose` and `diagnose isolate`: the words decide."""
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401 - typer's own click has no public name
         """Return the commands of the help, in its order."""

@@ -41,11 +41,11 @@ def report(
     ] = None,
     open_page: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
     form: Annotated[
-        Literal["paste", "card", "profile"] | None,
+        Literal["paste", "card"] | None,
         typer.Option(
             "--format",
-            metavar="paste|card|profile",
-            help="Print instead Markdown for a thread, or for a model's page; or a speculation profile (experimental).",
+            metavar="paste|card",
+            help="Print Markdown for a thread, or for a model's page, and write no report.",
         ),
     ] = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print every arm, warning and command.")] = False,
@@ -66,11 +66,10 @@ def report(
         analysis = analysis.model_copy(update={"recipe": path.stem, "run": path.name})
     if form is not None:
         from benchctl.reports.paste import card, paste
-        from benchctl.reports.profile import profile
 
         if as_json or open_page or layout is not None:
             raise UsageError("--format prints, and writes no report.", where="--json, --open, --layout")
-        typer.echo({"paste": paste, "card": card, "profile": profile}[form](data, analysis))
+        typer.echo({"paste": paste, "card": card}[form](data, analysis))
         return
     if layout is not None:
         _print_study(data, analysis, _tensors(path, isolation), as_json=as_json)

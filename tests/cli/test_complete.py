@@ -45,8 +45,6 @@ def completed(folder: Path, line: str) -> list[str]:
         ("benchctl compare 2026", {"20260101-000000-abcd"}),
         ("benchctl runs rm pa", {"pair"}),
         ("benchctl verify-lossless pair --arm spec", {"spec_d2"}),
-        ("benchctl report race quickstart --arm spec_d1", {"spec_d16"}),
-        ("benchctl race quickstart --arm spec_d1", {"spec_d16"}),
         ("benchctl compare pair --arm spec", {"spec_d2"}),
         ("benchctl run broken.yaml --only x", set()),
         ("benchctl report --results nowhere x", set()),
