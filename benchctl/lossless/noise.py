@@ -48,7 +48,7 @@ LEAST_CHANCE = 0.01
 FIRST_ROUND, SECOND_ROUND = 1_000, 19_999
 """Simulations; the second number only where the first could be significant."""
 SAMPLES = 1_000
-"""Samples of answers that chances are estimated from again; simulations take them in turn."""
+"""Samples of answers, drawn once for a noise, that chances are estimated from; simulations choose among them."""
 CHUNK = 2_000_000
 """Numbers that are simulated at a time."""
 
@@ -132,6 +132,18 @@ class Noise:
     def tail(self) -> Tail:
         """The distribution of the losses at small margins."""
         return fit_tail(self.small.losses)
+
+    @cached_property
+    def by_answer(self) -> list[Floats]:
+        """The losses at small margins of each answer that has any."""
+        order = np.argsort(self.small.answers, kind="stable")
+        return np.split(self.small.losses[order], np.cumsum(np.bincount(self.small.answers))[:-1])
+
+    @cached_property
+    def resampled_tails(self) -> list[Tail]:
+        """The distributions of losses of `SAMPLES` samples of answers, drawn with replacement."""
+        drawn = np.random.default_rng(1).integers(len(self.by_answer), size=(SAMPLES, len(self.by_answer)))
+        return [fit_tail(np.concatenate([self.by_answer[answer] for answer in sample])) for sample in drawn]
 
     @property
     def silent(self) -> bool:
@@ -250,12 +262,10 @@ class Simulation:
 
     def __init__(self, noise: Noise, places: Places, rng: Generator) -> None:
         """`places`: all with margins that the statistic includes."""
-        small = noise.small
-        order = np.argsort(small.answers, kind="stable")
-        self._losses = small.losses[order]
-        self._sizes = np.bincount(small.answers, minlength=1).astype(np.int64)
-        self._starts = np.concatenate([[0], np.cumsum(self._sizes)[:-1]])
-        self._tail = noise.tail
+        self._noise = noise
+        self._losses = np.concatenate(noise.by_answer)
+        self._sizes = np.array([len(losses) for losses in noise.by_answer])
+        self._starts = np.cumsum(self._sizes) - self._sizes
         self._places = places
         self._rng = rng
 
@@ -264,14 +274,8 @@ class Simulation:
         rng, answers = self._rng, self._places.answers
         source = rng.integers(len(self._sizes), size=(rows, self._places.count))[:, answers]
         index = self._starts[source] + (rng.random((rows, len(answers))) * self._sizes[source]).astype(np.int64)
-        losses = self._tail.smoothed(self._losses[index], 1 - rng.random(index.shape))
+        losses = self._noise.tail.smoothed(self._losses[index], 1 - rng.random(index.shape))
         return np.asarray(losses > self._places.margins)
-
-    def another_tail(self) -> Tail:
-        """Return the distribution of losses of another sample of answers."""
-        drawn = self._rng.integers(len(self._sizes), size=len(self._sizes))
-        parts = [self._losses[self._starts[answer] : self._starts[answer] + self._sizes[answer]] for answer in drawn]
-        return fit_tail(np.concatenate(parts))
 
     def chances(self, rows: int) -> Floats:
         """Return (rows, places): the chances of a flip, each row by any of many samples of answers."""
@@ -279,7 +283,8 @@ class Simulation:
 
     @cached_property
     def _chances(self) -> Floats:
-        return np.stack([self.another_tail().chance_above(self._places.margins) for _ in range(SAMPLES)])
+        margins, index = np.unique(self._places.margins, return_inverse=True)
+        return np.stack([tail.chance_above(margins) for tail in self._noise.resampled_tails])[:, index]
 
 
 def null_statistics(simulation: Simulation, margins: Floats, rounds: int) -> Floats:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from unittest.mock import Mock
+
 import numpy as np
 import pytest
 
-from benchctl.lossless.noise import FEWEST_SMALL, Noise, fit_tail
+from benchctl.lossless import noise
+from benchctl.lossless.conclude import find_power
+from benchctl.lossless.noise import FEWEST_SMALL, Noise, Places, fit_tail
 
 
 def noise_of(losses: np.ndarray, margins: np.ndarray | float = 0.5, answers: int = 10) -> Noise:
@@ -65,3 +69,13 @@ def test_the_floor_is_exceeded_at_its_level() -> None:
         flips = rng.normal(0, 0.1, len(places)) > places
         passed += bool((places[flips] > noise.floor(places, 0.05)).any())
     assert passed <= 0.09 * 300
+
+
+def test_samples_of_answers_are_drawn_once_for_a_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A power is simulated up to sixteen times, for more and more prompts, with the same samples."""
+    rng, fit = np.random.default_rng(1), Mock(side_effect=fit_tail)
+    monkeypatch.setattr(noise, "fit_tail", fit)
+    measured = Noise(np.full(400, 0.5), rng.normal(0, 0.1, 400), np.repeat(np.arange(8), 50))
+    places = Places.everywhere(rng.exponential(2.0, 50), np.zeros(50, np.bool_), np.repeat(np.arange(5), 10))
+    find_power(measured, places, 0.05, 5, level=0.005, proposed=0.05)
+    assert fit.call_count <= noise.SAMPLES + 1
