@@ -108,12 +108,10 @@ def same_characters(left: Record, right: Record) -> bool:
 
 
 def same_tokens(left: Record, right: Record) -> bool | None:
-    """Whether two sound answers have the same tokens; `None` where either has no ids and their lengths are equal."""
-    if left.n_predicted != right.n_predicted:
-        return False
-    if left.token_ids is not None and right.token_ids is not None:
-        return left.token_ids == right.token_ids
-    return None
+    """Whether two sound answers have the same tokens; `None` where either has no ids: a server's count shows none."""
+    if left.token_ids is None or right.token_ids is None:
+        return None
+    return left.token_ids == right.token_ids
 
 
 def same_answer(left: Record, right: Record) -> bool:
@@ -222,9 +220,12 @@ def runs_on(record: Record, other: Record) -> str | None:
     """Say that an answer does not end where `other` does, as the end of a sentence; `None` when it ends."""
     if record.finish_reason != "length" or other.finish_reason != "stop":
         return None
-    if record.n_predicted < RUNS_ON * max(1, other.n_predicted):
+    unit, lengths = "tokens", [len(each.token_ids or ()) for each in (record, other)]
+    if None in (record.token_ids, other.token_ids):
+        unit, lengths = "characters", [len(each.content or "") for each in (record, other)]
+    if lengths[0] < RUNS_ON * max(1, lengths[1]):
         return None
-    return f"does not end: cut off at {record.n_predicted} tokens, while the other ended after {other.n_predicted}"
+    return f"does not end: cut off at {lengths[0]} {unit}, while the other ended after {lengths[1]}"
 
 
 def find_loop(sequence: Sequence[object], longest_unit: int, at_least: int) -> tuple[int, int]:

@@ -121,16 +121,19 @@ def _baseline_endings(frame: Frame) -> Iterator[Observation]:
     rows = frame.rows(frame.baseline)
     rows = rows[frame.answered[rows]]
     records = [frame.records[row] for row in rows.tolist()]
-    longest = max(((record.prompt_tokens or 0) + record.n_predicted for record in records), default=0)
-    known = limit if isinstance(limit, int) else None
+    lengths = [record.tokens_listed for record in records]  # a server's count alone condemns nobody
+    read = [record.prompt_tokens or 0 for record in records]
+    longest = max((before + (count or 0) for before, count in zip(read, lengths, strict=True)), default=0)
+    most = limit if isinstance(limit, int) else None
     broken = {
-        "more tokens than asked": [known is not None and record.n_predicted > known for record in records],
+        "more tokens than asked": [most is not None and count is not None and count > most for count in lengths],
         "cut as too long below the limit": [
-            known is not None
+            most is not None
+            and count is not None
             and record.finish_reason == "length"
-            and record.n_predicted < known
-            and (record.prompt_tokens or 0) + record.n_predicted < longest  # else the context may have been full
-            for record in records
+            and count < most
+            and before + count < longest  # else the context may have been full
+            for record, before, count in zip(records, read, lengths, strict=True)
         ],
         "going on after an end token": [not ends.isdisjoint((record.token_ids or [])[:-1]) for record in records],
     }

@@ -121,6 +121,11 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False, forbid_unknown
         """What identifies a measurement: (block, label, task, prompt_idx); a study's repetitions are its blocks."""
         return (self.block if self.schema_version else self.rep, self.label, self.task, self.prompt_idx)
 
+    @property
+    def tokens_listed(self) -> int | None:
+        """How many token ids there are; `None` where not all of them came: the server's count is then the only one."""
+        return None if self.token_ids is None else len(self.token_ids)
+
     def changed(self, **fields: object) -> Record:
         """Return a copy with other values in `fields`. Raises TypeError for a name that is no field."""
         return msgspec.structs.replace(self, **fields)

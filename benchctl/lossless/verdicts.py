@@ -85,7 +85,8 @@ def find_losslessness(
         audit = evidence.audits.get(frame.arms[arm])
         found["verdict"], explanation = _of_differing(comparisons, audit)
         rest = f"; {len(unknown)} could not be determined" if unknown else ""
-        what = f"{len(differing)} of {_prompts(total)} got another answer than from the target alone"
+        other = "answer" if any(answer.fork for answer in differing) else "ending"
+        what = f"{len(differing)} of {_prompts(total)} got another {other} than from the target alone"
         found["reason"] = f"{what}{_weight(differing)}{rest}. {explanation}"
         found |= {"audit": audit, "noise": _noise(frame, arm, comparisons, evidence)}
     elif counts["identical"] == total > 0 and not lost_lines:
@@ -270,8 +271,15 @@ def _outcome(
         return "undetermined", _first_of(flaws)
     one_sided = [pair for pair in pairs if (pair[0].token_ids is None) != (pair[1].token_ids is None)]
     gaps = [theirs.token_gap or ours.token_gap for theirs, ours in one_sided]
-    if None in gaps or any(theirs.n_predicted != ours.n_predicted for theirs, ours in one_sided):
+    if None in gaps:
         return "undetermined", "The texts are equal, but only one side has token ids."
+    without_ids = [(theirs, ours) for theirs, ours in pairs if None in (theirs.token_ids, ours.token_ids)]
+    counts = [(theirs.n_predicted, ours.n_predicted) for theirs, ours in without_ids]
+    if unequal_counts := [pair for pair in counts if pair[0] != pair[1]]:
+        return "undetermined", (
+            "The texts are equal, and the server's counts of their tokens are not: {} for the baseline, {} for the "
+            "arm. No token ids show which is right.".format(*unequal_counts[0])
+        )
     if gaps:
         return "identical", f"The texts and the numbers of tokens are equal in every block; {gaps[0]}.{beside}"
     if any(theirs.token_ids is None for theirs, _ in pairs):
@@ -370,23 +378,23 @@ class Endings:
         return None
 
     def _broken_limit(self, record: Record) -> str | None:
-        count = record.n_predicted
-        if self.limit is None:
+        count = record.tokens_listed  # a server's count alone condemns nobody
+        if self.limit is None or count is None:
             return None
         if count > self.limit:
             return f"The answer has {count} tokens, and {self.limit} were asked for."
-        if self.reached and record.finish_reason == "length" and count < self.limit and self._has_room(record):
+        if self.reached and record.finish_reason == "length" and count < self.limit and self._has_room(record, count):
             return f"The answer was cut off as too long after {count} tokens, and {self.limit} were asked for."
         return None
 
-    def _has_room(self, record: Record) -> bool:
+    def _has_room(self, record: Record, count: int) -> bool:
         """Whether the context was not full, not even for a whole round: llama-server ends an answer at the first token
         of the round that fills it."""
         width = verify_width(self.manifest, record)
         if self.room is None or width is None or record.prompt_tokens is None:
             return False
         width = max(width, len(record.accepted_by_position or ()) + 1)
-        return record.prompt_tokens + record.n_predicted + width - 1 < self.room
+        return record.prompt_tokens + count + width - 1 < self.room
 
 
 def endings_of(frame: Frame) -> Endings:
@@ -397,17 +405,18 @@ def endings_of(frame: Frame) -> Endings:
     rows = [row for row in frame.rows(frame.baseline).tolist() if frame.answered[row]]
     records = [frame.records[row] for row in rows]
     ends, shown = (frozenset[int](),) * 2 if sampling.get("ignore_eos") else _ends_of(frame, records)
-    if not isinstance(limit, int) or not records or any(record.n_predicted > limit for record in records):
+    lengths = [(record.tokens_listed, record.finish_reason) for record in records if record.tokens_listed is not None]
+    if not isinstance(limit, int) or any(count > limit for count, _ in lengths):
         return Endings(ends=ends, shown=shown)
-    cut = [record for record in records if record.finish_reason == "length"]
-    reached = bool(cut) and all(record.n_predicted == limit for record in cut)
+    cut = [count for count, reason in lengths if reason == "length"]
+    reached = bool(cut) and all(count == limit for count in cut)
     return Endings(limit, reached, _room(frame, records), frame.manifest, ends, shown)
 
 
 def _room(frame: Frame, records: Sequence[Record]) -> int:
     """Return what the baseline's longest answer shows, or the context of an engine that was launched, which the model's
     own limits; of an endpoint's the recipe knows nothing."""
-    longest = max((record.prompt_tokens or 0) + record.n_predicted for record in records)
+    longest = max(((record.prompt_tokens or 0) + (record.tokens_listed or 0) for record in records), default=0)
     manifest = frame.manifest
     if manifest is None or any(arm.url for arm in manifest.arms):
         return longest

@@ -78,10 +78,10 @@ def test_a_hostile_text_is_checked_quickly(make_record: Any) -> None:
 def test_an_answer_that_finds_no_end_where_the_other_does(
     make_record: Any, length: int, finish: str, other: int, found: bool
 ) -> None:
-    ours = make_record(n_predicted=length, finish_reason=finish)
-    message = runs_on(ours, make_record(n_predicted=other, finish_reason="stop"))
+    ours = make_record(ids=list(range(length)), finish_reason=finish)
+    message = runs_on(ours, make_record(ids=list(range(other)), finish_reason="stop"))
     assert (message is not None) == found
-    assert runs_on(ours, make_record(n_predicted=other, finish_reason="length")) is None
+    assert runs_on(ours, make_record(ids=list(range(other)), finish_reason="length")) is None
 
 
 @pytest.mark.parametrize(

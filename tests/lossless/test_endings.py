@@ -84,6 +84,17 @@ def test_what_the_target_does_itself_is_none(
     assert judged(ours, theirs, **recipe).verdict != "violation"
 
 
+WITHOUT_IDS = {"token_ids": None, "token_sha": None}
+
+
+@pytest.mark.parametrize("text", ["abcd", "abcX"])
+@pytest.mark.parametrize("count", [0, 3, 5])
+def test_a_count_without_ids_is_no_violation(judged: Any, count: int, text: str) -> None:
+    found = judged(answer(4, "length", text) | WITHOUT_IDS | {"n_predicted": count}, WITHOUT_IDS)
+    assert found.verdict == "undetermined"
+    assert found.comparisons[0].outcome == ("undetermined" if text == "abcd" else "differs")
+
+
 def test_an_equal_ending_is_identical(judged: Any) -> None:
     assert judged({}).verdict == "identical"
     cut = judged(answer(4, "length", text="abc\ufffd"), answer(4, "length", text="abc"))

@@ -125,10 +125,19 @@ def test_equal_text_of_other_tokens_differs(make_record: Any, make_run: Any) -> 
     assert one.fork is not None and one.fork.index == 7
 
 
-def test_equal_text_of_another_length_differs_even_without_ids(make_record: Any, make_run: Any) -> None:
+def test_equal_text_is_no_other_answer_by_a_count(make_record: Any, make_run: Any) -> None:
     gone = {"token_ids": None, "token_sha": None}
     records = [make_record("baseline", **gone), make_record("spec", n_predicted=12, **gone)]
-    assert only(verdict_on(records, make_run)).outcome == "differs"
+    found = verdict_on(records, make_run)
+    assert (found.verdict, only(found).outcome) == ("undetermined", "undetermined")
+    assert "another answer" not in found.reason and "11 for the baseline, 12 for the arm" in only(found).reason
+
+
+def test_an_equal_text_that_ends_otherwise_is_another_ending(make_record: Any, make_run: Any) -> None:
+    gone = {"token_ids": None, "token_sha": None}
+    records = [make_record("baseline", **gone), make_record("spec", finish_reason="length", **gone)]
+    found = verdict_on(records, make_run)
+    assert "another ending" in found.reason and "another answer" not in found.reason
 
 
 def test_a_baseline_that_varies_excuses_and_condemns_nothing(make_record: Any, make_run: Any) -> None:
