@@ -178,11 +178,9 @@ def pooled_interval(sums: Floats, block: Integers, level: float = LEVEL, claims:
 
 def pearson(points: Sequence[tuple[float, float]]) -> float | None:
     """Return Pearson's r; `None` below `FEWEST_POINTS`, and where either value is the same everywhere."""
-    from scipy.stats import pearsonr
-
     if len(points) < FEWEST_POINTS or any(len(set(values)) == 1 for values in zip(*points, strict=True)):
         return None
-    return float(pearsonr(*zip(*points, strict=True)).statistic)
+    return float(np.asarray(np.corrcoef(points, rowvar=False))[0, 1])
 
 
 def holm(p: Sequence[float]) -> list[float]:

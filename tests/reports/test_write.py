@@ -6,12 +6,15 @@ import errno
 import json
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
+from matplotlib.figure import Figure
 
 from benchctl.analysis.results import Analysis
 from benchctl.data.store import RunData
 from benchctl.errors import StorageError
+from benchctl.reports.figures.draw import draw_all
 from benchctl.reports.write import report_folder, write_report
 
 
@@ -79,3 +82,10 @@ def test_names_stay_below_the_folder(name: str, analysis: Analysis, tmp_path: Pa
     assert folder.parent.parent == tmp_path
     assert ".." not in folder.parts
     assert len(folder.name) <= 100
+
+
+def test_a_figure_is_laid_out_once_and_drawn_once_for_each_format(analysis: Analysis) -> None:
+    with patch.object(Figure, "draw", autospec=True, side_effect=Figure.draw) as draw:
+        figures = draw_all(analysis)
+    assert figures
+    assert draw.call_count == 3 * len(figures)

@@ -90,5 +90,5 @@ def _drawn(drawing: Drawing, analysis: Analysis) -> Drawing | None:
         if figure is None:
             return None
         figure.draw_without_rendering()
-        figure.set_layout_engine("none")  # computed once, not again for each format
+        figure.set_layout_engine(None)  # computed once; with another engine `savefig` draws twice for each format
         return replace(drawing, svg=style.to_svg(figure), png=style.to_png(figure))
