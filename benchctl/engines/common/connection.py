@@ -30,7 +30,7 @@ class BrokenConnectionError(Exception):
 
 
 class RefusedError(Exception):
-    """The engine answered with another status than 200."""
+    """The engine answered with another status than 200, or with something that is no stream."""
 
     def __init__(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
         super().__init__(f"HTTP {status}")
@@ -148,10 +148,14 @@ class Connection(asyncio.Protocol):
         self._whole = self._status != 0
 
     def _ended_whole(self) -> None:
-        if self._status == 200:
-            self._end(BrokenConnectionError("The answer ended in its middle") if self._unfinished() else None)
-        else:
+        if self._status != 200:
             self._end(RefusedError(self._status, self.headers, self._refusal[: wire.MOST_ERROR_BYTES]))
+        elif not self._unfinished():
+            self._end(None)
+        elif self._reader is not None and self._reader.unstreamed:
+            self._end(RefusedError(self._status, self.headers, self._reader.unstreamed))
+        else:
+            self._end(BrokenConnectionError("The answer ended in its middle"))
 
     def _unfinished(self) -> bool:
         try:

@@ -241,7 +241,7 @@ class HttpClient:
                 raise self.refused(Reply(error.status, error.headers, error.body)) from None
             answer = reader.answer()
             if answer is None:
-                raise await _in_thread(self._broken, "The answer ended in its middle")
+                raise protocol_error("The stream ended, and none of its events has a finish_reason.")
             return Streamed(answer, reader.started, reader.clock - reader.started, reader.burst_gaps_s)
 
     def _head(self, method: str, path: str, content: bytes | None) -> bytes:
@@ -269,12 +269,20 @@ class HttpClient:
             raise
 
     def refused(self, reply: Reply) -> EngineError:
-        """Return what a status other than 200 means."""
+        """Return what a status other than 200 means, or 200 with something that is no stream."""
         # Before anything is cut or escaped, which could leave a part of a secret that is no longer recognised.
         body = self.redact(reply.text).encode()
         message = repr(clean(body[:500].decode("utf-8", "replace"))) if body else "an empty body"
+        error = None
         with suppress(ValueError):
-            message = error_in(decode(body)) or message
+            error = error_in(decode(body))
+        if reply.status_code == 200 and error is None:
+            kind = clean(reply.headers.get("content-type", "something else"))[:80]
+            return protocol_error(
+                self.redact(f"The engine sent no stream of events, but {kind}: {message[:200]}"),
+                "benchctl times tokens as they arrive: name the URL of a server that takes `stream: true`.",
+            )
+        message = error or message
         status, fix = reply.status_code, None if self._log_path is None else READ_THE_LOG
         if status in (401, 403):
             fix = "Name the environment variable that holds a valid key: engine.api_key_env."

@@ -2,12 +2,14 @@
 
 Events are read after https://html.spec.whatwg.org/multipage/server-sent-events.html, over raw bytes: lines end with
 LF, CR or CRLF, several `data` lines of an event are joined with LF, lines that start with a colon are comments, and an
-event that the stream's end cuts off is not an event. Bytes stay bytes, so that a character split between two chunks
-needs no care. The field `error`, which some engines send, is handed out like `data`; other fields are dropped.
+event that the stream's end cuts off is not an event. A byte order mark at the beginning is skipped. Bytes stay bytes,
+so that a character split between two chunks needs no care. The field `error`, which some engines send, is handed out
+like `data`; other fields are dropped.
 """
 
 from __future__ import annotations
 
+import codecs
 import itertools
 import math
 from abc import ABC, abstractmethod
@@ -40,6 +42,7 @@ class SseParser:
 
     def __init__(self) -> None:
         self._rest = b""
+        self._first_line = True
         self._data: list[bytes] = []
         self._bytes = 0
         """Of the lines in `_data`."""
@@ -56,6 +59,9 @@ class SseParser:
             text = text.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         *lines, rest = text.split(b"\n")
         self._rest = rest
+        if self._first_line and lines:
+            self._first_line = False
+            lines[0] = lines[0].removeprefix(codecs.BOM_UTF8)
         payloads: list[bytes] = []
         for line in lines:
             if line.startswith(b"data:"):
@@ -108,6 +114,9 @@ class AnswerReader(ABC, Generic[Answer]):
         self._first: float | None = None
         self._last: float | None = None
         self._parser = SseParser()
+        self.unstreamed = b""
+        """The beginning of a body in which no event has come; empty once one has."""
+        self._streams = False
         self._silence_s = self._timeout_s = math.inf
         self._on_tokens: Progress | None = None
         self._reported: int | None = None
@@ -138,6 +147,9 @@ class AnswerReader(ABC, Generic[Answer]):
             payloads = self._parser.feed(chunk)
         except ValueError as error:
             raise protocol_error(f"The engine's stream cannot be read: {error}.") from error
+        if not self._streams:
+            self._streams = bool(payloads)
+            self.unstreamed = b"" if payloads else (self.unstreamed + chunk)[: wire.MOST_ERROR_BYTES]
         for payload in payloads:
             if self.done is not None and payload.strip() == self.done:
                 self.over = True

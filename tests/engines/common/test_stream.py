@@ -24,6 +24,13 @@ def test_a_cut_crlf_is_one_line_end() -> None:
     assert parser.feed(b"") == []
 
 
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 1000])
+def test_a_byte_order_mark_is_skipped_at_the_beginning_alone(size: int) -> None:
+    data, parser = "\ufeffdata: a\n\ndata: \ufeffb\n\n".encode(), SseParser()
+    got = [payload for at in range(0, len(data), size) for payload in parser.feed(data[at : at + size])]
+    assert got == [b"a", "\ufeffb".encode()]
+
+
 def test_an_unfinished_event_is_none() -> None:
     parser = SseParser()
     assert parser.feed(b"data: one\n\ndata: two\n") == [b"one"]

@@ -13,6 +13,12 @@ from socketserver import TCPServer
 from typing import Any
 
 WORDS = ["one", " two", " three", " four"]
+UNSTREAMED: dict[str, Any] = {
+    "error-in-200": {"error": {"message": "model overloaded", "code": 529}},
+    "web-page": "<html><title>Sign in</title></html>",
+    "ignores-stream": {"choices": [{"message": {"content": "one two"}, "finish_reason": "stop"}]},
+}
+"""What is sent with status 200 in place of a stream."""
 
 
 @dataclass
@@ -127,18 +133,26 @@ def handler_of(script: Script) -> type[BaseHTTPRequestHandler]:
                 message = f"no: Bearer {secret} \x1b[2J"
                 self.reply(status, {"error": {"message": message, "code": status}}, **headers)
                 return
+            if fault in UNSTREAMED:
+                kind = "text/html" if fault == "web-page" else "application/json"
+                self.reply(200, UNSTREAMED[fault], Content_Type=kind)
+                return
             self.close_connection = True
             self.send_response(200)
             self.send_header("Content-Type", "text/event-stream")
             self.send_header("Transfer-Encoding", "chunked")
             self.end_headers()
+            if fault == "byte-order-mark":
+                self.send(b"\xef\xbb")
+                self.send(b"\xbf")
             words = [secret, *script.words] if fault == "echoes-key" else script.words
             for count, word in enumerate(words, 1):
                 time.sleep(script.pace_s if count > 1 else 0.0)
                 self.piece(body, word, [count])
                 if count == 2:
                     self.misbehave(secret)
-            self.piece(body, "", [], script.finish)
+            if fault != "no-finish":
+                self.piece(body, "", [], script.finish)
             if script.usage:
                 usage: dict[str, Any] = {"prompt_tokens": 3, "completion_tokens": script.first - 1 + len(words)}
                 usage["prompt_tokens_details"] = {"cached_tokens": script.cached}

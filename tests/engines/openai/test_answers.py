@@ -48,6 +48,12 @@ def test_tokens_are_counted_by_usage_and_never_by_events(endpoint: Endpoint, ask
     assert counts == sorted(counts)
 
 
+def test_a_byte_order_mark_costs_no_token(endpoint: Endpoint, ask: Ask) -> None:
+    server = ask(endpoint(fault="byte-order-mark"))
+    answer = complete(server, server.render(RAW), GREEDY)
+    assert (answer.text, answer.first_tokens) == ("one two three four", 1)
+
+
 def test_an_unknown_server_gets_standard_fields_only(endpoint: Endpoint, ask: Ask) -> None:
     script = endpoint()
     server = ask(script)
