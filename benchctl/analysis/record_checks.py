@@ -315,7 +315,7 @@ _UNWATCHED = WatchRecord(wall_s=0)
 
 def check_disturbances(frame: Frame) -> Iterator[Observation]:
     """Check the watches of every process of the run, earlier attempts included: their records may count."""
-    cells = frame.manifest.cells if frame.manifest else []
+    cells = [cell for cell in frame.manifest.cells if cell.discarded is None] if frame.manifest else []
     watched = [(cell_name(cell), cell.watch) for cell in cells if cell.watch is not None]
     yield from _other_work(watched)
     yield from _load(frame)

@@ -26,6 +26,7 @@ from benchctl.analysis.record_checks import (
     check_work,
 )
 from benchctl.analysis.results import Caution, SelfConsistency, SpeedUp
+from benchctl.analysis.steadiness import check_steadiness
 from benchctl.data.integrity import Integrity
 
 if TYPE_CHECKING:
@@ -74,6 +75,7 @@ def find_warnings(
         *check_repeats(frame, counters, warm_ups),
         *check_clocks(frame),
         *check_disturbances(frame),
+        *check_steadiness(frame, warm_ups),
         *check_drift(frame),
     ]
     return in_order(cautions(observations))

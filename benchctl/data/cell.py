@@ -63,6 +63,8 @@ class WatchRecord(Part):
     """How long heat or the power brake slowed the GPU that was slowed longest."""
     clock_jump_s: float | None = None
     """The largest step of the wall clock against the monotonic clock, forward positive."""
+    suspended_s: float | None = None
+    """How long the machine was suspended; `None`: not reported by the system."""
     cost_s: float | None = None
     """Processor time that watching took meanwhile."""
     energy_j: dict[str, float] = Field(default_factory=dict)
@@ -115,6 +117,7 @@ class Cell(Part):
     node: str | None = None
     """The cluster's node."""
     discarded: str | None = None
-    """Why none of its records counts: its group could not be finished where it was begun, and is measured again."""
+    """Why none of its records counts, and it is measured again: it paused, or its group could not be finished where it
+    was begun."""
     mark: Mark | None = None
     """How far the records were written when this was added; `None` for a run without digests."""

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Set
+from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
 from benchctl.data.manifest import Manifest
+from benchctl.data.record import Record
 
 _PART = re.compile(r"\d{1,4}\.(attention|recurrent|mlp|layer)", re.ASCII)
 
@@ -40,23 +41,27 @@ class _Line(msgspec.Struct):
     left_out: list[str] | None = None
 
 
-def read_left_out(folder: Path, manifest: Manifest, rejected: Set[tuple[int, str, int]]) -> list[LeftOut]:
+def read_left_out(
+    folder: Path, manifest: Manifest, records: Iterable[Record], rejected: Set[tuple[int, str, int]]
+) -> list[LeftOut]:
     """Return what the rounds of a run left out, by arm and context; nothing where none was traced.
 
-    `rejected`: (block, arm, attempt) of processes that do not count. Warm-ups do not, either.
+    `rejected`: (block, arm, attempt) of processes that do not count. Warm-ups do not, either: the first answers of a
+    process, as many as it has among the `records`.
     """
     traced = {file.name: file for file in (folder / "logs").glob("*.rounds.jsonl") if file.is_file()}
     if not traced:
         return []
-    warm_ups = int(manifest.recipe.get("warmup") or 0)
+    warm_ups = Counter((record.block, record.label, record.attempt) for record in records if record.phase == "warmup")
     rounds: Counter[tuple[str, int]] = Counter()
     times: dict[tuple[str, int], Counter[str]] = defaultdict(Counter)
     for cell in manifest.cells:
         file = traced.get(f"{Path(cell.log).stem}.rounds.jsonl")
-        if file is None or (cell.block, cell.arm, cell.attempt) in rejected:
+        process = (cell.block, cell.arm, cell.attempt)
+        if file is None or process in rejected:
             continue
         for line in _lines(file):
-            if line.answer >= warm_ups and line.drafted and line.left_out is not None:
+            if line.answer >= warm_ups[process] and line.drafted and line.left_out is not None:
                 key = cell.arm, 1 << max(0, line.context - 1).bit_length()
                 rounds[key] += 1
                 times[key].update(name for name in set(line.left_out) if _PART.fullmatch(name))

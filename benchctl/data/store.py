@@ -123,7 +123,7 @@ def open_run(path: Path, *, as_stored: bool = False, check: bool = True) -> RunD
         damaged,
         scores=read_scores(folder, None, scores.read),
         costs=scores.read(COSTS, lambda: read_costs(folder)),
-        left_out=read_left_out(folder, manifest, rejected_cells(manifest.cells)),
+        left_out=read_left_out(folder, manifest, records, rejected_cells(manifest.cells)),
         of_parts={name: read_scores(folder, name, scores.read) for name in parts if name is not None},
         integrity=Integrity(digests, tuple(damage), tuple(scores.findings), other_recipe),
     )

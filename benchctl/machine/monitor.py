@@ -53,6 +53,7 @@ class Watch:
         self._meter = Meter(self._root)
         self._before = read_counters(self._root)
         self._offsets.append(clock_offset())
+        self._suspended_before = suspended_s()
         self._thread.start()
         return self
 
@@ -64,10 +65,12 @@ class Watch:
         energy = self._meter.stop()
         self._thread.join()
         self._offsets.append(clock_offset())
+        before, asleep = self._suspended_before, suspended_s()
         self.disturbance = compare_counters(self._before, after).model_copy(
             update={
                 "cpu_mhz": statistics.median(self._mhz) if self._mhz else None,
                 "clock_jump_s": largest_jump(self._offsets),
+                "suspended_s": None if before is None or asleep is None else max(0.0, asleep - before),
                 "cost_s": self._cost_s,
                 "energy_j": dict(energy.joules),
                 "energy_untold": list(energy.not_reported),
@@ -130,6 +133,21 @@ def clock_offset() -> float:
         if late - early < 0.001:
             break
     return wall - (early + late) / 2
+
+
+def suspended_s() -> float | None:
+    """Return the seconds that this machine was suspended since its start; `None` where no clock tells.
+
+    CLOCK_BOOTTIME counts them and CLOCK_MONOTONIC does not (man 2 clock_gettime); on macOS CLOCK_MONOTONIC does and
+    CLOCK_UPTIME_RAW does not.
+    """
+    names = (
+        ("CLOCK_MONOTONIC", "CLOCK_UPTIME_RAW") if sys.platform == "darwin" else ("CLOCK_BOOTTIME", "CLOCK_MONOTONIC")
+    )
+    with suppress(AttributeError, OSError):
+        counting, stopping = (getattr(time, name) for name in names)
+        return time.clock_gettime(counting) - time.clock_gettime(stopping)
+    return None
 
 
 def largest_jump(offsets: list[float]) -> float:

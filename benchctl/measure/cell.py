@@ -113,6 +113,10 @@ class EngineCell:
         """Make every request of the plan."""
         raise NotImplementedError
 
+    def disturbance(self) -> str | None:
+        """Return in words what disturbed the process, so that it should be measured again; `None`: nothing did."""
+        return None
+
     def complete(self, server: Server) -> int | None:
         """Do what remains once nothing is timed any more; return the tokens that were drafted. Raises EngineError."""
         raise NotImplementedError

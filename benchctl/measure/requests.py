@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate
 
+from benchctl.analysis.steadiness import SHORTEST_PAUSE_S, find_pauses, never_steady, warm_up_ended
 from benchctl.data.record import SCHEMA_VERSION, Phase, Record, RecordError, sha256_tokens
 from benchctl.data.writer import RunWriter
 from benchctl.engines.base import Completion, Progress, Rendered, Renders, Server
@@ -30,6 +31,7 @@ from benchctl.prompts.context import ContextError, fitted
 from benchctl.prompts.suite import Prompt, PromptItem
 from benchctl.recipes.adapters import SYNTHETIC
 from benchctl.recipes.schema import Sampling
+from benchctl.text import spoken
 
 MOST_IN_FLIGHT = 1024
 """Of an open loop; a request that finds as many unanswered is sent late, and its record has by how much."""
@@ -44,7 +46,7 @@ OPEN_LOOP_REQUEST_ONLY = REQUEST_ONLY | {"timeout"}
 
 WARMUP_PROMPT = Prompt(prompt="The harbour was quiet that morning, and the boats lay still. One, two, three, four,")
 """Never a prompt of the suite: a drafter that remembers across requests would meet its own answer again."""
-WARMUP_TOKENS = 32
+WARMUP_TOKENS = 16
 
 
 def as_warm_up(sampling: Sampling) -> Sampling:
@@ -96,6 +98,8 @@ class MeasuredCell(EngineCell):
         self._synthetic = SYNTHETIC in lossy.get(plan.arm.name, ())
         self._drafted: int | None = None
         """Tokens drafted in all answers, warm-ups included; `None` while the engine reports none."""
+        self._records: list[Record] = []
+        """Of this process, without texts and token ids."""
         self._without_ids: list[tuple[Record, Rendered, Completion]] = []
         self._began = 0.0
         """When its first request was about to be sent, in seconds of `time.perf_counter`; 0 before."""
@@ -104,12 +108,16 @@ class MeasuredCell(EngineCell):
     def prepare(self, server: Server) -> None:
         """Send requests that are not measured."""
         self._server = server
-        for number in range(self.context.recipe.warmup):
-            record = self._record("warmup", number, self.plan.order, "warmup")
+        requests, seconds = self.context.recipe.warmup, list[float]()
+        while not warm_up_ended(seconds) if requests is None else len(seconds) < requests:
+            record = self._record("warmup", len(seconds), self.plan.order, "warmup")
             rendered, completion = warm_up(server, self._sampling)
             self._count(completion)
             prompt = {"prompt_sha": rendered.sha256}
-            self._writer.append(record.changed(**measured_fields(completion) | prompt))  # as evidence, without its text
+            self._append(record.changed(**measured_fields(completion) | prompt))  # as evidence, without its text
+            seconds.append(completion.e2e_s)
+        if reason := never_steady(seconds):
+            self.context.progress.note(f"warning: {self.plan.name}: {reason}.")
 
     def measure(self) -> None:
         """Measure every prompt of the plan, one at a time or by the arm's condition."""
@@ -147,6 +155,14 @@ class MeasuredCell(EngineCell):
             self._writer.manifest.warnings.append(message)
             self.context.progress.note(f"warning: {message}")
 
+    def disturbance(self) -> str | None:
+        """Return in words that the machine was suspended, or which answers paused."""
+        watch = self.watch.disturbance if self.watch else None
+        if watch and watch.suspended_s and watch.suspended_s >= SHORTEST_PAUSE_S:
+            return f"the machine was suspended for {spoken(watch.suspended_s)}"
+        pauses = find_pauses(self._records, overlapping=self.plan.arm.overlapping)
+        return f"it paused for {'; '.join(map(str, pauses))}" if pauses else None
+
     def complete(self, server: Server) -> int | None:
         """Fetch token ids that streams lacked, once nothing is timed any more; a second line replaces the record."""
         for record, rendered, completion in self._without_ids:
@@ -182,7 +198,7 @@ class MeasuredCell(EngineCell):
         if late := timing["late_s"]:
             completion = replace(completion, ttft_s=completion.ttft_s + late, e2e_s=completion.e2e_s + late)
         record = record.changed(**timing, **measured_fields(completion), **answer_fields(completion))
-        self._writer.append(record)
+        self._append(record)
         self._count(completion)
         self.answers += 1
         if completion.token_gap is not None:
@@ -211,6 +227,10 @@ class MeasuredCell(EngineCell):
         """End what is in flight, with the engine."""
         self._aborted = True
         self._server.stop()
+
+    def _append(self, record: Record) -> None:
+        self._writer.append(record)
+        self._records.append(record.changed(content=None, token_ids=None))
 
     def _count(self, completion: Completion) -> None:
         if completion.ledger.drafted is not None:

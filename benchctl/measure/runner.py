@@ -102,7 +102,9 @@ class Runner(CellContext):
         self.progress = progress
         for cells in self._up_at_once(plan):
             left = [cell for cell in cells if cell.group not in self._without_baseline]
-            if left:
+            if left and (disturbance := self._run_at_once(left)) is not None:
+                progress.note(f"warning: {', '.join(cell.name for cell in left)}: measured again, since {disturbance}.")
+                progress.more(left)
                 self._run_at_once(left)
             if self.stopped:
                 progress.note("Stopped at the first failure (-x).")
@@ -115,16 +117,21 @@ class Runner(CellContext):
         else:
             yield from ([cell] for cell in plan)
 
-    def _run_at_once(self, plans: list[CellPlan]) -> None:
-        """Give every cell its engine, its turns and its end; what is not over when this is left was interrupted."""
+    def _run_at_once(self, plans: list[CellPlan]) -> str | None:
+        """Give every cell its engine, its turns and its end; what is not over when this is left was interrupted.
+
+        Return what disturbed them, in words, where they are to be measured again for that: once, and then all, as they
+        were measured in turns. Their records are kept, and none counts.
+        """
         cells: list[EngineCell] = []
+        disturbance: str | None = None
         try:
             for plan in plans:
                 cells.append(self.make_cell(plan, self))
                 cells[-1].open()
                 if self._leaves_nothing_to_compare(cells[-1]):
                     self._end_condition(plan)
-                    return
+                    return None
             with Watch() as watch, collector_paused():
                 for cell in cells:
                     cell.watch = watch
@@ -135,12 +142,21 @@ class Runner(CellContext):
                         cell = cells[place]
                         assert isinstance(cell, MeasuredCell)
                         cell.measure_one(item, order)
+            if not any(cell.over for cell in cells) and not self._repeated(plans):
+                disturbance = next(filter(None, (cell.disturbance() for cell in cells)), None)
             for cell in cells:
+                cell.stored.discarded = disturbance
                 cell.close()
         finally:
             for cell in cells:
                 cell.interrupt()
             self.stopped = self.stop_at_failure and any(cell.stored.error or cell.failures for cell in cells)
+        return None if self.stopped else disturbance
+
+    def _repeated(self, plans: list[CellPlan]) -> bool:
+        """Whether any of these cells was measured again already, now or before the run was resumed."""
+        keys = {(plan.block, plan.arm.name) for plan in plans}
+        return any(cell.discarded and (cell.block, cell.arm) in keys for cell in self.writer.manifest.cells)
 
     def _leaves_nothing_to_compare(self, cell: EngineCell) -> bool:
         if cell.plan.block or cell.ready:

@@ -317,7 +317,13 @@ class RecipeBase(Strict):
         default="on",
         description="Check models and context before anything is measured. on: warn; strict: stop; off: no check.",
     )
-    warmup: int = Field(default=1, ge=0, le=100, description="Unmeasured requests at the start of every process.")
+    warmup: int | None = Field(
+        default=None,
+        ge=0,
+        le=100,
+        description="Unmeasured requests at the start of every process; null: until two in a row take the same time "
+        "(within 10 %), 10 at most, and none once the second and later ones took 30 s.",
+    )
     baseline: Name = Field(default="baseline", description="The arm that every other is compared with.")
     arms: Any
 

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 from benchctl.data.cell import Cell
+from benchctl.data.record import Record
 from benchctl.data.rounds import LeftOut, read_left_out
 from tests.analysis.conftest import build_manifest
 
@@ -34,15 +35,16 @@ def test_measured_rounds_that_drafted_are_added_up_by_context(tmp_path: Path) ->
         Cell(block=block, arm="swift", order=0, status="finished", started_at="", wall_s=1, log=f"logs/{name}.log")
         for block, name in ((0, "block0-swift"), (1, "block1-swift"), (2, "untraced"))
     ]
-    manifest = build_manifest({"baseline": None, "swift": None}, 1, 2, recipe={"warmup": 1}, cells=cells)
-    found = read_left_out(tmp_path, manifest, {(1, "swift", 0)})
+    manifest = build_manifest({"baseline": None, "swift": None}, 1, 2, cells=cells)
+    warm_up = Record(label="swift", task="warmup", prompt_idx=0, rep=0, phase="warmup")
+    found = read_left_out(tmp_path, manifest, [warm_up], {(1, "swift", 0)})
     assert found == [
         LeftOut("swift", 32, rounds=2, layers=2, times={"0.attention": 2, "1.layer": 1}),
         LeftOut("swift", 64, rounds=1, layers=0, times={}),
     ]
     manifest.target.facts["layers"] = 6
-    assert {row.layers for row in read_left_out(tmp_path, manifest, set())} == {6}
+    assert {row.layers for row in read_left_out(tmp_path, manifest, [warm_up], set())} == {6}
 
 
 def test_a_run_without_traces_has_none(tmp_path: Path) -> None:
-    assert read_left_out(tmp_path, build_manifest({"baseline": None}, 1, 1), set()) == []
+    assert read_left_out(tmp_path, build_manifest({"baseline": None}, 1, 1), [], set()) == []

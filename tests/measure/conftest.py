@@ -23,6 +23,7 @@ def recipe() -> Recipe:
             "models": {"target": {"source": "t.gguf"}, "draft": {"source": "d.gguf"}},
             "prompts": {"suite": "s.json"},
             "blocks": 2,
+            "warmup": 1,
             "arms": [{"name": "baseline"}, {"name": "spec", "speculation": {"type": "draft-simple", "max": 4}}],
         }
     )

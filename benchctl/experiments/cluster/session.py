@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from typing import Protocol
 
@@ -216,7 +217,7 @@ class ClusterRunner:
         """Let nothing count that came of a group which was not finished where it was begun."""
         group, cells = self.running.pop(node), self.writer.manifest.cells
         for place, cell in enumerate(cells):
-            if cell.block == group.plan.block and group.attempts.get(cell.arm) == cell.attempt:
+            if cell.block == group.plan.block and group.attempts.get(cell.arm, inf) <= cell.attempt:
                 cells[place] = cell.model_copy(update={"discarded": why})
         for plan in group.plan.cells:
             attempt = group.attempts[plan.arm.name]

@@ -118,7 +118,7 @@ def measured_costs(run: RunData) -> dict[str, ArmCost]:
     walls: dict[str, list[float]] = defaultdict(list)
     answers: dict[str, list[float]] = defaultdict(list)
     for cell in manifest.cells:
-        if cell.status == "finished":
+        if cell.status == "finished" and cell.discarded is None:
             walls[cell.arm].append(cell.wall_s)
     for record in run.records:
         if record.phase == "measure" and record.e2e_s is not None:

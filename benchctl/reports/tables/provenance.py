@@ -157,7 +157,7 @@ def cells(manifest: Manifest, analysis: Analysis) -> Table[Cell]:
             numeric("Block", lambda row: row.block + 1),
             numeric("Place", lambda row: row.order + 1),
             arm_column(analysis),
-            Column("Status", lambda row: f"{row.status} (attempt {row.attempt + 1})" if row.attempt else row.status),
+            Column("Status", _status),
             Column("Attested", "attestation.state"),
             numeric("Start-up", "startup_s", numbers.seconds),
             numeric("Wall", "wall_s", numbers.seconds),
@@ -166,6 +166,11 @@ def cells(manifest: Manifest, analysis: Analysis) -> Table[Cell]:
         ),
         manifest.cells,
     )
+
+
+def _status(cell: Cell) -> str:
+    attempt = f" (attempt {cell.attempt + 1})" if cell.attempt else ""
+    return f"{cell.status}{attempt}, not used" if cell.discarded else f"{cell.status}{attempt}"
 
 
 def _evidence(cell: Cell) -> tuple[Piece, ...]:

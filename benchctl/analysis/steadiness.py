@@ -1,0 +1,161 @@
+"""Whether a process ran steadily while it was measured: its warm-up, pauses in answers, and rates of like answers.
+
+A process is a (block, arm, attempt). The rules are simple ones of benchmark harnesses: a warm-up is over when a request
+takes as long as the one before (pyperf compares neighbouring values within 10 %, too).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from math import inf
+from statistics import median
+from typing import TYPE_CHECKING, NamedTuple
+
+from benchctl.analysis.cells import speculates
+from benchctl.data.record import Record
+
+if TYPE_CHECKING:
+    from benchctl.analysis.frame import Frame
+
+STEADY = 0.10
+"""Two warm-up requests are alike whose times differ by no more than this share of the longer."""
+MOST_WARM_UPS = 10
+WARM_UP_S = 30.0
+"""No further warm-up request is sent once those after the first took so long together."""
+SHORTEST_PAUSE_S = 0.5
+"""A shorter wait is not called a pause: a busy machine alone has such."""
+PAUSE = 5.0
+"""A wait is a pause where it is so many times the typical longest wait of the process's other answers. In 60 kept cells
+of four engines the longest wait was at most 5.2 times that, and then below half a second."""
+UNSTEADY = 2.0
+"""An answer without a draft is unlike the others where it decodes so many times faster or slower than their median. Of
+25 kept cells without speculation, on CPUs and GPUs, all answers are within 1.5, but those of one: 0.22 to 2.3."""
+LEAST_TOKENS = 8
+"""The rate of a shorter answer says little."""
+LONG_PROMPT = 4
+"""A prompt so many times the typical one explains a lower rate."""
+ENOUGH_ANSWERS = 4
+_FIRST = "before the first token"
+
+
+def is_steady(seconds: Sequence[float]) -> bool:
+    """Whether the last two of a process's warm-up requests took the same time."""
+    return len(seconds) > 1 and abs(seconds[-1] - seconds[-2]) <= STEADY * max(seconds[-2:])
+
+
+def warm_up_ended(seconds: Sequence[float]) -> bool:
+    """Whether no further warm-up request is to be sent after those that took so many seconds."""
+    return is_steady(seconds) or len(seconds) >= MOST_WARM_UPS or sum(seconds[1:]) >= WARM_UP_S
+
+
+def never_steady(seconds: Sequence[float]) -> str | None:
+    """Return in words that a warm-up did not end steady; `None` where it did, or was too short to show it."""
+    if len(seconds) < 2 or is_steady(seconds):
+        return None
+    times = ", ".join(f"{value:.2g}" for value in seconds)
+    return f"no warm-up request took as long as the one before ({times} s)"
+
+
+class Pause(NamedTuple):
+    """A wait that the other answers of its process do not explain."""
+
+    record: Record
+    seconds: float
+    position: str
+    """In the answer, in words."""
+
+    def __str__(self) -> str:
+        return f"{self.seconds:.1f} s {self.position} of {self.record.task}/{self.record.prompt_idx}"
+
+
+def find_pauses(records: Sequence[Record], *, overlapping: bool = False) -> list[Pause]:
+    """Return the pauses in the measured answers of a process, whose `records` are given, warm-ups included.
+
+    Compared are the longest wait between tokens, the wait after the last token, and the time to the first, that in
+    proportion to the prompt; not where requests are `overlapping`, and wait for each other.
+    """
+    answers = [record for record in records if record.error is None]
+    waits: dict[str, list[tuple[Record, float]]] = {
+        "between two tokens": [(record, max(record.burst_gaps_s)) for record in answers if record.burst_gaps_s],
+        "after the last token": [
+            (record, record.e2e_s - record.ttft_s - record.decode_s)
+            for record in answers
+            if record.e2e_s is not None and record.ttft_s is not None and record.decode_s is not None
+        ],
+    }
+    if not overlapping:
+        waits[_FIRST] = [(record, record.ttft_s) for record in answers if record.ttft_s is not None]
+    return [
+        Pause(record, seconds, position)
+        for position, measured in waits.items()
+        for record, seconds in measured
+        if record.phase == "measure" and seconds >= SHORTEST_PAUSE_S
+        if seconds > PAUSE * _explained(record, position, measured)
+    ]
+
+
+def _explained(record: Record, position: str, waits: Sequence[tuple[Record, float]]) -> float:
+    """Return how long an answer's wait is by those of the other answers; infinite where there is no other."""
+    size = record.prompt_tokens if position == _FIRST else None
+    return median(
+        [
+            seconds * (max(1.0, size / other.prompt_tokens) if size and other.prompt_tokens else 1.0)
+            for other, seconds in waits
+            if other is not record
+        ]
+        or [inf]
+    )
+
+
+def find_swing(records: Sequence[Record]) -> str | None:
+    """Return in words that like answers of a process, none with a draft, decoded at unlike rates; `None`: they did not.
+
+    Two answers of at least `LEAST_TOKENS` show it, or the first that was sent: it was not warm.
+    """
+    rates = [
+        (record, rate)
+        for record in sorted(records, key=lambda record: record.sent_s or 0.0)
+        if record.phase == "measure" and record.n_predicted >= LEAST_TOKENS
+        if (rate := record.client_tok_per_sec or record.tok_per_sec)
+    ]
+    if len(rates) < ENOUGH_ANSWERS:
+        return None
+    typical, size = median(rate for _, rate in rates), median(record.prompt_tokens or 0 for record, _ in rates)
+    unlike = [
+        record
+        for record, rate in rates
+        if not typical / UNSTEADY <= rate <= typical * UNSTEADY and (record.prompt_tokens or 0) <= LONG_PROMPT * size
+    ]
+    if len(unlike) < 2 and rates[0][0] not in unlike:
+        return None
+    lowest, highest = min(rate for _, rate in rates), max(rate for _, rate in rates)
+    return (
+        f"{len(rates)} answers decode at {lowest:.1f} to {highest:.1f} tok/s, "
+        f"{len(unlike)} of them over {UNSTEADY:g} times faster or slower than the median"
+    )
+
+
+def check_steadiness(frame: Frame, warm_ups: Sequence[Record]) -> Iterator[tuple[str, str, str]]:
+    """Yield (id of the warning, arm, evidence) for pauses, and for processes that were never steady."""
+    manifest = frame.manifest
+    overlapping = {arm.name for arm in manifest.arms if arm.overlapping} if manifest else set()
+    processes: dict[tuple[str, int, int], list[Record]] = defaultdict(list)
+    for record in (*warm_ups, *frame.records):
+        processes[record.label, record.block, record.attempt].append(record)
+    for number, arm in enumerate(frame.arms):
+        repeated = [cell for cell in (manifest.cells if manifest else ()) if cell.arm == arm and cell.discarded]
+        paused = [f"Block {cell.block + 1} was measured again, since {cell.discarded}." for cell in repeated]
+        unsteady = []
+        for block, records in ((block, records) for (label, block, _), records in processes.items() if label == arm):
+            pauses = find_pauses(records, overlapping=arm in overlapping)
+            paused += [f"Block {block + 1}: {pause}." for pause in pauses]
+            warm_up = [record.e2e_s for record in records if record.phase == "warmup" and record.e2e_s is not None]
+            alone = not speculates(frame, number) and arm not in overlapping
+            steady = [record for record in records if all(record is not pause.record for pause in pauses)]
+            reasons = (never_steady(warm_up), find_swing(steady) if alone else None)
+            unsteady += [f"Block {block + 1}: {reason}." for reason in reasons if reason]
+        if paused:
+            yield "pause", arm, " ".join(paused)
+        if unsteady:
+            yield "unsteady", arm, " ".join(unsteady)

@@ -1,0 +1,53 @@
+"""A real llama-server that is stopped inside a request, alone and together with benchctl."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from benchctl.data.store import open_run
+from benchctl.lossless.analysed import analyse_run
+
+STOPPED_S = 3.0
+
+
+def answers_in(folder: Path) -> int:
+    return sum(file.read_text().count('"phase":"measure"') for file in folder.glob("*/*/records.jsonl"))
+
+
+@pytest.mark.parametrize("with_benchctl", [False, True])
+def test_an_engine_that_is_stopped_inside_a_request_is_measured_again(
+    with_benchctl: bool, cache: Path, tmp_path: Path
+) -> None:
+    options = ["--only", "baseline", "--blocks", "1", "--limit", "6", "--set", "sampling.max_tokens=256"]
+    options += ["--set", "preflight=off", "--set", "sampling.ignore_eos=true"]
+    command = [sys.executable, "-m", "benchctl", "run", "quickstart", "-o", str(tmp_path / "out"), "-q", *options]
+    with subprocess.Popen(command) as process:
+        while answers_in(tmp_path / "out") < 4 and process.poll() is None:
+            time.sleep(0.01)
+        ours = psutil.Process(process.pid)
+        engine = next(child for child in ours.children(recursive=True) if child.name() == "llama-server")
+        time.sleep(0.1)
+        stopped = [engine.pid, *([process.pid] if with_benchctl else [])]
+        for pid in stopped:
+            os.kill(pid, signal.SIGSTOP)
+        time.sleep(STOPPED_S)
+        for pid in stopped:
+            os.kill(pid, signal.SIGCONT)
+        assert process.wait(120) == 0
+    (folder,) = (tmp_path / "out").glob("*/*/")
+    run = open_run(folder)
+    assert run.manifest is not None
+    first, second = run.manifest.cells
+    assert first.discarded is not None
+    assert "it paused for 3." in first.discarded
+    assert second.discarded is None
+    assert {record.attempt for record in run.records if record.phase == "measure"} == {1}
+    assert [warning.id for warning in analyse_run(run).warnings].count("pause") == 1
