@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "benchctl"
 
 FLOORS = (
-    ("recipes", "errors", "text", "paths", "offers"),
+    ("recipes", "errors", "text", "paths", "writing", "offers"),
     ("models", "prompts"),
     ("data", "machine", "permissions"),
     ("analysis",),
@@ -35,6 +35,7 @@ NEIGHBOURS = {
     ("recipes", "text"),
     ("recipes", "paths"),
     ("paths", "errors"),
+    ("writing", "errors"),
     ("recipes", "offers"),
     ("machine", "data"),
 }

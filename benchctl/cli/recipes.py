@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,9 +12,10 @@ import typer
 
 from benchctl.cli import complete, options
 from benchctl.cli.options import read_depths
-from benchctl.errors import BenchctlError, StorageError, UsageError
+from benchctl.errors import BenchctlError, UsageError
 from benchctl.reports.json_output import print_json
 from benchctl.text import plural, visible
+from benchctl.writing import write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -261,10 +263,6 @@ def _print_arms(recipe: Recipe) -> None:
 
 def _write(path: Path, text: str, force: bool) -> None:
     """Create a file; an existing file is overwritten only with `force`."""
-    try:
-        with path.open("w" if force else "x", encoding="utf-8") as stream:
-            stream.write(text)
-    except FileExistsError:
-        raise UsageError("this file exists already", where=str(path), fix="Overwrite it with --force.") from None
-    except OSError as error:
-        raise StorageError(f"the file cannot be written: {error.strerror}", where=str(path)) from None
+    if not force and os.path.lexists(path):  # also a link that leads nowhere
+        raise UsageError("this file exists already", where=str(path), fix="Overwrite it with --force.")
+    write_whole(path, text)

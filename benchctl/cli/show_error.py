@@ -17,9 +17,10 @@ from rich.console import Console
 from rich.text import Text
 
 from benchctl import __version__
-from benchctl.errors import BenchctlError, EngineError, InternalError
+from benchctl.errors import BenchctlError, EngineError, InternalError, StorageError
 from benchctl.paths import cache_folder
 from benchctl.text import one_line, visible
+from benchctl.writing import write_whole
 
 
 def show_error(error: BenchctlError) -> None:
@@ -57,8 +58,8 @@ def _keep_traceback(error: Exception) -> Path | None:
     text = about + "".join(traceback.format_exception(error))
     name = f"benchctl-{datetime.now().astimezone():%Y%m%d-%H%M%S-%f}.txt"
     for folder in (cache_folder() / "errors", Path(tempfile.gettempdir())):
-        with suppress(OSError):
+        with suppress(OSError, StorageError):
             folder.mkdir(parents=True, exist_ok=True)
-            (folder / name).write_text(text, encoding="utf-8", errors="backslashreplace")
+            write_whole(folder / name, text.encode("utf-8", "backslashreplace"))
             return folder / name
     return None

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import secrets
 from collections.abc import Sequence
 from datetime import datetime
+from functools import cache
 from pathlib import Path
 
 from benchctl.data.chain import canonical_sha256
@@ -53,6 +55,16 @@ def model_identity(model: ResolvedModel) -> ModelIdentity:
         files=[FileIdentity(name=file.path.name, size=file.size, sha256=file.sha256) for file in model.files],
         facts=facts,
     )
+
+
+@cache
+def package_sha256() -> str:
+    """Return the SHA-256 of benchctl's own modules: what another version computed or measures may differ."""
+    root = Path(__file__).parents[1]
+    total = hashlib.sha256()
+    for file in sorted(root.rglob("*.py")):
+        total.update(str(file.relative_to(root)).encode() + b"\0" + file.read_bytes() + b"\0")
+    return total.hexdigest()
 
 
 def home_relative(text: Path | str) -> str:

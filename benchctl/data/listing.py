@@ -10,9 +10,10 @@ from pathlib import Path
 from benchctl.data.chain import reaches
 from benchctl.data.manifest import Manifest
 from benchctl.data.store import MANIFEST, RECORDS, checked_manifest
-from benchctl.data.writer import LOGS, cannot_write, folder_lock
+from benchctl.data.writer import LOGS, folder_lock
 from benchctl.errors import BenchctlError, UsageError
 from benchctl.offers import experiments
+from benchctl.writing import cannot_write
 
 
 @dataclass(frozen=True)

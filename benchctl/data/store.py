@@ -28,6 +28,7 @@ from benchctl.data.scores import TargetScores, read_scores
 from benchctl.data.traces import COSTS, CostTraces, read_costs
 from benchctl.data.versions import newer
 from benchctl.errors import StorageError, UsageError
+from benchctl.writing import refuse_links
 
 RECORDS = "records.jsonl"
 MANIFEST = "manifest.json"
@@ -143,6 +144,7 @@ def read_manifest(folder: Path) -> Manifest:
 
 def checked_manifest(folder: Path) -> tuple[Manifest, list[str]]:
     """Return `manifest.json` of a run folder, and a sentence for all of it that changed; errors as `open_run`."""
+    refuse_links(folder)
     try:
         manifest, raw, stored = MANIFEST_FORMAT.read_with_source(folder / MANIFEST, Manifest)
         return manifest, manifest_damage(raw, stored, manifest, MANIFEST)

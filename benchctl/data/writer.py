@@ -20,6 +20,7 @@ from benchctl.data.manifest import Manifest
 from benchctl.data.record import Record
 from benchctl.data.store import MANIFEST, RECORDS
 from benchctl.errors import StorageError
+from benchctl.writing import cannot_write, open_unlinked, refuse_links, write_whole
 
 LOGS = "logs"
 LOCK = ".lock"
@@ -30,11 +31,12 @@ def folder_lock(folder: Path, what: str = "writing this run", fix: str | None = 
     """Lock a folder as its only writer; it is made where it does not exist.
 
     The lock is the operating system's, so it goes with the process even when that is killed. Raises StorageError when
-    the folder cannot be written, or another benchctl is `what` there.
+    the folder cannot be written, contains links, or another benchctl is `what` there.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+        refuse_links(folder)
+        lock = open_unlinked(folder / LOCK, os.O_RDWR | os.O_CREAT)
     except OSError as error:
         raise cannot_write(error, folder) from None
     try:
@@ -81,7 +83,7 @@ class FolderWriter(ABC):
             )
             try:
                 (self.folder / LOGS).mkdir(exist_ok=True)
-                self._lines = os.open(self.folder / self.lines, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+                self._lines = open_unlinked(self.folder / self.lines, os.O_RDWR | os.O_CREAT | os.O_APPEND)
                 opened.callback(os.close, self._lines)
                 self._drop_half_line()
                 if self.manifest.digests:
@@ -144,18 +146,7 @@ class RunWriter(FolderWriter):
 
     def save(self) -> None:
         """Replace the manifest."""
-        write_whole(self.folder / MANIFEST, sealed(self.manifest.model_dump_json(by_alias=True, indent=1)))
-
-
-def write_whole(file: Path, text: str) -> None:
-    """Write a file beside its place, a line end after `text`, then put it there. Raises StorageError."""
-    temporary = file.with_name(f".{file.name}.new")
-    try:
-        temporary.write_text(text + "\n", encoding="utf-8")
-        temporary.replace(file)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise cannot_write(error, file) from None
+        write_whole(self.folder / MANIFEST, sealed(self.manifest.model_dump_json(by_alias=True, indent=1)) + "\n")
 
 
 def write_scores(folder: Path, name: str, text: str, manifest: Manifest) -> None:
@@ -169,8 +160,10 @@ def write_scores(folder: Path, name: str, text: str, manifest: Manifest) -> None
         with _alone_in(folder):
             known = read_digests(folder, manifest) or Digests()
             known.files[name] = own
-            write_whole(folder / DIGESTS, sealed(known.model_dump_json(by_alias=True, indent=1), anchor(manifest)))
-    write_whole(folder / name, text)
+            write_whole(
+                folder / DIGESTS, sealed(known.model_dump_json(by_alias=True, indent=1), anchor(manifest)) + "\n"
+            )
+    write_whole(folder / name, text + "\n")
 
 
 @contextlib.contextmanager
@@ -185,17 +178,3 @@ def _alone_in(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(lock)
-
-
-def cannot_write(error: OSError, where: Path) -> StorageError:
-    """Return the error for a failed write, with what to do about it."""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return StorageError(
-            "The disk is full.", where=str(where), fix="Free some space, then finish this run with --resume."
-        )
-    reason = error.strerror or str(error)
-    return StorageError(
-        f"benchctl cannot write here: {reason}.",
-        where=str(where),
-        fix="Make it writable, or choose another results folder with --output.",
-    )

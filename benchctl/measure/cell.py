@@ -241,7 +241,7 @@ def fresh_log(folder: Path, name: str, attempt: int = 0) -> tuple[int, Path]:
     """Return the first attempt from `attempt` on that left no log, and its log: an earlier log is kept."""
     while True:
         log = folder / LOGS / f"{name}{f'.{attempt}' if attempt else ''}.log"
-        if not log.exists():
+        if not os.path.lexists(log):  # also a link that leads nowhere
             return attempt, log
         attempt += 1
 

@@ -16,7 +16,7 @@ from benchctl.analysis.precision import Look, decided_in_words, describe_stop, l
 from benchctl.data.identity import home_relative
 from benchctl.data.manifest import IdlePower, Manifest, Tuning
 from benchctl.data.store import RunData, open_run
-from benchctl.data.writer import LOGS, RunWriter, cannot_write
+from benchctl.data.writer import LOGS, RunWriter
 from benchctl.errors import GateError, StorageError, UsageError
 from benchctl.machine.energy import mean_power
 from benchctl.measure.estimate import estimate_run, size_of
@@ -33,6 +33,7 @@ from benchctl.prompts.context import load_context
 from benchctl.recipes.load import RECIPE, recipe_text
 from benchctl.recipes.schema import AutoBlocks, Recipe
 from benchctl.text import spoken
+from benchctl.writing import write_whole
 
 IDLE_S = 5.0
 """How long the machine is watched doing nothing, where it reports its power."""
@@ -65,11 +66,7 @@ def start_run(
     remember_run(manifest.run, manifest.recipe, manifest.recipe_folder, trusted=prepared.trusted)
     with RunWriter(folder, manifest) as writer:
         progress.note(f"Run folder: {folder}")
-        try:
-            text = home_relative(recipe_text(prepared.recipe, prepared.recipe_folder))
-            (folder / RECIPE).write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise cannot_write(error, folder) from None
+        write_whole(folder / RECIPE, home_relative(recipe_text(prepared.recipe, prepared.recipe_folder)))
         for warning in manifest.warnings:
             progress.note(f"warning: {warning}")
         _execute(prepared, writer, None, progress, stop_at_failure=stop_at_failure, on=on)

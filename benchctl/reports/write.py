@@ -5,13 +5,13 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
 import re
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from secrets import token_hex
 from typing import Any
 
 from benchctl.analysis.results import Analysis
@@ -102,7 +102,7 @@ def render_files(run: RunData, analysis: Analysis, *, figures: bool = True) -> d
 def _replace(folder: Path, contents: dict[str, bytes]) -> None:
     """Write beside `folder`, then put it in its place; an earlier report survives any failure."""
     folder.parent.mkdir(parents=True, exist_ok=True)
-    fresh, old = (folder.with_name(f".{folder.name}.{os.getpid()}.{word}") for word in ("new", "old"))
+    fresh, old = (folder.with_name(f".{folder.name}.{token_hex(8)}.{word}") for word in ("new", "old"))
     try:
         for name, content in contents.items():
             path = fresh / name

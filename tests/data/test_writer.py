@@ -47,10 +47,10 @@ def test_a_second_writer_is_refused_with_the_owners_process(folder: Path, manife
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
 def test_a_full_disk_is_one_error_that_says_how_to_go_on(folder: Path, manifest: Manifest) -> None:
-    folder.mkdir(parents=True)
-    (folder / "records.jsonl").symlink_to("/dev/full")
-    with RunWriter(folder, manifest) as writer, pytest.raises(StorageError, match="disk is full") as caught:
-        writer.append(record())
+    with RunWriter(folder, manifest) as writer:
+        os.dup2(os.open("/dev/full", os.O_RDWR), writer._lines)
+        with pytest.raises(StorageError, match="disk is full") as caught:
+            writer.append(record())
     assert "--resume" in (caught.value.fix or "")
 
 

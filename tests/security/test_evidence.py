@@ -15,7 +15,6 @@ import pytest
 
 from benchctl.analysis.comparison.compare import compare_runs
 from benchctl.analysis.comparison.gates import check_gates, parse_gate
-from benchctl.analysis.comparison.summary import SUMMARY
 from benchctl.cli.app import app
 from benchctl.data.chain import chain_seed, linked, stated
 from benchctl.data.integrity import DIGESTS, RecordCheck
@@ -377,17 +376,6 @@ def test_report_runs_and_compare_warn(run: Path, tmp_path: Path) -> None:
     listed = said_by("runs", "list", "--results", str(run.parents[1]))
     assert f"{run.name} is damaged: records.jsonl is not as it was written." in listed
     assert f"{sound.name} is damaged" not in listed
-
-
-def test_a_summary_that_was_edited_is_made_again(run: Path) -> None:
-    others = [shutil.copytree(run, run.with_name(f"20261123-063549-{name}")) for name in ("bbbb", "cccc")]
-    words = ("compare", *map(str, (run, *others)), "--json")
-    before = json.loads(call(app, *words).stdout)["rows"]
-    content = bytearray((run / SUMMARY).read_bytes())
-    place = content.index(b"identical")
-    content[place : place + 9] = b"violation"
-    (run / SUMMARY).write_bytes(bytes(content))
-    assert json.loads(call(app, *words).stdout)["rows"] == before
 
 
 def test_a_diagnosis_and_a_search_that_changed_are_refused_and_named(tmp_path: Path) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,10 +15,20 @@ from pathlib import Path
 
 import pytest
 
-from benchctl.data.writer import LOCK, folder_lock
+import benchctl
+from benchctl.cli.app import app
+from benchctl.data.store import open_run, read_manifest
+from benchctl.data.writer import LOCK, LOGS, RunWriter, folder_lock
 from benchctl.engines.common import process as engine_process
+from benchctl.engines.common.log import make_private
 from benchctl.engines.common.process import LEFT_FOR_S, EngineProcess, make_access
 from benchctl.errors import StorageError
+from benchctl.measure.cell import fresh_log
+from benchctl.writing import write_whole
+from tests.cli.calls import call
+
+PACKAGE = Path(benchctl.__file__).parent
+KEPT = Path(__file__).parents[1] / "data" / "kept" / "version_4"
 
 
 @pytest.fixture
@@ -36,6 +48,120 @@ def test_a_link_in_place_of_a_runs_lock_is_not_followed(tmp_path: Path) -> None:
     with pytest.raises(StorageError), folder_lock(run):
         pass
     assert own.read_text() == "the user's own"
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """A stranger's run; links in it lead to a file of the user's."""
+    (tmp_path / "own.txt").write_text("the user's own")
+    return shutil.copytree(KEPT, tmp_path / "results" / "kept" / "20261123-063549-f5e2")
+
+
+def links(run: Path, *names: str) -> Path:
+    """Put links to the user's file at these names; return that file."""
+    own = run.parents[2] / "own.txt"
+    for name in names:
+        (run / name).parent.mkdir(exist_ok=True)
+        (run / name).unlink(missing_ok=True)
+        (run / name).symlink_to(own)
+    return own
+
+
+@pytest.mark.parametrize("name", ["records.jsonl", "manifest.json", "scores.json", ".manifest.json.new", ".summary.7"])
+def test_a_run_with_a_link_in_it_is_refused_by_every_command(run: Path, name: str) -> None:
+    own = links(run, name)
+    for words in (
+        ("report", str(run), "--no-figures"),
+        ("verify-lossless", str(run)),
+        ("run", "--resume", str(run)),
+        ("compare", str(run), str(run)),
+        ("runs", "show", str(run)),
+        ("runs", "rm", "--yes", str(run)),
+    ):
+        error = call(app, *words).exception
+        assert isinstance(error, StorageError), words
+        assert (error.exit_code, error.where) == (4, str(run / name)) and "links" in error.what
+    assert own.read_text() == "the user's own"
+    assert run.name in call(app, "runs", "list", "--results", str(run.parents[1])).output
+
+
+def test_a_folder_of_logs_that_is_a_link_and_a_pipe_are_refused(run: Path) -> None:
+    (run / LOGS).symlink_to(run.parent)
+    with pytest.raises(StorageError, match="links or pipes"):
+        open_run(run)
+    (run / LOGS).unlink()
+    (run / "records.jsonl").unlink()
+    os.mkfifo(run / "records.jsonl")
+    with pytest.raises(StorageError, match="links or pipes"):
+        open_run(run)
+
+
+def test_a_log_that_leads_elsewhere_is_no_free_name_and_never_written(run: Path, tmp_path: Path) -> None:
+    target = tmp_path / "shell_settings"
+    (run / LOGS).mkdir()
+    (run / LOGS / "scoring.log").symlink_to(target)
+    assert fresh_log(run, "scoring") == (1, run / LOGS / "scoring.1.log")
+    with pytest.raises(StorageError, match="a link lies in its place"):
+        EngineProcess(["/bin/true"], {}, run / LOGS / "scoring.log")
+    with pytest.raises(StorageError, match="a link lies in its place"):
+        make_private(run / LOGS / "scoring.log")
+    assert not target.exists()
+
+
+def test_a_file_is_replaced_whole_and_no_link_is_followed(run: Path) -> None:
+    own = links(run, "scores.json", ".scores.json.new", ".scores.json.tmp")
+    write_whole(run / "scores.json", "{}\n")
+    assert (run / "scores.json").read_text() == "{}\n" and not (run / "scores.json").is_symlink()
+    assert own.read_text() == "the user's own"
+    assert [file.name for file in run.glob(".scores.json*")] == [".scores.json.new", ".scores.json.tmp"], "none is left"
+
+
+def test_records_with_another_name_elsewhere_are_not_appended_to(run: Path, tmp_path: Path) -> None:
+    os.link(run / "records.jsonl", tmp_path / "elsewhere")
+    before = (tmp_path / "elsewhere").read_bytes()
+    with pytest.raises(StorageError, match="another name"), RunWriter(run, read_manifest(run)):
+        pass
+    with pytest.raises(StorageError, match="another name"):
+        EngineProcess(["/bin/true"], {}, tmp_path / "elsewhere")
+    assert (tmp_path / "elsewhere").read_bytes() == before
+
+
+def test_files_that_a_user_names_replace_a_link_too(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = run.parents[2] / "own.txt"
+    for name in ("certificate.json", "recipe.yaml"):
+        (run.parent / name).symlink_to(own)
+    monkeypatch.chdir(run.parent)
+    assert call(app, "runs", "certify", str(run)).exit_code == 0
+    assert call(app, "recipes", "new", "ngram-mod", "-o", "recipe.yaml", "--force").exit_code == 0
+    assert own.read_text() == "the user's own"
+
+
+def test_every_write_uses_the_helper() -> None:
+    """What writes by a name of its own does so in the user's cache, in a fresh private folder, or for itself alone."""
+    pattern = re.compile(r"\.(write_text|write_bytes|touch)\(|open\([^)\n]*[\"'][wxa]b?[\"']")
+    allowed = {
+        "engines/common/python_environment.py",  # below the user's cache
+        "engines/llama_cpp/installation.py",
+        "engines/llama_cpp/source.py",
+        "engines/llama_cpp/compile.py",
+        "engines/llama_cpp/server.py",  # the private folder of an engine's key
+        "engines/sglang/engine.py",
+        "engines/vllm/engine.py",
+        "models/huggingface/folder.py",
+        "models/files.py",  # a locked part, opened without following a link
+        "permissions.py",
+        "prompts/load.py",  # a fresh folder
+        "reports/write.py",
+    }
+    writers = {str(file.relative_to(PACKAGE)): file.read_text("utf-8") for file in PACKAGE.rglob("*.py")}
+    strange = [
+        f"{name}: {match[0]}"
+        for name, text in writers.items()
+        if name not in allowed
+        for match in pattern.finditer(text)
+        if "opener=open_unlinked" not in text[match.start() : text.index("\n", match.start())]
+    ]
+    assert not strange
 
 
 def old(folder: Path) -> None:

@@ -36,7 +36,8 @@ from benchctl.analysis.statistics import MIN_BLOCKS, level_for
 from benchctl.data.manifest import Manifest
 from benchctl.data.store import RunData
 from benchctl.data.versions import Part, StoredFormat
-from benchctl.errors import StorageError, UsageError
+from benchctl.errors import UsageError
+from benchctl.writing import write_whole
 
 if TYPE_CHECKING:
     from benchctl.analysis.frame import Floats
@@ -165,10 +166,7 @@ def keep(runs: Sequence[RunData], judge: Judge) -> Kept:
 
 def write_kept(kept: Kept, file: Path) -> None:
     """Write a kept baseline, in place of an earlier baseline: sorted, a list a line. Raises StorageError."""
-    try:
-        file.write_text(f"{_text(kept.model_dump(mode='json', by_alias=True), 0)}\n", encoding="ascii")
-    except OSError as error:
-        raise StorageError(f"The baseline cannot be written: {error.strerror}.", where=str(file)) from None
+    write_whole(file, f"{_text(kept.model_dump(mode='json', by_alias=True), 0)}\n")
 
 
 def read_kept(file: Path) -> Kept:

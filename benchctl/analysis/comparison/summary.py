@@ -1,6 +1,7 @@
-"""The summary of a run for comparing many: small enough to be saved beside the run, so that it is made once.
+"""The summary of a run for comparing many: small, and kept in the user's cache, so that it is made once.
 
-What is saved is valid as long as no file of the run changes. Times and answers are arrays by block and prompt.
+It is found again by the content of the run's files, never in the run's own folder, which may be a stranger's. Times and
+answers are arrays by block and prompt.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ import json
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,28 +20,25 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from benchctl import __version__
 from benchctl.analysis.analyse import Judge, analyse
 from benchctl.analysis.answers import find_answers
 from benchctl.analysis.cells import axes_of, identity_of, setup_of
 from benchctl.analysis.frame import Frame, make_frame
 from benchctl.analysis.results import ALL_TASKS, Analysis
 from benchctl.analysis.statistics import level_for
+from benchctl.data.identity import package_sha256
 from benchctl.data.integrity import DIGESTS
 from benchctl.data.manifest import Manifest, SetupIdentity
 from benchctl.data.scores import OLDER, SCORES
 from benchctl.data.store import MANIFEST, RECORDS, RunData, open_run
-from benchctl.errors import BenchctlError, UsageError
+from benchctl.errors import StorageError, UsageError
+from benchctl.paths import cache_folder
 from benchctl.recipes.groups import ComparedArm
+from benchctl.writing import refuse_links, write_whole
 
-Value = TypeVar("Value")
-Found = TypeVar("Found")
-SUMMARY = ".summary"
-_OF_THE_RUN = (MANIFEST, RECORDS, DIGESTS)
+Result = TypeVar("Result")
 _SCORED = (SCORES, *OLDER)
 _DIGEST = hashlib.sha256().digest_size
-SUMMARY_VERSION = f"5 {__version__}"
-"""A summary of another version is made again."""
 FEW = 4
 """Up to so many runs are read in turn; more of them on several cores."""
 ABSENT = 0
@@ -121,6 +118,13 @@ class RunSummary(msgspec.Struct, kw_only=True):
     distrust: str | None
     """Why nothing is concluded of it."""
     arms: list[ArmSummary]
+
+    def __post_init__(self) -> None:
+        prompts = len(self.prompts)
+        for arm in self.arms:
+            whole = len(arm.tokens) % max(1, 4 * prompts) == 0 and len(arm.answers) == 8 * prompts
+            if not whole or len(arm.seconds) != len(arm.tokens):
+                raise ValueError(f"the arrays of {arm.name} are not of {prompts} prompts")
 
 
 def summarise(run: RunData, judge: Judge) -> RunSummary:
@@ -236,86 +240,68 @@ def _digest(facts: object) -> str:
     return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()[:12]
 
 
-def summaries_of(
-    paths: Sequence[Path], judge: Judge, unreadable: dict[Path, BenchctlError] | None = None
-) -> list[RunSummary]:
-    """Return the summaries of runs, making those that are not stored, on all cores. Raises UsageError, StorageError.
-
-    `unreadable`: takes the runs that cannot be read, which are then left out instead.
-    """
-    places = [path.resolve() for path in paths]
-    twice = [path for number, path in enumerate(paths) if places[number] in places[:number]]
+def summaries_of(paths: Sequence[Path], judge: Judge) -> list[RunSummary]:
+    """Return the summaries of runs, made on all cores where the cache lacks them. Raises BenchctlError."""
+    folders = [path.resolve() for path in paths]
+    twice = [path for index, path in enumerate(paths) if folders[index] in folders[:index]]
     if twice:
         raise UsageError("This run is named twice.", where=str(twice[0]), fix="Name every run once.")
-    kept: dict[Path, bytes | BenchctlError | None] = {path: kept_summary(path, SUMMARY_VERSION) for path in paths}
-    lacking = [path for path, summary in kept.items() if summary is None]
-    kept |= dict(zip(lacking, on_all_cores(partial(_made, judge=judge), lacking), strict=True))
-    decoder = msgspec.msgpack.Decoder(RunSummary)
-    found = []
-    for path in paths:
-        summary = kept[path]
-        if isinstance(summary, BenchctlError):
-            if unreadable is None:
-                raise summary
-            unreadable[path] = summary
-        else:
-            read = decoder.decode(summary or b"")
-            found.append(msgspec.structs.replace(read, folder=str(path)) if path.is_dir() else read)
-    return found
+    digests = [content_digest(path) if (path / MANIFEST).is_file() else None for path in paths]
+    kept = [kept_summary(digest) if digest else None for digest in digests]
+    lacking = [(path, judge, digests[index]) for index, path in enumerate(paths) if kept[index] is None]
+    made = iter(on_all_cores(_made, lacking))
+    summaries = [summary or next(made) for summary in kept]
+    for summary, path in zip(summaries, paths, strict=True):
+        if path.is_dir():
+            summary.folder = str(path)
+    return summaries
 
 
-def on_all_cores(function: Callable[[Value], Found], values: Sequence[Value]) -> list[Found]:
-    """Return what a function makes of each value, which other processes can import; of up to `FEW` in this process."""
-    if len(values) <= FEW:
-        return list(map(function, values))
-    workers = min(os.cpu_count() or 1, len(values))
+def on_all_cores(function: Callable[..., Result], calls: Sequence[tuple[Any, ...]]) -> list[Result]:
+    """Call a function that other processes can import with each tuple of arguments; up to `FEW` in this process."""
+    if len(calls) <= FEW:
+        return [function(*arguments) for arguments in calls]
+    workers = min(os.cpu_count() or 1, len(calls))
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        return list(pool.map(function, values, chunksize=4))
+        return list(pool.map(function, *zip(*calls, strict=True), chunksize=4))
 
 
-def _made(path: Path, judge: Judge) -> bytes | BenchctlError:
-    """Summarise a run and store the summary beside it; a bare JSONL file has no folder for it."""
+def _made(path: Path, judge: Judge, digest: str | None) -> RunSummary:
+    """Summarise a run and keep the summary in the cache, where that can be written; a bare JSONL file is not kept."""
+    summary = summarise(open_run(path), judge)
+    if digest is not None:
+        content = msgspec.msgpack.encode(summary)
+        with contextlib.suppress(OSError, StorageError):
+            _cached(digest).parent.mkdir(parents=True, exist_ok=True)
+            write_whole(_cached(digest), hashlib.sha256(content).digest() + content)
+    return summary
 
-    def make() -> bytes:
-        return msgspec.msgpack.encode(summarise(open_run(path), judge))
 
+def content_digest(run: Path) -> str:
+    """Return the SHA-256 of what a run's summary is made of: benchctl's code and the files' content. StorageError."""
+    refuse_links(run)
+    scored = [file for stem in _SCORED for file in run.glob(f"{stem.partition('.')[0]}*.json")]
+    total = hashlib.sha256(package_sha256().encode())
     try:
-        return keep_summary(path, SUMMARY_VERSION, make) if path.is_dir() else make()
-    except BenchctlError as error:
-        return error
+        for file in sorted([run / MANIFEST, run / RECORDS, run / DIGESTS, *scored]):
+            if file.is_file():
+                with file.open("rb") as stream:
+                    total.update(f" {file.name} {hashlib.file_digest(stream, 'sha256').hexdigest()}".encode())
+    except OSError as error:
+        raise StorageError(f"The run cannot be read: {error.strerror}.", where=str(run)) from None
+    return total.hexdigest()
 
 
-def fingerprint(run: Path, version: str) -> bytes:
-    """Return a line that changes when a file of the run, or `version` of the summary, does."""
-    names = [*_OF_THE_RUN, *(file.name for stem in _SCORED for file in run.glob(f"{stem.partition('.')[0]}*.json"))]
-    stamps = []
-    for name in sorted(names):
-        with contextlib.suppress(OSError):
-            status = (run / name).stat()
-            stamps.append(f"{name} {status.st_size} {status.st_mtime_ns}")
-    return "; ".join([version, *stamps]).encode() + b"\n"
+def _cached(digest: str) -> Path:
+    return cache_folder() / "summaries" / digest
 
 
-def kept_summary(run: Path, version: str) -> bytes | None:
-    """Return the summary that is kept beside a run; `None` where there is none of the run as it is."""
+def kept_summary(digest: str) -> RunSummary | None:
+    """Return the summary that the cache holds of files with that digest; `None`: there is none, or it is damaged."""
     try:
-        found = (run / SUMMARY).read_bytes()
-    except OSError:
+        content = _cached(digest).read_bytes()
+        if hashlib.sha256(content[_DIGEST:]).digest() != content[:_DIGEST]:
+            return None
+        return msgspec.msgpack.decode(content[_DIGEST:], type=RunSummary)
+    except (OSError, msgspec.DecodeError):
         return None
-    first, rest = fingerprint(run, version), found[_DIGEST:]
-    whole = found.startswith(hashlib.sha256(rest).digest()) and rest.startswith(first)
-    return rest[len(first) :] if whole else None
-
-
-def keep_summary(run: Path, version: str, make: Callable[[], bytes]) -> bytes:
-    """Make a summary and keep it beside the run, where that can be written."""
-    first = fingerprint(run, version)
-    made = make()
-    temporary = run / f"{SUMMARY}.{os.getpid()}"
-    try:
-        temporary.write_bytes(hashlib.sha256(first + made).digest() + first + made)
-        temporary.replace(run / SUMMARY)
-    except OSError:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
-    return made

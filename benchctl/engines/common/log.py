@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchctl.errors import StorageError
+from benchctl.writing import cannot_write, open_unlinked
 
 READ_THE_LOG = "Read the engine's log."
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|.)?")
@@ -64,10 +65,11 @@ def make_private(path: Path) -> None:
     """Create the file of a log that only this user may read. Raises StorageError."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch()
-        path.chmod(0o600)
+        descriptor = open_unlinked(path, os.O_WRONLY | os.O_CREAT)
+        os.fchmod(descriptor, 0o600)
+        os.close(descriptor)
     except OSError as error:
-        raise StorageError(f"The engine's log cannot be written: {error.strerror}.", where=str(path)) from error
+        raise cannot_write(error, path) from error
 
 
 def hide(path: Path, secret: str) -> None:

@@ -28,6 +28,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from benchctl.errors import EngineError, StorageError
+from benchctl.writing import cannot_write, open_unlinked
 
 SUPERVISOR = Path(__file__).with_name("supervisor.py")
 STOP_GRACE_S = 10.0
@@ -90,9 +91,9 @@ class EngineProcess:
     def _start(self, argv: Sequence[str], env: Mapping[str, str], log_path: Path, scratch: Path | None) -> int:
         try:
             log_path.parent.mkdir(parents=True, exist_ok=True)
-            log = log_path.open("wb")
+            log = os.fdopen(open_unlinked(log_path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "wb")
         except OSError as error:
-            raise StorageError(f"The engine's log cannot be written: {error.strerror}.", where=str(log_path)) from error
+            raise cannot_write(error, log_path) from error
         with log:
             # A process group of its own keeps the terminal's Ctrl-C away: benchctl decides when an engine stops.
             # Not a session of its own: Linux schedules sessions against each other (autogroup), and on a busy

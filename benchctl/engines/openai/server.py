@@ -39,6 +39,7 @@ from benchctl.errors import EngineError
 from benchctl.prompts.suite import Prompt
 from benchctl.recipes.engine_spec import EngineSpec
 from benchctl.recipes.schema import Sampling
+from benchctl.writing import open_unlinked
 
 
 @dataclass(frozen=True)
@@ -297,7 +298,7 @@ class EndpointServer:
 
     def _note(self, *lines: str) -> None:
         stamp = datetime.now(UTC).isoformat(timespec="milliseconds")
-        with self._log_path.open("a", encoding="utf-8", errors="replace") as log:
+        with open(self._log_path, "a", encoding="utf-8", errors="replace", opener=open_unlinked) as log:
             log.writelines(f"{stamp} {self._redact(line)}\n" for line in lines)
 
 

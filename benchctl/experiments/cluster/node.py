@@ -6,7 +6,6 @@ node prepares the recipe as anywhere, and sends everything as it comes.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import tempfile
 from collections.abc import Callable
@@ -15,9 +14,9 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-import benchctl
 from benchctl.data.cell import Cell
 from benchctl.data.chain import canonical_sha256
+from benchctl.data.identity import package_sha256
 from benchctl.data.manifest import EngineIdentity, Manifest
 from benchctl.data.writer import RunWriter
 from benchctl.errors import BenchctlError
@@ -93,15 +92,6 @@ class NodeFacts:
 
 
 @cache
-def package_sha256() -> str:
-    """Return the SHA-256 of benchctl's own modules: nodes of a run must have the same."""
-    root = Path(benchctl.__file__).parent
-    total = hashlib.sha256()
-    for file in sorted(root.rglob("*.py")):
-        total.update(str(file.relative_to(root)).encode() + b"\0" + file.read_bytes() + b"\0")
-    return total.hexdigest()
-
-
 def inspect_node(work: NodeWork) -> NodeFacts | str:
     """Return what this node is, or what keeps it from measuring this run."""
     if package_sha256() != work.package_sha256:

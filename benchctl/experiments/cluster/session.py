@@ -12,18 +12,19 @@ from pathlib import Path
 from typing import Protocol
 
 from benchctl.data.cell import Cell
-from benchctl.data.identity import home_relative
+from benchctl.data.identity import home_relative, package_sha256
 from benchctl.data.manifest import MachineIdentity
 from benchctl.data.record import Record
 from benchctl.data.writer import LOGS, RunWriter
 from benchctl.errors import EngineError
-from benchctl.experiments.cluster.node import ENDS, GroupWork, Message, NodeFacts, NodeWork, package_sha256
+from benchctl.experiments.cluster.node import ENDS, GroupWork, Message, NodeFacts, NodeWork
 from benchctl.measure.plan import CellPlan, GroupPlan, groups_of
 from benchctl.measure.prepare import Prepared, model_files
 from benchctl.measure.progress import RunProgress
 from benchctl.recipes.groups import GroupKey
 from benchctl.recipes.schema import Recipe
 from benchctl.text import one_line
+from benchctl.writing import write_whole
 
 POLL_S = 0.2
 STOP_S = 20.0
@@ -188,7 +189,7 @@ class ClusterRunner:
                 self.writer.append_line(text)
             case "cell", cell, log:
                 group.open.discard(cell.arm)
-                (self.writer.folder / LOGS / Path(cell.log).name).write_bytes(log)
+                write_whole(self.writer.folder / LOGS / Path(cell.log).name, log)
                 self.writer.add_cell(cell.model_copy(update={"machine": self._machine_of(node).name, "node": node}))
                 failed = cell.status == "failed"
                 if failed and cell.block == 0 and self.prepared.recipe.compared[cell.arm].is_baseline:

@@ -17,7 +17,7 @@ from benchctl.data.chain import read_sealed, sealed
 from benchctl.data.manifest import MANIFEST_FORMAT, Manifest
 from benchctl.data.traces import DiagnosisSettings, Expectations
 from benchctl.data.versions import Part, StoredFormat
-from benchctl.data.writer import write_whole
+from benchctl.writing import write_whole
 
 DOCUMENT = "diagnosis.json"
 FOLDER = "diagnosis"
@@ -90,7 +90,7 @@ class Diagnosis(Part):
 
 def write_diagnosis(folder: Path, found: Diagnosis) -> None:
     """Replace a diagnosis atomically. Raises StorageError."""
-    write_whole(folder / DOCUMENT, sealed(found.model_dump_json(by_alias=True)))
+    write_whole(folder / DOCUMENT, sealed(found.model_dump_json(by_alias=True)) + "\n")
 
 
 def read_diagnosis(folder: Path) -> Diagnosis:

@@ -223,11 +223,10 @@ def write_references(file: Path, references: Sequence[Reference], about: Sequenc
     """Write acceptance lengths; `about` becomes comments. Raises StorageError."""
     import yaml
 
+    from benchctl.writing import write_whole
+
     found: dict[str, dict[str, dict[int, float]]] = {}
     for row in references:
         found.setdefault(row.model, {}).setdefault(row.mode, {})[row.depth] = round(row.acceptance_length, 2)
     comments = "".join(f"# {' '.join(line.split())}\n" for line in about)
-    try:
-        file.write_text(comments + yaml.safe_dump(found, sort_keys=False, allow_unicode=True), encoding="utf-8")
-    except OSError as error:
-        raise StorageError(f"The reference cannot be written: {error.strerror}.", where=str(file)) from None
+    write_whole(file, comments + yaml.safe_dump(found, sort_keys=False, allow_unicode=True))

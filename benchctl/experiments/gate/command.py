@@ -49,17 +49,15 @@ def certify(
     FAILED.
     """
     from benchctl.data.store import resolve_run
-    from benchctl.errors import GateError, StorageError, UsageError
+    from benchctl.errors import GateError, UsageError
     from benchctl.experiments.gate import certificate
+    from benchctl.writing import write_whole
 
     if check is None:
         if against is not None or signers is not None:
             raise UsageError("These options check a certificate.", where="--run, --signers", fix="Add --check FILE.")
         statement = certificate.make_certificate(resolve_run(run, results))
-        try:
-            output.write_text(certificate.text_of(statement), encoding="ascii")
-        except OSError as error:
-            raise StorageError(f"It cannot be written: {error.strerror}.", where=str(output)) from None
+        write_whole(output, certificate.text_of(statement))
         _show(statement, [f"Certificate: {output}"], as_json=as_json)
         return
     if run is not None:

@@ -23,7 +23,7 @@ from rich.text import Text
 from benchctl.data.chain import canonical_sha256
 from benchctl.data.identity import model_identity
 from benchctl.data.manifest import PreflightRecord
-from benchctl.data.writer import LOGS, cannot_write, folder_lock
+from benchctl.data.writer import LOGS, folder_lock
 from benchctl.engines.base import ScoringEngine
 from benchctl.engines.common.programs import program
 from benchctl.engines.quantizing import Divergence, DivergenceMeter, QuantizingEngine, TextTooShortError
@@ -55,6 +55,7 @@ from benchctl.recipes.adapters import adapter_of, kinds_with
 from benchctl.recipes.quantization import UNQUANTIZED, tensor_regex
 from benchctl.recipes.schema import ModelPair, ModelSpec, QuantizeSpec, Recipe, Sampling
 from benchctl.text import one_line
+from benchctl.writing import write_whole
 
 Found = TypeVar("Found")
 TOKENS = 4096
@@ -343,10 +344,7 @@ class _Session:
         else:
             content = self._answers()
             origin = f"{self._source.prepared.suite.name}, with the source's own answers"
-        try:
-            text.write_text(content, encoding="utf-8")
-        except OSError as error:
-            raise cannot_write(error, text) from None
+        write_whole(text, content)
         return origin
 
     def _answers(self) -> str:

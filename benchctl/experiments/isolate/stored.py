@@ -18,9 +18,9 @@ from benchctl import __version__
 from benchctl.data.chain import read_sealed, sealed
 from benchctl.data.manifest import ModelIdentity, PreflightFinding, PreflightProbe
 from benchctl.data.versions import Part, StoredFormat
-from benchctl.data.writer import write_whole
 from benchctl.engines.quantizing import Divergence
 from benchctl.measure.recording import now
+from benchctl.writing import write_whole
 
 ISOLATION = "isolation.json"
 TEXT = "text.txt"
@@ -105,7 +105,7 @@ class Isolation(Part):
 
 def write_isolation(folder: Path, isolation: Isolation) -> None:
     """Replace `isolation.json` atomically. Raises StorageError."""
-    write_whole(folder / ISOLATION, sealed(isolation.model_dump_json(by_alias=True, indent=1)))
+    write_whole(folder / ISOLATION, sealed(isolation.model_dump_json(by_alias=True, indent=1)) + "\n")
 
 
 def read_isolation(folder: Path) -> Isolation | None:

@@ -21,8 +21,9 @@ from benchctl.data.chain import sealed
 from benchctl.data.integrity import Integrity, LineCheck, StoredScores, manifest_damage, recipe_changed
 from benchctl.data.manifest import MANIFEST_FORMAT, Manifest
 from benchctl.data.versions import Part, StoredFormat
-from benchctl.data.writer import FolderWriter, write_whole
+from benchctl.data.writer import FolderWriter
 from benchctl.errors import UsageError
+from benchctl.writing import refuse_links, write_whole
 
 CHECK = "check.json"
 ANSWERS = "answers.jsonl"
@@ -128,11 +129,12 @@ class CheckWriter(FolderWriter):
 
     def save(self) -> None:
         """Replace `check.json`."""
-        write_whole(self.folder / CHECK, sealed(self.check.model_dump_json(by_alias=True, indent=1)))
+        write_whole(self.folder / CHECK, sealed(self.check.model_dump_json(by_alias=True, indent=1)) + "\n")
 
 
 def open_check(folder: Path) -> SamplingData:
     """Read a check. Raises UsageError when there is none, StorageError when it cannot be read."""
+    refuse_links(folder)
     try:
         check, raw, stored = FORMAT.read_with_source(folder / CHECK, SamplingCheck)
         lines = (folder / ANSWERS).read_bytes().splitlines(keepends=True)

@@ -40,6 +40,7 @@ from benchctl.engines.transformers.serving.assisted import Assistance
 from benchctl.engines.transformers.serving.decode import Drafter, Sampler, Step, Task
 from benchctl.engines.transformers.serving.decoder import Decoder, State
 from benchctl.engines.transformers.serving.loading import Loaded
+from benchctl.writing import open_unlinked
 
 TRACE_SCHEMA = 1
 """Version of the lines of a trace file; what they hold is in docs/self-speculation.md."""
@@ -163,7 +164,7 @@ class Service:
             answer.run(on_step)
         finally:
             if self.trace is not None:
-                with self.trace.open("a", encoding="utf-8") as file:
+                with open(self.trace, "a", encoding="utf-8", opener=open_unlinked) as file:
                     for step in answer.trace:
                         file.write(json.dumps({"schema": TRACE_SCHEMA, "answer": self._answers, **step}) + "\n")
             self._answers += 1
