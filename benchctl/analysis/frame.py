@@ -7,9 +7,11 @@ makes every number independent of the order in which the records were read.
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import log1p
 from operator import attrgetter
 from typing import TYPE_CHECKING, TypeVar
 
@@ -38,6 +40,10 @@ ENGINE_NUMBERS = ("tok_per_sec", "prompt_per_sec", "draft_n", "draft_n_accepted"
 CLIENT_NUMBERS = ("client_tok_per_sec", "ttft_s", "e2e_s")
 NUMBERS = ENGINE_NUMBERS + CLIENT_NUMBERS
 """The numbers of a record that `Frame.column` gives."""
+DISTURBED, OUTLYING = 0.15, 5.0
+"""A cell is disturbed when it is slower than the arm's median cell by more than this share, and by this z-score."""
+ENOUGH_CELLS = 4
+"""Of three cells of an arm nobody can tell which is disturbed."""
 
 
 @dataclass(frozen=True)
@@ -62,15 +68,53 @@ class Frame:
     """Tokens that came out, the first included."""
     decoded: Floats
     """Tokens after the first, which prefill makes: n_predicted - 1; NaN where there is no rate."""
-    decode_s: Floats
+    timed_s: Floats
     """Seconds for `decoded`: decoded / rate; NaN where there is no rate."""
     manifest: Manifest | None
     again: int | None = None
     """The arm that is a second cell of the baseline in every block; `None` where there is none."""
 
     @cached_property
+    def decode_s(self) -> Floats:
+        """`timed_s`, NaN in disturbed cells: what every speed is computed of."""
+        return np.where(self.disturbed[self.arm, self.block], np.nan, self.timed_s)
+
+    @cached_property
+    def disturbed(self) -> Booleans:
+        """Which cells ran far slower than others of their arm, (arms, blocks); never where requests overlap.
+
+        By the modified z-score (Iglewicz & Hoaglin 1993): 0.6745 distance / MAD, the MAD that of all cells of arms
+        with one baseline. Other work on a machine makes cells slower, never faster, so fast ones stay.
+        """
+        slow: Booleans = np.zeros(self.slowness.shape, dtype=np.bool_)
+        compared = self.manifest.compared(self.arms[self.baseline]) if self.manifest else {}
+        group = [compared[name].baseline if name in compared else None for name in self.arms]
+        overlapping = {arm.name for arm in self.manifest.arms if arm.overlapping} if self.manifest else set()
+        for baseline in dict.fromkeys(group):
+            arms = [n for n, name in enumerate(self.arms) if group[n] == baseline and name not in overlapping]
+            distance = self.slowness[arms]
+            timed = np.isfinite(distance)
+            if timed.any():
+                least = max(-log1p(-DISTURBED), OUTLYING / 0.6745 * float(np.median(np.abs(distance[timed]))))
+                slow[arms] = (distance > least) & (timed.sum(axis=1) >= ENOUGH_CELLS)[:, np.newaxis]
+        return slow
+
+    @cached_property
+    def slowness(self) -> Floats:
+        """How much slower each cell is than its arm's median cell, on the logarithm, (arms, blocks); NaN: not timed.
+
+        The median over the cell's prompts, each beside its own median over the arm's blocks.
+        """
+        pace = np.append(self.timed_s / self.decoded, np.nan)[self.row_at]  # what -1 points at: no record
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # nothing was timed
+            logs = np.log(pace) - np.nanmedian(np.log(pace), axis=1, keepdims=True)
+            slowness: Floats = np.nanmedian(logs, axis=2)
+        return slowness
+
+    @cached_property
     def rate(self) -> Floats:
-        """Decode rate in tokens per second, NaN where it is not known."""
+        """Decode rate in tokens per second, NaN where it is not known, and in disturbed cells."""
         return self.decoded / self.decode_s
 
     def baseline_s(self, rows: Integers) -> Floats:
@@ -170,7 +214,7 @@ class Frame:
         return f"block {block + 1}, {self.arms[arm]}"
 
 
-_BY_ROW = "records", "block", "arm", "prompt", "task", "answered", "predicted", "decoded", "decode_s"
+_BY_ROW = "records", "block", "arm", "prompt", "task", "answered", "predicted", "decoded", "timed_s"
 
 
 def make_frame(records: Iterable[Record], manifest: Manifest | None, baseline: str | None = None) -> Frame:
@@ -221,7 +265,7 @@ def make_frame(records: Iterable[Record], manifest: Manifest | None, baseline: s
         answered=answered,
         predicted=predicted,
         decoded=decoded,
-        decode_s=decoded / rate,
+        timed_s=decoded / rate,
         manifest=manifest,
         again=arm_of.get(compared[baseline_name].again or "") if baseline_name in compared else None,
     )

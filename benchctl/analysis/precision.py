@@ -14,7 +14,7 @@ from benchctl.analysis.conditions.split import split
 from benchctl.analysis.frame import make_frame
 from benchctl.analysis.results import ALL_TASKS, SpeedUp, Stopping
 from benchctl.analysis.speedup import compared_arms, find_speeds, find_speedups
-from benchctl.analysis.statistics import LOOK_LEVEL, Variance, ratio_interval, shared_variances
+from benchctl.analysis.statistics import LOOK_LEVEL, Variance, block_variance, ratio_interval, shared_variances
 from benchctl.data.manifest import DecidedArm, Stopped
 from benchctl.recipes.schema import AutoBlocks
 from benchctl.text import listed, plural, spoken
@@ -54,14 +54,17 @@ def _not_separated(arms: Mapping[str, SpeedUp], best: str, rivals: Sequence[str]
 
     Both have the same baseline, which cancels out, in the blocks that both have.
     """
-    logs = [
-        np.log([ours / theirs for ours, theirs in zip(arms[rival].by_block, arms[best].by_block, strict=False)])
+    by_block = {name: dict(zip(row.blocks, row.by_block, strict=True)) for name, row in arms.items()}
+    ratios = [
+        [by_block[rival][block] / ratio for block, ratio in by_block[best].items() if block in by_block[rival]]
         for rival in rivals
     ]
-    variances = shared_variances([Variance(float(row.var(ddof=1)), len(row) - 1) for row in logs])
+    variances = shared_variances([block_variance(row) for row in ratios])
     near = set()
-    for rival, row, variance in zip(rivals, logs, variances, strict=True):
-        assert variance is not None
+    for rival, row, variance in zip(rivals, map(np.log, ratios), variances, strict=True):
+        if variance is None:  # too few blocks in common
+            near.add(rival)
+            continue
         ends = ratio_interval(exp(float(row.mean())), Variance(variance.value / len(row), variance.freedom), level)
         if ends.high >= 1 and not (abs(log(ends.low)) < NEAR and abs(log(ends.high)) < NEAR):
             near.add(rival)

@@ -69,6 +69,8 @@ class SpeedUp(Result):
     """`pooled` with both answers of every pair cut to the length that both reached, each at its own mean rate."""
     by_block: list[float]
     """`pooled` within each block, in block order: the spread between fresh processes."""
+    blocks: list[int] = Field(default_factory=list)
+    """The blocks of `by_block`, counted from 1: those in which neither cell failed or was disturbed."""
     lowest_block: float | None = None
     highest_block: float | None = None
     """The ends of `by_block`; `None` where fewer than two blocks have pairs."""

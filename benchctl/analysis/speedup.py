@@ -172,15 +172,16 @@ def _spread_fields(
 ) -> dict[str, Any]:
     """Return the fields of a `SpeedUp` that follow from the pairs' `sums`, (pairs, 4); `rows`: of the arm, (pairs,)."""
     block = frame.block[rows]
-    in_blocks = [value for number in np.unique(block) if (value := pooled(sums[block == number]))]
+    in_blocks = {number: value for number in np.unique(block).tolist() if (value := pooled(sums[block == number]))}
     level = level_for(frame.manifest)
     spread = pooled_spread(sums, block, frame.prompt[rows], frame.task[rows], level, claims, variance)
     return {
         "pooled": pooled(sums),
         **spread,
-        "by_block": in_blocks,
-        "lowest_block": min(in_blocks) if len(in_blocks) > 1 else None,
-        "highest_block": max(in_blocks) if len(in_blocks) > 1 else None,
+        "by_block": list(in_blocks.values()),
+        "blocks": [frame.blocks[number] + 1 for number in in_blocks],
+        "lowest_block": min(in_blocks.values()) if len(in_blocks) > 1 else None,
+        "highest_block": max(in_blocks.values()) if len(in_blocks) > 1 else None,
         "pairs": len(sums),
         "prompts": len(np.unique(frame.prompt[rows])),
     }
@@ -281,7 +282,7 @@ def median(values: Floats) -> float | None:
 def bare(row: SpeedUp) -> SpeedUp:
     """Return a speed-up as a value alone, of which nothing can be claimed."""
     unknown = dict.fromkeys(("interval", "simultaneous", "like_these", "within", "p", "more_blocks"))
-    return row.model_copy(update={**unknown, "by_block": []})
+    return row.model_copy(update={**unknown, "by_block": [], "blocks": []})
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,9 @@ process, is the unit of replication. A variance of two degrees of freedom is a p
 together share theirs (`shared_variances`).
 
 *Prompts like these* takes the prompts for a sample, too: to the variance between blocks it adds that of leaving out one
-prompt at a time within each task (the jackknife; Efron & Tibshirani 1993, chapter 11), with Student's t at the degrees
-of freedom of Satterthwaite.
+prompt at a time within each task (the stratified jackknife; Wolter 2007, section 4.5), with Student's t at the degrees
+of freedom of Satterthwaite. Where few prompts take most of the time, those count: its own degrees of freedom are
+(Σ w)² / Σ w² - 1 (Kish 1965), w the baseline's seconds (`benchmarks/noise_models.py`).
 
 *All claims at once* is the first interval at level 1 - 0.05 / m for m claims (Bonferroni), which holds however the arms
 are correlated through the baseline that they share. Which claims are made is decided by Holm's step-down, which keeps
@@ -327,16 +328,19 @@ def _like_these(
     sums: Floats, middle: float, mean: Variance, prompt: Integers, task: Integers, level: float
 ) -> Interval | None:
     prompts = _group_sums(sums, prompt)
-    count = len(prompts)
-    if count < 3:
+    if len(prompts) < 3:
         return None
     tasks = task[np.unique(prompt, return_index=True)[1]]
     if min(np.bincount(tasks)[np.unique(tasks)]) < 2:
         tasks = np.zeros_like(tasks)  # a task of a single prompt shows no spread
-    without = np.log(_ratio(prompts.sum(axis=0) - prompts))
-    left_out = [without[tasks == number] for number in np.unique(tasks)]
-    of_prompts = sum((len(of_task) - 1) * float(of_task.var()) for of_task in left_out)
-    jackknife = Variance(of_prompts, count - len(left_out))
+    _, stratum, members = np.unique(tasks, return_inverse=True, return_counts=True)
+    strata = _group_sums(prompts, stratum)
+    size = members[stratum][:, np.newaxis]
+    # Without a prompt the others of its task stand for the whole task.
+    without = np.log(_ratio(prompts.sum(axis=0) - (size * prompts - strata[stratum]) / (size - 1)))
+    of_tasks = [(count - 1) * float(without[stratum == n].var()) for n, count in enumerate(members.tolist())]
+    effective = prompts[:, 3].sum() ** 2 / (prompts[:, 3] ** 2).sum()
+    jackknife = Variance(sum(of_tasks), max(1.0, float(effective) - 1))
     note = "" if level == LEVEL else f", taken at {100 * level:g} %"
     method = f"prompts like these: spread between blocks and jackknife over prompts within tasks, Student's t{note}"
     own = ratio_interval(middle, mean, level, method)

@@ -77,6 +77,7 @@ def find_warnings(
         *check_disturbances(frame),
         *check_steadiness(frame, warm_ups),
         *check_drift(frame),
+        *check_disturbed(frame),
     ]
     return in_order(cautions(observations))
 
@@ -114,6 +115,14 @@ def check_clocks(frame: Frame) -> Iterator[Observation]:
         if len(known) and abs(np.median(known)) > CLOCKS_AGREE and np.median(gap[here]) > WAKING_S:
             what = f"The client's decode rate is {100 * np.median(known):+.1f} % off the engine's (median)."
             yield "clock-mismatch", arm, what
+
+
+def check_disturbed(frame: Frame) -> Iterator[Observation]:
+    """Name the cells whose times are left out."""
+    for arm, block in np.argwhere(frame.disturbed).tolist():
+        slower = 100 * -np.expm1(-frame.slowness[arm, block])
+        what = f"{slower:.0f} % slower than the arm's median cell: its times, and the arms' beside it, are left out."
+        yield "disturbed-cell", frame.cell_name(block, arm), what
 
 
 def check_drift(frame: Frame) -> Iterator[Observation]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchctl.analysis.statistics import Variance, holm, p_value, pearson, shared_variances
+from benchctl.analysis.statistics import Variance, holm, p_value, pearson, pooled_spread, shared_variances
 
 
 def test_an_arm_alone_keeps_its_own_variance() -> None:
@@ -64,3 +64,24 @@ def test_a_correlation_needs_five_points_that_differ() -> None:
     assert pearson(points) == pytest.approx(float(np.corrcoef(np.array(points).T)[0, 1]))
     assert pearson(points[1:]) is None
     assert pearson([(1.0, y) for _, y in points]) is None
+
+
+@pytest.mark.parametrize(("prompts", "tasks", "tokens_sd"), [(12, 3, 0.3), (12, 1, 1.8), (12, 3, 1.8)])
+def test_like_these_holds_the_truth_where_few_prompts_take_most_of_the_time(
+    prompts: int, tasks: int, tokens_sd: float
+) -> None:
+    rng, runs, blocks = np.random.default_rng(11), 200, 5
+    task = np.arange(prompts) % tasks
+    of_task = np.linspace(-0.3, 0.3, tasks) if tasks > 1 else np.zeros(1)
+    truth = 1 / np.exp(-of_task[:, np.newaxis] - np.linspace(-0.25, 0.25, 2001)).mean()
+    block, prompt = (index.ravel() for index in np.indices((blocks, prompts)))
+    held = 0
+    for _ in range(runs):
+        tokens = np.exp(tokens_sd * rng.standard_normal(prompts))
+        gain = np.exp(of_task[task] + rng.uniform(-0.25, 0.25, prompts))
+        arm_s, base_s = tokens * np.exp(0.02 * rng.standard_normal((2, blocks, 1)))
+        whole = np.tile(tokens, blocks)
+        sums = np.stack([whole, (arm_s / gain).ravel(), whole, np.ravel(base_s * np.ones(prompts))], axis=1)
+        ends = pooled_spread(sums, block, prompt, task[prompt])["like_these"]
+        held += ends.low <= truth <= ends.high
+    assert held >= 0.92 * runs

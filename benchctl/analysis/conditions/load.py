@@ -131,14 +131,14 @@ def _goodput(frame: Frame, rows: Integers, makespan: float) -> float | None:
 
 
 def _cells(frame: Frame, arm: int, slots: int, waited: Floats, *, one_at_a_time: bool) -> dict[int, CellLoad]:
-    """Return an arm's cells by block, without those that were resumed or of which a time is not known.
+    """Return an arm's cells by block, without those that were resumed or disturbed, or of which a time is not known.
 
     `slots`: requests of a closed loop in flight at a time, 1 for an open loop. `waited`: `e2e_s` of every record.
     """
     first_token = frame.column("ttft_s")
     found = {}
     rows = frame.rows(arm)
-    rows = rows[frame.answered[rows]]
+    rows = rows[frame.answered[rows] & ~frame.disturbed[arm, frame.block[rows]]]
     for block in np.unique(frame.block[rows]).tolist():
         here = rows[frame.block[rows] == block]
         busy = float(waited[here].sum())

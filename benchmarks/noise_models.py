@@ -1,0 +1,253 @@
+"""False claims and real gains found under many kinds of noise, with and without disturbed cells; other prompts.
+
+    python -m benchmarks.noise_models
+
+A run is the logarithms of its cells' paces, in the order in which a real run measures them (`mirrored`). `kept` judges
+all cells, `shipped` leaves disturbed ones out (`Frame.disturbed`); both share variances and correct by Holm. False: the
+share of runs with equal arms in which any is called faster or slower, the highest of 1, 2, 4 and 8 arms. Found: how
+often a gain of 5 or 10 % of an arm, alone or among four, is claimed. `auto` looks after every block from the third to
+the twentieth; unlike the program it keeps measuring decided arms, and does not wait until the fastest arm is known.
+Some runs of every case are judged by the program itself, too, which must agree.
+
+`other_prompts`: how often `like_these` holds the pooled speed-up of the population that a run's prompts were drawn
+from: gains ± 25 % around their task's, lengths log-normal with `tokens_sd`.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import fdtrc, stdtr, stdtrit
+
+from benchctl.analysis.frame import DISTURBED, ENOUGH_CELLS, OUTLYING, make_frame
+from benchctl.analysis.precision import NEAR
+from benchctl.analysis.statistics import (
+    COMMON,
+    LEVEL,
+    LOOK_LEVEL,
+    MIN_BLOCKS,
+    MOST_SHARED,
+    PLAINLY_NOISIER,
+    pooled_spread,
+)
+from benchctl.lossless.analysed import analyse_run
+from benchctl.measure.plan import mirrored
+from benchmarks.keep import keep
+from benchmarks.synthetic_run import BASELINE, Answer, baseline_arm, speculating_arm, synthetic_run
+
+Floats = NDArray[np.float64]
+Booleans = NDArray[np.bool_]
+MODELS = {
+    "independent": "2 %",
+    "autoregressive": "0.9 from cell to cell, 3 %, and 1 %",
+    "slow cells": "15 % of cells at three quarters of the pace, and 2 %",
+    "slow cells, quiet": "the same, and 1 %",
+    "slow cells, sticky": "the same states, which stay with 0.85, and 2 %",
+    "thermal": "15 % slower by the end of the run, and 2 %",
+    "cool start": "each block begins 10 % faster, and 2 %",
+    "baseline 2x": "the baseline twice as noisy as the arms' 2 %",
+    "baseline 3x": "three times",
+    "heavy-tailed": "Student's t with 3 degrees of freedom, 3 %",
+}
+NOISE, SLOW, SHARE = 0.02, np.log(0.75), 0.15
+MOST = 20
+CHECKED = 2
+"""Runs of a case of which the program itself is asked."""
+
+
+def main() -> None:
+    """Simulate and keep what was found."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=4000, help="simulated runs of each case")
+    runs = parser.parse_args().runs
+    rng = np.random.default_rng(20261127)
+    cases = [
+        {"noise": noise, "is": text, "rule": rule} | _case(noise, runs, rng, leave_out=rule == "shipped")
+        for noise, text in MODELS.items()
+        for rule in ("kept", "shipped")
+    ]
+    keep("noise_models", {"runs_a_case": runs, "cases": cases, "other_prompts": _other_prompts(runs // 4, rng)})
+
+
+def _case(noise: str, runs: int, rng: np.random.Generator, *, leave_out: bool) -> dict[str, Any]:
+    """Return the shares, in percent, with a fixed number of blocks and with `auto`."""
+    found: dict[str, Any] = {}
+    for count in (3, 5, 6, 8):
+        false = []
+        for arms in (1, 2, 4, 8):
+            paces = _cells(noise, runs, arms, count, rng)
+            claims = _claims(paces, leave_out)
+            false.append(_percent((claims != 0).any(axis=1)))
+            if leave_out:
+                _check(paces, claims)
+        own = found[f"fixed {count}"] = {"false": max(false)}
+        for arms in (1, 4):
+            for gain in (0.05, 0.1):
+                paces = _cells(noise, runs, arms, count, rng)
+                paces[:, 1] += np.log1p(gain)
+                own[f"found {100 * gain:g} % of {arms}"] = _percent(_claims(paces, leave_out)[:, 0] > 0)
+    few = max(1, runs // 4)
+    auto = [_auto(_cells(noise, few, arms, MOST, rng), leave_out) for arms in (1, 2, 4, 8)]
+    own = found["auto"] = {"false": max(_percent((words != 0).any(axis=1)) for words, _ in auto)}
+    for arms in (1, 4):
+        for gain in (0.05, 0.1):
+            paces = _cells(noise, few, arms, MOST, rng)
+            paces[:, 1] += np.log1p(gain)
+            words, blocks = _auto(paces, leave_out)
+            own[f"found {100 * gain:g} % of {arms}"] = _percent(words[:, 0] > 0)
+            own[f"blocks, {100 * gain:g} % of {arms}"] = round(float(blocks[:, 0].mean()), 1)
+    return found
+
+
+def _cells(noise: str, runs: int, arms: int, blocks: int, rng: np.random.Generator) -> Floats:
+    """Return the logarithms of the cells' paces, (runs, baseline and arms, blocks)."""
+    count = (arms + 1) * blocks
+    own = (0.01 if noise in ("autoregressive", "slow cells, quiet") else NOISE) * rng.standard_normal((runs, count))
+    if noise == "autoregressive":
+        state = rng.standard_normal((count, runs))
+        for number in range(1, count):
+            state[number] = 0.9 * state[number - 1] + (1 - 0.9**2) ** 0.5 * state[number]
+        own += 0.03 * state.T
+    elif noise.startswith("slow cells"):
+        slow = rng.random((runs, count)) < SHARE
+        if noise == "slow cells, sticky":
+            stays = rng.random((runs, count)) < 0.85
+            for number in range(1, count):
+                slow[:, number] = np.where(stays[:, number], slow[:, number - 1], slow[:, number])
+        own += SLOW * slow
+    elif noise == "thermal":
+        own += np.log(0.85) * np.linspace(0, 1, count)
+    elif noise == "cool start":
+        own += np.log(1.1) * np.exp(-(np.arange(count) % (arms + 1)) / 1.5)
+    elif noise == "heavy-tailed":
+        own = 0.03 * rng.standard_t(3, (runs, count)) / 3**0.5
+    paces = np.empty((runs, arms + 1, blocks))
+    for block in range(blocks):
+        paces[:, mirrored(range(arms + 1), block), block] = own[:, block * (arms + 1) : (block + 1) * (arms + 1)]
+    if noise.startswith("baseline"):
+        paces[:, 0] *= int(noise[-2])
+    return paces
+
+
+def _disturbed(paces: Floats) -> Booleans:
+    """Return `Frame.disturbed` of runs in which all prompts of a cell are alike, (runs, baseline and arms, blocks)."""
+    slower = np.median(paces, axis=2, keepdims=True) - paces
+    mad = np.median(np.abs(slower), axis=(1, 2), keepdims=True)
+    found: Booleans = (slower > np.maximum(-np.log1p(-DISTURBED), OUTLYING / 0.6745 * mad)) & (
+        paces.shape[2] >= ENOUGH_CELLS
+    )
+    return found
+
+
+def _means(paces: Floats, leave_out: bool) -> tuple[Floats, Floats, Floats]:
+    """Return the mean logarithm of every arm's ratios, its variance and degrees of freedom (0: none), (runs, arms)."""
+    out = _disturbed(paces) if leave_out else np.zeros(paces.shape, dtype=np.bool_)
+    whole, ratios = ~(out[:, 1:] | out[:, :1]), paces[:, 1:] - paces[:, :1]
+    count = whole.sum(axis=2)
+    some = np.maximum(count, 1)
+    mean = (ratios * whole).sum(axis=2) / some
+    own = ((ratios - mean[..., np.newaxis]) ** 2 * whole).sum(axis=2) / np.maximum(count - 1, 1)
+    freedom = np.where(count >= MIN_BLOCKS, count - 1.0, 0.0)
+    others = freedom.sum(axis=1, keepdims=True) - freedom
+    number = (freedom > 0).sum(axis=1, keepdims=True) - (freedom > 0)
+    weighted = own * freedom
+    shared = (weighted.sum(axis=1, keepdims=True) - weighted) / np.maximum(others, 1)
+    prior = np.minimum(MOST_SHARED, others / (1 + COMMON * np.maximum(number - 1, 0)))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        alone = (others == 0) | (fdtrc(np.maximum(freedom, 1), prior, own / shared) < PLAINLY_NOISIER)
+    value = np.where(alone, own, (weighted + prior * shared) / np.maximum(freedom + prior, 1))
+    return mean, value / some, np.where((freedom == 0) | alone, freedom, freedom + prior)
+
+
+def _claims(paces: Floats, leave_out: bool) -> Floats:
+    """Return what is claimed of every arm, 1 for faster and -1 for slower, (runs, arms)."""
+    mean, variance, freedom = _means(paces, leave_out)
+    with np.errstate(divide="ignore"):
+        p = np.where(freedom > 0, 2 * stdtr(np.maximum(freedom, 1), -np.abs(mean) / variance**0.5), 1.0)
+    order = np.argsort(p, axis=1)
+    steps = np.take_along_axis(p, order, 1) * np.arange(p.shape[1], 0, -1)
+    adjusted = np.empty_like(p)
+    np.put_along_axis(adjusted, order, np.maximum.accumulate(steps, axis=1), 1)
+    return np.where(adjusted <= 1 - LEVEL, np.sign(mean), 0.0)
+
+
+def _auto(paces: Floats, leave_out: bool) -> tuple[Floats, Floats]:
+    """Return what is claimed of every arm, and after how many blocks, (runs, arms)."""
+    arms = paces.shape[1] - 1
+    words, blocks = np.zeros((len(paces), arms)), np.full((len(paces), arms), float(MOST))
+    undecided = np.ones(words.shape, dtype=np.bool_)
+    tail = (1 - LOOK_LEVEL) / arms
+    for count in range(MIN_BLOCKS, MOST + 1):
+        mean, variance, freedom = _means(paces[:, :, :count], leave_out)
+        error = np.where(freedom > 0, variance**0.5, np.inf)
+        free = np.maximum(freedom, 1)
+        apart = np.abs(mean) > stdtrit(free, 1 - tail / 2) * error
+        within = np.abs(mean) + stdtrit(free, 1 - tail) * error <= np.log1p(NEAR)
+        decided = undecided & (apart | within)
+        words[decided & ~within] = np.sign(mean)[decided & ~within]
+        blocks[decided] = count
+        undecided &= ~decided
+    return words, blocks
+
+
+def _check(paces: Floats, claims: Floats) -> None:
+    """Have the program judge some of the runs, of two prompts."""
+    for run, said in zip(paces[:CHECKED], claims[:CHECKED], strict=True):
+        names = [BASELINE, *(f"arm{number}" for number in range(1, len(run)))]
+        answers = [
+            Answer(name, block, prompt, 101, float(np.exp(-run[arm, block]) * (prompt + 1)))
+            for arm, name in enumerate(names)
+            for block in range(run.shape[1])
+            for prompt in range(2)
+        ]
+        identities = [baseline_arm(), *map(speculating_arm, names[1:])]
+        data = synthetic_run(identities, answers, blocks=run.shape[1], prompts=2)
+        assert (make_frame(data.records, data.manifest).disturbed == _disturbed(run[np.newaxis])[0]).all()
+        words = {verdict.arm: verdict.speed for verdict in analyse_run(data).verdicts}
+        sign = {"faster": 1, "slower": -1}
+        assert [sign.get(words[name], 0) for name in names[1:]] == said.tolist(), (words, said)
+
+
+def _other_prompts(runs: int, rng: np.random.Generator) -> list[dict[str, Any]]:
+    """Return in which share of runs of five blocks `like_these` holds the truth, and half of its median width."""
+    blocks, found = 5, []
+    spread = np.linspace(-0.25, 0.25, 2001)
+    for tasks in (1, 3):
+        of_task = np.linspace(-0.3, 0.3, tasks) if tasks > 1 else np.zeros(1)
+        truth = float(1 / np.exp(-of_task[:, np.newaxis] - spread).mean())
+        for prompts in (12, 24, 48):
+            task = np.arange(prompts) % tasks
+            for tokens_sd in (0.3, 1.0, 1.8):
+                held, halves = 0, []
+                for _ in range(runs):
+                    tokens = np.exp(tokens_sd * rng.standard_normal(prompts))
+                    gain = np.exp(of_task[task] + rng.uniform(-0.25, 0.25, prompts))
+                    process, request = rng.standard_normal((2, blocks, 1)), rng.standard_normal((2, blocks, prompts))
+                    arm_s, base_s = np.exp(NOISE * process + 0.03 * request) * tokens
+                    whole = np.broadcast_to(tokens, base_s.shape)
+                    sums = np.stack([whole, arm_s / gain, whole, base_s], axis=-1).reshape(-1, 4)
+                    block, prompt = (index.ravel() for index in np.indices((blocks, prompts)))
+                    ends = pooled_spread(sums, block, prompt, task[prompt])["like_these"]
+                    held += ends.low <= truth <= ends.high
+                    halves.append((ends.high - ends.low) / 2 / truth)
+                found.append(
+                    {
+                        "tasks": tasks,
+                        "prompts": prompts,
+                        "tokens_sd": tokens_sd,
+                        "holds_percent": 100 * held / runs,
+                        "half_percent": round(100 * float(np.median(halves)), 1),
+                    }
+                )
+    return found
+
+
+def _percent(chosen: Booleans) -> float:
+    return round(100 * float(chosen.mean()), 1)
+
+
+if __name__ == "__main__":
+    main()
