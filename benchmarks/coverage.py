@@ -94,7 +94,6 @@ def main() -> None:
             "coverage": cases,
             "false_claims": false,
             "power": [case for slower in (1.03, 1.10) for case in _claims(1 / slower, options.runs, rng)],
-            "prompts_drawn_again": list(_drawn_again(options.runs // 4, rng)),
             "auto": list(_auto(options.runs // 2, rng)),
             "auto_level": list(_auto_levels(200_000, rng)),
             "auto_compared": list(_auto_compared(2 * options.runs, rng)),
@@ -139,25 +138,6 @@ def _claims(speedup: float, runs: int, rng: np.random.Generator) -> Iterator[dic
             "within": within,
             "differs_percent": 100 * differs / runs,
         }
-
-
-def _drawn_again(runs: int, rng: np.random.Generator) -> Iterator[dict[str, Any]]:
-    """What benchctl does not do: draw the prompts of every drawn block with replacement, too."""
-    for unequal, count in product((False, True), (3, 8, 16)):
-        world = World(0.01, 0.03, unequal=unequal)
-        covered, halves = 0, []
-        for _ in range(runs):
-            blocks = world.blocks(count, rng)
-            drawn = rng.integers(count, size=(1000, count))
-            prompts = rng.integers(PROMPTS, size=(1000, count, PROMPTS))
-            sums = blocks[drawn[..., None], prompts].sum(axis=(1, 2))
-            low, high = np.percentile(_ratio(sums), [2.5, 97.5])
-            ours = interval(blocks)
-            low, high = min(low, ours.low), max(high, ours.high)
-            covered += low <= world.truth <= high
-            halves.append((high - low) / 2 / world.truth)
-        half = 100 * float(np.median(halves))
-        yield {"blocks": count, **world.named(), "holds_percent": 100 * covered / runs, "half_percent": half}
 
 
 def _auto(runs: int, rng: np.random.Generator) -> Iterator[dict[str, Any]]:

@@ -133,7 +133,7 @@ def _ratios(logs: Floats, blocks: NDArray[np.int64], level: float) -> list[Speed
         tail = (1 - level) / len(logs)
         near = ratio_interval(middle, mean, 1 - 2 * tail)
         within = max(near.high - 1, 1 - near.low)
-        known = {"pooled": middle, "by_block": np.exp(row).tolist(), "within": within}
+        known = {"pooled": middle, "by_block": np.exp(row).tolist(), "blocks": list(range(len(row))), "within": within}
         found.append(SpeedUp.model_construct(**known, simultaneous=ratio_interval(middle, mean, 1 - tail)))
     return found
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import exp, isnan, log
+from math import exp, log
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -240,28 +240,6 @@ def beyond_p(distance: float, mean: Variance) -> float:
     if not mean.value:
         return 0.0 if distance > 0 else 1.0
     return float(stdtr(mean.freedom, -distance / mean.value**0.5))
-
-
-def chance_beyond(distance: float, mean: Variance, error: float, unseen: float = 0.0) -> float:
-    """Return the power of `beyond_p` < `error` where the truth lies so far beyond the limit (noncentral t).
-
-    `unseen`: variance of the mean that `mean` does not count.
-    """
-    from scipy.special import nctdtr, stdtrit
-
-    if not mean.value:
-        return 1.0 if distance > 0 else 0.0
-    wider = (1 + unseen / mean.value) ** 0.5
-    least = stdtrit(mean.freedom, error) / wider
-    chance = float(nctdtr(mean.freedom, -distance / (mean.value**0.5 * wider), least))
-    return 0.0 if isnan(chance) else chance  # too small to be computed
-
-
-def found_beyond(mean: Variance, error: float, power: float) -> float:
-    """Return how far beyond the limit the truth has to lie for this power of `beyond_p` < `error` (noncentral t)."""
-    from scipy.special import nctdtrinc, stdtrit
-
-    return float(-nctdtrinc(mean.freedom, power, stdtrit(mean.freedom, error)) * mean.value**0.5)
 
 
 def repeated_variance(runs: Sequence[Sequence[float]]) -> Variance | None:

@@ -34,7 +34,8 @@ from benchctl.offers import experiments, load
 
 EPILOG = (
     "benchctl docs shows the documentation, page by page.\n\n"
-    "Exit codes: 0 done (and lossless) · 1 not lossless, or a gate failed · 2 the recipe or the command line is wrong"
+    "Exit codes: 0 done (and lossless) · 1 not lossless, or a gate failed or cannot tell"
+    " · 2 the recipe or the command line is wrong"
     " · 3 an engine failed · 4 files could not be written or read · 70 an error of benchctl's own · 130 interrupted."
 )
 

@@ -35,7 +35,7 @@ def compare(
         list[str] | None,
         typer.Option(
             metavar="GATE",
-            help="slower:3%, slower-absolute:3%, acceptance:3%, ttft:20%, memory:5%, energy:10%, lossy; repeatable.",
+            help="slower:10%, slower-absolute:10%, acceptance:3%, ttft:20%, memory:5%, energy:10%, lossy; repeatable.",
         ),
     ] = None,
     accept: Accept = "identical",

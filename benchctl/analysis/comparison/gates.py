@@ -3,8 +3,8 @@
 Every arm (of `acceptance` every task) is a test of the hypothesis that it got no worse than the gate's tolerance:
 Student's t on the logarithm of B over A, one-sided, by the variances of the comparison (`changes.py`). Holm's step-down
 over all tests of all gates that noise can fail holds the error rate of the whole command at `ERROR`. A gate passes only
-where, of every arm, a change that nobody would let pass (`Gate.excluded`) is excluded; where noise hides it, the gate
-cannot tell, which is no pass (`benchmarks/gates.py`).
+where every arm is shown to be worse by less than the tolerance (a non-inferiority test; each arm at `MISSED`, since all
+must pass: Berger 1982). Where neither is shown the gate cannot tell, which is no pass (`benchmarks/gates.py`).
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import exp, log
+from math import ceil, exp, inf, isfinite, log
+from statistics import NormalDist, harmonic_mean
 from typing import TYPE_CHECKING
 
 from benchctl.analysis.comparison.compare import RunComparison
 from benchctl.analysis.results import ACCEPTED, Accepted
-from benchctl.analysis.statistics import LEVEL, MIN_BLOCKS, beyond_p, chance_beyond, found_beyond, half_width, holm
+from benchctl.analysis.statistics import LEVEL, MIN_BLOCKS, beyond_p, half_width, holm
 from benchctl.errors import GateError, UsageError
 from benchctl.recipes.problems import did_you_mean
 from benchctl.text import one_line
@@ -29,19 +30,10 @@ if TYPE_CHECKING:
 
 ERROR = 0.01
 """Of 100 commands in which nothing is worse than its tolerance, at most so many have a failed gate."""
+MISSED = 0.05
+"""Of 100 runs that are worse by the tolerance, at most so many pass."""
 POWER = 0.9
-"""A passed gate names the change that it finds with this power."""
-
-EXCLUDED = 0.3
-"""A slow-down that no gate of a smaller tolerance lets pass."""
-MISSED = 0.001
-"""Share of runs with a change of `Gate.excluded` that pass."""
-MISSED_BY_RUNS = 0.02
-"""The same by what repeated runs differ by, of which few show little: at `MISSED` no three of them would do."""
-FALSE_ALARMS = 0.001
-"""Where more unchanged runs than this share fail at a gate's tolerance, it is said."""
-BETWEEN_RUNS = 0.01
-"""Assumed standard deviation of the logarithm of a time from run to run, where no run was repeated."""
+"""So many blocks are advised that an unchanged arm passes with this power."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +63,7 @@ GATES = (*KINDS, "lossy")
 _AMOUNT = re.compile(r"(\d+(?:\.\d+)?)\s*%")
 _FIX = (
     "The gates are: slower:N% (the speed-up over the own run's baseline), slower-absolute:N% (tok/s, the baseline's, "
-    "too), acceptance:N%, ttft:N%, memory:N%, energy:N%, such as slower:3%, and lossy."
+    "too), acceptance:N%, ttft:N%, memory:N%, energy:N%, such as slower:10%, and lossy."
 )
 
 
@@ -91,11 +83,6 @@ class Gate:
         """On the logarithm, positive."""
         return -log(1 - self.share) if KINDS[self.word].falls else log(1 + self.share)
 
-    @property
-    def excluded(self) -> float:
-        """On the logarithm: the change that must be excluded before the gate passes."""
-        return max(-log(1 - EXCLUDED), 3 * self.tolerance)
-
     def share_at(self, distance: float) -> float:
         """Return the change to the worse, as a share, that lies so far from none on the logarithm."""
         return 1 - exp(-distance) if KINDS[self.word].falls else exp(distance) - 1
@@ -108,7 +95,7 @@ class GateResult:
     gate: Gate
     failures: tuple[str, ...]
     note: str | None = None
-    """What a gate that passed could not have detected."""
+    """How much worse an arm may still be where the gate passed."""
     skipped: bool = False
     """Whether it was not checked, as `note` says: it holds for a single class of machine."""
 
@@ -158,34 +145,26 @@ class ArmTest:
         change = log(self.change.ratio or 1.0)
         return -change if KINDS[self.gate.word].falls else change
 
-    @property
-    def at_worst(self) -> float:
-        """How far the change may lie to the worse: one-sided, by blocks, and where runs were repeated by those."""
-        return self.distance + max(
-            half_width(variance, 1 - 2 * error)
-            for variance, error in zip(self.change.variances, (MISSED, MISSED_BY_RUNS), strict=False)
-        )
+    def at_worst(self, error: float) -> float:
+        """Return how far the change may lie to the worse: one-sided, by blocks and by repeated runs."""
+        return self.distance + max(half_width(variance, 1 - 2 * error) for variance in self.change.variances)
+
+    def blocks_needed(self, blocks: Sequence[int], error: float) -> int | None:
+        """Return in how many blocks of each run an unchanged arm passes with `POWER`; `None`: more runs are needed.
+
+        n·V·((z(1 - error) + z(POWER)) / tolerance)², V the variance at `blocks` of the runs, n their harmonic mean.
+        """
+        of_blocks = self.change.variances[0].value
+        if any(variance.value > of_blocks for variance in self.change.variances[1:]):
+            return None
+        quantiles = NormalDist().inv_cdf(1 - error) + NormalDist().inv_cdf(POWER)
+        times = of_blocks * (quantiles / self.gate.tolerance) ** 2 if self.gate.tolerance else inf
+        return ceil(max(times, 1.2) * harmonic_mean(blocks)) if isfinite(times) else None
 
     @property
     def is_noisy(self) -> bool:
         """Whether it can fail by chance: blocks that are all equal, as most acceptance lengths are, cannot."""
         return any(variance.value for variance in self.change.variances)
-
-    def chance(self, share: float, error: float, between: float = 0.0) -> float:
-        """Return the power of a test to find an arm worse by a share; `between`: variance that blocks do not show."""
-        truth = Gate(self.gate.word, share).tolerance - self.gate.tolerance
-        return min(chance_beyond(truth, variance, error, between) for variance in self.change.variances)
-
-    @property
-    def between(self) -> float:
-        """The variance assumed between runs, of two arms of two; 0 where repeated runs show it, or nothing is timed."""
-        times = {"slower": 4, "slower-absolute": 2, "ttft": 2}.get(self.gate.word, 0)
-        return times * BETWEEN_RUNS**2 if len(self.change.variances) == 1 else 0.0
-
-    def found(self, error: float) -> float:
-        """Return the share that is found with `POWER`."""
-        widest = max(found_beyond(variance, error, POWER) for variance in self.change.variances)
-        return self.gate.share_at(self.gate.tolerance + widest)
 
     def failure(self) -> str:
         """Return what is said where it is worse."""
@@ -200,7 +179,7 @@ def check_gates(gates: Sequence[Gate], found: RunComparison, accept: Accepted = 
     tests = {gate: list(tests_of(gate, found)) for gate in gates if gate.word != "lossy" and not _skipped(gate, found)}
     error = ERROR * (1 - found.level) / (1 - LEVEL)
     worse = find_worse([test for of_gate in tests.values() for test in of_gate], error)
-    noisy = sum(test.p is not None and test.is_noisy for of_gate in tests.values() for test in of_gate)
+    missed = MISSED * (1 - found.level) / (1 - LEVEL)
     results = []
     for gate in gates:
         if gate.word == "lossy":
@@ -208,8 +187,8 @@ def check_gates(gates: Sequence[Gate], found: RunComparison, accept: Accepted = 
         elif gate not in tests:
             results.append(GateResult(gate, (), _skipped(gate, found), skipped=True))
         else:
-            failures = tuple(_failures(gate, tests[gate], worse, found))
-            note = None if failures else _unseen(gate, tests[gate], error / max(1, noisy))
+            failures = tuple(_failures(gate, tests[gate], worse, found, missed))
+            note = None if failures else _at_worst(gate, tests[gate], missed)
             results.append(GateResult(gate, failures, note))
     return results
 
@@ -252,17 +231,21 @@ def _doubt(arm: ArmComparison, change: Ratio) -> str | None:
     return None
 
 
-def _failures(gate: Gate, tests: Sequence[ArmTest], worse: set[int], found: RunComparison) -> Iterator[str]:
+def _failures(
+    gate: Gate, tests: Sequence[ArmTest], worse: set[int], found: RunComparison, missed: float
+) -> Iterator[str]:
     for test in tests:
         if id(test) in worse:
             yield test.failure()
         elif test.p is None:
             yield f"{test.arm}: undetermined. {test.doubt or ''}".rstrip()
-        elif test.at_worst >= gate.excluded:
-            may, must = (100 * gate.share_at(distance) for distance in (test.at_worst, gate.excluded))
+        elif (at_worst := test.at_worst(missed)) >= gate.tolerance:
+            needed = test.blocks_needed((found.a.blocks, found.b.blocks), missed)
+            advice = "more runs of A and B" if needed is None else f"about {needed} blocks in each run"
             yield (
-                f"{test.arm}: cannot tell. At this noise it may be {may:.0f} % {KINDS[gate.word].worse}, and a gate "
-                f"passes only where {must:.0f} % is excluded: measure more blocks, of the baseline, too."
+                f"{test.arm}: cannot tell. At this noise it may be {100 * gate.share_at(at_worst):.1f} % "
+                f"{KINDS[gate.word].worse}, and the gate passes only where {100 * gate.share:g} % is excluded. "
+                f"An arm that did not change passes with {advice}."
             )
     yield from (f"{name}: undetermined, because B has no such arm." for name in found.only_in_a)
     if tests or found.only_in_a:
@@ -275,15 +258,11 @@ def _failures(gate: Gate, tests: Sequence[ArmTest], worse: set[int], found: RunC
         yield "undetermined, because the runs have no arm in common."
 
 
-def _unseen(gate: Gate, tests: Sequence[ArmTest], error: float) -> str:
-    """Return which change would have been found, and how often an unchanged run fails; `error`: of a single test."""
-    share, name = max((test.found(error), test.arm) for test in tests)
-    false = sum(test.chance(0.0, error, test.between) for test in tests)
-    change = {"slower": "a slow-down", "lower": "a fall", "higher": "a rise"}[KINDS[gate.word].worse]
-    note = f"At this noise {change} is detected from {100 * share:.1f} % on, in 9 of 10 runs ({name} is the noisiest)."
-    if false <= FALSE_ALARMS:
-        return note
-    return f"{note} Of 1,000 unchanged runs {1000 * false:.1f} fail: a wider tolerance, or more blocks, would be safer."
+def _at_worst(gate: Gate, tests: Sequence[ArmTest], missed: float) -> str:
+    """Return how much worse the arm that is known least may be."""
+    distance, arm = max((test.at_worst(missed), test.arm) for test in tests)
+    word, sure = KINDS[gate.word].worse, f"With {100 * (1 - missed):g} % confidence no arm is"
+    return f"{sure} {word}." if distance <= 0 else f"{sure} over {100 * gate.share_at(distance):.1f} % {word} ({arm})."
 
 
 def _lossy(found: RunComparison, accept: Accepted) -> list[str]:
