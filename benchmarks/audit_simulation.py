@@ -2,7 +2,7 @@
 
     python -m benchmarks.audit_simulation
 
-Margins are drawn from those of the kept Qwen Q4 run (`replays.json`), answers have 128 tokens. What a wider batch takes
+Margins are drawn from those of the kept Qwen Q4 run (`scores.json`), answers have 128 tokens. What a wider batch takes
 from a margin is normal, or follows Student's t with 8 or 5 degrees of freedom, of a standard deviation of 0.135 nats
 (as measured there) or 0.05; `uneven`: the deviation differs between answers by a factor with a standard deviation of 15
 or 30 %. Measured there, at four widths: an excess kurtosis of 0.6 to 1.7 (Student's t: 1.5 with 8 degrees of freedom, 6

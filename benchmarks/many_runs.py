@@ -18,6 +18,7 @@ from pathlib import Path
 
 from benchctl.data.cell import Cell
 from benchctl.data.record import Record, sha256_text, sha256_tokens
+from benchctl.data.writer import RunWriter
 from benchctl.measure.plan import make_plan
 from benchctl.measure.prepare import new_manifest, prepare
 from benchctl.recipes.load import load_recipe
@@ -89,7 +90,8 @@ def write_cells(recipe: Path, results: Path) -> Path:
                     log="logs/none.log",
                 )
             )
-    (folder / "manifest.json").write_text(manifest.model_dump_json(by_alias=True), encoding="utf-8")
+    with RunWriter(folder, manifest):
+        pass
     return folder
 
 

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from benchctl.data.manifest import ArmIdentity, EngineIdentity, Manifest, ModelIdentity, PromptIdentity
 from benchctl.data.record import Record, sha256_text, sha256_tokens
+from benchctl.data.writer import RunWriter
 from benchmarks.keep import keep
 
 TASKS = ("code", "en_chat", "ja_chat", "rag", "translation")
@@ -63,7 +64,8 @@ def write_run(folder: Path, size: int, tokens: int) -> int:
                     ids = forked.get((arm, key), answers[key])
                     file.write(record(key, block, order, arm, depth, ids, rng).to_line() + "\n")
                     written += 1
-    (folder / "manifest.json").write_text(manifest(folder.name, keys).model_dump_json(by_alias=True), encoding="utf-8")
+    with RunWriter(folder, manifest(folder.name, keys)):
+        pass
     return written
 
 

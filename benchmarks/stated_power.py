@@ -17,7 +17,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from benchctl.data.scores import OLDER, SCORES
+from benchctl.data.scores import SCORES
 from benchctl.data.store import open_run
 from benchmarks.bundled_runs import verified
 from benchmarks.keep import keep
@@ -42,7 +42,7 @@ def main() -> None:
 
 
 def _of(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
-    scored = any((folder / name).is_file() for name in (SCORES, OLDER[1]))
+    scored = (folder / SCORES).is_file()
     _, document = verified(folder, *(["--offline"] if scored else ["--audit-minutes", str(options.audit_minutes)]))
     audited, run = Audited.read(folder), open_run(folder)
     assert audited is not None and run.manifest is not None

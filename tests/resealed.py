@@ -1,4 +1,4 @@
-"""Digests for a run that a test edited, as somebody would make them who forges with care: nothing shows by them."""
+"""SHA-256 anew for a run that a test made or edited, as somebody would who forges with care: nothing shows by them."""
 
 from __future__ import annotations
 
@@ -7,46 +7,25 @@ import json
 from pathlib import Path
 from typing import Any
 
-from benchctl.data.chain import Chain, chain_seed, sealed
-from benchctl.data.integrity import DIGESTS
-from benchctl.data.store import MANIFEST, RECORDS
-from benchctl.experiments.sampling.stored import ANSWERS, CHECK
+from benchctl.data.digests import sealed
+from benchctl.data.store import MANIFEST
+from benchctl.experiments.sampling.stored import CHECK
 
 
 def reseal(run: Path) -> Path:
     """Make all digests of a run, or of a check of its sampling, anew; return it."""
-    head, lines = (CHECK, ANSWERS) if (run / CHECK).exists() else (MANIFEST, RECORDS)
-    document = json.loads((run / head).read_text("utf-8"))
-    manifest: dict[str, Any] = document["manifest"] if head == CHECK else document
-    seed = chain_seed(manifest["run"], manifest["recipe_sha256"])
-    chain = Chain(seed)
-    marks = {0: chain.mark}
-    made = []
-    for line in (run / lines).read_text("ascii").splitlines():
-        own = json.loads(line)
-        own.pop("chain", None)
-        made.append(chain.line(json.dumps(own, separators=(",", ":"))))
-        chain.add(made[-1])
-        marks[len(made)] = chain.mark
-    (run / lines).write_bytes(b"".join(made))
-    for cell in manifest["cells"]:
-        if cell.get("mark"):
-            cell["mark"] = marks[min(cell["mark"]["lines"], len(made))].model_dump()
-    write_sealed(run / head, document)
-    if (run / DIGESTS).exists():
-        digests = json.loads((run / DIGESTS).read_text("utf-8"))
-        for name, own in list(digests["files"].items()):
-            if not (run / name).exists():
-                del digests["files"][name]
-                continue
-            own["sha256"] = hashlib.sha256((run / name).read_bytes()).hexdigest()
-            if own["mark"]:
-                own["mark"] = marks[min(own["mark"]["lines"], len(made))].model_dump()
-        write_sealed(run / DIGESTS, digests, seed)
+    document = json.loads((run / (CHECK if (run / CHECK).exists() else MANIFEST)).read_text("utf-8"))
+    manifest: dict[str, Any] = document.get("manifest", document)
+    manifest["files"] = {
+        file.name: {"bytes": file.stat().st_size, "sha256": hashlib.sha256(file.read_bytes()).hexdigest()}
+        for file in sorted(run.iterdir())
+        if file.name not in (CHECK, MANIFEST) and file.suffix in (".json", ".jsonl")
+    }
+    write_sealed(run / (CHECK if "manifest" in document else MANIFEST), document)
     return run
 
 
-def write_sealed(file: Path, document: dict[str, Any], anchor: str = "") -> None:
+def write_sealed(file: Path, document: dict[str, Any]) -> None:
     """Write a document with its digest; the one that it has is dropped."""
     document = {key: value for key, value in document.items() if key != "digest"}
-    file.write_text(sealed(json.dumps(document, indent=1), anchor) + "\n", "utf-8")
+    file.write_text(sealed(json.dumps(document, indent=1)), "utf-8")

@@ -16,7 +16,7 @@ from benchctl.analysis.cells import attestations, failed_cells, identity_of, lat
 from benchctl.analysis.results import ALL_TASKS, SelfConsistency, SpeedUp
 from benchctl.analysis.statistics import MIN_BLOCKS
 from benchctl.data.cell import MemoryRecord, WatchRecord
-from benchctl.data.integrity import Integrity, cell_name
+from benchctl.data.integrity import Integrity
 from benchctl.text import percent, plural
 
 if TYPE_CHECKING:
@@ -316,12 +316,12 @@ _UNWATCHED = WatchRecord(wall_s=0)
 def check_disturbances(frame: Frame) -> Iterator[Observation]:
     """Check the watches of every process of the run, earlier attempts included: their records may count."""
     cells = [cell for cell in frame.manifest.cells if cell.discarded is None] if frame.manifest else []
-    watched = [(cell_name(cell), cell.watch) for cell in cells if cell.watch is not None]
+    watched = [(cell.name, cell.watch) for cell in cells if cell.watch is not None]
     yield from _other_work(watched)
     yield from _load(frame)
     found: dict[str, list[str]] = {}
     for kind, beyond, of, what, in_words in DISTURBANCES:
-        values = [(of(cell.watch or _UNWATCHED, cell.memory or MemoryRecord()), cell_name(cell)) for cell in cells]
+        values = [(of(cell.watch or _UNWATCHED, cell.memory or MemoryRecord()), cell.name) for cell in cells]
         far = [(value, name) for value, name in values if value and abs(value) > beyond]
         if far:
             value, worst = max(far, key=lambda pair: (abs(pair[0]), pair[1]))
@@ -373,7 +373,7 @@ def _load(frame: Frame) -> Iterator[Observation]:
         load, worst = max(busy, key=itemgetter(0))
         sentence = (
             f"{len(busy)} of {len(known)} cells started at a higher load than the run itself explains; "
-            f"the highest was {load:.1f} on {cores} cores, before {cell_name(worst)}."
+            f"the highest was {load:.1f} on {cores} cores, before {worst.name}."
         )
         yield "high-load", "machine", sentence
 

@@ -6,7 +6,6 @@ from typing import Literal
 
 from pydantic import Field
 
-from benchctl.data.chain import Mark
 from benchctl.data.versions import Part
 
 CellStatus = Literal["finished", "failed", "interrupted"]
@@ -119,5 +118,8 @@ class Cell(Part):
     discarded: str | None = None
     """Why none of its records counts, and it is measured again: it paused, or its group could not be finished where it
     was begun."""
-    mark: Mark | None = None
-    """How far the records were written when this was added; `None` for a run without digests."""
+
+    @property
+    def name(self) -> str:
+        """Its name in sentences."""
+        return f"block {self.block + 1}, {self.arm}"

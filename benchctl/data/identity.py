@@ -11,7 +11,7 @@ from datetime import datetime
 from functools import cache
 from pathlib import Path
 
-from benchctl.data.chain import canonical_sha256
+from benchctl.data.digests import canonical_sha256
 from benchctl.data.manifest import FileIdentity, ModelIdentity, PromptIdentity
 from benchctl.models.files import ResolvedModel, ResolvedPair
 from benchctl.models.folder_facts import folder_facts

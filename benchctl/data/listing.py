@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchctl.data.chain import reaches
 from benchctl.data.manifest import Manifest
 from benchctl.data.store import MANIFEST, RECORDS, checked_manifest
 from benchctl.data.writer import LOGS, folder_lock
@@ -26,7 +25,7 @@ class ListedRun:
     """Bytes of all its files."""
     problem: str | None = None
     damage: tuple[str, ...] = ()
-    """What of the manifest and of the records' end is not as it was written; all records are checked by opening it."""
+    """Whether the manifest was changed, or the size of the records; their content is checked by opening the run."""
 
     @property
     def recipe(self) -> str:
@@ -52,12 +51,16 @@ def _listed(folder: Path) -> ListedRun:
     size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file() and not file.is_symlink())
     try:
         manifest, damage = checked_manifest(folder)
-        marks = [cell.mark for cell in manifest.cells if cell.mark is not None]
-        if not all(reaches(folder / RECORDS, mark) for mark in marks[-1:]):
-            damage.append(f"{RECORDS} is not as it was written.")
+        written, size_now = manifest.files.get(RECORDS), _size(folder / RECORDS)
+        if written is None or size_now < written.bytes or (size_now > written.bytes and manifest.status != "started"):
+            damage.append(f"{RECORDS} was changed after it was written.")
         return ListedRun(folder, manifest, size, damage=tuple(damage))
     except BenchctlError as error:
         return ListedRun(folder, None, size, error.what)
+
+
+def _size(file: Path) -> int:
+    return file.stat().st_size if file.is_file() else -1
 
 
 def remove_runs(folders: Sequence[Path]) -> None:

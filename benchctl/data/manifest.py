@@ -6,14 +6,14 @@ can be shared. No secret is ever written: of the environment only the names that
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeGuard
+from typing import Any, Literal
 
 from pydantic import ConfigDict, Field, model_validator
 
 from benchctl.data.cell import Cell
-from benchctl.data.versions import Document, Part, StoredFormat
+from benchctl.data.digests import FileDigest
+from benchctl.data.versions import Part, StoredFormat
 from benchctl.prompts.answers import Answer
-from benchctl.recipes.adapters import lossy_settings
 from benchctl.recipes.groups import ComparedArm, GroupKey, ModelName, recipe_arm, with_baselines
 from benchctl.recipes.schema import AutoBlocks
 from benchctl.recipes.speculation import takes_draft
@@ -21,45 +21,7 @@ from benchctl.recipes.speculation import takes_draft
 RunStatus = Literal["started", "finished", "interrupted", "failed"]
 
 
-def _to_2(document: Document) -> Document:
-    """Runs of the first version rotated their arms, and may not record what is lossy."""
-    engine, arms = document.get("engine"), document.get("arms")
-    kind = engine.get("kind") if isinstance(engine, dict) else None
-    if isinstance(kind, str) and isinstance(arms, list):
-        arms = [_labelled(kind, arm) if isinstance(arm, dict) else arm for arm in arms]
-        document = document | {"arms": arms}
-    return document | {"ordering": "rotated"}
-
-
-def _labelled(kind: str, arm: Document) -> Document:
-    """Record what is lossy by design in the command line that ran; nothing is accepted where nothing is drafted."""
-    argv, env = arm.get("argv"), arm.get("env")
-    if arm.get("lossy") is not None or not _texts(argv) or not _texts(env):
-        return arm  # it has them, or is damaged, which validation reports
-    settings = dict(setting.partition("=")[::2] for setting in env)
-    return arm | {"lossy": lossy_settings(kind, argv, settings) if arm.get("speculation") else []}
-
-
-def _texts(value: object) -> TypeGuard[list[str]]:
-    return isinstance(value, list) and all(isinstance(item, str) for item in value)
-
-
-def _to_3(document: Document) -> Document:
-    """Runs of the second version have a single engine and pair of models; since then there may be `setups`."""
-    return document | {"setups": document.get("setups", [])}
-
-
-def _to_4(document: Document) -> Document:
-    """Runs of the third version have no digests, and go on without where they are resumed."""
-    return document | {"digests": False}
-
-
-MANIFEST_FORMAT = StoredFormat(
-    "manifest",
-    version=4,
-    steps={1: _to_2, 2: _to_3, 3: _to_4},
-    fix="Restore it from a copy, or run the recipe again.",
-)
+MANIFEST_FORMAT = StoredFormat("manifest", version=5, fix="Restore it from a copy, or run the recipe again.")
 
 
 class FileIdentity(Part):
@@ -148,7 +110,7 @@ class ArmIdentity(Part):
     again: bool = False
     """Whether it is a second cell of the baseline in every block, whose times count as the baseline's."""
     remembers: bool | None = None
-    """Whether it drafts from earlier requests of its process; `None`: not recorded by an older benchctl."""
+    """Whether it drafts from earlier requests of its process; `None`: not recorded."""
 
     @property
     def types(self) -> tuple[str, ...]:
@@ -312,8 +274,8 @@ class Manifest(Part):
     run: str
     """The run's folder name: time stamp and a few hex digits, such as `20261121-110500-3fa9`."""
     benchctl_version: str
-    digests: bool = True
-    """Whether its files carry digests (`benchctl.data.chain`): not where an older benchctl began it."""
+    files: dict[str, FileDigest] = Field(default_factory=dict)
+    """SHA-256 of the files beside it, by name: the records as far as they were written then, and stored scores."""
     status: RunStatus
     created_at: str
     finished_at: str | None = None
@@ -323,7 +285,7 @@ class Manifest(Part):
     recipe_folder: str | None = None
     """Where the recipe's relative paths start; `--resume` may be called from anywhere."""
     recipe_sha256: str
-    """Of `recipe`; the records are chained to it."""
+    """Of `recipe`."""
     workload_sha256: str
     """Of prompts, sampling and model files: what must be equal before two runs are compared."""
     baseline: str
@@ -357,9 +319,9 @@ class Manifest(Part):
     command: list[str] = Field(default_factory=list)
     """The benchctl command line."""
     idle: IdlePower | None = None
-    """`None` for a run that an older benchctl made."""
+    """`None`: not recorded."""
     preflight: PreflightRecord | None = None
-    """`None` for a run that an older benchctl made."""
+    """`None`: not recorded."""
     cells: list[Cell] = Field(default_factory=list)
     warnings: list[str] = Field(default_factory=list)
 

@@ -163,11 +163,6 @@ KEYS = frozenset(field.encode_name for field in msgspec.structs.fields(Record))
 """Of a record's line."""
 
 
-def unknown_keys(line: bytes) -> set[str]:
-    """Return the keys of a line that no record has. Raises ValueError for what is no JSON object."""
-    return set(_json_object(line)) - KEYS
-
-
 def _json_object(line: str | bytes) -> dict[str, object]:
     try:
         found = json.loads(line)

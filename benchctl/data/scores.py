@@ -1,7 +1,6 @@
 """What the target alone makes of a run's answers, kept in `scores.json` beside the records.
 
-Every number that a verdict rests on is here, so that it can be computed again without an engine. An older benchctl kept
-prefixes at divergences in `replays.json` and whole answers in `audit.json`: the same keys, in two files.
+Every number that a verdict rests on is here, so that it can be computed again without an engine.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from benchctl.data.manifest import FileIdentity, Manifest
 from benchctl.data.versions import Part, StoredFormat
 
 SCORES = "scores.json"
-OLDER = ("replays.json", "audit.json")
 FORMAT = StoredFormat("file of scores", version=1, fix="Remove the file; verify-lossless then scores again.")
 
 Shape = Literal["decode", "verify", "prefill"]
@@ -247,18 +245,8 @@ def read_scores(
     a file that is damaged or of a newer benchctl.
     """
 
-    def found(name: str) -> TargetScores | None:
-        own = of_part(name, part)
-        return usable(own, lambda: _read(folder / own))
-
-    newest = found(SCORES)
-    if newest is not None:
-        return newest
-    prefixes, whole = map(found, OLDER)
-    if prefixes is None or whole is None:
-        return prefixes or whole
-    of_answers = {name: getattr(whole, name) for name in ("shape", "seconds", "answers", "passes")}
-    return prefixes.model_copy(update=of_answers)
+    name = of_part(SCORES, part)
+    return usable(name, lambda: _read(folder / name))
 
 
 def _read(file: Path) -> TargetScores | None:

@@ -18,15 +18,14 @@ from pathlib import Path
 from msgspec.structs import force_setattr
 
 from benchctl.data.cell import Cell
-from benchctl.data.chain import without_link
-from benchctl.data.integrity import Integrity, RecordCheck, StoredScores, manifest_damage, missing_cells, recipe_changed
+from benchctl.data.integrity import Integrity, StoredScores, lines_damage, manifest_damage
 from benchctl.data.machines import by_machine
 from benchctl.data.manifest import MANIFEST_FORMAT, Manifest
-from benchctl.data.record import SCHEMA_VERSION, Record, RecordError, unknown_keys
+from benchctl.data.record import SCHEMA_VERSION, Record, RecordError
 from benchctl.data.rounds import LeftOut, read_left_out
 from benchctl.data.scores import TargetScores, read_scores
 from benchctl.data.traces import COSTS, CostTraces, read_costs
-from benchctl.data.versions import newer
+from benchctl.data.versions import other_version
 from benchctl.errors import StorageError, UsageError
 from benchctl.writing import refuse_links
 
@@ -80,16 +79,17 @@ def open_run(path: Path, *, as_stored: bool = False, check: bool = True) -> RunD
     """Read a run folder, a bare JSONL file, or a folder of a JSONL file per arm, as a published study has them.
 
     `as_stored`: with the arms as its files name them, as resuming needs; else an arm that unlike machines of a cluster
-    measured becomes several (`benchctl.data.machines`). `check`: whether the records are checked against their digests
-    and themselves, which takes two thirds as long as reading them; a run that reads what it just wrote is spared that.
+    measured becomes several (`benchctl.data.machines`). `check`: whether the records are checked against their SHA-256;
+    a run that reads what it just wrote is spared that.
 
     Raises UsageError when there is no run at `path`, StorageError when it cannot be read or is of a newer schema.
     """
-    changed: list[str] = []
+    damage: list[str] = []
     if path.is_dir() and (study := study_files(path)):
         manifest, files = None, study
     elif path.is_dir():
-        manifest, changed = checked_manifest(path)
+        manifest, damage = checked_manifest(path)
+        damage += lines_damage(path, manifest, RECORDS) if check else []
         files = [path / RECORDS]
     elif path.is_file():
         manifest, files = None, [path]
@@ -100,9 +100,7 @@ def open_run(path: Path, *, as_stored: bool = False, check: bool = True) -> RunD
             "There is no run here.", where=str(path), fix="Name a run folder below results/, or a JSONL file."
         )
     damaged: list[str] = []
-    seen = RecordCheck(RECORDS, manifest)
-    scores = StoredScores(path, manifest, seen) if manifest else None
-    records = _read_records([file for file in files if file.exists()], damaged, manifest, seen if check else None)
+    records = _read_records([file for file in files if file.exists()], damaged, manifest, changed=bool(damage))
     if manifest is None and not records:
         raise UsageError(
             f"{'This folder' if path.is_dir() else 'This file'} contains no benchctl record.",
@@ -110,10 +108,9 @@ def open_run(path: Path, *, as_stored: bool = False, check: bool = True) -> RunD
             fix="Name a run folder, a records.jsonl file, or a folder of one JSONL file per arm.",
         )
     folder = path if path.is_dir() else path.parent
-    if manifest is None or scores is None:
+    if manifest is None:
         return RunData(folder, manifest, records, damaged)
-    damage = [*changed, *seen.damage(), *missing_cells(manifest, seen.measured, MANIFEST)] if check else changed
-    digests, other_recipe = manifest.digests, recipe_changed(manifest)
+    scores = StoredScores(path, manifest)
     if manifest.machines and not as_stored:
         manifest, records = by_machine(manifest, records)
     parts = dict.fromkeys(arm.group.part for arm in manifest.compared().values())
@@ -126,7 +123,7 @@ def open_run(path: Path, *, as_stored: bool = False, check: bool = True) -> RunD
         costs=scores.read(COSTS, lambda: read_costs(folder)),
         left_out=read_left_out(folder, manifest, records, rejected_cells(manifest.cells)),
         of_parts={name: read_scores(folder, name, scores.read) for name in parts if name is not None},
-        integrity=Integrity(digests, tuple(damage), tuple(scores.findings), other_recipe),
+        integrity=Integrity(True, tuple(damage), tuple(scores.findings)),
     )
 
 
@@ -146,8 +143,8 @@ def checked_manifest(folder: Path) -> tuple[Manifest, list[str]]:
     """Return `manifest.json` of a run folder, and a sentence for all of it that changed; errors as `open_run`."""
     refuse_links(folder)
     try:
-        manifest, raw, stored = MANIFEST_FORMAT.read_with_source(folder / MANIFEST, Manifest)
-        return manifest, manifest_damage(raw, stored, manifest, MANIFEST)
+        manifest, content = MANIFEST_FORMAT.read_with_source(folder / MANIFEST, Manifest)
+        return manifest, manifest_damage(content, MANIFEST)
     except FileNotFoundError:
         raise UsageError(
             "This folder is no run: it has no manifest.json.",
@@ -174,13 +171,13 @@ def collector_paused() -> Iterator[None]:
 
 
 def _read_records(
-    files: Sequence[Path], damaged: list[str], manifest: Manifest | None, check: RecordCheck | None
+    files: Sequence[Path], damaged: list[str], manifest: Manifest | None, *, changed: bool
 ) -> list[Record]:
     rejected = rejected_cells(manifest.cells) if manifest else set()
     overlapping = {arm.name for arm in manifest.arms if arm.overlapping} if manifest else set()
     try:
         with collector_paused():  # many small objects, none of them garbage: collecting takes a sixth of the time
-            read = (record for file in files for record in _lines_of(file, damaged, check))
+            read = (record for file in files for record in _lines_of(file, damaged, changed=changed))
             records = _that_count(_shared(read), rejected, overlapping)
     except OSError as error:
         where = str(error.filename or files[0])
@@ -190,59 +187,42 @@ def _read_records(
     return records
 
 
-def _lines_of(file: Path, damaged: list[str], check: RecordCheck | None) -> Iterator[Record]:
+def _lines_of(file: Path, damaged: list[str], *, changed: bool) -> Iterator[Record]:
+    shared: dict[bytes, list[int]] = {}
     with file.open("rb", buffering=READ_AHEAD) as lines:
-        yield from _parsed(file, lines, damaged, check)
+        for number, line in enumerate(lines, start=1):
+            if line.isspace():
+                continue
+            try:
+                record = _parse(line, shared)
+            except ValueError:
+                how = "is no record" if line.endswith(b"\n") else "is cut off"
+                damaged.append(f"{file.name}:{number} {how} and was left out ({len(line)} bytes).")
+                continue
+            if record.schema_version <= SCHEMA_VERSION:
+                yield record
+            elif changed:
+                damaged.append(f"{file.name}:{number} is of no version that this run has and was left out.")
+            else:
+                raise other_version(record.schema_version, SCHEMA_VERSION, "record", f"{file}:{number}")
 
 
-def _parsed(file: Path, lines: Iterable[bytes], damaged: list[str], check: RecordCheck | None) -> Iterator[Record]:
-    known: dict[bytes, list[int]] = {}
-    for number, line in enumerate(lines, start=1):
-        own = check is None or check.line(line)
-        if line.isspace():
-            continue
-        try:
-            record = _parse(without_link(line), known, check)
-        except ValueError:
-            how = "is no record" if line.endswith(b"\n") else "is cut off"
-            damaged.append(f"{file.name}:{number} {how} and was left out ({len(line)} bytes).")
-            continue
-        if record.schema_version > SCHEMA_VERSION:
-            if own:
-                raise newer(record.schema_version, SCHEMA_VERSION, "record", f"{file}:{number}")
-            damaged.append(f"{file.name}:{number} is of no version that this run has and was left out.")
-            continue
-        if check is not None:
-            check.record(record)
-        yield record
-
-
-def _parse(line: bytes, known: dict[bytes, list[int]], check: RecordCheck | None) -> Record:
+def _parse(line: bytes, shared: dict[bytes, list[int]]) -> Record:
     """Parse a line. Token ids are most of it, and most answers come several times: equal lists are read once, shared.
 
-    `known`: lists by how they are written, added to.
+    `shared`: lists by how they are written, added to.
     """
     head, key, rest = line.partition(TOKEN_IDS)  # within a text its quotes would be escaped
     written, end, tail = rest.partition(b"]")
-    shared = known.get(written) if end else None
-    if shared is None:
-        record = _read_line(line, check)
-        if end and record.token_ids is not None:
-            known[written] = record.token_ids
-    else:
-        record = _read_line(head + key[:-1] + b"null" + tail, check)
-        force_setattr(record, "token_ids", shared)  # frozen, but not yet shared
-    return record
-
-
-def _read_line(line: bytes, check: RecordCheck | None) -> Record:
-    try:
-        return Record.from_own_line(line)
-    except ValueError:
+    token_ids = shared.get(written) if end else None
+    if token_ids is None:
         record = Record.from_line(line)
-        if check is not None and (strange := unknown_keys(line)):
-            check.unknown_keys(strange)
-        return record
+        if end and record.token_ids is not None:
+            shared[written] = record.token_ids
+    else:
+        record = Record.from_line(head + key[:-1] + b"null" + tail)
+        force_setattr(record, "token_ids", token_ids)  # frozen, but not yet shared
+    return record
 
 
 def rejected_cells(cells: Iterable[Cell]) -> set[tuple[int, str, int]]:

@@ -1,15 +1,12 @@
-"""Files that outlive a version: older ones migrate on reading, newer ones are refused.
+"""Versions of stored files: every kind of file has the version that this benchctl writes; others are refused.
 
-Every kind of file has a `StoredFormat`: the version that this benchctl writes, and a function for each step from a
-version to the next. A version rises when a key changes its meaning, goes, or is added where unknown keys count as
-damage: in the manifest and the records (`benchctl.data.integrity`).
+A version rises when a key changes its meaning or goes.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,7 +15,6 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from benchctl.errors import StorageError
 
 Document = dict[str, Any]
-Step = Callable[[Document], Document]
 Model = TypeVar("Model", bound=BaseModel)
 
 
@@ -35,35 +31,27 @@ class StoredFormat:
     what: str
     """Its name in messages, such as `manifest`."""
     version: int
-    """The version that is written."""
-    steps: Mapping[int, Step] = field(default_factory=dict)
-    """The step from each older version to the next."""
+    """The version that is written, and read."""
     fix: str | None = None
     """What to do about a file that cannot be read."""
 
-    def migrate(self, document: Document, from_version: int) -> Document:
-        """Return `document` as this benchctl would have written it."""
-        for version in range(from_version, self.version):
-            document = self.steps[version](document)
-        return document | {"schema": self.version}
-
     def current(self, raw: object, where: str) -> Document:
-        """Return a parsed file in the present version; a missing `schema` is the first. Raises StorageError."""
+        """Return a parsed file of the present version; a missing `schema` is the first. Raises StorageError."""
         if not isinstance(raw, dict):
             raise self.unreadable("it is no JSON object", where)
         version = raw.get("schema", 1)
         if not isinstance(version, int) or isinstance(version, bool) or version < 1:
             raise self.unreadable("its schema is no version", where)
-        if version > self.version:
-            raise newer(version, self.version, self.what, where)
-        return self.migrate(raw, version)
+        if version != self.version:
+            raise other_version(version, self.version, self.what, where)
+        return raw
 
     def read(self, file: Path, model: type[Model]) -> Model:
         """Read a file. Raises FileNotFoundError, and StorageError with what is wrong."""
         return self.read_with_source(file, model)[0]
 
-    def read_with_source(self, file: Path, model: type[Model]) -> tuple[Model, bytes, Document]:
-        """Read a file; return also its bytes, and the JSON in the version that it was written in. Errors as `read`."""
+    def read_with_source(self, file: Path, model: type[Model]) -> tuple[Model, bytes]:
+        """Read a file; return also its bytes. Errors as `read`."""
         try:
             content = file.read_bytes()
             raw = json.loads(content)
@@ -75,7 +63,7 @@ class StoredFormat:
             raise self.unreadable("it is nested too deeply", str(file)) from None
         except ValueError as error:
             raise self.unreadable(str(error).splitlines()[0], str(file)) from None
-        return self.validated(model, raw, str(file)), content, raw
+        return self.validated(model, raw, str(file)), content
 
     def validated(self, model: type[Model], raw: object, where: str) -> Model:
         """Return a parsed file as its model. Raises StorageError with the first key that is wrong."""
@@ -93,10 +81,11 @@ class StoredFormat:
         return StorageError(f"The {self.what} cannot be read: {reason}.", where=where, fix=self.fix)
 
 
-def newer(version: int, known: int, what: str, where: str) -> StorageError:
+def other_version(version: int, readable: int, what: str, where: str) -> StorageError:
     """Return the error for `what` (such as `manifest`) of schema `version`."""
+    age, fix = ("a newer", "Upgrade benchctl") if version > readable else ("an older", "Use that version")
     return StorageError(
-        f"This {what} was written by a newer benchctl (schema {version}; this one reads up to {known}).",
+        f"This {what} was written by {age} benchctl (schema {version}; this one reads {readable}).",
         where=where,
-        fix="Upgrade benchctl to read it.",
+        fix=f"{fix} to read it.",
     )

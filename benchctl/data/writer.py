@@ -6,6 +6,7 @@ import contextlib
 import errno
 import fcntl
 import hashlib
+import json
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -14,8 +15,7 @@ from types import TracebackType
 from typing import ClassVar, Self
 
 from benchctl.data.cell import Cell
-from benchctl.data.chain import Chain, chain_seed, sealed
-from benchctl.data.integrity import DIGESTS, Digests, ScoreDigest, anchor, read_digests
+from benchctl.data.digests import FileDigest, is_sealed, sealed
 from benchctl.data.manifest import Manifest
 from benchctl.data.record import Record
 from benchctl.data.store import MANIFEST, RECORDS
@@ -62,6 +62,8 @@ def folder_lock(folder: Path, what: str = "writing this run", fix: str | None = 
 class FolderWriter(ABC):
     """The only writer of a folder of measurements, for as long as the `with` block lasts."""
 
+    document: ClassVar[str]
+    """Name of the file that holds the manifest."""
     lines: ClassVar[str]
     """Name of the file of a JSON line a request."""
 
@@ -70,11 +72,18 @@ class FolderWriter(ABC):
         self.manifest = manifest
         self._open = contextlib.ExitStack()
         self._lines = -1
-        self._chain: Chain | None = None
+        self._sha256 = hashlib.sha256()
+        """Of all lines."""
+
+    def save(self) -> None:
+        """Replace the file that holds the manifest, with the SHA-256 of the lines so far."""
+        size = os.fstat(self._lines).st_size
+        self.manifest.files[self.lines] = FileDigest(bytes=size, sha256=self._sha256.hexdigest())
+        write_whole(self.folder / self.document, sealed(self._text()))
 
     @abstractmethod
-    def save(self) -> None:
-        """Replace the file that holds the manifest, atomically."""
+    def _text(self) -> str:
+        """Return the document that holds the manifest, as JSON indented by one space."""
 
     def __enter__(self) -> Self:
         with contextlib.ExitStack() as opened:
@@ -86,9 +95,7 @@ class FolderWriter(ABC):
                 self._lines = open_unlinked(self.folder / self.lines, os.O_RDWR | os.O_CREAT | os.O_APPEND)
                 opened.callback(os.close, self._lines)
                 self._drop_half_line()
-                if self.manifest.digests:
-                    seed = chain_seed(self.manifest.run, self.manifest.recipe_sha256)
-                    self._chain = Chain.of_file(self._lines, seed)
+                self._hash_lines()
                 self.save()
             except OSError as error:
                 raise cannot_write(error, self.folder) from None
@@ -101,11 +108,8 @@ class FolderWriter(ABC):
         self._open.close()
 
     def append_line(self, text: str) -> None:
-        """Append a JSON object as a chained line of ASCII, in a single write.
-
-        On a full disk what was written of it is taken back.
-        """
-        line = text.encode("ascii") + b"\n" if self._chain is None else self._chain.line(text)
+        """Append a JSON object as a line of ASCII, in a single write; on a full disk what was written is taken back."""
+        line = text.encode("ascii") + b"\n"
         end = os.fstat(self._lines).st_size
         try:
             if os.write(self._lines, line) != len(line):
@@ -114,15 +118,20 @@ class FolderWriter(ABC):
             with contextlib.suppress(OSError):
                 os.ftruncate(self._lines, end)
             raise cannot_write(error, self.folder / self.lines) from None
-        if self._chain is not None:
-            self._chain.add(line)
+        self._sha256.update(line)
 
     def add_cell(self, cell: Cell) -> None:
         """Add a finished, failed or interrupted cell to the manifest, its lines being safe on disk before."""
         with contextlib.suppress(OSError):  # a file system without fsync still has the data
             os.fsync(self._lines)
-        self.manifest.cells.append(cell.model_copy(update={"mark": self._chain and self._chain.mark}))
+        self.manifest.cells.append(cell)
         self.save()
+
+    def _hash_lines(self) -> None:
+        start = 0
+        while block := os.pread(self._lines, 1 << 20, start):
+            self._sha256.update(block)
+            start += len(block)
 
     def _drop_half_line(self) -> None:
         """Cut a last line that a killed writer or a full disk left unfinished: it was never a record."""
@@ -138,43 +147,35 @@ class FolderWriter(ABC):
 class RunWriter(FolderWriter):
     """The only writer of a run's folder."""
 
-    lines = RECORDS
+    document, lines = MANIFEST, RECORDS
 
     def append(self, record: Record) -> None:
         """Append a record."""
         self.append_line(record.to_line())
 
-    def save(self) -> None:
-        """Replace the manifest."""
-        write_whole(self.folder / MANIFEST, sealed(self.manifest.model_dump_json(by_alias=True, indent=1)) + "\n")
+    def _text(self) -> str:
+        return self.manifest.model_dump_json(by_alias=True, indent=1)
 
 
-def write_scores(folder: Path, name: str, text: str, manifest: Manifest) -> None:
-    """Replace a file of scores of a run, after its digest (`benchctl.data.integrity`). Raises StorageError."""
-    if manifest.digests:
-        marks = [cell.mark for cell in manifest.cells if cell.mark is not None]
-        own = ScoreDigest(
-            sha256=hashlib.sha256((text + "\n").encode("utf-8")).hexdigest(),
-            mark=max(marks, key=lambda mark: mark.lines, default=None),
-        )
-        with _alone_in(folder):
-            known = read_digests(folder, manifest) or Digests()
-            known.files[name] = own
-            write_whole(
-                folder / DIGESTS, sealed(known.model_dump_json(by_alias=True, indent=1), anchor(manifest)) + "\n"
-            )
-    write_whole(folder / name, text + "\n")
+def write_scores(document: Path, name: str, text: str) -> None:
+    """Replace a file of scores, after its SHA-256 in the document that holds the manifest. Raises StorageError.
 
-
-@contextlib.contextmanager
-def _alone_in(folder: Path) -> Iterator[None]:
-    """Wait until no other process changes the digests there. Raises StorageError."""
+    The caller holds the folder's lock.
+    """
+    content = f"{text}\n".encode()
     try:
-        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        stored = document.read_bytes()
     except OSError as error:
-        raise cannot_write(error, folder) from None
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(lock)
+        raise StorageError(f"It cannot be read: {error.strerror}.", where=str(document)) from None
+    if not is_sealed(stored):
+        raise StorageError(
+            "This file was changed after it was written, so no scores are added.",
+            where=str(document),
+            fix="Restore it from a copy, or run the recipe again.",
+        )
+    whole = json.loads(stored)
+    del whole["digest"]
+    files = whole.get("manifest", whole)["files"]
+    files[name] = FileDigest(bytes=len(content), sha256=hashlib.sha256(content).hexdigest()).model_dump()
+    write_whole(document, sealed(json.dumps(whole, indent=1, ensure_ascii=False)))
+    write_whole(document.with_name(name), content)

@@ -24,7 +24,7 @@ from benchctl.data.identity import home_relative
 from benchctl.data.machines import AXIS as MACHINE
 from benchctl.data.record import sha256_text
 from benchctl.data.scores import SCORES, AnswerKey, TargetScores, of_part
-from benchctl.data.store import RunData
+from benchctl.data.store import MANIFEST, RunData
 from benchctl.data.writer import write_scores
 from benchctl.engines.base import PrefillScorer, Renders, Scorer
 from benchctl.errors import EngineError, UsageError
@@ -380,7 +380,7 @@ class ScoringSession:
         run = self._target.run
         assert run.manifest is not None and self.scores is not None, "begun before it is written"
         text = self.scores.model_dump_json(by_alias=True)
-        write_scores(run.folder, of_part(SCORES, run.part), text, run.manifest)
+        write_scores(run.folder / MANIFEST, of_part(SCORES, run.part), text)
         self._changed, self._written_at = False, time.monotonic()
 
 

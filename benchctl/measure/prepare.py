@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from benchctl import __version__
-from benchctl.data.chain import canonical_sha256
+from benchctl.data.digests import canonical_sha256
 from benchctl.data.identity import home_relative, model_identity, new_run_id, workload_sha256
 from benchctl.data.manifest import ArmIdentity, EngineIdentity, Manifest, PromptIdentity, SetupIdentity
 from benchctl.engines.base import Capabilities, Engine, Launch

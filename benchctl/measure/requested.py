@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from benchctl.data.chain import canonical_sha256
+from benchctl.data.digests import canonical_sha256
 from benchctl.data.identity import workload_sha256
 from benchctl.data.manifest import Manifest
 from benchctl.data.store import MANIFEST, RunData, open_run

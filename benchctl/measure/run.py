@@ -94,9 +94,13 @@ def resume_run(
     manifest = run.manifest
     if manifest is None:
         raise UsageError("Only a run of benchctl can be resumed.", where=str(run.folder))
+    if run.integrity.damage:
+        fix = "Restore it from a copy, or start a new run without --resume."
+        raise StorageError(run.integrity.damage[0], where=str(run.folder), fix=fix)
     recipe_must_be_unchanged(manifest, run.folder)
     must_be_unchanged(prepared, manifest, run.folder)
     _must_be_there(manifest, on, run.folder)
+    manifest.status = "started"  # before the first record: more may follow than the manifest knows
     with RunWriter(run.folder, manifest) as writer:
         earlier = open_run(run.folder, as_stored=True)  # as it is now that nobody else writes
         if on is not None:
@@ -107,9 +111,6 @@ def resume_run(
             earlier = open_run(run.folder, as_stored=True)
         done = measured(earlier, len(prepared.prompts))
         progress.note(f"Run folder: {run.folder} ({len(done)} measurements are there already)")
-        manifest.status = "started"
-        if earlier.integrity.reason is not None:
-            progress.note(f"warning: {earlier.integrity.reason} What is measured now does not change that.")
         _execute(prepared, writer, earlier, progress, stop_at_failure=stop_at_failure, on=on)
     return run.folder
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from benchctl import __version__
 from benchctl.data.identity import home_relative
-from benchctl.data.store import RunData
+from benchctl.data.store import MANIFEST, RunData
 from benchctl.data.traces import COSTS, CostTraces, DraftAlone, PassTime, TracedArm
 from benchctl.data.writer import folder_lock, write_scores
 from benchctl.engines.base import Engine, Launch, TracingEngine
@@ -110,7 +110,7 @@ def _as_usual(arm: Arm, sampling: Sampling) -> bool:
 
 def _keep(run: RunData, known: CostTraces) -> None:
     assert run.manifest is not None, "nothing of a run without a manifest is timed"
-    write_scores(run.folder, COSTS, known.model_dump_json(by_alias=True, indent=1), run.manifest)
+    write_scores(run.folder / MANIFEST, COSTS, known.model_dump_json(by_alias=True, indent=1))
 
 
 def _answered(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from benchctl.data.manifest import MANIFEST_FORMAT, Manifest
+from benchctl.data.manifest import Manifest
 from benchctl.data.record import Record
 from benchctl.data.store import RunData
 from benchctl.lossless.analysed import OutputComparison, analyse_run
@@ -25,10 +25,9 @@ def equal(
     )
     written = manifest.model_dump(by_alias=True)
     for arm in written["arms"]:
-        arm["lossy"] = None  # as in a manifest of an older benchctl
-        arm["argv"] = ["llama-server", "--spec-synth-len=3"] if arm["name"] != "real" else ["llama-server"]
+        arm["lossy"] = LOSSY if arm["name"] == "spec" else []
     records = [make_record(label, block=block) for block in range(2) for label in ("baseline", "spec", "real")]
-    return make_run(records, MANIFEST_FORMAT.validated(Manifest, {**written, "schema": 1}, "manifest.json"))
+    return make_run(records, Manifest.model_validate(written))
 
 
 def test_the_manifest_is_labelled_and_keeps_the_label(equal: RunData) -> None:

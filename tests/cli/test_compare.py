@@ -15,9 +15,11 @@ from xml.etree import ElementTree
 import pytest
 
 from benchctl.cli.app import main
+from benchctl.data.manifest import MANIFEST_FORMAT
 from benchctl.data.record import sha256_text, sha256_tokens
 from benchctl.data.store import open_run, resolve_run
 from tests.benchctl_process import benchctl
+from tests.resealed import reseal
 
 Line = dict[str, Any]
 RATES = {"baseline": 10.0, "spec": 12.0}
@@ -63,6 +65,7 @@ def write_run(folder: Path, change: Change | None = None, **manifest: Any) -> Pa
     engine = {"kind": "llama.cpp", "binary": "llama-server", "found_in": "PATH", "version": None, "build": None}
     arm: Line = {"speculation": None, "argv": [], "env": []}
     document = {
+        "schema": MANIFEST_FORMAT.version,
         "run": folder.name,
         "benchctl_version": "0",
         "status": "finished",
@@ -80,7 +83,7 @@ def write_run(folder: Path, change: Change | None = None, **manifest: Any) -> Pa
         "prompts": [{"task": "code", "prompt_idx": idx, "sha256": str(idx) * 64} for idx in range(2)],
     }
     (folder / "manifest.json").write_text(json.dumps(document | manifest))
-    return folder
+    return reseal(folder)
 
 
 def slower(line: Line) -> None:
@@ -220,6 +223,7 @@ def test_what_is_wrong_with_the_command_line_is_two(
     (before / "manifest.json").write_text(
         (before / "manifest.json").read_text().replace('"recipe": {}', '"recipe": {"sampling": {"temperature": 0.0}}')
     )
+    reseal(before)
     shown = compare(*arguments)
     assert (shown.returncode, shown.stdout) == (2, "")
     assert said in shown.stderr
@@ -279,7 +283,7 @@ def test_a_kept_baseline_is_written_and_gated_against(before: Path, tmp_path: Pa
         (("before", "--write", "x.json", "--fail-if", "lossy"), 2, "--write"),
         (("before", "--against", "x.json", "--baseline", "spec"), 2, "own baseline"),
         (("before", "before", "--junit", "x.xml"), 2, "no gates"),
-        (("before", "--write", "nowhere/x.json"), 4, "cannot be written"),
+        (("before", "--write", "nowhere/x.json"), 4, "cannot write here"),
     ],
 )
 def test_a_kept_baseline_that_cannot_be_used(
@@ -373,6 +377,7 @@ def test_a_changed_run_is_summarised_anew(before: Path, tmp_path: Path, compare:
     after, third = write_run(tmp_path / "after"), write_run(tmp_path / "third")
     first = json.loads(compare(before, after, third, "--json").stdout)
     shutil.copy(write_run(tmp_path / "slow", slower) / "records.jsonl", after)
+    reseal(after)
     again = json.loads(compare(before, after, third, "--json").stdout)
     assert [one["change"] for one in first["rows"] if one["arm"] == "spec"][1] == "no clear difference"
     assert [one["change"] for one in again["rows"] if one["arm"] == "spec"][1] == "slower"

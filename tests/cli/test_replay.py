@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from benchctl.cli.app import app
-from benchctl.data.integrity import DIGESTS
 from benchctl.data.record import sha256_text, sha256_tokens
 from benchctl.data.scores import SCORES, TargetScores, read_scores
 from benchctl.errors import EngineError
@@ -58,7 +57,7 @@ def forge(measured: Path, tmp_path: Path) -> Forge:
 
     def make(place: int, token: int, *, ends: bool = False, at: tuple[str, int] = ("code", 0)) -> Path:
         run = tmp_path / f"forged-{place}-{token}-{ends}"
-        shutil.copytree(measured, run, ignore=shutil.ignore_patterns(SCORES, DIGESTS))
+        shutil.copytree(measured, run, ignore=shutil.ignore_patterns(SCORES))
         lines = [json.loads(line) for line in (run / "records.jsonl").read_text("ascii").splitlines()]
         base = next(line for line in lines if (line["label"], line["task"], line["prompt_idx"]) == ("baseline", *at))
         arm = next(line for line in lines if (line["label"], line["task"], line["prompt_idx"]) == ("spec", *at))

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchctl.data.record import Record
-from benchctl.data.scores import OLDER, read_scores
+from benchctl.data.scores import SCORES, read_scores
 from benchctl.data.store import MANIFEST, RECORDS, open_run
 from benchctl.experiments.isolate.stored import ISOLATION, read_isolation
 from benchctl.experiments.sampling.stored import ANSWERS, CHECK, open_check
@@ -38,7 +38,7 @@ def read_run(folder: Path) -> object:
 
 FILES: dict[str, tuple[Path, Callable[[Path], object]]] = {
     MANIFEST: (KEPT, read_run),
-    OLDER[0]: (KEPT, read_scores),
+    SCORES: (KEPT, read_scores),
     ISOLATION: (KEPT, read_isolation),
     CHECK: (KEPT / "sampling", open_check),
 }

@@ -1,17 +1,15 @@
-"""The file of scores: written whole, read strictly, added to without loss; older files are read as if they were it."""
+"""The file of scores: written whole, read strictly, added to without loss."""
 
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
 
-from benchctl.data.manifest import Manifest
-from benchctl.data.scores import OLDER, SCORES, Decoded, TargetScores, read_scores
-from benchctl.data.store import open_run
-from benchctl.data.writer import RunWriter, write_scores
+from benchctl.data.scores import SCORES, Decoded, TargetScores, read_scores
+from benchctl.data.store import MANIFEST, RECORDS, open_run, read_manifest
+from benchctl.data.writer import LOCK, LOGS, RunWriter, write_scores
 from benchctl.errors import StorageError
 from tests.analysis.conftest import build_manifest
 from tests.lossless.replayed import fork_at, sample, scores
@@ -19,15 +17,18 @@ from tests.lossless.replayed import fork_at, sample, scores
 KEPT = Path(__file__).parent / "kept" / "version_4"
 
 
-def write(folder: Path, made: TargetScores, manifest: Manifest) -> None:
-    write_scores(folder, SCORES, made.model_dump_json(by_alias=True), manifest)
+def write(folder: Path, made: TargetScores) -> None:
+    write_scores(folder / MANIFEST, SCORES, made.model_dump_json(by_alias=True))
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
     made = scores([*sample([0.1, 0.2]), fork_at(3, 9, [("decode", 1, 0.5)])])
-    write(tmp_path, made, build_manifest({"baseline": None}, prompts=1, blocks=1, digests=False))
+    with RunWriter(tmp_path, build_manifest({"baseline": None}, prompts=1, blocks=1)):
+        pass
+    write(tmp_path, made)
     assert read_scores(tmp_path) == made
-    assert [file.name for file in tmp_path.iterdir()] == [SCORES]
+    assert read_manifest(tmp_path).files.keys() == {RECORDS, SCORES}
+    assert {file.name for file in tmp_path.iterdir()} == {SCORES, RECORDS, MANIFEST, LOCK, LOGS}
 
 
 def test_a_run_comes_with_its_scores(tmp_path: Path) -> None:
@@ -35,24 +36,8 @@ def test_a_run_comes_with_its_scores(tmp_path: Path) -> None:
     with RunWriter(tmp_path, manifest):
         pass
     assert open_run(tmp_path).scores is None
-    write(tmp_path, scores([]), manifest)
+    write(tmp_path, scores([]))
     assert open_run(tmp_path).scores == scores([])
-
-
-def test_older_files_are_one_until_there_is_a_newer(tmp_path: Path) -> None:
-    run = shutil.copytree(KEPT, tmp_path / "run")
-    both = open_run(run).scores
-    assert both is not None and both.positions and both.answers and both.passes
-    for name, has in zip(OLDER, ("answers", "positions"), strict=True):
-        (tmp_path / name).mkdir()
-        shutil.copy(run / name, tmp_path / name / name)
-        alone = read_scores(tmp_path / name)
-        assert alone is not None and not getattr(alone, has)
-    manifest = open_run(run).manifest
-    assert manifest is not None
-    write(run, both.model_copy(update={"seconds": 7.0}), manifest)
-    assert open_run(run).scores == both.model_copy(update={"seconds": 7.0})
-    assert not open_run(run).integrity.findings
 
 
 @pytest.mark.parametrize(

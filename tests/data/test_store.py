@@ -181,7 +181,7 @@ def test_a_damaged_manifest_is_an_error_that_names_it(writer: RunWriter, folder:
     (folder / "manifest.json").write_text("{")
     with pytest.raises(StorageError, match="manifest cannot be read"):
         open_run(folder)
-    (folder / "manifest.json").write_text('{"schema": 1}')
+    (folder / "manifest.json").write_text('{"schema": 5}')
     with pytest.raises(StorageError, match="run: Field required"):
         open_run(folder)
 

@@ -1,4 +1,4 @@
-"""Files that an earlier benchctl wrote: kept ones of every version are read as if they had been written today."""
+"""Files of another version are refused, and kept ones are of this version."""
 
 from __future__ import annotations
 
@@ -6,14 +6,12 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from benchctl.data.manifest import MANIFEST_FORMAT
 from benchctl.data.scores import SCORES, read_scores
 from benchctl.data.store import MANIFEST, open_run
-from benchctl.data.versions import StoredFormat
 from benchctl.errors import StorageError
 from benchctl.experiments.isolate.stored import ISOLATION, read_isolation
 from benchctl.experiments.sampling.stored import CHECK, open_check
@@ -21,47 +19,29 @@ from benchctl.experiments.sampling.stored import CHECK, open_check
 KEPT = Path(__file__).parent / "kept"
 
 
-def test_a_run_of_the_first_version(tmp_path: Path) -> None:
-    folder = shutil.copytree(KEPT / "version_1", tmp_path / "run")
-    run = open_run(folder)
+def test_kept_files_are_of_this_version() -> None:
+    run = open_run(KEPT / "version_1")
     assert run.manifest is not None
-    assert run.manifest.schema_version == MANIFEST_FORMAT.version
-    assert run.manifest.ordering == "rotated"
     assert [cell.status for cell in run.manifest.cells] == ["finished"] * 4
-    assert len([one for one in run.records if one.phase == "measure" and one.error is None]) == 8
-    assert json.loads((folder / MANIFEST).read_text())["schema"] == 1, "reading changes nothing"
+    assert len([record for record in run.records if record.phase == "measure" and record.error is None]) == 8
+    assert run.scores is not None
+    assert [len(run.scores.positions), len(run.scores.decoded)] == [3, 2]
+    check = open_check(KEPT / "version_1" / "sampling")
+    assert (check.check.settings.seeds, len(check.answers), check.damaged) == (3, 6, 0)
+    search = read_isolation(KEPT / "version_1")
+    assert search is not None and len(search.measurements) == 2
 
 
-def test_replays_of_the_first_version() -> None:
-    found = read_scores(KEPT / "version_1")
-    assert found is not None
-    assert [len(found.positions), len(found.decoded)] == [3, 2]
-    assert found.positions[0].readings[0].shape == "decode"
-
-
-def test_a_sampling_check_of_the_first_version() -> None:
-    found = open_check(KEPT / "version_1" / "sampling")
-    assert found.check.settings.seeds == 3
-    assert found.check.manifest.ordering == "rotated"
-    assert (len(found.answers), found.damaged) == (6, 0)
-
-
-def test_an_isolation_of_the_first_version() -> None:
-    found = read_isolation(KEPT / "version_1")
-    assert found is not None
-    assert len(found.measurements) == 2
-    assert found.type == "q4_0"
-
-
-def test_steps_follow_each_other_and_none_is_left_out() -> None:
-    steps: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {
-        1: lambda old: {"names": [old["name"]]},
-        2: lambda old: {"names": old["names"], "count": len(old["names"])},
-    }
-    form = StoredFormat("list", version=3, steps=steps)
-    assert form.current({"name": "a"}, "here") == {"names": ["a"], "count": 1, "schema": 3}
-    assert form.current({"schema": 2, "names": ["b"]}, "here") == {"names": ["b"], "count": 1, "schema": 3}
-    assert form.migrate({"names": []}, 3) == {"names": [], "schema": 3}
+@pytest.mark.parametrize(
+    ("version", "words"), [(4, "an older benchctl .schema 4; this one reads 5"), (6, "a newer benchctl .schema 6")]
+)
+def test_another_version_of_a_manifest_is_refused(tmp_path: Path, version: int, words: str) -> None:
+    folder = shutil.copytree(KEPT / "version_1", tmp_path / "run")
+    document = json.loads((folder / MANIFEST).read_text())
+    (folder / MANIFEST).write_text(json.dumps(document | {"schema": version}))
+    with pytest.raises(StorageError, match=words) as caught:
+        open_run(folder)
+    assert caught.value.fix
 
 
 READERS: dict[str, Callable[[Path], object]] = {
@@ -72,22 +52,25 @@ READERS: dict[str, Callable[[Path], object]] = {
 }
 
 
+VERSIONS = {MANIFEST: MANIFEST_FORMAT.version, SCORES: 1, CHECK: 2, ISOLATION: 2}
+
+
 @pytest.mark.parametrize("name", READERS)
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b'{"schema": 99}', "was written by a newer benchctl .schema 99; this one reads up to"),
+        (b'{"schema": 99}', "was written by a newer benchctl .schema 99; this one reads"),
         (b'{"schema": "1"}', "its schema is no version"),
         (b'{"schema": 0}', "its schema is no version"),
         (b"[]", "it is no JSON object"),
         (b"{", "cannot be read"),
         (b"\xff\xfe\x00", "cannot be read"),
         (b"[" * 100_000, "nested too deeply"),
-        (b'{"schema": 1}', "is damaged: .*: "),
+        (b'{"schema": %d}', "is damaged: .*: "),
     ],
 )
 def test_what_is_no_such_file_is_one_message(tmp_path: Path, name: str, content: bytes, message: str) -> None:
-    (tmp_path / name).write_bytes(content)
+    (tmp_path / name).write_bytes(content.replace(b"%d", str(VERSIONS[name]).encode()))
     with pytest.raises(StorageError, match=message) as caught:
         READERS[name](tmp_path)
     assert caught.value.where is not None

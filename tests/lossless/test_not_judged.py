@@ -15,6 +15,7 @@ from benchctl.data.record import sha256_text, sha256_tokens
 from benchctl.data.store import open_run
 from benchctl.lossless.analysed import OutputComparison, analyse_run
 from tests.analysis.conditions.simulated import Server, Sweep, write_sweep
+from tests.resealed import reseal
 
 BOTH = Sweep(concurrency=(1, 4))
 
@@ -120,6 +121,7 @@ def test_an_endpoint_at_a_rate_may_work_on_several(tmp_path: Path) -> None:
     for arm in manifest["arms"]:
         arm["url"] = "http://127.0.0.1:8000/v1"
     (tmp_path / "run" / "manifest.json").write_text(json.dumps(manifest))
+    reseal(tmp_path / "run")
     assert {one.verdict for one in judged(tmp_path / "run").values()} == {"undetermined"}
 
 
@@ -170,6 +172,7 @@ def test_a_baseline_that_did_not_run_as_requested_decides_no_level(tmp_path: Pat
     refused = next(cell for cell in manifest["cells"] if cell["arm"] == "baseline-c4")
     refused["attestation"] = {"state": "failed", "reason": "It drafted.", "evidence": []}
     (tmp_path / "run" / "manifest.json").write_text(json.dumps(manifest))
+    reseal(tmp_path / "run")
     sweep = analyse_run(open_run(tmp_path / "run")).sweep
     assert sweep is not None
     (crossing,) = sweep.crossings

@@ -85,10 +85,10 @@ def test_over_axes_the_probabilities_are_those_of_the_arms_own_target(folder: Pa
                 expected = [None if reading[key] is None else math.exp(reading[key]) for key in ("token", "rival")]
                 assert [one.baseline, one.arm] == expected
                 known += 1
-    assert known or not [*folder.glob("replays-*.json"), *folder.glob("scores-*.json")]
+    assert known or not [*folder.glob("scores-*.json")]
 
 
 def _positions(folder: Path, group: str) -> list[dict[str, Any]]:
-    """What the target of a group reads at divergences; older runs have them as replays."""
-    files = [folder / f"{name}-{group}.json" for name in ("scores", "replays")]
-    return [found for file in files if file.exists() for found in json.loads(file.read_text("utf-8"))["positions"]]
+    """What the target of a group reads at divergences."""
+    file = folder / f"scores-{group}.json"
+    return list(json.loads(file.read_text("utf-8"))["positions"]) if file.exists() else []

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from benchctl.data.chain import canonical_sha256
+from benchctl.data.digests import canonical_sha256
 from benchctl.data.identity import workload_sha256
 from benchctl.data.manifest import PromptIdentity
 from benchctl.errors import UsageError

@@ -324,7 +324,7 @@ class Report:
 
     def _noise(self, arm: str, noise: Row) -> Iterator[str]:
         part = self.reading.arms[arm].part
-        if noise["by_prefill"] or self.reading.scores("replays", part) is None:
+        if noise["by_prefill"] or self.reading.scores(part) is None:
             return
         losses = self.reading.losses(part, noise["width"])
         floor = noise_floor(losses, self.reading.tokens_of(part))

@@ -349,15 +349,15 @@ class Reading:
         """An arm's answers to a prompt, of all blocks."""
         return [row["content"] for row in self.rows(arm, task) if row["prompt_idx"] == index]
 
-    def scores(self, kind: str, part: str | None) -> Row | None:
-        """`replays` or `audit` of the target that scored this part of the run."""
-        file = self.folder / f"{kind}{'-' + part if part else ''}.json"
+    def scores(self, part: str | None) -> Row | None:
+        """The scores of the target of this part of the run."""
+        file = self.folder / f"scores{'-' + part if part else ''}.json"
         return json.loads(file.read_text()) if file.exists() else None
 
     def readings(self, arm: str, task: str, index: int, fork: Row) -> dict[str, Row]:
         """The log-probabilities of both tokens at a divergence, by the target of the arm's own part, by shape."""
         key = (task, index, fork["index"], fork["baseline_token"], fork["arm_token"])
-        for place in (self.scores("replays", self.arms[arm].part) or {}).get("positions", []):
+        for place in (self.scores(self.arms[arm].part) or {}).get("positions", []):
             if (
                 tuple(place[name] for name in ("task", "prompt_idx", "index", "token", "rival")) == key
                 and place["fork"]
@@ -367,7 +367,7 @@ class Reading:
 
     def losses(self, part: str | None, width: int) -> list[tuple[float, float]]:
         """(margin, loss) at every prefix that the target of this part read alone and `width` tokens at a time."""
-        audit = self.scores("audit", part)
+        audit = self.scores(part)
         if audit is not None and any(one["width"] == width for one in audit["passes"]):
             answers = {(one["task"], one["prompt_idx"], one["token_sha"]): one["margins"] for one in audit["answers"]}
             return [
@@ -377,7 +377,7 @@ class Reading:
                 for place, loss in zip(one["places"], one["losses"], strict=True)
             ]
         found = []
-        for place in (self.scores("replays", part) or {}).get("positions", []):
+        for place in (self.scores(part) or {}).get("positions", []):
             margin = {(one["shape"], one["width"]): one["token"] - one["rival"] for one in place["readings"]
                       if one["token"] is not None and one["rival"] is not None}  # fmt: skip
             alone, widths = margin.get(("decode", 1)), (width, min(width, place["index"]))  # no more than there are

@@ -18,6 +18,7 @@ from tests.engines.openai.fake_endpoint import WORDS, Script, serving
 from tests.engines.openai.test_real_endpoint import benchctl
 from tests.oracle.reading import Reading
 from tests.oracle.render import kept, rendered
+from tests.resealed import reseal
 
 Row = dict[str, Any]
 
@@ -35,7 +36,7 @@ def copy(
     manifest = json.loads((run / "manifest.json").read_text())
     change(manifest)
     (folder / "manifest.json").write_text(json.dumps(manifest))
-    return folder
+    return reseal(folder)
 
 
 def test_an_inactive_arm_has_no_speed_up_anywhere(tmp_path: Path) -> None:

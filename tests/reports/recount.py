@@ -10,6 +10,9 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from benchctl.data.manifest import MANIFEST_FORMAT
+from tests.resealed import reseal
+
 BLOCKS, TASKS, PROMPTS = 3, ("code", "ja_chat"), 3
 ARMS = {"baseline": None, "spec_d4": 4, "ngram": None}
 RUN = "20261121-110500-3fa9"
@@ -28,7 +31,7 @@ def write_run(folder: Path) -> list[dict[str, Any]]:
     model = {"source": "bundled:m", "path": "~/m.gguf", "files": [identity], "facts": {"architecture": "falcon-h1"}}
     speculation = {"spec_d4": {"type": "draft-simple", "max": 4}, "ngram": {"type": "ngram-simple"}, "baseline": None}
     manifest = {
-        "schema": 1,
+        "schema": MANIFEST_FORMAT.version,
         "run": RUN,
         "benchctl_version": "0.1.0",
         "status": "finished",
@@ -73,6 +76,7 @@ def write_run(folder: Path) -> list[dict[str, Any]]:
     folder.mkdir(parents=True)
     (folder / "manifest.json").write_text(json.dumps(manifest))
     (folder / "records.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    reseal(folder)
     return records
 
 

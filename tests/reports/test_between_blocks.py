@@ -17,6 +17,7 @@ from benchctl.reports.terminal import print_summary
 from benchctl.reports.write import ReportFiles, write_report
 from tests.reports.page_text import PageText
 from tests.reports.recount import write_run
+from tests.resealed import reseal
 
 
 @pytest.fixture(scope="module")
@@ -28,6 +29,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Analysis, ReportFile
     manifest["recipe"]["blocks"] = {"half_width": 0.01, "max": 20, "budget_min": 3}
     manifest |= {"spent_s": 150.0, "stopped": {"reason": "budget", "half_widths": {}}}
     (folder / "manifest.json").write_text(json.dumps(manifest))
+    reseal(folder)
     run = open_run(folder)
     analysis = analyse_run(run)
     return analysis, write_report(run, analysis, folder.parent / "report", figures=False)

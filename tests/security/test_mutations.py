@@ -18,7 +18,6 @@ from typing import Any
 
 import pytest
 
-from benchctl.data.integrity import DIGESTS
 from benchctl.data.store import MANIFEST, RECORDS, open_run
 from benchctl.errors import BenchctlError
 from benchctl.experiments.sampling.conclude import sampling_verdict
@@ -28,8 +27,8 @@ from tests.fuzz import changed, places
 from tests.resealed import reseal
 
 KEPT = Path(__file__).parents[1] / "data" / "kept" / "version_4"
-OF_A_RUN = (MANIFEST, RECORDS, "replays.json", "audit.json", "costs.json", DIGESTS)
-OF_A_CHECK = (CHECK, ANSWERS, SCORES, DIGESTS)
+OF_A_RUN = (MANIFEST, RECORDS, "scores.json", "costs.json")
+OF_A_CHECK = (CHECK, ANSWERS, SCORES)
 BY_HAND = int(os.environ.get("BENCHCTL_MUTATIONS", "0"))
 LONG_RUN = os.environ.get("BENCHCTL_LONG_RUN")
 Mutate = Callable[[random.Random, Path, Path], None]

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from benchctl.data.scores import OLDER, read_scores
+from benchctl.data.scores import SCORES, read_scores
 from benchctl.errors import StorageError
 from benchctl.lossless.noise import noise_of
 from tests.benchctl_process import benchctl
@@ -115,39 +115,37 @@ def spoil_divergence(audit: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("spoil", [spoil_losses, spoil_place, spoil_sign, spoil_margin, spoil_divergence])
 def test_damaged_scores_are_named(spoil: Callable[[dict[str, Any]], None], tmp_path: Path) -> None:
-    document = json.loads((KEPT / OLDER[1]).read_text())
+    document = json.loads((KEPT / SCORES).read_text())
     spoil(document)
-    (tmp_path / OLDER[1]).write_text(json.dumps(document))
+    (tmp_path / SCORES).write_text(json.dumps(document))
     with pytest.raises(StorageError, match="is damaged") as damage:
         read_scores(tmp_path)
-    assert damage.value.where == str(tmp_path / OLDER[1]) and damage.value.exit_code == 4
+    assert damage.value.where == str(tmp_path / SCORES) and damage.value.exit_code == 4
 
 
 def test_a_flipped_bit_of_scores_is_read_or_named(tmp_path: Path) -> None:
     seeded = random.Random(1)
-    for name in OLDER:
-        sound, file = (KEPT / name).read_bytes(), tmp_path / name / name
-        file.parent.mkdir()
-        for _ in range(40):
-            damaged = bytearray(sound)
-            damaged[seeded.randrange(len(damaged))] ^= 1 << seeded.randrange(8)
-            file.write_bytes(damaged)
-            try:
-                found = read_scores(file.parent)
-            except StorageError as damage:
-                assert str(file) in str(damage)
-                continue
-            if found is not None:
-                noise_of(found, [read.width for read in found.passes])
+    sound, file = (KEPT / SCORES).read_bytes(), tmp_path / SCORES
+    for _ in range(80):
+        damaged = bytearray(sound)
+        damaged[seeded.randrange(len(damaged))] ^= 1 << seeded.randrange(8)
+        file.write_bytes(damaged)
+        try:
+            found = read_scores(file.parent)
+        except StorageError as damage:
+            assert str(file) in str(damage)
+            continue
+        if found is not None:
+            noise_of(found, [read.width for read in found.passes])
 
 
 @pytest.mark.slow
 def test_the_command_names_a_damaged_file(tmp_path: Path) -> None:
     run = tmp_path / KEPT.name
     shutil.copytree(KEPT, run, ignore=shutil.ignore_patterns("logs"))
-    document = json.loads((run / OLDER[1]).read_text())
+    document = json.loads((run / SCORES).read_text())
     spoil_losses(document)
-    (run / OLDER[1]).write_text(json.dumps(document))
+    (run / SCORES).write_text(json.dumps(document))
     done = benchctl("verify-lossless", run, "--offline")
     assert done.returncode == 4 and "Traceback" not in done.stderr
-    assert "audit.json" in done.stderr and "is damaged" in done.stderr
+    assert "scores.json" in done.stderr and "is damaged" in done.stderr

@@ -27,9 +27,7 @@ from benchctl.analysis.frame import Frame, make_frame
 from benchctl.analysis.results import ALL_TASKS, Analysis
 from benchctl.analysis.statistics import level_for
 from benchctl.data.identity import package_sha256
-from benchctl.data.integrity import DIGESTS
 from benchctl.data.manifest import Manifest, SetupIdentity
-from benchctl.data.scores import OLDER, SCORES
 from benchctl.data.store import MANIFEST, RECORDS, RunData, open_run
 from benchctl.errors import StorageError, UsageError
 from benchctl.paths import cache_folder
@@ -37,7 +35,6 @@ from benchctl.recipes.groups import ComparedArm
 from benchctl.writing import refuse_links, write_whole
 
 Result = TypeVar("Result")
-_SCORED = (SCORES, *OLDER)
 _DIGEST = hashlib.sha256().digest_size
 FEW = 4
 """Up to so many runs are read in turn; more of them on several cores."""
@@ -280,10 +277,9 @@ def _made(path: Path, judge: Judge, digest: str | None) -> RunSummary:
 def content_digest(run: Path) -> str:
     """Return the SHA-256 of what a run's summary is made of: benchctl's code and the files' content. StorageError."""
     refuse_links(run)
-    scored = [file for stem in _SCORED for file in run.glob(f"{stem.partition('.')[0]}*.json")]
     total = hashlib.sha256(package_sha256().encode())
     try:
-        for file in sorted([run / MANIFEST, run / RECORDS, run / DIGESTS, *scored]):
+        for file in sorted([run / MANIFEST, run / RECORDS, *run.glob("scores*.json")]):
             if file.is_file():
                 with file.open("rb") as stream:
                     total.update(f" {file.name} {hashlib.file_digest(stream, 'sha256').hexdigest()}".encode())

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from benchctl.data.cell import Cell
-from benchctl.data.chain import canonical_sha256
+from benchctl.data.digests import canonical_sha256
 from benchctl.data.identity import package_sha256
 from benchctl.data.manifest import EngineIdentity, Manifest
 from benchctl.data.writer import RunWriter

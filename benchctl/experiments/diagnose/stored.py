@@ -13,7 +13,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
-from benchctl.data.chain import read_sealed, sealed
+from benchctl.data.digests import read_sealed, sealed
 from benchctl.data.manifest import MANIFEST_FORMAT, Manifest
 from benchctl.data.traces import DiagnosisSettings, Expectations
 from benchctl.data.versions import Part, StoredFormat
@@ -21,8 +21,7 @@ from benchctl.writing import write_whole
 
 DOCUMENT = "diagnosis.json"
 FOLDER = "diagnosis"
-FORMAT = StoredFormat("diagnosis", version=2, steps={1: lambda old: old}, fix="Make another: benchctl diagnose RECIPE")
-"""From version 2 on with a digest."""
+FORMAT = StoredFormat("diagnosis", version=2, fix="Make another: benchctl diagnose RECIPE")
 
 
 Status = Literal["started", "finished", "interrupted", "failed"]
@@ -83,16 +82,16 @@ class Diagnosis(Part):
 
     @field_validator("manifest", mode="before")
     @classmethod
-    def _migrated(cls, manifest: object) -> object:
+    def _of_this_version(cls, manifest: object) -> object:
         """The manifest within has versions of its own."""
         return MANIFEST_FORMAT.current(manifest, f"manifest in {DOCUMENT}") if isinstance(manifest, dict) else manifest
 
 
 def write_diagnosis(folder: Path, found: Diagnosis) -> None:
     """Replace a diagnosis atomically. Raises StorageError."""
-    write_whole(folder / DOCUMENT, sealed(found.model_dump_json(by_alias=True)) + "\n")
+    write_whole(folder / DOCUMENT, sealed(found.model_dump_json(by_alias=True)))
 
 
 def read_diagnosis(folder: Path) -> Diagnosis:
     """Read a diagnosis. Raises FileNotFoundError, and StorageError for a file that is damaged or of a newer version."""
-    return read_sealed(FORMAT, folder / DOCUMENT, Diagnosis, since=2)
+    return read_sealed(FORMAT, folder / DOCUMENT, Diagnosis)

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from benchctl.analysis.results import Losslessness
-from benchctl.data.chain import canonical_sha256
+from benchctl.data.digests import canonical_sha256
 from benchctl.data.manifest import Manifest, SetupIdentity
-from benchctl.data.store import RECORDS, open_run
+from benchctl.data.store import MANIFEST, RECORDS, open_run
 from benchctl.errors import GateError, StorageError, UsageError
 from benchctl.lossless.analysed import analyse_run
 from benchctl.text import first
@@ -27,8 +27,6 @@ TYPE = "https://in-toto.io/Statement/v1"
 PREDICATE = "https://in-toto.io/attestation/test-result/v0.1"
 NAMESPACE = "benchctl"
 """Of signatures: made for something else, it does not count."""
-EVIDENCE = ("manifest.json", "audit*.json", "replays*.json", "scores*.json")
-"""Of a run's files those that a verdict rests on, beside the records."""
 RESULTS = {"identical": "PASSED", "consistent with the target": "WARNED"}
 """By verdict; every other verdict, and a run without any, is FAILED."""
 
@@ -46,7 +44,7 @@ def make_certificate(folder: Path) -> Statement:
     worst = [result for result, arms in by_result.items() if arms]
     return {
         "_type": TYPE,
-        "subject": [*_artefacts(manifest), _file(run.folder / RECORDS)],
+        "subject": [*_artefacts(manifest), *_files(manifest, RECORDS)],
         "predicateType": PREDICATE,
         "predicate": {
             "result": worst[-1] if worst else "FAILED",
@@ -54,7 +52,8 @@ def make_certificate(folder: Path) -> Statement:
                 _named(f"recipe {manifest.recipe_name}", manifest.recipe_sha256),
                 _named("prompts", canonical_sha256([prompt.model_dump() for prompt in manifest.prompts])),
                 _named("workload", manifest.workload_sha256),
-                *(_file(file) for pattern in EVIDENCE for file in sorted(run.folder.glob(pattern))),
+                _file(run.folder / MANIFEST),
+                *_files(manifest, *sorted(name for name in manifest.files if name.startswith("scores"))),
             ],
             "passedTests": by_result["PASSED"],
             "warnedTests": by_result["WARNED"],
@@ -106,6 +105,11 @@ def _artefacts(manifest: Manifest) -> Iterator[dict[str, Any]]:
 
 def _named(name: str, sha256: str) -> dict[str, Any]:
     return {"name": name, "digest": {"sha256": sha256}}
+
+
+def _files(manifest: Manifest, *names: str) -> Iterator[dict[str, Any]]:
+    """Yield files of the run with the SHA-256 that the manifest has of each."""
+    yield from (_named(name, manifest.files[name].sha256) for name in names if name in manifest.files)
 
 
 def _file(path: Path) -> dict[str, Any]:

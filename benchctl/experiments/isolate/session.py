@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 from rich.text import Text
 
-from benchctl.data.chain import canonical_sha256
+from benchctl.data.digests import canonical_sha256
 from benchctl.data.identity import model_identity
 from benchctl.data.manifest import PreflightRecord
 from benchctl.data.writer import LOGS, folder_lock

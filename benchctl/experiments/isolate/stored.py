@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import ConfigDict, Field
 
 from benchctl import __version__
-from benchctl.data.chain import read_sealed, sealed
+from benchctl.data.digests import read_sealed, sealed
 from benchctl.data.manifest import ModelIdentity, PreflightFinding, PreflightProbe
 from benchctl.data.versions import Part, StoredFormat
 from benchctl.engines.quantizing import Divergence
@@ -24,8 +24,7 @@ from benchctl.writing import write_whole
 
 ISOLATION = "isolation.json"
 TEXT = "text.txt"
-FORMAT = StoredFormat("isolation", version=2, steps={1: lambda old: old}, fix="Remove the folder to measure again.")
-"""From version 2 on with a digest."""
+FORMAT = StoredFormat("isolation", version=2, fix="Remove the folder to measure again.")
 
 Kept = frozenset[str] | None
 """The patterns of the tensors that keep the source's type; `None`: the source itself, nothing quantized."""
@@ -105,12 +104,12 @@ class Isolation(Part):
 
 def write_isolation(folder: Path, isolation: Isolation) -> None:
     """Replace `isolation.json` atomically. Raises StorageError."""
-    write_whole(folder / ISOLATION, sealed(isolation.model_dump_json(by_alias=True, indent=1)) + "\n")
+    write_whole(folder / ISOLATION, sealed(isolation.model_dump_json(by_alias=True, indent=1)))
 
 
 def read_isolation(folder: Path) -> Isolation | None:
     """Read what is there; `None` when nothing is. Raises StorageError for a file that cannot be read."""
     try:
-        return read_sealed(FORMAT, folder / ISOLATION, Isolation, since=2)
+        return read_sealed(FORMAT, folder / ISOLATION, Isolation)
     except FileNotFoundError:
         return None

@@ -179,6 +179,7 @@ def run_check(prepared: Prepared, plan: CheckPlan, parent: Path, progress: RunPr
     if earlier is not None:
         folder, check = earlier.folder, earlier.check
         progress.note(f"{len(earlier.answers)} answers of this check are there already: {folder}")
+    check.manifest.status = "started"  # before the first answer: more may follow than the manifest knows
     with CheckWriter(folder, check) as writer:
         there = open_check(folder).answers  # as they are now that nobody else writes
         _draw_all(prepared, plan.seeds, writer, there, progress)
@@ -192,7 +193,7 @@ def _unfinished(parent: Path, check: SamplingCheck) -> SamplingData | None:
     except BenchctlError:
         return None  # there is none, or none that can be read
     interrupted = found.check.manifest.status in ("started", "interrupted")
-    return found if interrupted and _what(found.check) == _what(check) else None
+    return found if interrupted and not found.integrity.damage and _what(found.check) == _what(check) else None
 
 
 def _what(check: SamplingCheck) -> tuple[object, ...]:
@@ -231,7 +232,6 @@ def _draw_all(
         {(0, arm): EarlierProcesses(drafted=tokens) for arm, tokens in drafted.items()},
         lambda cell, context: SampledCell(cell, context, left[cell.arm.name]),
     )
-    manifest.status = "started"
     progress.begin(cells)
     try:
         runner.run(cells, progress)

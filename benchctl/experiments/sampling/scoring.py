@@ -10,7 +10,7 @@ from pathlib import Path
 from benchctl.data.writer import write_scores
 from benchctl.engines.base import PrefillScorer, Scorer, ScoringEngine
 from benchctl.errors import BenchctlError
-from benchctl.experiments.sampling.stored import SCORES, OfAnswer, SampledAnswer, TokenScores, open_check
+from benchctl.experiments.sampling.stored import CHECK, SCORES, OfAnswer, SampledAnswer, TokenScores, open_check
 from benchctl.experiments.sampling.tokens import TERMS, Sampler, summed, terms, weights
 from benchctl.lossless.reading import scores_of
 from benchctl.measure.cell import fresh_log, scoring
@@ -52,7 +52,7 @@ def score_check(folder: Path, prepared: Prepared, advance: Advance = lambda arm,
         return error.what
     finally:
         text = "\n".join(score.model_dump_json() for score in found)
-        write_scores(folder, SCORES, text, data.check.manifest)
+        write_scores(folder / CHECK, SCORES, text)
     return None
 
 

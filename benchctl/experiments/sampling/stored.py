@@ -17,13 +17,12 @@ from typing import Literal
 
 from pydantic import Field, ValidationError, field_validator
 
-from benchctl.data.chain import sealed
-from benchctl.data.integrity import Integrity, LineCheck, StoredScores, manifest_damage, recipe_changed
+from benchctl.data.integrity import Integrity, StoredScores, lines_damage, manifest_damage
 from benchctl.data.manifest import MANIFEST_FORMAT, Manifest
 from benchctl.data.versions import Part, StoredFormat
 from benchctl.data.writer import FolderWriter
 from benchctl.errors import UsageError
-from benchctl.writing import refuse_links, write_whole
+from benchctl.writing import refuse_links
 
 CHECK = "check.json"
 ANSWERS = "answers.jsonl"
@@ -31,8 +30,7 @@ SCORES = "scores.jsonl"
 FOLDER = "sampling"
 
 
-FORMAT = StoredFormat("sampling check", version=1, fix="Draw another.")
-"""The manifest within tells whether it has digests."""
+FORMAT = StoredFormat("sampling check", version=2, fix="Draw another.")
 
 
 class SamplingSettings(Part):
@@ -44,8 +42,8 @@ class SamplingSettings(Part):
     """Chance of any false alarm in the whole check."""
     planned: list[str]
     """The arms to be compared, without the baseline: what the level is shared among."""
-    seeding: Literal["consecutive", "spread"] = "consecutive"
-    """How the seeds were made: a check without this key counted them, others spread them."""
+    seeding: Literal["consecutive", "spread"]
+    """How the seeds were made."""
 
 
 class SamplingCheck(Part):
@@ -58,7 +56,7 @@ class SamplingCheck(Part):
 
     @field_validator("manifest", mode="before")
     @classmethod
-    def _migrated(cls, manifest: object) -> object:
+    def _of_this_version(cls, manifest: object) -> object:
         """The manifest within has versions of its own."""
         return MANIFEST_FORMAT.current(manifest, f"manifest in {CHECK}") if isinstance(manifest, dict) else manifest
 
@@ -117,7 +115,7 @@ class SamplingData:
 class CheckWriter(FolderWriter):
     """The only writer of a check's folder."""
 
-    lines = ANSWERS
+    document, lines = CHECK, ANSWERS
 
     def __init__(self, folder: Path, check: SamplingCheck) -> None:
         super().__init__(folder, check.manifest)
@@ -127,35 +125,31 @@ class CheckWriter(FolderWriter):
         """Append an answer."""
         self.append_line(json.dumps(answer.model_dump(), ensure_ascii=True, separators=(",", ":")))
 
-    def save(self) -> None:
-        """Replace `check.json`."""
-        write_whole(self.folder / CHECK, sealed(self.check.model_dump_json(by_alias=True, indent=1)) + "\n")
+    def _text(self) -> str:
+        return self.check.model_dump_json(by_alias=True, indent=1)
 
 
 def open_check(folder: Path) -> SamplingData:
     """Read a check. Raises UsageError when there is none, StorageError when it cannot be read."""
     refuse_links(folder)
     try:
-        check, raw, stored = FORMAT.read_with_source(folder / CHECK, SamplingCheck)
+        check, content = FORMAT.read_with_source(folder / CHECK, SamplingCheck)
         lines = (folder / ANSWERS).read_bytes().splitlines(keepends=True)
     except FileNotFoundError as error:
         raise UsageError(f"There is no sampling check here: {error.filename} is missing.") from None
     except OSError as error:
         raise FORMAT.unreadable(error.strerror or str(error), str(folder / ANSWERS)) from None
     manifest = check.manifest
-    damage = manifest_damage(raw, stored["manifest"], manifest, CHECK)
-    seen = LineCheck(ANSWERS, manifest)
-    stored_scores = StoredScores(folder, manifest, seen)
+    damage = [*manifest_damage(content, CHECK), *lines_damage(folder, manifest, ANSWERS)]
+    stored = StoredScores(folder, manifest)
     answers, damaged = [], 0
     for line in lines:
-        seen.line(line)
         try:
             answers.append(SampledAnswer.model_validate_json(line))
         except ValidationError:
             damaged += 1
-    damage += seen.damage()
-    scores = stored_scores.read(SCORES, lambda: _read_scores(folder, stored_scores.findings)) or []
-    integrity = Integrity(manifest.digests, tuple(damage), tuple(stored_scores.findings), recipe_changed(manifest))
+    scores = stored.read(SCORES, lambda: _read_scores(folder, stored.findings)) or []
+    integrity = Integrity(True, tuple(damage), tuple(stored.findings))
     return SamplingData(folder, check, answers, damaged, scores, integrity)
 
 

@@ -15,7 +15,10 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from benchctl.data.digests import canonical_sha256
+from benchctl.data.manifest import MANIFEST_FORMAT
 from benchctl.data.record import sha256_text, sha256_tokens
+from tests.resealed import reseal
 
 RUN = "20261121-170500-5eed"
 BASE_RATE = 40.0
@@ -69,6 +72,7 @@ def write_sweep(
     folder.mkdir(parents=True)
     (folder / "manifest.json").write_text(json.dumps(_manifest(sweep, arms)))
     (folder / "records.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    reseal(folder)
     return records
 
 
@@ -153,15 +157,16 @@ def _answer(
 def _manifest(sweep: Sweep, arms: list[dict[str, Any]]) -> dict[str, Any]:
     identity = {"name": "m.gguf", "size": 4096, "sha256": "ab" * 32}
     model = {"source": "bundled:m", "path": "~/m.gguf", "files": [identity], "facts": {"architecture": "falcon-h1"}}
+    recipe = {"name": "sweep", "sampling": {"temperature": sweep.temperature[0], "top_k": 0, "max_tokens": 128}}
     return {
-        "schema": 1,
+        "schema": MANIFEST_FORMAT.version,
         "run": RUN,
         "benchctl_version": "0.1.0",
         "status": "finished",
         "created_at": "2026-11-21T17:05:00+00:00",
         "recipe_name": "sweep",
-        "recipe": {"name": "sweep", "sampling": {"temperature": sweep.temperature[0], "top_k": 0, "max_tokens": 128}},
-        "recipe_sha256": "cd" * 32,
+        "recipe": recipe,
+        "recipe_sha256": canonical_sha256(recipe),
         "workload_sha256": "ef" * 32,
         "baseline": next(arm["name"] for arm in arms if arm["baseline"]),
         "blocks": sweep.blocks,

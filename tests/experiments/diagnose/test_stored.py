@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from benchctl.data.chain import sealed
+from benchctl.data.digests import sealed
 from benchctl.data.traces import DiagnosisSettings
 from benchctl.experiments.diagnose.stored import (
     DOCUMENT,
@@ -45,5 +45,5 @@ def test_a_diagnosis_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 def test_a_file_of_one_number_a_line_reads_as_before(tmp_path: Path) -> None:
     found = made()
-    (tmp_path / DOCUMENT).write_text(sealed(found.model_dump_json(by_alias=True, indent=1)) + "\n")
+    (tmp_path / DOCUMENT).write_text(sealed(found.model_dump_json(by_alias=True, indent=1)))
     assert read_diagnosis(tmp_path) == found

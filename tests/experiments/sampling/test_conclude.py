@@ -49,7 +49,7 @@ def make_check(make_manifest: Callable[..., Manifest]) -> Callable[..., Sampling
         manifest.cells = [
             Cell(block=0, arm=arm, order=0, status="finished", started_at="", wall_s=1.0, log="log") for arm in finished
         ]
-        settings = SamplingSettings(seeds=SEEDS, level=0.01, planned=["spec"])
+        settings = SamplingSettings(seeds=SEEDS, level=0.01, planned=["spec"], seeding="spread")
         everything = [*answers("baseline", 0.5, seed=1, drafted=None), *ours]
         return SamplingData(Path("check"), SamplingCheck(settings=settings, manifest=manifest), everything, 0)
 
