@@ -1,7 +1,8 @@
 """Bring back the runs and reports that left the working tree: `python -m benchmarks.restore_runs [NAME ...]`.
 
 docs/findings.md names them. They are in the history of this repository, with engine logs and figures; what is restored
-lies in results/ and reports/, where git ignores it; the benchctl of that commit reads it. A shallow clone fetches the one commit first.
+lies in results/ and reports/, where git ignores it; the benchctl of that commit reads it. A shallow clone fetches the
+one commit first.
 """
 
 from __future__ import annotations
