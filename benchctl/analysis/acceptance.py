@@ -10,6 +10,7 @@ import numpy as np
 
 from benchctl.analysis.cells import speculation_of
 from benchctl.analysis.results import Acceptance
+from benchctl.data.counts import Drafts, contradictions
 
 if TYPE_CHECKING:
     from benchctl.analysis.frame import Booleans, Floats, Frame, Integers
@@ -36,12 +37,19 @@ class CounterColumns:
     """(records, lengths): tokens accepted of the drafts of exactly 1, 2, … tokens; of the same width."""
     contradictions: dict[str, Booleans]
     """By a sentence for every way to be contradictory, the records that are."""
+    refused: Booleans
+    """The records whose number of tokens is refused."""
+
+    @property
+    def contradictory(self) -> Booleans:
+        """The records whose counters contradict each other."""
+        found: Booleans = np.any(list(self.contradictions.values()), axis=0)
+        return found
 
     @property
     def trusted(self) -> Booleans:
-        """The records that contradict themselves in no way."""
-        contradictory: Booleans = np.any(list(self.contradictions.values()), axis=0)
-        return ~contradictory
+        """The records of which nothing is contradicted."""
+        return ~(self.contradictory | self.refused)
 
 
 def find_counters(frame: Frame) -> CounterColumns:
@@ -49,8 +57,6 @@ def find_counters(frame: Frame) -> CounterColumns:
     records = frame.records
     drafted, accepted, rounds = frame.column("draft_n"), frame.column("draft_n_accepted"), frame.column("rounds")
     plain = frame.column("plain_steps")
-    sizes = [None if record.token_ids is None else len(record.token_ids) for record in records]
-    ids = np.array(sizes, dtype=np.float64)  # numpy reads None as NaN
     by_place = [record.accepted_by_position for record in records]
     positions = _lengths(by_place)
     drafts = [record.drafted_by_position for record in records]
@@ -61,9 +67,7 @@ def find_counters(frame: Frame) -> CounterColumns:
     drafted_by_position = _by_position(drafts, drafted_positions, width)
     by_length = _by_position(lengths, _lengths(lengths), width)
     before = np.concatenate([rounds[:, np.newaxis], by_position[:, :-1]], axis=1)
-    cut = np.where(positions > 0, positions, np.nan)  # so many accepted tokens the end of an answer may cut off
-    predicted = frame.predicted
-    out = predicted + np.where(positions > 0, positions, _depths(frame))
+    cut = np.where(positions > 0, positions, _depths(frame))
     constrained = np.array([prompt in frame.constrained for prompt in frame.prompts], dtype=bool)[frame.prompt]
     return CounterColumns(
         drafted=drafted,
@@ -75,40 +79,31 @@ def find_counters(frame: Frame) -> CounterColumns:
         drafted_by_position=drafted_by_position,
         drafted_positions=drafted_positions,
         by_length=by_length,
-        contradictions={  # a comparison with NaN is false: what is not reported contradicts nothing
-            "more draft tokens were accepted than drafted": accepted > drafted,
-            "more draft tokens were accepted than tokens came out": accepted > out,
-            "more verify rounds were counted than tokens came out": rounds > predicted,
-            "rounds and accepted tokens make more tokens than came out": rounds + accepted > predicted - 1 + cut,
-            "steps with and without a draft and accepted tokens make fewer tokens than came out": (
-                rounds + plain + accepted < predicted - 1
-            ),
-            "draft tokens were counted without a verify round": (rounds == 0) & (drafted > 0),
-            # A grammar may rule out all that a round drafted; vLLM counts the round then, and no draft token.
-            "more verify rounds were counted than draft tokens": (rounds > drafted) & ~constrained,
-            "the acceptances by position do not add up to the total": _differ(by_position, accepted),
-            "the acceptances by length do not add up to the total": _differ(by_length, accepted),
-            "a later position was accepted more often than the one before": np.any(by_position > before, axis=1),
-            "the drafts by position do not add up to the total": _differ(drafted_by_position, drafted),
-            "more draft tokens were accepted at a position than drafted there": (
-                np.any(by_position > drafted_by_position, axis=1)
-            ),
-            "the token ids are not as many as the tokens counted": (
-                frame.answered & (ids != predicted) & ~np.isnan(ids)
-            ),
-        },
+        contradictions=contradictions(
+            Drafts(
+                tokens=frame.predicted,
+                drafted=drafted,
+                accepted=accepted,
+                rounds=rounds,
+                plain=plain,
+                cut=cut,
+                most=frame.predicted + np.nan_to_num(cut),
+                accepted_by_position=by_position.sum(axis=1),
+                drafted_by_position=drafted_by_position.sum(axis=1),
+                accepted_by_length=by_length.sum(axis=1),
+                rises=np.any(by_position > before, axis=1),
+                exceeds=np.any(by_position > drafted_by_position, axis=1),
+                free=~constrained,
+            )
+        ),
+        refused=np.array([reason is not None for reason in frame.refused], dtype=bool),
     )
 
 
-def _differ(by_place: Floats, total: Floats) -> Booleans:
-    differs: Booleans = np.abs(by_place.sum(axis=1) - total) > 0
-    return differs
-
-
-def _depths(frame: Frame) -> Integers:
-    """Return how many tokens each record's rounds draft by the recipe; 0 where that is not said."""
+def _depths(frame: Frame) -> Floats:
+    """Return how many tokens each record's rounds draft by the recipe; NaN where that is not said."""
     depths = [speculation_of(frame, arm).get("max") for arm in frame.arms]
-    return np.array([depth if isinstance(depth, int) else 0 for depth in depths], dtype=np.int64)[frame.arm]
+    return np.array([depth if isinstance(depth, int) else np.nan for depth in depths], dtype=np.float64)[frame.arm]
 
 
 def _lengths(by_place: list[list[int] | None]) -> Integers:

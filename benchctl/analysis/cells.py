@@ -235,11 +235,11 @@ def _metered(manifest: Manifest, cells: Sequence[Cell]) -> list[tuple[Cell, Watc
 
 
 def _tokens(frame: Frame, arm: str, processes: set[tuple[int, int]]) -> int:
-    """Return the tokens that these processes of an arm generated while they were watched."""
-    records = (frame.records[row] for row in frame.rows(frame.arms.index(arm)))
-    return sum(
-        record.n_predicted for record in records if record.error is None and (record.block, record.attempt) in processes
-    )
+    """Return the tokens that these processes of an arm generated while they were watched; 0 where any is not known."""
+    rows = [row for row in frame.rows(frame.arms.index(arm)).tolist() if frame.answered[row]]
+    of_processes = [row for row in rows if (frame.records[row].block, frame.records[row].attempt) in processes]
+    tokens = float(frame.predicted[of_processes].sum())
+    return 0 if math.isnan(tokens) else int(tokens)
 
 
 def _idle_watts(manifest: Manifest, kinds: Sequence[str]) -> float | None:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
+from benchctl.data.counts import refusals
 from benchctl.data.manifest import Manifest
 from benchctl.data.record import Record
 from benchctl.errors import UsageError
@@ -65,12 +66,14 @@ class Frame:
     answered: Booleans
     """Whether the request finished without an error."""
     predicted: Floats
-    """Tokens that came out, the first included."""
+    """Tokens that came out, the first included; NaN where the server's count of them is refused."""
     decoded: Floats
     """Tokens after the first, which prefill makes: n_predicted - 1; NaN where there is no rate."""
     timed_s: Floats
     """Seconds for `decoded`: decoded / rate; NaN where there is no rate."""
     manifest: Manifest | None
+    refused: list[str | None]
+    """Why the number of tokens of each record is refused; `None` where nothing contradicts it."""
     again: int | None = None
     """The arm that is a second cell of the baseline in every block; `None` where there is none."""
 
@@ -214,7 +217,7 @@ class Frame:
         return f"block {block + 1}, {self.arms[arm]}"
 
 
-_BY_ROW = "records", "block", "arm", "prompt", "task", "answered", "predicted", "decoded", "timed_s"
+_BY_ROW = "records", "block", "arm", "prompt", "task", "answered", "predicted", "decoded", "timed_s", "refused"
 
 
 def make_frame(records: Iterable[Record], manifest: Manifest | None, baseline: str | None = None) -> Frame:
@@ -246,7 +249,9 @@ def make_frame(records: Iterable[Record], manifest: Manifest | None, baseline: s
     ordered = [measured[index] for index in order.tolist()]
     prompt_task = np.array([task_of[task] for task, _ in prompts], dtype=np.int64)
     answered = np.array([record.error is None for record in ordered], dtype=bool)
-    predicted = np.array([record.n_predicted for record in ordered], dtype=np.float64)
+    refused = refusals(ordered)
+    counts = [np.nan if reason else record.n_predicted for record, reason in zip(ordered, refused, strict=True)]
+    predicted = np.array(counts, dtype=np.float64)
     speeds = [r.tok_per_sec if r.client_tok_per_sec is None else r.client_tok_per_sec for r in ordered]
     rate = np.array(speeds, dtype=np.float64)  # numpy reads None as NaN
     timed = answered & (predicted >= 2) & (rate > 0) & np.isfinite(rate)
@@ -267,6 +272,7 @@ def make_frame(records: Iterable[Record], manifest: Manifest | None, baseline: s
         decoded=decoded,
         timed_s=decoded / rate,
         manifest=manifest,
+        refused=refused,
         again=arm_of.get(compared[baseline_name].again or "") if baseline_name in compared else None,
     )
 

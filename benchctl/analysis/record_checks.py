@@ -77,6 +77,12 @@ def check_records(frame: Frame, answers: Answers, damaged: Sequence[str]) -> Ite
         broken = np.array([(answers.flaw[row] or "").startswith("is damaged") for row in listed], dtype=bool)
         if broken.any():
             yield "damaged-records", arm, f"Text and hash do not match: {_named(frame, rows[broken])}."
+        for reason in dict.fromkeys(frame.refused[row] for row in listed):
+            of_reason = [row for row in listed if reason is not None and frame.refused[row] == reason]
+            if of_reason:
+                record = frame.records[of_reason[0]]
+                named = f"{_named(frame, np.array(of_reason))}; the first counts {record.n_predicted} tokens"
+                yield "contradicted-count", arm, f"{reason[0].upper()}{reason[1:]}: {named}."
         no_ids = frame.answered[rows] & np.array(
             [record.token_ids is None and record.schema_version > 0 for record in records], dtype=bool
         )

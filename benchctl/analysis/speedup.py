@@ -263,14 +263,16 @@ def _rates(frame: Frame, rows: Integers) -> dict[str, float]:
 
 def _bursts(frame: Frame, rows: Integers) -> dict[str, float]:
     """Return what is said of the bursts in which tokens arrived; empty where no gap was timed."""
-    answers = [frame.records[row] for row in rows.tolist() if frame.records[row].burst_gaps_s]
+    timed = np.array([bool(frame.records[row].burst_gaps_s) for row in rows.tolist()], dtype=bool)
+    rows = rows[timed & np.isfinite(frame.predicted[rows])]
+    answers = [frame.records[row] for row in rows.tolist()]
     if not answers:
         return {}
     gaps = np.concatenate([record.burst_gaps_s or () for record in answers])
     found = {"burst_gap_median_s": float(np.median(gaps))}
     if len(gaps) >= P95_FROM:
         found["burst_gap_p95_s"] = float(np.quantile(gaps, 0.95))
-    return found | {"tokens_per_burst": sum(record.n_predicted for record in answers) / (len(gaps) + len(answers))}
+    return found | {"tokens_per_burst": float(frame.predicted[rows].sum()) / (len(gaps) + len(answers))}
 
 
 def median(values: Floats) -> float | None:

@@ -96,6 +96,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False, forbid_unknown
     burst_gaps_s: list[float] | None = None
     """Between bursts of tokens at the client, to the microsecond. Tokens of a burst follow each other within a tenth of
     the answer's typical gap, of the gaps in longer than which half of the time passes."""
+    text_events: Count | None = None
+    """Events of the stream that had text, calls of tools left out: each holds a token at least."""
     engine_prompt_s: float | None = None
     engine_decode_s: float | None = None
     phase_s: dict[str, float] | None = None
@@ -123,8 +125,11 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False, forbid_unknown
 
     @property
     def tokens_listed(self) -> int | None:
-        """How many token ids there are; `None` where not all of them came: the server's count is then the only one."""
-        return None if self.token_ids is None else len(self.token_ids)
+        """How many token ids there are; `None` where not all of them came: the server's count is then the only one.
+
+        No ids beside a text are no list of its tokens: a server that counted 0 had them stored as all.
+        """
+        return None if self.token_ids is None or (self.content and not self.token_ids) else len(self.token_ids)
 
     def changed(self, **fields: object) -> Record:
         """Return a copy with other values in `fields`. Raises TypeError for a name that is no field."""

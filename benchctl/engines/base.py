@@ -126,6 +126,8 @@ class Completion:
     """When the request was sent, in seconds of `time.perf_counter`; `None` where that is not known."""
     burst_gaps_s: list[float] | None = None
     """`benchctl.data.record.Record.burst_gaps_s`."""
+    text_events: int | None = None
+    """`benchctl.data.record.Record.text_events`."""
 
     @property
     def after_first(self) -> int | None:

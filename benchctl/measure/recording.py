@@ -22,7 +22,7 @@ def now() -> str:
 
 _AS_REPORTED = (
     *("n_predicted", "prompt_tokens", "finish_reason", "ttft_s", "decode_s", "e2e_s"),
-    *("engine_prompt_s", "engine_decode_s", "burst_gaps_s"),
+    *("engine_prompt_s", "engine_decode_s", "burst_gaps_s", "text_events"),
 )
 """Numbers of an answer that are a record's under the same name."""
 

@@ -20,6 +20,7 @@ from functools import partial
 from itertools import accumulate
 
 from benchctl.analysis.steadiness import SHORTEST_PAUSE_S, find_pauses, never_steady, warm_up_ended
+from benchctl.data.counts import refusal
 from benchctl.data.record import SCHEMA_VERSION, Phase, Record, RecordError, sha256_tokens
 from benchctl.data.writer import RunWriter
 from benchctl.engines.base import Completion, Progress, Rendered, Renders, Server
@@ -199,11 +200,21 @@ class MeasuredCell(EngineCell):
             completion = replace(completion, ttft_s=completion.ttft_s + late, e2e_s=completion.e2e_s + late)
         record = record.changed(**timing, **measured_fields(completion), **answer_fields(completion))
         self._append(record)
+        self._name_refusal(record)
         self._count(completion)
         self.answers += 1
         if completion.token_gap is not None:
             self._without_ids.append((record, request.prompt, completion))
         self.context.progress.answered(self.plan, completion)
+
+    def _name_refusal(self, record: Record) -> None:
+        """Say at once, and once for an arm, that the analysis will refuse the number of tokens of its answers."""
+        if (reason := refusal(record)) is None:
+            return
+        message = f"Arm {record.label}: an answer has no decode rate, because {reason}."
+        if message not in self._writer.manifest.warnings:
+            self._writer.manifest.warnings.append(message)
+            self.context.progress.note(f"warning: {message}")
 
     def _sending(self, sent: float, due: float | None) -> dict[str, float]:
         """Return when a request was sent, or was due, and by how much it was late, by the record's keys."""

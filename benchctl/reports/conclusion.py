@@ -35,7 +35,10 @@ _UNFINISHED = {
 }
 
 
-_GRAVE = {"changed-evidence", "changed-scores", "damaged-records", "baseline-speculates", "preflight-failed"}
+_GRAVE = {
+    *("changed-evidence", "changed-scores", "damaged-records", "contradicted-count"),
+    *("baseline-speculates", "preflight-failed"),
+}
 _MOST_NAMED = 3
 """Arms that the first sentence names."""
 

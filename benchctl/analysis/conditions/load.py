@@ -131,7 +131,7 @@ def _goodput(frame: Frame, rows: Integers, makespan: float) -> float | None:
 
 
 def _cells(frame: Frame, arm: int, slots: int, waited: Floats, *, one_at_a_time: bool) -> dict[int, CellLoad]:
-    """Return an arm's cells by block, without those that were resumed or disturbed, or of which a time is not known.
+    """Return an arm's cells by block, without those that were resumed or disturbed, or lack a time or a count.
 
     `slots`: requests of a closed loop in flight at a time, 1 for an open loop. `waited`: `e2e_s` of every record.
     """
@@ -151,7 +151,7 @@ def _cells(frame: Frame, arm: int, slots: int, waited: Floats, *, one_at_a_time:
             makespan = window = float((sent + waited[here]).max() - sent.min())
             if slots > 1:
                 window, tokens = _full_window(sent, first_token[here], waited[here], frame.predicted[here], slots)
-        if np.isfinite(makespan) and makespan > 0:
+        if np.isfinite(makespan + all_tokens) and makespan > 0:
             prompts = frozenset(frame.prompt[here].tolist())
             found[block] = CellLoad(tokens, window, all_tokens, makespan, busy, prompts)
     return found
@@ -229,7 +229,7 @@ def find_arrival(frame: Frame, arm: int) -> Arrival:
         sent, _ = _clocked(frame, rows)
         latency = frame.column("e2e_s")[rows]
         ended_at.append(sent + latency)
-        if len(rows) >= FEWEST and np.isfinite(ended_at[-1]).all():
+        if len(rows) >= FEWEST and np.isfinite(ended_at[-1] + frame.predicted[rows]).all():
             settled = np.argsort(sent, kind="stable")[round(SETTLING * len(rows)) :]
             slopes.append(latency_growth(sent[settled], latency[settled], frame.predicted[rows][settled]))
     given_up = count_given_up(frame, frame.rows(arm))

@@ -47,6 +47,8 @@ class StreamedAnswer:
     """How many came after it, counted alike."""
     first_text: str = ""
     """What came at `ttft_s`."""
+    text_events: int | None = None
+    """`benchctl.data.record.Record.text_events`."""
     received: int = 2**53
     """Bytes of the stream, which bound every count of tokens in it."""
     usage: Mapping[str, Any] = field(default_factory=dict)
@@ -87,6 +89,7 @@ def completed(streamed: Streamed[StreamedAnswer], ledger: Ledger) -> Completion:
         e2e_s=streamed.e2e_s,
         sent_at=streamed.sent_at,
         burst_gaps_s=streamed.burst_gaps_s,
+        text_events=answer.text_events,
         engine_prompt_s=None,
         engine_decode_s=None,
         ledger=ledger,
@@ -132,7 +135,7 @@ class CompletionReader(AnswerReader[StreamedAnswer]):
         self._most_pieces = _PIECES_A_TOKEN * self.most_tokens
         self._pieces: list[str] = []
         self._ids: list[int] = []
-        self._first_pieces = 0
+        self._first_pieces = self._tool_pieces = 0
         self._usage: Mapping[str, Any] = {}
         self._extra: dict[str, Any] = {}
         self._finish: object = None
@@ -162,6 +165,7 @@ class CompletionReader(AnswerReader[StreamedAnswer]):
             piece, fresh = _piece(choice), _ids(choice, event)
             if piece or fresh:
                 self._add(piece, fresh)
+            self._tool_pieces += bool(piece and (choice.get("delta") or {}).get("tool_calls"))
             self._extra.update((name, choice[name]) for name in _BESIDE_TEXT if choice.get(name) is not None)
             if choice.get("finish_reason") is not None:
                 self._finish = choice["finish_reason"]
@@ -202,6 +206,7 @@ class CompletionReader(AnswerReader[StreamedAnswer]):
             first_tokens=max(1, self.first_tokens),
             later_tokens=self.count - self.first_tokens,
             first_text="".join(self._pieces[: self._first_pieces]),
+            text_events=sum(map(bool, self._pieces)) - self._tool_pieces,
             received=self.received,
             usage=self._usage,
             extra=self._extra,

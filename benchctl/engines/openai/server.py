@@ -181,7 +181,7 @@ class EndpointServer:
         ledger = self._ledger(answer, before, n_predicted)
         first_tokens = self._first_tokens(answer, n_predicted)
         self._seen.cached += _was_cached(answer)
-        whole = len(answer.ids) == n_predicted
+        whole = len(answer.ids) == n_predicted and bool(answer.ids or not answer.text)
         prefill_s, decode_s = engine_times(answer.extra)
         return replace(
             completed(streamed, ledger),

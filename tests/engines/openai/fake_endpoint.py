@@ -43,6 +43,8 @@ class Script:
     """Whether there are a `/tokenize`, for which a word is a token, and a `/detokenize`, which shows what it read."""
     tokenized: list[dict[str, Any]] = field(default_factory=list)
     usage: bool = True
+    counted: int | None = None
+    """Tokens by `usage`, where these are not those that came."""
     cached: int = 0
     finish: str = "length"
     extra: Mapping[str, Any] = field(default_factory=dict)
@@ -154,7 +156,8 @@ def handler_of(script: Script) -> type[BaseHTTPRequestHandler]:
             if fault != "no-finish":
                 self.piece(body, "", [], script.finish)
             if script.usage:
-                usage: dict[str, Any] = {"prompt_tokens": 3, "completion_tokens": script.first - 1 + len(words)}
+                counted = script.first - 1 + len(words) if script.counted is None else script.counted
+                usage: dict[str, Any] = {"prompt_tokens": 3, "completion_tokens": counted}
                 usage["prompt_tokens_details"] = {"cached_tokens": script.cached}
                 self.event(choices=[], usage=usage, **script.extra)
             self.send(b"data: [DONE]\n\n")
