@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields, is_dataclass
 from functools import partial, wraps
@@ -26,20 +25,6 @@ GROUPS = {
     "Keep": ("runs", "engines"),
 }
 """The commands by the panels of the program's help."""
-MOVED = {
-    "breakeven": "explain --measure",
-    "predict": "explain --predict",
-    "isolate": "diagnose isolate",
-    "verify-against": "verify-lossless against",
-    "verify-sampling": "verify-lossless sampling",
-    "inspect": "models inspect",
-    "quantize": "models quantize",
-    "prompts": "models prompts",
-    "doctor": "engines doctor",
-}
-"""Words that were commands of their own; they work until the next release."""
-OLD_OPTIONS = {"--out", "-k"}
-"""Names of options that have another name now: accepted, and not shown beside it."""
 
 MODELS = "Models, where no recipe is named"
 """The panel of a command's help with what makes a recipe."""
@@ -102,7 +87,7 @@ Prompts = Annotated[
     typer.Option(metavar="FILE", help="Other prompts: a suite, .txt or .jsonl.", autocompletion=complete.suites),
 ]
 Count = Annotated[int, typer.Option("--count", min=1, metavar="N", help="Prompts, taken from the tasks in turn.")]
-Out = Annotated[Path, typer.Option("--output", "-o", "--out", metavar="DIR", help="Where results are saved.")]
+Out = Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Where results are saved.")]
 
 Settings = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A recipe's key: sampling.max_tokens=64")
@@ -215,14 +200,13 @@ def flat(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _tidy(params: Iterable[Any]) -> None:
-    """Take out of a help what only takes columns (`<bool>` of a flag, `[x>=1]`), and older names of options."""
+    """Take out of a help what only takes columns (`<bool>` of a flag, `[x>=1]`)."""
     for param in params:
         if getattr(param, "is_flag", False):
             param.metavar = ""
         if param.param_type_name == "argument":
             param.display_type_rich = lambda ctx: None
         param._get_number_range_help_str = lambda: None
-        param.opts = [name for name in param.opts if name not in OLD_OPTIONS] or param.opts
 
 
 class Command(TyperCommand):
@@ -241,19 +225,6 @@ class Command(TyperCommand):
             ]
             self.epilog = "\n\n".join(about) or None
         super().format_help(ctx, formatter)
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - typer's own click has no public name
-        """Take the older forms `-L KEY V1,V2` and, where `--count N` is known, `--prompts N`."""
-        counts = any("--count" in param.opts for param in self.get_params(ctx))
-        taken: list[str] = []
-        for arg in args:
-            if counts and taken[-1:] == ["--prompts"] and arg.isdecimal():
-                taken[-1] = "--count"
-            if taken[-2:-1] == ["-L"] and "=" not in taken[-1] and not taken[-1].startswith("-"):
-                taken[-1] += f"={arg}"
-            else:
-                taken.append(arg)
-        return super().parse_args(ctx, taken)
 
 
 def _wrapped(text: str) -> str:
@@ -280,16 +251,8 @@ class Program(Group):
         return [word for words in GROUPS.values() for word in words]
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401 - typer's own click has no public name
-        """Find the command, of a word or two; an older word means what `MOVED` says, with a hint on stderr."""
+        """Find the command, of a word or two."""
         first, *rest = args
-        if (now := MOVED.get(first)) is not None:
-            quiet = any(word in ("--json", "--quiet") or re.fullmatch("-[a-zA-Z]*q", word) for word in rest)
-            if not (quiet or ctx.resilient_parsing):
-                typer.echo(
-                    f"`benchctl {first}` is `benchctl {now}` now; the old word goes with the next release.", err=True
-                )
-            first, *more = now.split()
-            rest = more + rest
         seconds = [name.split()[1] for name in self.commands if name.startswith(f"{first} ")]
         rest = [part for word in rest for part in (word.split("=", 1) if word.partition("=")[0] in seconds else [word])]
         chosen = [word for word in seconds if word in (rest if word.startswith("-") else rest[:1])]

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from benchctl.cli import app as program
 from benchctl.cli.app import app
-from benchctl.cli.options import GROUPS, MOVED
+from benchctl.cli.options import GROUPS
 
 LIST = [sys.executable, "-m", "benchctl", "recipes", "list"]
 
@@ -61,35 +61,11 @@ def test_twelve_commands_in_four_groups() -> None:
     shown = CliRunner().invoke(app, ["--help"]).stdout
     assert len(GROUPS) == 4 and sum(map(len, GROUPS.values())) == 12
     assert all(panel in shown and all(f" {word} " in shown for word in words) for panel, words in GROUPS.items())
-    assert not any(line.startswith(f"│ {old} ") for line in shown.splitlines() for old in MOVED)
-
-
-@pytest.mark.parametrize("old", MOVED)
-def test_an_older_word_still_works_and_says_what_it_is_now(old: str) -> None:
-    now = CliRunner().invoke(app, [*MOVED[old].split(), "--help"])
-    done = CliRunner().invoke(app, [old, "--help"])
-    assert now.exit_code == done.exit_code == 0 and done.stdout == now.stdout
-    assert now.stderr == "" and f"`benchctl {MOVED[old]}`" in done.stderr and len(done.stderr.splitlines()) == 1
-    for quiet in ("--json", "-q", "--quiet"):
-        assert "next release" not in CliRunner().invoke(app, [old, "--help", quiet]).stderr
-
-
-def test_an_older_word_prints_the_same_document() -> None:
-    words = ("-a", "0.8", "-c", "0.1", "-k", "2", "--json")
-    done = CliRunner().invoke(app, ["predict", *words])
-    assert done.exit_code == 0 and done.stderr == "" and '"document": "predict"' in done.stdout
-    assert done.stdout == CliRunner().invoke(app, ["explain", "--predict", *words]).stdout
 
 
 def test_explain_does_one_of_three() -> None:
     done = CliRunner().invoke(app, ["explain", "--measure", "quickstart", "--predict"])
     assert done.exit_code == 2 and "exclude each other" in done.stderr
-
-
-@pytest.mark.parametrize("words", [("-L", "p_min=0.5,0.9"), ("-L", "p_min", "0.5,0.9")])
-def test_values_of_a_key_in_either_form(words: tuple[str, ...]) -> None:
-    done = CliRunner().invoke(app, ["run", "quickstart", *words])
-    assert "-t" in str(done.exception), "both were read, and mean nothing for a recipe"
 
 
 def _fails() -> None:

@@ -22,7 +22,7 @@ from benchctl.errors import StorageError
 def test_from_nothing_to_a_report(llama_server: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     cache = tmp_path_factory.mktemp("cache")
     done = subprocess.run(
-        [sys.executable, "-m", "benchctl", "demo", "--blocks", "1", "--out", str(tmp_path / "here")],
+        [sys.executable, "-m", "benchctl", "demo", "--blocks", "1", "--output", str(tmp_path / "here")],
         cwd=tmp_path,  # the recipe, the models and the prompts come with benchctl, not with the folder
         env={**os.environ, "BENCHCTL_LLAMA_SERVER": str(llama_server), "BENCHCTL_CACHE": str(cache)},
         capture_output=True,

@@ -14,7 +14,6 @@ from typer.testing import CliRunner
 import benchctl
 from benchctl.cli.app import app
 from benchctl.cli.docs import page_names
-from benchctl.cli.options import MOVED
 from benchctl.errors import UsageError
 
 PACKAGE = Path(benchctl.__file__).parent
@@ -46,7 +45,6 @@ def test_every_command_of_a_page_exists_and_parses(page: Path) -> None:
         if "--install-completion" in command:  # acts while it is parsed
             continue
         words = ["1" if word == "N" else word for word in shlex.split(command)[1:]]
-        assert words[0] not in MOVED, command
         try:
             parse(words)
         except Exception as error:
@@ -76,16 +74,6 @@ def test_no_link_of_a_page_is_broken(page: Path) -> None:
         if not there.exists() or (anchor and there.suffix == ".md" and anchor not in anchors(there)):
             broken.append(link)
     assert broken == []
-
-
-def test_no_message_names_an_older_word() -> None:
-    files = [
-        file
-        for ending in ("py", "j2", "yaml")
-        for file in [*PACKAGE.rglob(f"*.{ending}"), *(ROOT / "recipes").glob("*")]
-    ]
-    old = re.compile(rf"benchctl ({'|'.join(MOVED)})\b")
-    assert [file for file in files if old.search(file.read_text("utf-8"))] == []
 
 
 def test_every_page_that_a_message_names_exists() -> None:

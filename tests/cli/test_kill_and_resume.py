@@ -43,7 +43,7 @@ def test_whenever_it_is_killed_it_is_finished_as_if_it_had_not_been(tmp_path: Pa
     chance = random.Random(KILLS)
     recipe = write_recipe(tmp_path, tokens=120, prompts=PROMPTS, blocks=BLOCKS)
     began = time.monotonic()
-    assert run("run", recipe, "--out", "undisturbed", cwd=tmp_path).returncode == 0
+    assert run("run", recipe, "--output", "undisturbed", cwd=tmp_path).returncode == 0
     whole_s = time.monotonic() - began
     whole = open_run(the_run(tmp_path / "undisturbed"))
     told: Counter[str] = Counter()

@@ -45,7 +45,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of a target with 2-bit weights."""
     folder = tmp_path_factory.mktemp("kquant")
     (folder / "kquant.yaml").write_text(RECIPE)
-    result = call(app, "run", str(folder / "kquant.yaml"), "--out", str(folder / "results"), "--quiet")
+    result = call(app, "run", str(folder / "kquant.yaml"), "--output", str(folder / "results"), "--quiet")
     assert result.exit_code == 0, result.output
     (run,) = (file.parent for file in folder.glob("results/*/*/manifest.json"))
     return run
@@ -159,7 +159,7 @@ def test_whole_answers_are_scored_and_judging_again_starts_nothing(forge: Forge,
 def test_requests_that_shared_batches_are_judged_both_ways(tmp_path: Path) -> None:
     """Of the arm at concurrency 2 no violation is found, and one is once a far token is put in."""
     (tmp_path / "shared.yaml").write_text(RECIPE.replace("blocks: 1", "blocks: 1\nconcurrency: 2"))
-    result = call(app, "run", str(tmp_path / "shared.yaml"), "--out", str(tmp_path / "results"), "--quiet")
+    result = call(app, "run", str(tmp_path / "shared.yaml"), "--output", str(tmp_path / "results"), "--quiet")
     assert result.exit_code == 0, result.output
     (run,) = (file.parent for file in tmp_path.glob("results/*/*/manifest.json"))
     (arm,) = verify(run, "--accept", "consistent")["arms"]
@@ -249,7 +249,7 @@ def test_a_report_launches_nothing_and_shows_every_fork(forge: Forge, tmp_path: 
     run = forge(PLACE, 3000)
     verify(run)
     stamp = (run / SCORES).stat().st_mtime_ns
-    result = call(app, "report", str(run), "--out", str(tmp_path / "reports"), "--no-figures")
+    result = call(app, "report", str(run), "--output", str(tmp_path / "reports"), "--no-figures")
     assert result.exit_code == 0, result.output
     (page,) = (tmp_path / "reports").glob("*/*/index.html")
     text = page.read_text("utf-8")

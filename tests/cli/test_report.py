@@ -37,7 +37,7 @@ def test_the_latest_run(workplace: Path) -> None:
 
 
 def test_json_and_another_baseline(workplace: Path) -> None:
-    done = report("tiny", "--json", "--no-figures", "--baseline", "ngram", "--out", "elsewhere", cwd=workplace)
+    done = report("tiny", "--json", "--no-figures", "--baseline", "ngram", "--output", "elsewhere", cwd=workplace)
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)
     assert answer["analysis"]["baseline"] == "ngram"
@@ -61,7 +61,7 @@ def test_a_study_file_of_eleven_keys(workplace: Path) -> None:
     [
         (("nothing-here",), 2, "There is no such run"),
         (("tiny", "--baseline", "nobody"), 2, "No arm is called 'nobody'"),
-        (("tiny", "--out", "blocked"), 4, "could not be written"),
+        (("tiny", "--output", "blocked"), 4, "could not be written"),
     ],
 )
 def test_errors(workplace: Path, arguments: tuple[str, ...], code: int, said: str) -> None:

@@ -306,7 +306,7 @@ def test_json_is_one_document_on_stdout(tmp_path: Path) -> None:
         (["small.yaml", "--only", "spek"], 2, "There is no arm 'spek'."),
         (["nothing.yaml"], 2, "nothing.yaml"),
         (["small.yaml", "--engine-binary", "/bin/true"], 3, "/bin/true"),
-        (["small.yaml", "--out", "small.yaml"], 4, "cannot write here"),
+        (["small.yaml", "--output", "small.yaml"], 4, "cannot write here"),
         (["--resume", "small"], 2, "There is no such run."),
         (["small.yaml", "--blocks", "0"], 2, "--blocks"),
     ],

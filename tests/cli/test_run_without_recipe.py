@@ -42,8 +42,8 @@ def test_a_question_in_a_line_is_measured_and_its_recipe_kept(tmp_path: Path) ->
     assert sorted(tmp_path.rglob("*")) == before, "a dry run writes nothing"
 
 
-def test_values_of_a_key_are_one_word_or_two(tmp_path: Path) -> None:
-    for sweep in (("-L", "depth", "3,5"), ("-L", "depth=3,5")):
+def test_values_of_a_key(tmp_path: Path) -> None:
+    for sweep in (("-L", "depth=3,5"), ("--depth", "3,5")):
         done = benchctl("run", *PAIR, *sweep, "--dry-run", cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         assert "draft_simple_d3:" in done.stdout and "draft_simple_d5:" in done.stdout
@@ -95,7 +95,7 @@ def test_help_fits_a_screen_of_80_columns(command: str) -> None:
         (("quickstart", "-k", "cod"), "code"),
         (("quickstart", "--set", "sampling.max_token=5"), "max_tokens"),
         ((*PAIR, "--prompts", "nowhere.txt"), "nowhere.txt"),
-        ((*PAIR, "-L", "depth", ","), "Expected KEY=V1,V2"),
+        ((*PAIR, "-L", "depth=,"), "Expected KEY=V1,V2"),
         (("--url", "http://127.0.0.1:1/v1"), "nothing to compare"),
         (("--arm-url", "http://127.0.0.1:1/v1"), "Name a recipe, a target, two servers"),
         ((*SERVERS, "--depth", "2,4"), "one depth"),

@@ -92,4 +92,4 @@ def test_an_unwritable_folder_is_refused_before_anything_starts(tmp_path: Path, 
         RunWriter(tmp_path / "file" / "run", manifest),
     ):
         pass
-    assert "--out" in (caught.value.fix or "")
+    assert "--output" in (caught.value.fix or "")

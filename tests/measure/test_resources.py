@@ -61,7 +61,7 @@ def test_llama_server(tmp_path: Path, llama_server: Path, monkeypatch: pytest.Mo
     assert pair.checkpoint == pytest.approx(0.657 * 2**20, rel=0.02)
     assert manifest.idle is not None
     assert bool(manifest.idle.watts) or bool(manifest.idle.untold), "told, or why not"
-    answer(app, "report", str(run), "--out", "out")
+    answer(app, "report", str(run), "--output", "out")
     report = next((tmp_path / "out").rglob("index.html")).read_text()
     table = report.split("<caption>Energy and memory")[1].split("</details>")[0]
     assert "672" in table or "KiB" in table

@@ -16,7 +16,7 @@ WIDE = {"COLUMNS": "400", "NO_COLOR": "1"}
 
 def rendered(run: Path, into: Path) -> Report:
     """Write a report by `benchctl report`, on a terminal wide enough for every table, and read the run again."""
-    made = CliRunner().invoke(app, ["report", str(run), "--no-figures", "--out", str(into)], env=WIDE)
+    made = CliRunner().invoke(app, ["report", str(run), "--no-figures", "--output", str(into)], env=WIDE)
     assert made.exit_code == 0, made.output or made.exception
     (page,) = into.rglob("index.html")
     return Report(Reading(run), page.parent, made.stdout)

@@ -40,7 +40,7 @@ arms:
 def test_every_arm_of_sixteen_stands_beside_its_own_baseline(tmp_path: Path) -> None:
     file = tmp_path / "big.yaml"
     file.write_text(RECIPE)
-    answer(app, "run", str(file), "--out", str(tmp_path / "results"), "-q")
+    answer(app, "run", str(file), "--output", str(tmp_path / "results"), "-q")
     (run,) = (path.parent for path in (tmp_path / "results").glob("*/*/manifest.json"))
     assert call(app, "verify-lossless", str(run), "--json").exit_code in (0, 1)
     report = rendered(run, tmp_path / "report")

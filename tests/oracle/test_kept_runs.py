@@ -49,7 +49,7 @@ def test_what_is_shown_of_an_arm_is_its_own(name: str, tmp_path: Path) -> None:
 
 def test_the_commands_answer_is_the_stored_one(tmp_path: Path) -> None:
     run = kept("qwen2.5-coder-axes/")
-    printed = json.loads(answer(app, "report", str(run), "--no-figures", "--out", str(tmp_path), "--json"))
+    printed = json.loads(answer(app, "report", str(run), "--no-figures", "--output", str(tmp_path), "--json"))
     assert printed["analysis"] == json.loads(Path(printed["files"]["analysis"]).read_text())
 
 

@@ -72,7 +72,7 @@ def test_an_unwritable_place_is_an_error_with_advice(run_data: RunData, analysis
     with pytest.raises(StorageError, match="could not be written") as caught:
         write_report(run_data, analysis, tmp_path / "file" / "recipe" / "run", figures=False)
     assert caught.value.fix is not None
-    assert "--out" in caught.value.fix
+    assert "--output" in caught.value.fix
     assert caught.value.exit_code == 4
 
 

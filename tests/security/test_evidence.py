@@ -241,7 +241,7 @@ def test_verify_lossless_tells_in_one_line(run: Path, tmp_path: Path) -> None:
 def test_report_runs_and_compare_warn(run: Path, tmp_path: Path) -> None:
     sound = shutil.copytree(run, run.with_name("20261123-063549-aaaa"))
     edit_records(run, faster, seal=False)
-    out = ("--out", str(tmp_path / "reports"), "--no-figures")
+    out = ("--output", str(tmp_path / "reports"), "--no-figures")
     assert "records.jsonl was changed" in said_by("report", str(run), *out, code=0)
     (page,) = (tmp_path / "reports").glob("*/*/report.md")
     assert "records.jsonl was changed" in page.read_text("utf-8")

@@ -128,7 +128,7 @@ def test_listing_engines_runs_none_that_would_load_a_backend_of_the_working_fold
     (Path.cwd() / "libggml-cpu-evil.so").write_bytes(b"")
     listed = benchctl("engines", "list", "--json")
     assert "libggml-cpu-evil.so" in listed.stdout + listed.stderr
-    benchctl("doctor")
+    benchctl("engines", "doctor")
     assert not mark.exists()
 
 

@@ -56,7 +56,7 @@ class _Forecast:
 
 def predict(
     alpha: Annotated[float, typer.Option("--alpha", "-a", metavar="A", help="Acceptance of a draft token.")],
-    depth: Annotated[str, typer.Option("--depth", "-k", metavar="K1,K2", help="Draft depths: 2,4,8 or 1:8.")] = "1:16",
+    depth: Annotated[str, typer.Option("--depth", metavar="K1,K2", help="Draft depths: 2,4,8 or 1:8.")] = "1:16",
     cost: Annotated[
         float | None,
         typer.Option("--cost", "-c", metavar="C", help="Of a draft step, in target steps.", show_default="by bytes"),

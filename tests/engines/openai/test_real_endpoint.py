@@ -96,7 +96,7 @@ def test_a_llama_server_that_cannot_be_recognised_is_not_scored_on(two_servers: 
 
 def test_run_verify_report_and_no_key_anywhere(two_servers: tuple[str, str], tmp_path: Path) -> None:
     recipe = written(tmp_path, two_servers)
-    run = benchctl(tmp_path, "run", str(recipe), "--out", str(tmp_path / "results"))
+    run = benchctl(tmp_path, "run", str(recipe), "--output", str(tmp_path / "results"))
     assert run.returncode == 0, run.stdout + run.stderr
     (folder,) = (tmp_path / "results" / "endpoint").iterdir()
     assert "`timings`" in (folder / "manifest.json").read_text("utf-8")
@@ -121,7 +121,7 @@ def test_an_endpoint_is_audited_on_the_baselines_own(two_servers: tuple[str, str
     """A token that is not the target's is found by the log-probabilities of the baseline's endpoint, not the arm's."""
     recipe = str(written(tmp_path, two_servers))
     vouched = ("--set", "engine.only_speculation_differs=true")
-    run = benchctl(tmp_path, "run", recipe, *vouched, "--out", str(tmp_path / "results"), "-q")
+    run = benchctl(tmp_path, "run", recipe, *vouched, "--output", str(tmp_path / "results"), "-q")
     assert run.returncode == 0, run.stdout + run.stderr
     (folder,) = (tmp_path / "results" / "endpoint").iterdir()
     lines = [json.loads(line) for line in (folder / "records.jsonl").read_text("utf-8").splitlines()]
@@ -144,7 +144,7 @@ def test_an_endpoint_is_audited_on_the_baselines_own(two_servers: tuple[str, str
 
 def test_a_baseline_that_drafts_fails(two_servers: tuple[str, str], tmp_path: Path) -> None:
     recipe = written(tmp_path, (two_servers[1], two_servers[0]))
-    run = benchctl(tmp_path, "run", str(recipe), "--out", str(tmp_path / "results"))
+    run = benchctl(tmp_path, "run", str(recipe), "--output", str(tmp_path / "results"))
     assert run.returncode == 3, run.stdout + run.stderr
     message = run.stdout + run.stderr
     assert "reports that it is on" in message
@@ -154,14 +154,14 @@ def test_a_baseline_that_drafts_fails(two_servers: tuple[str, str], tmp_path: Pa
 def test_an_arm_whose_endpoint_does_not_speculate_fails(two_servers: tuple[str, str], tmp_path: Path) -> None:
     plain = two_servers[0]
     recipe = written(tmp_path, (plain, plain.replace("127.0.0.1", "localhost")))
-    run = benchctl(tmp_path, "run", str(recipe), "--out", str(tmp_path / "results"))
+    run = benchctl(tmp_path, "run", str(recipe), "--output", str(tmp_path / "results"))
     assert run.returncode == 3, run.stdout + run.stderr
     assert "does not speculate" in run.stdout + run.stderr
 
 
 def test_an_endpoint_that_is_not_there(tmp_path: Path) -> None:
     recipe = written(tmp_path, ("http://127.0.0.1:9/v1", "http://127.0.0.1:9/v1"))
-    run = benchctl(tmp_path, "run", str(recipe), "--out", str(tmp_path / "results"))
+    run = benchctl(tmp_path, "run", str(recipe), "--output", str(tmp_path / "results"))
     assert run.returncode == 3
     assert "accepts no connections" in run.stderr
     assert not (tmp_path / "results").exists()

@@ -20,7 +20,7 @@ UNSEEN = "the endpoint does not show whether it speculated"
 def measured(tmp_path: Path, plain: Script, drafting: Script) -> Path:
     """Run the two endpoints; return the run's folder."""
     recipe = written(tmp_path, (f"{plain.url}/v1", f"{drafting.url}/v1"))
-    run = benchctl(tmp_path, "run", str(recipe), "--out", str(tmp_path / "results"))
+    run = benchctl(tmp_path, "run", str(recipe), "--output", str(tmp_path / "results"))
     assert run.returncode == 0, run.stdout + run.stderr
     (folder,) = (tmp_path / "results" / "endpoint").iterdir()
     return folder
@@ -50,7 +50,7 @@ def test_a_baseline_that_drafts_fails(endpoint: Endpoint, tmp_path: Path) -> Non
         "timings": {"prompt_ms": 1.0, "predicted_ms": 2.0, "draft_n": 2, "draft_n_accepted": 1}
     }
     recipe = written(tmp_path, (f"{plain.url}/v1", f"{drafting.url}/v1"))
-    run = benchctl(tmp_path, "run", str(recipe), "--out", str(tmp_path / "results"))
+    run = benchctl(tmp_path, "run", str(recipe), "--output", str(tmp_path / "results"))
     assert run.returncode == 3, run.stdout + run.stderr
     assert "the endpoint drafted" in run.stdout + run.stderr
 

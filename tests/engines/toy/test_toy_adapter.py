@@ -52,7 +52,7 @@ def binary(tmp_path: Path) -> Path:
 
 def test_run_verify_report(binary: Path, tmp_path: Path) -> None:
     (tmp_path / "toy.yaml").write_text(RECIPE.format(binary=binary, kind="ngram-simple"))
-    run = benchctl(tmp_path, "run", "toy.yaml", "--out", "results", "--engine-binary", str(binary))
+    run = benchctl(tmp_path, "run", "toy.yaml", "--output", "results", "--engine-binary", str(binary))
     assert run.returncode == 0, run.stdout + run.stderr
     (folder,) = (tmp_path / "results" / "toy").iterdir()
     manifest = json.loads((folder / "manifest.json").read_text())
@@ -73,14 +73,14 @@ def test_run_verify_report(binary: Path, tmp_path: Path) -> None:
 
 def test_what_it_cannot_do_is_refused(binary: Path, tmp_path: Path) -> None:
     (tmp_path / "toy.yaml").write_text(RECIPE.format(binary=binary, kind="ngram-mod"))
-    run = benchctl(tmp_path, "run", "toy.yaml", "--out", "results", "--engine-binary", str(binary))
+    run = benchctl(tmp_path, "run", "toy.yaml", "--output", "results", "--engine-binary", str(binary))
     assert run.returncode == 2
     assert "toy-serve knows only" in run.stderr
 
 
 def test_an_unknown_kind_is_refused_with_those_that_are_known(tmp_path: Path) -> None:
     (tmp_path / "toy.yaml").write_text(RECIPE.format(binary="x", kind="ngram-simple").replace("kind: toy", "kind: tyo"))
-    run = benchctl(tmp_path, "run", "toy.yaml", "--out", "results")
+    run = benchctl(tmp_path, "run", "toy.yaml", "--output", "results")
     assert run.returncode == 2
     assert "toy" in run.stderr
 

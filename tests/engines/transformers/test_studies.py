@@ -53,7 +53,7 @@ def test_the_study_of_methods_that_choose(tmp_path: Path) -> None:
     found = run(tmp_path, "self-speculation-knapspec", *target, *contexts)
     assert {row["lossless"] for row in found["analysis"]["verdicts"]} == {"identical"}
     (folder,) = (file.parent for file in tmp_path.rglob("manifest.json"))
-    report = benchctl("report", folder, "--out", tmp_path / "reports", "--json", timeout=300)
+    report = benchctl("report", folder, "--output", tmp_path / "reports", "--json", timeout=300)
     files = json.loads(report.stdout)["files"]
     assert {"tokens-per-time.png", "left-out.png"} <= {Path(name).name for name in files["figures"]}
     tables = {Path(name).name: list(csv.DictReader(Path(name).read_text().splitlines())) for name in files["tables"]}

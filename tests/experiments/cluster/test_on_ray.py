@@ -124,7 +124,7 @@ def test_without_rays_client_there_is_one_message(recipe_file: Path, tmp_path: P
             "benchctl",
             "run",
             str(recipe_file),
-            "--out",
+            "--output",
             str(tmp_path / "runs"),
             "--on",
             where,
@@ -139,9 +139,9 @@ def test_without_rays_client_there_is_one_message(recipe_file: Path, tmp_path: P
 def test_three_nodes_give_the_same_answers_as_none(cluster: Any, recipe_file: Path, tmp_path: Path) -> None:
     for _ in range(3):
         add(cluster)
-    told = finished(cluster, str(recipe_file), "--out", str(tmp_path / "on"))
+    told = finished(cluster, str(recipe_file), "--output", str(tmp_path / "on"))
     assert "nodes: 3, hosts: 1" in " ".join(told.split())
-    alone = [sys.executable, "-m", "benchctl", "run", str(recipe_file), "--out", str(tmp_path / "alone"), "--quiet"]
+    alone = [sys.executable, "-m", "benchctl", "run", str(recipe_file), "--output", str(tmp_path / "alone"), "--quiet"]
     subprocess.run(alone, check=True, timeout=300)
     runs = [open_run(run_folder(tmp_path / name)) for name in ("on", "alone")]
     hashes = [{(r.key, r.token_sha) for r in run.records if r.phase == "measure"} for run in runs]
@@ -157,7 +157,7 @@ def test_from_outside_through_rays_client_server(cluster: Any, recipe_file: Path
     for _ in range(2):
         add(cluster)
     out = tmp_path / "runs"
-    finished(cluster, str(recipe_file), "--out", str(out), on=cluster.client_server)
+    finished(cluster, str(recipe_file), "--output", str(out), on=cluster.client_server)
     manifest = manifest_of(run_folder(out))
     assert manifest.status == "finished"
     assert len({cell.node for cell in manifest.cells}) == 2
@@ -167,7 +167,7 @@ def test_from_outside_through_rays_client_server(cluster: Any, recipe_file: Path
 def test_ctrl_c_from_outside(cluster: Any, own_recipe: Path, tmp_path: Path) -> None:
     add(cluster)
     out = tmp_path / "runs"
-    process = command(cluster, str(own_recipe), "--out", str(out), on=cluster.client_server)
+    process = command(cluster, str(own_recipe), "--output", str(out), on=cluster.client_server)
     wait_for(lambda: bool(engines_of(tmp_path)), 200)  # a connection that failed takes 40 s
     process.send_signal(signal.SIGINT)
     told, _ = process.communicate(timeout=120)
@@ -181,7 +181,7 @@ def test_ctrl_c_from_outside(cluster: Any, own_recipe: Path, tmp_path: Path) -> 
 def test_a_node_killed_in_mid_run(cluster: Any, own_recipe: Path, tmp_path: Path) -> None:
     nodes = [add(cluster) for _ in range(2)]
     out = tmp_path / "runs"
-    process = command(cluster, str(own_recipe), "--out", str(out))
+    process = command(cluster, str(own_recipe), "--output", str(out))
     wait_for(lambda: bool(engines_of(tmp_path)))
     (engine,) = engines_of(tmp_path)[:1]
     raylets = {node: psutil.Process(node.all_processes["raylet"][0].process.pid) for node in nodes}
@@ -202,7 +202,7 @@ def test_a_node_killed_in_mid_run(cluster: Any, own_recipe: Path, tmp_path: Path
 def test_a_killed_driver_leaves_no_engine_and_can_be_resumed(cluster: Any, own_recipe: Path, tmp_path: Path) -> None:
     add(cluster)
     out = tmp_path / "runs"
-    process = command(cluster, str(own_recipe), "--out", str(out))
+    process = command(cluster, str(own_recipe), "--output", str(out))
     wait_for(lambda: bool(engines_of(tmp_path)))
     process.kill()
     process.communicate(timeout=60)
@@ -216,7 +216,7 @@ def test_a_killed_driver_leaves_no_engine_and_can_be_resumed(cluster: Any, own_r
 def test_ctrl_c_stops_the_engines_on_the_nodes(cluster: Any, own_recipe: Path, tmp_path: Path) -> None:
     add(cluster)
     out = tmp_path / "runs"
-    process = command(cluster, str(own_recipe), "--out", str(out))
+    process = command(cluster, str(own_recipe), "--output", str(out))
     wait_for(lambda: bool(engines_of(tmp_path)))
     process.send_signal(signal.SIGINT)
     told, _ = process.communicate(timeout=120)
@@ -240,7 +240,7 @@ def test_a_node_with_other_model_bytes_is_not_used(cluster: Any, tmp_path: Path,
     add(cluster, XDG_CACHE_HOME=cache, HOME=str(homes["there"]))
     recipe = tmp_path / "cluster.yaml"
     recipe.write_text(RECIPE.replace("SOURCE", "~/target.gguf"), "utf-8")
-    argv = [sys.executable, "-m", "benchctl", "run", str(recipe), "--on", "ray", "--out", str(tmp_path / "runs")]
+    argv = [sys.executable, "-m", "benchctl", "run", str(recipe), "--on", "ray", "--output", str(tmp_path / "runs")]
     env = {**os.environ, **same, "RAY_ADDRESS": cluster.address}
     told = subprocess.run(argv, env=env, text=True, capture_output=True, timeout=300, check=False)
     assert told.returncode == 0, told.stderr
@@ -257,7 +257,17 @@ def test_a_node_with_other_model_bytes_is_not_used(cluster: Any, tmp_path: Path,
     ],
 )
 def test_a_cluster_that_is_not_there(recipe_file: Path, tmp_path: Path, where: str, said: str) -> None:
-    argv = [sys.executable, "-m", "benchctl", "run", str(recipe_file), "--out", str(tmp_path / "runs"), "--on", where]
+    argv = [
+        sys.executable,
+        "-m",
+        "benchctl",
+        "run",
+        str(recipe_file),
+        "--output",
+        str(tmp_path / "runs"),
+        "--on",
+        where,
+    ]
     told = subprocess.run(argv, text=True, capture_output=True, timeout=120, check=False)
     assert told.returncode == 2
     assert said in told.stderr

@@ -199,7 +199,7 @@ def test_what_breaks_while_reading_is_kept_as_such(
         raise fault
 
     monkeypatch.setattr(session, "scores_of", broken)
-    result = call(app, "diagnose", written(PAIR), "--tokens", "10", "--prompts", "1")
+    result = call(app, "diagnose", written(PAIR), "--tokens", "10", "--count", "1")
     if isinstance(fault, EngineError):
         assert isinstance(result.exception, EngineError)
         assert "it broke" in result.exception.what

@@ -37,7 +37,7 @@ def test_a_run_is_explained_once_and_the_report_uses_it(tmp_path: Path) -> None:
     splits = {row["arm"]: row for row in before["rounds"]["splits"] if row["task"] == "all"}
     assert set(splits["spec_d4"]["parts"]) >= {"draft", "verify and left over"}, "llama-server tells what drafting took"
 
-    shown = benchctl("explain", "--tokens", "16", "--prompts", "2", cwd=tmp_path)
+    shown = benchctl("explain", "--tokens", "16", "--count", "2", cwd=tmp_path)
     assert shown.returncode == 0, shown.stderr
     assert "passes of spec_d4" in shown.stderr
     for word in (
@@ -54,7 +54,7 @@ def test_a_run_is_explained_once_and_the_report_uses_it(tmp_path: Path) -> None:
     assert kept["draft_alone"]["tokens"] > 0
     assert all("-lv" in arm["command"] for arm in kept["arms"])
 
-    again = benchctl("explain", "--tokens", "16", "--prompts", "2", cwd=tmp_path)
+    again = benchctl("explain", "--tokens", "16", "--count", "2", cwd=tmp_path)
     assert "timing" not in again.stderr, "what is timed is not timed twice"
     written = benchctl("report", cwd=tmp_path)
     assert written.returncode == 0, written.stderr

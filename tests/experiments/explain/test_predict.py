@@ -77,13 +77,13 @@ def test_a_verify_of_a_mixture_costs_what_its_further_experts_take(tmp_path: Pat
     experts = {"num_experts": 128, "num_experts_per_tok": 8, "moe_intermediate_size": 768, "intermediate_size": 6144}
     file = tmp_path / "config.json"
     file.write_text(json.dumps({"model_type": "qwen3_moe", **sizes, **experts}))
-    words = ("-a", 0.8, "-k", "1,8", "-t", file, "-c", 0.1, "--context", 1)
+    words = ("-a", 0.8, "--depth", "1,8", "-t", file, "-c", 0.1, "--context", 1)
     found = predicted(*words)
     read = found["experts"]["verify_bytes"]
     dearer = (read["8"] - found["experts"]["step_bytes"]) / found["memory"]["models"][0]["read_per_step_bytes"]
     assert found["depths"][1]["round_cost"] == pytest.approx(1 + 8 * 0.1 + dearer)
     assert dearer > 2, "nine tokens use more than three times as many experts as one"
-    assert "mixture of experts" in benchctl("predict", *words).stdout
+    assert "mixture of experts" in benchctl("explain", "--predict", *words).stdout
 
 
 def test_sizes_by_hand_and_a_pair_that_does_not_fit() -> None:
