@@ -23,7 +23,7 @@ STEADY = 0.10
 MOST_WARM_UPS = 10
 WARM_UP_S = 30.0
 """No further warm-up request is sent once those after the first took so long together."""
-SHORTEST_PAUSE_S = 0.5
+SHORTEST_PAUSE_S = 1.0
 """A shorter wait is not called a pause: a busy machine alone has such."""
 PAUSE = 5.0
 """A wait is a pause where it is so many times the typical longest wait of the process's other answers. In 60 kept cells

@@ -8,9 +8,10 @@ from dataclasses import asdict
 from pathlib import Path
 
 from benchctl.data.store import RunData
-from benchctl.measure.estimate import PlanSize, RunEstimate, estimate_run, size_of
+from benchctl.measure.estimate import PlanSize, size_of
 from benchctl.measure.plan import CellPlan, groups_of, make_plan, measured, unclosed
 from benchctl.measure.prepare import Prepared
+from benchctl.measure.run import known_timings
 from benchctl.recipes.schema import AutoBlocks, Recipe
 from benchctl.reports.json_output import print_json
 from benchctl.reports.terminal import Printout
@@ -30,27 +31,27 @@ def show_plan(prepared: Prepared, earlier: RunData | None, results: Path, *, as_
         unclosed=unclosed(earlier, done) if earlier else (),
         ended=begun.ended() if begun else {},
     )
-    runs = results / recipe.name
-    cost = estimate_run(plan, recipe.sampling.max_tokens, runs)
+    timings = known_timings(prepared, earlier, results)
+    size = size_of(prepared, plan, timings, begun=begun is not None and begun.preflight is not None)
     most = None
     if isinstance(recipe.blocks, AutoBlocks):
         everything = make_plan(recipe, prepared.prompts, done, range(recipe.blocks.max))
-        most = estimate_run(everything, recipe.sampling.max_tokens, runs)
-    size = size_of(prepared, plan, cost)
+        most = size_of(prepared, everything, timings)
     if as_json:
-        print_json("run --dry-run", _document(prepared, plan, cost, most, size))
+        print_json("run --dry-run", _document(prepared, plan, most, size))
         return
     out = Printout()
-    for line in _headline(prepared, cost):
-        out.say(line, whole=True)
+    engine = prepared.of_baseline.capabilities
+    version = engine.version or "version unknown"
+    out.say(f"Engine: {engine.binary or engine.kind} (found in: {engine.found_in}; {version})", whole=True)
     out.say(size.sentence, whole=True)
     between = " ⇄ " if recipe.schedule == "interleaved" else " → "
     for block in sorted({cell.block for cell in plan}):
         order = between.join(cell.arm.name for cell in plan if cell.block == block)
         out.say(f"block {block + 1}: {order}", whole=True, most=100_000)
-    if (short := _too_short(recipe, cost)) is not None:
+    if (short := _too_short(recipe, size)) is not None:
         out.say(f"warning: {short}", "yellow", whole=True)
-    if most is not None and most.cells > cost.cells and isinstance(recipe.blocks, AutoBlocks):
+    if most is not None and most.cells > size.cells and isinstance(recipe.blocks, AutoBlocks):
         out.say(_further(recipe.blocks, most), whole=True)
     for name, launch in prepared.launches.items():
         out.say()
@@ -70,36 +71,22 @@ def command_text(argv: Sequence[str]) -> str:
     return shlex.join(argv).replace("'{port}'", "{port}")
 
 
-def _headline(prepared: Prepared, cost: RunEstimate) -> tuple[str, str]:
-    found = prepared.of_baseline.capabilities
-    time = (
-        f"about {spoken(cost.seconds)}, from run {cost.learnt_from}"
-        if cost.seconds is not None
-        else "time unknown without an earlier run of this recipe; a run tells it after its first answer"
-    )
-    return (
-        f"{prepared.recipe.name}: {cost.cells} engine launches, {cost.requests} requests, "
-        f"at most {cost.tokens} tokens; {time}.",
-        f"Engine: {found.binary or found.kind} (found in: {found.found_in}; {found.version or 'version unknown'})",
-    )
-
-
-def _too_short(recipe: Recipe, cost: RunEstimate) -> str | None:
+def _too_short(recipe: Recipe, size: PlanSize) -> str | None:
     """Return that the budget of `blocks: auto` ends before the first look, where that is known beforehand."""
     rule = recipe.blocks
     minutes = rule.minutes if isinstance(rule, AutoBlocks) else None
-    if minutes is None or cost.seconds is None or cost.seconds <= 60 * minutes:
+    if minutes is None or size.seconds is None or size.source is None or size.seconds <= 60 * minutes:
         return None
     first = recipe.first_blocks
     return (
-        f"{first} blocks take about {spoken(cost.seconds)}, the budget is {minutes:g} min: it may end before anything "
+        f"{first} blocks take about {spoken(size.seconds)}, the budget is {minutes:g} min: it may end before anything "
         f"is known of the spread. Raise blocks.budget_min, or measure fewer prompts or arms."
     )
 
 
-def _further(rule: AutoBlocks, most: RunEstimate) -> str:
+def _further(rule: AutoBlocks, most: PlanSize) -> str:
     """What `blocks: auto` may add to the first blocks."""
-    time = f", about {spoken(most.seconds)}" if most.seconds is not None else ""
+    time = f"; {most.time}" if most.source is not None else ""
     budget = f", and none that would end after {rule.minutes:g} min (budget_min)" if rule.minutes is not None else ""
     until = (
         "of the arms that are not decided yet (faster, slower or within ±5 %, and which is the fastest)"
@@ -107,23 +94,21 @@ def _further(rule: AutoBlocks, most: RunEstimate) -> str:
         else f"until every arm's interval is within ±{100 * rule.half_width:g} %"
     )
     return (
-        f"Then further blocks {until}: at most {rule.max} in all ({most.cells} engine launches, {most.requests} "
-        f"requests{time}){budget}."
+        f"Then further blocks {until}: at most {rule.max} in all ({most.cells} cells, {most.requests} requests{time})"
+        f"{budget}."
     )
 
 
-def _document(
-    prepared: Prepared, plan: list[CellPlan], cost: RunEstimate, most: RunEstimate | None, size: PlanSize
-) -> dict[str, object]:
-    found = prepared.of_baseline.capabilities
+def _document(prepared: Prepared, plan: list[CellPlan], most: PlanSize | None, size: PlanSize) -> dict[str, object]:
+    engine = prepared.of_baseline.capabilities
     return {
         "recipe": prepared.recipe.model_dump(mode="json"),
-        "engine": {"binary": None if found.binary is None else str(found.binary), "version": found.version},
+        "engine": {"binary": None if engine.binary is None else str(engine.binary), "version": engine.version},
         "cells": [{"block": c.block, "order": c.order, "arm": c.arm.name, "prompts": len(c.prompts)} for c in plan],
         "commands": {name: list(launch.argv) for name, launch in prepared.launches.items()},
-        "requests": cost.requests,
-        "tokens_at_most": cost.tokens,
-        "seconds": cost.seconds,
+        "requests": size.requests,
+        "tokens_at_most": size.tokens,
+        "seconds": size.seconds if size.source else None,
         "size": asdict(size),
         "groups": [
             {"block": group.block, "group": group.key.setups, "arms": [cell.arm.name for cell in group.cells]}

@@ -1,41 +1,145 @@
-"""How long a run takes: estimated from an earlier run before it starts."""
+"""How long a run takes, and what else: by the processes and answers that were timed, in this run or in an earlier one.
+
+Before any was, on a CPU alone, an order of magnitude by how fast this machine reads the target's weights.
+"""
 
 from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
+from itertools import chain, islice
+from math import floor, inf, log10
 from pathlib import Path
 from statistics import fmean
 
 from benchctl.data.record import Record
-from benchctl.data.store import RunData, latest_run, open_run
+from benchctl.data.store import MANIFEST, RunData, open_run, read_manifest
 from benchctl.errors import BenchctlError
 from benchctl.measure.memory import peak_bytes
 from benchctl.measure.plan import CellPlan
-from benchctl.measure.prepare import Prepared
+from benchctl.measure.prepare import Prepared, device_names
 from benchctl.text import plural, spoken
 
 START_S = 2.0
 """Of a process beside reading its weights: what a small llama-server takes."""
 LOADED_PER_S = 1e9
 """Bytes of weights that an engine reads a second, about."""
+MOST_RUNS = 20
+"""Earlier runs that are looked at."""
 _GIB = 1 << 30
 
 
-@dataclass(frozen=True)
-class RunEstimate:
-    """The size of a plan, and its time, where an earlier run of the recipe has it."""
+class Timings:
+    """Seconds that processes and answers of each arm took in a run, and in an `earlier` one."""
 
-    cells: int
-    requests: int
-    tokens: int
-    """At most: answers that end early generate fewer."""
-    seconds: float | None
-    """From the earlier run's own times; `None` when there is none."""
-    learnt_from: str | None
+    def __init__(self, earlier: Timings | None = None, source: str = "by its first answers") -> None:
+        self.earlier = earlier
+        self.source = source
+        """Where the times are from, as the end of a sentence."""
+        self.starts: dict[str, list[float]] = defaultdict(list)
+        """Of each process, what it takes beside its measured answers."""
+        self.answers: dict[str, list[float]] = defaultdict(list)
+        """Of each answer; where requests overlap, its share of the time from the first to the last."""
+        self.before_s = 0.0
+        """What comes before the first cell."""
+
+    @property
+    def known(self) -> bool:
+        """Whether anything can be estimated."""
+        return bool((self.starts and self.answers) or (self.earlier and self.earlier.known))
+
+    def seconds(self, arm: str, starts: int, answers: int) -> float | None:
+        """Return how long so many starts and answers of an arm take; `None` before anything is known."""
+        start = self._mean(arm, "starts") if starts else 0.0
+        answer = self._mean(arm, "answers") if answers else 0.0
+        return None if start is None or answer is None else starts * start + answers * answer
+
+    def of_plan(self, plan: Iterable[CellPlan]) -> float | None:
+        """Return how long cells take that follow each other; `None` before anything is known."""
+        cells = [self.seconds(cell.arm.name, 1, len(cell.prompts)) for cell in plan]
+        timed = [seconds for seconds in cells if seconds is not None]
+        return sum(timed) if len(timed) == len(cells) else None
+
+    def _mean(self, arm: str, kind: str) -> float | None:
+        """Return the mean of an arm's values; else of its earlier ones, at this run's pace; else of all arms'."""
+        ours: dict[str, list[float]] = getattr(self, kind)
+        if ours.get(arm):
+            return fmean(ours[arm])
+        before: dict[str, list[float]] = getattr(self.earlier, kind) if self.earlier else {}
+        both = [name for name in ours if ours[name] and before.get(name)]
+        pace = sum(fmean(ours[name]) for name in both) / sum(fmean(before[name]) for name in both) if both else 1.0
+        if before.get(arm):
+            return pace * fmean(before[arm])
+        every = [*chain.from_iterable(ours.values())]
+        every = every or [pace * value for value in chain.from_iterable(before.values())]
+        return fmean(every) if every else None
+
+
+def timings_of(run: RunData, max_tokens: int, source: str) -> Timings:
+    """Return what a run's processes and answers took; its answers as they would be under a limit of `max_tokens`."""
+    timings, manifest = Timings(source=source), run.manifest
+    processes: dict[tuple[str, int, int], list[Record]] = defaultdict(list)
+    for record in run.records:
+        if record.e2e_s is not None:
+            processes[record.label, record.block, record.attempt].append(record)
+    measured_s: dict[tuple[str, int, int], float] = {}
+    for process, records in processes.items():
+        answers = [(record, record.e2e_s or 0.0) for record in records if record.phase == "measure"]
+        sent = [(record.sent_s, record.sent_s + seconds) for record, seconds in answers if record.sent_s is not None]
+        span = max(end for _, end in sent) - min(start for start, _ in sent) if sent else inf
+        total = sum(seconds for _, seconds in answers)
+        overlap = min(1.0, span / total) if total else 1.0  # of requests in flight together
+        measured_s[process] = overlap * total
+        timings.answers[process[0]] += [
+            overlap * seconds * _share_of_tokens(record, max_tokens) for record, seconds in answers
+        ]
+    for cell in manifest.cells if manifest else ():
+        process = (cell.arm, cell.block, cell.attempt)
+        if cell.startup_s is not None and cell.discarded is None:
+            warm_ups = sum(record.e2e_s or 0.0 for record in processes[process] if record.phase == "warmup")
+            rest = cell.wall_s - measured_s.get(process, cell.wall_s)
+            alone = cell.status == "finished" and manifest and manifest.recipe.get("schedule") != "interleaved"
+            timings.starts[cell.arm].append(max(cell.startup_s + warm_ups, rest if alone else 0.0))
+    if manifest and manifest.cells and manifest.cells[0].started_at:
+        begun, first = (datetime.fromisoformat(text) for text in (manifest.created_at, manifest.cells[0].started_at))
+        timings.before_s = max(0.0, (first - begun).total_seconds())
+    return timings
+
+
+def earlier_timings(prepared: Prepared, results: Path) -> Timings | None:
+    """Return the times of the newest run below `results` of the same models on the same kind of engine.
+
+    A run of the same recipe is preferred.
+    """
+    recipe, models = prepared.recipe, prepared.of_baseline.models
+    wanted = [[file.sha256 for file in model.files] for model in (models.target, models.draft) if model is not None]
+    for run in islice(_runs_below(results, recipe.name), MOST_RUNS):
+        with suppress(BenchctlError):
+            manifest = read_manifest(run)
+            pair = [model for model in (manifest.target, manifest.draft) if model is not None]
+            same = wanted == [[file.sha256 for file in model.files] for model in pair]
+            if same and manifest.engine.kind == recipe.engine.kind:
+                timings = timings_of(open_run(run, check=False), recipe.sampling.max_tokens, f"by run {manifest.run}")
+                if timings.known:
+                    return timings
+    return None
+
+
+def _runs_below(results: Path, recipe: str) -> Iterator[Path]:
+    """Yield the folders of runs, newest first: those of a recipe, and then all others."""
+    folders = sorted((file.parent for file in results.glob(f"*/*/{MANIFEST}")), key=lambda run: run.name, reverse=True)
+    yield from sorted(folders, key=lambda run: run.parent.name != recipe)
+
+
+def _share_of_tokens(record: Record, max_tokens: int) -> float:
+    """Return about how much of an answer there would be under a limit of `max_tokens`."""
+    tokens = record.n_predicted or 0
+    ended_early = record.finish_reason != "length" and tokens <= max_tokens
+    return 1.0 if ended_early or not tokens else max_tokens / tokens
 
 
 @dataclass(frozen=True)
@@ -48,53 +152,78 @@ class PlanSize:
     cells: int
     processes: int
     """Engine starts: a process a cell, and another a group for the preflight."""
-    seconds: float
-    rough: bool
-    """Whether `seconds` is a guess by weights and memory bandwidth, as there is no earlier run."""
+    requests: int
+    tokens: int
+    """At most: answers that end early generate fewer."""
+    seconds: float | None
+    """`None`: nothing is known."""
+    source: str | None
+    """Where `seconds` is from, as the end of a sentence; `None`: it is an order of magnitude."""
     memory_bytes: int
     """Of the engines that are up together, at most."""
     disk_bytes: int
     """Of all model files."""
 
     @property
+    def time(self) -> str:
+        """Its time in words."""
+        if self.seconds is None:
+            return "its time is known after the first answers"
+        if self.source is None:
+            power = 10 ** floor(log10(max(1.0, self.seconds)))
+            return f"in the order of {spoken(round(self.seconds / power) * power)}, by memory bandwidth alone"
+        return f"about {spoken(self.seconds)}, {self.source}"
+
+    @property
     def sentence(self) -> str:
         """All of it for people."""
         axes = f"{self.setups} setups in {self.groups} {plural(self.groups, 'group')}, " if self.setups > 1 else ""
-        time = spoken(self.seconds)
-        time = f"roughly {time} by weights and memory bandwidth" if self.rough else f"about {time}"
         return (
             f"Plan: {axes}{self.arms} {plural(self.arms, 'arm')}, {self.cells} {plural(self.cells, 'cell')}, "
-            f"{self.processes} {plural(self.processes, 'process', 'processes')}; {time}; up to "
+            f"{self.processes} {plural(self.processes, 'process', 'processes')}, {self.requests:,} "
+            f"{plural(self.requests, 'request')}, at most {self.tokens:,} tokens; {self.time}; up to "
             f"{self.memory_bytes / _GIB:.1f} GiB of memory at a time, {self.disk_bytes / _GIB:.1f} GiB of model files."
         )
 
 
-def size_of(prepared: Prepared, plan: Sequence[CellPlan], cost: RunEstimate) -> PlanSize:
-    """Return what a plan takes; its time goes by `cost`, else by how fast this machine reads the models' weights.
-
-    Every process reads its weights once, and every token all of the target's again.
-    """
+def size_of(prepared: Prepared, plan: Sequence[CellPlan], timings: Timings, *, begun: bool = False) -> PlanSize:
+    """Return what a plan takes, by `timings` as far as they go; `begun`: its preflight is over."""
     files = {file.path: file.size for setup in prepared.setups.values() for model in setup.pair for file in model.files}
     targets = {cell.arm.group for cell in plan if prepared.setups[cell.arm.setup].engine.model_format == "gguf"}
-    probes = 0 if prepared.recipe.preflight == "off" else len(targets)
-    seconds = cost.seconds
-    if seconds is None:
-        seconds, bandwidth = 0.0, memory_bandwidth()
-        for cell in plan:
-            weights = sum(file.size for file in prepared.setup_of(cell.arm.name).models.target.files)
-            tokens = len(cell.prompts) * prepared.recipe.sampling.max_tokens
-            seconds += START_S + weights / LOADED_PER_S + tokens * weights / bandwidth
+    probes = 0 if begun or prepared.recipe.preflight == "off" else len(targets)
+    seconds, source = timings.of_plan(plan), timings.source
+    if seconds is not None and not begun:
+        seconds += timings.before_s
+    requests = sum(len(cell.prompts) for cell in plan)
     return PlanSize(
         setups=len(prepared.setups),
         groups=len({cell.group for cell in plan}),
         arms=len({cell.arm.name for cell in plan}),
         cells=len(plan),
         processes=len(plan) + probes,
-        seconds=seconds,
-        rough=cost.seconds is None,
+        requests=requests,
+        tokens=requests * prepared.recipe.sampling.max_tokens,
+        seconds=_by_bandwidth(prepared, plan) if seconds is None else seconds,
+        source=None if seconds is None else source,
         memory_bytes=max((peak_bytes(setup.recipe, setup.models) for setup in prepared.setups.values()), default=0),
         disk_bytes=sum(files.values()),
     )
+
+
+def _by_bandwidth(prepared: Prepared, plan: Sequence[CellPlan]) -> float | None:
+    """Return about how long a plan takes where every token reads all of the target's weights; `None` but on a CPU."""
+    setups = prepared.setups.values()
+    if any(
+        setup.engine.model_format != "gguf" or (setup.recipe.device != "cpu" and device_names(setup.capabilities))
+        for setup in setups
+    ):
+        return None
+    seconds, bandwidth = 0.0, memory_bandwidth()
+    for cell in plan:
+        weights = sum(file.size for file in prepared.setup_of(cell.arm.name).models.target.files)
+        tokens = len(cell.prompts) * prepared.recipe.sampling.max_tokens
+        seconds += START_S + weights / LOADED_PER_S + tokens * weights / bandwidth
+    return seconds
 
 
 def memory_bandwidth() -> float:
@@ -106,44 +235,3 @@ def memory_bandwidth() -> float:
     began = time.perf_counter()
     values.sum()
     return values.nbytes / (time.perf_counter() - began)
-
-
-def estimate_run(plan: list[CellPlan], max_tokens: int, recipe_runs: Path) -> RunEstimate:
-    """Size up `plan`; times come from the latest run below `recipe_runs` that finished a cell of every arm."""
-    requests = sum(len(cell.prompts) for cell in plan)
-    seconds, source = None, None
-    with suppress(BenchctlError):  # no earlier run to learn from
-        earlier = open_run(latest_run(recipe_runs), check=False)
-        seconds = _seconds(plan, max_tokens, earlier)
-        source = earlier.manifest.run if earlier.manifest and seconds is not None else None
-    return RunEstimate(len(plan), requests, requests * max_tokens, seconds, source)
-
-
-def _seconds(plan: list[CellPlan], max_tokens: int, earlier: RunData) -> float | None:
-    """Return what the cells of the plan took in an earlier run, on the mean; `None` where any arm finished none."""
-    starts: dict[str, list[float]] = defaultdict(list)
-    answers: dict[str, list[float]] = defaultdict(list)
-    spans: dict[str, dict[tuple[int, int], list[tuple[float, float]]]] = defaultdict(lambda: defaultdict(list))
-    for cell in earlier.manifest.cells if earlier.manifest else ():
-        if cell.status == "finished" and cell.startup_s is not None:
-            starts[cell.arm].append(cell.startup_s)
-    for record in earlier.records:
-        if record.e2e_s is not None and record.phase == "measure":
-            answers[record.label].append(record.e2e_s * _share_of_tokens(record, max_tokens))
-            if record.sent_s is not None:
-                sent = (record.sent_s, record.sent_s + record.e2e_s)
-                spans[record.label][record.block, record.attempt].append(sent)
-    for arm in {planned.arm.name for planned in plan if planned.arm.overlapping}:
-        answers[arm] = [
-            (max(end for _, end in span) - min(sent for sent, _ in span)) / len(span) for span in spans[arm].values()
-        ]
-    if not all(starts[planned.arm.name] and answers[planned.arm.name] for planned in plan):
-        return None
-    return sum(fmean(starts[cell.arm.name]) + len(cell.prompts) * fmean(answers[cell.arm.name]) for cell in plan)
-
-
-def _share_of_tokens(record: Record, max_tokens: int) -> float:
-    """Return about how much of an answer there would be under a limit of `max_tokens`."""
-    tokens = record.n_predicted or 0
-    ended_early = record.finish_reason != "length" and tokens <= max_tokens
-    return 1.0 if ended_early or not tokens else max_tokens / tokens

@@ -15,12 +15,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from rich.text import Text
 
 from benchctl.engines.base import Completion
+from benchctl.measure.estimate import Timings
 from benchctl.measure.plan import CellPlan
 from benchctl.recipes.groups import ComparedArm
 from benchctl.text import one_line, spoken, visible
-
-_PACE_S = 86_400.0
-"""The pace is that of so long: arms differ, and an engine's start counts."""
 
 
 class _Bar(Progress):
@@ -53,14 +51,8 @@ class Display:
             console=console,
             transient=True,
             disable=not self.live,
-            speed_estimate_period=_PACE_S,
         )
         self._task = self._bar.add_task("starting", total=None, left="")
-
-    @property
-    def left_s(self) -> float | None:
-        """Seconds left at the mean pace of what is done; `None` before that is known."""
-        return self._bar.tasks[0].time_remaining
 
     @property
     def live(self) -> bool:
@@ -218,6 +210,20 @@ class RunProgress:
         self.span: dict[str, tuple[float, float]] = {}
         """Of every cell with a request, when its first request was sent and when the latest ended."""
         self.answered_tokens: Counter[str] = Counter()
+        self.timings = Timings()
+        self.begun: float | None = None
+        """When the first cell could start."""
+        self.timed_s = 0.0
+        """Of the processes and answers so far, added up."""
+        self.stretch = 1.0
+        """The time that passed until a cell ended over that."""
+        self.ahead: dict[str, CellPlan] = {}
+        """Cells that have not ended, by name."""
+        self.started: dict[str, float] = {}
+        """When each process was launched that is not ready yet."""
+        self.ready: set[str] = set()
+        self.announced = False
+        """Whether a pipe was told the time left by the first answers."""
 
     def waiting(self, what: str) -> None:
         """Something before the first cell takes its time: reading models, the preflight."""
@@ -230,9 +236,12 @@ class RunProgress:
         *,
         open_ended: bool = False,
         compared: Mapping[str, ComparedArm] | None = None,
+        timings: Timings | None = None,
     ) -> None:
-        """The plan is known; `open_ended`: there may come more. `compared`: of the recipe."""
-        self.open_ended = open_ended
+        """The plan is known; `open_ended`: there may come more. `compared`: of the recipe. `timings`: earlier ones."""
+        self.open_ended, self.begun = open_ended, time.monotonic()
+        self.timings = Timings(timings)
+        self.announced = timings is not None and timings.known
         self.speedups = RunningSpeedups(compared or {})
         self.more(plan)
         self.display.start()
@@ -240,6 +249,7 @@ class RunProgress:
     def more(self, plan: list[CellPlan]) -> None:
         """Further cells will be run."""
         self.cells += len(plan)
+        self.ahead |= {cell.name: cell for cell in plan}
         self.total += sum(len(cell.prompts) for cell in plan)
         self.display.update(total=self.total)
 
@@ -247,11 +257,16 @@ class RunProgress:
         """An engine process is being launched."""
         for earlier in (self.decoded, self.answered_tokens, self.span):  # of an earlier process
             earlier.pop(cell.name, None)
+        self.ready.discard(cell.name)
+        self.started[cell.name] = time.monotonic()
         self.display.update(f"{cell.name}: launching the engine, which loads its models")
 
     def cell_ready(self, cell: CellPlan) -> None:
         """The engine is healthy, attested and warm."""
         self.in_flight, self.first = 0, 0.0
+        self.ready.add(cell.name)
+        if cell.name in self.started:
+            self._add(self.timings.starts[cell.arm.name], time.monotonic() - self.started.pop(cell.name))
         self.display.update(f"{cell.name}: ready")
 
     def request_sent(self, cell: CellPlan, task: str, prompt_idx: int) -> None:
@@ -285,13 +300,31 @@ class RunProgress:
             self.span[cell.name] = (self.span[cell.name][0], time.monotonic())
         self.in_flight = max(0, self.in_flight - 1)  # a prompt that could not be rendered never was in flight
         self.speedups.answered(cell, completion)
+        if completion and not cell.arm.overlapping:
+            self._add(self.timings.answers[cell.arm.name], completion.e2e_s)
         self.display.update(done=1, left=self.left())
+        if not self.display.live and not self.announced and (left := self.left()):
+            self.announced = True
+            self.display.line(Text(f"By the first answers: {left}."))
         if self.verbose:
             self.display.line(Text(f"  {self.what}: {_answer(completion)}", style="dim"))
 
     def cell_ended(self, cell: CellPlan, failure: str | None) -> None:
         """The engine process has ended."""
         self.ended += 1
+        self.ahead.pop(cell.name, None)
+        answers = len(self.decoded[cell.name])
+        if cell.name in self.span and cell.name in self.ready:
+            first, last = self.span[cell.name]
+            self.timings.starts[cell.arm.name][-1] += (stopping := time.monotonic() - last)
+            self.timed_s += stopping
+            if cell.arm.overlapping and answers:
+                self._add(self.timings.answers[cell.arm.name], (last - first) / answers)
+        if cell.name in self.started:
+            self.timed_s += time.monotonic() - self.started.pop(cell.name)
+        if self.begun is not None and self.timed_s:
+            self.stretch = (time.monotonic() - self.begun) / self.timed_s
+        self.announced = True
         self.total -= len(cell.prompts) - len(self.decoded[cell.name])  # what it did not answer will not come
         self.display.update(total=self.total)
         left = "" if self.display.live else self.left()
@@ -329,11 +362,22 @@ class RunProgress:
         return line
 
     def left(self) -> str:
-        """The time left in words; empty before anything is known."""
-        seconds = self.display.left_s
-        if seconds is None or seconds < 1:
+        """The time left in words; empty before anything is known.
+
+        It counts what lies between the answers so far, and that cells run beside each other on a cluster.
+        """
+        parts = [
+            self.timings.seconds(cell.arm.name, name not in self.ready, len(cell.prompts) - len(self.decoded[name]))
+            for name, cell in self.ahead.items()
+        ]
+        seconds = sum(part for part in parts if part is not None)
+        if self.begun is None or None in parts or seconds < 1:
             return ""
-        return f"{'at least' if self.open_ended else 'about'} {spoken(seconds)} left"
+        return f"{'at least' if self.open_ended else 'about'} {spoken(seconds * self.stretch)} left"
+
+    def _add(self, timings: list[float], seconds: float) -> None:
+        timings.append(seconds)
+        self.timed_s += seconds
 
 
 def _timed(completion: Completion) -> tuple[int, float]:

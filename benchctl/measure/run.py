@@ -19,7 +19,7 @@ from benchctl.data.store import RunData, open_run
 from benchctl.data.writer import LOGS, RunWriter
 from benchctl.errors import GateError, StorageError, UsageError
 from benchctl.machine.energy import mean_power
-from benchctl.measure.estimate import estimate_run, size_of
+from benchctl.measure.estimate import Timings, earlier_timings, size_of, timings_of
 from benchctl.measure.plan import CellPlan, earlier_processes, make_plan, measured, unclosed
 from benchctl.measure.preflight import preflight, stop_if_strict, why_not_probed
 from benchctl.measure.prepare import Prepared, files_of, new_manifest
@@ -134,6 +134,7 @@ def _execute(
     on: Nodes | None = None,
 ) -> None:
     manifest, rule = writer.manifest, prepared.recipe.blocks
+    begun = manifest.preflight is not None
     done = measured(earlier, len(prepared.prompts)) if earlier else set()
     opened = unclosed(earlier, done) if earlier else set()
     context_text = context_of(prepared.recipe, prepared.recipe_folder)
@@ -160,7 +161,8 @@ def _execute(
         unclosed=opened,
         ended=manifest.ended(),
     )
-    batches, tokens = iter([plan]), prepared.recipe.sampling.max_tokens
+    batches = iter([plan])
+    timings = known_timings(prepared, earlier, writer.folder.parent.parent)
     search: Search | None = None if manifest.tuning is None else offered("search")
     if search is not None:
         batches = search.blocks(prepared, writer, progress)
@@ -169,12 +171,12 @@ def _execute(
     try:
         with signals_interrupt():
             if manifest.tuning is None:
-                progress.note(size_of(prepared, plan, estimate_run(plan, tokens, writer.folder.parent)).sentence)
+                progress.note(size_of(prepared, plan, timings, begun=begun).sentence)
             runner.get_ready(progress)
             _preflight(prepared, writer, progress)
             manifest.idle = manifest.idle or _idle_power(plan)
             open_ended = isinstance(rule, AutoBlocks) or manifest.tuning is not None
-            progress.begin(plan, open_ended=open_ended, compared=prepared.recipe.compared)
+            progress.begin(plan, open_ended=open_ended, compared=prepared.recipe.compared, timings=timings)
             for cells in batches:
                 began = time.perf_counter()
                 try:
@@ -203,6 +205,15 @@ def _execute(
     manifest.status = "finished" if good else "failed"
     manifest.finished_at = now()
     writer.save()
+
+
+def known_timings(prepared: Prepared, resumed: RunData | None, results: Path) -> Timings:
+    """Return what a plan is estimated by: times of the run that is resumed, else of an earlier one below `results`."""
+    if resumed is not None:
+        measured_so_far = timings_of(resumed, prepared.recipe.sampling.max_tokens, "by what was measured so far")
+        if measured_so_far.known:
+            return measured_so_far
+    return earlier_timings(prepared, results) or Timings()
 
 
 def _idle_power(plan: list[CellPlan]) -> IdlePower | None:

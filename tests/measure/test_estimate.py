@@ -1,4 +1,4 @@
-"""How long a plan will take, learnt from an earlier run."""
+"""How long a plan will take, by what was timed."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import pytest
 
 from benchctl.data.cell import Cell
 from benchctl.data.record import SCHEMA_VERSION, Record
+from benchctl.data.store import open_run
 from benchctl.data.writer import RunWriter
-from benchctl.measure.estimate import estimate_run
+from benchctl.measure.estimate import Timings, timings_of
 from benchctl.measure.plan import make_plan
 from benchctl.prompts.suite import PromptItem
 from benchctl.recipes.schema import Recipe
@@ -27,13 +28,13 @@ def test_requests_in_flight_together_are_not_added_up(
     writer: RunWriter,
     folder: Path,
 ) -> None:
-    for number, sent_s in enumerate((0.0, 1.0)):  # both take 4 s, and together 5 s
+    for number, sent_s in enumerate((0.0, 4.0 if concurrency == 1 else 1.0)):  # both take 4 s, and in flight together 5
         record = Record(label="baseline", task="code", prompt_idx=number, rep=0, schema_version=SCHEMA_VERSION)
         writer.append(record.changed(sent_s=sent_s, late_s=0.0, e2e_s=4.0))
     writer.add_cell(ENDED)
     arm = recipe.arms[0].model_copy(update={"concurrency": concurrency})
     plan = make_plan(recipe.model_copy(update={"arms": [arm]}), prompts)
-    assert estimate_run(plan, 8, folder.parent).seconds == pytest.approx(seconds)
+    assert timings_of(open_run(folder), 8, "").of_plan(plan) == pytest.approx(seconds)
 
 
 @pytest.mark.parametrize(
@@ -60,4 +61,31 @@ def test_another_limit_of_tokens_takes_another_time(
         writer.append(record.changed(e2e_s=4.0, n_predicted=tokens, finish_reason=finish_reason))
     writer.add_cell(ENDED)
     plan = make_plan(recipe.model_copy(update={"arms": recipe.arms[:1]}), prompts)
-    assert estimate_run(plan, max_tokens, folder.parent).seconds == pytest.approx(2 * (1 + 2 * seconds))
+    assert timings_of(open_run(folder), max_tokens, "").of_plan(plan) == pytest.approx(2 * (1 + 2 * seconds))
+
+
+def test_an_engine_that_starts_slowly_counts(
+    recipe: Recipe, prompts: list[PromptItem], writer: RunWriter, folder: Path
+) -> None:
+    """vLLM took 75 s to start and 0.2 s an answer: 5 s were announced for 97 s."""
+    record = Record(label="baseline", task="warmup", prompt_idx=0, rep=0, phase="warmup", e2e_s=8.5)
+    writer.append(record)
+    writer.append(record.changed(task="code", phase="measure", e2e_s=0.2, n_predicted=8, finish_reason="length"))
+    writer.add_cell(ENDED.model_copy(update={"startup_s": 75.0, "wall_s": 90.0, "status": "interrupted"}))
+    plan = make_plan(recipe, prompts)
+    expected = 4 * (83.5 + 2 * 0.2)
+    assert timings_of(open_run(folder), 8, "").of_plan(plan) == pytest.approx(expected), (
+        "of both arms, for want of spec's"
+    )
+
+
+def test_this_run_counts_before_an_earlier_one_and_gives_its_pace(recipe: Recipe, prompts: list[PromptItem]) -> None:
+    earlier = Timings()
+    for arm, seconds in (("baseline", 2.0), ("spec", 1.0)):
+        earlier.starts[arm], earlier.answers[arm] = [1.0], [seconds]
+    now = Timings(earlier)
+    plan = make_plan(recipe, prompts, blocks=[0])
+    assert now.of_plan(plan) == pytest.approx(1 + 2 * 2 + 1 + 2 * 1)
+    now.starts["baseline"], now.answers["baseline"] = [1.0], [6.0]
+    assert now.of_plan(plan) == pytest.approx(1 + 2 * 6 + 1 + 2 * 3), "this machine is three times slower now"
+    assert Timings().of_plan(plan) is None, "nothing is known"

@@ -12,6 +12,7 @@ from benchctl.measure.plan import make_plan
 from benchctl.measure.progress import RunningSpeedups, RunProgress
 from benchctl.prompts.suite import PromptItem
 from benchctl.recipes.schema import Recipe
+from benchctl.text import spoken
 from tests.measure.toy_engine import answer
 
 
@@ -49,24 +50,34 @@ def test_a_cell_with_several_in_flight_says_what_it_yields_in_all(recipe: Recipe
     assert re.search(r"baseline: 2 answers, 10\.0 tok/s each, 1\.6 tok/s together", written.getvalue())
 
 
-def test_the_time_left_goes_by_what_is_done(
+def test_the_time_left_goes_by_the_starts_and_answers_so_far(
     recipe: Recipe, prompts: list[PromptItem], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seconds = iter(range(0, 10_000, 10))
-    shown = RunProgress(Console(file=io.StringIO()))
-    monkeypatch.setattr(shown.display._bar, "get_time", lambda: float(next(seconds)))
-    cells = make_plan(recipe, prompts)
-    shown.begin(cells)
+    clock = 1000.0
+    monkeypatch.setattr("benchctl.measure.progress.time.monotonic", lambda: clock)
+    written = io.StringIO()
+    shown = RunProgress(Console(file=written, width=80))
+    first, *rest = make_plan(recipe, prompts)
+    shown.begin([first, *rest])
     assert shown.left() == ""
-    shown.cell_started(cells[0])
-    for _ in prompts:
-        shown.answered(cells[0], answer())
-    assert 0 < (shown.display.left_s or 0) < 1_000
-    assert "left" in shown.left()
-    for cell in cells[1:]:
+    shown.cell_started(first)
+    clock += 60
+    shown.cell_ready(first)
+    for item in prompts:
+        shown.request_sent(first, item.task, item.prompt_idx)
+        clock += 20
+        shown.answered(first, replace(answer(), e2e_s=20.0))
+    clock += 4
+    shown.cell_ended(first, None)
+    assert shown.left() == f"about {spoken(3 * (64 + 2 * 20))} left"
+    for cell in rest:
         shown.cell_started(cell)
         shown.cell_ended(cell, "it did not start")
     assert shown.left() == "", "what was not answered will not come"
+    assert written.getvalue().splitlines()[:2] == [
+        f"By the first answers: about {spoken(20 + 3 * (60 + 2 * 20))} left.",
+        "[1/4] block 1, baseline: 2 answers, 10.0 tok/s, about 5 min left",
+    ]
 
 
 def test_an_open_end_is_said(recipe: Recipe, prompts: list[PromptItem]) -> None:
