@@ -27,7 +27,7 @@ SHORTEST_PAUSE_S = 1.0
 """A shorter wait is not called a pause: a busy machine alone has such."""
 PAUSE = 5.0
 """A wait is a pause where it is so many times the typical longest wait of the process's other answers. In 60 kept cells
-of four engines the longest wait was at most 5.2 times that, and then below half a second."""
+of four engines the longest wait was at most 5.2 times that, and then below 0.35 s."""
 UNSTEADY = 2.0
 """An answer without a draft is unlike the others where it decodes so many times faster or slower than their median. Of
 25 kept cells without speculation, on CPUs and GPUs, all answers are within 1.5, but those of one: 0.22 to 2.3."""
