@@ -13,6 +13,7 @@ and faulty arms:
 | `swap`, share | in `share` of the answers one token is replaced by the runner-up, and the answer goes on from there |
 | `late`, share | the last quarter is generated from a state that lacks the four tokens before it |
 | `truncate`, share | the last quarter is missing |
+| `penalty`, factor | of every request: its repeat penalty p becomes 1 + factor·(p - 1), and is reported as p |
 
 Which answers are spoilt is fixed: those whose number, from 0 at the start of the process, leaves the middle of 1/share
 as its remainder, so that 1000 answers hold exactly 1000 × share spoilt ones.
@@ -38,6 +39,7 @@ from types import FrameType
 from typing import Any, ClassVar
 
 _LISTENING = re.compile(rb"(listening on https?://[^\s/]*?:)(\d+)")
+_PENALTY = re.compile(rb'"repeat_penalty":[\d.]+')
 _FORGOTTEN = 4
 
 
@@ -122,6 +124,12 @@ class _Front(BaseHTTPRequestHandler):
             self._pass_on(body)
             return
         kind, share = fault
+        if kind == "penalty":
+            request = json.loads(body)
+            penalty = request["repeat_penalty"]
+            weak = json.dumps(request | {"repeat_penalty": 1 + share * (penalty - 1)})
+            self._pass_on(weak.encode(), b'"repeat_penalty":%f' % penalty)
+            return
         number = _Front.answered
         _Front.answered += 1
         if number % round(1 / share) == round(1 / share) // 2:
@@ -129,13 +137,15 @@ class _Front(BaseHTTPRequestHandler):
         else:
             self._pass_on(body)
 
-    def _pass_on(self, body: bytes | None) -> None:
+    def _pass_on(self, body: bytes | None, reported: bytes = b"") -> None:
+        """`reported`: what the answer is to report of the penalty."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port)
         with contextlib.closing(connection):
             connection.request(self.command, self.path, body, self._passed_on())
             answer = connection.getresponse()
             self._head(answer.status, answer.getheader("Content-Type", "application/json"))
-            for block in _blocks(answer):
+            for received in _blocks(answer):
+                block = _PENALTY.sub(reported, received) if reported else received
                 self.wfile.write(b"%x\r\n%s\r\n" % (len(block), block))
             self.wfile.write(b"0\r\n\r\n")
 

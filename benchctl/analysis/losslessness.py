@@ -82,6 +82,33 @@ class DetectionPower(Result):
     """About so many detect it eight times in ten; `None` where not even 64 times as many do."""
 
 
+Range = tuple[int, int]
+"""The least and the most."""
+
+
+class Scope(Result):
+    """For what a verdict holds. `None`: not reported."""
+
+    temperature: float | None
+    """0 where tokens were chosen greedily."""
+    concurrency: int | None
+    """Requests at a time, at most."""
+    rate: float | None
+    """Requests a second of an open loop; `None` also where the next is sent when another ends."""
+    requests_per_process: int
+    """Answered by an engine process, warm-up included, at most."""
+    prompts: int
+    blocks: int
+    prompt_tokens: Range | None
+    answer_tokens: Range | None
+    answer_characters: Range | None
+    """Where tokens are not reported."""
+    prompt_cache: bool | None
+    """Whether a request may start from what an earlier request left in the cache."""
+    turn: int
+    """Of a conversation: benchctl asks the last turn of a prompt, and sends those before it as they stand."""
+
+
 def can_be_shown(power: DetectionPower) -> bool:
     """Return whether a number of prompts that somebody measures would be enough."""
     return power.prompts is not None and power.prompts <= MOST_PROMPTS
@@ -139,6 +166,45 @@ class ArmAudit(Result):
         return self.stated is not None and self.stated.chance >= ENOUGH_POWER
 
 
+class ControlTest(Result):
+    """An arm's answers against a control's, by prompt, where scores of the target do not show its noise."""
+
+    arm: str
+    prompts: int
+    """That are compared."""
+    outside: int
+    """Of the prompts, at how many the arm gave an answer that the baseline never gave."""
+    varying: int
+    """Of the prompts, at how many the baseline's own answers are not all equal."""
+    repeated: int
+    """The baseline's answers to a prompt, at most."""
+    against: Literal["arm", "noise", "scores"] | None
+    """arm: another of the same verify width; noise: the baseline repeated, on a target whose noise at that width is 0;
+    scores: the baseline's own answers, scored as the arm's. `None`: nothing in the run is a control."""
+    control: str | None
+    """The name of that arm."""
+    differing: int
+    """Prompts at which an answer of the arm counts as differing in this test."""
+    tests: int
+    """Controls that the run has; the p-value of the strongest is multiplied by their number (Bonferroni)."""
+    arms_answers: int
+    controls_answers: int
+    """Answers of arm and control to a prompt, at least."""
+    p: float | None
+    """Chance that so many of a sound arm's answers differ, or more. Not corrected for the number of arms."""
+    p_adjusted: float | None = None
+    """Corrected by Holm's method over the arms that are tested so."""
+    power: float | None = None
+    """To find an arm that changes its answers to `CHANGED_SHARE` of the prompts, after both corrections."""
+
+    @property
+    def violates(self) -> bool:
+        """Whether the control does not explain the arm's answers."""
+        return self.p_adjusted is not None and self.p_adjusted <= AUDIT_LEVEL / 2
+
+
+CHANGED_SHARE = 0.25
+"""The power of a control test is stated for an arm that changes so many answers."""
 ENOUGH_POWER = 0.8
 """An arm is consistent with the target only where a faulty engine would have been detected with this probability."""
 MOST_PROMPTS = 2000

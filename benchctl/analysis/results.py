@@ -14,7 +14,7 @@ from benchctl.analysis.accuracy import Accuracy
 from benchctl.analysis.cells import Resources
 from benchctl.analysis.conditions.results import Sweep
 from benchctl.analysis.frame import ALL_TASKS as ALL_TASKS
-from benchctl.analysis.losslessness import ArmAudit, FirstDivergence, NoiseFloor
+from benchctl.analysis.losslessness import ArmAudit, ControlTest, DetectionPower, FirstDivergence, NoiseFloor, Scope
 from benchctl.analysis.result import Interval as Interval
 from benchctl.analysis.result import Result as Result
 from benchctl.analysis.result import open_for_others as open_for_others
@@ -204,6 +204,16 @@ class Losslessness(Result):
     differing_limit: float | None = None
     """Of an identical arm: 95 % upper limit for the share of similar prompts that get a different answer."""
     audit: ArmAudit | None = None
+    control: ControlTest | None = None
+    """Of an arm with answers that no score decides."""
+    power: DetectionPower | None = None
+    """Of an identical arm, as far as the target's margins at its answers are scored; `None`: they are not."""
+    scope: Scope | None = None
+
+    @property
+    def stated(self) -> DetectionPower | None:
+        """The power of the verdict, whatever it is."""
+        return self.power if self.audit is None else self.audit.stated
 
     @property
     def unviolated(self) -> float | None:

@@ -24,6 +24,7 @@ from benchctl.analysis.results import (
     Verdict,
     open_for_others,
 )
+from benchctl.analysis.scope import scope_sentence
 from benchctl.recipes.adapters import SYNTHETIC
 from benchctl.text import at_most_percent, percent, plural
 
@@ -82,7 +83,7 @@ def find_verdict(
                 if inactive and not refused
                 else _speed_sentence(speed, decides, doubt, refused, of="" if whole is None else " over whole answers"),
                 *([] if refused else _unseen(frame, arm)),
-                _lossless_sentence(losslessness, _scope(frame, arm)),
+                _lossless_sentence(losslessness).strip(),
             ]
         ),
         why=(refusal or "The attestation failed.") if refused else _why(speed, state, overall, accepted, cost),
@@ -172,28 +173,16 @@ _START = {
 }
 
 
-def _scope(frame: Frame, arm: str) -> str:
-    """For what `identical` holds: how tokens were chosen, how many requests at once, how long answers were."""
-    if frame.manifest is None:
-        return ""
-    sampling = frame.manifest.recipe.get("sampling") or {}
-    identity = identity_of(frame.manifest, arm)
-    requests = identity.concurrency if identity else 1
-    at_once = "one request at a time" if requests == 1 else f"{requests} requests at a time"
-    if identity is not None and identity.rate is not None:
-        at_once = f"{identity.rate:g} requests a second"
-    longest = sampling.get("max_tokens")
-    return f" (greedy, {at_once}{f', up to {longest} tokens' if longest else ''})"
-
-
-def _lossless_sentence(found: Losslessness, scope: str) -> str:
-    if found.verdict == "identical":
-        prompts = len(found.comparisons)
-        return f"Its output is identical on {'the one prompt' if prompts == 1 else f'all {prompts} prompts'}{scope}."
-    if found.verdict == "not judged":
-        why = found.reason.partition(";")[0]
-        return f"Whether its output is the target's own is not assessed: {why[0].lower()}{why[1:]}."
-    return f"{_START[found.verdict]}: {found.reason[0].lower()}{found.reason[1:]}"
+def _lossless_sentence(judged: Losslessness) -> str:
+    """Return the verdict on the output with its scope."""
+    scope = scope_sentence(judged.scope, judged.differing_limit, judged.stated) if judged.scope else ""
+    if judged.verdict == "identical":
+        prompts = len(judged.comparisons)
+        return f"Its output is identical on {'the one prompt' if prompts == 1 else f'all {prompts} prompts'}. {scope}"
+    reason = f"{judged.reason[0].lower()}{judged.reason[1:]}"
+    if judged.verdict == "not judged":
+        return f"Whether its output is the target's own is not assessed: {reason.partition(';')[0]}."
+    return f"{_START[judged.verdict]}: {reason} {scope}".strip()
 
 
 def _why(speed: Speed, state: str, overall: SpeedUp, accepted: Acceptance, cost: Cost) -> str:

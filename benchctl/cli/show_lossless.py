@@ -6,6 +6,7 @@ import shlex
 
 from benchctl.analysis.losslessness import NoiseFloor
 from benchctl.analysis.results import Losslessness, SelfConsistency
+from benchctl.analysis.scope import scope_lines
 from benchctl.data.scores import TargetScores
 from benchctl.data.store import RunData
 from benchctl.lossless.session import Explained
@@ -54,6 +55,8 @@ def print_tables(run: RunData, explained: Explained) -> None:
         out.say(explained.outputs.not_judged)
         out.say()
     out.table(verdict_counts(found))
+    for line in scope_lines(found):
+        out.say(line)
     out.say()
     overlapping = {name for group, part in explained.outputs.parts if group.overlapping for name in part.arms}
     for own in consistency:

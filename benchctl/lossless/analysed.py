@@ -24,17 +24,17 @@ from benchctl.analysis.cells import attestations, failed_cells, speculates
 from benchctl.analysis.conditions.split import Group
 from benchctl.analysis.conditions.sweep import SAMPLED, WHY, where_not_judged
 from benchctl.analysis.frame import Frame
-from benchctl.analysis.losslessness import ArmAudit
+from benchctl.analysis.losslessness import ArmAudit, ControlTest
 from benchctl.analysis.results import Analysis, Comparison, Losslessness, LosslessVerdict, SelfConsistency
+from benchctl.analysis.scope import by_process, find_scope
 from benchctl.analysis.verdict import label_lossy
-from benchctl.data.manifest import Manifest
 from benchctl.data.scores import TargetScores
 from benchctl.data.store import RunData
-from benchctl.lossless.conclude import UNSCORED, audit_parts, audit_summary, power_sentence
+from benchctl.lossless.conclude import UNSCORED, audit_parts, audit_summary, power_sentence, stated_nats
+from benchctl.lossless.control import control_sentence, find_controls
 from benchctl.lossless.explain import Evidence, find_evidence
 from benchctl.lossless.selection import Selection, select_answers
 from benchctl.lossless.verdicts import find_losslessness, greedy, plainly_equal
-from benchctl.recipes.schema import STATED_NATS
 
 VOUCHED = "only_speculation_differs"
 """The key of `engine` by which a user vouches for it."""
@@ -73,6 +73,9 @@ def _judge(
         for run, own in _by_part(conditions)
     ]
     audits = audit_parts(scored, reason=reason, nats=stated_nats(conditions[0].group.run.manifest))
+    by_part = {run.part: own for (run, _), (own, _) in zip(_by_part(conditions), scored, strict=True)}
+    processes = by_process(record for condition in conditions for record in condition.group.run.records)
+    controls = find_controls(conditions, names, by_part, audits)
     found = {}
     for condition in conditions:
         frame = condition.frame
@@ -80,10 +83,12 @@ def _judge(
             evidence = explained[1]
         else:
             evidence = find_evidence(condition.group.run, frame.arms[frame.baseline])
-        evidence = replace(evidence, audits=audits)
+        evidence = replace(evidence, audits=audits, controls=controls)
         for arm in condition.compared:
             if frame.arms[arm] in names:
-                found[frame.arms[arm]] = _assess(condition.of(arm), arm, evidence, alone=alone)
+                then = condition.of(arm)
+                assessed, scope = _assess(then, arm, evidence, alone=alone), find_scope(then.frame, arm, processes)
+                found[frame.arms[arm]] = assessed.model_copy(update={"scope": scope})
     return found
 
 
@@ -106,10 +111,23 @@ def _assess(condition: Condition, arm: int, evidence: Evidence, *, alone: bool) 
         found = find_not_judged(group, frame, answers, arm, judged_elsewhere=alone, audit=audit)
     else:
         found = find_losslessness(frame, answers, arm, evidence=evidence, lost_lines=_lost_lines(group.run))
+    found = _controlled(found, evidence.controls.get(frame.arms[arm]))
     found = attribute(found, frame, answers)
     if group.run.integrity.reason is not None and found.verdict != "not judged":
         found = found.model_copy(update={"verdict": "undetermined", "reason": group.run.integrity.reason})
     return label_lossy(found, frame)
+
+
+def _controlled(found: Losslessness, test: ControlTest | None) -> Losslessness:
+    """Return the verdict with the test against a control, which makes a violation of what scores left undetermined."""
+    if test is None or found.verdict not in ("undetermined", "not judged") or not test.outside:
+        return found
+    verdict = "violation" if test.violates else found.verdict
+    if verdict == "not judged":
+        return found.model_copy(update={"control": test})
+    return found.model_copy(
+        update={"verdict": verdict, "control": test, "reason": f"{control_sentence(test)} {found.reason}"}
+    )
 
 
 def scores_of(run: RunData) -> TargetScores | None:
@@ -121,12 +139,6 @@ def _recipe_arms(frame: Frame) -> dict[str, str]:
     """The recipe's name of each arm; an arm that the manifest does not know has its own."""
     known = frame.manifest.compared() if frame.manifest else {}
     return {name: known[name].of if name in known else name for name in frame.arms}
-
-
-def stated_nats(manifest: Manifest | None) -> float:
-    """Return within how many nats the engine of a run's stated power accepts the runner-up, by its recipe."""
-    stated = ((manifest.recipe if manifest else {}).get("lossless") or {}).get("detect_nats")
-    return stated if isinstance(stated, (int, float)) and stated > 0 else STATED_NATS
 
 
 def _lost_lines(run: RunData) -> int:
@@ -151,7 +163,7 @@ def find_not_judged(
     if audit is not None and (audit.lacking is None or audit.answers):
         return _audited(frame, answers, arm, audit)
     why = WHY if group.overlapping else SAMPLED
-    flaws = _flaws(frame, answers, arm)
+    flaws = [sentence for kind in _flaws(frame, answers, arm) for sentence in kind]
     if not judged_elsewhere:
         reason = f"{why}, and nothing was measured one request at a time."
     elif flaws:
@@ -170,23 +182,23 @@ def find_not_judged(
 
 def _audited(frame: Frame, answers: Answers, arm: int, audit: ArmAudit) -> Losslessness:
     """Return the verdict on an arm of overlapping requests by its audit, whose noise is that of shared batches."""
-    flaws = _flaws(frame, answers, arm)
+    unfit, degenerate = _flaws(frame, answers, arm)
     tested = audit.lacking is None and not audit.violates
-    unclear = flaws or not (tested and audit.shows)
+    unclear = unfit or not (tested and audit.shows)
     verdict: LosslessVerdict = "undetermined" if unclear else "consistent with the target"
     return Losslessness(
         arm=frame.arms[arm],
         verdict="violation" if audit.violates else verdict,
-        reason=" ".join([*([power_sentence(audit)] if tested else []), audit_summary(audit), *flaws]),
+        reason=" ".join([*([power_sentence(audit)] if tested else []), audit_summary(audit), *unfit, *degenerate]),
         counts={},
         comparisons=[],
         audit=audit,
     )
 
 
-def _flaws(frame: Frame, answers: Answers, arm: int) -> list[str]:
-    """Flawed answers, a sentence per kind: answers of the arm or the baseline that are missing or damaged,
-    and the arm's degenerate ones where the baseline's is not."""
+def _flaws(frame: Frame, answers: Answers, arm: int) -> tuple[list[str], list[str]]:
+    """Return what is flawed, at most a sentence each: answers of the arm or the baseline that are missing or damaged,
+    and the arm's degenerate ones where the baseline's is not, which scores judge as any other."""
     unfit, degenerate = [], []
     for prompt, (task, index) in enumerate(frame.prompts):
         for block, number in enumerate(frame.blocks):
@@ -203,12 +215,12 @@ def _flaws(frame: Frame, answers: Answers, arm: int) -> list[str]:
             broken = degeneration(frame.records[ours])
             if broken and not degeneration(frame.records[theirs]):
                 degenerate.append(f"{place}: it {broken}")
-    found = []
-    if unfit:
-        found.append(f"{_answers(len(unfit))} missing, failed or damaged ({unfit[0]}).")
-    if degenerate:
-        found.append(f"{_answers(len(degenerate))} degenerate where the baseline's is sound ({degenerate[0]}).")
-    return found
+    return (
+        [f"{_answers(len(unfit))} missing, failed or damaged ({unfit[0]})."] if unfit else [],
+        [f"{_answers(len(degenerate))} degenerate where the baseline's is sound ({degenerate[0]})."]
+        if degenerate
+        else [],
+    )
 
 
 def _answers(count: int) -> str:

@@ -27,6 +27,8 @@ from benchctl.lossless.selection import Reach
 from benchctl.recipes.schema import STATED_NATS
 
 if TYPE_CHECKING:
+    from benchctl.analysis.frame import Floats
+    from benchctl.data.manifest import Manifest
     from benchctl.data.scores import AnswerKey, ScoredAnswer, TargetScores
     from benchctl.lossless.selection import Answer, ArmAnswers, Selection
 
@@ -254,10 +256,8 @@ def find_power(
     `proposed`: the share of the places within `nats` at which the draft proposes the runner-up.
     """
     near = places.up_to(max(TAUS))
-    if noise.silent:  # a single swapped token is detected
-        missed = (1 - proposed) ** int((places.margins <= nats).sum())
-        enough = (factor * prompts for factor in (1, *TIMES) if 1 - missed**factor >= ENOUGH_POWER)
-        return DetectionPower(nats=nats, chance=1 - missed, prompts=next(enough, None))
+    if noise.silent:
+        return power_of_equality(places.margins, nats, prompts, proposed)
     rng = np.random.default_rng(seed)
     first = _chance(noise, near, nats, level, proposed, rng, draws=math.ceil(BEYOND / level))
     found = DetectionPower(nats=nats, chance=first, prompts=prompts if first >= ENOUGH_POWER else None)
@@ -269,6 +269,22 @@ def find_power(
         if _chance(noise, _repeated(near, times, rng), nats, level, proposed, rng) >= ENOUGH_POWER:
             return found.model_copy(update={"prompts": times * prompts})
     return found
+
+
+def power_of_equality(margins: Floats, nats: float, prompts: int, proposed: float) -> DetectionPower:
+    """Return the power where a single swapped token is detected: 1 - (1 - proposed)^(places within `nats`).
+
+    `margins`: at every token of answers to `prompts`, nats.
+    """
+    missed = (1 - proposed) ** int((margins <= nats).sum())
+    enough = (factor * prompts for factor in (1, *TIMES) if 1 - missed**factor >= ENOUGH_POWER)
+    return DetectionPower(nats=nats, chance=1 - missed, prompts=next(enough, None))
+
+
+def stated_nats(manifest: Manifest | None) -> float:
+    """Return within how many nats the engine of a run's stated power accepts the runner-up, by its recipe."""
+    stated = ((manifest.recipe if manifest else {}).get("lossless") or {}).get("detect_nats")
+    return stated if isinstance(stated, (int, float)) and stated > 0 else STATED_NATS
 
 
 def _chance(

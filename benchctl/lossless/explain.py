@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from benchctl.analysis.losslessness import AUDIT_LEVEL, ArmAudit, FirstDivergence, NoiseFloor, ShapeMargin
+from benchctl.analysis.losslessness import AUDIT_LEVEL, ArmAudit, ControlTest, FirstDivergence, NoiseFloor, ShapeMargin
 from benchctl.analysis.results import PromptClass
 from benchctl.data.record import Record, sha256_tokens
 from benchctl.data.scores import Position, Reading, TargetScores
@@ -38,6 +38,8 @@ class Evidence:
     """The same for single answers, by task and index."""
     audits: Mapping[str, ArmAudit] = field(default_factory=dict)
     """The audit of every arm that is not token-identical throughout."""
+    controls: Mapping[str, ControlTest] = field(default_factory=dict)
+    """The test against a control of every arm with answers that no score decides."""
     tokens: int = 0
     """Of all arms' distinct answers together: so many places at which noise might be taken for a fault."""
     noise: dict[int, NoiseFloor] = field(default_factory=dict, compare=False)

@@ -143,7 +143,7 @@ def select_answers(parts: Iterable[tuple[Group, Frame]], arms: Sequence[str] | N
                 lacks[name] = "how many requests shared a batch is not reported"
             own_name = frame.arms[frame.baseline]
             depth = max(widths, default=1) - 1
-            rejecting = _rejecting(frame, arm, depth)
+            rejecting = proposed_share(frame, arm)
             reach = {} if group.overlapping else _reach(frame, arm, ours, depth)
             found.append(
                 ArmAnswers(name, widths, distinct, agreed, group.overlapping, slots or 1, own_name, rejecting, reach)
@@ -211,8 +211,9 @@ def _reach_of(record: Record, tokens: int, depth: int) -> Reach:
     return Reach(min(tokens, rounds + record.draft_n_accepted), tokens)
 
 
-def _rejecting(frame: Frame, arm: int, depth: int) -> float | None:
-    """Return `ArmAnswers.rejecting`; `depth`: of the arm's longest draft."""
+def proposed_share(frame: Frame, arm: int) -> float | None:
+    """Return `ArmAnswers.rejecting`: about how often the draft proposes another token than the target's likeliest."""
+    depth = max(_widths(frame, arm), default=1) - 1
     records = [frame.records[row] for row in frame.rows(arm).tolist()]
     known = [record for record in records if record.draft_n and record.draft_n_accepted is not None]
     tokens = sum(record.n_predicted or 0 for record in known)

@@ -37,11 +37,12 @@ from benchctl.analysis.answers import (
 )
 from benchctl.analysis.cells import first_token_by_round, speculates, verify_width
 from benchctl.analysis.conditions.split import is_greedy
-from benchctl.analysis.losslessness import ArmAudit, FirstDivergence, NoiseFloor
+from benchctl.analysis.losslessness import ArmAudit, DetectionPower, FirstDivergence, NoiseFloor
 from benchctl.analysis.results import Comparison, Losslessness, LosslessVerdict, PromptClass
 from benchctl.data.record import Record
-from benchctl.lossless.conclude import audit_summary, power_sentence
+from benchctl.lossless.conclude import PROPOSED, audit_summary, power_of_equality, power_sentence, stated_nats
 from benchctl.lossless.explain import Evidence, explain_divergence
+from benchctl.lossless.selection import proposed_share
 
 if TYPE_CHECKING:
     from benchctl.analysis.answers import Answers
@@ -92,12 +93,25 @@ def find_losslessness(
     elif counts["identical"] == total > 0 and not lost_lines:
         limit = 1 - DOUBT ** (1 / total)
         found |= {"verdict": "identical", "differing_limit": limit, "noise": _noise(frame, arm, comparisons, evidence)}
+        found |= {"power": _power(frame, arm, evidence)}
         found["reason"] = _how_identical(frame, comparisons, limit)
     else:
         found["reason"] = _why_unknown(unknown, total, lost_lines)
     return Losslessness.model_validate(
         {"arm": frame.arms[arm], "counts": dict(sorted(counts.items())), "comparisons": comparisons, **found}
     )
+
+
+def _power(frame: Frame, arm: int, evidence: Evidence) -> DetectionPower | None:
+    """Return the power of equal answers, where the target's margins at any are scored: a swapped token changes one."""
+    scored = {answer.answer: answer.margins for answer in evidence.scores.answers} if evidence.scores else {}
+    records = [frame.records[row] for row in frame.rows(arm).tolist()]
+    keys = {(record.task, record.prompt_idx, record.prompt_sha, record.token_sha or "") for record in records}
+    margins = [np.array(scored[key]) for key in keys if key in scored]
+    if not margins:
+        return None
+    nats, proposed = stated_nats(frame.manifest), proposed_share(frame, arm)
+    return power_of_equality(np.concatenate(margins), nats, len(margins), PROPOSED if proposed is None else proposed)
 
 
 def _how_identical(frame: Frame, comparisons: list[Comparison], limit: float) -> str:

@@ -65,8 +65,7 @@ def screen_rows(analysis: Analysis) -> list[ScreenRow]:
     overlapping = {row.arm for row in analysis.sweep.levels if row.overlapping} if analysis.sweep else set()
     decoding = [row for row in [*analysis.speedups, *analysis.second_cells] if row.task == ALL_TASKS]
     speeds = {row.arm: row for row in decoding if row.arm not in overlapping}
-    power = {row.arm: row.audit.stated.chance for row in analysis.losslessness
-             if row.audit is not None and row.audit.stated is not None}  # fmt: skip
+    power = {row.arm: row.stated.chance for row in analysis.losslessness if row.stated is not None}
     inactive, verdicts = set(inactive_arms(analysis)), {verdict.arm: verdict for verdict in analysis.verdicts}
     known = {**dict.fromkeys([*sorted(analysis.baselines), *(row.arm for row in analysis.second_cells)]), **verdicts}
     known |= dict.fromkeys(known.keys() & analysis.baselines)

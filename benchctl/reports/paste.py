@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from benchctl.analysis.scope import scope_lines
 from benchctl.reports import conclusion
 from benchctl.reports.first_screen import ScreenRow, first_screen, screen_rows
 from benchctl.reports.render import markdown_code, markdown_table, markdown_text
@@ -50,8 +51,9 @@ def measured(run: RunData, analysis: Analysis, note: str, left_out: int = 0) -> 
     facts += [f"{left_out} more arms"] if left_out else []
     warnings = len(conclusion.grouped_warnings(analysis))
     facts += [f"{warnings} warning{'s' * (warnings > 1)}"] if warnings else []
+    notes = " ".join([note, *scope_lines(analysis.losslessness)]).strip()
     version = f"benchctl {manifest.benchctl_version}, " if manifest else ""
-    return f"{'; '.join(facts)}; {version}run {markdown_code(analysis.run)}. {markdown_text(note)}"
+    return f"{'; '.join(facts)}; {version}run {markdown_code(analysis.run)}. {markdown_text(notes)}"
 
 
 def card(run: RunData, analysis: Analysis) -> str:

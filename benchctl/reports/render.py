@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchctl.analysis.advice import launch_command
 from benchctl.analysis.results import Analysis
+from benchctl.analysis.scope import scope_lines
 from benchctl.data.store import RunData
 from benchctl.lossless.whole_answers import PromptAnswers, find_whole_answers
 from benchctl.reports import conclusion, numbers, page
@@ -143,6 +144,7 @@ def _view(run: RunData, analysis: Analysis, drawings: Sequence[Drawing]) -> dict
         "manifest": manifest,
         "headline": conclusion.headline(analysis),
         "fidelity": conclusion.fidelity(analysis),
+        "scopes": scope_lines(analysis.losslessness),
         "notices": conclusion.notices(run, analysis),
         "findings": conclusion.findings(analysis),
         "first_table": decisive(analysis, None)[0],

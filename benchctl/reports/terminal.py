@@ -17,6 +17,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from benchctl.analysis.results import Analysis
+from benchctl.analysis.scope import scope_lines
 from benchctl.reports import conclusion
 from benchctl.reports.columns import Cell, Column, Folded, Row, Table, Tone
 from benchctl.reports.first_screen import MOST_ARMS, decisive
@@ -144,6 +145,8 @@ def print_summary(console: Console, analysis: Analysis, run: str, *, verbose: bo
     for verdict in analysis.verdicts:
         if verbose or verdict.attestation in ("failed", "off"):
             out.say(f"{verdict.arm}: {verdict.sentence} {verdict.why}")
+    for line in scope_lines(analysis.losslessness):
+        out.say(line, "dim")
     if control := conclusion.null_control(analysis):
         out.say(control)
     for cell in analysis.failed_cells:

@@ -14,6 +14,12 @@ from benchctl.analysis.losslessness import ArmAudit, DetectionPower
 from benchctl.lossless.analysed import find_not_judged
 from benchctl.lossless.selection import Reach, select_answers
 
+SOUND = ArmAudit(
+    arm="spec", widths=(3,), slots=4, by_prefill=False, answers=1, of=1, prompts=1, tokens=11, diverged=1, expected=0.5,
+    p=0.4, p_adjusted=0.4, floor=0.1, beyond=0, excess_limit=9.0, prefixes=1_000, changed=400,
+    stated=DetectionPower(nats=0.3, chance=0.81, prompts=None),
+)  # fmt: skip
+
 
 @pytest.mark.parametrize(
     ("change", "verdict"),
@@ -31,18 +37,7 @@ def test_an_audit_of_overlapping_requests_clears_and_condemns(
 ) -> None:
     run = make_run([make_record("baseline"), make_record("spec")])
     frame = make_frame(run.records, run.manifest, "baseline")
-    fields: dict[str, Any] = {
-        "arm": "spec",
-        "widths": (3,),
-        "slots": 4,
-        "by_prefill": False,
-        "answers": 1,
-        "of": 1,
-        "prompts": 1,
-    }
-    fields |= {"tokens": 11, "diverged": 1, "expected": 0.5, "p": 0.4, "p_adjusted": 0.4, "floor": 0.1, "beyond": 0}
-    fields["stated"] = DetectionPower(nats=0.3, chance=0.81, prompts=None)
-    audit = ArmAudit(**fields | {"excess_limit": 9.0, "prefixes": 1_000, "changed": 400} | change)
+    audit = SOUND.model_copy(update=change)
     group = Group(run, "baseline", overlapping=True)
     found = find_not_judged(group, frame, find_answers(frame), 1, judged_elsewhere=True, audit=audit)
     assert found.verdict == verdict
@@ -71,3 +66,24 @@ def test_the_width_of_parallel_requests_is_that_of_all(
     # The prompt's reading decides the first token; five rounds, as the engine tells, where eight tokens need only two.
     told = [Reach(6, 10), Reach(0, 0)]
     assert reach == (told if slots == 1 else [None, None])
+
+
+def test_a_looping_answer_is_named_and_judged_by_its_scores(make_record: Any, make_run: Any) -> None:
+    """As one request at a time: noise may tip any answer into a loop. A missing answer leaves it undetermined."""
+    loop = {"text": "again and " * 40, "ids": [7, 8] * 40}
+    for own, verdict in (
+        (loop, "consistent with the target"),
+        ({"error": {"kind": "http", "message": "HTTP 500"}}, "undetermined"),
+    ):
+        run = make_run([make_record("baseline"), make_record("spec", **own)])
+        frame = make_frame(run.records, run.manifest, "baseline")
+        found = find_not_judged(
+            Group(run, "baseline", overlapping=True),
+            frame,
+            find_answers(frame),
+            1,
+            judged_elsewhere=False,
+            audit=SOUND,
+        )
+        assert found.verdict == verdict
+        assert ("1 answer is degenerate" in found.reason) == (own is loop)

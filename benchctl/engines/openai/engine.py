@@ -187,7 +187,8 @@ class OpenAiEngine:
             commit=None,
             speculation_types=(),
             request_fields=_STANDARD_FIELDS | ({"chat_template_kwargs"} if endpoint.family else frozenset()),
-            details={"server": endpoint.family, "models": list(endpoint.models or ())},
+            details={"server": endpoint.family, "models": list(endpoint.models or ())}
+            | ({"prompt_cache": False} if endpoint.family == "llama.cpp" else {}),
         )
 
     def check(self, recipe: Recipe, models: ResolvedPair) -> Sequence[str]:

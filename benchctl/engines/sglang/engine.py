@@ -150,6 +150,7 @@ def probe_sglang(python: Path, found_in: str, added: Mapping[str, str] = Mapping
             option_names=tuple(map(tuple, facts["names"])),
             details={
                 "python": facts.get("python"),
+                "prompt_cache": False,  # --disable-radix-cache
                 "algorithms": list(package.algorithms),
                 "flags": sorted(package.options),
                 # Of the list of files that were installed, which holds every file's hash.

@@ -154,6 +154,7 @@ def probe_python(found: FoundBinary, added: Mapping[str, str] = MappingProxyType
             request_fields=frozenset({"tools", "chat_template_kwargs"}),
             details={
                 "python": facts.get("python"),
+                "prompt_cache": False,
                 "distributions": versions,
                 "devices": [] if facts.get("accelerator") is None else [f"CUDA: {facts['accelerator']}"],
                 # Of the lists of installed files, which hold every file's hash, and of the server's own code.

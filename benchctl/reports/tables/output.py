@@ -58,7 +58,7 @@ def verdict_counts(found: Sequence[Losslessness]) -> Table[Losslessness]:
             Column("arm", lambda row: labels[row.arm], Name, heads=True),
             output_column("verdict", "verdict"),
             *map(count, used),
-            numeric("power", "audit.stated.chance", numbers.percent, optional=True),
+            numeric("power", "stated.chance", numbers.percent, optional=True),
         ),
         found,
     )
