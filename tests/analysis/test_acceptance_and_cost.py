@@ -315,7 +315,10 @@ def test_no_acceptance_pays_for_a_round_dearer_than_its_tokens(
     assert (verdict.speed, verdict.setting) == ("slower", "draft-simple, depth 4, at least 1")
     assert verdict.sentence == (
         "Slower: 0.25× the baseline (95 % interval 0.25 to 0.25). "
-        "Its output is identical on the one prompt (greedy, one request at a time)."
+        "Its output is identical on the one prompt. Scope: greedy, one request at a time, "
+        "at most 1 request per process, prompt length not reported, answers of 11 tokens, "
+        "prompt cache not reported, first turn, "
+        "identical arms differ on at most 95 % of prompts like these (95 %; power not measured)."
     )
     assert verdict.why == (
         "37.5 % of its draft tokens were accepted, but a round cost 10.0 baseline steps and yielded 2.5 tokens. "

@@ -129,6 +129,12 @@ class Report:
             rate = self.reading.acceptance(row["arm"]).get("rate")
             if not same(row["acceptance"], rate):
                 yield f"verdicts, {row['arm']}: acceptance {row['acceptance']}, its own is {rate}"
+        for row in self.analysis["losslessness"]:
+            if row["scope"] is not None:
+                own = self.reading.scope(row["arm"])
+                yield from self._row("losslessness", {"arm": row["arm"], **row["scope"]}, own, tuple(own))
+                if row["verdict"] == "identical" and not same(row["differing_limit"], 1 - 0.05 ** (1 / own["prompts"])):
+                    yield f"losslessness, {row['arm']}: the limit {row['differing_limit']}"
         for row in (self.analysis.get("sweep") or {}).get("levels", []):
             if self.reading.arms[row["arm"]].one_at_a_time:
                 wanted = self.reading.load(row["arm"])

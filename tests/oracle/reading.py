@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 import statistics
+from collections import Counter
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -58,6 +59,10 @@ class Reading:
         lines = (path / "records.jsonl" if path.is_dir() else path).read_text(encoding="utf-8").splitlines()
         self.manifest: Row = json.loads((path / "manifest.json").read_text()) if path.is_dir() else {}
         records = [json.loads(line) for line in lines if line.strip()]
+        self.processes = Counter(
+            (record["label"], record["block"] if record.get("schema") else record["rep"], record.get("attempt", 0))
+            for record in records
+        )
         self.arms = self._arms(baseline, [record["label"] for record in records])
         failed = {
             (cell["block"], cell["arm"])
@@ -133,6 +138,21 @@ class Reading:
     def rows(self, arm: str, task: str = ALL) -> list[Row]:
         """The good answers of an arm."""
         return [record for key, record in self.at.items() if key[0] == arm and task in (ALL, key[1])]
+
+    def scope(self, arm: str) -> Row:
+        """What the verdict on an arm's output is about."""
+        rows = self.rows(arm)
+        length = {key: [row.get(key) for row in rows] for key in ("prompt_tokens", "n_predicted")}
+        ends = {key: [min(all_of), max(all_of)] if all_of and None not in all_of else None
+                for key, all_of in length.items()}  # fmt: skip
+        return {
+            "requests_per_process": max((count for key, count in self.processes.items() if key[0] == arm), default=0),
+            "prompts": len(self.prompts),
+            "prompt_tokens": ends["prompt_tokens"],
+            "answer_tokens": ends["n_predicted"],
+            "concurrency": next((one["concurrency"] for one in self.manifest.get("arms", []) if one["name"] == arm
+                                 and "concurrency" in one), 1),
+        }  # fmt: skip
 
     def pairs(self, arm: str, task: str = ALL, block: int | None = None, *, timed: bool = True) -> list[Pair]:
         """An arm's answers beside those of its own baseline to the same prompt in the same block."""
