@@ -115,7 +115,7 @@ def test_scores_by_prefill_are_a_control_of_the_arms_worst_tokens(tmp_path: Path
         found = scores([]).model_copy(update={"shape": "prefill", "answers": [
             ScoredAnswer(
                 task=record.task, prompt_idx=record.prompt_idx,
-                prompt_sha=record.prompt_sha, token_sha=record.token_sha,
+                prompt_sha=record.prompt_sha, token_sha=record.token_sha or "",
                 margins=[1.0] * 30, diverged=[DivergedToken(index=20, likeliest=1, gap=gap)],
             )
             for record in run.records

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import math
 import statistics
-from collections import Counter
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -59,10 +58,12 @@ class Reading:
         lines = (path / "records.jsonl" if path.is_dir() else path).read_text(encoding="utf-8").splitlines()
         self.manifest: Row = json.loads((path / "manifest.json").read_text()) if path.is_dir() else {}
         records = [json.loads(line) for line in lines if line.strip()]
-        self.processes = Counter(
-            (record["label"], record["block"] if record.get("schema") else record["rep"], record.get("attempt", 0))
-            for record in records
-        )
+        self.processes: dict[tuple[str, int, int], set[tuple[str, int, int]]] = {}
+        for number, record in enumerate(records):  # an answer that was stored twice is an answer; warm-ups may be alike
+            block = record["block"] if record.get("schema") else record["rep"]
+            warm_up = number if record.get("phase", "measure") == "warmup" else -1
+            process = self.processes.setdefault((record["label"], block, record.get("attempt", 0)), set())
+            process.add((record["task"], record["prompt_idx"], warm_up))
         self.arms = self._arms(baseline, [record["label"] for record in records])
         failed = {
             (cell["block"], cell["arm"])
@@ -142,11 +143,12 @@ class Reading:
     def scope(self, arm: str) -> Row:
         """What the verdict on an arm's output is about."""
         rows = self.rows(arm)
-        length = {key: [row.get(key) for row in rows] for key in ("prompt_tokens", "n_predicted")}
-        ends = {key: [min(all_of), max(all_of)] if all_of and None not in all_of else None
-                for key, all_of in length.items()}  # fmt: skip
+        ends: Row = {}
+        for key in ("prompt_tokens", "n_predicted"):
+            lengths = [row[key] for row in rows if row.get(key) is not None]
+            ends[key] = [min(lengths), max(lengths)] if lengths and len(lengths) == len(rows) else None
         return {
-            "requests_per_process": max((count for key, count in self.processes.items() if key[0] == arm), default=0),
+            "requests_per_process": max([len(self.processes[key]) for key in self.processes if key[0] == arm], default=0),
             "prompts": len(self.prompts),
             "prompt_tokens": ends["prompt_tokens"],
             "answer_tokens": ends["n_predicted"],
