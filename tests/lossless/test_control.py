@@ -20,6 +20,7 @@ from tests.analysis.conditions.simulated import Sweep, write_sweep
 from tests.lossless.replayed import scores
 
 DRAFT = {"type": "draft-simple", "max": 4}
+GRAMMAR = {"grammar": "root ::= x"}
 ARMS = {"baseline": None, "sound": DRAFT, "faulty": DRAFT}
 
 
@@ -77,12 +78,8 @@ def test_an_arm_without_a_control_says_what_is_missing(tmp_path: Path) -> None:
 
 def test_under_a_constraint_an_arm_beside_it_is_the_control(tmp_path: Path) -> None:
     """A grammar's answers cannot be scored: an honest arm is identical, and one that weakens it is a violation."""
-    sweep = Sweep(arms=ARMS, prompts=24, blocks=1)
+    sweep = Sweep(arms=ARMS, prompts=24, blocks=1, sampling=GRAMMAR)
     write_sweep(tmp_path / "run", sweep, edit=lambda record: spoil(record, ("faulty",), 21))
-    manifest = (tmp_path / "run" / "manifest.json").read_text()
-    sampling = '"sampling": {'
-    assert sampling in manifest
-    (tmp_path / "run" / "manifest.json").write_text(manifest.replace(sampling, f'{sampling}"grammar": "root ::= x", '))
     arms = judged(tmp_path / "run")
     assert (arms["sound"].verdict, arms["faulty"].verdict) == ("identical", "violation")
 
@@ -131,10 +128,8 @@ def test_scores_by_prefill_are_a_control_of_the_arms_worst_tokens(tmp_path: Path
 def test_on_a_target_without_noise_the_baseline_repeated_is_a_control(
     tmp_path: Path, loss: float, against: str | None
 ) -> None:
-    sweep = Sweep(concurrency=(1,), arms={"baseline": None, "faulty": DRAFT}, prompts=24, blocks=2)
+    sweep = Sweep(arms={"baseline": None, "faulty": DRAFT}, prompts=24, blocks=2, sampling=GRAMMAR)
     write_sweep(tmp_path / "run", sweep, edit=lambda record: spoil(record, ("faulty",), 12))
-    path = tmp_path / "run" / "manifest.json"
-    path.write_text(path.read_text().replace('"sampling": {', '"sampling": {"grammar": "root ::= x", '))
     key: dict[str, Any] = {"task": "code", "prompt_idx": 0, "prompt_sha": None, "token_sha": "x"}
     places = list(range(1000))
     found = scores([]).model_copy(update={

@@ -148,7 +148,7 @@ class Reading:
             lengths = [row[key] for row in rows if row.get(key) is not None]
             ends[key] = [min(lengths), max(lengths)] if lengths and len(lengths) == len(rows) else None
         return {
-            "requests_per_process": max([len(self.processes[key]) for key in self.processes if key[0] == arm], default=0),
+            "requests_per_process": max((len(own) for key, own in self.processes.items() if key[0] == arm), default=0),
             "prompts": len(self.prompts),
             "prompt_tokens": ends["prompt_tokens"],
             "answer_tokens": ends["n_predicted"],

@@ -50,6 +50,8 @@ class Sweep:
     blocks: int = 3
     prompts: int = 12
     late_s: float = 0.0
+    sampling: Mapping[str, Any] = field(default_factory=dict)
+    """Further keys of the recipe's."""
 
 
 def write_sweep(
@@ -157,7 +159,8 @@ def _answer(
 def _manifest(sweep: Sweep, arms: list[dict[str, Any]]) -> dict[str, Any]:
     identity = {"name": "m.gguf", "size": 4096, "sha256": "ab" * 32}
     model = {"source": "bundled:m", "path": "~/m.gguf", "files": [identity], "facts": {"architecture": "falcon-h1"}}
-    recipe = {"name": "sweep", "sampling": {"temperature": sweep.temperature[0], "top_k": 0, "max_tokens": 128}}
+    sampling = {"temperature": sweep.temperature[0], "top_k": 0, "max_tokens": 128, **sweep.sampling}
+    recipe = {"name": "sweep", "sampling": sampling}
     return {
         "schema": MANIFEST_FORMAT.version,
         "run": RUN,
