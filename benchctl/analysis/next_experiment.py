@@ -7,11 +7,13 @@ and beside it only what is to be different: `benchctl run RUN --only ARM --block
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from benchctl.analysis.advice import (
     ENOUGH_PROMPTS,
@@ -24,7 +26,8 @@ from benchctl.analysis.advice import (
 )
 from benchctl.analysis.cost import expected_tokens
 from benchctl.analysis.losslessness import can_be_shown
-from benchctl.analysis.results import Advice, Analysis, Decision, Experiment, Verdict, open_for_others
+from benchctl.analysis.results import Advice, Analysis, Cost, Decision, Experiment, Verdict, open_for_others
+from benchctl.analysis.round_model import timed_widths
 from benchctl.data.identity import home_relative
 from benchctl.errors import UsageError
 from benchctl.recipes.adapters import adapter_of
@@ -125,10 +128,9 @@ def _next(analysis: Analysis, rows: Sequence[Advice], manifest: Manifest, folder
         sentence = f"More blocks of {best.arm} alone: of what is undecided it is the most likely to be shown faster."
         return again(sentence, "--only", best.arm, "--blocks", "auto")
     if not served and (found := _another_depth(analysis)) is not None:
-        speed, depth, kind = found
-        sentence = (
-            f"Depth {depth} of {kind}, which was not measured: {speed:.2f}× is predicted from the others (inferred)."
-        )
+        speed, depth, kind, timed = found
+        basis = "from the others" if timed else "from the others, unless that width runs another kernel"
+        sentence = f"Depth {depth} of {kind}, which was not measured: {speed:.2f}× is predicted {basis} (inferred)."
         return again(sentence, "--type", kind, "--depth", str(depth))
     if any(advised):
         return your_prompts("Your own prompts: acceptance, and with it all of this, depends on the text.")
@@ -150,27 +152,53 @@ def _served(kind: str) -> bool:
         return True
 
 
-def _another_depth(analysis: Analysis) -> tuple[float, int, str] | None:
-    """Return (predicted speed-up, depth, type) of the best depth that the line through the measured ones promises.
+def _another_depth(analysis: Analysis) -> tuple[float, int, str, bool] | None:
+    """Return (predicted speed-up, depth, type, timed) of the best depth that was not measured and promises a gain.
 
-    `None` over several conditions, and where arms of a type differ in more than their depth.
+    A round there costs what the line through the measured depths says. `timed`: a verify of that width was timed, so
+    the line is that of the rest of a round. `None` over several conditions, and where arms of a type differ in more
+    than their depth.
     """
     if analysis.sweep is not None:
         return None
     settings = {verdict.arm: verdict.setting for verdict in analysis.verdicts if not verdict.lossy}
     kinds = [fit.setting.partition(" ")[0] for fit in analysis.rounds.fits]
-    found: list[tuple[float, int, str]] = []
+    baseline = next((unit.arm for unit in analysis.rounds.units if unit.what == "target step"), "")
+    widths = timed_widths(analysis.rounds.units, baseline)
+    candidates: list[tuple[float, int, str, bool]] = []
     for kind, fit in zip(kinds, analysis.rounds.fits, strict=True):
         costs = [row for row in analysis.costs
                  if row.depth in fit.depths and settings.get(row.arm) == f"{kind}, depth {row.depth}"]  # fmt: skip
         alphas = sorted(row.alpha for row in costs if row.alpha is not None)
-        if fit.setting != kind or kinds.count(kind) > 1 or fit.slope is None or fit.intercept is None or not alphas:
+        if fit.setting != kind or kinds.count(kind) > 1 or not alphas:
             continue
         needed = max(1.0, _WORTH_TRYING * max(row.measured or 0.0 for row in costs))
-        for depth in range(1, _DEEPEST + 1):
-            speed = expected_tokens(alphas[len(alphas) // 2], depth) / (fit.intercept + fit.slope * depth)
-            found += [(speed, depth, kind)] if speed > needed and depth not in fit.depths else []
-    return max(found, key=itemgetter(0), default=None)
+        rest = _line_beside_verify(costs, widths)
+        for depth in (depth for depth in range(1, _DEEPEST + 1) if depth not in fit.depths):
+            timed = rest is not None and depth + 1 in widths
+            if rest is not None and timed:
+                cost = rest[0] + rest[1] * depth + widths[depth + 1]
+            elif fit.slope is not None and fit.intercept is not None:
+                cost = fit.intercept + fit.slope * depth
+            else:
+                continue
+            speed = expected_tokens(alphas[len(alphas) // 2], depth) / cost
+            candidates += [(speed, depth, kind, timed)] if speed > needed else []
+    return max(candidates, key=itemgetter(0), default=None)
+
+
+def _line_beside_verify(costs: Sequence[Cost], widths: Mapping[int, float]) -> tuple[float, float] | None:
+    """Return intercept and slope, in steps, of the line through what rounds cost beside their verify.
+
+    `None` below two depths whose verify was timed, and for a line that falls, or begins below 0.
+    """
+    points = [(row.depth, 1 + row.overhead - widths[row.depth + 1]) for row in costs
+              if row.depth is not None and row.overhead is not None and row.depth + 1 in widths]  # fmt: skip
+    if len({depth for depth, _ in points}) < 2:
+        return None
+    depths, rest = np.array(points, dtype=float).T
+    slope, intercept = np.polyfit(depths, rest, 1)
+    return (float(intercept), float(slope)) if slope >= 0 and intercept >= 0 else None
 
 
 def _blocks_needed(analysis: Analysis, verdict: Verdict) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
@@ -79,11 +79,13 @@ def find_rounds(
         )
     notes = [f"{', '.join(arms)}: no break-even and no forecast, since {why}." for why, arms in without.items()]
     widths = _widths(frame, traces, units)
-    found = RoundModel(units=units + widths, splits=splits, notes=notes + cliffs(widths))
-    return _with_forecasts(found, depths, traces)
+    found = RoundModel(units=units + widths, splits=splits, notes=notes + cliffs_and_falls(widths))
+    return _with_forecasts(found, depths, timed_widths(widths, frame.arms[frame.baseline]), traces)
 
 
-def _with_forecasts(found: RoundModel, depths: Sequence[DepthCost], traces: CostTraces | None) -> RoundModel:
+def _with_forecasts(
+    found: RoundModel, depths: Sequence[DepthCost], widths: Mapping[int, float], traces: CostTraces | None
+) -> RoundModel:
     notes = [*found.notes, *(traces.lacking if traces else [])]
     fits, forecasts = [], []
     for setting in dict.fromkeys(arm.setting for arm in depths):
@@ -93,7 +95,7 @@ def _with_forecasts(found: RoundModel, depths: Sequence[DepthCost], traces: Cost
         fits.append(fit_rounds(setting, arms))
         for arm in arms:
             others = [other for other in arms if other.depth != arm.depth]
-            made, why = forecast(arm, others)
+            made, why = forecast(arm, others, widths)
             forecasts += [made] if made else []
             notes += [why] if why and len({other.depth for other in others}) > 1 else []
     return found.model_copy(update={"fits": fits, "forecasts": forecasts, "notes": notes})
@@ -142,21 +144,33 @@ def _widths(frame: Frame, traces: CostTraces | None, units: Sequence[UnitCost]) 
 
 
 CLIFF = 1.25
-"""A pass that takes so many times as long as that of a token less is a cliff, if the next wider pass does, too."""
+"""A pass that takes so many times as long as that of a token less is a cliff, if the next wider pass does, too; a fall
+the other way round. Engines take other kernels from some width on."""
 _TIMED = 5
 """Passes of a width from which on its median counts."""
 
 
-def cliffs(widths: Sequence[UnitCost]) -> list[str]:
-    """Return a sentence for every width at which the cost of a verify jumps, by more than the width grows."""
+def cliffs_and_falls(widths: Sequence[UnitCost]) -> list[str]:
+    """Return a sentence for every width at which the cost of a verify jumps, by more than the width grows, or falls."""
     timed = [unit for unit in widths if unit.count >= _TIMED]
-    return [
-        f"Verify width {high.width:g} is a cliff: {high.steps:.2f} target steps, and {low.steps:.2f} at {low.width:g}; "
-        f"a draft of {low.width - 1:g} tokens stays below it."
-        for low, high, wider in zip(timed, timed[1:], [*timed[2:], *timed[-1:]], strict=False)
-        if high.width == low.width + 1 > 2
-        and min(high.steps, wider.steps) / low.steps > max(CLIFF, high.width / low.width)
-    ]
+    sentences = []
+    for low, high, wider in zip(timed, timed[1:], [*timed[2:], *timed[-1:]], strict=False):
+        if high.width != low.width + 1:
+            continue
+        costs = f"{high.steps:.2f} target steps, and {low.steps:.2f} at {low.width:g}"
+        if high.width > 2 and min(high.steps, wider.steps) / low.steps > max(CLIFF, high.width / low.width):
+            draft = f"a draft of {low.width - 1:g} tokens stays below it"
+            sentences.append(f"Verify width {high.width:g} is a cliff: {costs}; {draft}.")
+        elif low.steps / max(high.steps, wider.steps) > CLIFF:
+            draft = f"a draft of {high.width - 1:g} tokens costs less to verify than one of {low.width - 1:g}"
+            sentences.append(f"Verify width {high.width:g} is a fall: {costs}; {draft}.")
+    return sentences
+
+
+def timed_widths(units: Sequence[UnitCost], baseline: str) -> dict[int, float]:
+    """Return what the target takes to verify so many tokens, in steps, where that was timed separately."""
+    curve = [unit for unit in units if (unit.arm, unit.what) == (baseline, "verify") and unit.count >= _TIMED]
+    return {int(unit.width): unit.steps for unit in curve if unit.width == int(unit.width)}
 
 
 def _cost_of_parts(split: RoundSplit) -> float | None:
@@ -237,14 +251,21 @@ def _refusal(intercept: float, slope: float, r2: float, worst: float) -> str | N
     return None
 
 
-def forecast(held_out: DepthCost, others: Sequence[DepthCost]) -> tuple[Forecast | None, str | None]:
-    """Return the forecast of an arm from the others of its setting; else why there is none, in a sentence."""
+def forecast(
+    held_out: DepthCost, others: Sequence[DepthCost], widths: Mapping[int, float] | None = None
+) -> tuple[Forecast | None, str | None]:
+    """Return the forecast of an arm from the others of its setting; else why there is none, in a sentence.
+
+    `widths`: steps of a verify by its tokens, as timed. Where they have the three depths', the line is that of the rest
+    of a round, and the verify is what it was timed to be; else the line is that of whole rounds.
+    """
     beside = _beside(held_out.depth, others)
     if len(beside) < 2:
         return None, f"{held_out.arm}: no forecast, since a line needs two other depths."
     near, far = beside
-    slope = (far.round_cost - near.round_cost) / (far.depth - near.depth)
-    cost = near.round_cost + slope * (held_out.depth - near.depth)
+    verify = verify_costs([arm.depth for arm in (near, far, held_out)], widths or {})
+    slope = (far.round_cost - verify[far.depth] - near.round_cost + verify[near.depth]) / (far.depth - near.depth)
+    cost = near.round_cost - verify[near.depth] + slope * (held_out.depth - near.depth) + verify[held_out.depth]
     if slope <= 0 or cost <= 0:
         what = f"a further draft token would cost {slope:.2f} steps" if slope <= 0 else f"a round would cost {cost:.2f}"
         return None, f"{held_out.arm}: no forecast from depths {near.depth}, {far.depth}, since {what}."
@@ -253,7 +274,7 @@ def forecast(held_out: DepthCost, others: Sequence[DepthCost]) -> tuple[Forecast
         return None, f"{held_out.arm}: no forecast, since no other arm reports what it accepted."
     plain = sum(neighbour.undrafted for neighbour in beside) / len(beside)
     predicted = (tokens + plain) / (cost + plain)
-    ends_of_cost = _cost_ends(held_out.depth, near, far)
+    ends_of_cost = _cost_ends(held_out.depth, near, far, verify)
     error = predicted / held_out.measured - 1
     ends = held_out.interval
     near_it = abs(error) <= CLOSE or (ends is not None and ends.low <= predicted <= ends.high)
@@ -281,11 +302,17 @@ def forecast(held_out: DepthCost, others: Sequence[DepthCost]) -> tuple[Forecast
         error=error,
         from_parts=None if parts is None else (held_out.tokens + held_out.undrafted) / parts,
         holds=holds,
-        why=None if holds else _why(held_out, tokens, cost),
+        why=None if holds else _why(held_out, tokens, cost, timed=any(verify.values())),
     ), None
 
 
-def _cost_ends(depth: int, near: DepthCost, far: DepthCost) -> tuple[float, float] | None:
+def verify_costs(depths: Sequence[int], widths: Mapping[int, float]) -> dict[int, float]:
+    """Return what verifying a draft of each depth takes, in steps; 0 for all where one of them was not timed."""
+    timed = all(depth + 1 in widths for depth in depths)
+    return {depth: widths[depth + 1] if timed else 0.0 for depth in depths}
+
+
+def _cost_ends(depth: int, near: DepthCost, far: DepthCost, verify: Mapping[int, float]) -> tuple[float, float] | None:
     """Return the least and the most that a round at a depth costs by the line through two arms' rounds.
 
     An arm's rounds cost what they do at both ends of its interval. `None` without both, and where the line falls to 0.
@@ -293,11 +320,11 @@ def _cost_ends(depth: int, near: DepthCost, far: DepthCost) -> tuple[float, floa
     if near.interval is None or far.interval is None:
         return None
     (low, high), (far_low, far_high) = (
-        (arm.round_cost * arm.measured / ends.high, arm.round_cost * arm.measured / ends.low)
+        tuple(arm.round_cost * arm.measured / end - verify[arm.depth] for end in (ends.high, ends.low))
         for arm, ends in ((near, near.interval), (far, far.interval))
     )
     share = (depth - near.depth) / (far.depth - near.depth)
-    costs = [at + share * (beyond - at) for at in (low, high) for beyond in (far_low, far_high)]
+    costs = [at + share * (beyond - at) + verify[depth] for at in (low, high) for beyond in (far_low, far_high)]
     return (min(costs), max(costs)) if min(costs) > 0 else None
 
 
@@ -330,10 +357,13 @@ def expected_by_position(depth: int, arms: Sequence[DepthCost]) -> float | None:
     return expected_tokens(sum(alpha * rounds for alpha, rounds in known) / weight, depth) if weight else None
 
 
-def _why(arm: DepthCost, tokens: float, cost: float) -> str:
-    """Return which of the two numbers is off, and by how much."""
+def _why(arm: DepthCost, tokens: float, cost: float, *, timed: bool) -> str:
+    """Return which of the two numbers is off, and by how much; `timed`: whether the verify was timed at its width."""
+    kernel = "" if timed else " (another width can run another kernel, which a line does not know)"
     off = {
-        f"a round costs {arm.round_cost:.2f} steps where the line predicts {cost:.2f}": abs(cost / arm.round_cost - 1),
+        f"a round costs {arm.round_cost:.2f} steps where the line predicts {cost:.2f}{kernel}": abs(
+            cost / arm.round_cost - 1
+        ),
         f"a round yields {arm.tokens:.2f} tokens where the other depths' acceptance predicts {tokens:.2f}": abs(
             tokens / arm.tokens - 1
         ),

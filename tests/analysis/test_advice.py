@@ -12,7 +12,7 @@ from benchctl.analysis import next_experiment as next_experiment_module
 from benchctl.analysis.losslessness import ArmAudit, DetectionPower
 from benchctl.analysis.result import Interval
 from benchctl.analysis.results import ALL_TASKS, Advice, Analysis, Experiment, SpeedUp
-from benchctl.analysis.round_results import RoundFit, RoundModel
+from benchctl.analysis.round_results import RoundFit, RoundModel, UnitCost
 from benchctl.data.manifest import Manifest
 from benchctl.prompts.load import load_suite
 from benchctl.reports.conclusion import headline
@@ -295,8 +295,30 @@ def test_damaged_output_is_never_to_be_measured_further(analysis: Analysis) -> N
 @pytest.mark.parametrize(("slope", "alpha", "found"), [(0.05, 0.8, True), (0.4, 0.1, False)])
 def test_another_depth_is_suggested_only_where_it_would_pay(slope: float, alpha: float, found: bool) -> None:
     fit = SimpleNamespace(setting="draft-simple", depths=[4, 8], intercept=1.1, slope=slope)
-    arms = {depth: SimpleNamespace(arm=f"d{depth}", depth=depth, alpha=alpha, measured=0.3) for depth in fit.depths}
+    costs = {"overhead": 0.4, "alpha": alpha, "measured": 0.3}
+    arms = {depth: SimpleNamespace(arm=f"d{depth}", depth=depth, **costs) for depth in fit.depths}
     settings = [SimpleNamespace(arm=f"d{depth}", setting=f"draft-simple, depth {depth}", lossy=[]) for depth in arms]
-    rounds = SimpleNamespace(fits=[fit])
+    rounds = SimpleNamespace(fits=[fit], units=[])
     analysis: Any = SimpleNamespace(sweep=None, verdicts=settings, rounds=rounds, costs=[*arms.values()])
     assert (next_experiment_module._another_depth(analysis) is not None) == found
+
+
+def test_a_depth_behind_a_fall_is_suggested_where_its_width_was_timed() -> None:
+    """On an H100 17 tokens cost 0.78 steps to verify and 16 cost 2.14; depth 16 ran at 4.17x."""
+    fit = SimpleNamespace(setting="draft-simple", depths=[4, 8], intercept=2.34, slope=0.104)
+    measured = {4: (2.72, 0.957, 1.65), 8: (3.17, 0.960, 2.36)}
+    arms = [SimpleNamespace(arm=f"d{depth}", depth=depth, overhead=cost - 1, alpha=alpha, measured=speed)
+            for depth, (cost, alpha, speed) in measured.items()]  # fmt: skip
+    settings = [SimpleNamespace(arm=row.arm, setting=f"draft-simple, depth {row.depth}", lossy=[]) for row in arms]
+    curve = {5: 1.94, 9: 2.06, 16: 2.14, 17: 0.78}
+    widths = [UnitCost(arm="baseline", what="verify", width=width, seconds=steps, steps=steps, count=5, source="traced")
+              for width, steps in curve.items()]  # fmt: skip
+    step = UnitCost(arm="baseline", what="target step", width=1, seconds=1, steps=1, count=9, source="run")
+
+    def suggested(units: list[UnitCost]) -> Any:
+        rounds = SimpleNamespace(fits=[fit], units=units)
+        analysis: Any = SimpleNamespace(sweep=None, verdicts=settings, rounds=rounds, costs=arms)
+        return next_experiment_module._another_depth(analysis)
+
+    assert suggested([step]) == (pytest.approx(3.14, abs=0.05), 16, "draft-simple", False)
+    assert suggested([step, *widths]) == (pytest.approx(4.91, abs=0.01), 16, "draft-simple", True)

@@ -70,7 +70,10 @@ def test_a_forecast_is_made_of_the_other_depths_alone() -> None:
     assert other is not None
     assert other.predicted == pytest.approx(found.predicted), "its own rounds must not be in it"
     assert not other.holds
-    assert other.why == "a round costs 9.00 steps where the line predicts 4.20."
+    assert other.why == (
+        "a round costs 9.00 steps where the line predicts 4.20 (another width can run another kernel, which a line "
+        "does not know)."
+    )
 
 
 def test_a_forecast_within_the_interval_holds() -> None:
@@ -151,3 +154,17 @@ def test_synthetic_acceptance_enters_no_forecast() -> None:
     assert {one.arm for one in rounds.forecasts} == {"spec_d2", "spec_d4", "spec_d8", "spec_d16"}
     depth4 = next(one for one in rounds.forecasts if one.arm == "spec_d4")
     assert depth4.tokens == pytest.approx(depth4.tokens_measured, rel=0.1), "not 2.03"
+
+
+def test_a_forecast_takes_the_verify_of_a_width_as_it_was_timed() -> None:
+    """Measured on an H100: rounds of depth 16 cost less than those of 8, since 17 tokens run another kernel than 9."""
+    others, held_out = [arm(4, 2.72), arm(8, 3.17)], arm(16, 2.66)
+    widths = {5: 1.94, 9: 2.06, 17: 0.78}
+    by_line, _ = forecast(held_out, others)
+    by_width, _ = forecast(held_out, others, widths)
+    assert by_line is not None and by_line.round_cost == pytest.approx(4.07)
+    assert by_line.why is not None and "another width can run another kernel" in by_line.why
+    assert by_width is not None and by_width.round_cost == pytest.approx(2.55)
+    assert by_width.why is None or "kernel" not in by_width.why
+    lacking, _ = forecast(held_out, others, {5: 1.94, 17: 0.78})
+    assert lacking is not None and lacking.round_cost == pytest.approx(4.07), "a line takes whole rounds or none"

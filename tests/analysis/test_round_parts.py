@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from benchctl.analysis.results import Analysis
-from benchctl.analysis.round_model import cliffs
+from benchctl.analysis.round_model import cliffs_and_falls
 from benchctl.analysis.round_results import RoundSplit, UnitCost
 from benchctl.data.store import RunData
 from benchctl.data.traces import CostTraces, DraftAlone, PassTime, TracedArm
@@ -164,12 +166,25 @@ def test_a_jump_of_the_width_curve_is_named_and_even_growth_is_not() -> None:
             for width, cost in enumerate(steps, 1)
         ]
 
-    jumping = cliffs(curve(1, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7, 2.6, 2.7))
+    jumping = cliffs_and_falls(curve(1, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7, 2.6, 2.7))
     assert len(jumping) == 1
     assert jumping[0].startswith("Verify width 9 ") and "7 tokens" in jumping[0]
-    twice = cliffs(curve(*[1] * 8, *[2] * 8, *[3] * 4))
+    twice = cliffs_and_falls(curve(*[1] * 8, *[2] * 8, *[3] * 4))
     assert [said.split(" is a cliff")[0] for said in twice] == ["Verify width 9", "Verify width 17"]
-    assert cliffs(curve(*range(1, 20))) == []
-    assert cliffs(curve(1, 1.1, 1.2, 1.6, 1.3, 1.4)) == [], "a single slow width is a disturbance"
+    assert cliffs_and_falls(curve(*range(1, 20))) == []
+    assert cliffs_and_falls(curve(1, 1.1, 1.2, 1.6, 1.3, 1.4)) == [], "a single slow width is a disturbance"
     seldom = [unit.model_copy(update={"count": 2}) for unit in curve(1, 1, 3)]
-    assert cliffs(seldom) == []
+    assert cliffs_and_falls(seldom) == []
+
+
+def test_a_fall_of_the_width_curve_is_named() -> None:
+    """Measured on an H100, widths 1 to 33 of a target of 6 GB in f16: cuBLAS takes over at 17 tokens."""
+    steps = json.loads((Path(__file__).parent / "h100-widths.json").read_text())
+    curve = [
+        UnitCost(arm="b", what="verify", width=width, seconds=cost, steps=cost, count=5, source="traced")
+        for width, cost in enumerate(steps, 1)
+    ]
+    assert cliffs_and_falls(curve) == [
+        "Verify width 17 is a fall: 0.78 target steps, and 2.14 at 16; a draft of 16 tokens costs less to verify than "
+        "one of 15."
+    ]

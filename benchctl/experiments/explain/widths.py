@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 
-from benchctl.analysis.round_model import cliffs
+from benchctl.analysis.round_model import cliffs_and_falls
 from benchctl.analysis.round_results import UnitCost
 from benchctl.engines.base import Rendered, Server
 from benchctl.errors import EngineError
@@ -53,12 +53,11 @@ class Widths:
 
     @property
     def statements(self) -> list[str]:
-        """A sentence for every width at which the cost jumps; none of these where other load may be the cause."""
+        """A sentence for every width at which the cost jumps or falls; none where other load may be the cause."""
         if self.spread > MOST_SPREAD:
             slower = f"Rounds of a width take {percent(self.spread)} more than the fastest"
             return [f"{slower}: another load has the machine. Measure again when it is idle; no cliff is named."]
-        found = cliffs(self.curve)
-        return found or [f"No width up to {self.curve[-1].width:g} is a cliff."]
+        return cliffs_and_falls(self.curve) or [f"No width up to {self.curve[-1].width:g} is a cliff or a fall."]
 
 
 def with_free_drafts(recipe: Recipe, deepest: int) -> Recipe:
