@@ -47,9 +47,9 @@ def plural(count: int, word: str, words: str | None = None) -> str:
     return word if count == 1 else words or f"{word}s"
 
 
-def percent(share: float) -> str:
-    """A share of a whole, for tables and sentences alike: `77.0 %`."""
-    return f"{100 * share:.1f} %"
+def percent(share: float, doubt: str | None = None) -> str:
+    """A share of a whole, for tables and sentences alike: `77.0 %`; with a doubt `77.0 % (unchecked)`."""
+    return f"{100 * share:.1f} %" + (f" ({doubt})" if doubt else "")
 
 
 def at_most_percent(share: float) -> str:

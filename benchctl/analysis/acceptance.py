@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from benchctl.analysis.cells import speculation_of
-from benchctl.analysis.results import Acceptance
+from benchctl.analysis.cells import attestations, speculation_of
+from benchctl.analysis.results import Acceptance, AcceptanceDoubt
+from benchctl.data.cell import CONTRADICTED, UNCHECKED_ACCEPTANCE
 from benchctl.data.counts import Drafts, contradictions
 
 if TYPE_CHECKING:
@@ -125,8 +126,20 @@ def find_acceptance(frame: Frame, counters: CounterColumns, arm: int) -> list[Ac
         _acceptance(frame, counters, frame.arms[arm], name, usable & here)
         for name, here in frame.by_task(np.arange(len(usable)))
     )
+    doubt = _doubt(frame, counters, arm)
+    overall, *by_task = (
+        row.model_copy(update={"doubt": doubt if row.rate is not None else None}) for row in (overall, *by_task)
+    )
     rates = [row.rate for row in by_task if row.rate is not None]
     return [overall.model_copy(update={"rate_by_task": float(np.mean(rates)) if rates else None}), *by_task]
+
+
+def _doubt(frame: Frame, counters: CounterColumns, arm: int) -> AcceptanceDoubt | None:
+    """Return why an arm's acceptance may not be believed, by its records and by what its cells observed."""
+    observed = [line for found in attestations(frame, frame.arms[arm]) for line in found.evidence]
+    if (counters.contradictory & (frame.arm == arm)).any() or any(map(CONTRADICTED.match, observed)):
+        return "contradicted"
+    return "unchecked" if any(UNCHECKED_ACCEPTANCE in line for line in observed) else None
 
 
 def _acceptance(frame: Frame, counters: CounterColumns, arm: str, task: str, rows: Booleans) -> Acceptance:

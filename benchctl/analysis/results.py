@@ -85,6 +85,10 @@ class SpeedUp(Result):
     """Prompts times blocks that either did not finish."""
 
 
+AcceptanceDoubt = Literal["unchecked", "contradicted"]
+"""unchecked: nothing confirms how many tokens were accepted. contradicted: counters contradict each other."""
+
+
 class Acceptance(Result):
     """What was drafted and accepted, for an arm and a task or all. `None`: not reported by the engine."""
 
@@ -94,6 +98,8 @@ class Acceptance(Result):
     accepted: int | None
     rate: float | None
     """accepted / drafted."""
+    doubt: AcceptanceDoubt | None = None
+    """Why the rate may not be believed: shown wherever it is."""
     prompts: int = 0
     """With an answer for which the engine reports what was drafted."""
     prompts_drafted: int = 0
@@ -289,6 +295,8 @@ class Verdict(Result):
     lossy: list[str] = Field(default_factory=list)
     """Settings of the arm that are lossy by design."""
     acceptance: float | None
+    acceptance_doubt: AcceptanceDoubt | None = None
+    """`Acceptance.doubt`."""
     attestation: Literal["active", "idle", "unverified", "failed", "off", "unknown"]
     sentence: str
     """The conclusion in a sentence."""

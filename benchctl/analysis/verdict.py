@@ -76,6 +76,7 @@ def find_verdict(
         unviolated=losslessness.unviolated,
         lossy=losslessness.lossy,
         acceptance=accepted.rate,
+        acceptance_doubt=accepted.doubt,
         attestation=state,
         sentence=" ".join(
             [
@@ -201,7 +202,7 @@ def _why(speed: Speed, state: str, overall: SpeedUp, accepted: Acceptance, cost:
     drafted = (
         f"It drafted for {accepted.prompts_drafted} of {accepted.prompts} prompts{_noise(overall)}; " if few else ""
     )
-    taken = f"{drafted}{percent(accepted.rate)} of its draft tokens were accepted"
+    taken = f"{drafted}{percent(accepted.rate, accepted.doubt)} of its draft tokens were accepted"
     if accepted.acceptance_length is None:
         return f"{taken}; the engine does not report verify rounds, so the cost of a round is not known."
     if cost.overhead is None:

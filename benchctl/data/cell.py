@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Literal
 
 from pydantic import Field
@@ -22,6 +23,8 @@ class CellError(Part):
 
 UNCHECKED_ACCEPTANCE = "acceptance is unchecked"
 """In the evidence of a cell where nothing confirms how many tokens were accepted."""
+CONTRADICTED = re.compile(r"(?:.*: a )?contradiction\b")
+"""An observation of a cell in which counters of drafts contradict each other."""
 
 
 class AttestationRecord(Part):

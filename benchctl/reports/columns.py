@@ -15,6 +15,7 @@ from typing import Any, Generic, Literal, Self, TypeVar
 from benchctl.analysis.results import Analysis, Interval
 from benchctl.analysis.verdict import lossy_label
 from benchctl.reports import numbers
+from benchctl.text import percent
 
 Row = TypeVar("Row")
 
@@ -152,6 +153,25 @@ def numeric(
 ) -> Column[Row]:
     """A column of numbers, aligned right."""
     return Column(header, source, write, align="right", **more)
+
+
+def acceptance_rate(header: str, source: str, doubt: str, **more: Any) -> Column[Any]:  # noqa: ANN401 - as `numeric`
+    """A column of acceptance rates, each with the doubt that its row names at the path `doubt`."""
+    doubt_of = Column[Any]("", doubt).value
+    rate_of = Column[Any]("", source).value
+
+    def written(row: Any) -> Cell:  # noqa: ANN401 - a row of any table
+        rate = rate_of(row)
+        return numbers.ABSENT if rate is None else percent(rate, doubt_of(row))
+
+    return numeric(header, source, cell=written, **more)
+
+
+DOUBTS = {
+    "unchecked": "Unchecked: nothing confirms how many tokens the engine accepted.",
+    "contradicted": "Contradicted: counters of the engine contradict each other; such answers are left out.",
+}
+"""What the doubts of acceptance rates mean."""
 
 
 def interval(

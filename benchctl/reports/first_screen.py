@@ -13,7 +13,7 @@ from benchctl.analysis.advice import inactive_arms
 from benchctl.analysis.conditions.split import closed_levels, open_levels
 from benchctl.analysis.results import ALL_TASKS, Analysis, Interval, SpeedUp, Verdict
 from benchctl.reports import numbers
-from benchctl.reports.columns import WHAT_AN_ARM_IS, Table, Tone, arm_column, interval, numeric
+from benchctl.reports.columns import DOUBTS, WHAT_AN_ARM_IS, Table, Tone, acceptance_rate, arm_column, interval, numeric
 from benchctl.reports.conclusion import never_folded
 from benchctl.reports.tables.output import correct_column, output_column
 from benchctl.reports.tables.speed import SPEED_TONE
@@ -94,7 +94,7 @@ def first_screen(analysis: Analysis, most: int | None = MOST_ARMS) -> tuple[Tabl
                 numeric("Decode tok/s", "rate", numbers.rate),
                 numeric("Speed-up", "speedup", cell=_speed, tone=attrgetter("tone")),
                 interval("95 % interval", lambda row: None if row.inactive else row.ends, optional=True),
-                numeric("Accepted", "verdict.acceptance", numbers.percent),
+                acceptance_rate("Accepted", "verdict.acceptance", "verdict.acceptance_doubt"),
                 output_column("Output", "verdict.lossless", write=_output),
                 numeric("Power", "power", lambda power: f"{100 * power:.0f} %", optional=True),
                 correct_column(analysis),
@@ -119,6 +119,8 @@ def _note(analysis: Analysis, rows: list[ScreenRow]) -> str:
         found.append(f"{numbers.no_interval(analysis)}{needed}.".capitalize())
     if any(row.power is not None for row in rows):
         found.append("Power: the chance to find a faulty engine.")
+    doubts = {row.verdict.acceptance_doubt: 0 for row in rows if row.verdict}
+    found += [sentence for doubt, sentence in DOUBTS.items() if doubt in doubts]
     if analysis.accuracy:
         found.append(analysis.accuracy.sentence)
     if any(row.verdict and row.verdict.lossless.startswith("consistent") for row in rows):

@@ -83,9 +83,10 @@ def _metrics(row: ScreenRow) -> list[dict[str, Any]]:
         return []
     said: dict[str, Any] = {"arm": one_line(row.arm, 160), "output": verdict.lossless}
     ends = {"interval_95": [round(row.ends.low, 3), round(row.ends.high, 3)]} if row.ends else {}
+    doubt = {"acceptance": verdict.acceptance_doubt} if verdict.acceptance_doubt else {}
     found = (
         ("speedup", "speed-up over no speculation", row.speedup, {**said, **ends}),
-        ("acceptance", "draft tokens accepted", verdict.acceptance, said),
+        ("acceptance", "draft tokens accepted", verdict.acceptance, {**said, **doubt}),
     )
     return [
         {"type": kind, "name": f"{name} ({said['arm']})", "value": round(value, 3), "args": args}

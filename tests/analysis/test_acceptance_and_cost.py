@@ -9,7 +9,12 @@ import pytest
 
 from benchctl.analysis.cost import alpha_for, expected_tokens
 from benchctl.analysis.results import Acceptance, Analysis
+from benchctl.data.cell import AttestationRecord, Cell
 from benchctl.lossless.analysed import analyse_run
+from benchctl.reports.figures.arms import draw_acceptance
+from benchctl.reports.first_screen import first_screen
+from benchctl.reports.paste import card
+from benchctl.reports.tables.speed import acceptance as acceptance_table
 
 DEPTH_4 = {"baseline": None, "spec_d4": {"type": "draft-simple", "max": 4, "min": 1}}
 
@@ -354,3 +359,46 @@ def test_no_acceptance_pays_only_when_the_whole_interval_shows_it(
     analysis = analyse_run(make_run(records, make_manifest(DEPTH_4, 1, 3)))
     assert analysis.costs[0].break_even_alpha is None and analysis.verdicts[0].speed == "slower"
     assert ("no acceptance would pay" in analysis.verdicts[0].why) is claimed
+
+
+@pytest.mark.parametrize(
+    ("evidence", "wrong", "doubt"),
+    [
+        ([], {}, None),
+        (["log: 8 drafted, 6 accepted: acceptance is unchecked, because …"], {}, "unchecked"),
+        (["contradiction (1 in all): an answer counts 9 accepted tokens of 8 drafted"], {}, "contradicted"),
+        ([], {"draft_n": 5}, "contradicted"),
+    ],
+)
+def test_acceptance_that_is_in_doubt_is_marked_wherever_it_is_shown(
+    make_record: Any, make_run: Any, make_manifest: Any, evidence: list[str], wrong: dict[str, Any], doubt: str | None
+) -> None:
+    manifest = make_manifest(DEPTH_4, 2, 1)
+    observed = AttestationRecord(state="active", evidence=evidence)
+    cell = {
+        "block": 0,
+        "arm": "spec_d4",
+        "order": 1,
+        "attempt": 0,
+        "status": "finished",
+        "log": "logs/a.log",
+        "wall_s": 1,
+    }
+    manifest.cells = [Cell.model_validate(cell | {"started_at": "2026-11-21T11:05:00+00:00", "attestation": observed})]
+    records = [make_record("baseline", 0), make_record("baseline", 1), spec(make_record), spec(make_record, 1, **wrong)]
+    data = make_run(records, manifest)
+    analysis = analyse_run(data)
+    assert overall(analysis).doubt == analysis.verdicts[0].acceptance_doubt == doubt
+    shown = f"({doubt})" if doubt else "%"
+    tables = [first_screen(analysis)[0], acceptance_table(analysis)]
+    for table in tables:
+        rates = [str(column.text(row)) for column in table.columns for row in table.rows if column.header]
+        assert any(rate.endswith(shown) and "%" in rate for rate in rates)
+        assert (doubt or "%").lower() in (table.explanation.lower() + "%")
+    assert doubt is None or f"% ({doubt}) of its draft tokens" in analysis.verdicts[0].why
+    assert (f"acceptance: {doubt}" in card(data, analysis)) == (doubt is not None)
+    many = [row.model_copy(update={"rounds": 1000}) for row in analysis.acceptance]  # fewer are not drawn
+    figure = draw_acceptance(analysis.model_copy(update={"acceptance": many}))
+    assert figure is not None
+    labels = " ".join(text.get_text() for axes in figure.axes for text in axes.texts)
+    assert doubt is None or doubt in labels

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from benchctl.data.cell import UNCHECKED_ACCEPTANCE
 from benchctl.engines.base import Attestation, AttestationState, Ledger
 from benchctl.engines.common.completion_stream import StreamedAnswer
 from benchctl.engines.common.drafts import Drafts, Tally, since
@@ -263,6 +264,8 @@ def attest(
         evidence.append(f"acceptance length, as the answers state it: {each}; no counts")
     if count := len(seen.contradictions):
         evidence.append(f"contradiction ({count} in all): {seen.contradictions[0]}")
+    elif seen.tally.accepted and seen.tally.rounds is None:
+        evidence.append(f"{UNCHECKED_ACCEPTANCE}: no verify rounds are counted that could confirm the accepted tokens")
     if seen.shared:
         evidence.append(f"{seen.shared} of {answers} answers shared the endpoint with other requests")
     if seen.cached:

@@ -133,6 +133,11 @@ def _draw_rates(
     for y, arm in enumerate(arms):
         mark = marks[arm]
         axes.plot(shares[y], y, **style.point(mark), zorder=4)
+        if doubt := rows[ALL_TASKS, arm].doubt:
+            side = ("right", -7) if shares[y] > 50 else ("left", 7)
+            axes.annotate(
+                doubt, (shares[y], y), (side[1], 0), textcoords="offset points", ha=side[0], va="center", size=8
+            )
         before = arms[y - 1] if y else ""
         deeper = before in depths and arm in depths and depths[before] < depths[arm]
         if deeper and kinds.get(before) == kinds.get(arm):
@@ -160,9 +165,14 @@ def _draw_positions(axes: Axes, rows: list[Acceptance], marks: dict[str, style.M
     axes.set_ylabel("rounds that accepted it (%)")
 
 
+def _name(arm: str, doubt: str | None) -> str:
+    return style.shorten(arm, 18) + (f" ({doubt})" if doubt else "")
+
+
 def draw_payoff(analysis: Analysis) -> Figure | None:
     """Left a point an arm, right measured beside break-even acceptance; `None` when no arm has both numbers."""
     rates = {row.arm: row.rate for row in analysis.acceptance if row.task == ALL_TASKS and row.rate is not None}
+    doubts = {row.arm: row.doubt for row in analysis.acceptance if row.task == ALL_TASKS}
     points = {
         row.arm: (100 * rates[row.arm], row)
         for row in analysis.speedups
@@ -182,7 +192,7 @@ def draw_payoff(analysis: Analysis) -> Figure | None:
         y = row.pooled or 0.0
         if row.interval:
             axes.vlines(x, row.interval.low, row.interval.high, color=marks[arm].colour, linewidth=1.2)
-        axes.plot(x, y, **style.point(marks[arm]), label=style.shorten(arm, 18))
+        axes.plot(x, y, **style.point(marks[arm]), label=_name(arm, doubts[arm]))
         highest = max(highest, y, min(row.interval.high, 2 * y) if row.interval else 0)  # a longer whisker is cut
     axes.set_ylim(0, 1.25 * highest)
     axes.set_xlim(-3, 103)

@@ -9,7 +9,19 @@ from operator import itemgetter
 from benchctl.analysis.cells import NOT_RECORDED, Resources
 from benchctl.analysis.results import ALL_TASKS, Acceptance, Analysis, Cost, SpeedUp, Throughput
 from benchctl.reports import numbers
-from benchctl.reports.columns import Cell, Column, Table, Tone, arm_column, for_programs, interval, numeric, task_column
+from benchctl.reports.columns import (
+    DOUBTS,
+    Cell,
+    Column,
+    Table,
+    Tone,
+    acceptance_rate,
+    arm_column,
+    for_programs,
+    interval,
+    numeric,
+    task_column,
+)
 
 SPEED_TONE: dict[str, Tone] = {"faster": "good", "slower": "bad"}
 
@@ -219,7 +231,8 @@ def acceptance(analysis: Analysis) -> Table[Acceptance]:
         (
             arm_column(analysis),
             task_column(),
-            numeric("Rate", "rate", numbers.percent).means("accepted over drafted tokens."),
+            acceptance_rate("Rate", "rate", "doubt").means("accepted over drafted tokens."),
+            *for_programs("doubt"),
             numeric("Accepted", "accepted", numbers.count),
             numeric("Drafted", "drafted", numbers.count),
             numeric("Prompts", _prompts_drafted, numbers.count, key="prompts_drafted", optional=True).means(
@@ -255,7 +268,12 @@ def acceptance(analysis: Analysis) -> Table[Acceptance]:
             *for_programs("length_rate", "accepted_in_round"),
         ),
         [row for row in analysis.acceptance if row.arm not in analysis.baselines],
-        note="A dash: not reported by this engine, contradictory, or nothing drafted.",
+        note=" ".join(
+            [
+                "A dash: not reported by this engine, contradictory, or nothing drafted.",
+                *(text for doubt, text in DOUBTS.items() if any(row.doubt == doubt for row in analysis.acceptance)),
+            ]
+        ),
     )
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from benchctl.analysis.results import ALL_TASKS, Analysis
 from benchctl.data.traces import CostTraces
 from benchctl.reports import numbers
-from benchctl.reports.columns import Column, Name, Table, numeric
+from benchctl.reports.columns import Column, Name, Table, acceptance_rate, numeric
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,7 @@ class Configuration:
     speedup: float | None
     """Pooled over prompts and blocks; 1 for the baseline."""
     acceptance: float | None
+    acceptance_doubt: str | None
     identical: int | None
     """Prompts with the baseline's answer in every block; `None` for the baseline."""
     prompts: int
@@ -57,6 +58,7 @@ def configurations(analysis: Analysis) -> list[Configuration]:
     """Return the rows in the recipe's order, task by task, all tasks last."""
     speedups = {(row.arm, row.task): row.pooled for row in analysis.speedups}
     acceptance = {(row.arm, row.task): row.rate for row in analysis.acceptance}
+    doubts = {(row.arm, row.task): row.doubt for row in analysis.acceptance}
     comparisons = {judged.arm: judged.comparisons for judged in analysis.losslessness}
     checkpoints = {row.arm: row.checkpoint_bytes for row in analysis.resources}
 
@@ -71,6 +73,7 @@ def configurations(analysis: Analysis) -> list[Configuration]:
             tok_per_sec=median(values) if values else None,
             speedup=1.0 if baseline else speedups.get((arm, task)),
             acceptance=acceptance.get((arm, task)),
+            acceptance_doubt=doubts.get((arm, task)),
             identical=compared.count("identical") if compared and not baseline else None,
             prompts=len(compared),
             checkpoint_bytes=checkpoints.get(arm),
@@ -99,7 +102,7 @@ def configuration_table(analysis: Analysis) -> Table[Configuration]:
         numeric("Speed-up, pooled", "speedup", numbers.ratio).means(
             "tokens over time of all pairs, over the baseline's; not the ratio of the medians."
         ),
-        numeric("Acceptance", "acceptance", numbers.percent).means("accepted over drafted tokens."),
+        acceptance_rate("Acceptance", "acceptance", "acceptance_doubt").means("accepted over drafted tokens."),
         numeric(
             "Identical outputs",
             "identical",

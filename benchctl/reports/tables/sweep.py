@@ -10,7 +10,16 @@ from benchctl.analysis.conditions.results import Dimension, Level, Quantiles
 from benchctl.analysis.conditions.sweep import AxisRow, axis_rows, varied_axes
 from benchctl.analysis.results import Analysis
 from benchctl.reports import numbers
-from benchctl.reports.columns import WHAT_AN_ARM_IS, Column, Table, arm_column, for_programs, interval, numeric
+from benchctl.reports.columns import (
+    WHAT_AN_ARM_IS,
+    Column,
+    Table,
+    acceptance_rate,
+    arm_column,
+    for_programs,
+    interval,
+    numeric,
+)
 from benchctl.reports.tables.output import correct_column, output_column
 
 _QUANTILES = ("median", "p95", "p99")
@@ -172,7 +181,8 @@ def by_axis(analysis: Analysis) -> Table[AxisRow]:
             lambda row: row.speedup.interval if row.speedup and not row.inactive else None,
             key="speedup",
         ),
-        numeric("Accepted", "acceptance.rate", numbers.percent, key="rate"),
+        acceptance_rate("Accepted", "acceptance.rate", "acceptance.doubt", key="rate"),
+        *for_programs(doubt="acceptance.doubt"),
         numeric("Acceptance length", "acceptance.acceptance_length", numbers.decimal, key="acceptance_length").means(
             "tokens per drafted round: accepted ones and the target's own."
         ),
