@@ -11,7 +11,7 @@ import numpy as np
 from benchctl.analysis.cells import attestations, speculation_of
 from benchctl.analysis.results import Acceptance, AcceptanceDoubt
 from benchctl.data.cell import CONTRADICTED, UNCHECKED_ACCEPTANCE
-from benchctl.data.counts import Drafts, contradictions
+from benchctl.data.counts import DraftCounts, contradicted
 
 if TYPE_CHECKING:
     from benchctl.analysis.frame import Booleans, Floats, Frame, Integers
@@ -80,8 +80,8 @@ def find_counters(frame: Frame) -> CounterColumns:
         drafted_by_position=drafted_by_position,
         drafted_positions=drafted_positions,
         by_length=by_length,
-        contradictions=contradictions(
-            Drafts(
+        contradictions=contradicted(
+            DraftCounts(
                 tokens=frame.predicted,
                 drafted=drafted,
                 accepted=accepted,

@@ -18,8 +18,13 @@ from benchctl.data.record import Record
 NAN = math.nan
 
 
+def number(count: int | None) -> float:
+    """Return a count as the rules take it."""
+    return NAN if count is None else count
+
+
 @dataclass(frozen=True, kw_only=True)
-class Drafts:
+class DraftCounts:
     """The counters of drafts of an answer, each a number or a column."""
 
     tokens: Any
@@ -45,7 +50,7 @@ class Drafts:
     """Whether no grammar rules out what a round drafted: vLLM counts the round then, and no draft token."""
 
 
-def contradictions(counts: Drafts) -> dict[str, Any]:
+def contradicted(counts: DraftCounts) -> dict[str, Any]:
     """Return by a sentence for every way in which counters of drafts contradict each other whether they do."""
     tokens, drafted, accepted, rounds = counts.tokens, counts.drafted, counts.accepted, counts.rounds
     return {

@@ -11,6 +11,7 @@ from benchctl.analysis.cost import alpha_for, expected_tokens
 from benchctl.analysis.results import Acceptance, Analysis
 from benchctl.data.cell import AttestationRecord, Cell
 from benchctl.lossless.analysed import analyse_run
+from benchctl.reports.columns import Table
 from benchctl.reports.figures.arms import draw_acceptance
 from benchctl.reports.first_screen import first_screen
 from benchctl.reports.paste import card
@@ -390,7 +391,7 @@ def test_acceptance_that_is_in_doubt_is_marked_wherever_it_is_shown(
     analysis = analyse_run(data)
     assert overall(analysis).doubt == analysis.verdicts[0].acceptance_doubt == doubt
     shown = f"({doubt})" if doubt else "%"
-    tables = [first_screen(analysis)[0], acceptance_table(analysis)]
+    tables: list[Table[Any]] = [first_screen(analysis)[0], acceptance_table(analysis)]
     for table in tables:
         rates = [str(column.text(row)) for column in table.columns for row in table.rows if column.header]
         assert any(rate.endswith(shown) and "%" in rate for rate in rates)

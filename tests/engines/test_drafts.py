@@ -125,16 +125,20 @@ def test_unusable_rows_by_depth_leave_the_totals(rows: object) -> None:
 @pytest.mark.parametrize(
     ("extra", "tokens", "said"),
     [
-        ({"timings": {"draft_n": 3, "draft_n_accepted": 4}}, 9, "4 accepted tokens of 3 drafted"),
+        (
+            {"timings": {"draft_n": 3, "draft_n_accepted": 4}},
+            9,
+            "more draft tokens were accepted than drafted (9 tokens, 4 of 3 draft tokens",
+        ),
         (
             {"timings": {"draft_n": 31, "draft_n_accepted": 12, "draft_by_depth": DEPTHS}},
             40,
-            "31 drafted tokens, and 30",
+            "the drafts by position do not add up to the total",
         ),
         (
             {"metrics": {"speculative_decoding": VLLM}},
             50,
-            "an answer of 50 tokens counts 10 accepted tokens in 43 rounds",
+            "rounds and accepted tokens make more tokens than came out (50 tokens, 10 of",
         ),
         ({"metrics": {"speculative_decoding": VLLM}}, 51, None),
         ({"metrics": {"speculative_decoding": VLLM}}, 54, None),
@@ -147,6 +151,6 @@ def test_contradictions_are_named_but_for_tokens_past_the_end(
 ) -> None:
     found = read_drafts(extra, {})
     assert found is not None
-    sentences = contradictions(found, tokens)
+    sentences = contradictions(found.ledger, tokens)
     assert len(sentences) == (said is not None)
     assert (said or "") in "".join(sentences)

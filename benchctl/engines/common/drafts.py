@@ -19,6 +19,7 @@ from functools import partial
 from itertools import zip_longest
 from typing import Any, TypeVar
 
+from benchctl.data.counts import DraftCounts, contradicted, number
 from benchctl.engines.base import Ledger
 from benchctl.engines.common.wire import count_in, counts_in
 
@@ -181,8 +182,6 @@ class Drafts:
     ledger: Ledger
     length: float | None = None
     """The acceptance length, where the answer tells that alone: tokens a verify step, its bonus token counted."""
-    rounds_end_with_answer: bool = True
-    """Whether the rounds and accepted tokens cannot reach further past the answer's end than a draft."""
 
 
 def read_drafts(extra: Mapping[str, Any], usage: Mapping[str, Any], *, silent_is_none: bool = False) -> Drafts | None:
@@ -205,33 +204,30 @@ def read_drafts(extra: Mapping[str, Any], usage: Mapping[str, Any], *, silent_is
     return None
 
 
-def contradictions(found: Drafts, tokens: int) -> list[str]:
-    """Return a sentence for everything in which the drafts of an answer of `tokens` tokens contradict each other or it.
+def contradictions(ledger: Ledger, tokens: int, *, free: bool = True) -> list[str]:
+    """Return a sentence for everything in which the counts of an answer of `tokens` tokens contradict each other or it.
 
-    Accepted tokens may exceed the answer by the draft that its end cut off; mlx-vlm counts any past the end.
+    By `benchctl.data.counts`; `free`: no grammar rules out what a round drafted.
     """
-    ledger, sentences = found.ledger, []
-    drafted, accepted = ledger.drafted, ledger.accepted
-    if drafted is not None and accepted is not None and accepted > drafted:
-        sentences.append(f"an answer counts {accepted} accepted tokens of {drafted} drafted")
-    for name, total, places in (
-        ("drafted", drafted, ledger.drafted_by_position),
-        ("accepted", accepted, ledger.accepted_by_position),
-    ):
-        if places is not None and total is not None and sum(places) != total:
-            sentences.append(f"an answer counts {total} {name} tokens, and {sum(places)} by position")
-    if (
-        ledger.rounds is not None
-        and accepted is not None
-        and ledger.accepted_by_position
-        and found.rounds_end_with_answer
-    ):
-        beyond = ledger.rounds + accepted - (tokens - 1)
-        if beyond > len(ledger.accepted_by_position):
-            sentences.append(
-                f"an answer of {tokens} tokens counts {accepted} accepted tokens in {ledger.rounds} rounds"
-            )
-    return sentences
+    at, drafted_at = ledger.accepted_by_position, ledger.drafted_by_position
+    cut = number(len(at) if at else None)
+    rules = contradicted(
+        DraftCounts(
+            tokens=tokens,
+            drafted=number(ledger.drafted),
+            accepted=number(ledger.accepted),
+            rounds=number(ledger.rounds),
+            plain=number(ledger.plain_steps),
+            cut=cut,
+            most=tokens + cut,
+            accepted_by_position=number(sum(at) if at else None),
+            drafted_by_position=number(sum(drafted_at) if drafted_at else None),
+            accepted_by_length=number(sum(ledger.accepted_by_length) if ledger.accepted_by_length else None),
+            free=free,
+        )
+    )
+    told = f"{ledger.accepted} of {ledger.drafted} draft tokens accepted in {ledger.rounds} rounds".replace("None", "?")
+    return [f"{sentence} ({tokens} tokens, {told})" for sentence, holds in rules.items() if holds]
 
 
 LLAMA_CPP, IK_LLAMA_CPP, MLX_VLM = (
@@ -247,8 +243,7 @@ def _timings(timings: Mapping[str, Any]) -> Drafts | None:
     if drafted is None:
         return None
     if "draft_rounds" in timings:
-        ledger = Ledger(drafted=drafted, accepted=accepted, rounds=rounds)
-        return Drafts(MLX_VLM, ledger, rounds_end_with_answer=False)
+        return Drafts(MLX_VLM, Ledger(drafted=drafted, accepted=accepted, rounds=rounds))
     if "draft_by_depth" in timings:
         drafted_at, accepted_at = (
             _by_depth(timings["draft_by_depth"], name) for name in ("draft_n", "draft_n_accepted")

@@ -212,7 +212,7 @@ class EndpointServer:
         if found is not None:
             seen.shapes[found.shape] = None
             seen.lengths += [] if found.length is None else [found.length]
-            seen.contradictions += contradictions(found, n_predicted)
+            seen.contradictions += contradictions(found.ledger, n_predicted)
         return found
 
     def _first_tokens(self, answer: StreamedAnswer, n_predicted: int) -> int | None:

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from benchctl.engines.base import Attestation, Ledger
-from benchctl.engines.common.drafts import Drafts, Tally
-from benchctl.engines.common.drafts import contradictions as shape_contradictions
+from benchctl.engines.common.drafts import Tally
+from benchctl.engines.common.drafts import contradictions as count_contradictions
 from benchctl.engines.common.endpoint import MetricsReading
 from benchctl.engines.common.launched_server import (
     CHECK_THE_DRAFT,
@@ -132,7 +132,7 @@ def contradictions(ledger: Ledger, tokens: int, counted: Ledger | None = None, s
     if ledger.rounds is None or ledger.accepted is None or ledger.drafted is None:
         return []
     # More rounds than drafts are possible: a grammar may rule all of a draft out.
-    found = shape_contradictions(Drafts("", replace(ledger, drafted_by_position=None)), tokens)
+    found = count_contradictions(replace(ledger, drafted_by_position=None), tokens, free=False)
     answer = Ledger(ledger.drafted, ledger.accepted, ledger.rounds, accepted_by_position=ledger.accepted_by_position)
     if counted is not None and answer.accepted_by_position is None:
         counted = replace(counted, accepted_by_position=None)
