@@ -10,7 +10,7 @@ import os
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +91,6 @@ class NodeFacts:
         return canonical_sha256({"machine": {key: self.facts.get(key) for key in same}, "builds": builds})
 
 
-@cache
 def inspect_node(work: NodeWork) -> NodeFacts | str:
     """Return what this node is, or what keeps it from measuring this run."""
     if package_sha256() != work.package_sha256:
