@@ -63,6 +63,19 @@ def test_every_type_answers_as_generate_does(name: str) -> None:
                 assert made.ledger()["drafted"] > 0, method
 
 
+@pytest.mark.parametrize("name", ["qwen2, window", "qwen3, window", "mistral, window", "phi3, window", "falcon_h1"])
+@pytest.mark.parametrize("options", [{"layers": [0]}, {"attention": [0]}, {"layers": [0, 1]}])
+def test_the_first_layers_may_be_left_out(name: str, options: dict[str, list[int]]) -> None:
+    model_type, changed = DECLARED[name]
+    target = loaded(model_type, **changed)
+    decoder = Decoder(target.model)
+    drafter = make_drafter(decoder, Speculation("self-skip", 4, options), target)
+    made, steps = Answer(decoder, Task(PROMPT, TOKENS, Sampler().chooser()), drafter), list[Step]()
+    made.run(steps.append)
+    assert [token for step in steps for token in step.tokens] == generated(target.model)
+    assert made.ledger()["drafted"] > 0
+
+
 @pytest.mark.parametrize("name", DECLARED)
 def test_what_a_search_reads_is_the_model_without_its_parts(name: str) -> None:
     model_type, changed = DECLARED[name]

@@ -42,6 +42,11 @@ DECLARED: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "qwen3_5": ("qwen3_5_text", _LINEAR),
     "qwen2": ("qwen2", {}),
     "qwen3": ("qwen3", {"head_dim": 16}),
+    "qwen2, window": ("qwen2", {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 2}),
+    "qwen3, window": (
+        "qwen3",
+        {"head_dim": 16, "use_sliding_window": True, "sliding_window": 8, "max_window_layers": 2},
+    ),
     "llama": ("llama", {}),
     "mistral": ("mistral", {"sliding_window": None}),
     "mistral, window": ("mistral", {"sliding_window": 8}),

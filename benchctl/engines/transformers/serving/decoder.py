@@ -18,7 +18,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 import torch
-from transformers import Cache, DynamicCache, PreTrainedModel
+from transformers import DynamicCache, PreTrainedModel
 from transformers.cache_utils import (
     CacheLayerMixin,
     DynamicLayer,
@@ -92,6 +92,23 @@ def _growing(layer: CacheLayerMixin) -> CacheLayerMixin:
     return GrowingLayer() if type(layer) in (DynamicLayer, DynamicSlidingWindowLayer) else layer
 
 
+class Tokens(DynamicCache):  # type: ignore[misc]
+    """The cache of a request. Masks are made for `read` tokens, whichever layers hold them.
+
+    transformers asks the first layer, which holds fewer where a draft leaves it out.
+    """
+
+    read = 0
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        """Return how many tokens came before those that are being read."""
+        return self.read
+
+    def get_mask_sizes(self, query_length: int, layer_idx: int) -> tuple[int, int]:
+        """Return how many tokens a mask over so many new ones covers, and the first of them."""
+        return self.read + query_length, 0
+
+
 class Decoder:
     """The model and its parts. Logits are `[tokens, vocabulary]`: one request at a time."""
 
@@ -128,11 +145,12 @@ class Decoder:
         """The recurrent modules, whose state cannot be cropped."""
         return tuple(module for layer in self.layers for module in layer.modules("recurrent"))
 
-    def forward(self, tokens: Sequence[int], position: int, cache: Cache, *, keep: int) -> torch.Tensor:
+    def forward(self, tokens: Sequence[int], position: int, cache: Tokens, *, keep: int) -> torch.Tensor:
         """Read tokens from `position` on; return the logits after the last `keep` of them.
 
         Positions are always given: some models count them wrongly from a cache that parts of them left out.
         """
+        cache.read = position
         ids = torch.tensor([tokens], device=self.device)
         given: dict[str, Any] = {
             "position_ids": torch.arange(position, position + len(tokens), device=self.device)[None],
@@ -142,9 +160,9 @@ class Decoder:
         answer = self.model(input_ids=ids, past_key_values=cache, use_cache=True, **given)
         return answer.logits[0, -keep:]
 
-    def empty_cache(self) -> DynamicCache:
+    def empty_cache(self) -> Tokens:
         """Return a cache without tokens."""
-        cache = DynamicCache(config=self.model.config)
+        cache = Tokens(config=self.model.config)
         cache.layers = [_growing(layer) for layer in cache.layers]
         return cache
 

@@ -21,7 +21,7 @@ import transformers
 from benchctl.engines.transformers.methods import registered
 from benchctl.engines.transformers.serving import KEY_VARIABLE, UnsuitableError
 from benchctl.engines.transformers.serving.answering import Speculation, make_drafter
-from benchctl.engines.transformers.serving.decoder import Decoder, State
+from benchctl.engines.transformers.serving.decoder import Decoder, State, without
 from benchctl.engines.transformers.serving.http import Service, serve
 from benchctl.engines.transformers.serving.loading import choose_device, load
 from benchctl.engines.transformers.serving.variants import Variants, items_of
@@ -46,12 +46,18 @@ class SelfTest:
     """Whether recurrent modules read two variants of a token in a batch; where not, searches read each alone."""
     restored: bool
     """Whether a snapshot came back bit for bit."""
+    skips: bool
+    """Whether single steps without the first attention give what a pass without it gives, beyond a window, too."""
     passed: bool
 
     def problem(self) -> str | None:
         """Return why the model must not speculate."""
         if not self.restored:
             return "its state does not come back bit for bit after a draft"
+        if not self.skips:
+            return (
+                "single steps without its first attention do not give what a pass without it gives: the mask is wrong"
+            )
         if self.passed:
             return None
         return (
@@ -89,7 +95,8 @@ def run_self_test(decoder: Decoder) -> SelfTest:
         passed = largest <= TOLERANCE
     else:
         passed = mean <= max(HALF_TOLERANCE, 0.5 * (lost or 0.0))
-    return SelfTest(largest, mean, lost, decoder.variants_in_batches, restored, passed and restored)
+    skips = _skips(decoder, tokens)
+    return SelfTest(largest, mean, lost, decoder.variants_in_batches, restored, skips, passed and restored and skips)
 
 
 def _one_by_one(state: State, tokens: list[int]) -> torch.Tensor:
@@ -115,6 +122,30 @@ def _reads_batches(decoder: Decoder, prefix: list[int], token: int) -> bool:
     except RuntimeError:  # the variants were mixed up, and what came back has another shape
         return False
     return float((batch - alone).abs().mean()) <= HALF_TOLERANCE * float(alone.abs().mean())
+
+
+def _skips(decoder: Decoder, tokens: list[int]) -> bool:
+    """Return whether a draft that leaves out the first attention reads what it should, token by token.
+
+    A window of tokens that attention sees is made narrower than what is read, so that its mask takes part.
+    """
+    first = next((number for number, layer in enumerate(decoder.layers) if layer.modules("attention")), None)
+    if first is None:
+        return True
+    config = decoder.model.config.get_text_config()
+    width = getattr(config, "sliding_window", None)
+    try:
+        if width is not None:
+            config.sliding_window = min(width, _WIDTH)
+        with torch.inference_mode(), without(decoder, frozenset({(first, "attention")})):
+            at_once = _logprobs(State(decoder).advance(tokens, keep=len(tokens)))
+            difference = (_one_by_one(State(decoder), tokens) - at_once).abs()
+    except RuntimeError:  # the mask has another shape than the keys
+        return False
+    finally:
+        if width is not None:
+            config.sliding_window = width
+    return float(difference.mean()) <= HALF_TOLERANCE
 
 
 def _lost(decoder: Decoder, prefix: list[int], following: list[int], expected: torch.Tensor) -> float:
