@@ -18,11 +18,16 @@ pytest.importorskip("torch")
 from benchctl.engines.transformers.adapter import TransformersSpec
 from benchctl.engines.transformers.engine import TransformersEngine
 from benchctl.engines.transformers.server import SERVER, TransformersServer
+from benchctl.data.store import open_run
 from benchctl.errors import EngineError
+from benchctl.measure.prepare import prepare
+from benchctl.measure.progress import RunProgress
+from benchctl.measure.run import start_run
 from benchctl.models.files import ResolvedModel, ResolvedPair
 from benchctl.prompts.suite import Message, Prompt
-from benchctl.recipes.schema import Arm, Sampling
+from benchctl.recipes.schema import Arm, Recipe, Sampling
 from tests.engines.cells import arm_of, complete, outsider
+from tests.engines.transformers.tiny_models import DECLARED, byte_tokenizer, loaded
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(600)]
 
@@ -248,3 +253,35 @@ def test_the_server_imports_nothing_else_of_benchctl() -> None:
         for node in ast.walk(ast.parse(file.read_text("utf-8"))):
             if isinstance(node, ast.ImportFrom) and str(node.module).startswith("benchctl"):
                 assert str(node.module).startswith((*allowed, "benchctl.engines.transformers.methods")), file
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["qwen2, window", "qwen3, window"])
+def test_a_run_leaves_out_the_first_attention(name: str, tmp_path: Path) -> None:
+    kind, changed = DECLARED[name]
+    loaded(kind, **{**changed, "vocab_size": 300}).model.save_pretrained(tmp_path / "model")
+    byte_tokenizer(300).save_pretrained(tmp_path / "model")
+    facts = {"schema": 1, "name": "raw", "kind": "raw", "licence": "MIT", "source": "this test"}
+    suite = facts | {"tasks": {"code": [{"prompt": "the cat sat on the mat and the dog sat on"}]}}
+    (tmp_path / "prompts.json").write_text(json.dumps(suite))
+    recipe = {
+        "name": "first",
+        "engine": {"kind": "transformers", "binary": sys.executable, "device": "cpu", "context": 256, "threads": 1},
+        "models": {"target": {"source": "model"}},
+        "prompts": {"suite": "prompts.json"},
+        "sampling": {"max_tokens": 24, "ignore_eos": True},
+        "blocks": 1,
+        "preflight": "off",
+        "arms": [
+            {"name": "baseline"},
+            {"name": "first", "speculation": {"type": "self-skip", "max": 2, "options": {"attention": [0]}}},
+        ],
+    }
+    prepared = prepare(Recipe.model_validate(recipe), recipe_folder=tmp_path)
+    run = open_run(start_run(prepared, tmp_path / "results", RunProgress(), []))
+    baseline, first = (
+        next(row for row in run.records if row.label == label and row.phase == "measure")
+        for label in ("baseline", "first")
+    )
+    assert first.error is None and first.draft_n
+    assert first.token_ids == baseline.token_ids
