@@ -15,10 +15,10 @@ import pytest
 
 pytest.importorskip("torch")
 
+from benchctl.data.store import open_run
 from benchctl.engines.transformers.adapter import TransformersSpec
 from benchctl.engines.transformers.engine import TransformersEngine
 from benchctl.engines.transformers.server import SERVER, TransformersServer
-from benchctl.data.store import open_run
 from benchctl.errors import EngineError
 from benchctl.measure.prepare import prepare
 from benchctl.measure.progress import RunProgress
