@@ -17,7 +17,7 @@ from typing import Any
 from benchctl.analysis.results import Losslessness
 from benchctl.data.digests import canonical_sha256
 from benchctl.data.manifest import Manifest, SetupIdentity
-from benchctl.data.store import MANIFEST, RECORDS, open_run
+from benchctl.data.store import MANIFEST, RECORDS, RunData, open_run
 from benchctl.errors import GateError, StorageError, UsageError
 from benchctl.lossless.analysed import analyse_run
 from benchctl.text import first
@@ -44,7 +44,7 @@ def make_certificate(folder: Path) -> Statement:
     worst = [result for result, arms in by_result.items() if arms]
     return {
         "_type": TYPE,
-        "subject": [*_artefacts(manifest), *_files(manifest, RECORDS)],
+        "subject": [*_artefacts(manifest), *_files(run, RECORDS)],
         "predicateType": PREDICATE,
         "predicate": {
             "result": worst[-1] if worst else "FAILED",
@@ -53,7 +53,7 @@ def make_certificate(folder: Path) -> Statement:
                 _named("prompts", canonical_sha256([prompt.model_dump() for prompt in manifest.prompts])),
                 _named("workload", manifest.workload_sha256),
                 _file(run.folder / MANIFEST),
-                *_files(manifest, *sorted(name for name in manifest.files if name.startswith("scores"))),
+                *_files(run, *sorted(name for name in manifest.files if name.startswith("scores"))),
             ],
             "passedTests": by_result["PASSED"],
             "warnedTests": by_result["WARNED"],
@@ -107,9 +107,10 @@ def _named(name: str, sha256: str) -> dict[str, Any]:
     return {"name": name, "digest": {"sha256": sha256}}
 
 
-def _files(manifest: Manifest, *names: str) -> Iterator[dict[str, Any]]:
-    """Yield files of the run with the SHA-256 that the manifest has of each."""
-    yield from (_named(name, manifest.files[name].sha256) for name in names if name in manifest.files)
+def _files(run: RunData, *names: str) -> Iterator[dict[str, Any]]:
+    """Yield files of a run with the SHA-256 that its manifest has of each; none where any was changed."""
+    files = run.manifest.files if run.manifest and not run.integrity.findings else {}
+    yield from (_named(name, files[name].sha256) for name in names if name in files)
 
 
 def _file(path: Path) -> dict[str, Any]:
