@@ -68,6 +68,7 @@ def test_a_count_that_the_stream_contradicts_is_refused(endpoint: Endpoint, tmp_
         assert f"Arm {arm}: an answer has no decode rate, because its stream has more pieces of text" in output
     assert {row.where for row in analysis.warnings if row.id == "contradicted-count"} == {"half", "none"}
     assert (verdicts["good"].speedup or 0) > 0 and verdicts["good"].acceptance == 0.75
+    assert "75.0 % (unchecked)" in output and "nothing confirms how many tokens the engine accepted" in output
 
 
 def test_chunks_that_are_counted_as_tokens_give_no_rate(endpoint: Endpoint, tmp_path: Path) -> None:
