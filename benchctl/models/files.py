@@ -94,10 +94,13 @@ _REPORTED_FROM_BYTES = 1 << 28
 
 
 def file_sha256(path: Path, notice: Notice | None = None) -> str:
-    """Return the SHA-256 (64 hex digits) of a file, from the cache while path, size, time and inode are the same."""
+    """Return the SHA-256 (64 hex digits) of a file, from the cache while path, size, times and inode are the same.
+
+    The time of change of the inode is among them: whoever writes a file can set the other one back.
+    """
     state, whole = path.stat(), str(path.resolve()).encode("utf-8", "surrogateescape")
     kept = cache_folder() / "hashes" / hashlib.sha256(whole).hexdigest()
-    unchanged = f"{state.st_size} {state.st_mtime_ns} {state.st_ino} "
+    unchanged = f"{state.st_size} {state.st_mtime_ns} {state.st_ctime_ns} {state.st_ino} "
     with suppress(OSError, UnicodeDecodeError):
         if (known := kept.read_text("ascii")).startswith(unchanged):
             return known.removeprefix(unchanged)

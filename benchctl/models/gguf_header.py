@@ -164,8 +164,12 @@ VERSIONS = (2, 3)
 _MAX_KEYS = 100_000
 _MAX_TENSORS = 100_000
 _MAX_DIMENSIONS = 4
-_MAX_ITEMS = 10_000_000
-"""Of all arrays together; the largest vocabularies in use are below a million tokens."""
+_MAX_ITEMS = 4_000_000
+"""Of all arrays together; the largest vocabularies in use are below a million tokens, with as many merges."""
+_MAX_STRING = 1 << 20
+"""Bytes of a string; the longest in use are chat templates of some 50 KB."""
+_MAX_STRINGS = 1 << 24
+"""Bytes of all strings outside of arrays, names of tensors included."""
 _MAX_BYTES = 1 << 28
 """Longest header; without a limit, that of a sparse file fills the memory. A million tokens with merges take 60 MB."""
 
@@ -200,7 +204,7 @@ class _BrokenError(Exception):
 class _Parser:
     def __init__(self, path: Path, data: mmap.mmap, size: int) -> None:
         self.path, self.data, self.size, self.at = path, data, size, 0
-        self.items = 0
+        self.items = self.string_bytes = 0
 
     def parse(self) -> GgufHeader:
         version = self.version()
@@ -260,7 +264,11 @@ class _Parser:
         return int(self.scalar("Q"))
 
     def string(self, what: str) -> str:
-        start = self.take(self.u64(), what)
+        length = self.u64()
+        start = self.take(length, what)
+        self.string_bytes += length
+        if length > _MAX_STRING or self.string_bytes > _MAX_STRINGS:
+            raise _BrokenError(f"the header is corrupt: a string has {length:,} bytes, or all have too many")
         return self.data[start : self.at].decode("utf-8", "replace")
 
     def value(self, kind: int) -> int | float | bool | str | ArrayPlace:
@@ -292,7 +300,10 @@ class _Parser:
         for _ in range(count):
             if at > end:
                 raise _BrokenError("the model file is truncated or corrupt: it ends within the metadata")
-            at += 8 + unpack(data, at)[0]
+            length = unpack(data, at)[0]
+            if length > _MAX_STRING:
+                raise _BrokenError(f"the header is corrupt: a string of an array has {length:,} bytes")
+            at += 8 + length
         self.at = at
         self.take(0, "the metadata")
 

@@ -150,8 +150,8 @@ def _source(path: Path, label: str, form: type[Row], notes: Sequence[str]) -> st
 
 _SEPARATOR = "---"
 _MAX_LINE = 16 << 20
-_MAX_BYTES = 1 << 30
-"""Of JSON lines, unpacked: a gzip file of a few kilobytes can hold any number of them."""
+_MAX_BYTES = 1 << 28
+"""Of a file, unpacked: a gzip or parquet file of a few kilobytes can hold any number of rows."""
 _BATCH = 256
 
 
@@ -159,6 +159,8 @@ def _rows(path: Path, label: str, columns: Sequence[str]) -> Iterator[tuple[str,
     """Give every row with its place (`a.jsonl:3`); `columns`: of a CSV file without a header. Raises UsageError."""
     label, ending = one_line(label), path.suffix.lower()
     try:
+        if path.stat().st_size > _MAX_BYTES:
+            raise _too_long(label)
         if ending == ".parquet":
             yield from _parquet_rows(path, label)
         elif ending == ".txt":
@@ -175,6 +177,11 @@ def _rows(path: Path, label: str, columns: Sequence[str]) -> Iterator[tuple[str,
         raise UsageError("this gzip file is truncated or damaged", where=label) from None
     except OSError as error:
         raise UsageError(f"the file cannot be read: {error.strerror or error}", where=label) from None
+
+
+def _too_long(label: str) -> UsageError:
+    fix = "Name a file of fewer questions."
+    return UsageError(f"a line is longer than 16 MiB, or the file than {_MAX_BYTES >> 20} MiB", where=label, fix=fix)
 
 
 def _text_rows(text: str, label: str) -> Iterator[tuple[str, Fields]]:
@@ -207,7 +214,7 @@ def _json_rows(path: Path, label: str) -> Iterator[tuple[str, Fields]]:
     name = path.name.lower()
     with cast(BufferedReader, gzip.open(path)) if name.endswith(".gz") else path.open("rb") as stream:
         if name.endswith(".json") and stream.peek().removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"["):
-            rows = parse_json(stream.read(_MAX_BYTES), label, "a JSON list of objects")
+            rows = parse_json(stream.read(), label, "a JSON list of objects")
             yield from ((f"{label}[{number}]", _object(row, f"{label}[{number}]")) for number, row in enumerate(rows))
             return
         for number, line in enumerate(_lines(stream, label), start=1):
@@ -221,7 +228,7 @@ def _lines(stream: IO[bytes], label: str) -> Iterator[bytes]:
     while line := stream.readline(_MAX_LINE + 1):
         total += len(line)
         if len(line) > _MAX_LINE or total > _MAX_BYTES:
-            raise UsageError("a line is longer than 16 MiB, or the file than 1 GiB", where=label)
+            raise _too_long(label)
         yield line
 
 
@@ -249,8 +256,11 @@ def _parquet_rows(path: Path, label: str) -> Iterator[tuple[str, Fields]]:
         raise UsageError("reading a parquet file needs pyarrow, which is not installed", where=label, fix=fix) from None
     try:
         with path.open("rb") as stream:
-            batches = parquet.ParquetFile(stream).iter_batches(batch_size=_BATCH)
-            rows = itertools.chain.from_iterable(batch.to_pylist() for batch in batches)
-            yield from ((f"{label}: row {number}", fields) for number, fields in enumerate(rows, 1))
+            total, numbers = 0, itertools.count(1)
+            for batch in parquet.ParquetFile(stream).iter_batches(batch_size=_BATCH):
+                total += batch.nbytes
+                if total > _MAX_BYTES:
+                    raise _too_long(label)
+                yield from ((f"{label}: row {next(numbers)}", fields) for fields in batch.to_pylist())
     except ValueError:  # such as pyarrow.lib.ArrowInvalid
         raise UsageError("this is not a parquet file, or it is damaged", where=label) from None

@@ -48,6 +48,19 @@ def test_a_replaced_file_with_the_old_time_is_hashed_again(tmp_path: Path) -> No
     assert file_sha256(path) == sha256(b"abd")
 
 
+def test_a_file_that_was_changed_in_place_and_dated_back_is_hashed_again(tmp_path: Path, cache: Path) -> None:
+    path = tmp_path / "a.gguf"
+    path.write_bytes(b"abc")
+    before = path.stat()
+    assert file_sha256(path) == sha256(b"abc")
+    with path.open("r+b") as stream:
+        stream.write(b"abd")
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    after = path.stat()
+    assert (after.st_size, after.st_mtime_ns, after.st_ino) == (before.st_size, before.st_mtime_ns, before.st_ino)
+    assert file_sha256(path) == sha256(b"abd")
+
+
 @pytest.mark.parametrize("content", ["", "1 2 3 ", "null", "\xff"])
 def test_a_damaged_cache_is_only_slow(tmp_path: Path, cache: Path, content: str) -> None:
     path = tmp_path / "a.gguf"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import struct
+import time
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -14,6 +15,7 @@ import pytest
 from benchctl.errors import UsageError
 from benchctl.models.gguf_header import read_header
 from benchctl.models.inspection import inspect_model
+from tests.security.test_servers import little_memory
 
 STRING, ARRAY, U32 = 8, 9, 4
 
@@ -78,12 +80,12 @@ BROKEN = {
         f"the header is corrupt: an array announces {HUGE} items" + AGAIN,
     ),
     "a long array of nothing": (
-        header(key(b"a", ARRAY, struct.pack("<IQ", STRING, 10_000_000)), counts=(0, 1)),
+        header(key(b"a", ARRAY, struct.pack("<IQ", STRING, 4_000_000)), counts=(0, 1)),
         "the model file is truncated or corrupt: it ends within the metadata" + AGAIN,
     ),
     "an array whose last string is endless": (
         header(key(b"a", ARRAY, struct.pack("<IQQ", STRING, 1, HUGE)), counts=(0, 1)),
-        "the model file is truncated or corrupt: it ends within the metadata" + AGAIN,
+        f"the header is corrupt: a string of an array has {HUGE:,} bytes" + AGAIN,
     ),
     "an array of arrays": (
         header(key(b"a", ARRAY, struct.pack("<IQ", ARRAY, 1)), counts=(0, 1)),
@@ -263,3 +265,37 @@ def test_whatever_a_damaged_byte_says_it_is_one_error_and_soon(tmp_path: Path, m
             assert "\n" not in error.what
             outcomes.add("refused")
     assert outcomes == {"read", "refused"}
+
+
+@pytest.mark.parametrize(
+    ("byte", "place"), [(b"\xf0", "value"), (b"\xff", "value"), (b"a", "value"), (b"a", "key"), (b"a", "item")]
+)
+def test_a_sparse_file_with_a_huge_string_is_refused_at_once(tmp_path: Path, byte: bytes, place: str) -> None:
+    size = 200 << 20
+    huge = struct.pack("<Q", size) + byte
+    value = struct.pack("<IQ", STRING, 1) + huge if place == "item" else huge
+    named = text(b"general.name") + struct.pack("<I", ARRAY if place == "item" else STRING) + value
+    path = tmp_path / "m.gguf"
+    path.write_bytes(header(huge if place == "key" else named, counts=(0, 1)))
+    os.truncate(path, size + 4096)
+    with little_memory(64), pytest.raises(UsageError, match="209,715,200 bytes"):
+        read_header(path)
+
+
+def test_many_long_strings_are_refused(tmp_path: Path) -> None:
+    keys = b"".join(key(b"k%d" % number, STRING, text(b"\xff" * (1 << 20))) for number in range(20))
+    path = tmp_path / "m.gguf"
+    path.write_bytes(header(keys, counts=(0, 20)))
+    with pytest.raises(UsageError, match="all have too many"):
+        read_header(path)
+
+
+def test_a_vocabulary_of_ten_million_empty_tokens_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    count = 9_900_000
+    tokens = struct.pack("<IQ", STRING, count) + bytes(8 * count)
+    path = tmp_path / "m.gguf"
+    path.write_bytes(header(key(b"tokenizer.ggml.tokens", ARRAY, tokens), counts=(0, 1)))
+    began = time.process_time()
+    with pytest.raises(UsageError, match="9900000 items"):
+        read_header(path)
+    assert time.process_time() - began < 1

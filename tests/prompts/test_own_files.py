@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -212,3 +213,18 @@ def test_what_is_no_gzip_file_is_one_message(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl.gz").write_bytes(b"plain")
     with pytest.raises(UsageError, match="truncated or damaged"):
         load_suite("a.jsonl.gz", recipe_folder=tmp_path)
+
+
+def test_a_file_that_unpacks_to_more_than_it_may_is_refused(tmp_path: Path) -> None:
+    """Of the right lines: 0.4 MB on disk that unpack to 400 MB."""
+    line = b'{"prompt": "' + b"a" * 4_000_000 + b'"}\n'
+    with gzip.open(tmp_path / "bomb.jsonl.gz", "wb") as stream:
+        for _ in range(100):
+            stream.write(line)
+    assert (tmp_path / "bomb.jsonl.gz").stat().st_size < 1_000_000
+    with pytest.raises(UsageError, match="longer than 16 MiB, or the file than 256 MiB"):
+        load_suite("bomb.jsonl.gz", recipe_folder=tmp_path)
+    (tmp_path / "sparse.csv").touch()
+    os.truncate(tmp_path / "sparse.csv", 1 << 32)
+    with pytest.raises(UsageError, match=r"(256|64) MiB"):
+        load_suite("sparse.csv", recipe_folder=tmp_path)

@@ -194,8 +194,10 @@ class ApiKey:
         return {"Authorization": f"Bearer {self.value}"} if self.value else {}
 
     def redact(self, text: str) -> str:
-        """Return `text` without the key."""
-        return text.replace(self.value, _HIDDEN) if len(self.value) >= _TELLING else text
+        """Return `text` without the key, in whatever case a server sends it back."""
+        if len(self.value) < _TELLING:
+            return text
+        return re.sub(re.escape(self.value), _HIDDEN, text, flags=re.IGNORECASE)
 
 
 def check_key(key: ApiKey, address: Address) -> None:

@@ -10,6 +10,7 @@ import hashlib
 import json
 import shutil
 import subprocess
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,13 +21,14 @@ from benchctl.data.manifest import Manifest, SetupIdentity
 from benchctl.data.store import MANIFEST, RECORDS, RunData, open_run
 from benchctl.errors import GateError, StorageError, UsageError
 from benchctl.lossless.analysed import analyse_run
-from benchctl.text import first
+from benchctl.text import first, one_line
 
 Statement = dict[str, Any]
 TYPE = "https://in-toto.io/Statement/v1"
 PREDICATE = "https://in-toto.io/attestation/test-result/v0.1"
 NAMESPACE = "benchctl"
 """Of signatures: made for something else, it does not count."""
+_MOST_BYTES = 1 << 24
 RESULTS = {"identical": "PASSED", "consistent with the target": "WARNED"}
 """By verdict; every other verdict, and a run without any, is FAILED."""
 
@@ -129,16 +131,33 @@ def read_certificate(file: Path) -> Statement:
     """Read a certificate. Raises StorageError for anything else."""
     fix = "Name a file that benchctl runs certify wrote."
     try:
-        found = json.loads(file.read_bytes())
-        if (found["_type"], found["predicateType"]) != (TYPE, PREDICATE):
+        with file.open("rb") as stream:
+            text = stream.read(_MOST_BYTES + 1)
+        if len(text) > _MOST_BYTES:
+            raise ValueError(f"it is larger than {_MOST_BYTES >> 20} MiB")
+        statement = json.loads(text.decode("utf-8"), object_pairs_hook=_without_repeats, parse_constant=_no_number)
+        if (statement["_type"], statement["predicateType"]) != (TYPE, PREDICATE):
             raise ValueError("it is no statement of a test result")
-        if found["predicate"]["result"] not in ("PASSED", "WARNED", "FAILED"):
+        if statement["predicate"]["result"] not in ("PASSED", "WARNED", "FAILED"):
             raise ValueError("it has no result")
     except OSError as error:
         raise StorageError(f"The certificate cannot be read: {error.strerror}.", where=str(file), fix=fix) from None
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise StorageError(f"This is no certificate: {error}.", where=str(file), fix=fix) from None
-    return dict(found)
+    return dict(statement)
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a JSON object. Raises ValueError for a key that is there twice: readers differ in which of them counts."""
+    keys = Counter(key for key, _ in pairs)
+    for key, count in keys.items():
+        if count > 1:
+            raise ValueError(f"the key {one_line(key, 60)} is there {count} times")
+    return dict(pairs)
+
+
+def _no_number(text: str) -> float:
+    raise ValueError(f"{text} is no number of JSON")
 
 
 def check_against_run(statement: Statement, file: Path, folder: Path) -> None:

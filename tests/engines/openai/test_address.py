@@ -46,6 +46,8 @@ def test_a_key_does_not_show_itself_and_a_placeholder_is_no_secret() -> None:
     key = ApiKey("sk-0123456789")
     assert "0123456789" not in repr(key)
     assert key.redact("Bearer sk-0123456789!") == "Bearer [API key]!"
+    for spelling in ("SK-0123456789", "Sk-0123456789"):
+        assert key.redact(f"Bearer {spelling}!") == "Bearer [API key]!"
     assert ApiKey("none").redact("none of them") == "none of them"
     assert ApiKey().headers == {}
 

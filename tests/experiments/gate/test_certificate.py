@@ -6,14 +6,14 @@ import copy
 import json
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from benchctl.cli.app import app
-from benchctl.errors import BenchctlError, GateError, UsageError
+from benchctl.errors import BenchctlError, GateError, StorageError, UsageError
 from benchctl.experiments.gate.certificate import Statement, make_certificate, text_of
 from tests.cli.calls import call
 from tests.cli.test_compare import write_run
@@ -151,3 +151,45 @@ def test_a_sound_certificate_of_a_failure_exits_with_one(tmp_path: Path) -> None
 def test_what_is_no_certificate_is_said(file: Path, run: Path, text: str) -> None:
     file.write_text(text)
     assert "certificate" in str(checked(file, "--run", run))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            lambda text: text.replace(b'"result": "PASSED"', b'"result": "FAILED", "result": "PASSED"'),
+            "result is there 2",
+        ),
+        (lambda text: text.replace(b'"_type"', b'"_type": "x", "_type"'), "_type is there 2"),
+        (lambda text: text.replace(b'"PASSED",', b'"PASSED", "benchctl_more": NaN,'), "NaN is no number"),
+        (lambda text: text.decode().encode("utf-16"), "utf-8"),
+        (lambda text: b"[" * 100_000, "no certificate"),
+        (lambda text: text.replace(b'"predicate": {', b'"predicate": [{', 1), "no certificate"),
+        (lambda text: b" " * (1 << 24) + text, "larger than 16 MiB"),
+        (lambda text: b"9" * 10_000, "no certificate"),
+    ],
+)
+def test_what_two_readers_may_read_differently_is_refused(
+    run: Path, file: Path, keys: Path, change: Callable[[bytes], bytes], message: str
+) -> None:
+    """Though it is signed, and though its last words are those of the run."""
+    text = file.read_bytes()
+    file.write_bytes(change(text))
+    assert file.read_bytes() != text
+    sign(file, keys / "known")
+    for words in ((file, "--run", run), (file, "--signers", keys / "allowed")):
+        error = checked(*words)
+        assert isinstance(error, StorageError) and message in str(error), error
+
+
+def test_a_signed_certificate_shows_no_escape(run: Path, file: Path, keys: Path) -> None:
+    statement = json.loads(file.read_text())
+    statement["predicate"]["passedTests"] = ["\x1b[2Jspec\n\u202eevil"]
+    statement["predicate"]["benchctl_verdicts"] = {
+        "\x1b]0;t\x07": {"verdict": "\x1b[31m", "scope": "\x1b", "reason": 5}
+    }
+    file.write_text(json.dumps(statement))
+    sign(file, keys / "known")
+    result = call(app, "runs", "certify", "--check", str(file), "--signers", str(keys / "allowed"))
+    assert result.exception is None or isinstance(result.exception, BenchctlError | SystemExit), result.exception
+    assert not {"\x1b", "\x07", "\u202e"} & set(result.output)
