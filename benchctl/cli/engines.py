@@ -1,4 +1,4 @@
-"""`benchctl engines`: list and build engines, let recipes use servers, and check this machine."""
+"""`benchctl engines`: list and build engines, and check this machine."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ import typer
 from benchctl.cli.options import JsonForText
 from benchctl.errors import UsageError
 from benchctl.offers import load
-from benchctl.paths import config_folder
 from benchctl.reports.json_output import print_json
-from benchctl.text import one_line, plural
+from benchctl.text import plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -82,41 +81,6 @@ def install_engine(
         print_json("engines install", installed.facts)
     else:
         _show_installed(installed)
-
-
-@app.command("allow")
-def allow(
-    url: Annotated[
-        str | None, typer.Argument(metavar="URL", help="A server; or a program's path, to remove it.")
-    ] = None,
-    key: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="The environment variable whose content may be sent there as its API key."),
-    ] = None,
-    remove: Annotated[
-        bool, typer.Option("--remove", help="Take the server back, or only its --key; trust in recipes, too.")
-    ] = False,
-    as_json: JsonForText = False,
-) -> None:
-    """Let recipes send prompts to a server, and the key of a variable of yours; without URL, list what is allowed.
-
-    A server off this machine needs its scheme, host and port allowed once, unless the URL stands on the command line. A
-    recipe's `api_key_env` needs that variable allowed for that server, on this machine too.
-    """
-    from benchctl.permissions import FILE, Permissions, change, read_permissions
-
-    if url is None and (key or remove):
-        raise UsageError("Name the server.", where="--key, --remove", fix="benchctl engines allow URL")
-    given = read_permissions() if url is None else change(url, key or (), remove=remove)
-    if as_json:
-        print_json("engines allow", Permissions.model_dump(given, include={"servers", "programs", "files"}))
-        return
-    for origin, names in given.servers.items():
-        typer.echo(one_line(f"server   {origin}  {'key: ' + ', '.join(names) if names else 'no key'}", 400))
-    for what, paths in (("program", given.programs), ("file", given.files)):
-        for path in paths:
-            typer.echo(one_line(f"{what:8} {path}", 400))
-    typer.echo(f"{len(given.recipes)} trusted recipes, {len(given.runs)} runs of yours: {config_folder() / FILE}")
 
 
 @app.command("list")

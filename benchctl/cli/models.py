@@ -167,6 +167,7 @@ def _quantized(
             models_dir,
             notice=lambda text: notes.print(one_line(text), markup=False),
             find_tool=lambda name: program(engine.tool(name)),
+            may_run_code=True,  # the model was typed
         )
         files = search.files(model)
         folder = Path(model).expanduser()  # a converted file of safetensors is named by its hash

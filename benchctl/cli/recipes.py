@@ -14,14 +14,14 @@ from benchctl.cli import complete, options
 from benchctl.cli.options import read_depths
 from benchctl.errors import BenchctlError, UsageError
 from benchctl.reports.json_output import print_json
-from benchctl.text import plural, visible
+from benchctl.text import one_line, plural, visible
 from benchctl.writing import write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from benchctl.recipes.schema import Recipe
-    from benchctl.recipes.trust import Finding
+    from benchctl.recipes.trust import Opening
 
 app = typer.Typer(help="Find, read, check and write recipes.", no_args_is_help=True)
 
@@ -76,7 +76,7 @@ def check(
             metavar="FILE…", help="Recipe files, or names of shipped ones.", autocompletion=complete.recipes
         ),
     ],
-    trust_recipe: Annotated[bool, typer.Option("--trust-recipe", help="Accept recipes that open the machine.")] = False,
+    trust_recipe: Annotated[bool, typer.Option("--trust-recipe", help="Accept whatever the recipes ask for.")] = False,
     json_output: options.JsonForText = False,
 ) -> None:
     """Check recipes and list every problem; exits with 2 when there is any."""
@@ -93,7 +93,7 @@ def check(
 
 
 def _checked(file: str, *, trusted: bool) -> tuple[dict[str, Any], list[str]]:
-    """Return what is found of a recipe, engine options that no list has included: as JSON has it, and as lines."""
+    """Return what is wrong with a recipe and what needs trust, as JSON has it and as lines."""
     from benchctl.measure.check_recipe import file_problems
     from benchctl.recipes.load import find_recipe, load_recipe
     from benchctl.recipes.problems import Problem, RecipeError, path_text
@@ -109,9 +109,10 @@ def _checked(file: str, *, trusted: bool) -> tuple[dict[str, Any], list[str]]:
         document = {"file": file, "ok": False, "arms": None, "openings": [], "problems": told}
         return document, [str(error) if isinstance(error, RecipeError) else f"{file}: {error}"]
     openings = _openings(recipe, path)
-    good = trusted or not any(opening.opens for opening in openings)
+    good = trusted or not openings
     names, told_openings = [arm.name for arm in recipe.arms], [str(opening) for opening in openings]
-    state = "good" if good else "would open the machine; runs only with --trust-recipe"
+    remedy = "read it, then --trust-recipe, or once for your own folder: benchctl recipes trust FOLDER"
+    state = "good" if good else f"needs your trust; {remedy}"
     line = f"{file}: {state} ({len(names)} {plural(len(names), 'arm')}: {', '.join(names)})"
     document = {"file": file, "ok": good, "arms": names, "openings": told_openings, "problems": []}
     return document, [line, *(f"  {opening}" for opening in told_openings)]
@@ -211,6 +212,34 @@ def _listed(text: str) -> list[str]:
     return [word.strip() for word in text.split(",") if word.strip()]
 
 
+@app.command("trust")
+def trust(
+    folder: Annotated[
+        str | None, typer.Argument(metavar="FOLDER", help="A folder of your recipes; with --remove a program, too.")
+    ] = None,
+    remove: Annotated[bool, typer.Option("--remove", help="Do not trust it any longer.")] = False,
+    json_output: options.JsonForText = False,
+) -> None:
+    """Trust every recipe in a folder and below it; without FOLDER, list what you trust.
+
+    Trusted recipes may pass options and variables to the engine, run programs, read files and send keys, as
+    --trust-recipe lets a single call. Results folders in it are not trusted.
+    """
+    from benchctl.paths import config_folder
+    from benchctl.permissions import FILE, read_trusted, trust_folder
+
+    if folder is None and remove:
+        raise UsageError("Name the folder.", where="--remove", fix="benchctl recipes trust FOLDER --remove")
+    trusted = read_trusted() if folder is None else trust_folder(folder, remove=remove)
+    if json_output:
+        print_json("recipes trust", trusted.model_dump(include={"folders", "programs"}))
+        return
+    for name, paths in (("folder", trusted.folders), ("program", trusted.programs)):
+        for path in paths:
+            typer.echo(one_line(f"{name:8} {path}", 400))
+    typer.echo(f"{len(trusted.runs)} {plural(len(trusted.runs), 'run')} of this machine: {config_folder() / FILE}")
+
+
 @app.command("schema")
 def schema(
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Write it to this file instead.")] = None,
@@ -226,15 +255,16 @@ def schema(
         typer.echo(f"Wrote {output}.")
 
 
-def _openings(recipe: Recipe, path: Path) -> list[Finding]:
-    """Return what a valid recipe asks for and was not given."""
-    from benchctl.permissions import not_given, program_not_given, settle
+def _openings(recipe: Recipe, path: Path) -> list[Opening]:
+    """Return what a valid recipe asks for and nobody trusted."""
+    from benchctl.data.store import MANIFEST
+    from benchctl.permissions import is_trusted, program_opening
+    from benchctl.recipes.trust import find_openings
 
-    if settle(recipe, path.parent, path):
+    if is_trusted(path.parent) and not (path.parent / MANIFEST).is_file():
         return []
-    parts, folder = recipe.parts.values(), path.parent
-    found = [*(not_given(part, folder) for part in parts), *(program_not_given(part, folder) for part in parts)]
-    return list(dict.fromkeys(finding for several in found for finding in several))
+    programs = [opening for part in recipe.parts.values() for opening in program_opening(part, path.parent)]
+    return list(dict.fromkeys([*find_openings(recipe, path.parent), *programs]))
 
 
 def _summary(recipe: Recipe) -> dict[str, object]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -35,10 +36,10 @@ from benchctl.measure.requests import render
 from benchctl.measure.run import context_of
 from benchctl.models.files import ModelFile, ResolvedModel, ResolvedPair, file_sha256
 from benchctl.models.sources import ModelSearch
-from benchctl.permissions import not_given
+from benchctl.permissions import is_own_command, permit
 from benchctl.prompts.suite import Prompt
 from benchctl.recipes.schema import Arm, Recipe, Sampling
-from benchctl.recipes.trust import Finding, find_in_command
+from benchctl.text import one_line
 
 
 class RelaunchError(Exception):
@@ -188,8 +189,8 @@ def relaunch(
 ) -> Relaunch:
     """Find what the baseline ran with, and check it: files by hash. Raises RelaunchError, EngineError.
 
-    `trusted`: settings of the run's recipe or command line that open the machine pass; a run may be somebody else's,
-    and relaunching it runs what is in its manifest.
+    `trusted`: whatever the run's recipe and command line ask for passes. A run may be somebody else's, and relaunching
+    it runs what is in its manifest.
     """
     manifest = run.manifest
     if manifest is None:
@@ -202,7 +203,11 @@ def relaunch(
         raise RelaunchError(f"{baseline} speculates itself, so it does not show the target alone")
     again = standing_of(run, trusted=trusted)
     recipe, home = again.recipe, again.folder
-    _refuse(not_given(recipe, home), trusted=again.trusted)
+    try:
+        permit(recipe, home, trusted=again.trusted)
+    except UsageError as error:
+        raise RelaunchError(f"{' '.join(error.what.split())} Add --trust-recipe if you trust its writer") from None
+    trusted = trusted or (again.trusted and is_own_command(manifest.run, arm.argv))
     spec = recipe.engine
     if not served:
         spec = spec.model_copy(update={"binary": None if binary else _recorded_binary(arm.argv[0])})
@@ -218,7 +223,12 @@ def relaunch(
         except UsageError as error:
             raise RelaunchError(f"{error.what.rstrip('.')} ({error.where}). {error.fix}".rstrip(".")) from None
         launch, beyond = _same_process(engine, recipe.arm(baseline), manifest, arm, models_dir)
-        _refuse(find_in_command(recipe.engine.kind, beyond, home), trusted=trusted)
+        if beyond and not trusted:
+            shown = one_line(shlex.join(beyond), 400)
+            raise RelaunchError(
+                f"its command line has words that its recipe does not ask for: {shown}. Read the run's manifest; if "
+                "you trust its writer, add --trust-recipe"
+            )
     prompts, lack = _prompts(manifest, recipe, home)
     text = context_of(recipe, home)
     return Relaunch(engine, launch, recipe.sampling, prompts, lack, arm.context_length, text)
@@ -247,30 +257,24 @@ def _same_process(
     launch = engine.launch(arm, ResolvedPair(target, None))
     arguments = [str(Path(word).expanduser()) if word.startswith("~/") else word for word in recorded.argv]
     argv = [str(target.path) if word == model else word for word in arguments[1:]]
-    beyond = _beyond(recorded.argv, launch.argv)
+    beyond = _beyond([*recorded.argv[:1], *argv], launch.argv)
     return Launch((str(found.binary), *argv), launch.env, launch.set_by_us), beyond
 
 
-def _refuse(found: Sequence[Finding], *, trusted: bool) -> None:
-    """Raise RelaunchError where a setting opens the machine and is not trusted."""
-    opening = [finding for finding in found if finding.opens is not None]
-    if opening and not trusted:
-        first = str(opening[0]).rstrip(".")
-        narrow = f"{opening[0].narrow}, or " if opening[0].destination else ""
-        raise RelaunchError(
-            f"it would open the machine ({first}); read the run's manifest, then {narrow}--trust-recipe"
-        )
-
-
 def _beyond(recorded: Sequence[str], own: Sequence[str]) -> list[str]:
-    """Return the options of a recorded command line that benchctl would not write, or not with that value."""
+    """Return the options of a recorded command line that benchctl would not write, or not with that value.
+
+    Another number is no matter: machines differ in their threads.
+    """
     known = set(pairwise([*own[1:], ""]))
     flags = {word for word in own[1:] if word.startswith("-")}
+    numbers = {word for word, after in known if after.isdecimal()}
     found: list[str] = []
     for word, after in pairwise([*recorded[1:], ""]):
         same = (word, after) in known or (word in flags and after.startswith("-"))
+        same = same or (word in numbers and after.isdecimal())
         if word.startswith("-") and not same:
-            found += [word] if after.startswith("-") else [word, after]
+            found += [word] if after.startswith("-") or not after else [word, after]
     return found
 
 

@@ -75,7 +75,7 @@ def _types(recipe: Recipe, folder: Path) -> Iterator[tuple[KeyPath, str]]:
 def _listed_types(recipe: Recipe, folder: Path) -> tuple[Sequence[str], str]:
     """Return the types of the engine's program, and what is said of a type that is not among them."""
     try:
-        _, found, _ = probed_engine(recipe, folder, None, trusted=False)
+        _, found = probed_engine(recipe, folder, None, trusted=False)
     except EngineError:
         return (), "and there is no engine here that could be asked for its own"
     except UsageError:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -25,14 +25,14 @@ from benchctl.measure.recording import now
 from benchctl.models.files import Notice, ResolvedModel, ResolvedPair
 from benchctl.models.quantize import Program
 from benchctl.models.sources import ModelSearch
-from benchctl.permissions import permit, permit_part, permit_program
+from benchctl.permissions import permit, permit_program, permit_tool
 from benchctl.prompts.context import load_context
 from benchctl.prompts.load import Suite, load_suite, prompt_sha256
 from benchctl.prompts.suite import PromptItem
 from benchctl.recipes.adapters import lossy_settings, remembers
 from benchctl.recipes.groups import ComparedArm
 from benchctl.recipes.schema import Arm, AutoBlocks, Recipe
-from benchctl.recipes.trust import find_openings
+from benchctl.recipes.trust import is_typed
 from benchctl.text import one_line
 
 Recorded = Mapping[str | None, Mapping[str, object]]
@@ -66,7 +66,6 @@ class Prepared:
     warnings: list[str]
     setups: dict[str | None, PreparedSetup]
     """By name; of a recipe without axes the only setup, under `None`."""
-    trusted: bool = False
 
     def setup_of(self, arm: str) -> PreparedSetup:
         """Return what an arm runs on; raises KeyError."""
@@ -91,14 +90,15 @@ def prepare(
     models_dir: Path | None = None,
     notice: Notice | None = None,
     trusted: bool = False,
+    typed: Collection[str] = (),
     suite: Suite | None = None,
     recorded: Recorded | None = None,
 ) -> Prepared:
     """Find the engine, the models and the prompts, and check that they fit together.
 
-    `trusted`: the recipe may open the machine; else it gets what `benchctl.permissions` has. `recorded`: of an earlier
-    run, by setup the engine's hashes, compared before it is run. `suite`: the prompts, where they were loaded
-    elsewhere, as on a cluster, together with the text that pads them.
+    `trusted`: the recipe gets whatever it asks for; otherwise its typed keys, and of the others those in `typed`, which
+    stand on the command line. `recorded`: of an earlier run, by setup the engine's hashes, compared before it is run.
+    `suite`: the prompts, where they were loaded elsewhere, as on a cluster, together with the text that pads them.
 
     Raises UsageError for what the recipe needs and this binary or these files cannot give, EngineError when there is no
     engine.
@@ -111,41 +111,42 @@ def prepare(
             fix=f"Name them all: --set 'engine.binary=[{', '.join(builds)}]'",
         )
     for part in recipe.parts.values():  # before any file is read
-        permit(part, recipe_folder, trusted=trusted)
+        permit(part, recipe_folder, trusted=trusted, typed=typed)
     loaded = suite is not None
     suite = suite or load_suite(recipe.prompts.suite, recipe_folder=recipe_folder)
     prompts = suite.select(recipe.prompts.tasks, recipe.prompts.limit)
     if not loaded and any(arm.context_length for arm in recipe.arms):
         load_context(recipe.prompts.context, recipe_folder=recipe_folder)  # refused here, where it is cheap
-    engines: dict[str, tuple[Engine, Capabilities, list[str]]] = {}
+    engines: dict[str, tuple[Engine, Capabilities]] = {}
     setups: dict[str | None, PreparedSetup] = {}
     warnings = [f"{one_line(Path(recipe.prompts.suite).name, 120)}: {note}" for note in suite.notes]
     for name, part in recipe.parts.items():
         spec = part.engine.model_dump_json()
-        if spec not in engines or find_openings(part, recipe_folder):  # an arm's own options are checked, too
+        if spec not in engines:
             before = None if recorded is None else recorded.get(name, {})
-            engines[spec] = probed_engine(part, recipe_folder, binary, trusted=trusted, recorded=before)
-        engine, capabilities, openings = engines[spec]
+            engines[spec] = probed_engine(part, recipe_folder, binary, trusted=trusted, typed=typed, recorded=before)
+        engine, capabilities = engines[spec]
         prompts = _sendable(prompts, capabilities)
         with _in_setup(name):
             find_tool = partial(permitted_tool, engine, folder=recipe_folder, trusted=trusted)
-            search = ModelSearch(recipe_folder, models_dir, notice, find_tool)
+            may_run_code = trusted or is_typed("models", typed)
+            search = ModelSearch(recipe_folder, models_dir, notice, find_tool, may_run_code=may_run_code)
             models = search.pair(part.models, engine.model_format)
-            warnings += [*openings, *engine.check(part, models)]
+            warnings += engine.check(part, models)
             if part.schedule == "interleaved":
                 check_memory(part, models, device_names(capabilities))
         if engine.model_format == "gguf":
             warnings += tight_slots(part, models, device_names(capabilities))
         setups[name] = PreparedSetup(part, engine, capabilities, models)
     warnings += idle_slots(recipe, len(prompts))
-    return _launchable(Prepared(recipe, recipe_folder, suite, prompts, {}, warnings, setups, trusted))
+    return _launchable(Prepared(recipe, recipe_folder, suite, prompts, {}, warnings, setups))
 
 
 def permitted_tool(engine: Engine, name: str, *, folder: Path, trusted: bool) -> Program:
     """Return a program that comes with the engine. Raises UsageError where only the engine itself is known."""
     file, found = engine.tool(name), engine.locate()
     if found is not None:
-        permit_part(file, found.path, folder, trusted=trusted)
+        permit_tool(file, found.path, folder, trusted=trusted)
     return program(file)
 
 
@@ -231,18 +232,18 @@ def probed_engine(
     binary: str | None,
     *,
     trusted: bool,
+    typed: Collection[str] = (),
     recorded: Mapping[str, object] | None = None,
-) -> tuple[Engine, Capabilities, list[str]]:
-    """Return the recipe's engine, what its binary can do, and sentences about options that do more than measure.
+) -> tuple[Engine, Capabilities]:
+    """Return the recipe's engine and what its binary can do.
 
-    `recorded`: hashes that the engine must have. Raises UsageError for a recipe that asks for what it was not given and
-    is not `trusted`, before anything that it names is run or sent anything.
+    `recorded`: hashes that the engine must have. Raises UsageError for a recipe that asks for what is neither `typed`
+    nor `trusted`, before anything that it names is run or sent anything.
     """
-    permit(recipe, folder, trusted=trusted)
+    permit(recipe, folder, trusted=trusted, typed=typed)
     engine = make_engine(recipe.engine, binary=binary)
-    require_permitted(engine, folder, trusted=trusted, recorded=recorded)
-    capabilities = engine.probe()
-    return engine, capabilities, permit(recipe, folder, capabilities.option_names, trusted=trusted)
+    require_permitted(engine, folder, trusted=trusted, typed=is_typed("engine.binary", typed), recorded=recorded)
+    return engine, engine.probe()
 
 
 def require_permitted(
@@ -250,11 +251,12 @@ def require_permitted(
     folder: Path,
     *,
     trusted: bool,
+    typed: bool = False,
     recorded: Mapping[str, object] | None = None,
     named_by: str = "recipe",
 ) -> None:
     """Find the engine's program and print it where the user did not name it. Raises UsageError where it may not be run,
-    or is not that of the hashes in `recorded`, before it is run."""
+    or is not that of the hashes in `recorded`, before it is run. `typed`: its path stands on the command line."""
     found = engine.locate()
     if found is None:
         return
@@ -264,7 +266,7 @@ def require_permitted(
             where=one_line(str(found.path), 400),
             fix="Restore what it was started with, or start a new run.",
         )
-    permit_program(found.path, found.found_in, folder, trusted=trusted, hashed=bool(found.hashes), named_by=named_by)
+    permit_program(found.path, "option" if typed else found.found_in, folder, trusted=trusted, named_by=named_by)
 
 
 def device_names(capabilities: Capabilities) -> list[str]:

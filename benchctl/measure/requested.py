@@ -6,7 +6,7 @@ With it goes what it was given, and of a run what must not have changed since it
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from benchctl.data.store import MANIFEST, RunData, open_run
 from benchctl.errors import StorageError, UsageError
 from benchctl.measure.prepare import Prepared, Recorded, prepare
 from benchctl.models.files import Notice
-from benchctl.permissions import ALL_KEYS, known_run, remember_run, settle
+from benchctl.permissions import is_own_run, is_trusted
 from benchctl.recipes.from_options import (
     DRAFT_TYPE,
     parse_settings,
@@ -33,6 +33,7 @@ from benchctl.recipes.from_options import (
 from benchctl.recipes.load import find_recipe, load_recipe, recipe_of_options, shipped_recipes, stored_recipe
 from benchctl.recipes.schema import Recipe
 from benchctl.recipes.source import names_a_model
+from benchctl.recipes.trust import ALL_KEYS
 from benchctl.text import one_line
 
 
@@ -60,6 +61,9 @@ class Standing:
     folder: Path
     """What relative paths of the recipe start from."""
     trusted: bool
+    """Whether it gets whatever it asks for: by `--trust-recipe`, its folder, or as a run of this machine."""
+    typed: frozenset[str] = frozenset()
+    """Keys of the recipe whose values stand on the command line."""
 
     def prepare(
         self,
@@ -77,24 +81,21 @@ class Standing:
             models_dir=models_dir,
             notice=notice,
             trusted=self.trusted,
+            typed=self.typed,
             recorded=recorded,
         )
 
 
 def standing_of(run: RunData, *, trusted: bool = False) -> Standing:
-    """Return a run's recipe and what it was given. `trusted`: by the command line, which is remembered.
+    """Return a run's recipe and whether it is trusted: by the command line (`trusted`), or as a run of this machine.
 
-    A run that this user neither started nor trusts is a stranger's: its recipe lies in the run's own folder, whatever
-    its manifest says. Raises UsageError, StorageError.
+    Any other run is a stranger's: its recipe lies in the run's own folder, whatever its manifest says. Raises
+    UsageError, StorageError.
     """
     recipe, manifest = recipe_of(run), run.manifest
     assert manifest is not None
-    stored = manifest.run, manifest.recipe, manifest.recipe_folder
-    if trusted:
-        remember_run(*stored, trusted=True)
-    known = known_run(*stored)
-    own = run.folder if known is None and not trusted else Path(manifest.recipe_folder or ".").expanduser()
-    return Standing(recipe, own, trusted or (known is not None and known.trusted))
+    trusted = trusted or is_own_run(manifest.run, manifest.recipe, manifest.recipe_folder)
+    return Standing(recipe, Path(manifest.recipe_folder or ".").expanduser() if trusted else run.folder, trusted)
 
 
 def prepare_again(
@@ -217,10 +218,10 @@ def requested_recipe(
     again = None if recipe is None else _earlier(recipe, out)
     if again is not None:
         standing = standing_of(again, trusted=trust)
-        found = with_settings(standing.recipe, overrides)
-        settle(found, standing.folder, typed=overrides)
-        changed = with_types(found, types or [], sweeps) if types or sweeps else found
-        return Standing(changed, standing.folder, standing.trusted)
+        changed = with_settings(standing.recipe, overrides)
+        if types or sweeps:
+            changed = with_types(changed, types or [], sweeps)
+        return replace(standing, recipe=changed, typed=frozenset(overrides))
     if types or sweeps:
         raise UsageError(
             "These options make a recipe, but this command line already names a recipe.",
@@ -228,10 +229,10 @@ def requested_recipe(
             fix="Name the target with -t, or write it in the recipe; of a run's folder they replace the arms.",
         )
     file = find_recipe(recipe or "")
-    beside = file.parent / MANIFEST
-    base = standing_of(open_run(file.parent)).folder if beside.is_file() else file.parent
+    of_run = (file.parent / MANIFEST).is_file()  # a file that anybody may have changed since the run
+    base = standing_of(open_run(file.parent)).folder if of_run else file.parent
     loaded = load_recipe(file, overrides=overrides)
-    return Standing(loaded, base, settle(loaded, base, file, typed=overrides, trusted=trust))
+    return Standing(loaded, base, trust or (not of_run and is_trusted(base)), frozenset(overrides))
 
 
 def _of_servers(
@@ -263,9 +264,8 @@ def _of_servers(
 
 
 def standing_of_data(data: Mapping[str, Any], *, trust: bool = False) -> Standing:
-    """Return a recipe that was typed by who runs it: what every key of it opens was asked for. Raises UsageError."""
-    made = recipe_of_options(dict(data))
-    return Standing(made, Path.cwd(), settle(made, Path.cwd(), typed=ALL_KEYS, trusted=trust))
+    """Return a recipe whose every key was typed by who runs it. Raises UsageError."""
+    return Standing(recipe_of_options(dict(data)), Path.cwd(), trust, ALL_KEYS)
 
 
 def _earlier(name: str, out: Path) -> RunData | None:

@@ -63,7 +63,8 @@ def start_run(
     if tuned_in is not None and tuned_in.manifest is not None:
         manifest.tuned_in, manifest.preflight = tuned_in.name, tuned_in.manifest.preflight
     folder = out / prepared.recipe.name / manifest.run
-    remember_run(manifest.run, manifest.recipe, manifest.recipe_folder, trusted=prepared.trusted)
+    scored_alone = [arm.argv for arm in manifest.arms if arm.speculation is None]
+    remember_run(manifest.run, manifest.recipe, manifest.recipe_folder, scored_alone)
     with RunWriter(folder, manifest) as writer:
         progress.note(f"Run folder: {folder}")
         write_whole(folder / RECIPE, home_relative(recipe_text(prepared.recipe, prepared.recipe_folder)))

@@ -237,6 +237,12 @@ def is_safetensors_folder(path: Path) -> bool:
     return path.is_dir() and (path / "config.json").is_file() and any(path.glob("*.safetensors"))
 
 
+def code_in(folder: Path) -> Path | None:
+    """Return a file of Python code in a model's folder or below it, or a link to a folder, where some may lie."""
+    paths = folder.rglob("*")
+    return next((path for path in paths if path.suffix == _CODE or (path.is_symlink() and path.is_dir())), None)
+
+
 def needs_target(folder: Path) -> bool:
     """Whether this is a draft head (EAGLE-3, DFlash, DSpark), which is converted with its target's tokenizer."""
     try:

@@ -16,7 +16,7 @@ from benchctl.models.files import ORIGIN, ModelFile, Notice, ResolvedModel, Reso
 from benchctl.models.gguf_facts import all_shards, shard_names
 from benchctl.models.gguf_header import read_header
 from benchctl.models.hub import OfflineError, fetch, fetch_folder
-from benchctl.models.quantize import Program, converted, is_safetensors_folder, needs_target, quantized
+from benchctl.models.quantize import Program, code_in, converted, is_safetensors_folder, needs_target, quantized
 from benchctl.paths import cache_folder
 from benchctl.recipes.adapters import ModelFormat
 from benchctl.recipes.problems import did_you_mean
@@ -82,6 +82,8 @@ class ModelSearch:
     notice: Notice | None = None
     """Is called with a few words on what takes long."""
     find_tool: FindTool | None = None
+    may_run_code: bool = False
+    """Whether llama.cpp's converter may run Python code that a folder of safetensors brings."""
 
     def pair(self, models: ModelPair, form: ModelFormat = "gguf") -> ResolvedPair:
         """Return the hashed files of both models in the form that an engine takes, downloaded and quantized."""
@@ -136,6 +138,13 @@ class ModelSearch:
                 what = "this is a folder of safetensors, not a GGUF file"
                 raise UsageError(what, where=one_line(str(first)), fix=fix)
             target = self._target_folder(drafts_for) if needs_target(first) else None
+            for folder in filter(None, (first, target)):
+                if not self.may_run_code and (code := code_in(folder)) is not None:
+                    raise UsageError(
+                        "llama.cpp's converter may run the Python code in this folder",
+                        where=one_line(str(code), 400),
+                        fix="If you trust it, add --trust-recipe. Otherwise remove it, or name a GGUF file.",
+                    )
             first = converted(first, self.find_tool("convert_hf_to_gguf.py"), notice=self.notice, target=target)
         files = all_shards(first)
         for file in files:

@@ -15,7 +15,7 @@ from typing import Any, Literal, get_args
 
 from benchctl.errors import UsageError
 from benchctl.recipes.engine_spec import EngineSpec, LaunchedEngineSpec
-from benchctl.recipes.options import OptionList, read_flags
+from benchctl.recipes.options import read_flags
 from benchctl.text import one_line
 
 GROUP = "benchctl.engines"
@@ -51,6 +51,8 @@ class Adapter:
     doctor: str | None = None
     """`module:function(found, others=)` that makes `benchctl.machine.doctor.Check`s of its `FoundEngine`s for `benchctl
     engines doctor`; without it, an engine that is found is only listed there."""
+    program: str | None = None
+    """Its program's name on PATH, which a recipe may name without trust; another name may be any program there."""
     installer: str | None = None
     """`module:class` of a `benchctl.engines.registry.Installer`; `None` where benchctl installs no such engine."""
     converting_python: str | None = None
@@ -67,16 +69,16 @@ class Adapter:
     speculation: str | None = None
     """`module:function` that returns a sentence for everything in a `benchctl.recipes.speculation.Speculation` that no
     version of the engine can do with any models; what depends on the version or the models is the engine's check."""
-    speculation_arguments: str | None = None
-    """`module:function` that returns the arguments that a `Speculation`'s own `options` become, without asking any
-    binary: they are held against `options` as a recipe's arguments are; `None` where it takes no `options`, or none
-    that holds text."""
+    typed_options: bool = False
+    """Whether it checks a speculation's own `options` by key and takes only numbers and switches. Otherwise they are
+    words that are handed on, and need trust."""
+    runs_code: frozenset[str] = frozenset()
+    """Its own keys of `engine`, and types of speculation in lower case, that run code of the model's or the recipe's:
+    they need trust."""
     interleaves: bool = False
     """Whether several of its processes may be up at once: `schedule: interleaved`."""
     quantizes: bool = False
     """Whether it brings programs that quantize: the keys `quantize`, and `benchctl diagnose isolate`."""
-    options: OptionList = field(default_factory=OptionList)
-    """What its options do to the machine: which of them a recipe may not set unless its reader trusts it."""
     lossy: LossyRule = _nothing_lossy
     synthetic: SyntheticRule | None = None
     """How draft tokens are accepted at random; `None` where the engine cannot. For a binary that cannot,
@@ -84,6 +86,8 @@ class Adapter:
     changes_target: frozenset[str] = frozenset()
     """Options, by their long names without dashes, that change what the target computes, where, or what is sampled of
     it: an arm may not have an option that its baseline has not."""
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    """Other names of `changes_target` and `stated`, with the long name that each stands for."""
     stated: frozenset[str] = frozenset()
     """Options that have no effect, since every request of benchctl states them."""
     sampling: frozenset[str] = frozenset()
@@ -201,7 +205,7 @@ def target_settings(adapter: Adapter, args: Sequence[str]) -> dict[str, tuple[st
     """Return (option as it is written, its value) by the long name of every option that changes the target."""
     found: dict[str, tuple[str, str | None]] = {}
     for word, value in read_flags(args):
-        name = adapter.options.aliases.get(word, word)
+        name = adapter.aliases.get(word, word)
         for spelling in (name, name.removeprefix("no-")):
             if spelling in adapter.changes_target:
                 found[spelling] = (_as_written(args, word), f"{word.startswith('no-')} {value}")
@@ -210,7 +214,7 @@ def target_settings(adapter: Adapter, args: Sequence[str]) -> dict[str, tuple[st
 
 def without_effect(adapter: Adapter, args: Sequence[str]) -> list[str]:
     """Return the options, as they are written, that every request overrides."""
-    names = [word for word, _ in read_flags(args) if adapter.options.aliases.get(word, word) in adapter.stated]
+    names = [word for word, _ in read_flags(args) if adapter.aliases.get(word, word) in adapter.stated]
     return [_as_written(args, name) for name in names]
 
 

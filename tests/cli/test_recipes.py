@@ -173,7 +173,7 @@ def test_loading_a_recipe_imports_no_hub_and_no_numbers() -> None:
     assert done.stdout == "[]\n"
 
 
-def test_check_agrees_with_run_on_recipes_that_open_the_machine() -> None:
+def test_check_agrees_with_run_on_recipes_that_need_trust() -> None:
     text = (
         shipped_recipes()["quickstart"]
         .read_text()
@@ -182,10 +182,9 @@ def test_check_agrees_with_run_on_recipes_that_open_the_machine() -> None:
     Path("a.yaml").write_text(text)
     result = run("check", "a.yaml")
     assert result.exit_code == 2
-    assert "would open the machine" in result.stderr
-    assert "--tools runs code" in result.stderr
-    trusted = good("check", "a.yaml", "--trust-recipe")
-    assert "--brand-new is not on" in trusted
+    assert "needs your trust" in result.stderr
+    assert "engine.args: --tools all --brand-new" in result.stderr
+    assert "engine.args: --tools all --brand-new" in good("check", "a.yaml", "--trust-recipe")
     assert json.loads(run("check", "a.yaml", "--json").stdout)[0]["ok"] is False
 
 

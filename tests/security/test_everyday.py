@@ -1,5 +1,5 @@
 """Everyday use stays without friction: ordinary command lines of a user's own files, servers and builds, without
---trust-recipe; and the same, asked for by a stranger's recipe, is refused with the narrow option named first."""
+--trust-recipe; and the same, asked for by a stranger's recipe, is refused with what gives it."""
 
 from __future__ import annotations
 
@@ -88,9 +88,9 @@ def typed_settings(user: Everyday) -> Lines:
     return [("run", "r.yaml", *DRY, "--set", f"prompts.suite={user.home / 'asked.txt'}")]
 
 
-def typed_once(user: Everyday) -> Lines:
+def typed_in_its_place(user: Everyday) -> Lines:
     user.recipe(prompts=f"suite: '{user.home / 'asked.txt'}', limit: 1")
-    return [("run", "r.yaml", *DRY, "--set", f"prompts.suite={user.home / 'asked.txt'}"), ("run", "r.yaml", *DRY)]
+    return [("run", "r.yaml", *DRY, "--set", f"prompts.suite={user.home / 'asked.txt'}")]
 
 
 def server_on_this_machine(user: Everyday) -> Lines:
@@ -100,12 +100,12 @@ def server_on_this_machine(user: Everyday) -> Lines:
 
 def server_on_the_lan(user: Everyday) -> Lines:
     user.recipe(engine="{kind: openai, url: 'http://192.0.2.7:8000/v1'}")
-    return [("engines", "allow", "http://192.0.2.7:8000"), ("recipes", "check", "r.yaml")]
+    return [("recipes", "trust", "."), ("recipes", "check", "r.yaml")]
 
 
 def server_with_a_key(user: Everyday) -> Lines:
     user.recipe(engine="{kind: openai, url: 'https://lan.example/v1', api_key_env: MY_KEY}")
-    return [("engines", "allow", "https://lan.example", "--key", "MY_KEY"), ("recipes", "check", "r.yaml")]
+    return [("recipes", "trust", "."), ("recipes", "check", "r.yaml")]
 
 
 def own_build(user: Everyday) -> Lines:
@@ -118,15 +118,22 @@ def own_build_in_a_recipe(user: Everyday) -> Lines:
     return [("run", "r.yaml", *DRY, "--engine-binary", user.build()), ("run", "r.yaml", *DRY)]
 
 
-def trusted_once(user: Everyday) -> Lines:
-    user.recipe(prompts=f"suite: '{user.home / 'asked.txt'}', limit: 1")
-    return [("run", "r.yaml", *DRY, "--trust-recipe"), ("run", "r.yaml", *DRY)]
+def options_of_the_engine(user: Everyday) -> Lines:
+    user.recipe(engine="{args: [--no-warmup]}")
+    typed = ("run", "r.yaml", *DRY, "--set", "engine.args=[--no-warmup]")
+    return [typed, ("recipes", "trust", "."), ("run", "r.yaml", *DRY), ("recipes", "check", "r.yaml")]
+
+
+def build_beside_a_recipe(user: Everyday) -> Lines:
+    shutil.copytree(user.server.parent, "bin")
+    user.recipe(engine="{binary: ./bin/llama-server}")
+    return [("recipes", "trust", "."), ("run", "r.yaml", *DRY)]
 
 
 WORK: list[Callable[[Everyday], Lines]] = [
     own_models, models_in_a_recipe, shipped_recipe, texts_beside_a_recipe, context_beside_a_recipe, typed_settings,
-    typed_once, server_on_this_machine, server_on_the_lan, server_with_a_key, own_build, own_build_in_a_recipe,
-    trusted_once,
+    typed_in_its_place, server_on_this_machine, server_on_the_lan, server_with_a_key, own_build, own_build_in_a_recipe,
+    options_of_the_engine, build_beside_a_recipe,
 ]  # fmt: skip
 
 
@@ -147,22 +154,21 @@ def test_a_build_is_made_anew_every_day(user: Everyday) -> None:
 
 
 @pytest.mark.parametrize(
-    ("engine", "prompts", "narrow"),
+    ("engine", "prompts", "named"),
     [
-        ("{kind: openai, url: 'http://192.0.2.7:8000/v1'}", TEXTS[0], "engines allow http://192.0.2.7:8000"),
-        ("{kind: openai, url: 'http://127.0.0.1:1/v1', api_key_env: MY_KEY}", TEXTS[0], "--key MY_KEY"),
+        ("{kind: openai, url: 'http://192.0.2.7:8000/v1'}", TEXTS[0], "engine.url: http://192.0.2.7:8000/v1"),
+        ("{kind: openai, url: 'http://127.0.0.1:1/v1', api_key_env: MY_KEY}", TEXTS[0], "your variable MY_KEY"),
         ("{binary: './llama-server'}", TEXTS[0], "--engine-binary"),
         ("{}", "suite: ../asked.txt", "--prompts"),
-        ("{}", f"{TEXTS[0]}, context: ../asked.txt", "--set prompts.context="),
+        ("{}", f"{TEXTS[0]}, context: ../asked.txt", "prompts.context: "),
     ],
     ids=["server", "key", "program", "prompts", "context"],
 )
-def test_a_stranger_gets_none_of_it(user: Everyday, engine: str, prompts: str, narrow: str) -> None:
+def test_a_stranger_gets_none_of_it(user: Everyday, engine: str, prompts: str, named: str) -> None:
     mark = marking_program(Path.cwd() / "llama-server")
     user.recipe(engine=engine, prompts=prompts)
     done = benchctl("run", "r.yaml", "--dry-run", MY_KEY="x")
     assert done.returncode == 2, done.stdout
     assert not mark.exists()
     said = " ".join(done.stderr.split())
-    assert narrow in said
-    assert said.index(narrow) < said.index("--trust-recipe")
+    assert named in said and "--trust-recipe" in said

@@ -12,9 +12,10 @@ from benchctl.measure.prepare import prepare
 from benchctl.measure.progress import RunProgress
 from benchctl.measure.requested import standing_of
 from benchctl.measure.run import start_run
-from benchctl.permissions import not_given, settle
+from benchctl.permissions import trust_folder
 from benchctl.recipes.load import load_recipe
 from benchctl.recipes.schema import Recipe
+from benchctl.recipes.trust import find_openings
 from tests.benchctl_process import benchctl
 from tests.security.conftest import Listener
 
@@ -33,7 +34,7 @@ def written(prompts: str, engine: str = "{}", folder: Path | None = None) -> Pat
 
 
 def refused(file: Path) -> list[str]:
-    return [str(finding) for finding in not_given(load_recipe(file), file.parent)]
+    return [str(opening) for opening in find_openings(load_recipe(file), file.parent)]
 
 
 @pytest.fixture
@@ -53,7 +54,7 @@ def test_a_text_outside_the_recipes_folder_is_not_sent(
     texts = {"suite": "tiny.json", key: named.format(home=home)}
     file = written(str(texts).replace("'", ""), f"{{kind: openai, url: '{listener.url}'}}")
     assert [key in text for text in refused(file)] == [True]
-    with pytest.raises(UsageError, match="would open the machine") as caught:
+    with pytest.raises(UsageError, match="needs your trust") as caught:
         prepare(load_recipe(file), recipe_folder=file.parent)
     assert "--trust-recipe" in str(caught.value.fix)
     assert listener.heard == []
@@ -64,7 +65,7 @@ def test_nothing_is_sent_of_a_diary_and_check_says_so(diary: Path, listener: Lis
     assert benchctl("recipes", "check", "r.yaml").returncode == 2
     done = benchctl("run", "r.yaml")
     assert done.returncode == 2
-    assert done.stderr.index("--prompts FILE") < done.stderr.index("--trust-recipe")
+    assert str(diary) in done.stderr and "--prompts FILE" in done.stderr and "--trust-recipe" in done.stderr
     assert listener.heard == []
 
 
@@ -89,24 +90,20 @@ def test_a_hidden_file_of_the_recipes_folder_is_not_the_recipes(home: Path) -> N
     assert len(refused(written("{suite: tiny.json, context: .env}"))) == 1
 
 
-@pytest.mark.parametrize("option", ["--lora", "--grammar-file", "--chat-template-file", "--control-vector"])
-def test_adapters_grammars_and_templates_lie_in_the_folder_too(diary: Path, option: str) -> None:
-    Path("own").write_text("x")
-    assert len(refused(written("{suite: tiny.json}", f"{{args: ['{option}', '{diary}']}}"))) == 1
-    assert refused(written("{suite: tiny.json}", f"{{args: ['{option}', own]}}")) == []
-
-
 def test_what_is_shipped_or_beside_the_recipe_needs_nothing(home: Path) -> None:
     Path("own.txt").write_text("hello")
     assert refused(written("{suite: own.txt, context: own.txt}")) == []
     assert refused(written("{suite: default}")) == []
 
 
-def test_a_typed_text_is_kept_by_its_path(diary: Path) -> None:
-    file = written(f"{{suite: '{diary}'}}")
-    recipe = load_recipe(file, overrides={"prompts.suite": str(diary)})
-    settle(recipe, file.parent, file, typed=["prompts.suite"])
-    assert refused(file) == []
+def test_a_typed_text_is_sent_and_only_by_that_call(diary: Path) -> None:
+    written(f"{{suite: '{diary}'}}")
+    dry = ("run", "r.yaml", "--dry-run", "-q")
+    assert benchctl(*dry, "--set", f"prompts.suite={diary}").returncode == 0
+    assert benchctl(*dry, "--prompts", diary).returncode == 0
+    assert benchctl(*dry).returncode == 2
+    trust_folder(str(Path.cwd()))
+    assert benchctl(*dry).returncode == 0
 
 
 def test_a_typed_name_means_the_file_here_and_not_the_strangers(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,6 +132,8 @@ def test_a_strangers_run_has_its_own_folder_whatever_its_manifest_says(diary: Pa
     assert standing_of(run).folder == run.folder
     assert not standing_of(run).trusted
     assert standing_of(run, trusted=True).folder == file.parent
+    assert not standing_of(run).trusted, "of that call alone"
+    manifest.run = run.folder.name
     assert standing_of(run).trusted
     manifest.recipe["prompts"]["suite"] = str(diary)
     assert standing_of(run).folder == run.folder

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
 from benchctl.paths import config_folder
-from benchctl.permissions import FILE, not_given, settle
+from benchctl.permissions import FILE
 from benchctl.recipes.load import load_recipe
+from benchctl.recipes.trust import find_openings
 from tests.benchctl_process import benchctl
 from tests.security.conftest import Listener
 
 SECRET = "a-secret-of-mine-0123456789"
 DRY = ("run", "r.yaml", "--dry-run")
-COMMANDS = [DRY, ("run", "r.yaml", "-q"), ("recipes", "check", "r.yaml"), ("race", "r.yaml"), ("tune", "r.yaml"),
+COMMANDS = [DRY, ("run", "r.yaml", "-q"), ("recipes", "check", "r.yaml"), ("tune", "r.yaml"),
             ("diagnose", "r.yaml"), ("breakeven", "r.yaml"), ("verify-sampling", "r.yaml")]  # fmt: skip
 
 
@@ -39,44 +41,31 @@ def test_a_recipe_cannot_choose_a_variable_of_the_user(home: Path, listener: Lis
         assert "--trust-recipe" in said
 
 
-def test_the_narrow_option_is_named_before_trust(home: Path, listener: Listener) -> None:
+def test_a_trusted_folder_sends_its_keys_and_no_other_folder_does(home: Path, listener: Listener) -> None:
     written(listener.url, "MY_KEY")
     said = benchctl(*DRY, MY_KEY=SECRET).stderr
-    assert said.index(f"benchctl engines allow {listener.url} --key MY_KEY") < said.index("--trust-recipe")
-
-
-def test_a_key_that_was_allowed_for_a_server_goes_there_and_only_there(home: Path, listener: Listener) -> None:
-    assert benchctl("engines", "allow", f"{listener.url}/v1", "--key", "MY_KEY").returncode == 0
-    written(listener.url, "MY_KEY")
+    assert f"sends what your variable MY_KEY holds to {listener.url}" in said
+    assert listener.heard == []
+    assert benchctl("recipes", "trust", ".").returncode == 0
     assert benchctl(*DRY, MY_KEY=SECRET).returncode == 2  # two arms on one server: refused by the adapter, after asking
     assert any(f"Bearer {SECRET}" in request for request in listener.heard)
+    written(listener.url, "OTHER_KEY")  # edited: nothing is asked again
+    assert "trust" not in benchctl(*DRY, OTHER_KEY=SECRET).stderr
     listener.heard.clear()
-    written(listener.url, "OTHER_KEY")
-    assert benchctl(*DRY, OTHER_KEY=SECRET).returncode == 2
-    written("http://127.0.0.1:9", "MY_KEY")
-    assert "engines allow http://127.0.0.1:9 --key MY_KEY" in benchctl(*DRY, MY_KEY=SECRET).stderr
+    theirs = home / "theirs"
+    theirs.mkdir()
+    shutil.copy("r.yaml", theirs)
+    assert benchctl("run", theirs / "r.yaml", "--dry-run", OTHER_KEY=SECRET).returncode == 2
     assert listener.heard == []
 
 
-def test_what_was_allowed_is_listed_private_and_can_be_taken_back(home: Path, listener: Listener) -> None:
-    benchctl("engines", "allow", "https://lan.example:8443/v1", "--key", "MY_KEY")
+def test_what_is_trusted_is_listed_private_and_can_be_taken_back(home: Path) -> None:
+    benchctl("recipes", "trust", ".")
     assert (config_folder() / FILE).stat().st_mode & 0o777 == 0o600
-    listed = json.loads(benchctl("engines", "allow", "--json").stdout)
-    assert listed["servers"] == {"https://lan.example:8443": ["MY_KEY"]}
-    benchctl("engines", "allow", "https://lan.example:8443", "--key", "MY_KEY", "--remove")
-    assert json.loads(benchctl("engines", "allow", "--json").stdout)["servers"] == {"https://lan.example:8443": []}
-    benchctl("engines", "allow", "https://lan.example:8443", "--remove")
-    assert json.loads(benchctl("engines", "allow", "--json").stdout)["servers"] == {}
-
-
-def test_what_is_taken_back_is_not_given_by_trust_either(home: Path) -> None:
-    url, file = "https://lan.example:8443", Path("r.yaml")
-    written(url)
-    assert settle(load_recipe(file), Path.cwd(), file, trusted=True)
-    assert settle(load_recipe(file), Path.cwd(), file)
-    benchctl("engines", "allow", url)
-    benchctl("engines", "allow", url, "--remove")
-    assert not settle(load_recipe(file), Path.cwd(), file)
+    listed = json.loads(benchctl("recipes", "trust", "--json").stdout)
+    assert (listed["folders"], listed["programs"]) == ([str(Path.cwd())], [])
+    benchctl("recipes", "trust", ".", "--remove")
+    assert json.loads(benchctl("recipes", "trust", "--json").stdout)["folders"] == []
 
 
 @pytest.mark.parametrize(
@@ -86,39 +75,35 @@ def test_what_is_taken_back_is_not_given_by_trust_either(home: Path) -> None:
 )  # fmt: skip
 def test_a_server_off_this_machine_is_allowed_first(home: Path, url: str) -> None:
     written(url)
-    assert "reaches the network" in benchctl(*DRY).stderr
+    assert f"engine.url: {url}, which is not this machine" in benchctl(*DRY).stderr
     assert benchctl("recipes", "check", "r.yaml").returncode == 2
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1", "http://localhost:1/v1", "http://[::1]:1"])
 def test_a_server_on_this_machine_without_a_key_needs_nothing(home: Path, url: str) -> None:
     written(url)
-    assert not_given(load_recipe(Path("r.yaml")), Path.cwd()) == []
+    assert find_openings(load_recipe(Path("r.yaml")), Path.cwd()) == []
 
 
 def test_an_arms_own_address_is_asked_for_too(home: Path) -> None:
     written("http://127.0.0.1:1", more=", url: 'http://stranger.example:80'")
-    assert "engines allow http://stranger.example:80" in benchctl(*DRY).stderr
+    assert "arm other: url: http://stranger.example:80" in benchctl(*DRY).stderr
 
 
-def test_what_is_typed_is_allowed_and_an_allowed_server_has_one_port(home: Path) -> None:
+def test_what_is_typed_goes_where_it_was_typed_and_only_then(home: Path) -> None:
     written("http://127.0.0.1:1", "MY_KEY")
-    here = load_recipe(Path("r.yaml"), overrides={"engine.url": "http://127.0.0.1:2"})
-    typed = ("--set", "engine.url=http://127.0.0.1:2", "--set", "engine.api_key_env=MY_KEY")
-    assert benchctl(*DRY, *typed, MY_KEY=SECRET).returncode == 3  # nobody listens there
-    assert not_given(here, Path.cwd()) == []
-    assert len(not_given(load_recipe(Path("r.yaml")), Path.cwd())) == 1
+    key, url = ("--set", "engine.api_key_env=MY_KEY"), ("--set", "engine.url=http://192.0.2.7:2")
+    assert benchctl(*DRY, *key, MY_KEY=SECRET).returncode == 3  # nobody listens there
+    assert benchctl(*DRY, MY_KEY=SECRET).returncode == 2
+    assert "engine.api_key_env" in benchctl(*DRY, *url, MY_KEY=SECRET).stderr, "the server alone was typed"
+    written("http://192.0.2.7:1", "MY_KEY")
+    assert "engine.url" in benchctl(*DRY, *key, MY_KEY=SECRET).stderr, "the key alone was typed"
 
 
-def test_a_trusted_recipe_is_trusted_until_it_changes(home: Path, listener: Listener) -> None:
+def test_trust_of_a_call_ends_with_it(home: Path, listener: Listener) -> None:
     written(listener.url, "MY_KEY")
     benchctl(*DRY, "--trust-recipe", MY_KEY=SECRET)
     assert any(SECRET in request for request in listener.heard)
     listener.heard.clear()
-    benchctl(*DRY, MY_KEY=SECRET)
-    assert any(SECRET in request for request in listener.heard)
-    listener.heard.clear()
-    with Path("r.yaml").open("a") as file:
-        file.write("# changed\n")
     benchctl(*DRY, MY_KEY=SECRET)
     assert listener.heard == []

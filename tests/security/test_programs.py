@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,7 +17,7 @@ from benchctl.measure.prepare import prepare
 from benchctl.measure.progress import RunProgress
 from benchctl.measure.requested import prepare_again
 from benchctl.measure.run import start_run
-from benchctl.permissions import permit_program, remembering
+from benchctl.permissions import changing, permit_program
 from benchctl.recipes.load import load_recipe
 from tests.benchctl_process import benchctl
 from tests.security.conftest import marking_program
@@ -40,7 +42,7 @@ def written(binary: str | None, kind: str = "llama.cpp", arms: str = ARMS) -> Pa
 @pytest.mark.parametrize(
     "words",
     [("run", "r.yaml", "-q"), ("run", "r.yaml", "--dry-run"), ("run", "r.yaml", "--json"), ("breakeven", "r.yaml"),
-     ("tune", "r.yaml"), ("diagnose", "r.yaml"), ("race", "r.yaml"), ("recipes", "check", "r.yaml"),
+     ("tune", "r.yaml"), ("diagnose", "r.yaml"), ("recipes", "check", "r.yaml"),
      ("isolate", "r.yaml", "--type", "q8_0"), ("verify-sampling", "r.yaml")],
     ids=" ".join,
 )  # fmt: skip
@@ -77,8 +79,8 @@ def test_a_name_is_not_found_through_the_strangers_folder(
 def test_links_and_dots_do_not_make_a_known_path(home: Path) -> None:
     known = home / "bin" / "server"
     marking_program(known)
-    with remembering() as given:
-        given.programs[str(known)] = None
+    with changing() as trusted:
+        trusted.add_program(known)
     folder = Path.cwd()
     deep = folder / "a" / "b"
     deep.mkdir(parents=True)
@@ -132,16 +134,71 @@ def test_listing_engines_runs_none_that_would_load_a_backend_of_the_working_fold
     assert not mark.exists()
 
 
-def test_a_program_is_known_by_its_hash_with_every_library_beside_it(home: Path, llama_server: Path) -> None:
-    first, second = home / "first" / "bin", Path.cwd() / "bin"
-    for folder in (first, second):
-        shutil.copytree(llama_server.parent, folder)
-    own, copy = first / llama_server.name, second / llama_server.name
-    permit_program(own, "option", Path.cwd(), hashed=True)
-    permit_program(copy, "recipe", Path.cwd(), hashed=True)
-    (second / "libmore.so").write_bytes(b"x")
-    with pytest.raises(UsageError, match="you have not named"):
-        permit_program(copy, "recipe", Path.cwd(), hashed=True)
+def wrapper(folder: Path, server: Path) -> None:
+    """Put a script into a folder that runs what lies beside it."""
+    shutil.copy(server, folder / "llama-server.bin")
+    (folder / "llama-server").write_text('#!/bin/sh\nexec "$(dirname "$0")/llama-server.bin" "$@"\n')
+    (folder / "llama-server").chmod(0o755)
+
+
+def dynamic(folder: Path, server: Path) -> None:
+    """Put a program into a folder that loads a library beside it, as llama.cpp's archives have them."""
+    compiled("int ggml_base;", folder / "libggml-base.so", "-shared", "-fPIC")
+    compiled(
+        "#include <unistd.h>\nextern int ggml_base; int main(int count, char **words) "
+        f'{{return ggml_base + execv("{server}", words);}}',
+        folder / "llama-server",
+        *(f"-L{folder}", "-lggml-base", "-Wl,-rpath,$ORIGIN"),
+    )
+
+
+def compiled(source: str, into: Path, *flags: str) -> None:
+    subprocess.run(["cc", "-x", "c", "-", "-o", str(into), *flags], input=source.encode(), check=True)
+
+
+@pytest.mark.parametrize("make", [wrapper, dynamic])
+def test_a_copy_of_a_named_program_runs_nothing_below_a_recipes_folder(
+    home: Path, llama_server: Path, make: Callable[[Path, Path], None]
+) -> None:
+    """The same files with the same hashes: a wrapper runs what lies beside it, and glibc looks for libraries below
+    `glibc-hwcaps` first."""
+    mine, theirs, mark = home / "mine", Path.cwd() / "bin", home / "mark"
+    mine.mkdir()
+    make(mine, llama_server)
+    written(None)
+    dry = ("run", "r.yaml", "--dry-run", "-q")
+    named = benchctl(*dry, "--engine-binary", mine / "llama-server")
+    assert named.returncode == 0, named.stderr
+    shutil.copytree(mine, theirs)
+    if make is wrapper:
+        (theirs / "llama-server.bin").write_text(f"#!/bin/sh\necho ran >> '{mark}'\nexit 1\n")
+    else:
+        below = theirs / "glibc-hwcaps" / "x86-64-v2"
+        below.mkdir(parents=True)
+        evil = f'FILE *mark = fopen("{mark}", "a"); if (mark) fclose(mark);'
+        evil = f"#include <stdio.h>\nint ggml_base; __attribute__((constructor)) static void run(void) {{{evil}}}"
+        compiled(evil, below / "libggml-base.so", "-shared", "-fPIC")
+    written("./bin/llama-server")
+    refused = benchctl(*dry)
+    assert not mark.exists()
+    assert (refused.returncode, "you have not named" in refused.stderr) == (2, True), refused.stderr
+    assert benchctl("recipes", "check", "r.yaml").returncode == 2
+    assert not mark.exists()
+    benchctl(*dry, "--trust-recipe")
+    assert mark.exists(), "it is an attack"
+
+
+def test_a_named_program_below_a_recipes_folder_is_asked_for_again(home: Path, llama_server: Path) -> None:
+    shutil.copytree(llama_server.parent, "bin")
+    written("./bin/llama-server")
+    dry = ("run", "r.yaml", "--dry-run", "-q")
+    for typed in (("--engine-binary", "./bin/llama-server"), ("--set", "engine.binary=./bin/llama-server")):
+        assert benchctl(*dry, *typed).returncode == 0
+        assert benchctl(*dry).returncode == 2
+    beside = home / "beside"
+    beside.mkdir()
+    shutil.copy(written(str(Path.cwd() / "bin" / "llama-server")), beside)
+    assert benchctl("run", beside / "r.yaml", "--dry-run", "-q").returncode == 0, "named, and not of that folder"
 
 
 def test_verify_runs_nothing_of_a_strangers_folder_nor_what_has_another_hash(home: Path, llama_server: Path) -> None:
@@ -199,3 +256,26 @@ def test_a_manifest_whose_recipe_was_changed_does_not_resume(home: Path, llama_s
         done = benchctl(*words, folder, "--engine-binary", llama_server, "--trust-recipe")
         assert done.returncode == 2
         assert "was changed since" in done.stderr
+
+
+@pytest.mark.parametrize("spelled", ["deploy", "{path}"])
+def test_a_program_on_path_that_is_no_engines_does_not_run(
+    home: Path, monkeypatch: pytest.MonkeyPatch, spelled: str
+) -> None:
+    program = home / "bin" / "deploy"
+    mark = marking_program(program)
+    monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
+    file = written(spelled.format(path=program))
+    with pytest.raises(UsageError, match="you have not named"):
+        prepare(load_recipe(file), recipe_folder=file.parent)
+    assert benchctl("recipes", "check", "r.yaml").returncode == 2
+    assert not mark.exists()
+
+
+def test_an_engines_program_on_path_runs_by_its_name(
+    home: Path, llama_server: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(llama_server.parent, home / "bin")
+    monkeypatch.setenv("PATH", f"{home / 'bin'}:/usr/bin:/bin")
+    file = written("llama-server")
+    assert prepare(load_recipe(file), recipe_folder=file.parent).of_baseline.capabilities.binary is not None

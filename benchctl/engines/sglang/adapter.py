@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Literal
 
 from pydantic import Field
 
 from benchctl.recipes.adapters import SYNTHETIC, Adapter
 from benchctl.recipes.engine_spec import Dtype, LaunchedEngineSpec
-from benchctl.recipes.options import TORCH, OptionList, read_flags, read_words
+from benchctl.recipes.options import read_flags
 
-_WORDS = read_words(Path(__file__).with_name("options.toml"))
 CACHE_TYPES = ("auto", "fp8_e5m2", "fp8_e4m3", "bf16", "bfloat16", "fp4_e2m1")
 """Of `--kv-cache-dtype` (sglang/srt/server_args.py)."""
 
-OPTIONS = OptionList.of(_WORDS, abbreviated=True, variables=TORCH.union(_WORDS["variables"]))
+_CHANGES_TARGET = """
+kv-cache-dtype quantization tensor-parallel-size tp tp-size pipeline-parallel-size attention-backend
+disable-cuda-graph enable-torch-compile chunked-prefill-size max-prefill-tokens page-size sampling-backend
+disable-overlap-schedule enable-mixed-chunk device dtype
+"""
+"""Types, shapes and places of the target's computation."""
 
 SIMULATED = "simulate-acc-len"
 """Key of a speculation's options that `SGLANG_SIMULATE_ACC_LEN` is set from; only break-even may write it."""
@@ -60,11 +63,9 @@ ADAPTER = Adapter(
     model_format="huggingface",
     own_methods=True,
     speculation="benchctl.engines.sglang.command:recipe_problems",
-    speculation_arguments="benchctl.engines.sglang.command:option_arguments",
-    options=OPTIONS,
     lossy=lossy,
     synthetic=synthetic,
-    changes_target=frozenset(_WORDS["changes_target"]),
+    changes_target=frozenset(_CHANGES_TARGET.split()),
     sampling=frozenset({"repeat_penalty", "presence_penalty", "frequency_penalty"}),
     cache_types=CACHE_TYPES,
     remembers=frozenset({"ngram", "ngram-simple"}),  # its n-gram store is shared by all requests of a process

@@ -120,11 +120,6 @@ def _depth(algorithm: str, depth: int) -> dict[str, str]:
     return chain | {"speculative-num-draft-tokens": str(depth + 1)}
 
 
-def option_arguments(speculation: Speculation) -> list[str]:
-    """Return the recipe's own options as arguments, switches with their value as well: only the package tells those."""
-    return [f"--{key.replace('_', '-')}={value}" for key, value in _own_options(speculation).items()]
-
-
 def _own_options(speculation: Speculation) -> dict[str, OptionValue]:
     return {key: value for key, value in (speculation.options or {}).items() if key != SIMULATED}
 

@@ -8,7 +8,6 @@ from pydantic import Field
 
 from benchctl.recipes.adapters import Adapter
 from benchctl.recipes.engine_spec import Dtype, LaunchedEngineSpec
-from benchctl.recipes.options import CODE, TORCH, OptionList
 
 
 class TransformersSpec(LaunchedEngineSpec):
@@ -36,6 +35,7 @@ ADAPTER = Adapter(
     reads_prompt_in_round=frozenset(  # transformers' own assisted generation
         {"assisted", "assisted-universal", "prompt-lookup", "early-exit", "draft-simple", "ngram-simple"}
     ),
-    options=OptionList(keys={"remote_code": CODE}, variables=TORCH),
+    typed_options=True,
+    runs_code=frozenset({"remote_code"}),
     example=("# dtype: float32         # precision of the weights; left out: the model's own",),
 )

@@ -4,33 +4,26 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Literal
 
 from pydantic import Field
 
 from benchctl.recipes.adapters import SYNTHETIC, Adapter
 from benchctl.recipes.engine_spec import Dtype, LaunchedEngineSpec
-from benchctl.recipes.options import CODE, TORCH, OptionList, read_flags, read_words
+from benchctl.recipes.options import read_flags
 
-_WORDS = read_words(Path(__file__).with_name("options.toml"))
 CACHE_TYPES = ("auto", "float16", "bfloat16", "fp8", "fp8_e4m3", "fp8_e5m2", "fp8_inc", "fp8_ds_mla")
 """Of `--kv-cache-dtype` (vllm/config/cache.py, CacheDType)."""
 
-OPTIONS = OptionList.of(
-    _WORDS,
-    opens={
-        "enable-server-load-tracking": "changes what is served",
-        "speculative-config": "sets what benchctl's list of keys of speculation does not have",
-        "speculative-config.code-revision": CODE,
-        "speculative-config.draft-load-config": CODE,
-        "speculative-config.model": CODE,  # the class of custom_class; a draft model is models.draft
-    },
-    harmless=frozenset((*_WORDS["harmless"], *(f"speculative-config.{key}" for key in _WORDS["speculative"]))),
-    abbreviated=True,
-    variables=TORCH.union(_WORDS["variables"]),
-    speculation={"custom_class": CODE},
-)
+_CHANGES_TARGET = """
+kv-cache-dtype quantization dtype mamba-cache-dtype mamba-ssm-cache-dtype mamba-block-size mamba-cache-mode block-size
+attention-backend tensor-parallel-size tp pipeline-parallel-size pp data-parallel-size dp enforce-eager
+compilation-config cc optimization-level O cudagraph-capture-sizes cuda-graph-sizes max-cudagraph-capture-size
+max-num-batched-tokens enable-chunked-prefill disable-cascade-attn disable-sliding-window hf-overrides cpu-offload-gb
+model-impl enable-prefix-caching enable-expert-parallel generation-config override-generation-config logits-processors
+chat-template
+"""
+"""Types, shapes and places of the target's computation, and what is sampled of it."""
 
 TYPICAL = "typical acceptance"
 _EXACT_RULES = {None, "standard", "strict", "probabilistic", "block", "rejection_sampler"}
@@ -98,15 +91,16 @@ ADAPTER = Adapter(
     engine="benchctl.engines.vllm.engine:VllmEngine",
     inventory="benchctl.engines.vllm.engine:inventory",
     endpoint="benchctl.engines.vllm.engine:FAMILY",
+    program="vllm",
     installer="benchctl.engines.vllm.engine:VllmInstaller",
     model_format="huggingface",
     own_methods=True,
     speculation="benchctl.engines.vllm.command:recipe_problems",
-    speculation_arguments="benchctl.engines.vllm.command:option_arguments",
-    options=OPTIONS,
+    runs_code=frozenset({"custom_class"}),
     lossy=lossy,
     synthetic=synthetic,
-    changes_target=frozenset(_WORDS["changes_target"]),
+    changes_target=frozenset(_CHANGES_TARGET.split()),
+    aliases={"cc": "compilation-config"},
     sampling=frozenset({"repeat_penalty", "presence_penalty", "frequency_penalty", "logit_bias"}),
     cache_types=CACHE_TYPES,
     remembers=frozenset({"suffix"}),  # its tree is shared by all requests, where the recipe lets it keep any

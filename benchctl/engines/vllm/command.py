@@ -166,11 +166,6 @@ def speculative_config(speculation: Speculation, draft: ResolvedModel | None) ->
     return json.dumps(config)
 
 
-def option_arguments(speculation: Speculation) -> list[str]:
-    """Return the recipe's own keys as vLLM takes single keys of `--speculative-config` on its command line."""
-    return [f"--speculative-config.{key}={json.dumps(value)}" for key, value in (speculation.options or {}).items()]
-
-
 def recipe_problems(speculation: Speculation) -> list[str]:
     """Return a sentence for everything in `speculation` that no vLLM can do."""
     if problems := type_problems(speculation, METHODS, "vLLM"):
@@ -293,6 +288,7 @@ ALWAYS_SET = {
     "VLLM_NO_USAGE_STATS": "1",
     "DO_NOT_TRACK": "1",
     "TOKENIZERS_PARALLELISM": "false",
+    "PYTHONSAFEPATH": "1",  # a Python that it starts imports nothing of the working folder
     # vLLM's own colours would only fill the log.
     "NO_COLOR": "1",
 }

@@ -89,10 +89,18 @@ def _measure(
         extended = with_blocks(extended, blocks)
     progress = progress_for(Console(stderr=True), quiet=quiet)
     with signals_interrupt():
-        _, found, _ = probed_engine(standing.recipe, standing.folder, here.engine_binary, trusted=standing.trusted)
+        _, found = probed_engine(
+            standing.recipe,
+            standing.folder,
+            here.engine_binary,
+            trusted=standing.trusted,
+            typed=standing.typed,
+        )
         if found.details.get("has_synthetic") is False:
             raise no_synthetic(found.kind, str(found.binary))
-        prepared = standing.prepare(here.engine_binary, here.models_dir, progress.note, extended)
+        # the recipe itself was permitted; what its synthetic arms add is benchctl's own
+        permitted = replace(standing, typed=standing.typed | {"arms"})
+        prepared = permitted.prepare(here.engine_binary, here.models_dir, progress.note, extended)
     return start_run(prepared, results, progress, ["benchctl", *sys.argv[1:]])
 
 

@@ -50,7 +50,7 @@ from benchctl.models.gguf_header import Tensor, tensor_types
 from benchctl.models.quantize import Program, check_arguments, checked, quantize_to
 from benchctl.models.tensor_types import family, requested_types, takes_other_type
 from benchctl.paths import cache_folder, shipped_folder
-from benchctl.permissions import permit_part
+from benchctl.permissions import permit_tool
 from benchctl.recipes.adapters import adapter_of, kinds_with
 from benchctl.recipes.quantization import UNQUANTIZED, tensor_regex
 from benchctl.recipes.schema import ModelPair, ModelSpec, QuantizeSpec, Recipe, Sampling
@@ -135,7 +135,7 @@ def find_source_model(
     quantizer, divergence = program(engine.quantizer()), engine.divergence_meter()
     if (located := engine.locate()) is not None:
         for tool in (quantizer, divergence.program):
-            permit_part(Path(tool.command[-1]), located.path, standing.folder, trusted=standing.trusted)
+            permit_tool(Path(tool.command[-1]), located.path, standing.folder, trusted=standing.trusted)
     files = [file.path for file in prepared.of_baseline.models.target.files]
     families = families_of(tensors_of(files), spec)
     if not families:

@@ -15,7 +15,7 @@ from benchctl.engines.base import Ledger
 from benchctl.engines.common.drafts import verified_ledger
 from benchctl.engines.common.process import Access, EngineProcess
 from benchctl.engines.registry import make_engine
-from benchctl.engines.sglang.adapter import OPTIONS, SglangSpec
+from benchctl.engines.sglang.adapter import SglangSpec
 from benchctl.engines.sglang.command import recipe_problems
 from benchctl.engines.sglang.engine import SglangEngine
 from benchctl.engines.sglang.server import GenerateReader, SglangServer, drafts_are_counted, launch_cause
@@ -26,9 +26,8 @@ from benchctl.prompts.suite import Message, Prompt
 from benchctl.recipes.adapters import SYNTHETIC, lossy_settings
 from benchctl.recipes.schema import Arm, Sampling
 from benchctl.recipes.speculation import Speculation
-from benchctl.recipes.trust import find_openings
 from tests.engines.cells import arm_of, at_once, complete, read, recipe_of
-from tests.engines.sglang.conftest import FACTS, Start, spec_of
+from tests.engines.sglang.conftest import Start, spec_of
 
 RAW = Prompt(prompt="abc")
 GREEDY = Sampling(max_tokens=5)
@@ -370,33 +369,3 @@ def test_status_137_is_not_memory() -> None:
     raised = launch_cause([killed, "[2026-11-21 10:00:00] ValueError: attention backend must be fa3"])
     assert raised == ("ValueError: attention backend must be fa3", "Read the engine's log.")
     assert launch_cause(["loading"]) is None
-
-
-def test_listed_options_are_the_real_packages() -> None:
-    names = {name.lstrip("-") for name in json.loads(FACTS.read_text())["options"]}
-    assert names >= OPTIONS.harmless
-    assert not OPTIONS.harmless & (OPTIONS.opens.keys() | OPTIONS.reads)
-
-
-def test_an_option_on_no_list_is_unknown() -> None:
-    spec = SglangSpec(kind="sglang", args=["--enable-mscclpp"])
-    (found,) = find_openings(recipe_of(arm_of(), engine=spec), Path.cwd())
-    assert found.opens is None
-
-
-@pytest.mark.parametrize(
-    "args",
-    [
-        *(["--trust-remote-code"], ["--sidecar-args", "x"], ["--lora-paths", "a=/etc"], ["--hicache-storage-back=x"]),
-        *(["--speculative-token-map", "x"], ["--delete-ckpt-after-loading"], ["--chat-template", "/etc/passwd"]),
-    ],
-)
-def test_what_opens_the_machine_is_found(args: list[str]) -> None:
-    names = tuple((name,) for name in json.loads(FACTS.read_text())["options"])
-    found = find_openings(recipe_of(arm_of(), engine=SglangSpec(kind="sglang", args=args)), Path.cwd(), names)
-    assert [one.opens is not None for one in found] == [True], found
-
-
-def test_a_template_by_name_passes() -> None:
-    spec = SglangSpec(kind="sglang", args=["--chat-template", "chatml", "--lora-paths", "a=adapter"])
-    assert find_openings(recipe_of(arm_of(), engine=spec), Path.cwd()) == []
