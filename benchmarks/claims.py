@@ -98,7 +98,7 @@ def _kinds(found: Analysis, truth: Mapping[str, float]) -> Iterator[str]:
                 yield "faster"
     for row in found.speedups:
         real = truth.get(row.arm, 1.0)
-        interval = row.simultaneous
+        interval = row.interval
         if row.task != ALL_TASKS and interval and not interval.low <= real <= interval.high:
             yield "task"
 

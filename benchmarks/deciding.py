@@ -115,7 +115,7 @@ def _decided(logs: Floats, level: float) -> tuple[list[str], NDArray[np.int64]]:
             break
     for arm in open_arms:  # what a report says of those that are left
         ratio = known[str(arm)]
-        ends = ratio.simultaneous
+        ends = ratio.interval
         assert ends is not None and ratio.within is not None
         words[arm] = ("faster" if ends.low > 1 else "slower") if ends.excludes_one else "undecided"
         if ratio.within <= NEAR:
@@ -134,7 +134,7 @@ def _ratios(logs: Floats, blocks: NDArray[np.int64], level: float) -> list[Speed
         near = ratio_interval(middle, mean, 1 - 2 * tail)
         within = max(near.high - 1, 1 - near.low)
         known = {"pooled": middle, "by_block": np.exp(row).tolist(), "blocks": list(range(len(row))), "within": within}
-        found.append(SpeedUp.model_construct(**known, simultaneous=ratio_interval(middle, mean, 1 - tail)))
+        found.append(SpeedUp.model_construct(**known, interval=ratio_interval(middle, mean, 1 - tail)))
     return found
 
 

@@ -45,7 +45,7 @@ def arms_of(run: benchctl.Run) -> Iterator[dict[str, Any]]:
     splits = {row.arm: row for row in found.rounds.splits if row.task == ALL_TASKS}
     speeds = {row.arm: row for row in found.speedups if row.task == ALL_TASKS}
     for verdict in found.verdicts:
-        arm, ends = found.compared[verdict.arm], speeds[verdict.arm].simultaneous
+        arm, ends = found.compared[verdict.arm], speeds[verdict.arm].interval
         tpt = splits[verdict.arm].tokens_per_time if verdict.arm in splits else None
         yield {
             "model": manifest.target.source.rpartition("/")[2],

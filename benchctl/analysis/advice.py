@@ -96,25 +96,21 @@ def _advice(
         nothing: dict[str, Any] = {"arm": None, "speedup": None, "interval": None, "output": ""}
         return Advice(**shared, **nothing, setting="no speculation", evidence=why)
     prompts = _prompts(analysis, best.arm, task)
-    others = _others(best.like_these, prompts)
     jointly = " for all arms and tasks together" if several and task != ALL_TASKS else ""
-    shown = f"{best.interval.from_to if best.interval else ''}{jointly} (95 %); prompts like these: {others}"
+    for_others = shown_for_others(best.like_these, prompts)
+    few = f": {prompts} {plural(prompts, 'is', 'are')} too few" if prompts < ENOUGH_PROMPTS else ""
+    others = "it pays for prompts like these, too" if for_others else f"open for other prompts like these{few}"
+    shown = f"{best.interval.from_to if best.interval else ''}{jointly} (95 %); {others}"
     output = _output(best)
     return Advice(
         **shared,
         **{name: getattr(best, name) for name in ("arm", "setting", "speedup", "interval")},
         output=output,
-        for_others=shown_for_others(best.like_these, prompts),
-        others=others,
-        evidence=f"These prompts: {shown}{_KEPT.get(output, f'; {output}')}.",
+        for_others=for_others,
+        few_prompts=bool(few),
+        evidence=f"{shown[0].upper()}{shown[1:]}{_KEPT.get(output, f'; {output}')}.",
         added=added_options(manifest, best.arm, baseline),
     )
-
-
-def _others(like_these: Interval | None, prompts: int) -> str:
-    if prompts < ENOUGH_PROMPTS:
-        return f"{prompts} {plural(prompts, 'is', 'are')} too few to tell"
-    return like_these.from_to if like_these else "not known"
 
 
 def _speedup(verdict: Verdict) -> float:
@@ -141,7 +137,7 @@ def _of_task(analysis: Analysis, verdict: Verdict, task: str) -> Verdict:
     if row is None:
         unknown = dict.fromkeys(("speedup", "interval", "like_these"))
         return verdict.model_copy(update={**unknown, "speed": "unknown"})
-    ends, speed = row.simultaneous or row.interval, "unknown"
+    ends, speed = row.interval, "unknown"
     if verdict.speed != "unknown" and ends is not None:
         speed = "undecided" if not ends.excludes_one else "faster" if ends.low > 1 else "slower"
         if speed != "undecided" and row.length_matched is not None and (row.length_matched > 1) != (ends.low > 1):
@@ -209,8 +205,7 @@ def _why_none(candidates: Sequence[Verdict], damaged: Collection[str]) -> str:
     if best.speed == "within":
         return f"Within ±5 %: {ran}."
     if best.speed == "undecided":
-        includes = "corrected for the run's other claims includes" if best.interval.excludes_one else "includes"
-        return f"Undecided: {ran}, which {includes} 1.00×."
+        return f"Undecided: {ran}, which includes 1.00×."
     if not shown_to_draft(best):
         return f"{ran}, but it is not shown that speculation is the cause. {best.why}"
     return f"{ran}, but its output is not shown to be the target's own: {best.lossless}."
@@ -222,9 +217,10 @@ def _sentence(drafted: Sequence[Verdict], damaged: Collection[str], overall: Adv
         kept = _KEPT.get(overall.output, f"; {overall.output}").replace(";", ":")
         tasks_too = "" if {row.arm for row in tasks} <= {overall.arm} else f" {_by_task(tasks)}"
         if not overall.for_others:
+            few = f": fewer than {ENOUGH_PROMPTS} are too few to tell" if overall.few_prompts else ""
             return (
                 f"For these prompts run with {overall.arm} ({overall.setting}){kept}; whether it pays for others like "
-                f"them is open: {overall.others}.{tasks_too}"
+                f"them is open{few}.{tasks_too}"
             )
         over_tasks = " for these tasks together" if tasks_too else ""
         return f"Run with {overall.arm} ({overall.setting}){over_tasks}{kept}.{tasks_too}"

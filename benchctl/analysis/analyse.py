@@ -121,7 +121,7 @@ def _analyse(
         accepted = find_acceptance(then.frame, counted, arm)
         cost = find_cost(then.frame, counted, arm, speedup, accepted)
         lossless = lossless_of[frame.arms[arm]]
-        verdict = find_verdict(then.frame, speedup, accepted, lossless, cost, speed.claimed, speed.whole)
+        verdict = find_verdict(then.frame, speedup, accepted, lossless, cost, speed.whole)
         verdicts.append(verdict if run.integrity.reason is None else distrusted(verdict, run.integrity.reason))
         speedups += speedup
         acceptance += accepted

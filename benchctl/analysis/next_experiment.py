@@ -115,10 +115,9 @@ def _next(analysis: Analysis, rows: Sequence[Advice], manifest: Manifest, folder
             return your_prompts(
                 f"At least {ENOUGH_PROMPTS} prompts, or your own: {verdict.arm} is faster for these {prompts}."
             )
-        if others := open_for_others(verdict.like_these):
+        if open_for_others(verdict.like_these):
             return your_prompts(
-                f"More prompts, or your own: {verdict.arm} is faster for these, and for others like them "
-                f"{others.from_to}."
+                f"More prompts, or your own: {verdict.arm} is faster for these, and for others like them it is open."
             )
     undecided = [
         verdict for verdict in drafted if verdict.speed == "undecided" and _blocks_needed(analysis, verdict) <= _MOST

@@ -44,9 +44,9 @@ def decided_arms(arms: Mapping[str, SpeedUp], level: float = LOOK_LEVEL) -> dict
 def _word(ratio: SpeedUp) -> Decided | None:
     if ratio.within is not None and ratio.within <= NEAR:
         return "within"
-    if ratio.simultaneous is None or not ratio.simultaneous.excludes_one:
+    if ratio.interval is None or not ratio.interval.excludes_one:
         return None
-    return "faster" if ratio.simultaneous.low > 1 else "slower"
+    return "faster" if ratio.interval.low > 1 else "slower"
 
 
 def _not_separated(arms: Mapping[str, SpeedUp], best: str, rivals: Sequence[str], level: float) -> set[str]:
@@ -95,7 +95,7 @@ def that_decide(speedups: Sequence[SpeedUp], levels: Sequence[Level]) -> list[Sp
         if row.task == ALL_TASKS and level is not None:
             measured = ("throughput_speedup", "throughput_interval", "throughput_by_block")
             values = (getattr(level, name) for name in measured)
-            update = dict(zip(("pooled", "interval", "by_block"), values, strict=True))
+            update = dict(zip(("pooled", "pointwise", "by_block"), values, strict=True))
             found.append(row.model_copy(update=update))
         elif row.task == ALL_TASKS:
             found.append(row)
@@ -192,15 +192,13 @@ def find_stopping(
         sentence="",
     )
     why = describe_stop(rule, manifest.stopped) if manifest.stopped else "the run is not finished"
-    rivals = [
-        row.arm for row in overall if row.arm not in found.decided and row.simultaneous and row.simultaneous.low > 1
-    ]
+    rivals = [row.arm for row in overall if row.arm not in found.decided and row.interval and row.interval.low > 1]
     return found.model_copy(update={"sentence": _sentence(found, why, widest, rivals)})
 
 
 def _half_widths(speedups: Iterable[SpeedUp]) -> dict[str, float | None]:
     return {
-        row.arm: (row.interval.high - row.interval.low) / 2 / row.pooled if row.interval and row.pooled else None
+        row.arm: (row.pointwise.high - row.pointwise.low) / 2 / row.pooled if row.pointwise and row.pooled else None
         for row in speedups
         if row.pairs
     }

@@ -29,6 +29,6 @@ class Interval(Result):
         return self.low > 1 or self.high < 1
 
 
-def open_for_others(like_these: Interval | None) -> Interval | None:
-    """Return a ratio's interval for prompts like the measured ones where it holds 1, no difference; else `None`."""
-    return like_these if like_these is not None and not like_these.excludes_one else None
+def open_for_others(like_these: Interval | None) -> bool:
+    """Whether a ratio's interval for prompts like the measured ones holds 1, no difference."""
+    return like_these is not None and not like_these.excludes_one

@@ -47,14 +47,19 @@ class SpeedUp(Result):
     """Tokens over time of the arm divided by that of the baseline, over the pairs that both finished."""
     median: float | None
     """Median over prompts and blocks of the paired ratio of decode rates."""
+    decode_rate: float | None = None
+    """Tokens a second of the arm in these pairs, over the time that counts (see `no_draft`)."""
+    baseline_rate: float | None = None
+    """The same of the baseline; `pooled` is `decode_rate` over it."""
     interval: Interval | None
-    """Of `pooled` for these prompts and this row alone; `None` below three blocks."""
-    simultaneous: Interval | None = None
-    """The same, wide enough that it and those of all arms hold together (of a task: of all arms and tasks)."""
+    """Of `pooled` for these prompts, wide enough that it and those of all arms hold together (of a task: of all arms
+    and tasks); `None` below three blocks. It is what every report shows."""
+    pointwise: Interval | None = None
+    """The same for this row alone."""
     like_these: Interval | None = None
-    """Of `pooled` for prompts like these: the prompts are taken for a sample, too."""
+    """Of `pooled` for prompts like these, for this row alone: the prompts are taken for a sample, too."""
     within: float | None = None
-    """The smallest x for which `pooled` is shown to lie in 1 - x to 1 + x, over the same claims as `simultaneous`."""
+    """The smallest x for which `pooled` is shown to lie in 1 - x to 1 + x, over the same claims as `interval`."""
     p: float | None = None
     """Probability of a `pooled` at least as far from 1 where there is no difference, before any correction."""
     more_blocks: int | None = None
@@ -340,8 +345,8 @@ class Advice(Result):
     """Of the arm: its verdict, or with which power no violation was found; empty for the target alone."""
     for_others: bool = False
     """Whether it is shown for prompts like these: `like_these` excludes 1, from `ENOUGH_PROMPTS` on."""
-    others: str = ""
-    """The interval for prompts like these, or why there is none; empty for the target alone."""
+    few_prompts: bool = False
+    """Whether fewer than `ENOUGH_PROMPTS` were compared, so that nothing is said of prompts like these."""
     evidence: str
     """A sentence: what shows it, or why no arm is advised."""
     command: str | None

@@ -6,7 +6,7 @@ Variances are shared among the arms of a condition, and claims hold together ove
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,6 @@ from benchctl.analysis.cells import identity_of, is_synthetic
 from benchctl.analysis.results import ALL_TASKS, Interval, NoDraft, SpeedUp, Throughput
 from benchctl.analysis.statistics import (
     Variance,
-    holm,
     level_for,
     own_variance,
     pooled_interval,
@@ -175,8 +174,11 @@ def _spread_fields(
     in_blocks = {number: value for number in np.unique(block).tolist() if (value := pooled(sums[block == number]))}
     level = level_for(frame.manifest)
     spread = pooled_spread(sums, block, frame.prompt[rows], frame.task[rows], level, claims, variance)
+    tokens, seconds, base_tokens, base_seconds = sums.sum(axis=0).tolist()
     return {
         "pooled": pooled(sums),
+        "decode_rate": tokens / seconds if seconds else None,
+        "baseline_rate": base_tokens / base_seconds if base_seconds else None,
         **spread,
         "by_block": list(in_blocks.values()),
         "blocks": [frame.blocks[number] + 1 for number in in_blocks],
@@ -283,7 +285,7 @@ def median(values: Floats) -> float | None:
 
 def bare(row: SpeedUp) -> SpeedUp:
     """Return a speed-up as a value alone, of which nothing can be claimed."""
-    unknown = dict.fromkeys(("interval", "simultaneous", "like_these", "within", "p", "more_blocks"))
+    unknown = dict.fromkeys(("interval", "pointwise", "like_these", "within", "p", "more_blocks"))
     return row.model_copy(update={**unknown, "by_block": [], "blocks": []})
 
 
@@ -295,8 +297,6 @@ class ArmSpeed:
     """Over all tasks, then of each."""
     whole: SpeedUp | None
     """Of whole answers, where requests share the engine: it then decides."""
-    claimed: bool = False
-    """Whether the arm may be called faster or slower."""
 
     @property
     def decides(self) -> SpeedUp:
@@ -332,13 +332,7 @@ def find_speeds(groups: Sequence[Group], frames: Sequence[Frame]) -> dict[str, A
             key: ArmSpeed([bare(row) for row in speed.rows], speed.whole and bare(speed.whole))
             for key, speed in speeds.items()
         }
-    claims = [key for key in speeds if key not in synthetic]
-    known = {key: 1.0 if (p := speed.decides.p) is None else p for key, speed in speeds.items()}
-    adjusted = known | dict(zip(claims, holm([known[key] for key in claims]), strict=True))
-    return {
-        frames[key[0]].arms[key[1]]: replace(speed, claimed=adjusted[key] <= 1 - level_for(frames[key[0]].manifest))
-        for key, speed in speeds.items()
-    }
+    return {frames[number].arms[arm]: speed for (number, arm), speed in speeds.items()}
 
 
 def _shared(arms: Sequence[Variances]) -> list[Variances]:

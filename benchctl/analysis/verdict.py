@@ -42,13 +42,12 @@ def find_verdict(
     acceptance: Sequence[Acceptance],
     losslessness: Losslessness,
     cost: Cost,
-    claimed: bool,
     whole: SpeedUp | None = None,
 ) -> Verdict:
     """Conclude from everything that was found of an arm.
 
     `whole`: the speed-up of whole answers, which decides where requests share the engine: while some wait, others
-    decode faster. `claimed`: whether a difference of what decides holds beside the run's other claims (Holm).
+    decode faster.
     """
     arm = losslessness.arm
     overall = next(speedup for speedup in speedups if speedup.task == ALL_TASKS)
@@ -61,8 +60,8 @@ def find_verdict(
     state = own[0].state if own else "unknown"
     decides = overall if whole is None else whole
     inactive = accepted.drafted == 0 or state == "idle"
-    doubt = _doubt(decides, claimed, drafted=not inactive and state != "off")
-    speed = "unknown" if refused or doubt else speed_word(decides, claimed)
+    doubt = _doubt(decides, drafted=not inactive and state != "off")
+    speed = "unknown" if refused or doubt else speed_word(decides)
     return Verdict(
         arm=arm,
         setting=describe_speculation(identity.speculation) if identity else "not recorded",
@@ -104,11 +103,11 @@ def _unseen(frame: Frame, arm: str) -> list[str]:
     return [f"Not verified: the endpoint does not show whether it speculated ({' and '.join(names)})."] if names else []
 
 
-def speed_word(overall: SpeedUp, claimed: bool) -> Speed:
-    """Return the class that the intervals allow, over all claims of the run together."""
+def speed_word(overall: SpeedUp) -> Speed:
+    """Return the class that the interval allows, over all claims of the run together."""
     if overall.interval is None:
         return "unknown"
-    if claimed:
+    if overall.interval.excludes_one:
         return "faster" if overall.interval.low > 1 else "slower"
     return "within" if overall.within is not None and overall.within <= EQUIVALENT else "undecided"
 
@@ -124,9 +123,9 @@ def describe_speculation(speculation: Mapping[str, Any] | None) -> str:
     return ", ".join([kinds, *(f"{names.get(key, key)} {value}" for key, value in settings.items())])
 
 
-def _doubt(overall: SpeedUp, claimed: bool, *, drafted: bool) -> str | None:
+def _doubt(overall: SpeedUp, *, drafted: bool) -> str | None:
     """Why a clear interval does not show an effect of speculation, as the end of a sentence."""
-    word, matched = speed_word(overall, claimed), overall.length_matched
+    word, matched = speed_word(overall), overall.length_matched
     if word == "faster" and not drafted:
         return "although nothing was drafted, so speculation is not the cause"
     if word not in ("faster", "slower") or not overall.pairs_unequal or overall.pooled is None:
@@ -151,20 +150,28 @@ def _speed_sentence(
         count = "one block" if blocks == 1 else f"{blocks} blocks"
         return f"{ratio} in {count}; below three blocks it is not known how far another run would differ."
     measured = f"{ratio} (95 % interval {overall.interval.from_to})"
+    if direction := contrary(overall):
+        measured += f"; {direction.removesuffix('.')}"
     if doubt:
         return f"{measured}, {doubt}."
     if speed == "within":
         return f"Within ±{at_most_percent(overall.within or 0.0)} of the baseline: {measured}."
     if speed == "undecided":
-        family = overall.simultaneous
-        corrected = overall.interval.excludes_one and family is not None and not family.excludes_one
-        beside = f", but {family.from_to} corrected for the run's other claims" if corrected and family else ""
         more = overall.more_blocks or 0
         needed = f"; about {more} more {plural(more, 'block')} would separate ±10 %" if more else ""
-        return f"Undecided: {measured}{beside}{needed}."
-    others = open_for_others(overall.like_these)
-    beyond = f" For other prompts like these it is open: {others.from_to}." if others else ""
+        return f"Undecided: {measured}{needed}."
+    beyond = " For other prompts like these it is open." if open_for_others(overall.like_these) else ""
     return f"{speed.capitalize()}: {measured}.{beyond}"
+
+
+def contrary(row: SpeedUp) -> str | None:
+    """Return a sentence where the pooled ratio and the median of the prompts lie on different sides of 1."""
+    if row.pooled is None or row.median is None or (round(row.pooled, 2) - 1) * (round(row.median, 2) - 1) >= 0:
+        return None
+    median = f"{row.median:.2f}×"
+    if row.median > 1:
+        return f"the median prompt gains ({median}), but the prompts that lose cost more time than the others save."
+    return f"the median prompt loses ({median}), but the prompts that gain save more time than the others cost."
 
 
 _START = {
@@ -223,7 +230,7 @@ def _noise(overall: SpeedUp) -> str:
 
 
 def _break_even(speed: Speed, overall: SpeedUp, accepted: Acceptance, cost: Cost) -> str:
-    """The acceptance that this depth needs; empty where the cost is as uncertain as the speed-up that it comes from."""
+    """Whether any acceptance would pay; empty where the cost is as uncertain as the speed-up that it comes from."""
     if speed not in ("faster", "slower") or cost.depth is None or cost.alpha is None or cost.overhead is None:
         return ""
     if cost.break_even_alpha is None:
@@ -237,10 +244,8 @@ def _break_even(speed: Speed, overall: SpeedUp, accepted: Acceptance, cost: Cost
     if cost.break_even_alpha == 0:
         return "At this cost every acceptance pays."
     if cost.break_even_alpha >= 0.995:
-        kept = f"nearly every draft token would have to be accepted; here α was {percent(cost.alpha)}"
-        return f"For depth {cost.depth} to pay at this cost, {kept}."
-    pays = f"At this cost depth {cost.depth} pays from a per-token acceptance α of"
-    return f"{pays} {percent(cost.break_even_alpha)} on; here α was {percent(cost.alpha)}."
+        return f"For depth {cost.depth} to pay at this cost, nearly every draft token would have to be accepted."
+    return ""  # what a round costs is what it would have to yield
 
 
 def select(verdicts: Sequence[Verdict]) -> list[Verdict]:

@@ -78,6 +78,7 @@ def find_warnings(
         *check_steadiness(frame, warm_ups),
         *check_drift(frame),
         *check_disturbed(frame),
+        *check_notes(frame),
     ]
     return in_order(cautions(observations))
 
@@ -96,6 +97,8 @@ def in_order(found: Iterable[Caution]) -> list[Caution]:
     return sorted(found, key=lambda warning: rank.get(warning.id, len(rank)))
 
 
+NOTED = "noted"
+"""The kind of what a run's manifest warns of: each note is a warning by itself."""
 CLOCKS_AGREE = 0.01
 WAKING_S = 0.002
 """The time that a client may need to wake up when a token arrives; over 1 % of a short answer."""
@@ -123,6 +126,12 @@ def check_disturbed(frame: Frame) -> Iterator[Observation]:
         slower = 100 * -np.expm1(-frame.slowness[arm, block])
         what = f"{slower:.0f} % slower than the arm's median cell: its times, and the arms' beside it, are left out."
         yield "disturbed-cell", frame.cell_name(block, arm), what
+
+
+def check_notes(frame: Frame) -> Iterator[Observation]:
+    """Repeat what was noted while the run was prepared and measured."""
+    for note in frame.manifest.warnings if frame.manifest else ():
+        yield NOTED, "the whole run", note
 
 
 def check_drift(frame: Frame) -> Iterator[Observation]:

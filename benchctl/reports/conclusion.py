@@ -18,6 +18,7 @@ from benchctl.analysis.advice import (
 from benchctl.analysis.conditions.sweep import axis_rows, condition_sentences
 from benchctl.analysis.results import ALL_TASKS, Advice, Analysis, GroupDecision, PromptClass, Verdict
 from benchctl.analysis.verdict import synthetic_arms
+from benchctl.analysis.warnings import NOTED
 from benchctl.data.store import RunData
 from benchctl.reports import numbers
 from benchctl.reports.columns import Column, Name, Table, Tone, interval, numeric
@@ -111,7 +112,7 @@ def _faster(analysis: Analysis, faster: Sequence[Verdict], verdicts: Sequence[Ve
     if shown_for_others(best.like_these, prompts):
         return f"Speculative decoding pays here with {share}{name}{few}."
     these = "this prompt" if prompts == 1 else f"these {prompts} prompts"
-    others = f"for others like them it is open ({numbers.interval(best.like_these)})"
+    others = "for others like them it is open"
     if prompts < ENOUGH_PROMPTS:
         others = f"at least {ENOUGH_PROMPTS} are needed to say so of others"
     return f"Speculative decoding is faster on {these} with {share}{name}{few}; {others}."
@@ -221,11 +222,12 @@ class WarningGroup:
 
 
 def grouped_warnings(analysis: Analysis) -> list[WarningGroup]:
-    """The warnings by kind, in their order."""
-    groups: dict[tuple[str, str, str], list[tuple[str, str]]] = {}
+    """The warnings by kind, in their order; their number is the one that every report tells."""
+    groups: dict[tuple[str, str, str, str], list[tuple[str, str]]] = {}
     for warning in analysis.warnings:
-        groups.setdefault((warning.id, warning.why, warning.todo), []).append((warning.where, warning.seen))
-    return [WarningGroup(*key, observations) for key, observations in groups.items()]
+        note = warning.seen if warning.id == NOTED else ""
+        groups.setdefault((warning.id, warning.why, warning.todo, note), []).append((warning.where, warning.seen))
+    return [WarningGroup(*key[:3], observations) for key, observations in groups.items()]
 
 
 def fidelity(analysis: Analysis) -> str:
@@ -362,8 +364,7 @@ def _curves(analysis: Analysis) -> list[Crossing]:
 TARGET_ALONE = "the target alone"
 WHY = (
     "An arm is recommended only where it is shown to be faster, to have drafted, and to answer as the target does. All "
-    "tasks: as they were measured, together. A task alone, from 12 prompts on: its interval, simultaneous over all "
-    "arms and tasks, lies above 1.00×."
+    "tasks: as they were measured, together. A task alone, from 12 prompts on: its interval lies above 1.00×."
 )
 
 

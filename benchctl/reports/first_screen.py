@@ -12,6 +12,7 @@ from typing import Any
 from benchctl.analysis.advice import inactive_arms
 from benchctl.analysis.conditions.split import closed_levels, open_levels
 from benchctl.analysis.results import ALL_TASKS, Analysis, Interval, SpeedUp, Verdict
+from benchctl.analysis.verdict import contrary
 from benchctl.reports import numbers
 from benchctl.reports.columns import DOUBTS, WHAT_AN_ARM_IS, Table, Tone, acceptance_rate, arm_column, interval, numeric
 from benchctl.reports.conclusion import never_folded
@@ -31,7 +32,8 @@ class ScreenRow:
 
     arm: str
     rate: float | None
-    """Of all its answers, tokens after the first over their time, per second: pooled as the speed-up is."""
+    """Tokens after the first over their time, per second: of a baseline over all its answers, of an arm over those
+    that its speed-up is of; `None` where requests overlap, since whole answers decide there."""
     speed: SpeedUp | None
     verdict: Verdict | None
     """`None` for a baseline."""
@@ -47,8 +49,7 @@ class ScreenRow:
     @property
     def ends(self) -> Interval | None:
         """The interval that decides: that of all claims together, where it is known."""
-        own = self.verdict.interval if self.verdict else None
-        return (self.speed.simultaneous if self.speed else None) or own
+        return self.verdict.interval if self.verdict else self.speed.interval if self.speed else None
 
     @property
     def tone(self) -> Tone:
@@ -70,7 +71,14 @@ def screen_rows(analysis: Analysis) -> list[ScreenRow]:
     known = {**dict.fromkeys([*sorted(analysis.baselines), *(row.arm for row in analysis.second_cells)]), **verdicts}
     known |= dict.fromkeys(known.keys() & analysis.baselines)
     return [
-        ScreenRow(arm, rates.get(arm), speeds.get(arm), verdict, power.get(arm), arm in inactive)
+        ScreenRow(
+            arm,
+            rates.get(arm) if verdict is None else speeds[arm].decode_rate if arm in speeds else None,
+            speeds.get(arm),
+            verdict,
+            power.get(arm),
+            arm in inactive,
+        )
         for arm, verdict in known.items()
     ]
 
@@ -112,6 +120,9 @@ def _note(analysis: Analysis, rows: list[ScreenRow]) -> str:
     again = [row.arm for row in analysis.second_cells if row.task == ALL_TASKS]
     if again:
         found.append(f"{listed(again)}: the baseline once more, so its distance from 1.00× is noise.")
+    found += _other_rates(analysis, rows)
+    found += [f"{row.arm}: {direction}" for row in rows if row.verdict and row.speed and not row.inactive
+              and (direction := contrary(row.speed))]  # fmt: skip
     if any(row.ends for row in rows):
         found.append("Intervals hold for all arms together.")
     elif any(row.verdict for row in rows):
@@ -126,6 +137,23 @@ def _note(analysis: Analysis, rows: list[ScreenRow]) -> str:
     if any(row.verdict and row.verdict.lossless.startswith("consistent") for row in rows):
         found.append(f"{CONSISTENT}.".capitalize())
     return " ".join(found)
+
+
+def _other_rates(analysis: Analysis, rows: list[ScreenRow]) -> list[str]:
+    """The baseline's rate that arms are compared with, where it is not the one in the table.
+
+    An arm that was measured in some blocks alone, or whose pairs are not all answers, has the baseline of these pairs.
+    """
+    shown = {row.arm: numbers.rate(row.rate) for row in rows if row.verdict is None}
+    arms: dict[str, list[str]] = {}
+    for row in rows:
+        own = row.speed.baseline_rate if row.verdict and row.speed and not row.inactive else None
+        if own is not None and row.speed and numbers.rate(own) != shown.get(analysis.compared[row.arm].baseline):
+            blocks = len(row.speed.by_block)
+            where = f" ({blocks} of {analysis.blocks} blocks)" if blocks < analysis.blocks else ""
+            arms.setdefault(numbers.rate(own), []).append(f"{row.arm}{where}")
+    parts = "; ".join(f"the baseline at {rate} tok/s: {listed(names)}" for rate, names in arms.items())
+    return [f"Compared in the same blocks and prompts with {parts}."] if parts else []
 
 
 def _kept(rows: list[ScreenRow], seen: set[str], most: int) -> list[ScreenRow]:

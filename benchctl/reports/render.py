@@ -162,8 +162,7 @@ def _view(run: RunData, analysis: Analysis, drawings: Sequence[Drawing]) -> dict
         "addition": addition_to(analysis),
         "first_drawing": first,
         "drawings": drawings,
-        "warnings": [group for group in warnings if not group.grave],
-        "run_warnings": manifest.warnings if manifest else [],
+        "warnings": warnings,
         "glance": provenance.glance(manifest) if manifest else [],
     }
 

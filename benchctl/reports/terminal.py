@@ -153,12 +153,11 @@ def print_summary(console: Console, analysis: Analysis, run: str, *, verbose: bo
         out.say(f"Failed: {cell}", "red")
     if analysis.stopping:
         out.say(analysis.stopping.sentence if verbose else conclusion.stopped(analysis), "dim")
-    # failed cells are printed themselves
-    groups = [group for group in conclusion.grouped_warnings(analysis) if group.id != "failed-cell"]
+    groups = conclusion.grouped_warnings(analysis)
     shown = groups if verbose else [group for group in groups if group.grave]
     _print_warnings(out, shown)
-    if count := len(groups) - len(shown):
-        out.say(f"{count} {plural(count, 'warning')}: {rest}", "yellow", whole=True)
+    if len(groups) > len(shown):
+        out.say(f"{len(groups)} {plural(len(groups), 'warning')}: {rest}", "yellow", whole=True)
 
 
 def _print_warnings(out: Printout, groups: Sequence[conclusion.WarningGroup]) -> None:

@@ -221,12 +221,12 @@ def test_what_one_arm_may_claim_alone_it_may_not_among_many(
         return found.verdicts[0], found.speedups[0]
 
     alone, among = first(1), first(40)
-    assert alone[1].interval == among[1].interval
-    assert alone[1].simultaneous == alone[1].interval
-    assert among[1].simultaneous is not None and alone[1].interval is not None
-    assert among[1].simultaneous.low < alone[1].interval.low
-    assert among[1].simultaneous.high > alone[1].interval.high
-    assert "40 claims" in among[1].simultaneous.method
+    assert alone[1].pointwise == among[1].pointwise
+    assert alone[1].pointwise == alone[1].interval
+    assert among[1].interval is not None and alone[1].interval is not None
+    assert among[1].interval.low < alone[1].interval.low
+    assert among[1].interval.high > alone[1].interval.high
+    assert "40 claims" in among[1].interval.method
 
 
 def test_a_gain_from_one_prompt_alone_is_open_for_others_like_them(
@@ -249,7 +249,7 @@ def test_a_gain_from_one_prompt_alone_is_open_for_others_like_them(
     verdict, accepted = analysis.verdicts[0], analysis.acceptance[0]
     assert (accepted.prompts_drafted, accepted.prompts) == (1, 6)
     assert verdict.speed == "faster" and verdict.like_these is not None
-    assert "it is open: 0." in verdict.sentence
+    assert "For other prompts like these it is open." in verdict.sentence
     assert verdict.why.startswith("It drafted for 1 of 6 prompts") and "100.0 %" in verdict.why
     said = headline(analysis)
     assert "pays" not in said and "faster on these 6 prompts" in said and "1 of 6 prompts" in said

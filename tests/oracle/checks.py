@@ -12,7 +12,18 @@ from typing import Any
 from tests.oracle.pages import Page, Shown, agrees, csv_tables, markdown_tables, terminal_tables
 from tests.oracle.reading import ALL, Reading, Row, noise_floor
 
-SPEED = ("pooled", "median", "end_to_end", "length_matched", "by_block", "pairs", "pairs_unequal", "pairs_missing")
+SPEED = (
+    "pooled",
+    "decode_rate",
+    "baseline_rate",
+    "median",
+    "end_to_end",
+    "length_matched",
+    "by_block",
+    "pairs",
+    "pairs_unequal",
+    "pairs_missing",
+)
 ACCEPTANCE = ("drafted", "accepted", "rate", "rounds", "acceptance_length", "tokens_per_round", "tokens_per_step",
               "rate_by_request", "rate_by_task", "position_unconditional")  # fmt: skip
 COST = ("depth", "alpha", "overhead", "predicted", "break_even_alpha")
@@ -26,7 +37,8 @@ HEADERS = {  # of a table that has an arm in every row: what the column is, by i
     "α measured": "alpha", "break-even α": "break_even_alpha", "overhead of a round": "overhead",
     "speed-up predicted": "predicted", "cost of a round": "cost", "round": "seconds",
     "tok/s": "throughput",
-    "decode, median (tok/s)": "median_rate", "decode tok/s": "pooled_rate",
+    "decode, median (tok/s)": "median_rate", "decode tok/s": "decode_rate",
+    "decode_rate": "decode_rate", "baseline_rate": "baseline_rate",
     "prefill, median (tok/s)": "prompt_tok_per_sec_median",
     "ttft, median": "ttft_median_s", "records": "records", "depth k": "depth",
     "memory (gib)": "memory_gib", "memory_bytes": "memory_bytes",
@@ -42,6 +54,8 @@ HEADERS = {  # of a table that has an arm in every row: what the column is, by i
 }  # fmt: skip
 
 
+OTHER_INTERVALS = ("ttft, 95 %", "95 %")
+"""Columns with intervals of something else than an arm's speed-up."""
 OTHER_FILES = ("conditions", "breakeven", "forecasts", "resources", "unit-costs", "throughput.csv")
 
 
@@ -78,9 +92,12 @@ class Report:
             return self.reading.load(arm)["throughput"] if one.one_at_a_time else ...
         if name in {"median_rate", "pooled_rate", "prompt_tok_per_sec_median", "ttft_median_s", "records"}:
             return self.reading.throughput(arm, task).get({"median_rate": "median"}.get(name, name))
+        if name == "decode_rate":  # of the pairs that the speed-up is of
+            paired = arm != one.baseline and one.one_at_a_time
+            return self.reading.speed(arm, task)[name] if paired else self.reading.throughput(arm, task)["pooled_rate"]
         if name == "headline":  # of requests that share the engine it is that of whole answers
             return self._headline(arm) if arm != one.baseline else None
-        if name in SPEED or name in {"lowest_block", "highest_block"}:
+        if name in SPEED or name in {"lowest_block", "highest_block", "baseline_rate"}:
             return self.reading.speed(arm, task)[name] if arm != one.baseline else None
         if name in {*COST, *ROUND, "cost", "baseline_s"} and name != "rounds":
             return self.reading.round(arm, task).get(name)
@@ -430,6 +447,112 @@ class Report:
                 if not shows(number, value):
                     yield f"{where}: {arm}: {said[:60]}…: {number}, its own is {value}"
 
+    def check_intervals(self) -> Iterator[str]:
+        """An arm's speed-up has one interval, that of all claims together, wherever it is shown."""
+        rows = [*self.analysis["speedups"], *self.analysis.get("second_cells", [])]
+        ends = {(row["arm"], row["task"]): row["interval"] for row in rows}
+        for row in rows:
+            inner, outer = row.get("pointwise"), row["interval"]
+            if (inner is None) != (outer is None) or (
+                inner and not outer["low"] <= inner["low"] <= inner["high"] <= outer["high"]
+            ):
+                yield f"analysis.json, {row['arm']}, {row['task']}: {outer} is no wider than {inner}"
+        verdicts = {row["arm"]: row for row in self.analysis["verdicts"]}
+        for arm, row in verdicts.items():
+            if self.reading.arms[arm].one_at_a_time and row["interval"] != ends[arm, ALL] and row["speed"] != "unknown":
+                yield f"analysis.json, verdict on {arm}: {row['interval']}, the speed-up's is {ends[arm, ALL]}"
+            if row["speed"] in {"faster", "slower", "undecided"}:
+                low, high = row["interval"]["low"], row["interval"]["high"]
+                if row["speed"] != ("faster" if low > 1 else "slower" if high < 1 else "undecided"):
+                    yield f"analysis.json, verdict on {arm}: {row['speed']} beside {low:.3f} to {high:.3f}"
+            ends[arm, ALL] = row["interval"] or ends[arm, ALL]  # of requests that share the engine: of whole answers
+        for table in [*self.shown, *self.csv]:
+            for row in table.dicts() if not table.where.startswith(OTHER_FILES) else []:
+                arm, task = self.arm_of(row), row.get("task", ALL)
+                if arm is None or (arm, task) not in ends:
+                    continue
+                for header, text in row.items():
+                    shown = re.findall(r"^([\d.]+) to ([\d.]+)×$", text)
+                    if shown and header not in OTHER_INTERVALS and "redicted" not in table.where:
+                        yield from self._interval(f"{table.where}, {header!r}", arm, shown[0], ends[arm, task])
+                if table.where == "speedup.csv" and row["interval_low"]:
+                    stored = row["interval_low"], row["interval_high"]
+                    yield from self._interval(table.where, arm, stored, ends[arm, task])
+                    if more := [name for name in row if re.search("simultaneous|like_these|pointwise", name)]:
+                        yield f"{table.where}: a second interval, {', '.join(more)}"
+        for row in [*self.page.data["speedups"], *({**row, "task": ALL} for row in self.page.data["payoff"])]:
+            own = ends[row["arm"], row["task"]] if self.reading.arms[row["arm"]].one_at_a_time else None
+            if own and row["low"] is not None:
+                yield from self._interval("plot of index.html", row["arm"], (str(row["low"]), str(row["high"])), own)
+        for where, text in self.texts.items():
+            for arm, said in self._said(text):
+                for shown in re.findall(r"× the baseline[^.]* \((?:95 % interval )?(\d.\d\d) to (\d.\d\d)", said):
+                    yield from self._interval(f"{where}, sentence", arm, shown, ends[arm, ALL])
+
+    def _interval(self, where: str, arm: str, shown: tuple[str, str], own: Row | None) -> Iterator[str]:
+        self.looked_at["interval"].add(arm)
+        if own is None or not all(
+            map(agrees, shown, (float(f"{own[end]:.6g}") if len(shown[0]) < 12 else own[end] for end in ("low", "high")))
+        ):
+            yield f"{where}: {arm} {' to '.join(shown)}, its one interval is {own}"
+
+    def check_warnings(self) -> Iterator[str]:
+        """One list of warnings, with one count."""
+        kinds = len({(row["id"], row["why"], row["todo"], row["seen"] * (row["id"] == "noted"))
+                     for row in self.analysis["warnings"]})  # fmt: skip
+        said = [row["seen"] for row in self.analysis["warnings"]]
+        for note in self.reading.manifest.get("warnings", []):
+            if note not in said:
+                yield f"analysis.json lacks a warning of the run: {note[:60]}"
+        for where, pattern in (("terminal", r"(\d+) warnings?:"), ("index.html", r"Warnings \((\d+)\)")):
+            for number in re.findall(pattern, self.texts[where]):
+                self.looked_at["warnings"].add(where)
+                if int(number) != kinds:
+                    yield f"{where}: {number} warnings, analysis.json has {kinds} kinds"
+        listed = re.search(r"\n## Warnings\n+((?:- .*\n)+)", self.markdown)
+        if (listed[1].count("\n") if listed else 0) != kinds:
+            yield f"report.md lists {listed[1].count(chr(10)) if listed else 0} warnings of {kinds} kinds"
+
+    def check_rates(self) -> Iterator[str]:
+        """Of the two rates beside a speed-up the quotient is the speed-up, or the note has the baseline's rate."""
+        for table in self.shown:
+            rates = {self.arm_of(row): row.get("decode tok/s", "") for row in table.dicts()}
+            for row in table.dicts():
+                arm = self.arm_of(row)
+                shown, text = re.match(r"[\d.]+$", rates[arm]), re.match(r"([\d.]+)×", row.get("speed-up", ""))
+                if arm is None or not shown or not text or not self.reading.arms[arm].one_at_a_time:
+                    continue
+                own = self.reading.arms[arm].baseline
+                note = next((text for where, text in self.texts.items() if table.where.startswith(where)), "")
+                told = re.findall(r"the baseline at ([\d.]+) tok/s: ((?:(?!\. )[^;])*)", " ".join(note.split()))
+                names = re.compile(rf"(?<![\w.-]){re.escape(arm)}(?![\w-])")
+                noted = [rate for rate, arms in told if names.search(arms)]
+                base = (noted or [rates.get(own, "")])[0]
+                self.looked_at["quotient"].add(arm)
+                if not _quotient(shown[0], base, text[1]):
+                    yield f"{table.where}: {arm}: {shown[0]} / {base} tok/s stands beside {text[1]}×"
+
+    def check_directions(self) -> Iterator[str]:
+        """Where most prompts gain and their sum loses, or the other way round, a sentence says so."""
+        for arm in self.reading.speculating:
+            speed = self.reading.speed(arm)
+            pooled, median = (round(speed[name] or 1.0, 2) for name in ("pooled", "median"))
+            if (pooled - 1) * (median - 1) < 0 and self.reading.arms[arm].one_at_a_time:
+                for where, text in self.texts.items():
+                    self.looked_at["direction"].add(arm)
+                    if text and f"{arm}: the median prompt" not in " ".join(text.split()).replace("`", ""):
+                        yield f"{where}: {arm} {pooled}× beside a median of {median}×, without a word"
+
+    def check_weights(self) -> Iterator[str]:
+        """A name of a type stands beside the bits per weight that it has; and a rate has one definition."""
+        for where, text in self.texts.items():
+            for name, bits in re.findall(r"\b(f32|b?f16|q8_0), ([\d.]+) bits per weight", text):
+                if not 0.8 < float(bits) / {"f32": 32, "q8_0": 8.5}.get(name, 16) < 1.25:
+                    yield f"{where}: {name}, {bits} bits per weight"
+            for arm, said in self._said(text):
+                if "α" in said:
+                    yield f"{where}: {arm}: α is not defined beside the accepted share: {said[-80:]}"
+
     def check_one_value(self) -> Iterator[str]:
         """The same quantity of the same arm has one value: what one place rounds up, another does not round down."""
         said: dict[tuple[str, str], set[str]] = defaultdict(set)
@@ -475,7 +598,9 @@ class Report:
         return [
             f"[{check.__name__.removeprefix('check_')}] {complaint}"
             for check in (self.check_json, self.check_tables, self.check_answers, self.check_lossless,
-                          self.check_sentences, self.check_one_value, self.check_decision)
+                          self.check_sentences, self.check_one_value, self.check_decision,
+                          self.check_intervals, self.check_warnings, self.check_rates, self.check_directions,
+                          self.check_weights)
             for complaint in check()
         ]  # fmt: skip
 
@@ -488,6 +613,15 @@ def shows(text: str, value: Any) -> bool:
         numbers = re.findall(r"\d+(?:\.\d+)?", text)
         return len(numbers) == len(value) and all(map(agrees, numbers, value))
     return agrees(text, value)
+
+
+def _quotient(rate: str, base: str, ratio: str) -> bool:
+    """Whether rate / base can be the ratio, all three as they are rounded."""
+    if not base:
+        return False
+    ends = [(float(text) - half, float(text) + half) for text in (rate, base, ratio)
+            for half in [0.5000001 * 10.0 ** -len(text.partition(".")[2])]]  # fmt: skip
+    return ends[0][0] / ends[1][1] <= ends[2][1] and ends[0][1] / ends[1][0] >= ends[2][0]
 
 
 def same(found: Any, wanted: Any) -> bool:

@@ -238,8 +238,11 @@ class Reading:
         blocks = [value for block in self.blocks if (value := self.pooled(arm, task, block))]
         asked = len([prompt for prompt in self.prompts if task in (ALL, prompt[0])]) * len(self.blocks)
         endings = [(one["n_predicted"], one.get("finish_reason")) for pair in pairs for one in pair]
+        sums = [sum(column) for column in zip(*(self._sums(arm, *pair) for pair in pairs), strict=True)]
         return {
             "pooled": self.pooled(arm, task),
+            "decode_rate": sums[0] / sums[1] if sums else None,
+            "baseline_rate": sums[2] / sums[3] if sums else None,
             "median": statistics.median(ratios) if ratios else None,
             "end_to_end": _ratio(whole),
             "length_matched": _ratio(matched),

@@ -32,7 +32,7 @@ SLOW = [
     "assisted-universal/",
 ]
 EVERY_ARM = ("pooled", "median", "end_to_end", "length_matched", "by_block", "pairs", "pairs_missing",
-             "tokens_per_step", "median_rate", "pooled_rate", "ttft_median_s", "comparison")  # fmt: skip
+             "tokens_per_step", "median_rate", "decode_rate", "ttft_median_s", "comparison")  # fmt: skip
 
 
 @pytest.mark.parametrize("name", [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)])
@@ -45,6 +45,18 @@ def test_what_is_shown_of_an_arm_is_its_own(name: str, tmp_path: Path) -> None:
     assert report.looked_at["identical"] | report.looked_at["answer"]
     if report.reading.scores(next(iter(report.reading.parts))):
         assert report.looked_at["margin"] and report.looked_at["probability"]
+
+
+def test_one_number_in_one_place(tmp_path: Path) -> None:
+    """Arms that were measured in three, four and five blocks, and a sum that contradicts the median prompt."""
+    report = rendered(kept("qwen2.5-coder-bf16/"), tmp_path)
+    checks = (report.check_intervals, report.check_warnings, report.check_rates, report.check_directions)
+    complaints = [complaint for check in (*checks, report.check_weights) for complaint in check()]
+    assert not complaints, "\n".join(complaints)
+    for quantity in ("interval", "quotient"):
+        assert report.looked_at[quantity] >= set(report.reading.speculating), quantity
+    assert report.looked_at["warnings"] == {"terminal", "index.html"}
+    assert report.looked_at["direction"] == {"spec_d4-t_bf16", "spec_d8-t_bf16"}
 
 
 def test_the_commands_answer_is_the_stored_one(tmp_path: Path) -> None:

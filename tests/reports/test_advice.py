@@ -36,7 +36,7 @@ def test_the_fastest_arm_and_its_own_command() -> None:
         one.model_copy(update={"like_these": others}) if one.arm == "ngram_simple" else one for one in analysis.verdicts
     ]
     group = decision_of(analysis.model_copy(update={"verdicts": verdicts}))
-    assert "open: 0.98 to 1.25" in group.sentence
+    assert "for others like them is open." in group.sentence
 
 
 def test_slower_arms_are_not_advised() -> None:

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from benchctl.analysis.result import Interval
-from benchctl.analysis.results import ALL_TASKS, Analysis, Verdict
+from benchctl.analysis.results import Analysis, Verdict
 from benchctl.reports.first_screen import MOST_ARMS
 from benchctl.reports.terminal import print_decision, print_summary
 from tests.reports.handmade import build_analysis, decided
@@ -73,9 +73,9 @@ def test_one_block_says_why_there_is_no_interval() -> None:
 def test_the_interval_is_the_one_that_decides(analysis: Analysis) -> None:
     """One that holds for a single claim would contradict the verdict."""
     arm = analysis.verdicts[0].arm
-    rows = [row.model_copy(update={"simultaneous": Interval(low=0.21, high=1.44, method="")})
-            if (row.arm, row.task) == (arm, ALL_TASKS) else row for row in analysis.speedups]  # fmt: skip
-    assert "0.21 to 1.44×" in printed(analysis.model_copy(update={"speedups": rows}), 80)
+    rows = [row.model_copy(update={"interval": Interval(low=0.21, high=1.44, method="")})
+            if row.arm == arm else row for row in analysis.verdicts]  # fmt: skip
+    assert "0.21 to 1.44×" in printed(analysis.model_copy(update={"verdicts": rows}), 80)
 
 
 def test_warnings_are_counted_and_shown_on_request(analysis: Analysis) -> None:

@@ -194,8 +194,7 @@ def _throughput_speedup(
     places, level = np.arange(len(sums)), level_for(frame.manifest)
     return found | {
         "throughput_speedup": pooled(sums),
-        "throughput_interval": pooled_interval(sums, places, level),
-        "throughput_simultaneous": pooled_interval(sums, places, level, compared),
+        "throughput_interval": pooled_interval(sums, places, level, compared),
     }
 
 

@@ -95,8 +95,7 @@ class Level(Result):
     throughput_speedup: float | None = None
     """`throughput` over that of the condition's baseline, over the blocks in which both answered the same prompts."""
     throughput_interval: Interval | None = None
-    throughput_simultaneous: Interval | None = None
-    """The same, wide enough that it and those of all arms and conditions hold together."""
+    """Wide enough that it and those of all arms and conditions hold together."""
     throughput_by_block: list[float]
     arrival: Arrival | None
     """Of an open loop alone."""

@@ -98,7 +98,7 @@ def _crossings(levels: Sequence[Level], doubts: dict[str, str | None]) -> list[C
     curves: dict[tuple[str, float, str], list[Point]] = {}
     for row in levels:
         if row.rate is None and not row.is_baseline:
-            point = Point(row.concurrency, row.throughput_speedup, row.throughput_simultaneous, doubts[row.arm])
+            point = Point(row.concurrency, row.throughput_speedup, row.throughput_interval, doubts[row.arm])
             length = [] if row.context_length is None else [f"{row.context_length} tokens"]
             where = ", ".join([*row.axes.values(), *length])
             curves.setdefault((row.of, row.temperature, where), []).append(point)

@@ -199,7 +199,7 @@ def measured_arms(analysis: Analysis, manifest: Manifest | None) -> list[Measure
                 depth=depth,
                 tokens=accepted[name].acceptance_length,
                 speedup=speeds[name].pooled,
-                interval=(speeds[name].simultaneous if name in synthetic else None) or speeds[name].interval,
+                interval=speeds[name].interval,
                 needs_alpha=costs[name].break_even_alpha,
                 cost_known=costs[name].overhead is not None,
             )
