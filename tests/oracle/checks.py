@@ -491,9 +491,9 @@ class Report:
 
     def _interval(self, where: str, arm: str, shown: tuple[str, str], own: Row | None) -> Iterator[str]:
         self.looked_at["interval"].add(arm)
-        if own is None or not all(
-            map(agrees, shown, (float(f"{own[end]:.6g}") if len(shown[0]) < 12 else own[end] for end in ("low", "high")))
-        ):
+        rounded = len(shown[0]) < 12  # the plot's numbers have six digits
+        ends = [float(f"{own[end]:.6g}") if rounded else own[end] for end in ("low", "high")] if own else [None, None]
+        if not all(map(agrees, shown, ends)):
             yield f"{where}: {arm} {' to '.join(shown)}, its one interval is {own}"
 
     def check_warnings(self) -> Iterator[str]:
