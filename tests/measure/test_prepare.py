@@ -38,7 +38,7 @@ def test_a_lossy_arm_is_told_before_it_runs(llama_server: Path, tmp_path: Path) 
             ],
         }
     )
-    warnings = prepare(recipe, recipe_folder=tmp_path).warnings
+    warnings = prepare(recipe, recipe_folder=tmp_path, trusted=True).warnings
     assert warnings == ["Arm faked is lossy by design (synthetic acceptance): its text is not the target's."]
 
 

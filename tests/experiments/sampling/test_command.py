@@ -35,7 +35,7 @@ verify = partial(benchctl, "verify-lossless", "sampling")
 @pytest.mark.engine
 def test_a_check_and_the_same_offline(tmp_path: Path) -> None:
     (tmp_path / "small.yaml").write_text(RECIPE)
-    drawn = verify("small.yaml", "--seeds", 60, "--tokens", 18, "--json", cwd=tmp_path)
+    drawn = verify("small.yaml", "--seeds", 60, "--tokens", 18, "--json", "--trust-recipe", cwd=tmp_path)
     assert drawn.returncode == 1, drawn.stderr
     document = json.loads(drawn.stdout)
     spec, synthetic = document["arms"]
