@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import fsum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -174,7 +175,7 @@ def _spread_fields(
     in_blocks = {number: value for number in np.unique(block).tolist() if (value := pooled(sums[block == number]))}
     level = level_for(frame.manifest)
     spread = pooled_spread(sums, block, frame.prompt[rows], frame.task[rows], level, claims, variance)
-    tokens, seconds, base_tokens, base_seconds = sums.sum(axis=0).tolist()
+    tokens, seconds, base_tokens, base_seconds = map(fsum, sums.T.tolist())
     return {
         "pooled": pooled(sums),
         "decode_rate": tokens / seconds if seconds else None,

@@ -57,7 +57,8 @@ def test_every_level_recomputes(made: tuple[list[dict[str, Any]], Analysis]) -> 
             low, high = recount.least_interval(middle, each)
             assert ends.low <= low * 1.0001
             assert ends.high >= high * 0.9999
-            assert (ends.low, ends.high) == pytest.approx((low, high), rel=0.02)
+            if name != "throughput":  # that one holds for all claims together
+                assert (ends.low, ends.high) == pytest.approx((low, high), rel=0.02)
 
 
 def test_arms_are_compared_with_the_baseline_of_their_own_condition(
@@ -216,7 +217,7 @@ def test_auto_blocks_look_at_the_arms_of_every_condition(tmp_path: Path) -> None
     alone = next(row for row in found.speedups if (row.arm, row.task) == ("spec_d4-c1", "all"))
     together = next(row for row in found.sweep.levels if row.arm == "spec_d4-c4")
     assert widths == {
-        "spec_d4-c1": pytest.approx(share(alone.interval, alone.pooled)),
+        "spec_d4-c1": pytest.approx(share(alone.pointwise, alone.pooled)),
         "spec_d4-c4": pytest.approx(share(together.throughput_interval, together.throughput_speedup)),
     }
 
@@ -257,7 +258,7 @@ def test_claims_hold_together_where_requests_overlap(tmp_path: Path) -> None:
     arms = {"baseline": None, **{f"spec_{number}": {"type": "draft-simple", "max": 4} for number in range(40)}}
     write_sweep(tmp_path / "run", Sweep(concurrency=(4,), arms=arms, prompts=6), Server(block_noise=0.06))
     found = analyse_run(open_run(tmp_path / "run"))
-    alone = [one for one in found.verdicts if one.interval and not one.interval.low <= 1 <= one.interval.high]
+    alone = [row for row in found.speedups if row.pointwise and row.pointwise.excludes_one]
     assert alone
     assert {one.speed for one in found.verdicts} <= {"undecided", "within"}
     assert any("other claims" in one.sentence for one in alone)
