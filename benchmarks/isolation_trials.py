@@ -1,7 +1,7 @@
-"""Does `benchctl diagnose isolate` find the tensors that break a model, when only the damage is known, not where it is?
+"""Does `benchctl isolate` find the tensors that break a model, when only the damage is known, not where it is?
 
 Random trials on bundled:tiny-hybrid. Each makes a model whose full precision is sound and whose quantization is not
-(`outliers.py`), runs `benchctl diagnose isolate` on the file as a user does, and compares its answer with what was
+(`outliers.py`), runs `benchctl isolate` on the file as a user does, and compares its answer with what was
 damaged, which it does not know. Three kinds: one family damaged, two damaged, none. Afterwards each damaged family is
 quantized alone, to say whether its damage shows at all, and of two each is kept alone, to say whether it takes both.
 """
@@ -54,7 +54,7 @@ def trial(number: int, damaged: int, folder: Path, seed: int) -> dict[str, Any]:
     source = bundled_folder() / "tiny-hybrid.gguf"
     write_model(source, folder / "model.gguf", damage, generator, loud=damaged > 0)
     (folder / "recipe.yaml").write_text(_RECIPE)
-    command = [sys.executable, "-m", "benchctl", "diagnose", "isolate", "recipe.yaml", "--type", base, "--json"]
+    command = [sys.executable, "-m", "benchctl", "isolate", "recipe.yaml", "--type", base, "--json"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     if done.returncode > 1:
         raise SystemExit(f"trial {number} with {damaged} damaged: {done.stderr}")

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "benchctl"
 
 FLOORS = (
-    ("recipes", "errors", "text", "paths", "writing", "offers"),
+    ("recipes", "errors", "text", "paths", "writing"),
     ("models", "prompts"),
     ("data", "machine", "permissions"),
     ("analysis",),
@@ -26,8 +26,8 @@ FLOORS = (
     ("measure",),
     ("lossless",),
     ("reports",),
-    ("cli", "api"),
     ("experiments",),
+    ("cli", "api"),
 )
 FLOOR = {part: number for number, parts in enumerate(FLOORS) for part in parts}
 NEIGHBOURS = {
@@ -36,7 +36,7 @@ NEIGHBOURS = {
     ("recipes", "paths"),
     ("paths", "errors"),
     ("writing", "errors"),
-    ("recipes", "offers"),
+    ("recipes"),
     ("machine", "data"),
 }
 """On one floor: errors, text and paths are used by everything, and a watch of the machine is stored as it is."""

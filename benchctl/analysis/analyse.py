@@ -9,6 +9,7 @@ from typing import Protocol
 from benchctl.analysis.acceptance import find_acceptance, find_counters
 from benchctl.analysis.accuracy import find_accuracy
 from benchctl.analysis.answers import Answers, find_answers, find_consistency
+from benchctl.analysis.breakeven import breakeven_of_run
 from benchctl.analysis.cells import failed_cells, find_resources
 from benchctl.analysis.conditions.split import Group, split
 from benchctl.analysis.conditions.sweep import find_sweep, join
@@ -23,7 +24,6 @@ from benchctl.analysis.speedup import ArmSpeed, compared_arms, find_speeds, find
 from benchctl.analysis.verdict import distrusted, find_verdict, select
 from benchctl.analysis.warnings import find_warnings
 from benchctl.data.store import RunData
-from benchctl.offers import offered
 from benchctl.recipes.groups import ComparedArm, by_label
 
 
@@ -85,7 +85,7 @@ def analyse(run: RunData, judge: Judge, *, baseline: str | None = None) -> Analy
             "stopping": find_stopping(manifest, found.speedups, levels) if own else None,
             "accuracy": find_accuracy(run, compared),
             "left_out": list(run.left_out) or None,
-            "breakeven": None if run.integrity.damage else offered("breakeven")(found, manifest),
+            "breakeven": None if run.integrity.damage else breakeven_of_run(found, manifest),
         }
     )
     return found.model_copy(update={"decision": find_decision(found, run)})

@@ -18,7 +18,7 @@ from benchctl.analysis.losslessness import ArmAudit, ControlTest, DetectionPower
 from benchctl.analysis.result import Interval as Interval
 from benchctl.analysis.result import Result as Result
 from benchctl.analysis.result import open_for_others as open_for_others
-from benchctl.analysis.round_results import RoundModel
+from benchctl.analysis.round_results import BreakEven, RoundModel
 from benchctl.data.rounds import LeftOut
 from benchctl.recipes.groups import ComparedArm
 
@@ -424,8 +424,8 @@ class Analysis(Result):
     """What drafts left out of the model, of a run with traces; else left out."""
     accuracy: Accuracy | None = None
     """Of a suite whose prompts carry their answers; else left out."""
-    breakeven: dict[str, Any] | None = None
-    """Of a run with arms of synthetic acceptance, as an experiment offers it (`section` reads it)."""
+    breakeven: BreakEven | None = None
+    """Of a run with arms of synthetic acceptance."""
     resources: list[Resources] = Field(default_factory=list)
     """Energy and memory, a row for every arm."""
     warnings: list[Caution]

@@ -142,3 +142,59 @@ class RoundModel(Result):
     forecasts: list[Forecast] = Field(default_factory=list)
     notes: list[str] = Field(default_factory=list)
     """What could not be found, and why, a sentence each."""
+
+
+class Point(Result):
+    """A speed-up at an acceptance and a depth."""
+
+    name: str
+    """The arm, or the model of a reference."""
+    kind: Literal["synthetic", "draft", "reference"]
+    """synthetic: accepted at random; draft: a real draft, measured; reference: an acceptance length from elsewhere, at
+    this machine's speed."""
+    depth: int
+    tokens: float
+    """A round: the acceptance length, the target's own token included."""
+    alpha: float
+    speedup: float
+    interval: Interval | None = None
+    curve: float | None = None
+    """Of a real draft: the curve at its tokens."""
+    curve_holds: bool | None = None
+    """Whether that lies within its interval; `None` where it has none."""
+    note: str | None = None
+
+    def belongs_to(self, depth: int) -> bool:
+        """Whether it is a point of the curve of a depth."""
+        return self.kind == "synthetic" and self.depth == depth
+
+
+Outcome = Literal["crosses", "always pays", "never pays", "undecided", "not measured"]
+
+
+class Need(Result):
+    """What a depth needs to break even."""
+
+    depth: int
+    tokens: float | None = None
+    """A round; `None` where the curve does not cross 1."""
+    alpha: float | None = None
+    alpha_low: float | None = None
+    alpha_high: float | None = None
+    """The same of a curve through the upper, and of another through the lower ends of the intervals."""
+    outcome: Outcome = "not measured"
+    """Of crosses, always and never: what the intervals of the points allow, over all claims of the run."""
+    by_model: float | None = None
+    """The α that the cost of the real draft's rounds requires; `None` where none is enough, or it is not known."""
+    model_says: Literal["crosses", "never pays", "not known"] = "not known"
+    measured: float | None = None
+    """The α of the real draft."""
+    sentence: str
+
+
+class BreakEven(Result):
+    """The curve of an engine, pair and machine."""
+
+    points: list[Point] = Field(default_factory=list)
+    needs: list[Need] = Field(default_factory=list)
+    notes: list[str] = Field(default_factory=list)

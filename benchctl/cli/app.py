@@ -16,21 +16,28 @@ from typing import Annotated, NoReturn, TextIO
 import typer
 
 from benchctl import __version__
-from benchctl.cli.compare import bisect, compare, keep
+from benchctl.cli.baseline import app as baseline
+from benchctl.cli.breakeven import breakeven
+from benchctl.cli.certify import certify
+from benchctl.cli.compare import bisect, compare
 from benchctl.cli.demo import demo
+from benchctl.cli.diagnose import diagnose
 from benchctl.cli.docs import docs
 from benchctl.cli.engines import app as engines
+from benchctl.cli.explain import explain
+from benchctl.cli.isolate import isolate
 from benchctl.cli.models import app as models
-from benchctl.cli.options import Command, Group, Program, flat
+from benchctl.cli.predict import predict
 from benchctl.cli.prompts import app as prompts
 from benchctl.cli.recipes import app as recipes
 from benchctl.cli.report import report
 from benchctl.cli.run import run
 from benchctl.cli.runs import app as runs
+from benchctl.cli.tune import tune
 from benchctl.cli.verify_against import verify_against
 from benchctl.cli.verify_lossless import verify_lossless
+from benchctl.cli.verify_sampling import verify_sampling
 from benchctl.errors import BenchctlError, StorageError
-from benchctl.offers import experiments, load
 
 EPILOG = (
     "benchctl docs shows the documentation, page by page.\n\n"
@@ -41,11 +48,11 @@ EPILOG = (
 
 app = typer.Typer(
     name="benchctl",
-    cls=Program,
     help="Does speculative decoding pay on your models, your engine and your machine, and is the output unchanged?",
     epilog=EPILOG,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
@@ -65,37 +72,29 @@ def benchctl(
     """Does speculative decoding pay on your models, your engine and your machine, and is the output unchanged?"""
 
 
-for word, function in (
-    ("demo", demo),
-    ("run", run),
-    ("verify-lossless", verify_lossless),
-    ("verify-lossless against", verify_against),
-    ("report", report),
-    ("compare", compare),
-    ("compare --write", keep),
-    ("compare --bisect", bisect),
-    ("docs", docs),
-    *((word, load(path)) for experiment in experiments().values() for word, path in experiment.commands.items()),
-):
-    group, name = (runs, word.removeprefix("runs ")) if word.startswith("runs ") else (app, word)
-    group.command(name)(function)
+for panel, commands in {
+    "Measure": (demo, run, tune, diagnose, isolate),
+    "Judge": (
+        verify_lossless,
+        verify_sampling,
+        verify_against,
+        report,
+        compare,
+        bisect,
+        explain,
+        breakeven,
+        predict,
+    ),
+}.items():
+    for command in commands:
+        app.command(rich_help_panel=panel)(command)
 models.add_typer(prompts, name="prompts")
-for name, group in (("models", models), ("recipes", recipes), ("runs", runs), ("engines", engines)):
-    app.add_typer(group, name=name)
-
-
-def _use_own_classes(group: typer.Typer) -> None:
-    for command in group.registered_commands:
-        command.cls = Command
-        if command.callback is not None:
-            command.callback = flat(command.callback)
-    for inner in group.registered_groups:
-        if inner.typer_instance is not None:
-            inner.cls = Group
-            _use_own_classes(inner.typer_instance)
-
-
-_use_own_classes(app)
+runs.command()(certify)
+for name, group in (("models", models), ("recipes", recipes), ("engines", engines)):
+    app.add_typer(group, name=name, rich_help_panel="Prepare")
+for name, group in (("runs", runs), ("baseline", baseline)):
+    app.add_typer(group, name=name, rich_help_panel="Keep")
+app.command(rich_help_panel="Prepare")(docs)
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""`benchctl compare`: runs side by side, with gates for CI; `--write` keeps a baseline, `--bisect` names a build."""
+"""`benchctl compare`: runs side by side, with gates for CI; `benchctl bisect`: the build that changed something."""
 
 from __future__ import annotations
 
@@ -20,8 +20,17 @@ if TYPE_CHECKING:
 
 Runs = Annotated[
     list[str] | None,
-    of_run(metavar="A B …", help="Runs, recipes' names, or JSONL files; with --against the latest by default."),
+    of_run(metavar="A B …", help="Runs, recipes' names, or JSONL files."),
 ]
+FailIf = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="GATE",
+        help="slower:10%, slower-absolute:10%, acceptance:3%, ttft:20%, memory:5%, energy:10%, lossy; repeatable.",
+    ),
+]
+JUnit = Annotated[Path | None, typer.Option(metavar="FILE", help="The gates as JUnit XML.", dir_okay=False)]
+OnlyGates = Annotated[bool, typer.Option("--quiet", "-q", help="Print only gates that failed.")]
 
 
 def compare(
@@ -31,47 +40,25 @@ def compare(
         str | None, typer.Option(metavar="NAME", help="Of both runs.", show_default="each run's own")
     ] = None,
     arm: OnlyArms = None,
-    fail_if: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="GATE",
-            help="slower:10%, slower-absolute:10%, acceptance:3%, ttft:20%, memory:5%, energy:10%, lossy; repeatable.",
-        ),
-    ] = None,
+    fail_if: FailIf = None,
     accept: Accept = "identical",
-    against: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Compare with a kept baseline.", dir_okay=False)
-    ] = None,
-    junit: Annotated[Path | None, typer.Option(metavar="FILE", help="The gates as JUnit XML.", dir_okay=False)] = None,
+    junit: JUnit = None,
     as_json: JsonForTables = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only gates that failed.")] = False,
+    quiet: OnlyGates = False,
 ) -> None:
     """Compare runs: what changed beyond noise? Gates for CI.
 
     Two runs of the same prompts, sampling and models are compared in full; --fail-if sets gates, which exit with 1 if
     they hold or are undetermined. A B A, with a second run of the first setting, counts what changes from run to run.
-    `RUN --against FILE` compares with a small baseline that was kept (benchctl docs gates). Other or more runs are
-    compared where they are comparable; the report lists what is not.
+    Other or more runs are compared where they are comparable; the report lists what is not. `benchctl baseline check`
+    compares a run with a small file that a repository keeps.
     """
     from benchctl.analysis.comparison.compare import compare_runs
-    from benchctl.analysis.comparison.gates import parse_gate
-    from benchctl.analysis.comparison.kept import against_kept, read_kept
     from benchctl.analysis.comparison.workload import OtherModelsError
     from benchctl.data.store import open_run, resolve_run
     from benchctl.lossless.analysed import judge
 
-    gates = [parse_gate(text) for text in fail_if or ()]
-    if accept != "identical" and not any(gate.word == "lossy" for gate in gates):
-        raise UsageError("--accept is for the gate `lossy`.", where="--accept", fix="Add --fail-if lossy.")
-    if junit and not gates:
-        raise UsageError("There are no gates to write.", where="--junit", fix="Add --fail-if GATE.")
-    if against is not None:
-        if baseline:
-            raise UsageError("--against takes each run's own baseline.", where="--baseline", fix="Leave it out.")
-        opened = [open_run(resolve_run(run, results)) for run in (runs or (None,))]
-        found = against_kept(read_kept(against), opened, judge=judge, arms=arm, where=str(against))
-        _conclude(found, gates, accept, junit=junit, as_json=as_json, quiet=quiet)
-        return
+    gates = parsed_gates(fail_if, accept, junit)
     if runs is None or len(runs) < 2:
         raise UsageError("Missing argument: name at least two runs, the earliest first.", where="benchctl compare")
     paths = [resolve_run(run, results) for run in runs]
@@ -95,10 +82,22 @@ def compare(
             raise
         _compare_several(paths, arms=arm, as_json=as_json, quiet=quiet)
         return
-    _conclude(found, gates, accept, junit=junit, as_json=as_json, quiet=quiet)
+    conclude(found, gates, accept, junit=junit, as_json=as_json, quiet=quiet)
 
 
-def _conclude(
+def parsed_gates(fail_if: Sequence[str] | None, accept: Accepted, junit: Path | None) -> list[Gate]:
+    """Return the gates of a command line. Raises UsageError."""
+    from benchctl.analysis.comparison.gates import parse_gate
+
+    gates = [parse_gate(text) for text in fail_if or ()]
+    if accept != "identical" and not any(gate.word == "lossy" for gate in gates):
+        raise UsageError("--accept is for the gate `lossy`.", where="--accept", fix="Add --fail-if lossy.")
+    if junit and not gates:
+        raise UsageError("There are no gates to write.", where="--junit", fix="Add --fail-if GATE.")
+    return gates
+
+
+def conclude(
     found: RunComparison, gates: Sequence[Gate], accept: Accepted, *, junit: Path | None, as_json: bool, quiet: bool
 ) -> None:
     """Check the gates and print. Raises GateError where a gate failed."""
@@ -143,25 +142,6 @@ def _compare_several(paths: Sequence[Path], *, arms: Sequence[str] | None, as_js
         print_several(found)
 
 
-def keep(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Where it is kept.", dir_okay=False)],
-    runs: Runs = None,
-    results: Results = Path("results"),
-    as_json: JsonForTables = False,
-) -> None:
-    """Keep a run, or several of a setting, as a baseline for --against."""
-    from benchctl.analysis.comparison import kept
-    from benchctl.data.store import open_run, resolve_run
-    from benchctl.lossless.analysed import judge
-
-    made = kept.keep([open_run(resolve_run(run, results)) for run in (runs or (None,))], judge)
-    kept.write_kept(made, file)
-    if as_json:
-        print_json("compare --write", {"file": str(file), "baseline": made.model_dump(mode="json")})
-    else:
-        typer.echo(f"Baseline: {file}")
-
-
 def bisect(
     runs: Runs = None,
     results: Results = Path("results"),
@@ -169,7 +149,7 @@ def bisect(
     as_json: JsonForTables = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only the sentences.")] = False,
 ) -> None:
-    """Which of several builds is the first that is slower or diverges?
+    """Which build is the first that is slower or diverges?
 
     Of a run with builds as an axis, or of a run for each build, the oldest first.
     """

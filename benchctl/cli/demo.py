@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from benchctl.cli.options import Out, Work
+from benchctl.cli.options import Out
 from benchctl.errors import StorageError, UsageError
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def _measured(recipe: str, out: Path, blocks: int) -> Analysis:
 
     results = out / "results"
     with redirect_stdout(StringIO()):  # the report says the same
-        run(Work(subject=[recipe]), out=results, blocks=str(blocks), only=list(ARMS[recipe]))
+        run([recipe], out=results, blocks=str(blocks), only=list(ARMS[recipe]))
         newest = resolve_run(recipe, results)
         with suppress(typer.Exit):  # an arm that is not lossless: the report says so
             verify_lossless(str(newest), results=results)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from benchctl.cli.options import JsonForText
 from benchctl.errors import UsageError
-from benchctl.offers import load
 from benchctl.reports.json_output import print_json
 from benchctl.text import plural
 
@@ -72,7 +72,7 @@ def install_engine(
             fix=f"It installs {kinds_with(lambda adapter: adapter.installer is not None)}; "
             "start other servers yourself: see `benchctl docs engines`.",
         )
-    installer: Installer = load(adapter.installer)()
+    installer: Installer = resolve_name(adapter.installer)()
     backend = backends[0] if backends else None
     options = InstallOptions(backend=backend, version=version, sdist=sdist, jobs=jobs, force=force)
     with shown_steps(installer.title) as report:
@@ -167,7 +167,7 @@ def check_installation(models: Path | None = None) -> list[Check]:
         of_kind = [engine for engine in found if engine.kind == kind]
         if adapter.doctor is not None:
             others = any(engine.kind != kind for engine in usable)
-            checks += load(adapter.doctor)(of_kind, others=others)
+            checks += resolve_name(adapter.doctor)(of_kind, others=others)
         else:
             unchecked += [engine for engine in of_kind if engine in usable]
     if unchecked:

@@ -10,7 +10,6 @@ import typer
 from benchctl.cli import options
 from benchctl.cli.options import Baseline, JsonForTables, Out, Results, rare
 from benchctl.errors import UsageError
-from benchctl.offers import experiments, load
 from benchctl.reports.json_output import print_json
 
 if TYPE_CHECKING:
@@ -34,7 +33,7 @@ def report(
         Path | None,
         rare(
             metavar="DIR",
-            help="With --layout: a search of diagnose isolate.",
+            help="With --layout: a search of isolate.",
             show_default="the newest",
             file_okay=False,
         ),
@@ -72,7 +71,9 @@ def report(
         typer.echo({"paste": paste, "card": card}[form](data, analysis))
         return
     if layout is not None:
-        _print_study(data, analysis, _tensors(path, isolation), as_json=as_json)
+        from benchctl.experiments.isolate.table import tensors_beside
+
+        _print_study(data, analysis, tensors_beside(path, isolation), as_json=as_json)
         return
     if isolation is not None:
         raise UsageError("This option needs --layout.", where="--isolation", fix="Add --layout plamo2-study.")
@@ -98,13 +99,6 @@ def report(
         print_run(analysis, path, files.page, verbose=verbose)
     if open_page:
         typer.launch(str(files.page.resolve()))
-
-
-def _tensors(run: Path, named: Path | None) -> Tensors | None:
-    """Return the tensor table that an experiment has for a run, from the folder that was named, if any."""
-
-    found = (load(experiment.study)(run, named) for experiment in experiments().values() if experiment.study)
-    return next((tensors for tensors in found if tensors is not None), None)
 
 
 def _print_study(data: RunData, analysis: Analysis, tensors: Tensors | None, *, as_json: bool) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,11 +13,11 @@ import typer
 
 from benchctl.cli import complete, options
 from benchctl.errors import BenchctlError, EngineError, UsageError
-from benchctl.offers import offered
 from benchctl.reports.json_output import print_json
 
 if TYPE_CHECKING:
     from benchctl.measure.prepare import Prepared
+    from benchctl.measure.runner import Nodes
     from benchctl.recipes.schema import Recipe
 
 
@@ -26,7 +26,16 @@ MANY_CELLS = 500
 
 
 def run(
-    work: options.Work = options.NOTHING_NAMED,
+    subject: options.Words = None,
+    target: options.Target = None,
+    draft: options.Draft = None,
+    engine: options.Kind = None,
+    types: options.Types = None,
+    depth: options.Depth = None,
+    sweep: options.Sweep = None,
+    prompts: options.Prompts = None,
+    limit: options.Limit = None,
+    settings: options.Settings = None,
     out: options.Out = Path("results"),
     resume: Annotated[
         str | None, typer.Option(metavar="RUN", help="Finish this run.", autocompletion=complete.runs)
@@ -39,7 +48,9 @@ def run(
     ] = None,
     keep: options.Keep = None,
     blocks: options.Blocks = None,
-    here: options.Here = options.AS_FOUND,
+    engine_binary: options.EngineBinary = None,
+    models_dir: options.ModelsDir = None,
+    trust_recipe: options.TrustRecipe = False,
     on: Annotated[str | None, options.rare(metavar="CLUSTER", help="A Ray cluster: ray, or ray://HOST:PORT.")] = None,
     yes: Annotated[bool, options.rare("--yes", "-y", help=f"Confirm more than {MANY_CELLS} cells.")] = False,
     stop_at_failure: Annotated[
@@ -58,14 +69,14 @@ def run(
     from rich.console import Console
 
     from benchctl.data.store import open_run, resolve_run
+    from benchctl.experiments.tune.halving import Halving
     from benchctl.measure.plan import keep_matching, keep_only, with_blocks, with_second_baseline
     from benchctl.measure.progress import progress_for
-    from benchctl.measure.requested import Standing, prepare_again, recipe_of
+    from benchctl.measure.requested import RecipeOptions, Standing, prepare_again, recipe_of
     from benchctl.measure.run import resume_run, signals_interrupt, start_run
 
-    if [bool(work.subject or work.target), resume is not None, url is not None].count(True) != 1 or (
-        arm_url and not url
-    ):
+    named = RecipeOptions(subject, target, draft, engine, types, depth, sweep, prompts, limit, settings)
+    if [bool(subject or target), resume is not None, url is not None].count(True) != 1 or (arm_url and not url):
         raise UsageError(
             "Name a recipe, a target, two servers, or a run to resume.",
             fix="benchctl run RECIPE, benchctl run TARGET DRAFT, benchctl run --url URL --arm-url URL, or "
@@ -77,7 +88,7 @@ def run(
         raise UsageError(
             "--verbose prints a line for every answer; --quiet and --json print none.", where="-v, -q, --json"
         )
-    if resume is not None and (only or blocks or keep or work != options.NOTHING_NAMED):
+    if resume is not None and (only or blocks or keep or named != RecipeOptions()):
         raise UsageError(
             "A resumed run keeps its arms, blocks, prompts and settings.",
             where="--resume",
@@ -87,9 +98,9 @@ def run(
     progress = progress_for(Console(stderr=True), quiet=quiet or as_json, verbose=verbose)
     earlier = open_run(resolve_run(resume, out), as_stored=True) if resume is not None else None
     standing = (
-        work.standing(out, here, url=url, arm_url=arm_url)
+        named.standing(out, trust=trust_recipe, url=url, arm_url=arm_url)
         if earlier is None
-        else Standing(recipe_of(earlier), earlier.folder, here.trust_recipe)
+        else Standing(recipe_of(earlier), earlier.folder, trust_recipe)
     )
     planned = keep_matching(standing.recipe, keep or [])
     if only:
@@ -103,10 +114,11 @@ def run(
 
     def prepared_now() -> Prepared:
         progress.waiting("checking the engine, the models and the prompts")
-        binary, models_dir, note = here.engine_binary, here.models_dir, progress.note
         if earlier is None:
-            return standing.prepare(binary, models_dir, note, planned)
-        return prepare_again(earlier, binary=binary, models_dir=models_dir, notice=note, trusted=standing.trusted)
+            return standing.prepare(engine_binary, models_dir, progress.note, planned)
+        return prepare_again(
+            earlier, binary=engine_binary, models_dir=models_dir, notice=progress.note, trusted=standing.trusted
+        )
 
     with signals_interrupt():  # a download or a quantization also ends cleanly
         try:
@@ -118,16 +130,24 @@ def run(
 
         show_plan(prepared, earlier, out, as_json=as_json)
         return
-    elsewhere = (
-        nullcontext() if on is None else offered("nodes")(on, models_dir=here.models_dir, binary=here.engine_binary)
-    )
-    with elsewhere as cluster:
+    with _machines(on, models_dir, engine_binary) as cluster:
         if earlier is not None:
-            where = resume_run(prepared, earlier, progress, stop_at_failure=stop_at_failure, on=cluster)
+            where = resume_run(prepared, earlier, progress, stop_at_failure=stop_at_failure, on=cluster, search=Halving)
         else:
             command = ["benchctl", *sys.argv[1:]]
             where = start_run(prepared, out, progress, command, stop_at_failure=stop_at_failure, on=cluster)
     _show_run(where, as_json=as_json, quiet=quiet, verbose=verbose)
+
+
+def _machines(
+    on: str | None, models_dir: Path | None, engine_binary: str | None
+) -> AbstractContextManager[Nodes | None]:
+    """Return the machines of a cluster as a context, or nothing for this machine."""
+    if on is None:
+        return nullcontext()
+    from benchctl.experiments.cluster.on_ray import connected
+
+    return connected(on, models_dir=models_dir, binary=engine_binary)
 
 
 def _confirm(recipe: Recipe) -> None:

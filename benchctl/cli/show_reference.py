@@ -1,4 +1,4 @@
-"""Prints what `verify-lossless against` found, a comparison with reference runs. Names are untrusted text."""
+"""Prints what `verify-against` found, a comparison with reference runs. Names are untrusted text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`benchctl verify-lossless against`: did engine, precision or speculation change the answers?"""
+"""`benchctl verify-against`: did engine, precision or speculation change the answers?"""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def verify_against(
     as_json: JsonForTables = False,
     quiet: NoTables = False,
 ) -> None:
-    """Did the engine, its precision or speculation change the answers?
+    """Did the engine or its precision change the answers?
 
     A run of the transformers engine in float32 is a good reference. The answers are the stored ones, each run with its
     own baseline; no engine is started. Exits with 0 when every answer is identical to the reference, else with 1.

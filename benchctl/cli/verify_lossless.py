@@ -26,7 +26,9 @@ def verify_lossless(
     ] = None,
     accept: options.Accept = "identical",
     offline: Annotated[bool, typer.Option("--offline", help="As --audit off: start no engine.")] = False,
-    here: options.Here = options.AS_FOUND,
+    engine_binary: options.EngineBinary = None,
+    models_dir: options.ModelsDir = None,
+    trust_recipe: options.TrustRecipe = False,
     as_json: options.JsonForTables = False,
     quiet: options.NoTables = False,
 ) -> None:
@@ -45,8 +47,8 @@ def verify_lossless(
     ignored = {
         "--audit": audit != "full" and offline,
         "--audit-minutes": audit_minutes is not None and (offline or audit != "full"),
-        "--engine-binary": here.engine_binary is not None and not starts,
-        "--models-dir": here.models_dir is not None and not starts,
+        "--engine-binary": engine_binary is not None and not starts,
+        "--models-dir": models_dir is not None and not starts,
     }
     if without_effect := [name for name, given in ignored.items() if given]:
         where = "--offline" if offline else f"--audit {audit}"
@@ -63,9 +65,9 @@ def verify_lossless(
         arms=arm,
         depth="off" if offline else audit,
         budget_min=audit_minutes,
-        binary=here.engine_binary,
-        models_dir=here.models_dir,
-        trusted=here.trust_recipe,
+        binary=engine_binary,
+        models_dir=models_dir,
+        trusted=trust_recipe,
         quiet=quiet or as_json,
     )
     explained = explain(data, asked)

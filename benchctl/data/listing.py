@@ -11,8 +11,10 @@ from benchctl.data.manifest import Manifest
 from benchctl.data.store import MANIFEST, RECORDS, checked_manifest
 from benchctl.data.writer import LOGS, folder_lock
 from benchctl.errors import BenchctlError, UsageError
-from benchctl.offers import experiments
 from benchctl.writing import cannot_write
+
+FOLDERS = {LOGS, "diagnosis", "sampling"}
+"""What a run's folder may contain beside files: engine logs, and the folders of experiments."""
 
 
 @dataclass(frozen=True)
@@ -69,11 +71,10 @@ def remove_runs(folders: Sequence[Path]) -> None:
     Raises UsageError for a folder that is no run, before anything is deleted, and StorageError for a run that another
     benchctl is writing and for what cannot be deleted.
     """
-    own = {LOGS, *(name for experiment in experiments().values() for name in experiment.folders)}
     for folder in folders:
         if folder.is_symlink() or not (folder / MANIFEST).is_file() or (folder / ".git").exists():
             raise UsageError("this is no run folder, so it is not deleted", where=str(folder))
-        strange = sorted(path.name for path in folder.iterdir() if path.is_dir() and path.name not in own)
+        strange = sorted(path.name for path in folder.iterdir() if path.is_dir() and path.name not in FOLDERS)
         if strange:
             raise UsageError(
                 f"this run folder contains something that is not benchctl's: {', '.join(strange[:3])}",

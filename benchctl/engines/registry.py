@@ -6,12 +6,12 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any, Literal, Protocol
 
 from benchctl.engines.base import Engine
 from benchctl.engines.common.programs import FoundBinary
 from benchctl.errors import BenchctlError, EngineError, UsageError
-from benchctl.offers import load
 from benchctl.paths import on_path
 from benchctl.recipes.adapters import adapter_of, registered
 from benchctl.recipes.engine_spec import EngineSpec
@@ -19,7 +19,7 @@ from benchctl.recipes.engine_spec import EngineSpec
 
 def make_engine(spec: EngineSpec, *, binary: str | None = None) -> Engine:
     """Return the engine of a recipe; `binary`, an option, outranks its own. Raises UsageError for an unknown kind."""
-    engine: Engine = load(adapter_of(spec.kind).engine)(spec, binary=binary)
+    engine: Engine = resolve_name(adapter_of(spec.kind).engine)(spec, binary=binary)
     return engine
 
 
@@ -51,7 +51,7 @@ class FoundEngine:
 def find_engines() -> list[FoundEngine]:
     """Return what is found of every engine that an installed package brings, an entry each at least."""
     known = registered()
-    found = [engine for adapter in known.adapters.values() for engine in load(adapter.inventory)()]
+    found = [engine for adapter in known.adapters.values() for engine in resolve_name(adapter.inventory)()]
     return found + [FoundEngine(kind, problem=why, hint="Update or remove it.") for kind, why in known.broken.items()]
 
 

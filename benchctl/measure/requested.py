@@ -188,6 +188,56 @@ def subject_of(
     return None, first, drafts[0] if drafts else draft
 
 
+@dataclass(frozen=True)
+class RecipeOptions:
+    """The options of a command line that name a recipe, a run to measure again, or models and what is tried on them."""
+
+    subject: Sequence[str] | None = None
+    target: str | None = None
+    draft: str | None = None
+    engine: str | None = None
+    types: Sequence[str] | None = None
+    depth: str | None = None
+    sweep: Sequence[str] | None = None
+    prompts: str | None = None
+    limit: int | None = None
+    settings: Sequence[str] | None = None
+
+    def standing(
+        self, results: Path, *, trust: bool = False, url: str | None = None, arm_url: str | None = None
+    ) -> Standing:
+        """Return the recipe that is named or made, and what it may do. Raises UsageError, StorageError.
+
+        `url`, `arm_url`: two servers that run, in place of a recipe.
+        """
+        recipe, target, draft = subject_of(self.subject or (), self.target, self.draft)
+        if [recipe, target, url].count(None) != 2:
+            fix = "`benchctl recipes list` shows the shipped recipes."
+            raise UsageError("Name either a recipe or a target.", fix=fix)
+        if target is None and (draft or self.engine):
+            raise UsageError(
+                "These options make a recipe, but this command line already names a recipe or a run.",
+                where="--draft, --engine",
+                fix="Name the target with -t, or write it in the recipe.",
+            )
+        return requested_recipe(
+            recipe,
+            results,
+            target=target,
+            draft=draft,
+            kind=self.engine,
+            types=self.types,
+            depth=self.depth,
+            sweep=self.sweep,
+            prompts=self.prompts,
+            limit=self.limit,
+            settings=self.settings,
+            trust=trust,
+            url=url,
+            arm_url=arm_url,
+        )
+
+
 def requested_recipe(
     recipe: str | None,
     out: Path,
@@ -195,12 +245,12 @@ def requested_recipe(
     target: str | None = None,
     draft: str | None = None,
     kind: str | None = None,
-    types: list[str] | None = None,
+    types: Sequence[str] | None = None,
     depth: str | None = None,
-    sweep: list[str] | None = None,
+    sweep: Sequence[str] | None = None,
     prompts: str | None = None,
     limit: int | None = None,
-    settings: list[str] | None = None,
+    settings: Sequence[str] | None = None,
     trust: bool = False,
     url: str | None = None,
     arm_url: str | None = None,

@@ -27,7 +27,6 @@ from benchctl.measure.progress import RunProgress
 from benchctl.measure.recording import now
 from benchctl.measure.requested import must_be_unchanged, recipe_must_be_unchanged
 from benchctl.measure.runner import CellRunner, Nodes, Runner, Search
-from benchctl.offers import offered
 from benchctl.permissions import remember_run
 from benchctl.prompts.context import load_context
 from benchctl.recipes.load import RECIPE, recipe_text
@@ -47,12 +46,13 @@ def start_run(
     *,
     tuning: Tuning | None = None,
     tuned_in: RunData | None = None,
+    search: Search | None = None,
     stop_at_failure: bool = False,
     on: Nodes | None = None,
 ) -> Path:
     """Run a recipe into a new folder below `out` and return that folder; `stop_at_failure`: of a cell or a request.
 
-    `tuning`: search for the fastest arm instead of measuring all alike. `tuned_in`: the run that chose what this run
+    `tuning`: `search` for the fastest arm instead of measuring all alike. `tuned_in`: the run that chose what this run
     measures afresh, whose preflight holds. `on`: the cluster whose nodes measure it. Raises GateError where the recipe
     is strict and the preflight finds something, KeyboardInterrupt when interrupted, StorageError when the folder cannot
     be written; what was measured until then is kept and can be resumed.
@@ -70,7 +70,7 @@ def start_run(
         write_whole(folder / RECIPE, home_relative(recipe_text(prepared.recipe, prepared.recipe_folder)))
         for warning in manifest.warnings:
             progress.note(f"warning: {warning}")
-        _execute(prepared, writer, None, progress, stop_at_failure=stop_at_failure, on=on)
+        _execute(prepared, writer, None, progress, stop_at_failure=stop_at_failure, on=on, search=search)
     return folder
 
 
@@ -87,10 +87,12 @@ def resume_run(
     *,
     stop_at_failure: bool = False,
     on: Nodes | None = None,
+    search: Search | None = None,
 ) -> Path:
     """Measure what a run lacks, and nothing twice. Raises UsageError when engine, models or prompts have changed.
 
     On a cluster a group of which something is left is measured anew, whole, since it belongs on a single machine.
+    `search`: what goes on choosing the cells where the run is one of `tune`.
     """
     manifest = run.manifest
     if manifest is None:
@@ -112,7 +114,7 @@ def resume_run(
             earlier = open_run(run.folder, as_stored=True)
         done = measured(earlier, len(prepared.prompts))
         progress.note(f"Run folder: {run.folder} ({len(done)} measurements are there already)")
-        _execute(prepared, writer, earlier, progress, stop_at_failure=stop_at_failure, on=on)
+        _execute(prepared, writer, earlier, progress, stop_at_failure=stop_at_failure, on=on, search=search)
     return run.folder
 
 
@@ -132,7 +134,8 @@ def _execute(
     progress: RunProgress,
     *,
     stop_at_failure: bool,
-    on: Nodes | None = None,
+    on: Nodes | None,
+    search: Search | None,
 ) -> None:
     manifest, rule = writer.manifest, prepared.recipe.blocks
     begun = manifest.preflight is not None
@@ -164,7 +167,8 @@ def _execute(
     )
     batches = iter([plan])
     timings = known_timings(prepared, earlier, writer.folder.parent.parent)
-    search: Search | None = None if manifest.tuning is None else offered("search")
+    if manifest.tuning is None:
+        search = None
     if search is not None:
         batches = search.blocks(prepared, writer, progress)
     elif isinstance(rule, AutoBlocks):

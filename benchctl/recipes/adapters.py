@@ -78,7 +78,7 @@ class Adapter:
     interleaves: bool = False
     """Whether several of its processes may be up at once: `schedule: interleaved`."""
     quantizes: bool = False
-    """Whether it brings programs that quantize: the keys `quantize`, and `benchctl diagnose isolate`."""
+    """Whether it brings programs that quantize: the keys `quantize`, and `benchctl isolate`."""
     lossy: LossyRule = _nothing_lossy
     synthetic: SyntheticRule | None = None
     """How draft tokens are accepted at random; `None` where the engine cannot. For a binary that cannot,

@@ -6,11 +6,11 @@ What depends on the binary at hand (does this build know the type, does this hea
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from pkgutil import resolve_name
 from typing import Any
 from urllib.parse import urlsplit
 
 from benchctl.errors import UsageError
-from benchctl.offers import load
 from benchctl.recipes.adapters import Adapter, adapter_of, kinds, kinds_with, target_settings, without_effect
 from benchctl.recipes.engine_spec import EndpointSpec, LaunchedEngineSpec
 from benchctl.recipes.problems import KeyPath, did_you_mean, quoted
@@ -259,7 +259,7 @@ def _speculation(recipe: Recipe, speculation: Speculation) -> Found:
     if not types or len(set(types)) < len(types):
         yield ("type",), "a type is named twice." if types else "expected at least one type, got an empty list."
         return
-    by_engine = load(adapter.speculation)(speculation) if adapter.speculation is not None else []
+    by_engine = resolve_name(adapter.speculation)(speculation) if adapter.speculation is not None else []
     yield from (((), message) for message in by_engine)
     drafts = [name for name in types if name in DRAFTS]
     if len(drafts) > 1:

@@ -19,8 +19,7 @@ from benchctl.analysis.results import ALL_TASKS, Analysis, Interval
 from benchctl.reports.columns import Cell, Code, Column, Folded, Link, Row, Table
 from benchctl.reports.figures import style
 from benchctl.reports.figures.arms import drawn_positions
-from benchctl.reports.figures.draw import addition_to
-from benchctl.reports.tables import output, rounds, speed, sweep
+from benchctl.reports.tables import breakeven, output, rounds, speed, sweep
 from benchctl.text import visible
 
 if TYPE_CHECKING:
@@ -177,10 +176,9 @@ SWEPT: dict[Section, str] = {
 
 
 def speed_figure(analysis: Analysis) -> str:
-    """The name of the figure that is not folded below the speed: of what an experiment adds, else each task's
-    speed-ups, unless they stand under several conditions."""
-    more = addition_to(analysis)
-    return more.figure.name if more else "speedup" * (not (analysis.sweep and analysis.sweep.dimensions))
+    """The name of the figure that is not folded below the speed: of the break-even, else each task's speed-ups, unless
+    they stand under several conditions."""
+    return "breakeven" if analysis.breakeven else "speedup" * (not (analysis.sweep and analysis.sweep.dimensions))
 
 
 def folds(run: RunData, analysis: Analysis, drawings: Sequence[Drawing]) -> dict[str, list[Fold]]:
@@ -198,8 +196,7 @@ def folds(run: RunData, analysis: Analysis, drawings: Sequence[Drawing]) -> dict
     by_axis = [fold("In numbers", "pareto", sweep.by_axis(analysis))]
     over_axes = analysis.sweep is not None and analysis.sweep.over_axes
     dimensions = analysis.sweep.dimensions if analysis.sweep else []
-    more = addition_to(analysis)
-    added = fold(more.figure.title, more.figure.name, *more.tables, sentences=more.statements) if more else None
+    curve = analysis.breakeven
     found = {
         "axes": by_axis if over_axes else [],
         "context_length": [] if over_axes else by_axis,
@@ -214,7 +211,8 @@ def folds(run: RunData, analysis: Analysis, drawings: Sequence[Drawing]) -> dict
             fold("Where a round's time goes", "rounds tokens-per-time", rounds.round_splits(analysis),
                  rounds.forecasts(analysis), sentences=rounds.round_statements(analysis)),
             fold("What drafts left out", "left-out", rounds.left_out(analysis)),
-            *([added] if added else []),
+            *([fold(breakeven.TITLE, "breakeven", breakeven.needs_table(curve), breakeven.points_table(curve),
+                    sentences=breakeven.statements(curve))] if curve else []),
             fold("Energy and memory", "", speed.resources(analysis)),
         ],
         "output": [

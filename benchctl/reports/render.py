@@ -14,9 +14,8 @@ from benchctl.data.store import RunData
 from benchctl.lossless.whole_answers import PromptAnswers, find_whole_answers
 from benchctl.reports import conclusion, numbers, page
 from benchctl.reports.columns import Cell, Code, Folded, Name, Piece, Table, lossy_labels
-from benchctl.reports.figures.draw import addition_to
 from benchctl.reports.first_screen import decisive
-from benchctl.reports.tables import output, provenance
+from benchctl.reports.tables import breakeven, output, provenance
 from benchctl.text import one_line, visible
 
 if TYPE_CHECKING:
@@ -159,7 +158,8 @@ def _view(run: RunData, analysis: Analysis, drawings: Sequence[Drawing]) -> dict
         "lossy": lossy_labels(analysis),
         "faults": conclusion.faults(analysis),
         "never_folded": conclusion.never_folded(analysis),
-        "addition": addition_to(analysis),
+        "breakeven": None if analysis.breakeven is None else breakeven.needs_table(analysis.breakeven),
+        "breakeven_statements": [] if analysis.breakeven is None else breakeven.statements(analysis.breakeven),
         "first_drawing": first,
         "drawings": drawings,
         "warnings": warnings,

@@ -19,8 +19,9 @@ from benchctl.analysis.round_results import UnitCost
 from benchctl.data.store import RunData
 from benchctl.errors import StorageError
 from benchctl.reports.columns import Column, Table
-from benchctl.reports.figures.draw import addition_to, draw_all
+from benchctl.reports.figures.draw import draw_all
 from benchctl.reports.json_output import json_text
+from benchctl.reports.tables.breakeven import needs_table, points_table
 from benchctl.reports.tables.output import accuracy, answers
 from benchctl.reports.tables.rounds import forecasts, left_out, round_splits, unit_costs
 from benchctl.reports.tables.speed import acceptance, costs, decode_rates, resources, speedups
@@ -131,8 +132,8 @@ def all_tables(analysis: Analysis) -> dict[str, str]:
     tables: list[Table[Any]] = [table(analysis) for table in (speedups, acceptance, answers, decode_rates, costs)]
     of_some = (accuracy, resources, round_splits, _unit_costs, forecasts, left_out)
     tables += [made for table in of_some if (made := table(analysis)).rows]
-    if (more := addition_to(analysis)) is not None:
-        tables += more.tables
+    if analysis.breakeven is not None:
+        tables += [needs_table(analysis.breakeven), points_table(analysis.breakeven)]
     if analysis.sweep is not None:
         tables.append(conditions(analysis))
         tables += [table] if (table := by_axis(analysis)).rows else []

@@ -103,11 +103,29 @@ Compare = Callable[..., Shown]
 @pytest.fixture
 def compare(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Compare:
     """Run the command in this process, as a pipe would see it: a process for each would take most of the time."""
+    return _in_process("compare", capsys, monkeypatch, tmp_path)
+
+
+@pytest.fixture
+def baseline(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Compare:
+    """Run `benchctl baseline` likewise."""
+    return _in_process("baseline", capsys, monkeypatch, tmp_path)
+
+
+@pytest.fixture
+def bisect(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Compare:
+    """Run `benchctl bisect` likewise."""
+    return _in_process("bisect", capsys, monkeypatch, tmp_path)
+
+
+def _in_process(
+    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Compare:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("FORCE_COLOR", raising=False)
 
     def run(*arguments: str | Path) -> Shown:
-        monkeypatch.setattr(sys, "argv", ["benchctl", "compare", *map(str, arguments)])
+        monkeypatch.setattr(sys, "argv", ["benchctl", command, *map(str, arguments)])
         with pytest.raises(SystemExit) as left:
             main()
         out, err = capsys.readouterr()
@@ -258,38 +276,36 @@ def test_the_document_has_stable_keys(before: Path, tmp_path: Path, compare: Com
     assert document["gates"][0]["passed"] is False
 
 
-def test_a_kept_baseline_is_written_and_gated_against(before: Path, tmp_path: Path, compare: Compare) -> None:
-    written = compare("before", "--write", "baseline.json")
+def test_a_kept_baseline_is_written_and_gated_against(before: Path, tmp_path: Path, baseline: Compare) -> None:
+    written = baseline("write", "baseline.json", "before")
     assert (written.returncode, written.stdout) == (0, "Baseline: baseline.json\n")
-    told = json.loads(compare("before", "--write", "again.json", "--json").stdout)
+    told = json.loads(baseline("write", "again.json", "before", "--json").stdout)
     assert told["file"] == "again.json" and told["baseline"]["arms"].keys() == {"baseline", "spec"}
-    assert compare("before", "--against", "baseline.json", "--fail-if", "slower:3%").returncode == 0
+    assert baseline("check", "baseline.json", "before", "--fail-if", "slower:3%").returncode == 0
     write_run(before.with_name("next"), slower)  # the latest run of the results, which is taken where none is named
-    failed = compare("--against", "baseline.json", "--fail-if", "slower:3%", "--fail-if", "lossy", "--junit", "g.xml")
+    failed = baseline("check", "baseline.json", "--fail-if", "slower:3%", "--fail-if", "lossy", "--junit", "g.xml")
     assert failed.returncode == 1
     assert failed.stderr.startswith("error: before and next: 1 of 2 gates failed.\n  slower:3%: spec: 0.900× A's")
     suite = ElementTree.parse(tmp_path / "g.xml").getroot()
     assert (suite.attrib["tests"], suite.attrib["failures"]) == ("2", "1")
     assert [case.find("failure") is None for case in suite] == [False, True]
-    document = json.loads(compare("next", "--against", "baseline.json", "--json", "--fail-if", "slower:3%").stdout)
+    document = json.loads(baseline("check", "baseline.json", "next", "--json", "--fail-if", "slower:3%").stdout)
     assert (document["document"], document["gates"][0]["passed"]) == ("compare", False)
 
 
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (("before", "--against", "none.json"), 2, "There is no such baseline."),
-        (("before", "--against", "results/by-hand/before/records.jsonl"), 4, "kept baseline"),
-        (("before", "--write", "x.json", "--fail-if", "lossy"), 2, "--write"),
-        (("before", "--against", "x.json", "--baseline", "spec"), 2, "own baseline"),
-        (("before", "before", "--junit", "x.xml"), 2, "no gates"),
-        (("before", "--write", "nowhere/x.json"), 4, "cannot write here"),
+        (("check", "none.json", "before"), 2, "There is no such baseline."),
+        (("check", "results/by-hand/before/records.jsonl", "before"), 4, "kept baseline"),
+        (("check", "x.json", "before", "--junit", "x.xml"), 2, "no gates"),
+        (("write", "nowhere/x.json", "before"), 4, "cannot write here"),
     ],
 )
 def test_a_kept_baseline_that_cannot_be_used(
-    before: Path, compare: Compare, arguments: tuple[str, ...], code: int, said: str
+    before: Path, baseline: Compare, arguments: tuple[str, ...], code: int, said: str
 ) -> None:
-    shown = compare(*arguments)
+    shown = baseline(*arguments)
     assert shown.returncode == code and said in shown.stderr
 
 
@@ -383,13 +399,12 @@ def test_a_changed_run_is_summarised_anew(before: Path, tmp_path: Path, compare:
     assert [one["change"] for one in again["rows"] if one["arm"] == "spec"][1] == "slower"
 
 
-def test_the_first_slower_build_is_named_and_a_run_without_builds_is_refused(compare: Compare, tmp_path: Path) -> None:
+def test_the_first_slower_build_is_named_and_a_run_without_builds_is_refused(bisect: Compare, tmp_path: Path) -> None:
     def slow(line: Line) -> None:
         line["tok_per_sec"] /= 3
 
     builds = [write_run(tmp_path / name, change) for name, change in (("a", None), ("b", None), ("c", slow))]
-    found = json.loads(compare(*builds, "--bisect", "--json").stdout)
+    found = json.loads(bisect(*builds, "--json").stdout)
     assert [change["slower"] for change in found["bisect"] if change["arm"] == "baseline"] == [2]
-    alone = compare(builds[0], "--bisect")
+    alone = bisect(builds[0])
     assert alone.returncode == 2 and "engine.binary" in alone.stderr
-    assert compare(*builds, "--bisect", "--fail-if", "lossy").returncode == 2

@@ -1,4 +1,4 @@
-"""`benchctl verify-lossless against RUN REFERENCE`: llama.cpp in two precisions and transformers in float32."""
+"""`benchctl verify-against RUN REFERENCE`: llama.cpp in two precisions and transformers in float32."""
 
 from __future__ import annotations
 
@@ -54,10 +54,10 @@ def there(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.engine
 @pytest.mark.torch
 def test_sixteen_bits_say_what_float32_says_and_two_bits_do_not(there: None) -> None:
-    result = call(app, "verify-lossless", "against", "whole", "reference", "--json")
+    result = call(app, "verify-against", "whole", "reference", "--json")
     assert result.exit_code == 0, result.output
     assert json.loads(result.stdout)["identical"] is True
-    result = call(app, "verify-lossless", "against", "coarse", "whole", "reference", "--json")
+    result = call(app, "verify-against", "coarse", "whole", "reference", "--json")
     assert result.exit_code == 1
     found = json.loads(result.stdout)
     assert found["runs"][2]["precision"] == "float32"
@@ -67,10 +67,10 @@ def test_sixteen_bits_say_what_float32_says_and_two_bits_do_not(there: None) -> 
     for arm in found["arms"]:
         assert arm["counts"]["speculation"] == arm["counts"]["both"] == arm["counts"]["undetermined"] == 0
     assert found["arms"][0]["counts"]["baseline"] == len(by_quantization["differing"])
-    told = call(app, "verify-lossless", "against", "coarse", "whole", "reference").stdout
+    told = call(app, "verify-against", "coarse", "whole", "reference").stdout
     assert "precision alone" in told
     assert "changed 0 of 6" in told
-    assert call(app, "verify-lossless", "against", "coarse", "whole", "--quiet").stdout == ""
+    assert call(app, "verify-against", "coarse", "whole", "--quiet").stdout == ""
 
 
 @pytest.mark.engine
@@ -78,9 +78,9 @@ def test_sixteen_bits_say_what_float32_says_and_two_bits_do_not(there: None) -> 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("verify-lossless", "against", "coarse", "nowhere"), "no such run"),
-        (("verify-lossless", "against", "coarse", "coarse"), "cannot be its own reference"),
-        (("verify-lossless", "against", "coarse", "whole", "--arm", "sepc"), "There is no arm"),
+        (("verify-against", "coarse", "nowhere"), "no such run"),
+        (("verify-against", "coarse", "coarse"), "cannot be its own reference"),
+        (("verify-against", "coarse", "whole", "--arm", "sepc"), "There is no arm"),
     ],
 )
 def test_a_wrong_command_line_is_one_message(there: None, words: tuple[str, ...], message: str) -> None:

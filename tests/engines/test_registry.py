@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from pkgutil import resolve_name
 
 import pytest
 
@@ -12,7 +13,6 @@ from benchctl.engines.llama_cpp.adapter import LlamaCppSpec
 from benchctl.engines.llama_cpp.engine import LlamaCppEngine
 from benchctl.engines.registry import make_engine
 from benchctl.errors import UsageError
-from benchctl.offers import load
 from benchctl.recipes.adapters import adapter_of, default_spec, kinds, registered
 from benchctl.recipes.engine_spec import EngineSpec
 
@@ -38,15 +38,15 @@ def test_llama_cpp_is_made() -> None:
 @pytest.mark.parametrize("kind", kinds())
 def test_every_declaration_is_that_of_an_engine(kind: str) -> None:
     adapter = adapter_of(kind)
-    engine = load(adapter.engine)
+    engine = resolve_name(adapter.engine)
     for method in ("probe", "check", "launch", "tool", "start"):
         assert callable(getattr(engine, method))
     made = make_engine(adapter.spec.model_validate({"kind": kind}))
     assert isinstance(made, engine)
     assert made.model_format == adapter.model_format
-    assert load(adapter.inventory)()[0].kind == kind
+    assert resolve_name(adapter.inventory)()[0].kind == kind
     for place in (adapter.installer, adapter.doctor):
-        assert place is None or callable(load(place))
+        assert place is None or callable(resolve_name(place))
 
 
 def test_a_kind_that_nothing_brings_is_refused_with_those_that_are_known() -> None:

@@ -148,7 +148,7 @@ def test_sampled_answers_are_not_compared_where_greedy_ones_are(tmp_path: Path) 
     assert document["unjudged"].startswith(
         "Losslessness is not assessed at temperature 0.8. Single sampled answers cannot be compared"
     )
-    assert "verify-lossless sampling" in document["unjudged"]
+    assert "verify-sampling" in document["unjudged"]
     assert verify(tmp_path / "run", "--arm", "spec_d4-t0.8")[0] == 1
 
 
@@ -162,7 +162,7 @@ def test_a_run_that_only_samples_shows_nothing_by_its_text(tmp_path: Path) -> No
     write_sweep(tmp_path / "run", Sweep(temperature=(0.5, 0.8)), edit=repeat)
     found = judged(tmp_path / "run")
     assert {one.verdict for one in found.values()} == {"undetermined"}
-    assert all("verify-lossless sampling" in one.comparisons[0].reason for one in found.values())
+    assert all("verify-sampling" in one.comparisons[0].reason for one in found.values())
     assert verify(tmp_path / "run")[0] == 1
 
 

@@ -39,7 +39,7 @@ def test_the_table_is_whole(runs: dict[str, Path]) -> None:
 
 
 def test_precision_and_speculation_are_told_apart(runs: dict[str, Path]) -> None:
-    words = ("verify-lossless", "against", str(runs["q8_0"]), str(runs["f32"]), "--json")
+    words = ("verify-against", str(runs["q8_0"]), str(runs["f32"]), "--json")
     found = json.loads(call(app, *words).stdout)
     (pair,) = found["baselines"]
     assert pair["differs_in"] == ["precision"]

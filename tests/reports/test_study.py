@@ -46,9 +46,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, llama_server: Path) -> Path
         Path("text.txt").write_text("The children opened the window because it was raining.\n" * 60)
         answer(app, "run", "r.yaml", "--quiet")
         answer(app, "explain", "studied", "--quiet")
-        answer(
-            app, "diagnose", "isolate", "r.yaml", "--type", "q2_k", "--text", "text.txt", "--tokens", "1024", "--quiet"
-        )
+        answer(app, "isolate", "r.yaml", "--type", "q2_k", "--text", "text.txt", "--tokens", "1024", "--quiet")
     return place
 
 
@@ -113,7 +111,7 @@ def test_a_bare_file_has_what_it_tells(there: Path, tmp_path: Path) -> None:
     bare.write_bytes(records.read_bytes())
     told = answer(app, "report", str(bare), "--layout", "plamo2-study")
     assert "spec_d2" in told
-    assert "diagnose isolate" in told
+    assert "isolate" in told
     assert "benchctl explain RUN" in told
 
 

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from benchctl.analysis.frame import Floats
 
 Positive = Annotated[float, Field(gt=0)]
-FORMAT = StoredFormat("kept baseline", version=1, fix="Write it again: benchctl compare RUN --write FILE.")
+FORMAT = StoredFormat("kept baseline", version=1, fix="Write it again: benchctl baseline write FILE RUN.")
 
 
 class KeptMeasure(Part):
@@ -126,7 +126,7 @@ def keep(runs: Sequence[RunData], judge: Judge) -> Kept:
         elif not is_repeat(manifests[0], manifest):
             why = f"It is no repetition of {runs[0].name}: another workload, setting or machine."
         if why is not None:
-            raise UsageError(why, where=f"--write: {run.folder}", fix="Keep one run, or several with nothing changed.")
+            raise UsageError(why, where=str(run.folder), fix="Keep one run, or several with nothing changed.")
     sides = [side_of(run, judge, None) for run in runs]
     first = sides[0]
     prompts = first.frame.prompts
@@ -174,8 +174,8 @@ def read_kept(file: Path) -> Kept:
     try:
         return FORMAT.read(file, Kept)
     except FileNotFoundError:
-        fix = "Write it from a run that you trust, and keep it: benchctl compare RUN --write FILE."
-        raise UsageError("There is no such baseline.", where=f"--against {file}", fix=fix) from None
+        fix = "Write it from a run that you trust, and keep it: benchctl baseline write FILE RUN."
+        raise UsageError("There is no such baseline.", where=str(file), fix=fix) from None
 
 
 def against_kept(
@@ -187,7 +187,7 @@ def against_kept(
         _require_same(kept, manifest, f"{run.folder} and {where}")
     if not all(is_repeat(manifests[0], manifest) for manifest in manifests):
         raise UsageError(
-            "The runs are of several settings.", where="--against", fix="Compare each with the baseline by itself."
+            "The runs are of several settings.", where="RUN", fix="Compare each with the baseline by itself."
         )
     sides = [side_of(run, judge, None) for run in runs]
     first = sides[0]
@@ -305,7 +305,7 @@ def _require_same(kept: Kept, manifest: Manifest, where: str) -> None:
         raise UsageError(
             f"The run did other work than the baseline, so they cannot be compared: {'; '.join(parts)}.",
             where=where,
-            fix="Run the recipe that the baseline is of, or write it anew: benchctl compare RUN --write FILE.",
+            fix="Run the recipe that the baseline is of, or write it anew: benchctl baseline write FILE RUN.",
         )
 
 

@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from pkgutil import resolve_name
 from tempfile import TemporaryDirectory
 from typing import BinaryIO, TextIO
 
@@ -24,7 +25,6 @@ from benchctl.engines.common.process import EngineProcess, engine_environment
 from benchctl.errors import UsageError
 from benchctl.models.files import file_sha256
 from benchctl.models.quantize import OnLine, Program
-from benchctl.offers import load
 from benchctl.paths import on_path
 from benchctl.recipes.adapters import registered
 
@@ -62,7 +62,7 @@ def converting_python() -> Path:
         kind: adapter for kind, adapter in registered().adapters.items() if adapter.converting_python is not None
     }
     for adapter in converting.values():
-        if (python := load(str(adapter.converting_python))()) is not None:
+        if (python := resolve_name(str(adapter.converting_python))()) is not None:
             return Path(python)
     what = f"Converting safetensors needs the Python packages {', '.join(missing)}."
     for kind in converting:

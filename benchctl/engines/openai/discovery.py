@@ -12,6 +12,7 @@ import socket
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from pkgutil import resolve_name
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 
@@ -25,7 +26,6 @@ from benchctl.engines.common.endpoint import MetricsReading, Pages, Recognised, 
 from benchctl.engines.common.http import HttpClient
 from benchctl.engines.common.wire import count_in, seconds_in
 from benchctl.errors import EngineError, UsageError
-from benchctl.offers import load
 from benchctl.recipes.adapters import registered
 from benchctl.text import one_line
 
@@ -62,7 +62,7 @@ def discover(client: HttpClient, address: Address) -> Endpoint:
     listed = f"GET /v1/models: {'not reported' if models is None else shown(models) or 'none'}"
     pages = Pages(client, address.root)
     for kind, adapter in registered().adapters.items():
-        reader: ServerFamily | None = load(adapter.endpoint) if adapter.endpoint else None
+        reader: ServerFamily | None = resolve_name(adapter.endpoint) if adapter.endpoint else None
         if reader is not None and (server := reader.recognise(pages)) is not None:
             told = {**vars(server), "evidence": (listed, *server.evidence)}
             return Endpoint(**told, family=kind, reader=reader, models=models, context=context)

@@ -142,7 +142,7 @@ def simulated_acceptance(speculation: Speculation | None) -> dict[str, str]:
 def recipe_problems(speculation: Speculation) -> list[str]:
     """Return a sentence for everything in a recipe's `speculation` that no SGLang can do, or may not do there."""
     if simulated_acceptance(speculation):
-        return [f"options.{SIMULATED} simulates acceptance, which is for `benchctl explain --measure` alone."]
+        return [f"options.{SIMULATED} simulates acceptance, which is for `benchctl breakeven` alone."]
     return _impossible(speculation)
 
 

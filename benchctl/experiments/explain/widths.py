@@ -1,4 +1,4 @@
-"""What the engine alone takes to verify so many tokens: `benchctl explain --measure` of a target without a draft.
+"""What the engine alone takes to verify so many tokens: `benchctl breakeven` of a target without a draft.
 
 A prompt ends in a token many times, and a bias lets nothing else be generated. So the n-gram look-up drafts it as often
 as the answer has room for, the target accepts all of it, and an answer of w + 1 tokens is a token of the prompt's pass

@@ -117,7 +117,7 @@ def find_source_model(
     Raises UsageError for an engine that quantizes nothing, a source that is quantized already, a type that is no
     quantization; EngineError (`launch`) when a program is missing.
     """
-    recipe = standing.recipe.alone("benchctl diagnose isolate")
+    recipe = standing.recipe.alone("benchctl isolate")
     if not adapter_of(recipe.engine.kind).quantizes:
         able = kinds_with(lambda adapter: adapter.quantizes)
         raise UsageError(

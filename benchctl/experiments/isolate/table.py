@@ -150,7 +150,7 @@ def tensors_beside(run: Path, named: Path | None) -> Tensors | None:
     found = None if folder is None else read_isolation(folder)
     if found is None and named is not None:
         fix = f"Name the folder that holds {ISOLATION}."
-        raise UsageError("There is no search of `benchctl diagnose isolate` here.", where=str(named), fix=fix)
+        raise UsageError("There is no search of `benchctl isolate` here.", where=str(named), fix=fix)
     return None if found is None else tensor_table(found)
 
 

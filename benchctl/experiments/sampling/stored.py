@@ -175,6 +175,6 @@ def latest_check(folder: Path) -> Path:
         raise UsageError(
             "The sampling of this run was not checked yet.",
             where=str(folder),
-            fix="Check it: benchctl verify-lossless sampling RUN",
+            fix="Check it: benchctl verify-sampling RUN",
         )
     return max(found, key=lambda check_folder: check_folder.name)  # names begin with the time

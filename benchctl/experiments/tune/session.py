@@ -21,6 +21,7 @@ from benchctl.errors import UsageError
 from benchctl.experiments.tune.halving import (
     KEPT_BACK,
     LEAST_BLOCKS,
+    Halving,
     drafts,
     fit,
     fresh_design,
@@ -114,7 +115,7 @@ def search(prepared: Prepared, out: Path, budget_s: float, progress: RunProgress
         guessed={arm: (cost.overhead_s, cost.answer_s) for arm, cost in costs.items()},
         left_out=list(design.left_out),
     )
-    return open_run(start_run(searched, out, progress, command, tuning=tuning))
+    return open_run(start_run(searched, out, progress, command, tuning=tuning, search=Halving))
 
 
 def resume_search(name: str, out: Path, prepare_again: PrepareAgain, progress: RunProgress) -> RunData:
@@ -126,7 +127,7 @@ def resume_search(name: str, out: Path, prepare_again: PrepareAgain, progress: R
         raise UsageError("This run is not a search.", where=str(found.folder), fix="Try: benchctl run --resume RUN")
     if found.manifest.tuning.ended:
         return found
-    return open_run(resume_run(prepare_again(found), found, progress))
+    return open_run(resume_run(prepare_again(found), found, progress, search=Halving))
 
 
 def measure_chosen(

@@ -10,9 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from benchctl.analysis.results import Analysis
-from benchctl.offers import offered
-from benchctl.reports.columns import Table
-from benchctl.reports.figures import arms, style, sweep
+from benchctl.reports.figures import arms, breakeven, style, sweep
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -41,22 +39,6 @@ class Drawing:
     """The figure as drawn, see `draw_all`."""
 
 
-@dataclass(frozen=True)
-class Addition:
-    """What an experiment adds to the report of a run."""
-
-    tables: tuple[Table[Any], ...]
-    statements: list[str]
-    """Sentences below the tables."""
-    figure: Drawing
-
-
-def addition_to(analysis: Analysis) -> Addition | None:
-    """Return what the installed experiments add to the report of this run."""
-    found: Addition | None = offered("section")(analysis)
-    return found
-
-
 _DRAWN: dict[str, Callable[[Analysis], Figure | None]] = {
     "by-axis": sweep.draw_axes,
     "pareto": sweep.draw_pareto,
@@ -70,17 +52,17 @@ _DRAWN: dict[str, Callable[[Analysis], Figure | None]] = {
     "rounds": arms.draw_rounds,
     "tokens-per-time": arms.draw_tokens_per_time,
     "left-out": arms.draw_left_out,
+    "breakeven": breakeven.draw_breakeven,
 }
 _TEXTS: dict[str, dict[str, Any]] = tomllib.loads(Path(__file__).with_name("figures.toml").read_text("utf-8"))
 _FIGURES = [Drawing(draw=draw, name=name, **_TEXTS[name]) for name, draw in _DRAWN.items()]
 
 
 def draw_all(analysis: Analysis) -> list[Drawing]:
-    """Draw the figures of what this run varies, of every run, and of what an experiment adds."""
+    """Draw the figures of what this run varies, and of every run."""
     varied: set[Section | None] = {None, *(analysis.sweep.dimensions if analysis.sweep else ())}
     varied |= {"axes"} if analysis.sweep and analysis.sweep.over_axes else set()
-    more = addition_to(analysis)
-    figures = [drawing for drawing in _FIGURES if drawing.varies in varied] + ([more.figure] if more else [])
+    figures = [drawing for drawing in _FIGURES if drawing.varies in varied]
     return [drawn for drawing in figures if (drawn := _drawn(drawing, analysis)) is not None]
 
 

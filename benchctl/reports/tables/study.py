@@ -20,7 +20,7 @@ from benchctl.reports.columns import Column, Name, Table, acceptance_rate, numer
 
 @dataclass(frozen=True)
 class Tensors:
-    """The tensor table, as an experiment offers it."""
+    """The tensor table of a search for damaged tensors."""
 
     table: Table[Any]
     rows: list[dict[str, Any]]
@@ -124,4 +124,4 @@ def sentences(analysis: Analysis, costs: CostTraces | None, tensors: Tensors | N
     else:
         yield "The draft's own rate was not measured: benchctl explain RUN times it."
     if tensors is None:
-        yield "There is no search for breaking tensors beside this run: benchctl diagnose isolate RECIPE searches."
+        yield "There is no search for breaking tensors beside this run: benchctl isolate RECIPE searches."

@@ -20,7 +20,7 @@ from benchctl.engines.sglang.command import recipe_problems
 from benchctl.engines.sglang.engine import SglangEngine
 from benchctl.engines.sglang.server import GenerateReader, SglangServer, drafts_are_counted, launch_cause
 from benchctl.errors import EngineError, UsageError
-from benchctl.experiments.explain.curve import with_synthetic_arms
+from benchctl.experiments.explain.synthetic import with_synthetic_arms
 from benchctl.models.files import ResolvedPair
 from benchctl.prompts.suite import Message, Prompt
 from benchctl.recipes.adapters import SYNTHETIC, lossy_settings
@@ -184,7 +184,7 @@ def test_only_break_even_simulates_acceptance(python: Path, pair: ResolvedPair) 
     assert lossy_settings("sglang", launch.argv, named) == [SYNTHETIC]
     make_engine(recipe.engine).check(recipe, pair)
     assert arm.speculation is not None
-    assert any("explain --measure" in problem for problem in recipe_problems(arm.speculation))
+    assert any("breakeven" in problem for problem in recipe_problems(arm.speculation))
 
 
 def test_a_lower_threshold_is_lossy_by_design(python: Path, pair: ResolvedPair) -> None:

@@ -1,4 +1,4 @@
-"""`benchctl explain --measure` as a user runs it, on the real engine's synthetic acceptance, and what may be wrong."""
+"""`benchctl breakeven` as a user runs it, on the real engine's synthetic acceptance, and what may be wrong."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchctl.analysis.round_results import UnitCost
-from benchctl.experiments.explain.breakeven import read_references
+from benchctl.experiments.explain.references import read_references
 from benchctl.experiments.explain.widths import Widths
 from tests.benchctl_process import benchctl
 
@@ -39,7 +39,7 @@ def recipe(tmp_path: Path) -> Path:
 def test_the_curve_is_measured_and_shown_again(recipe: Path) -> None:
     (recipe / "ref.yaml").write_text("Somebody: {eagle3: {3: 2.5}}\n")
     done = benchctl(
-        "explain", "--measure", "tiny.yaml", "--acceptance", "0,1", "--reference", "ref.yaml",
+        "breakeven", "tiny.yaml", "--acceptance", "0,1", "--reference", "ref.yaml",
         "--write-reference", "own.yaml",
         cwd=recipe,
     )  # fmt: skip
@@ -61,7 +61,7 @@ def test_the_curve_is_measured_and_shown_again(recipe: Path) -> None:
     assert "not a model's output" in (report / "report.md").read_text()
     assert len(read_references(recipe / "own.yaml")) == 1, "the real draft alone"
 
-    again = json.loads(benchctl("explain", "--measure", "tiny-breakeven", "--json", cwd=recipe).stdout)
+    again = json.loads(benchctl("breakeven", "tiny-breakeven", "--json", cwd=recipe).stdout)
     kinds = [point["kind"] for point in again["points"]]
     assert kinds == ["synthetic", "synthetic", "draft"]
     judged = benchctl("verify-lossless", "tiny-breakeven", "--offline", "--json", cwd=recipe)
@@ -83,7 +83,7 @@ def test_the_curve_is_measured_and_shown_again(recipe: Path) -> None:
     ],
 )
 def test_what_cannot_be_measured_is_one_message(recipe: Path, options: list[str], said: str) -> None:
-    done = benchctl("explain", "--measure", "tiny.yaml", *options, cwd=recipe)
+    done = benchctl("breakeven", "tiny.yaml", *options, cwd=recipe)
     assert done.returncode == 2, done.stdout
     assert said in done.stderr
     assert "Traceback" not in done.stderr
@@ -104,7 +104,7 @@ def _legacy(folder: Path) -> str:
 
 
 def test_a_binary_without_synthetic_acceptance_is_one_message(recipe: Path) -> None:
-    done = benchctl("explain", "--measure", "tiny.yaml", "--engine-binary", _legacy(recipe), cwd=recipe)
+    done = benchctl("breakeven", "tiny.yaml", "--engine-binary", _legacy(recipe), cwd=recipe)
     assert done.returncode == 2, done.stdout
     assert "no synthetic acceptance" in done.stderr
     assert done.stderr.count("synthetic acceptance") == 1
@@ -119,7 +119,7 @@ def test_a_binary_without_synthetic_acceptance_is_one_message(recipe: Path) -> N
 )
 def test_a_reference_that_cannot_be_read_is_one_message(recipe: Path, text: str | bytes, said: str) -> None:
     (recipe / "ref.yaml").write_bytes(text if isinstance(text, bytes) else text.encode())
-    done = benchctl("explain", "--measure", "tiny.yaml", "--reference", "ref.yaml", cwd=recipe)
+    done = benchctl("breakeven", "tiny.yaml", "--reference", "ref.yaml", cwd=recipe)
     assert done.returncode == 2, done.stdout
     assert said in done.stderr
 
@@ -128,7 +128,7 @@ def test_a_run_without_synthetic_arms_is_told_apart(recipe: Path) -> None:
     from tests.reports.recount import write_run
 
     write_run(recipe / "results" / "tiny" / "20261121-110500-3fa9")
-    done = benchctl("explain", "--measure", "results/tiny/20261121-110500-3fa9", cwd=recipe)
+    done = benchctl("breakeven", "results/tiny/20261121-110500-3fa9", cwd=recipe)
     assert done.returncode == 2
     assert "no synthetic arms" in done.stderr
 
@@ -136,7 +136,7 @@ def test_a_run_without_synthetic_arms_is_told_apart(recipe: Path) -> None:
 @pytest.mark.engine
 def test_of_a_target_alone_every_width_is_timed(tmp_path: Path) -> None:
     done = benchctl(
-        "explain", "--measure", "bundled:tiny-hybrid", "--depth", "1,3,8", "--set", "engine.device=cpu", "--json",
+        "breakeven", "bundled:tiny-hybrid", "--depth", "1,3,8", "--set", "engine.device=cpu", "--json",
         cwd=tmp_path,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -159,7 +159,7 @@ def test_a_busy_machine_names_no_cliff() -> None:
 
 def test_widths_need_a_look_up_that_the_binary_has(recipe: Path) -> None:
     old = _legacy(recipe)
-    done = benchctl("explain", "--measure", "bundled:tiny-hybrid", "--engine-binary", old, cwd=recipe)
+    done = benchctl("breakeven", "bundled:tiny-hybrid", "--engine-binary", old, cwd=recipe)
     assert done.returncode == 2, done.stdout
     assert "ngram-mod" in done.stderr
     assert "Traceback" not in done.stderr

@@ -1,4 +1,4 @@
-"""`benchctl explain --predict`: numbers by hand in, a table and a recommendation out; nothing is measured."""
+"""`benchctl predict`: numbers by hand in, a table and a recommendation out; nothing is measured."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ KEPT = Path(__file__).parents[2] / "data" / "kept" / "version_4"
 
 
 def predicted(*words: object) -> Any:
-    done = benchctl("explain", "--predict", *words, "--json")
+    done = benchctl("predict", *words, "--json")
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -27,13 +27,13 @@ def test_numbers_by_hand() -> None:
 
 
 def test_the_terminal_shows_the_best_depth() -> None:
-    done = benchctl("explain", "--predict", "--alpha", 0.8, "--depth", "2,5,9", "-c", 0.1, "--verify-cost", 0)
+    done = benchctl("predict", "--alpha", 0.8, "--depth", "2,5,9", "-c", 0.1, "--verify-cost", 0)
     assert done.returncode == 0
     assert done.stdout.startswith("Best predicted: depth 5, 2.46× the speed of no speculation.")
 
 
 def test_what_cannot_pay_is_said_first() -> None:
-    done = benchctl("explain", "--predict", "-a", 0.2, "--depth", "4", "-c", 0.5, "--verify-cost", 0)
+    done = benchctl("predict", "-a", 0.2, "--depth", "4", "-c", 0.5, "--verify-cost", 0)
     assert done.stdout.startswith("Not predicted to pay at any of these depths: 0.42× at most (depth 4).")
 
 
@@ -43,7 +43,7 @@ def test_verification_that_is_not_priced_is_a_range() -> None:
     bounds = {on: bound["depths"][0]["speedup"] for on, bound in found["verify_bounds"].items()}
     assert bounds["free"] == found["depths"][0]["speedup"] > bounds["GPU"] > bounds["CPU"]
     assert bounds["CPU"] == pytest.approx(2.3125 / (1 + 2 * 1.65))
-    said = benchctl("explain", "--predict", "-a", 0.75, "--depth", 2, "-c", 0.65).stdout
+    said = benchctl("predict", "-a", 0.75, "--depth", 2, "-c", 0.65).stdout
     assert "0.54× (depth 2) to 1.01× (depth 2) on a CPU" in " ".join(said.split())
     assert "--verify-cost" in said and "--costs-of" in said
     priced = predicted("-a", 0.75, "--depth", 2, "-c", 0.65, "--verify-cost", 1)
@@ -110,6 +110,6 @@ def test_sizes_by_hand_and_a_pair_that_does_not_fit() -> None:
     ],
 )
 def test_bad_input_is_one_message(words: tuple[object, ...], said: str, tmp_path: Path) -> None:
-    done = benchctl("explain", "--predict", *words, cwd=tmp_path)
+    done = benchctl("predict", *words, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
     assert said in done.stderr and "Traceback" not in done.stderr

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from benchctl.analysis.breakeven import Reference
 from benchctl.errors import UsageError
-from benchctl.experiments.explain.breakeven import read_references, write_references
-from benchctl.experiments.explain.curve import Reference
+from benchctl.experiments.explain.references import read_references, write_references
 
 # the shape of SemiAnalysisAI/InferenceX golden_al_distribution/minimaxm3_eagle3.yaml
 GOLDEN = """\

@@ -1,4 +1,4 @@
-"""`benchctl diagnose isolate` as a user calls it."""
+"""`benchctl isolate` as a user calls it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def recipe(source: str | Path = "bundled:tiny-hybrid", old: str = "", new: str =
 
 
 def refused(*words: str) -> BenchctlError:
-    error = call(app, "diagnose", "isolate", *words).exception
+    error = call(app, "isolate", *words).exception
     assert isinstance(error, BenchctlError)
     return error
 
@@ -53,7 +53,7 @@ def refused(*words: str) -> BenchctlError:
 @pytest.mark.engine
 def test_the_command_that_it_ends_with_repairs_the_model(empty_folder: Path, tiny_target: Path) -> None:
     write_model(tiny_target, Path("model.gguf"), [Outliers("ssm_out", (0, 1, 2, 3), 8, 8)], np.random.default_rng(2))
-    said = answer(app, "diagnose", "isolate", recipe("model.gguf"), "--type", "q4_0", "--text", "text.txt")
+    said = answer(app, "isolate", recipe("model.gguf"), "--type", "q4_0", "--text", "text.txt")
     assert "keeping ssm_out" in said
     assert "ssm_out breaks it" in said
     assert 'quantize: {type: q4_0, tensors: {"ssm_out": bf16}}' in said
@@ -68,7 +68,7 @@ def test_the_command_that_it_ends_with_repairs_the_model(empty_folder: Path, tin
     assert {written[f"blk.{layer}.ssm_out.weight"] for layer in range(4)} == {"bf16"}
     assert written["blk.0.ssm_in.weight"] == "q4_0"
     # Asked again, it has the answer on the disk.
-    found = json.loads(answer(app, "diagnose", "isolate", "r.yaml", "--type", "q4_0", "--text", "text.txt", "--json"))
+    found = json.loads(answer(app, "isolate", "r.yaml", "--type", "q4_0", "--text", "text.txt", "--json"))
     assert found["finding"]["repair"] == ["ssm_out"]
     assert found["repair"]["quantize"] == {"type": "q4_0", "tensors": {"ssm_out": "bf16"}}
     assert found["repair"]["command"] == command
@@ -78,7 +78,7 @@ def test_the_command_that_it_ends_with_repairs_the_model(empty_folder: Path, tin
 @pytest.mark.engine
 def test_a_healthy_quantization_is_said_to_be_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "60")  # of a terminal that is not there: nothing is cut off in a file
-    result = call(app, "diagnose", "isolate", recipe(), "--text", "text.txt")
+    result = call(app, "isolate", recipe(), "--text", "text.txt")
     assert result.exit_code == 0, result.output
     assert "q8_0 does not damage this model; nothing needs repair." in result.stdout
     assert "1 quantization" in result.stdout
@@ -94,7 +94,7 @@ def test_a_source_that_is_broken_itself_is_no_finding(tiny_target: Path, monkeyp
     for tensor in gguf.GGUFReader("model.gguf", "r+").tensors:
         if "ssm_in" in tensor.name:
             tensor.data.view(np.uint16)[:] = 0
-    result = call(app, "diagnose", "isolate", recipe("model.gguf"))
+    result = call(app, "isolate", recipe("model.gguf"))
     assert result.exit_code == 1
     assert "broken before" in result.stdout
 
@@ -128,9 +128,7 @@ def test_a_source_that_is_quantized_already_is_refused_unless_that_is_wanted() -
     error = refused(recipe("small.gguf"), "--type", "q4_0")
     assert "quantized already" in error.what
     assert "--allow-requantize" in str(error.fix)
-    result = call(
-        app, "diagnose", "isolate", "r.yaml", "--type", "q4_0", "--allow-requantize", "--text", "text.txt", "--json"
-    )
+    result = call(app, "isolate", "r.yaml", "--type", "q4_0", "--allow-requantize", "--text", "text.txt", "--json")
     assert result.exit_code in {0, 1}, result.output  # so small a model may not pass the probes
     assert json.loads(result.stdout)["rows"][0]["kept"] is None
 

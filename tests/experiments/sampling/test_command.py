@@ -1,4 +1,4 @@
-"""`benchctl verify-lossless sampling` as a user runs it: a real check, the same offline, and wrong command lines."""
+"""`benchctl verify-sampling` as a user runs it: a real check, the same offline, and wrong command lines."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ arms:
 """
 
 
-verify = partial(benchctl, "verify-lossless", "sampling")
+verify = partial(benchctl, "verify-sampling")
 
 
 @pytest.mark.engine

@@ -9,153 +9,19 @@ the same at every position, that yields so many tokens (`benchctl.analysis.cost.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import chain, pairwise, product
-from typing import Any, Literal
-
-from pydantic import Field, ValidationError
+from itertools import chain, pairwise
 
 from benchctl.analysis.cost import alpha_for, expected_tokens
 from benchctl.analysis.result import Interval, Result
 from benchctl.analysis.results import ALL_TASKS, Analysis
+from benchctl.analysis.round_results import BreakEven, Need, Outcome, Point
 from benchctl.analysis.verdict import synthetic_arms
 from benchctl.data.manifest import Manifest
-from benchctl.errors import UsageError
-from benchctl.recipes.adapters import adapter_of
-from benchctl.recipes.load import stored_recipe
-from benchctl.recipes.schema import MAX_NAME, Arm, Recipe
 from benchctl.recipes.speculation import drafts_by_model
 from benchctl.text import percent
 
-SUFFIX = "-breakeven"
-
-
-def drafted_arms(recipe: Recipe) -> dict[int, Arm]:
-    """Return by depth the first arm that a model drafts for to a depth that the recipe names."""
-    found: dict[int, Arm] = {}
-    for arm in recipe.arms:
-        types, depth = (arm.speculation.types, arm.speculation.max) if arm.speculation else ([], None)
-        if depth is not None and len(types) == 1 and drafts_by_model(types[0]):
-            found.setdefault(depth, arm)
-    return dict(sorted(found.items()))
-
-
-def must_be_one_condition(recipe: Recipe) -> None:
-    """Raise UsageError where a recipe has several."""
-    if len(set(map(recipe.group_of, recipe.arms))) > 1 or any(arm.setup for arm in recipe.arms):
-        raise UsageError(
-            "One engine, one pair of models and one condition are measured at a time.",
-            where="matrix, concurrency, rate, temperature, context_length",
-            fix="Leave them out of the recipe; run each on its own.",
-        )
-
-
-def no_synthetic(engine: str, where: str) -> UsageError:
-    """Return that an engine, or this build of it, cannot accept at random."""
-    return UsageError(
-        f"This {engine} has no synthetic acceptance, so the curve cannot be measured.",
-        where=where,
-        fix="Use a newer llama.cpp, or vllm; or predict it: benchctl explain --predict --alpha 0.8 --cost 0.1",
-    )
-
-
-def with_synthetic_arms(recipe: Recipe, depths: Sequence[int], levels: Sequence[float]) -> Recipe:
-    """Return the recipe with an arm more for every depth and level. Raises UsageError.
-
-    `depths`: instead of those that the recipe's arms draft to; the recipe's own arms stay in either case. `levels`:
-    probabilities that a draft token is accepted, given those before it.
-    """
-    rule = adapter_of(recipe.engine.kind).synthetic
-    if rule is None:
-        raise no_synthetic(recipe.engine.kind, "engine.kind")
-    if not levels or not all(0 <= level <= 1 for level in levels):
-        raise UsageError("An acceptance is a share from 0 to 1.", where="--acceptance", fix="Write 0,0.5,0.8,1.")
-    must_be_one_condition(recipe)
-    drafted = drafted_arms(recipe)
-    if not drafted:
-        raise UsageError(
-            "No arm of this recipe is drafted for by a model to a depth of its own.",
-            where="arms",
-            fix="Such as: speculation: {type: draft-simple, max: 4}",
-        )
-    first = next(iter(drafted.values()))
-    synthetic = []
-    for depth, level in product(sorted(set(depths)) or drafted, sorted(set(levels))):
-        base = drafted.get(depth, first)
-        assert base.speculation is not None
-        args, options = rule([level ** (place + 1) for place in range(depth)])
-        both = {**(base.speculation.options or {}), **options} or None
-        changed = {"max": depth, "min": None, "p_min": None, "options": both}
-        own = {"name": f"synth_d{depth}_a{round(100 * level)}", "args": [*base.args, *args]}
-        speculation = base.speculation.model_copy(update=changed)
-        synthetic.append(base.model_copy(update={**own, "speculation": speculation}))
-    document = recipe.model_dump(mode="json")
-    document["name"] = f"{recipe.name[: MAX_NAME - len(SUFFIX)]}{SUFFIX}"
-    document["arms"] = [arm.model_dump(mode="json") for arm in [*recipe.arms, *synthetic]]
-    try:
-        return stored_recipe(document)
-    except ValidationError as error:
-        why = error.errors()[0]["msg"]
-        raise UsageError(f"Synthetic arms do not fit into this recipe: {why}.", where="arms") from None
-
-
 ALL_ACCEPTED = 0.999
 """From this α on nearly every draft token is accepted."""
-
-
-class Point(Result):
-    """A speed-up at an acceptance and a depth."""
-
-    name: str
-    """The arm, or the model of a reference."""
-    kind: Literal["synthetic", "draft", "reference"]
-    """synthetic: accepted at random; draft: a real draft, measured; reference: an acceptance length from elsewhere, at
-    this machine's speed."""
-    depth: int
-    tokens: float
-    """A round: the acceptance length, the target's own token included."""
-    alpha: float
-    speedup: float
-    interval: Interval | None = None
-    curve: float | None = None
-    """Of a real draft: the curve at its tokens."""
-    curve_holds: bool | None = None
-    """Whether that lies within its interval; `None` where it has none."""
-    note: str | None = None
-
-    def belongs_to(self, depth: int) -> bool:
-        """Whether it is a point of the curve of a depth."""
-        return self.kind == "synthetic" and self.depth == depth
-
-
-Outcome = Literal["crosses", "always pays", "never pays", "undecided", "not measured"]
-
-
-class Need(Result):
-    """What a depth needs to break even."""
-
-    depth: int
-    tokens: float | None = None
-    """A round; `None` where the curve does not cross 1."""
-    alpha: float | None = None
-    alpha_low: float | None = None
-    alpha_high: float | None = None
-    """The same of a curve through the upper, and of another through the lower ends of the intervals."""
-    outcome: Outcome = "not measured"
-    """Of crosses, always and never: what the intervals of the points allow, over all claims of the run."""
-    by_model: float | None = None
-    """The α that the cost of the real draft's rounds requires; `None` where none is enough, or it is not known."""
-    model_says: Literal["crosses", "never pays", "not known"] = "not known"
-    measured: float | None = None
-    """The α of the real draft."""
-    sentence: str
-
-
-class BreakEven(Result):
-    """The curve of an engine, pair and machine."""
-
-    points: list[Point] = Field(default_factory=list)
-    needs: list[Need] = Field(default_factory=list)
-    notes: list[str] = Field(default_factory=list)
 
 
 class Measured(Result):
@@ -207,10 +73,9 @@ def measured_arms(analysis: Analysis, manifest: Manifest | None) -> list[Measure
     return found
 
 
-def of_run(analysis: Analysis, manifest: Manifest | None) -> dict[str, Any] | None:
-    """Return the break-even of a run, as its analysis holds it; `None` without synthetic arms."""
-    found = find_breakeven(measured_arms(analysis, manifest), recurrent=is_recurrent(manifest))
-    return None if found is None else found.model_dump()
+def breakeven_of_run(analysis: Analysis, manifest: Manifest | None) -> BreakEven | None:
+    """Return the break-even of a run; `None` without synthetic arms."""
+    return find_breakeven(measured_arms(analysis, manifest), recurrent=is_recurrent(manifest))
 
 
 PESSIMISTIC = (

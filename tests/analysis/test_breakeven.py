@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from benchctl.analysis.breakeven import Measured, Reference, find_breakeven
 from benchctl.analysis.result import Interval
-from benchctl.experiments.explain.curve import BreakEven, Measured, Reference, find_breakeven
+from benchctl.analysis.round_results import BreakEven
 
 
 def arm(name: str, tokens: float | None, speedup: float | None, *, depth: int = 4, **more: Any) -> Measured:

@@ -1,4 +1,4 @@
-"""`benchctl diagnose isolate`: find the tensors that must not be quantized."""
+"""`benchctl isolate`: find the tensors that must not be quantized."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from benchctl.cli import complete
-from benchctl.cli.options import AS_FOUND, Here, JsonAtEnd, Out, Quiet
+from benchctl.cli.options import EngineBinary, JsonAtEnd, ModelsDir, Out, Quiet, TrustRecipe
 from benchctl.reports.json_output import print_json
 
 
@@ -31,11 +31,13 @@ def isolate(
     tokens: Annotated[int, typer.Option(metavar="N", help="Length of the text; half is scored.", min=1024)] = 4096,
     allow_requantize: Annotated[bool, typer.Option("--allow-requantize", help="Accept a quantized source.")] = False,
     out: Out = Path("results"),
-    here: Here = AS_FOUND,
+    engine_binary: EngineBinary = None,
+    models_dir: ModelsDir = None,
+    trust_recipe: TrustRecipe = False,
     quiet: Quiet = False,
     as_json: JsonAtEnd = False,
 ) -> None:
-    """Find the tensors that break a recipe's target when they are quantized.
+    """Which tensors must not be quantized?
 
     Quantizes the source in several ways, probes each file and compares it with the source over a text. A second call
     continues where the first stopped. Exits with 1 when the source is broken before it is quantized.
@@ -50,15 +52,15 @@ def isolate(
     from benchctl.measure.requested import requested_recipe
     from benchctl.measure.run import signals_interrupt
 
-    standing = requested_recipe(recipe, out, trust=here.trust_recipe)
+    standing = requested_recipe(recipe, out, trust=trust_recipe)
     display = Display(Console(stderr=True, highlight=False, quiet=quiet or as_json))
     with signals_interrupt(), display:
         source = find_source_model(
             standing,
             base=base,
             allow_requantize=allow_requantize,
-            binary=here.engine_binary,
-            models_dir=here.models_dir,
+            binary=engine_binary,
+            models_dir=models_dir,
             notice=display.note,
         )
         folder, isolation, finding = measured(

@@ -1,4 +1,4 @@
-"""`benchctl verify-lossless sampling`: does an arm sample from the target's distribution?
+"""`benchctl verify-sampling`: does an arm sample from the target's distribution?
 
 Names come from recipes and are untrusted text.
 """
@@ -12,7 +12,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from benchctl.cli import complete
-from benchctl.cli.options import AS_FOUND, Baseline, Here, JsonForTables, OnlyArms, Quiet, Results
+from benchctl.cli.options import (
+    Baseline,
+    EngineBinary,
+    JsonForTables,
+    ModelsDir,
+    OnlyArms,
+    Quiet,
+    Results,
+    TrustRecipe,
+)
 from benchctl.errors import EngineError, UsageError
 from benchctl.experiments.sampling.plan import USUAL, CheckPlan
 from benchctl.reports.json_output import print_json
@@ -40,14 +49,22 @@ def verify_sampling(
     results: Results = Path("results"),
     baseline: Baseline = None,
     arm: OnlyArms = None,
-    plan: CheckPlan = USUAL,
+    seeds: Annotated[int, typer.Option(min=2, metavar="N", help="Answers per prompt and arm.")] = USUAL.seeds,
+    count: Annotated[int, typer.Option(min=1, metavar="N", help="Prompts, from the tasks in turn.")] = USUAL.prompts,
+    tokens: Annotated[int, typer.Option(min=2, metavar="N", help="Longest answer.")] = USUAL.tokens,
+    temperature: Annotated[
+        float | None, typer.Option(min=0.01, max=10, metavar="T", show_default="the recipe's, or 0.8")
+    ] = USUAL.temperature,
+    level: Annotated[float, typer.Option(min=0.0001, max=0.05, metavar="P", help="Family-wise.")] = USUAL.level,
     score: Annotated[bool, typer.Option(help="Score tokens on the target.")] = True,
     offline: Annotated[bool, typer.Option("--offline", help="Judge the stored check again.")] = False,
-    here: Here = AS_FOUND,
+    engine_binary: EngineBinary = None,
+    models_dir: ModelsDir = None,
+    trust_recipe: TrustRecipe = False,
     as_json: JsonForTables = False,
     quiet: Quiet = False,
 ) -> None:
-    """Test on new answers whether arms sample from the target's distribution.
+    """Is the distribution above temperature 0 unchanged?
 
     Every arm and the baseline answer prompts with many seeds; permutation tests compare the distributions, and tokens
     are compared with the target's own. The smallest difference that would have been detected is told. Exits with 1
@@ -56,6 +73,7 @@ def verify_sampling(
     from benchctl.experiments.sampling.conclude import sampling_verdict
     from benchctl.experiments.sampling.stored import open_check
 
+    plan = CheckPlan(seeds, count, tokens, temperature, level)
     if offline and (plan != USUAL or arm or baseline):
         what = "A stored check is assessed with its own settings."
         raise UsageError(what, where="--offline", fix="Leave out the other options.")
@@ -63,7 +81,15 @@ def verify_sampling(
         folder = _stored(target, results)
     else:
         asked = (plan, baseline, tuple(arm or ()))
-        folder = _draw(target, asked, results, here, scored=score, quiet=quiet or as_json)
+        folder = _draw(
+            target,
+            asked,
+            results,
+            (engine_binary, models_dir),
+            trusted=trust_recipe,
+            scored=score,
+            quiet=quiet or as_json,
+        )
     check = open_check(folder)
     found = sampling_verdict(check)
     if as_json:
@@ -109,14 +135,15 @@ def _draw(
     target: str | None,
     asked: tuple[CheckPlan, str | None, tuple[str, ...]],
     results: Path,
-    here: Here,
+    places: tuple[str | None, Path | None],
     *,
+    trusted: bool,
     scored: bool,
     quiet: bool,
 ) -> Path:
     """Run the engines and return the folder of the new check; `scored`: with its tokens scored on the target alone.
 
-    `asked`: its size, the baseline and the arms that were named.
+    `asked`: its size, the baseline and the arms that were named. `places`: the engine's binary and the models' folder.
     """
     from rich.console import Console
 
@@ -126,13 +153,13 @@ def _draw(
     from benchctl.measure.requested import recorded_engines
     from benchctl.measure.run import signals_interrupt
 
-    run, standing = _what(target, results, trusted=here.trust_recipe)
+    run, standing = _what(target, results, trusted=trusted)
     sampled = sampled_recipe(standing.recipe, *asked)
     progress = progress_for(Console(stderr=True), quiet=quiet)
     parent = results / sampled.name if run is None else run.folder
     with signals_interrupt():
-        known = None if run is None or run.manifest is None or here.engine_binary else recorded_engines(run.manifest)
-        prepared = standing.prepare(here.engine_binary, here.models_dir, progress.note, sampled, known)
+        known = None if run is None or run.manifest is None or places[0] else recorded_engines(run.manifest)
+        prepared = standing.prepare(*places, progress.note, sampled, known)
         drawn = run_check(prepared, asked[0], parent, progress, ["benchctl", *sys.argv[1:]])
         if scored:
             with shown_steps("Scoring tokens on the target alone", quiet=quiet) as show:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from benchctl.analysis.cost import RoundCosts, predict
-from benchctl.experiments.explain.predict import best_of, sensitivity
+from benchctl.cli.predict import best_of, sensitivity
 
 
 def simulated_speedup(alpha: float, depth: int, costs: RoundCosts, rounds: int, rng: np.random.Generator) -> float:

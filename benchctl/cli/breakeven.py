@@ -1,9 +1,8 @@
-"""`benchctl explain --measure`: the acceptance that each draft depth needs on this machine."""
+"""`benchctl breakeven`: the acceptance that each draft depth needs on this machine."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,17 +10,27 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from benchctl.cli import options
-from benchctl.errors import StorageError, UsageError
+from benchctl.errors import UsageError
 from benchctl.reports.json_output import print_json
 
 if TYPE_CHECKING:
+    from benchctl.analysis.breakeven import Reference
+    from benchctl.analysis.round_results import BreakEven
     from benchctl.data.store import RunData
-    from benchctl.experiments.explain.curve import BreakEven, Reference
     from benchctl.measure.requested import Standing
 
 
 def breakeven(
-    work: options.Work = options.NOTHING_NAMED,
+    subject: options.Words = None,
+    target: options.Target = None,
+    draft: options.Draft = None,
+    engine: options.Kind = None,
+    types: options.Types = None,
+    depth: options.Depth = None,
+    sweep: options.Sweep = None,
+    prompts: options.Prompts = None,
+    limit: options.Limit = None,
+    settings: options.Settings = None,
     acceptance: Annotated[
         str, typer.Option(metavar="A1,A2", help="Acceptance of a draft token, 0 to 1.")
     ] = "0,0.5,0.8,1",
@@ -31,11 +40,13 @@ def breakeven(
     write_reference: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the real drafts' there.")] = None,
     blocks: options.Blocks = None,
     out: options.Out = Path(),
-    here: options.Here = options.AS_FOUND,
+    engine_binary: options.EngineBinary = None,
+    models_dir: options.ModelsDir = None,
+    trust_recipe: options.TrustRecipe = False,
     quiet: options.Quiet = False,
     as_json: options.JsonAtEnd = False,
 ) -> None:
-    """Measure the acceptance that each depth needs here; starts engines.
+    """Measure the acceptance that each depth needs.
 
     Beside a recipe's own arms, synthetic ones are measured: the engine accepts their draft tokens at random with a
     given probability (llama-server, vLLM; SGLang to a given length, never run). Their text is not a model's output and
@@ -43,25 +54,29 @@ def breakeven(
     again, without an engine. Of a target alone: what verifying 1, 2, 3, … tokens at once costs, and where that jumps.
     """
     from benchctl.data.store import MANIFEST, open_run, resolve_run
-    from benchctl.experiments.explain.curve import drafted_arms
+    from benchctl.experiments.explain.references import read_references
+    from benchctl.experiments.explain.synthetic import drafted_arms
+    from benchctl.measure.requested import RecipeOptions
     from benchctl.recipes.source import names_a_model
     from benchctl.recipes.speculation import MAX_DEPTH
 
     results, reports = out / "results", out / "reports"
     references = [] if reference is None else read_references(reference)
-    depths = [] if work.depth is None else options.read_depths(work.depth, MAX_DEPTH)
-    words, silent = work.subject or [], quiet or as_json
+    depths = [] if depth is None else options.read_depths(depth, MAX_DEPTH)
+    words, silent = subject or [], quiet or as_json
     recorded = len(words) == 1 and not names_a_model(words[0])
     if recorded and ((Path(words[0]) / MANIFEST).is_file() or (results / words[0]).is_dir()):
         folder = resolve_run(words[0], results)
     else:
         levels = _levels(acceptance)
-        makes_arms = (work.target and (work.draft or work.types)) or len(words) > 1
-        standing = (work if makes_arms else replace(work, depth=None)).standing(results, here)
+        makes_arms = (target and (draft or types)) or len(words) > 1
+        own_depth = depth if makes_arms else None
+        named = RecipeOptions(subject, target, draft, engine, types, own_depth, sweep, prompts, limit, settings)
+        standing = named.standing(results, trust=trust_recipe)
         if standing.recipe.models.draft is None and not drafted_arms(standing.recipe):
-            _alone(standing, depths, here, as_json=as_json, quiet=silent)
+            _alone(standing, depths, engine_binary, models_dir, as_json=as_json, quiet=silent)
             return
-        folder = _measure(standing, depths, levels, blocks, results, here, quiet=silent)
+        folder = _measure(standing, depths, levels, blocks, results, engine_binary, models_dir, quiet=silent)
     _show(open_run(folder), references, write_reference, reports, as_json=as_json, quiet=quiet)
 
 
@@ -71,14 +86,15 @@ def _measure(
     levels: list[float],
     blocks: str | None,
     results: Path,
-    here: options.Here,
+    engine_binary: str | None,
+    models_dir: Path | None,
     *,
     quiet: bool,
 ) -> Path:
     """Measure the recipe with its synthetic arms, at the depths that were named where it is a file's."""
     from rich.console import Console
 
-    from benchctl.experiments.explain.curve import no_synthetic, with_synthetic_arms
+    from benchctl.experiments.explain.synthetic import no_synthetic, with_synthetic_arms
     from benchctl.measure.plan import with_blocks
     from benchctl.measure.prepare import probed_engine
     from benchctl.measure.progress import progress_for
@@ -92,7 +108,7 @@ def _measure(
         _, found = probed_engine(
             standing.recipe,
             standing.folder,
-            here.engine_binary,
+            engine_binary,
             trusted=standing.trusted,
             typed=standing.typed,
         )
@@ -100,13 +116,21 @@ def _measure(
             raise no_synthetic(found.kind, str(found.binary))
         # the recipe itself was permitted; what its synthetic arms add is benchctl's own
         permitted = replace(standing, typed=standing.typed | {"arms"})
-        prepared = permitted.prepare(here.engine_binary, here.models_dir, progress.note, extended)
+        prepared = permitted.prepare(engine_binary, models_dir, progress.note, extended)
     return start_run(prepared, results, progress, ["benchctl", *sys.argv[1:]])
 
 
-def _alone(standing: Standing, depths: list[int], here: options.Here, *, as_json: bool, quiet: bool) -> None:
+def _alone(
+    standing: Standing,
+    depths: list[int],
+    engine_binary: str | None,
+    models_dir: Path | None,
+    *,
+    as_json: bool,
+    quiet: bool,
+) -> None:
     """Measure and print what the target alone takes to verify by the number of tokens."""
-    from benchctl.experiments.explain.curve import must_be_one_condition
+    from benchctl.experiments.explain.synthetic import must_be_one_condition
     from benchctl.experiments.explain.widths import DEEPEST, measure_widths, with_free_drafts
     from benchctl.measure.progress import shown_steps
     from benchctl.measure.run import signals_interrupt
@@ -117,7 +141,7 @@ def _alone(standing: Standing, depths: list[int], here: options.Here, *, as_json
     depths = depths or list(range(1, DEEPEST + 1))
     with shown_steps(quiet=quiet) as show, signals_interrupt():
         extended = with_free_drafts(standing.recipe, max(depths))
-        prepared = standing.prepare(here.engine_binary, here.models_dir, lambda text: show(text, 0, 0), extended)
+        prepared = standing.prepare(engine_binary, models_dir, lambda text: show(text, 0, 0), extended)
         found = measure_widths(prepared, depths, show)
     if as_json:
         curve = [unit.model_dump() for unit in found.curve]
@@ -134,8 +158,8 @@ def _alone(standing: Standing, depths: list[int], here: options.Here, *, as_json
 def _show(
     run: RunData, references: list[Reference], write_to: Path | None, reports: Path, *, as_json: bool, quiet: bool
 ) -> None:
-    from benchctl.experiments.explain.curve import find_breakeven, is_recurrent, measured_arms
-    from benchctl.experiments.explain.section import acceptance_lengths, measured_with
+    from benchctl.analysis.breakeven import find_breakeven, is_recurrent, measured_arms
+    from benchctl.experiments.explain.references import acceptance_lengths, measured_with, write_references
     from benchctl.lossless.analysed import analyse_run
     from benchctl.reports.write import report_folder, write_report
 
@@ -145,9 +169,9 @@ def _show(
         raise UsageError(
             "This run has no synthetic arms.",
             where=str(run.folder),
-            fix="Measure it from a recipe: benchctl explain --measure recipe.yaml",
+            fix="Measure it from a recipe: benchctl breakeven recipe.yaml",
         )
-    analysis = analysis.model_copy(update={"breakeven": found.model_dump()})
+    analysis = analysis.model_copy(update={"breakeven": found})
     if write_to is not None:
         write_references(write_to, acceptance_lengths(run, analysis), measured_with(run, analysis))
     files = write_report(run, analysis, report_folder(analysis, reports))
@@ -159,7 +183,7 @@ def _show(
 
 
 def _print(found: BreakEven, page: Path) -> None:
-    from benchctl.experiments.explain.section import NOT_AN_OUTPUT, needs_table, points_table, statements
+    from benchctl.reports.tables.breakeven import NOT_AN_OUTPUT, needs_table, points_table, statements
     from benchctl.reports.terminal import Printout
 
     out = Printout()
@@ -180,61 +204,3 @@ def _levels(text: str) -> list[float]:
     except ValueError:
         what = "Expected numbers with commas between them."
         raise UsageError(what, where="--acceptance", fix="Write 0,0.5,0.8,1.") from None
-
-
-def read_references(file: Path) -> list[Reference]:
-    """Read acceptance lengths in the YAML of InferenceX's golden_al_distribution, as are written.
-
-        model: {thinking_on: {3: 2.52}}     # model, mode, draft depth: tokens a round, the target's own included
-
-    Top-level keys that begin with `_` describe the file. Raises UsageError that names the place, StorageError.
-    """
-    import yaml
-    from pydantic import Field, TypeAdapter, ValidationError
-
-    from benchctl.experiments.explain.curve import Reference
-
-    by_depth = dict[Annotated[int, Field(ge=1)], Annotated[float, Field(ge=1, allow_inf_nan=False)]]
-    try:
-        models = yaml.safe_load(file.read_text(encoding="utf-8-sig"))
-        if isinstance(models, dict):
-            models = {model: modes for model, modes in models.items() if not str(model).startswith("_")}
-        found = TypeAdapter(dict[str, dict[str, by_depth]]).validate_python(models)
-    except OSError as error:
-        raise StorageError(f"The reference cannot be read: {error.strerror}.", where=str(file)) from None
-    except ValidationError as error:
-        first = error.errors()[0]
-        path = ".".join(str(part) for part in first["loc"] if part != "[key]")
-        raise UsageError(
-            f"Expected model: {{mode: {{depth: acceptance length}}}}: {first['msg']}.",
-            where=": ".join(filter(None, (str(file), path))),
-        ) from None
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
-        raise UsageError(f"The reference is not UTF-8 YAML: {str(error).splitlines()[0]}.", where=str(file)) from None
-    rows = [
-        Reference(model=model, mode=mode, depth=depth, acceptance_length=length)
-        for model, modes in found.items()
-        for mode, lengths in modes.items()
-        for depth, length in lengths.items()
-    ]
-    for row in rows:
-        if row.acceptance_length > row.depth + 1:
-            raise UsageError(
-                f"An acceptance length at depth {row.depth} lies between 1 and {row.depth + 1}; this is "
-                f"{row.acceptance_length:g}.",
-                where=f"{file}: {row.model}.{row.mode}.{row.depth}",
-            )
-    return rows
-
-
-def write_references(file: Path, references: Sequence[Reference], about: Sequence[str]) -> None:
-    """Write acceptance lengths; `about` becomes comments. Raises StorageError."""
-    import yaml
-
-    from benchctl.writing import write_whole
-
-    found: dict[str, dict[str, dict[int, float]]] = {}
-    for row in references:
-        found.setdefault(row.model, {}).setdefault(row.mode, {})[row.depth] = round(row.acceptance_length, 2)
-    comments = "".join(f"# {' '.join(line.split())}\n" for line in about)
-    write_whole(file, comments + yaml.safe_dump(found, sort_keys=False, allow_unicode=True))

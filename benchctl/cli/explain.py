@@ -23,7 +23,9 @@ def explain(
     offline: Annotated[bool, typer.Option("--offline", help="Start no engine: use what is stored.")] = False,
     count: options.Count = 3,
     tokens: Annotated[int, typer.Option(min=8, metavar="N", help="Longest answer, in tokens.")] = 48,
-    here: options.Here = options.AS_FOUND,
+    engine_binary: options.EngineBinary = None,
+    models_dir: options.ModelsDir = None,
+    trust_recipe: options.TrustRecipe = False,
     as_json: options.JsonForTables = False,
     quiet: options.Quiet = False,
 ) -> None:
@@ -50,9 +52,9 @@ def explain(
                 lambda what: show(what, 0, 0),
                 prompts=count,
                 tokens=tokens,
-                binary=here.engine_binary,
-                models_dir=here.models_dir,
-                trusted=here.trust_recipe,
+                binary=engine_binary,
+                models_dir=models_dir,
+                trusted=trust_recipe,
             )
         data = open_run(path)
     analysis = analyse_run(data, baseline=baseline)

@@ -1,4 +1,4 @@
-"""`benchctl explain --predict`: the speed-up predicted from given numbers, and whether the pair fits in memory."""
+"""`benchctl predict`: the speed-up predicted from given numbers, and whether the pair fits in memory."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def predict(
             from_models=from_models,
         )
     except ValueError as error:
-        raise UsageError(f"{error}.", fix="See: benchctl explain --predict --help") from None
+        raise UsageError(f"{error}.", fix="See: benchctl predict --help") from None
     if as_json:
         document = asdict(found)
         document["costs"]["draft_step_from_bytes_read"] = document.pop("from_models")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,7 +19,7 @@ from benchctl.reports.json_output import print_json
 if TYPE_CHECKING:
     from benchctl.data.store import RunData
     from benchctl.measure.prepare import Prepared
-    from benchctl.measure.requested import Standing
+    from benchctl.measure.requested import RecipeOptions, Standing
 
 MAX_TOKENS = 64
 """Default longest answer where the command line names a model: short blocks leave time for more of them."""
@@ -30,18 +30,17 @@ Drafts = Annotated[
 ]
 
 
-@dataclass(frozen=True)
-class Search(options.Work):
-    """What is searched: several drafts, too."""
-
-    draft: Drafts = None  # type: ignore[assignment]
-
-
-NOTHING_NAMED = Search()
-
-
 def tune(
-    work: Search = NOTHING_NAMED,
+    subject: options.Words = None,
+    target: options.Target = None,
+    drafts: Drafts = None,
+    engine: options.Kind = None,
+    types: options.Types = None,
+    depth: options.Depth = None,
+    sweep: options.Sweep = None,
+    prompts: options.Prompts = None,
+    limit: options.Limit = None,
+    settings: options.Settings = None,
     budget: Annotated[str, typer.Option(metavar="TIME", help="Total time: 15m, 900s, 1h.")] = "15m",
     only_arms: Annotated[bool, typer.Option("--only-arms", help="Only the recipe's own arms.")] = False,
     out: options.Out = Path("results"),
@@ -49,7 +48,9 @@ def tune(
         str | None, typer.Option(metavar="RUN", help="Continue this search.", autocompletion=complete.runs)
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the settings; start no engine.")] = False,
-    here: options.Here = options.AS_FOUND,
+    engine_binary: options.EngineBinary = None,
+    models_dir: options.ModelsDir = None,
+    trust_recipe: options.TrustRecipe = False,
     quiet: options.Quiet = False,
     as_json: options.JsonAtEnd = False,
 ) -> None:
@@ -62,31 +63,32 @@ def tune(
 
     from benchctl.experiments.tune.session import all_candidates, measure_chosen, resume_search, search
     from benchctl.measure.progress import progress_for
-    from benchctl.measure.requested import prepare_again
+    from benchctl.measure.requested import RecipeOptions, prepare_again
     from benchctl.measure.run import signals_interrupt
 
-    if work.target is not None and work.subject:
+    if target is not None and subject:
         raise UsageError("The target is named twice.", where="-t", fix="benchctl tune -t TARGET -d DRAFT")
-    words = [work.target] if work.target is not None else work.subject or []
-    if bool(words) == (resume is not None) or (work.draft and not words):
+    words = [target] if target is not None else subject or []
+    named = RecipeOptions(None, None, None, engine, types, depth, sweep, prompts, limit, settings)
+    if bool(words) == (resume is not None) or (drafts and not words):
         raise UsageError(
             "Name a recipe, a target, or a search to continue.",
             fix="benchctl tune RECIPE, benchctl tune TARGET [DRAFT], or benchctl tune --resume RUN",
         )
-    if resume is not None and (only_arms or work != NOTHING_NAMED):
+    if resume is not None and (only_arms or named != RecipeOptions()):
         raise UsageError("A resumed search keeps its settings, prompts and budget.", where="--resume")
     budget_s = seconds_of(budget)
     silent = quiet or as_json
     console = Console(stderr=True)
     progress, again = progress_for(console, quiet=silent), progress_for(console, quiet=silent)
-    places: dict[str, Any] = {"binary": here.engine_binary, "models_dir": here.models_dir, "notice": progress.note}
-    ready_again = partial(prepare_again, **places, trusted=here.trust_recipe)
+    places: dict[str, Any] = {"binary": engine_binary, "models_dir": models_dir, "notice": progress.note}
+    ready_again = partial(prepare_again, **places, trusted=trust_recipe)
     command = ["benchctl", *sys.argv[1:]]
     with signals_interrupt():
         if resume is not None:
             found = resume_search(resume, out, ready_again, progress)
         else:
-            standing, own_alone = _what_to_search([*words, *(work.draft or [])], work, here)
+            standing, own_alone = _what_to_search([*words, *(drafts or [])], named, trust=trust_recipe)
             candidates = all_candidates(standing.prepare(**places), only_arms=only_arms or own_alone)
             if dry_run:
                 _show_candidates(candidates, as_json=as_json)
@@ -107,21 +109,21 @@ def seconds_of(text: str) -> float:
     return seconds
 
 
-def _what_to_search(subject: list[str], work: Search, here: options.Here) -> tuple[Standing, bool]:
+def _what_to_search(subject: list[str], named: RecipeOptions, *, trust: bool) -> tuple[Standing, bool]:
     """Return the recipe of the command line with what it may do, and whether only its own arms are searched."""
     from benchctl.recipes.load import absolute, shipped_recipes
 
     first, *drafts = subject
-    own = bool(work.types or work.depth or work.sweep)
-    settings, named = work.settings or [], {**vars(work), "subject": None, "target": first, "draft": None}
+    own = bool(named.types or named.depth or named.sweep)
+    settings = named.settings or []
     if first.endswith((".yaml", ".yml")) or first in shipped_recipes():
-        if drafts or work.kind or own:
+        if drafts or named.engine or own:
             raise UsageError(
                 "A recipe names its models, its engine and its own arms.",
                 where="--engine, --type, --depth, -L, DRAFT",
                 fix="Write them in the recipe, or name the target in its place.",
             )
-        return options.Work(**named | {"subject": [first], "target": None}).standing(Path(), here), False
+        return replace(named, subject=[first]).standing(Path(), trust=trust), False
     settings = [f"sampling.max_tokens={MAX_TOKENS}", *settings]
     if len(drafts) > 1:
         places = [{"source": absolute(draft, Path.cwd())} for draft in drafts]
@@ -129,8 +131,8 @@ def _what_to_search(subject: list[str], work: Search, here: options.Here) -> tup
         settings += ["models.draft=null", f"matrix={json.dumps({'models.draft': by_label})}"]
     elif not own:
         settings = ["arms=[{name: baseline}]", *settings]
-    named |= {"draft": drafts[0] if drafts else None, "settings": settings}
-    return options.Work(**named).standing(Path(), here), own
+    draft = drafts[0] if drafts else None
+    return replace(named, target=first, draft=draft, settings=settings).standing(Path(), trust=trust), own
 
 
 def _labels(drafts: list[str]) -> list[str]:

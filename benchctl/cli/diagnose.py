@@ -17,7 +17,16 @@ CORPUS_LENGTH = 200_000
 
 
 def diagnose(
-    work: options.Work = options.NOTHING_NAMED,
+    subject: options.Words = None,
+    target: options.Target = None,
+    draft: options.Draft = None,
+    engine: options.Kind = None,
+    types: options.Types = None,
+    depth: options.Depth = None,
+    sweep: options.Sweep = None,
+    prompts: options.Prompts = None,
+    limit: options.Limit = None,
+    settings: options.Settings = None,
     count: options.Count = 24,
     tokens: Annotated[int, typer.Option(min=10, metavar="N", help="Longest answer, in tokens.")] = 64,
     stride: Annotated[int, typer.Option(min=1, metavar="N", help="Parts draft from every Nth token.")] = 4,
@@ -30,7 +39,9 @@ def diagnose(
     offline: Annotated[
         bool, typer.Option("--offline", help="Judge a diagnosis (its folder) again; start no engine.")
     ] = False,
-    here: options.Here = options.AS_FOUND,
+    engine_binary: options.EngineBinary = None,
+    models_dir: options.ModelsDir = None,
+    trust_recipe: options.TrustRecipe = False,
     quiet: options.Quiet = False,
     as_json: options.JsonForTables = False,
 ) -> None:
@@ -48,23 +59,25 @@ def diagnose(
     from benchctl.experiments.diagnose.tables import print_diagnosis
     from benchctl.measure.plan import keep_matching
     from benchctl.measure.progress import shown_steps
+    from benchctl.measure.requested import RecipeOptions
     from benchctl.measure.run import signals_interrupt
 
     if offline:
-        folder = Path((work.subject or [""])[0])
+        folder = Path((subject or [""])[0])
         try:
             found = read_diagnosis(folder)
         except (FileNotFoundError, NotADirectoryError):
             fix = "Name the folder that holds diagnosis.json."
             raise UsageError("There is no diagnosis here.", where=str(folder), fix=fix) from None
     else:
-        standing = work.standing(out, here)
-        settings = DiagnosisSettings(tokens=tokens, temperature=0.6, depth=8, stride=stride, top=100)
+        named = RecipeOptions(subject, target, draft, engine, types, depth, sweep, prompts, limit, settings)
+        standing = named.standing(out, trust=trust_recipe)
+        sizes = DiagnosisSettings(tokens=tokens, temperature=0.6, depth=8, stride=stride, top=100)
         text = _text_of(corpus)
         with shown_steps(quiet=quiet or as_json) as show, signals_interrupt():
             kept = keep_matching(standing.recipe, keep or [])
-            prepared = standing.prepare(here.engine_binary, here.models_dir, lambda said: show(said, 0, 0), kept)
-            folder, found = run_diagnosis(prepared, settings, count, text, out, ["benchctl", *sys.argv[1:]], show)
+            prepared = standing.prepare(engine_binary, models_dir, lambda said: show(said, 0, 0), kept)
+            folder, found = run_diagnosis(prepared, sizes, count, text, out, ["benchctl", *sys.argv[1:]], show)
     drafts = judge_diagnosis(found)
     agreement = agreement_of(folder, found, drafts)
     if as_json:

@@ -1,0 +1,82 @@
+"""Break-even, measured: the acceptance that each depth needs, and the points of the curves."""
+
+from __future__ import annotations
+
+from benchctl.analysis.round_results import BreakEven, Need, Point
+from benchctl.reports import numbers
+from benchctl.reports.columns import Column, Name, Table, for_programs, interval, numeric
+
+TITLE = "Break-even, measured"
+NOT_AN_OUTPUT = "The text of synthetic arms is not a model's output: draft tokens were accepted at random."
+_KINDS = {"synthetic": "synthetic (not a model's output)", "draft": "real draft", "reference": "reference (inferred)"}
+
+
+def needs_table(found: BreakEven) -> Table[Need]:
+    """A row a depth."""
+    return Table(
+        "breakeven",
+        "Break-even",
+        (
+            numeric("Depth k", "depth"),
+            numeric(
+                "Break-even α, measured",
+                "alpha",
+                cell=_crossing,
+                explain="acceptance of a draft token at which the curve of synthetic acceptance crosses 1, and where "
+                "curves through the ends of the 95 % intervals do.",
+            ),
+            numeric("Tokens per round", "tokens", numbers.decimal),
+            numeric(
+                "by the cost model",
+                "by_model",
+                cell=lambda row: "never pays" if row.model_says == "never pays" else numbers.percent(row.by_model),
+                explain="the same, from the cost of the real draft's rounds (inferred).",
+            ),
+            numeric("Real draft's α", "measured", numbers.percent),
+            *for_programs("alpha_low", "alpha_high", "outcome"),
+        ),
+        found.needs,
+    )
+
+
+def _crossing(need: Need) -> str:
+    """Where a depth breaks even, with the range; else what it does instead."""
+    if need.outcome == "crosses":
+        ends = f"{numbers.percent(need.alpha_low)} to {numbers.percent(need.alpha_high)}"
+        return f"{numbers.percent(need.alpha)} ({ends})"
+    return numbers.ABSENT if need.outcome == "not measured" else need.outcome
+
+
+def points_table(found: BreakEven) -> Table[Point]:
+    """A row a point."""
+    return Table(
+        "breakeven-points",
+        "Points of the curve",
+        (
+            Column("Arm", "name", Name, heads=True),
+            Column("Kind", "kind", _KINDS.__getitem__),
+            numeric("Depth k", "depth"),
+            numeric("Tokens per round", "tokens", numbers.decimal),
+            numeric("α", "alpha", numbers.percent),
+            numeric("Speed-up", "speedup", numbers.ratio),
+            interval("95 % interval", "interval"),
+            numeric(
+                "The curve there",
+                "curve",
+                numbers.ratio,
+                explain="the synthetic curve at a real draft's tokens per round.",
+            ),
+            Column("Within interval", "curve_holds", numbers.yes_or_no),
+        ),
+        found.points,
+        note=NOT_AN_OUTPUT,
+    )
+
+
+def statements(found: BreakEven) -> list[str]:
+    """The break-even of each depth, points off the curve, and points that could not be placed, a sentence each."""
+    return [
+        *(need.sentence for need in found.needs),
+        *(point.note for point in found.points if point.note),
+        *found.notes,
+    ]
