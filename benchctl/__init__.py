@@ -1,6 +1,7 @@
 """benchctl: does speculative decoding pay on your models, your engine and your machine, and is the output unchanged?
 
-From Python: `benchctl.open_run(path)` reads a run, `benchctl.measure(recipe)` makes one; see docs/python.md.
+From Python: `benchctl.open_run(path)` reads a run, `benchctl.open_runs(folder)` many, `benchctl.measure(recipe)` makes
+one; see docs/python.md.
 """
 
 TYPE_CHECKING = False  # the name that type checkers know; `typing` itself is not imported before it is needed
@@ -8,7 +9,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "measure", "open_run"]
+__all__ = ["__version__", "measure", "open_run", "open_runs"]
 
 
 def __getattr__(name: str) -> "Any":  # noqa: ANN401 - whatever it is
@@ -16,6 +17,6 @@ def __getattr__(name: str) -> "Any":  # noqa: ANN401 - whatever it is
 
     if name == "measure":
         return import_module("benchctl.measure")  # a package that can be called
-    if name == "open_run":
-        return import_module("benchctl.api").open_run
+    if name in ("open_run", "open_runs"):
+        return getattr(import_module("benchctl.api"), name)
     raise AttributeError(f"module 'benchctl' has no attribute {name!r}")

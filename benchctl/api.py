@@ -1,7 +1,7 @@
-"""benchctl from Python: `benchctl.open_run(path)` and `benchctl.measure(recipe)`.
+"""benchctl from Python: `benchctl.open_run(path)`, `benchctl.open_runs(folder)` and `benchctl.measure(recipe)`.
 
-Tables are pandas DataFrames (`pip install 'benchctl[pandas]'`), a row an observation, with the columns of the
-report's CSV files; docs/python.md has their units.
+Tables are pandas DataFrames, a row an observation, with the columns of the report's CSV files; docs/python.md has their
+units.
 """
 
 from __future__ import annotations
@@ -12,13 +12,19 @@ from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchctl.errors import UsageError
-
 if TYPE_CHECKING:
     from pandas import DataFrame
 
     from benchctl.analysis.results import Analysis
     from benchctl.data.store import RunData
+
+
+_OF_RUN = ("run", "folder", "recipe", "workload", "created_at", "status", "machine")
+_OF_ARM = (
+    "engine", "build", "setting", "target", "draft", "types", "speedup", "low", "high", "acceptance",
+    "acceptance_length",
+)  # fmt: skip
+"""What a row of `open_runs` has of the summaries of its run and of its arm."""
 
 
 class Run:
@@ -50,8 +56,10 @@ class Run:
         return f"{conclusion.headline(self.analysis)} {conclusion.fidelity(self.analysis)}".strip()
 
     def records(self) -> DataFrame:
-        """Return a row a request, as `records.jsonl` has it. Raises UsageError where pandas is not installed."""
-        frame: DataFrame = _pandas().DataFrame([record.to_dict() for record in self.data.records])
+        """Return a row a request, as `records.jsonl` has it."""
+        from pandas import DataFrame
+
+        frame = DataFrame([record.to_dict() for record in self.data.records])
         return frame.rename(columns={"label": "arm"})
 
     def speedups(self) -> DataFrame:
@@ -67,9 +75,11 @@ class Run:
         return self._table("losslessness")
 
     def _table(self, name: str) -> DataFrame:
+        from pandas import read_csv
+
         from benchctl.reports.write import all_tables
 
-        frame: DataFrame = _pandas().read_csv(StringIO(all_tables(self.analysis)[f"{name}.csv"]))
+        frame: DataFrame = read_csv(StringIO(all_tables(self.analysis)[f"{name}.csv"]))
         return frame
 
     def _repr_html_(self) -> str:
@@ -93,6 +103,49 @@ def open_run(path: str | Path, results: str | Path = "results") -> Run:
     from benchctl.data import store
 
     return Run(store.open_run(store.resolve_run(str(path), Path(results))))
+
+
+def open_runs(results: str | Path = "results") -> DataFrame:
+    """Return a row an arm and run of a results folder, the oldest run first: what was measured, on what, the result.
+
+    Columns: `run`, `folder`, `recipe`, `workload` (SHA-256 of prompts, sampling and model files), `created_at`,
+    `status`, `machine`, `engine`, `build` and `setting` (digests), `arm`, `is_baseline`, `target`, `draft`, `types`,
+    `temperature`, `tok_per_sec`, `speedup` with `low` and `high` (the ends of its interval), `acceptance` (0 to 1),
+    `acceptance_length`, `verdict`. Runs that cannot be read are left out and named in `frame.attrs["unreadable"]`.
+    Summaries are kept in the user's cache.
+    """
+    from pandas import DataFrame
+
+    from benchctl.analysis.comparison.summary import summaries_or_errors
+    from benchctl.data.listing import run_folders
+    from benchctl.errors import BenchctlError
+    from benchctl.lossless.analysed import judge
+
+    folders = run_folders(Path(results))
+    summaries = summaries_or_errors(folders, judge)
+    rows = [
+        {
+            **{name: getattr(run, name) for name in _OF_RUN},
+            "arm": arm.name,
+            "is_baseline": arm.compared.is_baseline,
+            "temperature": run.sampling.get("temperature"),
+            "tok_per_sec": arm.rate(len(run.prompts)),
+            **{name: getattr(arm, name) for name in _OF_ARM},
+            "verdict": arm.lossless,
+        }
+        for run in summaries
+        if not isinstance(run, BenchctlError)
+        for arm in run.arms
+    ]
+    columns = (*_OF_RUN, "arm", "is_baseline", "temperature", "tok_per_sec", *_OF_ARM, "verdict")
+    frame: DataFrame = DataFrame(rows, columns=columns)
+    frame = frame.sort_values("created_at", kind="stable", ignore_index=True)
+    frame.attrs["unreadable"] = {
+        str(folder): str(summary)
+        for folder, summary in zip(folders, summaries, strict=True)
+        if isinstance(summary, BenchctlError)
+    }
+    return frame
 
 
 def measure(
@@ -132,11 +185,3 @@ def measure(
         )
         progress.end()
         return open_run(start_run(prepared, folder, progress, ["benchctl.measure"]))
-
-
-def _pandas() -> Any:  # noqa: ANN401 - a module
-    try:
-        import pandas
-    except ImportError:
-        raise UsageError("tables need pandas", fix="pip install 'benchctl[pandas]'") from None
-    return pandas

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,6 @@ import pytest
 
 import benchctl
 from benchctl import api
-from benchctl.errors import UsageError
 from benchctl.reports.write import all_tables
 from tests.kept_runs import RUNS
 
@@ -53,33 +53,21 @@ def test_importing_is_cheap() -> None:
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
-def test_without_pandas_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(UsageError) as refused:
-        api.open_run(RUNS[0]).records()
-    assert "benchctl[pandas]" in (refused.value.fix or "")
+def test_many_runs_are_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BENCHCTL_CACHE", str(tmp_path / "cache"))
+    results = tmp_path / "results"
+    shutil.copytree(TOP / "results" / "vllm-hybrid", results / "vllm-hybrid")
+    damaged = shutil.copytree(next((TOP / "results" / "vllm-hybrid").glob("2*")), results / "damaged" / "20260101-a")
+    (damaged / "manifest.json").write_text("{")
+    runs = benchctl.open_runs(results)
+    assert list(runs.arm) == ["baseline", "ngram"] and list(runs.is_baseline) == [True, False]
+    run = benchctl.open_run(next((results / "vllm-hybrid").glob("2*")))
+    speedups = run.speedups().query("task == 'all' and arm == 'ngram'").iloc[0]
+    assert runs.speedup[1] == pytest.approx(speedups.pooled) and runs.verdict[1] == "violation"
+    assert runs.low[1] < runs.speedup[1] < runs.high[1]
+    assert list(runs.attrs["unreadable"]) == [str(damaged)]
 
 
-@pytest.mark.parametrize("name", ["nowhere", "results"])
-def test_no_run_is_an_error_of_its_own(name: str, tmp_path: Path) -> None:
-    with pytest.raises(UsageError):
-        api.open_run(tmp_path / name)
-
-
-@pytest.mark.engine
-def test_a_recipe_is_measured(llama_server: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    recipe = {
-        "name": "from-python",
-        "engine": {"kind": "llama.cpp", "device": "cpu", "context": 512},
-        "models": {"target": {"source": "bundled:tiny-hybrid"}},
-        "prompts": {"suite": "tiny.json", "tasks": ["code"], "limit": 1},
-        "sampling": {"max_tokens": 8},
-        "blocks": 1,
-        "arms": [{"name": "baseline"}, {"name": "ngram", "speculation": {"type": "ngram-simple"}}],
-    }
-    run = benchctl.measure(recipe, out=tmp_path, engine_binary=str(llama_server))
-    assert isinstance(run, api.Run) and run.path.parent.parent == tmp_path
-    assert set(run.records().arm) == {"baseline", "ngram"} and not run.analysis.failed_cells
-    assert capfd.readouterr() == ("", "")
-    with pytest.raises(UsageError, match="arms"):
-        benchctl.measure({**recipe, "arms": 3}, out=tmp_path)
+def test_a_folder_without_runs_is_an_empty_table(tmp_path: Path) -> None:
+    runs = benchctl.open_runs(tmp_path)
+    assert runs.empty and "speedup" in runs.columns

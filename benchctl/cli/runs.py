@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,7 +12,7 @@ import typer
 
 from benchctl.cli import options
 from benchctl.cli.options import JsonForText, Results, of_run
-from benchctl.errors import UsageError
+from benchctl.errors import BenchctlError, UsageError
 from benchctl.reports.json_output import print_json
 from benchctl.text import one_line
 
@@ -19,22 +20,47 @@ if TYPE_CHECKING:
     from benchctl.data.integrity import Integrity
     from benchctl.data.listing import ListedRun
     from benchctl.data.manifest import ArmIdentity, Manifest, ModelIdentity, SetupIdentity
+    from benchctl.data.summary import ArmSummary, RunSummary
+
+MOST_LISTED = 25
+"""Runs that `runs list` shows unless it is asked for all."""
 
 app = typer.Typer(help="List, show and delete runs.", no_args_is_help=True)
 
 
 @app.command("list")
-def list_all(results: Results = Path("results"), as_json: JsonForText = False) -> None:
-    """List the runs, newest first: recipe, id, status, engine, arms, blocks, size."""
-    from benchctl.data.listing import list_runs
+def list_all(
+    results: Results = Path("results"),
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--only",
+            metavar="KEY=TEXT",
+            help="Only runs whose recipe, status, engine, machine, result or workload has this text; repeatable.",
+        ),
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help=f"All runs, not the newest {MOST_LISTED}.")] = False,
+    as_json: JsonForText = False,
+) -> None:
+    """List the runs, newest first, with their result.
 
-    found = list_runs(results)
+    The result is the fastest arm that drafted, its speed-up over the baseline, and its verdict. It is computed once
+    and kept in the user's cache.
+    """
+    from benchctl.data.listing import run_folders
+
+    conditions = [_condition(text) for text in only or ()]
+    folders = run_folders(results)
+    chosen = folders if everything or conditions else folders[:MOST_LISTED]
+    rows = [row for row in _listed(chosen) if all(row.fits(key, text) for key, text in conditions)]
     if as_json:
-        print_json("runs list", [_as_dict(run) for run in found])
-    elif found:
-        _print_table(found)
+        print_json("runs list", [row.as_dict() for row in rows])
+    elif rows:
+        _print_table(rows)
+        if len(chosen) < len(folders):
+            typer.echo(f"{len(folders) - len(chosen)} earlier runs: --all lists them.", err=True)
     else:
-        typer.echo(f"There is no run in {results}.", err=True)
+        typer.echo(f"There is no {'such ' if conditions and folders else ''}run in {results}.", err=True)
 
 
 @app.command("show")
@@ -79,43 +105,103 @@ def _runs(count: int) -> str:
     return "1 run" if count == 1 else f"{count} runs"
 
 
-def _as_dict(run: ListedRun) -> dict[str, Any]:
-    manifest = run.manifest
-    return {
-        "folder": str(run.folder),
-        "run": run.folder.name,
-        "recipe": run.recipe,
-        "status": manifest.status if manifest else None,
-        "created_at": manifest.created_at if manifest else None,
-        "engine": manifest.engine.kind if manifest else None,
-        "version": manifest.engine.version if manifest else None,
-        "arms": [arm.name for arm in manifest.arms] if manifest else None,
-        "blocks": manifest.blocks if manifest else None,
-        "finished_cells": run.finished_cells,
-        "bytes": run.size,
-        "problem": run.problem,
-        "damage": run.damage,
-    }
+KEYS = ("recipe", "status", "engine", "machine", "result", "workload")
+"""What `--only` asks of a run."""
 
 
-def _print_table(found: list[ListedRun]) -> None:
+def _condition(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if key not in KEYS or not equals:
+        raise UsageError(f"Expected one of {', '.join(KEYS)} and a text.", where=text, fix="Such as --only recipe=mine")
+    return key, value
+
+
+@dataclass(frozen=True)
+class RunRow:
+    """A run with its summary; `None` where it cannot be read."""
+
+    run: ListedRun
+    summary: RunSummary | None
+
+    @property
+    def best(self) -> ArmSummary | None:
+        """The fastest arm that is compared with a baseline."""
+        arms = self.summary.arms if self.summary else []
+        compared = [arm for arm in arms if arm.compares and arm.speedup is not None]
+        return max(compared, key=lambda arm: arm.speedup or 0.0, default=None)
+
+    @property
+    def result(self) -> str | None:
+        """The fastest arm that drafted, its speed-up and its verdict."""
+        best = self.best
+        return None if best is None else f"{best.name} {best.speedup:.2f}×, {best.lossless or 'not judged'}"
+
+    def fits(self, key: str, text: str) -> bool:
+        """Whether a key of `KEYS` has this text, whatever its case."""
+        return text.lower() in str(self.as_dict()[key] or "").lower()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the run as `runs list --json` has it."""
+        manifest, best = self.run.manifest, self.best
+        return {
+            "folder": str(self.run.folder),
+            "run": self.run.folder.name,
+            "recipe": self.run.recipe,
+            "status": manifest.status if manifest else None,
+            "created_at": manifest.created_at if manifest else None,
+            "engine": manifest.engine.kind if manifest else None,
+            "version": manifest.engine.version if manifest else None,
+            "machine": self.summary.machine if self.summary else None,
+            "workload": self.summary.workload if self.summary else None,
+            "arms": [arm.name for arm in manifest.arms] if manifest else None,
+            "blocks": manifest.blocks if manifest else None,
+            "finished_cells": self.run.finished_cells,
+            "result": self.result,
+            "speedup": best.speedup if best else None,
+            "verdict": best.lossless if best else None,
+            "bytes": self.run.size,
+            "problem": self.run.problem,
+            "damage": self.run.damage,
+        }
+
+
+def _listed(folders: Sequence[Path]) -> list[RunRow]:
+    """Return the runs with their summaries; those that the cache lacks are made."""
+    from benchctl.data.listing import listed_run
+    from benchctl.data.summary import summary_in_cache
+
+    runs = [listed_run(folder) for folder in folders]
+    summaries = {run.folder: summary_in_cache(run.folder) for run in runs if run.manifest is not None}
+    lacking = [folder for folder, summary in summaries.items() if summary is None]
+    if lacking:  # only then is everything imported that analyses a run
+        from benchctl.analysis.comparison.summary import summaries_or_errors
+        from benchctl.lossless.analysed import judge
+
+        computed = summaries_or_errors(lacking, judge)
+        summaries |= {
+            folder: None if isinstance(summary, BenchctlError) else summary
+            for folder, summary in zip(lacking, computed, strict=True)
+        }
+    return [RunRow(run, summaries.get(run.folder)) for run in runs]
+
+
+def _print_table(rows: list[RunRow]) -> None:
     from benchctl.reports import numbers
     from benchctl.reports.columns import Column, Name, Table, numeric
     from benchctl.reports.terminal import Printout
 
-    columns: tuple[Column[ListedRun], ...] = (
-        Column("recipe", "recipe", Name, heads=True),
-        Column("run", "folder.name"),
-        Column("status", lambda run: run.manifest.status if run.manifest else "unreadable"),
-        Column("engine", lambda run: run.manifest.engine.kind if run.manifest else None, least_width=90),
-        numeric("arms", lambda run: len(run.manifest.arms) if run.manifest else None),
-        numeric("blocks", lambda run: run.manifest.blocks if run.manifest else None, least_width=110),
-        numeric("cells", "finished_cells", least_width=110),
-        numeric("size", "size", numbers.size),
+    columns: tuple[Column[RunRow], ...] = (
+        Column("recipe", "run.recipe", Name, heads=True),
+        Column("run", "run.folder.name"),
+        Column("status", lambda row: row.as_dict()["status"] or "unreadable"),
+        Column("result", "result"),
+        Column("engine", lambda row: row.as_dict()["engine"], least_width=100),
+        numeric("cells", "run.finished_cells", least_width=120),
+        numeric("size", "run.size", numbers.size, least_width=110),
     )
     out = Printout()
-    out.table(Table("runs", "Runs", columns, found))
-    for run in found:
+    out.table(Table("runs", "Runs", columns, rows))
+    for run in (row.run for row in rows):
         if run.damage:
             out.say(f"{run.folder.name} is damaged: {run.damage[0]}", "yellow", whole=True, most=300)
 

@@ -45,11 +45,17 @@ class ListedRun:
 
 def list_runs(results: Path) -> list[ListedRun]:
     """Return the runs below `results` (or below a recipe's folder), newest first."""
+    return [listed_run(folder) for folder in run_folders(results)]
+
+
+def run_folders(results: Path) -> list[Path]:
+    """Return the folders of the runs below `results` (or below a recipe's folder), newest first."""
     folders = {file.parent for pattern in ("*/*/", "*/") for file in results.glob(pattern + MANIFEST)}
-    return [_listed(folder) for folder in sorted(folders, key=lambda folder: (folder.name, str(folder)), reverse=True)]
+    return sorted(folders, key=lambda folder: (folder.name, str(folder)), reverse=True)
 
 
-def _listed(folder: Path) -> ListedRun:
+def listed_run(folder: Path) -> ListedRun:
+    """Return the facts of a run's folder."""
     size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file() and not file.is_symlink())
     try:
         manifest, damage = checked_manifest(folder)

@@ -37,8 +37,16 @@ def test_list_names_every_kept_run_newest_first() -> None:
     names = [row["run"] for row in found]
     assert names == sorted(names, reverse=True)
     text = benchctl("runs", "list", "--results", KEPT).stdout
-    assert text.splitlines()[0].split() == ["recipe", "run", "status", "engine", "arms", "blocks", "cells", "size"]
+    assert text.splitlines()[0].split() == ["recipe", "run", "status", "result", "size"]
     assert "vllm-control" in text
+
+
+def test_list_shows_the_result_and_filters_by_it() -> None:
+    rows = json.loads(benchctl("runs", "list", "--results", KEPT, "--only", "result=violation", "--json").stdout)
+    assert rows and all(row["verdict"] == "violation" for row in rows)
+    assert all(row["result"] == f"{row['result'].split()[0]} {row['speedup']:.2f}×, violation" for row in rows)
+    refused = benchctl("runs", "list", "--results", KEPT, "--only", "colour=red")
+    assert refused.returncode == 2 and "workload" in refused.stderr
 
 
 def test_a_manifest_that_cannot_be_read_is_listed_as_such(results: Path) -> None:

@@ -28,8 +28,8 @@ from benchctl.analysis.comparison.changes import (
     speed_change,
 )
 from benchctl.analysis.comparison.compare import chosen_arms
-from benchctl.analysis.comparison.summary import ArmSummary, RunSummary
 from benchctl.analysis.result import Interval, Result
+from benchctl.data.summary import ArmSummary, RunSummary
 from benchctl.errors import UsageError
 from benchctl.recipes.axes import BINARY
 

@@ -1,12 +1,7 @@
-"""The summary of a run for comparing many: small, and kept in the user's cache, so that it is made once.
-
-It is found again by the content of the run's files, never in the run's own folder, which may be a stranger's. Times and
-answers are arrays by block and prompt.
-"""
+"""Makes the summary of a run for comparing many. Times and answers are arrays by block and prompt."""
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
@@ -16,7 +11,6 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, TypeVar
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -26,102 +20,17 @@ from benchctl.analysis.cells import axes_of, identity_of, setup_of
 from benchctl.analysis.frame import Frame, make_frame
 from benchctl.analysis.results import ALL_TASKS, Analysis
 from benchctl.analysis.statistics import level_for
-from benchctl.data.identity import package_sha256
 from benchctl.data.manifest import Manifest, SetupIdentity
-from benchctl.data.store import MANIFEST, RECORDS, RunData, open_run
-from benchctl.errors import StorageError, UsageError
-from benchctl.paths import cache_folder
+from benchctl.data.store import MANIFEST, RunData, open_run
+from benchctl.data.summary import ArmSummary, RunSummary, content_digest, keep_summary, kept_summary
+from benchctl.errors import BenchctlError, UsageError
 from benchctl.recipes.groups import ComparedArm
-from benchctl.writing import refuse_links, write_whole
 
 Result = TypeVar("Result")
-_DIGEST = hashlib.sha256().digest_size
 FEW = 4
 """Up to so many runs are read in turn; more of them on several cores."""
 ABSENT = 0
 """In place of an answer's number where no sound answer is there."""
-
-
-class ArmSummary(msgspec.Struct, kw_only=True):
-    """An arm of a run."""
-
-    name: str
-    compared: ComparedArm
-    """What it is compared with, and what it ran on."""
-    labels: dict[str, str]
-    """On the axes of its recipe."""
-    target: str
-    draft: str | None
-    engine: str
-    """Kind, version and build."""
-    build: str
-    """Digest of all that is recorded of the engine's build: version, commit, its files."""
-    types: list[str]
-    """How it speculates; none of the target alone."""
-    setting: str
-    """Digest of what was asked for, for this arm and its baseline, the workload and the engine's build left out."""
-    speedup: float | None
-    low: float | None
-    high: float | None
-    by_block: list[float]
-    acceptance: float | None
-    acceptance_length: float | None
-    lossless: str | None
-    tokens: bytes
-    """float32, blocks by prompts: tokens after the first; NaN where there is no time."""
-    seconds: bytes
-    """float32: what they took."""
-    answers: bytes
-    """uint64 a prompt: of the answer that all blocks gave; 0 where they differ, or some is not sound."""
-
-    @property
-    def compares(self) -> bool:
-        """Whether it is compared with a baseline: neither one, nor a second cell of one."""
-        return not (self.compared.is_baseline or self.compared.is_again)
-
-    def array(self, name: str, prompts: int) -> NDArray[np.float64]:
-        """Return `tokens` or `seconds` as (blocks, prompts)."""
-        return np.frombuffer(getattr(self, name), dtype=np.float32).reshape(-1, prompts).astype(np.float64)
-
-    def rate(self, prompts: int) -> float | None:
-        """Return the decode rate over all that was timed, tokens per second."""
-        tokens, seconds = (self.array(name, prompts) for name in ("tokens", "seconds"))
-        timed = np.isfinite(seconds)
-        spent = float(seconds[timed].sum())
-        return float(tokens[timed].sum()) / spent if spent else None
-
-
-class RunSummary(msgspec.Struct, kw_only=True):
-    """A run."""
-
-    run: str
-    folder: str
-    recipe: str
-    workload: str | None
-    """SHA-256 of prompts, sampling and model files; `None` without a manifest."""
-    created_at: str | None
-    status: str | None
-    blocks: int
-    records: int
-    level: float
-    """Of its intervals: wider where the run ended when they were narrow enough."""
-    machine: str
-    sampling: dict[str, Any]
-    prompts: list[tuple[str, int, str | None]]
-    """Task, index and SHA-256 of each."""
-    failed_cells: list[str]
-    damage: list[str]
-    """What is not as it was written."""
-    distrust: str | None
-    """Why nothing is concluded of it."""
-    arms: list[ArmSummary]
-
-    def __post_init__(self) -> None:
-        prompts = len(self.prompts)
-        for arm in self.arms:
-            whole = len(arm.tokens) % max(1, 4 * prompts) == 0 and len(arm.answers) == 8 * prompts
-            if not whole or len(arm.seconds) != len(arm.tokens):
-                raise ValueError(f"the arrays of {arm.name} are not of {prompts} prompts")
 
 
 def summarise(run: RunData, judge: Judge) -> RunSummary:
@@ -243,15 +152,33 @@ def summaries_of(paths: Sequence[Path], judge: Judge) -> list[RunSummary]:
     twice = [path for index, path in enumerate(paths) if folders[index] in folders[:index]]
     if twice:
         raise UsageError("This run is named twice.", where=str(twice[0]), fix="Name every run once.")
-    digests = [content_digest(path) if (path / MANIFEST).is_file() else None for path in paths]
-    kept = [kept_summary(digest) if digest else None for digest in digests]
+    summaries = []
+    for summary in summaries_or_errors(paths, judge):
+        if isinstance(summary, BenchctlError):
+            raise summary
+        summaries.append(summary)
+    return summaries
+
+
+def summaries_or_errors(paths: Sequence[Path], judge: Judge) -> list[RunSummary | BenchctlError]:
+    """Return the summary of each run, or the error of a run that cannot be read."""
+    digests = [_digest_or_error(path) for path in paths]
+    kept = [kept_summary(digest) if isinstance(digest, str) else digest for digest in digests]
     lacking = [(path, judge, digests[index]) for index, path in enumerate(paths) if kept[index] is None]
     made = iter(on_all_cores(_made, lacking))
-    summaries = [summary or next(made) for summary in kept]
+    summaries = [summary if summary is not None else next(made) for summary in kept]
     for summary, path in zip(summaries, paths, strict=True):
-        if path.is_dir():
+        if isinstance(summary, RunSummary) and path.is_dir():
             summary.folder = str(path)
     return summaries
+
+
+def _digest_or_error(path: Path) -> str | BenchctlError | None:
+    """Return the digest of a run; `None` for a bare file of records, which the cache does not keep."""
+    try:
+        return content_digest(path) if (path / MANIFEST).is_file() else None
+    except BenchctlError as error:
+        return error
 
 
 def on_all_cores(function: Callable[..., Result], calls: Sequence[tuple[Any, ...]]) -> list[Result]:
@@ -263,41 +190,12 @@ def on_all_cores(function: Callable[..., Result], calls: Sequence[tuple[Any, ...
         return list(pool.map(function, *zip(*calls, strict=True), chunksize=4))
 
 
-def _made(path: Path, judge: Judge, digest: str | None) -> RunSummary:
-    """Summarise a run and keep the summary in the cache, where that can be written; a bare JSONL file is not kept."""
-    summary = summarise(open_run(path), judge)
+def _made(path: Path, judge: Judge, digest: str | None) -> RunSummary | BenchctlError:
+    """Summarise a run and keep the summary in the cache."""
+    try:
+        summary = summarise(open_run(path), judge)
+    except BenchctlError as error:
+        return error
     if digest is not None:
-        content = msgspec.msgpack.encode(summary)
-        with contextlib.suppress(OSError, StorageError):
-            _cached(digest).parent.mkdir(parents=True, exist_ok=True)
-            write_whole(_cached(digest), hashlib.sha256(content).digest() + content)
+        keep_summary(digest, summary)
     return summary
-
-
-def content_digest(run: Path) -> str:
-    """Return the SHA-256 of what a run's summary is made of: benchctl's code and the files' content. StorageError."""
-    refuse_links(run)
-    total = hashlib.sha256(package_sha256().encode())
-    try:
-        for file in sorted([run / MANIFEST, run / RECORDS, *run.glob("scores*.json")]):
-            if file.is_file():
-                with file.open("rb") as stream:
-                    total.update(f" {file.name} {hashlib.file_digest(stream, 'sha256').hexdigest()}".encode())
-    except OSError as error:
-        raise StorageError(f"The run cannot be read: {error.strerror}.", where=str(run)) from None
-    return total.hexdigest()
-
-
-def _cached(digest: str) -> Path:
-    return cache_folder() / "summaries" / digest
-
-
-def kept_summary(digest: str) -> RunSummary | None:
-    """Return the summary that the cache holds of files with that digest; `None`: there is none, or it is damaged."""
-    try:
-        content = _cached(digest).read_bytes()
-        if hashlib.sha256(content[_DIGEST:]).digest() != content[:_DIGEST]:
-            return None
-        return msgspec.msgpack.decode(content[_DIGEST:], type=RunSummary)
-    except (OSError, msgspec.DecodeError):
-        return None

@@ -8,9 +8,10 @@ import msgspec
 import pytest
 
 from benchctl.analysis.comparison.several import by_build, compare_several, first_changes, sentences
-from benchctl.analysis.comparison.summary import RunSummary, summarise
+from benchctl.analysis.comparison.summary import summarise
 from benchctl.data.record import sha256_text, sha256_tokens
 from benchctl.data.store import RunData
+from benchctl.data.summary import RunSummary
 from benchctl.errors import UsageError
 from benchctl.lossless.analysed import judge
 from tests.analysis.comparison.test_compare import Runs

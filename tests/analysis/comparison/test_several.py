@@ -12,9 +12,10 @@ import pytest
 
 from benchctl.analysis.comparison import compare
 from benchctl.analysis.comparison.several import ArmRow, SeveralRuns, compare_several
-from benchctl.analysis.comparison.summary import RunSummary, summarise
+from benchctl.analysis.comparison.summary import summarise
 from benchctl.data.manifest import FileIdentity, ModelIdentity, PromptIdentity
 from benchctl.data.store import RunData
+from benchctl.data.summary import RunSummary
 from benchctl.errors import UsageError
 from benchctl.lossless.analysed import judge
 from benchctl.reports.comparison import several_arms, unlike_work

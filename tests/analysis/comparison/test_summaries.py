@@ -12,7 +12,9 @@ import msgspec
 import pytest
 
 from benchctl.analysis.comparison import summary
-from benchctl.analysis.comparison.summary import RunSummary, content_digest, summaries_of
+from benchctl.analysis.comparison.summary import summaries_of
+from benchctl.data import summary as stored
+from benchctl.data.summary import RunSummary, content_digest
 from benchctl.lossless.analysed import judge
 
 KEPT = Path(__file__).parents[2] / "data" / "kept" / "version_4"
@@ -55,7 +57,7 @@ def test_a_change_of_any_file_or_of_the_code_is_another_digest(run: Path, monkey
         file.write_bytes((file.read_bytes() if file.is_file() else b"{}").replace(b"1", b"2") + b" ")
         os.utime(file, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
         digests.add(content_digest(run))
-    monkeypatch.setattr(summary, "package_sha256", lambda: "another")
+    monkeypatch.setattr(stored, "package_sha256", lambda: "another")
     digests.add(content_digest(run))
     assert len(digests) == 5
 
