@@ -1,1 +1,1 @@
-"""Floor 6: the commands. Each file reads options, calls one function and shows the answer."""
+"""The commands. Each file reads options, calls one function and shows the answer."""

@@ -111,7 +111,8 @@ def _engine(*, cuda: bool, metal: bool, cpu: bool) -> None:
             fix="Leave these options out.",
         )
     if found is None or not found.where or broken:
-        typer.echo(f"{kind} was not found on this machine. Building it once: 2 to 10 minutes on two cores.", err=True)
+        time = "3 to 10 minutes on two cores, twice that if it must be built again without AMX"
+        typer.echo(f"{kind} was not found on this machine. Building it once: {time}.", err=True)
         install_engine(kind, cuda=cuda, metal=metal, cpu=cpu)
     elif chosen:
         install_engine(kind, cuda=cuda, metal=metal, cpu=cpu)

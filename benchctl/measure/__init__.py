@@ -1,4 +1,4 @@
-"""One wing above analysis: everything that launches engines and measures them."""
+"""Run a benchmark recipe: launch its engines, measure every prompt, and store the records."""
 
 from __future__ import annotations
 

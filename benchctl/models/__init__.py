@@ -1,1 +1,1 @@
-"""Floor 1: where models come from, what identifies them, and what is in their files."""
+"""Where models come from, what identifies them, and what is in their files."""

@@ -1,1 +1,1 @@
-"""Floor 1: prompt suites."""
+"""Prompt suites: what is asked, and in which file formats it may be given."""

@@ -1,1 +1,1 @@
-"""Floor 0: the recipe's schema, its loading from YAML, and its errors."""
+"""The recipe: its schema, its loading from YAML, its expansion into arms, and its errors."""

@@ -1,8 +1,8 @@
 """What an adapter declares about its engine, and which engines there are: those that installed packages register.
 
 An entry point of the group `benchctl.engines`, named as the recipe's `engine.kind`, points at an `Adapter`. The module
-that holds it imports floor 0 alone, since every recipe loads it; what the declaration names as `module:attribute` is
-imported when it is used.
+that holds it imports nothing of benchctl but `recipes`, `errors`, `text` and `paths`, since every recipe loads it; what
+the declaration names as `module:attribute` is imported when it is used.
 """
 
 from __future__ import annotations

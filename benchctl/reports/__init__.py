@@ -1,1 +1,1 @@
-"""Floor 5: tables, figures, Markdown and HTML. Draws what analysis found and computes nothing."""
+"""Tables, figures, Markdown and HTML. Reports draw what the analysis found and compute nothing."""
