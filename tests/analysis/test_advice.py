@@ -115,8 +115,8 @@ def test_the_command_is_that_of_what_is_advised(analysis: Analysis) -> None:
 )
 def test_what_is_never_advised(analysis: Analysis, fields: dict[str, Any]) -> None:
     row = by_task(with_verdict(analysis, "ngram_simple", **fields))["code"]
-    assert (row.arm, row.speedup, row.output) == (None, None, "")
-    assert not row.evidence.startswith("Certain by this run: 1.20")
+    assert (row.arm, row.setting, row.speedup, row.interval, row.output) == (None, "no speculation", None, None, "")
+    assert not row.for_others
 
 
 def test_consistent_output_is_marked(analysis: Analysis) -> None:

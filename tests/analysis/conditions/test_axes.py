@@ -190,7 +190,7 @@ def test_energy_of_any_arm_has_a_front_a_panel_and_a_column(run: RunData) -> Non
     text = files["index.html"].decode()
     assert "memory and energy" in text
     assert "whole machine&#39;s" in text
-    assert "Energy per token is not reported" not in text
+    assert "Energy is not reported" not in text
     header, *lines = (line.split(",") for line in files["axes.csv"].decode().splitlines())
     column = header.index("joules_per_token")
     assert {line[0]: line[column] for line in lines}["spec-large-q8"] == "15.0"
