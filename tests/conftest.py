@@ -19,7 +19,6 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _INTEGRATION = (
     "analysis/test_second_baseline_identities.py",
-    "analysis/test_whole_answers.py",
     "cli/",
     "conversion/",
     "data/test_fuzz.py",
@@ -43,7 +42,6 @@ _INTEGRATION = (
     "recipes/test_fuzz.py",
     "reports/test_hostile.py",
     "reports/test_page.py",
-    "reports/test_recompute.py",
     "reports/test_sweep.py",
     "reports/test_touch.py",
     "reports/test_write.py",

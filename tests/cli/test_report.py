@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.benchctl_process import benchctl
-from tests.reports.recount import write_run
+from tests.reports.made_run import write_run
 
 STUDY_KEYS = (
     *("label", "task", "prompt_idx", "rep", "tok_per_sec", "n_predicted", "draft_n", "draft_n_accepted"),

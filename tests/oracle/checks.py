@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ SPEED = (
     "baseline_rate",
     "median",
     "end_to_end",
+    "ttft_ratio",
     "length_matched",
     "by_block",
     "pairs",
@@ -25,30 +26,37 @@ SPEED = (
     "pairs_missing",
 )
 ACCEPTANCE = ("drafted", "accepted", "rate", "rounds", "acceptance_length", "tokens_per_round", "tokens_per_step",
-              "rate_by_request", "rate_by_task", "position_unconditional")  # fmt: skip
+              "rate_by_request", "rate_by_task", "position_unconditional",
+              "position_conditional")  # fmt: skip
+THROUGHPUT = ("median", "mean_rate", "pooled_rate", "ttft_median_s", "burst_gap_median_s", "burst_gap_p95_s",
+              "tokens_per_burst", "prompt_tok_per_sec_median")  # fmt: skip
 COST = ("depth", "alpha", "overhead", "predicted", "break_even_alpha")
 ROUND = ("rounds", "seconds", "tokens", "drafted_round_tokens", "step_s")
 
 HEADERS = {  # of a table that has an arm in every row: what the column is, by its header in small letters
     "speed-up": "pooled", "pooled": "pooled", "measured": "pooled", "median pair": "median", "end to end": "end_to_end",
-    "equal length": "length_matched", "by block": "by_block", "pairs": "pairs", "unequal": "pairs_unequal",
-    "missing": "pairs_missing", "rate": "rate", "drafted": "drafted", "acceptance length": "acceptance_length",
+    "ttft": "ttft_ratio", "equal length": "length_matched", "by block": "by_block", "pairs": "pairs",
+    "unequal": "pairs_unequal", "missing": "pairs_missing",
+    "rate": "rate", "drafted": "drafted", "acceptance length": "acceptance_length",
     "tokens per step": "tokens_per_step", "mean of requests": "rate_by_request", "mean of tasks": "rate_by_task",
     "α measured": "alpha", "break-even α": "break_even_alpha", "overhead of a round": "overhead",
     "speed-up predicted": "predicted", "cost of a round": "cost", "round": "seconds",
     "tok/s": "throughput",
-    "decode, median (tok/s)": "median_rate", "decode tok/s": "decode_rate",
+    "decode, median (tok/s)": "median_rate", "decode, mean (tok/s)": "mean_rate", "decode tok/s": "decode_rate",
+    "gap, median / p95 (ms)": "gaps_ms", "tokens per burst": "tokens_per_burst",
     "decode_rate": "decode_rate", "baseline_rate": "baseline_rate",
     "prefill, median (tok/s)": "prompt_tok_per_sec_median",
     "ttft, median": "ttft_median_s", "records": "records", "depth k": "depth",
     "memory (gib)": "memory_gib", "memory_bytes": "memory_bytes",
     # The CSV files name columns as analysis.json does.
-    "speedup": "pooled", "median": "median", "end_to_end": "end_to_end", "length_matched": "length_matched",
+    "speedup": "pooled", "median": "median", "end_to_end": "end_to_end", "ttft_ratio": "ttft_ratio",
+    "length_matched": "length_matched",
     "by_block": "by_block", "pairs_unequal": "pairs_unequal", "pairs_missing": "pairs_missing",
     "lowest_block": "lowest_block", "highest_block": "highest_block", "accepted": "accepted",
     "acceptance_length": "acceptance_length", "tokens_per_round": "tokens_per_round",
     "tokens_per_step": "tokens_per_step", "rate_by_request": "rate_by_request", "rate_by_task": "rate_by_task",
-    "position_unconditional": "position_unconditional", "depth": "depth", "alpha": "alpha", "overhead": "overhead",
+    "position_unconditional": "position_unconditional", "position_conditional": "position_conditional",
+    "depth": "depth", "alpha": "alpha", "overhead": "overhead",
     "predicted": "predicted", "break_even_alpha": "break_even_alpha", "round_s": "seconds", "baseline_s": "baseline_s",
     "drafted_round_tokens": "drafted_round_tokens", "tokens": "tokens", "tok_per_s": "throughput",
 }  # fmt: skip
@@ -90,7 +98,12 @@ class Report:
             return None if one.memory_bytes is None else one.memory_bytes / 2**30
         if name == "throughput":
             return self.reading.load(arm)["throughput"] if one.one_at_a_time else ...
-        if name in {"median_rate", "pooled_rate", "prompt_tok_per_sec_median", "ttft_median_s", "records"}:
+        if name == "gaps_ms":
+            gaps = self.reading.throughput(arm, task)
+            return [1000 * gap for gap in (gaps["burst_gap_median_s"], gaps["burst_gap_p95_s"]) if gap is not None]
+        if name.startswith("position ") and name[9:].isdigit():
+            return self.reading.acceptance(arm, task)["position_unconditional"][int(name[9:]) - 1]
+        if name in {*THROUGHPUT, "median_rate", "records"} - {"median"}:
             return self.reading.throughput(arm, task).get({"median_rate": "median"}.get(name, name))
         if name == "decode_rate":  # of the pairs that the speed-up is of
             paired = arm != one.baseline and one.one_at_a_time
@@ -126,8 +139,16 @@ class Report:
             yield from self._row("acceptance", row, self.reading.acceptance(row["arm"], row["task"]), ACCEPTANCE)
         for row in self.analysis["throughput"]:
             wanted = self.reading.throughput(row["arm"], row["task"])
-            keys = ("median", "ttft_median_s", "burst_gap_median_s", "prompt_tok_per_sec_median")
-            yield from self._row("throughput", row, wanted, keys)
+            yield from self._row("throughput", row, wanted, THROUGHPUT)
+            rates = sorted(wanted["rates"])
+            if row["task"] != ALL:
+                listed = {**row, "tok_per_sec": sorted(row["tok_per_sec"])}
+                yield from self._row("throughput", listed, {"tok_per_sec": rates}, ("tok_per_sec",))
+                lines = [line for table in self.csv if table.where == "throughput.csv" for line in table.dicts()]
+                written = [float(line["tok_per_sec"]) for line in lines
+                           if (line["arm"], line["task"]) == (row["arm"], row["task"])]  # fmt: skip
+                if not same(sorted(written), rates):
+                    yield f"throughput.csv, {row['arm']}, {row['task']}: other rates than the records'"
         for row in self.analysis["costs"]:
             wanted = self.reading.round(row["arm"])
             yield from self._row("costs", row, wanted, COST)
@@ -196,6 +217,8 @@ class Report:
         text = row[header]
         if header == "speed-up" and "decode tok/s" in row:
             return "headline"
+        if table.where.endswith("Acceptance by position") and header.isdigit():
+            return f"position {header}"
         if header == "accepted":  # a share in one table, a count in another
             return "rate" if "%" in text else "accepted"
         if header in {"rounds", "tokens per round", "with plain steps", "baseline"} and "round" in row:
@@ -311,10 +334,14 @@ class Report:
                 told = one["outcome"] not in {"undetermined", "degenerate"}
                 if told and (one["outcome"] == "identical") != all(alike):
                     yield f"{where}: {one['outcome']}, but by its own baseline {alike}"
+                if one["blocks_compared"] != len(alike):
+                    yield f"{where}: {one['blocks_compared']} blocks compared, of its own baseline {len(alike)}"
                 if one["blocks_differing"] != alike.count(False):
                     yield f"{where}: {one['blocks_differing']} blocks differ, by its own baseline {alike}"
                 if one["fork"]:
                     yield from self._margins(arm, one, where)
+            if row["counts"] != Counter(comparison["outcome"] for comparison in row["comparisons"]):
+                yield f"analysis.json, {arm}: {row['counts']} are not the outcomes of its comparisons"
             for noise in row["noise"]:
                 yield from self._noise(arm, noise)
         yield from self._noise_tables()
@@ -329,10 +356,13 @@ class Report:
                 for pair in pairs
                 if pair[0]["prompt_idx"] == one["prompt_idx"]
             ]
+            long_enough = [pair for pair in ids if min(map(len, pair)) > fork["index"]]
             at = {
-                tuple(side[fork["index"]] for side in pair) for pair in ids if all(len(s) > fork["index"] for s in pair)
+                (ours[fork["index"]], theirs[fork["index"]])
+                for ours, theirs in long_enough
+                if ours[: fork["index"]] == theirs[: fork["index"]]
             }
-            if at and (fork["arm_token"], fork["baseline_token"]) not in at:
+            if long_enough and (fork["arm_token"], fork["baseline_token"]) not in at:
                 yield f"{where}: diverges by {fork['baseline_token']}, {fork['arm_token']}, by its baseline {at}"
         readings = self.reading.readings(arm, one["task"], one["prompt_idx"], fork)
         for shape in fork["shapes"]:

@@ -245,6 +245,9 @@ class Reading:
             "baseline_rate": sums[2] / sums[3] if sums else None,
             "median": statistics.median(ratios) if ratios else None,
             "end_to_end": _ratio(whole),
+            "ttft_ratio": _ratio(
+                [(a["ttft_s"], 1, b["ttft_s"], 1) for a, b in pairs if a.get("ttft_s") and b.get("ttft_s")]
+            ),
             "length_matched": _ratio(matched),
             "by_block": blocks,
             "lowest_block": min(blocks) if len(blocks) > 1 else None,
@@ -255,17 +258,33 @@ class Reading:
         }
 
     def throughput(self, arm: str, task: str) -> Row:
-        """Medians of an arm's own answers."""
+        """Medians and means of an arm's own answers."""
         rows = self.rows(arm, task)
         rates = [rate(row) for row in rows if rate(row)]
         timed = [(row["n_predicted"] - 1, rate(row)) for row in rows if rate(row)]
         seconds = sum(tokens / speed for tokens, speed in timed)
+        bursts = [row for row in rows if row.get("burst_gaps_s")]
+        gaps = [gap for row in bursts for gap in row["burst_gaps_s"]]
+        of_prompt: dict[tuple[str, int], list[Row]] = {}
+        for row in rows:
+            if rate(row):
+                of_prompt.setdefault((row["task"], row["prompt_idx"]), []).append(row)
         return {
             "rates": rates,
+            "mean_rate": _mean(
+                [
+                    sum(row["n_predicted"] - 1 for row in alike) / sum(map(decode_s, alike))
+                    for alike in of_prompt.values()
+                ]
+            ),
             "median": _median(rates),
             "pooled_rate": sum(tokens for tokens, _ in timed) / seconds if seconds else None,
             "ttft_median_s": _median([row.get("ttft_s") for row in rows]),
-            "burst_gap_median_s": _median([gap for row in rows for gap in row.get("burst_gaps_s") or ()]),
+            "burst_gap_median_s": _median(gaps),
+            "burst_gap_p95_s": statistics.quantiles(gaps, n=20, method="inclusive")[-1] if len(gaps) >= 40 else None,
+            "tokens_per_burst": sum(row["n_predicted"] for row in bursts) / (len(gaps) + len(bursts))
+            if bursts
+            else None,
             "prompt_tok_per_sec_median": _median([row.get("prompt_per_sec") for row in rows]),
             "records": len(rows),
         }
@@ -296,6 +315,11 @@ class Reading:
         places = [row["accepted_by_position"] for row in rows if row.get("accepted_by_position")]
         width = max(map(len, places), default=0)
         by_place = [sum(place[at] for place in places if at < len(place)) for at in range(width)]
+        before = [rounds, *by_place]  # a position is reached after the one before it, and where a draft has it
+        drafts = [row["drafted_by_position"] for row in rows if row.get("drafted_by_position")]
+        if drafts:
+            before = [min(count, sum(draft[at] for draft in drafts if at < len(draft)))
+                      for at, count in enumerate(before[:width])]  # fmt: skip
         return {
             "drafted": drafted,
             "accepted": accepted,
@@ -307,6 +331,11 @@ class Reading:
             "rate_by_request": _mean([row["draft_n_accepted"] / row["draft_n"] for row in rows if row["draft_n"]]),
             "rate_by_task": self._rate_by_task(arm) if task == ALL else None,
             "position_unconditional": [place / rounds for place in by_place] if rounds else None,
+            "position_conditional": [
+                count / reached for count, reached in zip(by_place, before, strict=False) if reached
+            ]
+            if rounds
+            else None,
         }
 
     def _rate_by_task(self, arm: str) -> float | None:

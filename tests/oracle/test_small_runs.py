@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import shlex
+import statistics
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -16,8 +18,10 @@ from benchctl.cli.app import app
 from tests.cli.calls import answer
 from tests.engines.openai.fake_endpoint import WORDS, Script, serving
 from tests.engines.openai.test_real_endpoint import benchctl
+from tests.oracle.checks import ACCEPTANCE, SPEED, THROUGHPUT
 from tests.oracle.reading import Reading
 from tests.oracle.render import kept, rendered
+from tests.reports import made_run
 from tests.resealed import reseal
 
 Row = dict[str, Any]
@@ -80,6 +84,51 @@ def test_missing_cells_and_answers(tmp_path: Path) -> None:
     assert missing["spec_d2-d_q4_k_m-kv_f16"] == 1
     assert missing["spec_d2-d_q8_0-kv_f16"] == 2
     assert missing["spec_d2-d_q4_k_m-kv_q8_0"] == 3
+
+
+def test_a_made_up_run(tmp_path: Path) -> None:
+    """Three arms of three blocks, a failed request, one answer that differs; every number that a page has."""
+    folder = tmp_path / made_run.RUN
+    made_run.write_run(folder)
+    report = rendered(folder, tmp_path / "out")
+    assert not report.complaints(), "\n".join(report.complaints())
+    arms = {"spec_d4", "ngram"}
+    for quantity in (
+        *SPEED,
+        *ACCEPTANCE,
+        *THROUGHPUT,
+        "tok_per_sec",
+        "gaps_ms",
+        "headline",
+        "comparison",
+        "position 1",
+    ):
+        assert report.looked_at[quantity] >= arms, quantity
+    for quantity in ("depth", "alpha", "overhead", "predicted"):
+        assert report.looked_at[quantity] == {"spec_d4"}, "of too few drafted rounds nothing is priced"
+    analysis = report.analysis
+    assert analysis["records"] == 3 * 3 * 6
+    assert [len(analysis[name]) for name in ("speedups", "acceptance", "throughput")] == [2 * 3, 2 * 3, 3 * 3]
+    outcomes = {row["arm"]: row["counts"] for row in analysis["losslessness"]}
+    assert outcomes == {"spec_d4": {"identical": 5, "differs": 1}, "ngram": {"identical": 5, "undetermined": 1}}
+    (forked,) = (row["fork"] for arm in analysis["losslessness"] for row in arm["comparisons"] if row["fork"])
+    assert (forked["index"], forked["unit"]) == (9, "token")
+    for row in analysis["speedups"]:
+        ends = [row["pointwise"]["low"], row["pointwise"]["high"]]
+        assert ends == pytest.approx(interval(report.reading, row["arm"], row["task"]), rel=0.01)
+
+
+def interval(reading: Reading, arm: str, task: str) -> tuple[float, float]:
+    """Student's t over the logarithms of three blocks; the variance is half that of the only other arm, unless it is
+    plainly larger than that (F of two and two degrees of freedom: 4 at 20 %)."""
+    blocks = {name: reading.speed(name, task)["by_block"] for name in reading.speculating}
+    variances = {name: statistics.variance(map(math.log, values)) for name, values in blocks.items()}
+    (other,) = (value for name, value in variances.items() if name != arm)
+    noisier = variances[arm] > 4 * other
+    quantile, variance = (4.303, variances[arm]) if noisier else (2.776, (variances[arm] + other) / 2)
+    half = quantile * math.sqrt(variance / 3)
+    middle = reading.speed(arm, task)["pooled"]
+    return middle / math.exp(half), middle * math.exp(half)
 
 
 STUDY = ("task", "prompt_idx", "rep", "tok_per_sec", "n_predicted", "draft_n", "draft_n_accepted", "prompt_per_sec",

@@ -125,7 +125,7 @@ def test_a_reference_that_cannot_be_read_is_one_message(recipe: Path, text: str 
 
 
 def test_a_run_without_synthetic_arms_is_told_apart(recipe: Path) -> None:
-    from tests.reports.recount import write_run
+    from tests.reports.made_run import write_run
 
     write_run(recipe / "results" / "tiny" / "20261121-110500-3fa9")
     done = benchctl("breakeven", "results/tiny/20261121-110500-3fa9", cwd=recipe)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.benchctl_process import benchctl
-from tests.reports.recount import write_run
+from tests.reports.made_run import write_run
 
 pytestmark = pytest.mark.slow
 
