@@ -6,17 +6,16 @@ one; see docs/python.md.
 
 TYPE_CHECKING = False  # the name that type checkers know; `typing` itself is not imported before it is needed
 if TYPE_CHECKING:
-    from typing import Any
+    from benchctl.api import measure, open_run, open_runs
 
 __version__ = "0.1.0"
 __all__ = ["__version__", "measure", "open_run", "open_runs"]
 
 
-def __getattr__(name: str) -> "Any":  # noqa: ANN401 - whatever it is
+def __getattr__(name: str) -> object:
+    """Import the functions of benchctl.api when they are first used: `benchctl --help` needs none of them."""
+    if name not in __all__:
+        raise AttributeError(f"module 'benchctl' has no attribute {name!r}")
     from importlib import import_module
 
-    if name == "measure":
-        return import_module("benchctl.measure")  # a package that can be called
-    if name in ("open_run", "open_runs"):
-        return getattr(import_module("benchctl.api"), name)
-    raise AttributeError(f"module 'benchctl' has no attribute {name!r}")
+    return getattr(import_module("benchctl.api"), name)

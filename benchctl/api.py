@@ -164,10 +164,10 @@ def measure(
     """
     from rich.console import Console
 
-    from benchctl.measure.plan import with_second_baseline
-    from benchctl.measure.progress import progress_for
-    from benchctl.measure.requested import requested_recipe, standing_of_data
-    from benchctl.measure.run import signals_interrupt, start_run
+    from benchctl.measurement.plan import with_second_baseline
+    from benchctl.measurement.progress import progress_for
+    from benchctl.measurement.requested import requested_recipe, standing_of_data
+    from benchctl.measurement.run import signals_interrupt, start_run
 
     folder = Path(out)
     standing = (

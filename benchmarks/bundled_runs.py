@@ -13,9 +13,9 @@ from typing import Any
 from benchctl.data.store import RunData, open_run
 from benchctl.engines.llama_cpp.adapter import LlamaCppSpec
 from benchctl.engines.llama_cpp.installation import search
-from benchctl.measure.prepare import prepare
-from benchctl.measure.progress import RunProgress
-from benchctl.measure.run import start_run
+from benchctl.measurement.prepare import prepare
+from benchctl.measurement.progress import RunProgress
+from benchctl.measurement.run import start_run
 from benchctl.prompts.load import load_suite
 from benchctl.recipes.schema import Arm, ModelPair, ModelSpec, PromptsSpec, Recipe, Sampling
 from benchctl.recipes.speculation import Speculation

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from benchctl.analysis.precision import NEAR, decided_arms
 from benchctl.analysis.results import SpeedUp
 from benchctl.analysis.statistics import LEVEL, LOOK_LEVEL, Variance, holm, p_value, ratio_interval, shared_variances
-from benchctl.measure.plan import mirrored
+from benchctl.measurement.plan import mirrored
 from benchmarks.keep import keep
 
 Floats = NDArray[np.float64]

@@ -21,9 +21,9 @@ from benchctl.analysis.frame import make_frame
 from benchctl.analysis.results import ALL_TASKS
 from benchctl.analysis.speedup import find_speedups
 from benchctl.data.store import open_run
-from benchctl.measure.prepare import prepare
-from benchctl.measure.progress import RunProgress
-from benchctl.measure.run import start_run
+from benchctl.measurement.prepare import prepare
+from benchctl.measurement.progress import RunProgress
+from benchctl.measurement.run import start_run
 from benchctl.recipes.schema import Recipe, Schedule
 from benchmarks.keep import keep
 

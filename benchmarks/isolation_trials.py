@@ -25,8 +25,8 @@ from benchctl.experiments.isolate.search import Measure
 from benchctl.experiments.isolate.search import damage as reasons
 from benchctl.experiments.isolate.session import find_source_model, isolate
 from benchctl.experiments.isolate.stored import Measurement
-from benchctl.measure.progress import Display
-from benchctl.measure.requested import requested_recipe
+from benchctl.measurement.progress import Display
+from benchctl.measurement.requested import requested_recipe
 from benchctl.recipes.source import bundled_folder
 from benchmarks.keep import keep
 from benchmarks.outliers import FAMILIES, Outliers, random_outliers, write_model

@@ -34,7 +34,7 @@ from benchctl.analysis.statistics import (
     pooled_spread,
 )
 from benchctl.lossless.analysed import analyse_run
-from benchctl.measure.plan import mirrored
+from benchctl.measurement.plan import mirrored
 from benchmarks.keep import keep
 from benchmarks.synthetic_run import BASELINE, Answer, baseline_arm, speculating_arm, synthetic_run
 

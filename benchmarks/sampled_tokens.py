@@ -24,7 +24,7 @@ from benchctl.engines.base import Scorer
 from benchctl.engines.llama_cpp.engine import LlamaCppEngine
 from benchctl.experiments.sampling.stored import TermSum, TokenScores
 from benchctl.experiments.sampling.tokens import TERMS, Sampler, terms, token_tests, weights
-from benchctl.measure.prepare import prepare
+from benchctl.measurement.prepare import prepare
 from benchctl.models.files import ResolvedPair
 from benchctl.recipes.schema import ModelPair, ModelSpec, PromptsSpec, Sampling
 from benchmarks.bundled_runs import TASKS, bundled_recipe, drafting, engine_spec, plain

@@ -16,6 +16,7 @@ from typing import Any
 
 import benchctl
 from benchctl.analysis.results import ALL_TASKS
+from benchctl.api import Run
 from benchctl.experiments.diagnose.judge import judge_diagnosis
 from benchctl.experiments.diagnose.stored import read_diagnosis
 from benchmarks.keep import keep
@@ -36,7 +37,7 @@ def drafts_of(folder: Path) -> Iterator[dict[str, Any]]:
                 }
 
 
-def arms_of(run: benchctl.Run) -> Iterator[dict[str, Any]]:
+def arms_of(run: Run) -> Iterator[dict[str, Any]]:
     """Yield a row for every arm of a run that speculates."""
     found, manifest = run.analysis, run.data.manifest
     assert manifest is not None
@@ -73,14 +74,16 @@ def main() -> None:
     options = parser.parse_args()
     if options.run:
         runs = [benchctl.open_run(run) for run in options.run]
-        found = {"commands": [run.data.manifest.command for run in runs if run.data.manifest is not None]}
-        found |= {"arms": [row for run in runs for row in arms_of(run)]}
+        output: dict[str, Any] = {
+            "commands": [run.data.manifest.command for run in runs if run.data.manifest is not None]
+        }
+        output |= {"arms": [row for run in runs for row in arms_of(run)]}
     else:
-        found = {"drafts": list(drafts_of(options.diagnosis))}
+        output = {"drafts": list(drafts_of(options.diagnosis))}
     if options.keep:
-        keep(options.keep, found)
+        keep(options.keep, output)
     else:
-        print(json.dumps(found, indent=1))
+        print(json.dumps(output, indent=1))
 
 
 if __name__ == "__main__":

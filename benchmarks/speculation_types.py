@@ -15,6 +15,7 @@ import re
 from typing import Any
 
 import benchctl
+from benchctl.api import Run
 from benchmarks.keep import RESULTS, keep
 
 PAGE = RESULTS.parents[1] / "docs" / "engines.md"
@@ -29,7 +30,7 @@ REFUSED = {
 """What the adapter refuses before it launches anything."""
 
 
-def rows_of(run: benchctl.Run) -> dict[str, dict[str, Any]]:
+def rows_of(run: Run) -> dict[str, dict[str, Any]]:
     """Return what a run says of every type in it, by engine and type."""
     manifest = run.data.manifest
     assert manifest is not None
@@ -85,7 +86,7 @@ def table(kept: dict[str, dict[str, Any]]) -> str:
     return "\n" + "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n\n"
 
 
-def with_random(kept: dict[str, dict[str, Any]], run: benchctl.Run) -> None:
+def with_random(kept: dict[str, dict[str, Any]], run: Run) -> None:
     """Add what untrained heads reached in `run`, on the arms that are kept."""
     for key, row in rows_of(run).items():
         assert row["arm"] == kept[key]["arm"], f"{key}: kept is {kept[key]['arm']}"

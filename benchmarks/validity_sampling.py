@@ -20,7 +20,7 @@ from benchctl.experiments.sampling.permutation import (
     visible_sharpening,
     visible_shifts,
 )
-from benchctl.measure.plan import spread_over_tasks, spread_seed
+from benchctl.measurement.plan import spread_over_tasks, spread_seed
 from benchctl.models.sources import ModelSearch
 from benchctl.prompts.load import load_suite
 from benchctl.prompts.suite import PromptItem

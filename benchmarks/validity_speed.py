@@ -11,7 +11,7 @@ from typing import Any
 
 from benchctl.data.store import RunData
 from benchctl.lossless.analysed import analyse_run
-from benchctl.measure.prepare import prepare
+from benchctl.measurement.prepare import prepare
 from benchctl.recipes.schema import PromptsSpec, Sampling
 from benchmarks.bundled_runs import bundled_recipe, measure, plain
 

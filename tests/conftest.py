@@ -32,7 +32,7 @@ _INTEGRATION = (
     "experiments/diagnose/test_judge.py",
     "experiments/explain/test_predict.py",
     "experiments/tune/test_halving.py",
-    "measure/test_overlapping.py",
+    "measurement/test_overlapping.py",
     "models/huggingface/",
     "models/test_bundled_files.py",
     "models/test_fuzz.py",

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+import inspect
 import json
+import pydoc
 import shutil
 import subprocess
 import sys
@@ -46,6 +48,13 @@ def test_the_notebook_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     for cell in code:
         exec("".join(cell["source"]), names)
     assert len(names["overall"]) == 7 and len(names["measured"]) == 288  # type: ignore[arg-type]
+
+
+def test_measure_is_a_function_that_help_explains() -> None:
+    import benchctl.measurement.run  # the package that measures does not take the function's name
+
+    assert inspect.isfunction(benchctl.measure) and "trust_recipe" in inspect.signature(benchctl.measure).parameters
+    assert "show`: print progress to stderr" in pydoc.render_doc(benchctl.measure)
 
 
 def test_importing_is_cheap() -> None:

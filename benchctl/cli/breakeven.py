@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from benchctl.analysis.breakeven import Reference
     from benchctl.analysis.round_results import BreakEven
     from benchctl.data.store import RunData
-    from benchctl.measure.requested import Standing
+    from benchctl.measurement.requested import Standing
 
 
 def breakeven(
@@ -56,7 +56,7 @@ def breakeven(
     from benchctl.data.store import MANIFEST, open_run, resolve_run
     from benchctl.experiments.explain.references import read_references
     from benchctl.experiments.explain.synthetic import drafted_arms
-    from benchctl.measure.requested import RecipeOptions
+    from benchctl.measurement.requested import RecipeOptions
     from benchctl.recipes.source import names_a_model
     from benchctl.recipes.speculation import MAX_DEPTH
 
@@ -95,10 +95,10 @@ def _measure(
     from rich.console import Console
 
     from benchctl.experiments.explain.synthetic import no_synthetic, with_synthetic_arms
-    from benchctl.measure.plan import with_blocks
-    from benchctl.measure.prepare import probed_engine
-    from benchctl.measure.progress import progress_for
-    from benchctl.measure.run import signals_interrupt, start_run
+    from benchctl.measurement.plan import with_blocks
+    from benchctl.measurement.prepare import probed_engine
+    from benchctl.measurement.progress import progress_for
+    from benchctl.measurement.run import signals_interrupt, start_run
 
     extended = with_synthetic_arms(standing.recipe, depths, levels)
     if blocks:
@@ -132,8 +132,8 @@ def _alone(
     """Measure and print what the target alone takes to verify by the number of tokens."""
     from benchctl.experiments.explain.synthetic import must_be_one_condition
     from benchctl.experiments.explain.widths import DEEPEST, measure_widths, with_free_drafts
-    from benchctl.measure.progress import shown_steps
-    from benchctl.measure.run import signals_interrupt
+    from benchctl.measurement.progress import shown_steps
+    from benchctl.measurement.run import signals_interrupt
     from benchctl.reports.tables.rounds import unit_costs
     from benchctl.reports.terminal import Printout
 

@@ -57,10 +57,10 @@ def diagnose(
     from benchctl.experiments.diagnose.session import diagnose as run_diagnosis
     from benchctl.experiments.diagnose.stored import read_diagnosis
     from benchctl.experiments.diagnose.tables import print_diagnosis
-    from benchctl.measure.plan import keep_matching
-    from benchctl.measure.progress import shown_steps
-    from benchctl.measure.requested import RecipeOptions
-    from benchctl.measure.run import signals_interrupt
+    from benchctl.measurement.plan import keep_matching
+    from benchctl.measurement.progress import shown_steps
+    from benchctl.measurement.requested import RecipeOptions
+    from benchctl.measurement.run import signals_interrupt
 
     if offline:
         folder = Path((subject or [""])[0])

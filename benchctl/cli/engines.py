@@ -56,7 +56,7 @@ def install_engine(
     variable CMAKE_ARGS.
     """
     from benchctl.engines.registry import Backend, Installer, InstallOptions
-    from benchctl.measure.progress import shown_steps
+    from benchctl.measurement.progress import shown_steps
     from benchctl.recipes.adapters import kinds_with, registered
 
     flags: dict[Backend, bool] = {"cuda": cuda, "metal": metal, "vulkan": vulkan, "rocm": rocm, "sycl": sycl}

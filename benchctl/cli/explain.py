@@ -37,9 +37,9 @@ def explain(
     """
     from benchctl.data.store import open_run, resolve_run
     from benchctl.lossless.analysed import analyse_run
-    from benchctl.measure.progress import shown_steps
-    from benchctl.measure.run import signals_interrupt
-    from benchctl.measure.tracing import trace_costs
+    from benchctl.measurement.progress import shown_steps
+    from benchctl.measurement.run import signals_interrupt
+    from benchctl.measurement.tracing import trace_costs
     from benchctl.reports.tables.rounds import round_statements
 
     path = resolve_run(run, results)

@@ -48,9 +48,9 @@ def isolate(
     from benchctl.experiments.isolate.session import find_source_model
     from benchctl.experiments.isolate.session import isolate as measured
     from benchctl.experiments.isolate.table import document, show_isolation
-    from benchctl.measure.progress import Display
-    from benchctl.measure.requested import requested_recipe
-    from benchctl.measure.run import signals_interrupt
+    from benchctl.measurement.progress import Display
+    from benchctl.measurement.requested import requested_recipe
+    from benchctl.measurement.run import signals_interrupt
 
     standing = requested_recipe(recipe, out, trust=trust_recipe)
     display = Display(Console(stderr=True, highlight=False, quiet=quiet or as_json))

@@ -150,8 +150,8 @@ def _quantized(
     from benchctl.engines.common.programs import program
     from benchctl.engines.quantizing import QuantizingEngine
     from benchctl.engines.registry import make_engine
-    from benchctl.measure.progress import shown_steps
-    from benchctl.measure.run import signals_interrupt
+    from benchctl.measurement.progress import shown_steps
+    from benchctl.measurement.run import signals_interrupt
     from benchctl.models.gguf_facts import model_name
     from benchctl.models.quantize import quantize_to
     from benchctl.models.sources import ModelSearch

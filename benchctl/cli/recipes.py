@@ -94,7 +94,7 @@ def check(
 
 def _checked(file: str, *, trusted: bool) -> tuple[dict[str, Any], list[str]]:
     """Return what is wrong with a recipe and what needs trust, as JSON has it and as lines."""
-    from benchctl.measure.check_recipe import file_problems
+    from benchctl.measurement.check_recipe import file_problems
     from benchctl.recipes.load import find_recipe, load_recipe
     from benchctl.recipes.problems import Problem, RecipeError, path_text
 

@@ -16,8 +16,8 @@ from benchctl.errors import BenchctlError, EngineError, UsageError
 from benchctl.reports.json_output import print_json
 
 if TYPE_CHECKING:
-    from benchctl.measure.prepare import Prepared
-    from benchctl.measure.runner import Nodes
+    from benchctl.measurement.prepare import Prepared
+    from benchctl.measurement.runner import Nodes
     from benchctl.recipes.schema import Recipe
 
 
@@ -70,10 +70,10 @@ def run(
 
     from benchctl.data.store import open_run, resolve_run
     from benchctl.experiments.tune.halving import Halving
-    from benchctl.measure.plan import keep_matching, keep_only, with_blocks, with_second_baseline
-    from benchctl.measure.progress import progress_for
-    from benchctl.measure.requested import RecipeOptions, Standing, prepare_again, recipe_of
-    from benchctl.measure.run import resume_run, signals_interrupt, start_run
+    from benchctl.measurement.plan import keep_matching, keep_only, with_blocks, with_second_baseline
+    from benchctl.measurement.progress import progress_for
+    from benchctl.measurement.requested import RecipeOptions, Standing, prepare_again, recipe_of
+    from benchctl.measurement.run import resume_run, signals_interrupt, start_run
 
     named = RecipeOptions(subject, target, draft, engine, types, depth, sweep, prompts, limit, settings)
     if [bool(subject or target), resume is not None, url is not None].count(True) != 1 or (arm_url and not url):

@@ -8,10 +8,10 @@ from dataclasses import asdict
 from pathlib import Path
 
 from benchctl.data.store import RunData
-from benchctl.measure.estimate import PlanSize, size_of
-from benchctl.measure.plan import CellPlan, groups_of, make_plan, measured, unclosed
-from benchctl.measure.prepare import Prepared
-from benchctl.measure.run import known_timings
+from benchctl.measurement.estimate import PlanSize, size_of
+from benchctl.measurement.plan import CellPlan, groups_of, make_plan, measured, unclosed
+from benchctl.measurement.prepare import Prepared
+from benchctl.measurement.run import known_timings
 from benchctl.recipes.schema import AutoBlocks, Recipe
 from benchctl.reports.json_output import print_json
 from benchctl.reports.terminal import Printout

@@ -18,8 +18,8 @@ from benchctl.reports.json_output import print_json
 
 if TYPE_CHECKING:
     from benchctl.data.store import RunData
-    from benchctl.measure.prepare import Prepared
-    from benchctl.measure.requested import RecipeOptions, Standing
+    from benchctl.measurement.prepare import Prepared
+    from benchctl.measurement.requested import RecipeOptions, Standing
 
 MAX_TOKENS = 64
 """Default longest answer where the command line names a model: short blocks leave time for more of them."""
@@ -62,9 +62,9 @@ def tune(
     from rich.console import Console
 
     from benchctl.experiments.tune.session import all_candidates, measure_chosen, resume_search, search
-    from benchctl.measure.progress import progress_for
-    from benchctl.measure.requested import RecipeOptions, prepare_again
-    from benchctl.measure.run import signals_interrupt
+    from benchctl.measurement.progress import progress_for
+    from benchctl.measurement.requested import RecipeOptions, prepare_again
+    from benchctl.measurement.run import signals_interrupt
 
     if target is not None and subject:
         raise UsageError("The target is named twice.", where="-t", fix="benchctl tune -t TARGET -d DRAFT")

@@ -292,7 +292,7 @@ class Manifest(Part):
     blocks: int
     """With `blocks: auto`, those begun so far."""
     ordering: Literal["rotated", "balanced", "mirrored"] = "mirrored"
-    """How arms were ordered within blocks: now as `benchctl.measure.plan.mirrored` has it, also where it is resumed."""
+    """How arms were ordered within blocks: now as in `benchctl.measurement.plan.mirrored`, also where it is resumed."""
     spent_s: float = 0.0
     """Seconds of measuring, engine starts included; what a killed benchctl had not finished is missing."""
     decided: dict[str, DecidedArm] = Field(default_factory=dict)

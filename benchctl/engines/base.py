@@ -1,4 +1,4 @@
-"""What an engine adapter is: the contract between the runner (`benchctl.measure`) and the engines.
+"""What an engine adapter is: the contract between the runner (`benchctl.measurement`) and the engines.
 
 The runner knows nothing of flags, endpoints or log lines. It reads an `Engine`'s capabilities, has it check a
 recipe, and for every cell gets a `Server`, which renders prompts, answers requests and reports what it drafted. The

@@ -18,7 +18,7 @@ from benchctl.analysis.results import Losslessness
 from benchctl.data.record import Record
 from benchctl.lossless.conclude import PREFIXES
 from benchctl.lossless.selection import Answer, Selection, answer_of
-from benchctl.measure.plan import by_turns
+from benchctl.measurement.plan import by_turns
 
 if TYPE_CHECKING:
     from benchctl.analysis.frame import Frame

@@ -29,11 +29,11 @@ from benchctl.engines.base import (
 from benchctl.engines.registry import make_engine
 from benchctl.errors import BenchctlError, EngineError, StorageError, UsageError
 from benchctl.lossless.selection import unchanged_prompts
-from benchctl.measure.cell import fresh_log, running, scoring
-from benchctl.measure.prepare import require_permitted
-from benchctl.measure.requested import standing_of
-from benchctl.measure.requests import render
-from benchctl.measure.run import context_of
+from benchctl.measurement.cell import fresh_log, running, scoring
+from benchctl.measurement.prepare import require_permitted
+from benchctl.measurement.requested import standing_of
+from benchctl.measurement.requests import render
+from benchctl.measurement.run import context_of
 from benchctl.models.files import ModelFile, ResolvedModel, ResolvedPair, file_sha256
 from benchctl.models.sources import ModelSearch
 from benchctl.permissions import is_own_command, permit

@@ -44,9 +44,9 @@ from benchctl.lossless.plan import (
 from benchctl.lossless.reading import ReadAnswer, read_answer, read_by_decoding, read_in_batches, read_shared, score
 from benchctl.lossless.relaunch import Relaunch, ScoringOutcome, Target
 from benchctl.lossless.selection import Answer, Selection
-from benchctl.measure.progress import shown_steps
-from benchctl.measure.recording import now
-from benchctl.measure.run import signals_interrupt
+from benchctl.measurement.progress import shown_steps
+from benchctl.measurement.recording import now
+from benchctl.measurement.run import signals_interrupt
 from benchctl.recipes.groups import recipe_arm
 from benchctl.text import spoken
 

@@ -14,9 +14,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from benchctl.measure.prepare import prepare
-from benchctl.measure.progress import RunProgress
-from benchctl.measure.run import start_run
+from benchctl.measurement.prepare import prepare
+from benchctl.measurement.progress import RunProgress
+from benchctl.measurement.run import start_run
 from benchctl.recipes.schema import Arm, ModelPair, ModelSpec, PromptsSpec, QuantizeSpec, Recipe, Sampling
 from benchmarks.bundled_runs import bundled_recipe, drafting, engine_spec, numbered_prompts, plain
 from benchmarks.lossy_engines.build import build

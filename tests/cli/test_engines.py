@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from benchctl.cli.engines import app
 from benchctl.errors import UsageError
-from benchctl.measure.progress import shown_steps
+from benchctl.measurement.progress import shown_steps
 from benchctl.recipes.adapters import kinds
 
 FAKE = Path(__file__).parents[1] / "engines" / "fake_llama_cpp"

@@ -1,5 +1,5 @@
 """The run folder, recipe and prompts of the tests of measuring, for what watches a run."""
 
-from tests.measure.conftest import folder, manifest, prompts, recipe, writer
+from tests.measurement.conftest import folder, manifest, prompts, recipe, writer
 
 __all__ = ["folder", "manifest", "prompts", "recipe", "writer"]

@@ -25,12 +25,12 @@ from benchctl.machine.monitor import (
     largest_jump,
     read_counters,
 )
-from benchctl.measure.plan import make_plan
-from benchctl.measure.progress import RunProgress
-from benchctl.measure.runner import Runner
+from benchctl.measurement.plan import make_plan
+from benchctl.measurement.progress import RunProgress
+from benchctl.measurement.runner import Runner
 from benchctl.prompts.suite import PromptItem
 from benchctl.recipes.schema import Recipe
-from tests.measure.toy_engine import ToyEngine, answer
+from tests.measurement.toy_engine import ToyEngine, answer
 
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="reads Linux system files")
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from benchctl.data.store import read_manifest
-from benchctl.measure.plan import with_second_baseline
+from benchctl.measurement.plan import with_second_baseline
 from benchctl.recipes.groups import ComparedArm, GroupKey, ModelName, by_label
 from benchctl.recipes.load import stored_recipe
 from benchctl.recipes.schema import Recipe

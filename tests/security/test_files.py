@@ -8,10 +8,10 @@ import pytest
 
 from benchctl.data.store import open_run
 from benchctl.errors import UsageError
-from benchctl.measure.prepare import prepare
-from benchctl.measure.progress import RunProgress
-from benchctl.measure.requested import standing_of
-from benchctl.measure.run import start_run
+from benchctl.measurement.prepare import prepare
+from benchctl.measurement.progress import RunProgress
+from benchctl.measurement.requested import standing_of
+from benchctl.measurement.run import start_run
 from benchctl.permissions import trust_folder
 from benchctl.recipes.load import load_recipe
 from benchctl.recipes.schema import Recipe

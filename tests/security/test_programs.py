@@ -13,10 +13,10 @@ import pytest
 from benchctl.data.store import open_run
 from benchctl.errors import UsageError
 from benchctl.lossless.relaunch import RelaunchError, relaunch
-from benchctl.measure.prepare import prepare
-from benchctl.measure.progress import RunProgress
-from benchctl.measure.requested import prepare_again
-from benchctl.measure.run import start_run
+from benchctl.measurement.prepare import prepare
+from benchctl.measurement.progress import RunProgress
+from benchctl.measurement.requested import prepare_again
+from benchctl.measurement.run import start_run
 from benchctl.permissions import changing, permit_program
 from benchctl.recipes.load import load_recipe
 from tests.benchctl_process import benchctl

@@ -23,7 +23,7 @@ from benchctl.engines.common import process as engine_process
 from benchctl.engines.common.log import make_private
 from benchctl.engines.common.process import LEFT_FOR_S, EngineProcess, make_access
 from benchctl.errors import StorageError
-from benchctl.measure.cell import fresh_log
+from benchctl.measurement.cell import fresh_log
 from benchctl.writing import write_whole
 from tests.cli.calls import call
 

@@ -18,9 +18,9 @@ from benchctl.data.record import Record
 from benchctl.data.writer import LOGS, RunWriter
 from benchctl.errors import EngineError
 from benchctl.experiments.cluster.node import ENDS, GroupWork, Message, NodeFacts, NodeWork
-from benchctl.measure.plan import CellPlan, GroupPlan, groups_of
-from benchctl.measure.prepare import Prepared, model_files
-from benchctl.measure.progress import RunProgress
+from benchctl.measurement.plan import CellPlan, GroupPlan, groups_of
+from benchctl.measurement.prepare import Prepared, model_files
+from benchctl.measurement.progress import RunProgress
 from benchctl.recipes.groups import GroupKey
 from benchctl.recipes.schema import Recipe
 from benchctl.text import one_line
@@ -72,7 +72,7 @@ class _Running:
 
 @dataclass
 class ClusterRunner:
-    """Runs cells as `benchctl.measure.runner.Runner` does, each group of a block on a node."""
+    """Runs cells as `benchctl.measurement.runner.Runner` does, each group of a block on a node."""
 
     cluster: Cluster
     prepared: Prepared

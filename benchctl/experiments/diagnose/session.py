@@ -34,10 +34,10 @@ from benchctl.experiments.diagnose.stored import (
     write_diagnosis,
 )
 from benchctl.lossless.reading import scores_of
-from benchctl.measure.cell import fresh_log, running, scoring
-from benchctl.measure.plan import spread_over_tasks, spread_seed
-from benchctl.measure.prepare import Prepared, PreparedSetup, new_manifest
-from benchctl.measure.run import signals_interrupt
+from benchctl.measurement.cell import fresh_log, running, scoring
+from benchctl.measurement.plan import spread_over_tasks, spread_seed
+from benchctl.measurement.prepare import Prepared, PreparedSetup, new_manifest
+from benchctl.measurement.run import signals_interrupt
 from benchctl.models.files import ResolvedPair
 from benchctl.models.footprint import step_flops
 from benchctl.prompts.suite import Prompt, PromptItem

@@ -19,10 +19,10 @@ from benchctl.analysis.round_model import cliffs_and_falls
 from benchctl.analysis.round_results import UnitCost
 from benchctl.engines.base import Rendered, Server
 from benchctl.errors import EngineError
-from benchctl.measure.cell import running
-from benchctl.measure.prepare import Prepared
-from benchctl.measure.recording import require_attested
-from benchctl.measure.requests import warm_up
+from benchctl.measurement.cell import running
+from benchctl.measurement.prepare import Prepared
+from benchctl.measurement.recording import require_attested
+from benchctl.measurement.requests import warm_up
 from benchctl.prompts.suite import Prompt
 from benchctl.recipes.load import stored_recipe
 from benchctl.recipes.schema import Arm, Recipe, Sampling

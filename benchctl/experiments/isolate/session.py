@@ -39,11 +39,19 @@ from benchctl.experiments.isolate.stored import (
     read_isolation,
     write_isolation,
 )
-from benchctl.measure.cell import running, scoring
-from benchctl.measure.preflight import SUITE, answers, check_answers, check_reading, expected, launch_of, probe_items
-from benchctl.measure.prepare import Prepared, PreparedSetup
-from benchctl.measure.progress import Display
-from benchctl.measure.requested import Standing
+from benchctl.measurement.cell import running, scoring
+from benchctl.measurement.preflight import (
+    SUITE,
+    answers,
+    check_answers,
+    check_reading,
+    expected,
+    launch_of,
+    probe_items,
+)
+from benchctl.measurement.prepare import Prepared, PreparedSetup
+from benchctl.measurement.progress import Display
+from benchctl.measurement.requested import Standing
 from benchctl.models.files import Notice, file_sha256, made_once
 from benchctl.models.gguf_facts import all_shards, tensors_of
 from benchctl.models.gguf_header import Tensor, tensor_types

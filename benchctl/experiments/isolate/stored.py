@@ -19,7 +19,7 @@ from benchctl.data.digests import read_sealed, sealed
 from benchctl.data.manifest import ModelIdentity, PreflightFinding, PreflightProbe
 from benchctl.data.versions import Part, StoredFormat
 from benchctl.engines.quantizing import Divergence
-from benchctl.measure.recording import now
+from benchctl.measurement.recording import now
 from benchctl.writing import write_whole
 
 ISOLATION = "isolation.json"

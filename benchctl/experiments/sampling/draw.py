@@ -29,12 +29,12 @@ from benchctl.experiments.sampling.stored import (
     latest_check,
     open_check,
 )
-from benchctl.measure.cell import CellContext, EngineCell
-from benchctl.measure.plan import CellPlan, EarlierProcesses, spread_over_tasks, spread_seed
-from benchctl.measure.prepare import Prepared, files_of, new_manifest
-from benchctl.measure.progress import RunProgress
-from benchctl.measure.recording import now
-from benchctl.measure.runner import Runner
+from benchctl.measurement.cell import CellContext, EngineCell
+from benchctl.measurement.plan import CellPlan, EarlierProcesses, spread_over_tasks, spread_seed
+from benchctl.measurement.prepare import Prepared, files_of, new_manifest
+from benchctl.measurement.progress import RunProgress
+from benchctl.measurement.recording import now
+from benchctl.measurement.runner import Runner
 from benchctl.prompts.suite import PromptItem
 from benchctl.recipes.schema import Arm, Recipe, Sampling
 

@@ -29,11 +29,11 @@ from benchctl.data.manifest import Tuning, TuningRung
 from benchctl.data.store import RunData, open_run
 from benchctl.data.writer import RunWriter
 from benchctl.errors import UsageError
-from benchctl.measure.cell import running
-from benchctl.measure.plan import CellPlan, by_turns, make_plan, measured, unclosed
-from benchctl.measure.prepare import Prepared
-from benchctl.measure.progress import RunProgress
-from benchctl.measure.requests import as_warm_up, warm_up
+from benchctl.measurement.cell import running
+from benchctl.measurement.plan import CellPlan, by_turns, make_plan, measured, unclosed
+from benchctl.measurement.prepare import Prepared
+from benchctl.measurement.progress import RunProgress
+from benchctl.measurement.requests import as_warm_up, warm_up
 from benchctl.recipes.schema import Recipe
 from benchctl.recipes.speculation import DRAFTS, Speculation
 from benchctl.text import one_line, spoken
@@ -281,7 +281,7 @@ def best_yet(run: RunData) -> str:
 
 @dataclass(frozen=True)
 class Halving:
-    """The rungs of a search: what `benchctl.measure.run` asks which cells come next."""
+    """The rungs of a search: what `benchctl.measurement.run` asks which cells come next."""
 
     prepared: Prepared
     writer: RunWriter

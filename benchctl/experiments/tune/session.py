@@ -29,10 +29,10 @@ from benchctl.experiments.tune.halving import (
     measured_costs,
     time_baseline,
 )
-from benchctl.measure.prepare import Prepared, lossy_of, with_arms
-from benchctl.measure.progress import RunProgress
-from benchctl.measure.requested import Standing, recipe_of, standing_of
-from benchctl.measure.run import resume_run, start_run
+from benchctl.measurement.prepare import Prepared, lossy_of, with_arms
+from benchctl.measurement.progress import RunProgress
+from benchctl.measurement.requested import Standing, recipe_of, standing_of
+from benchctl.measurement.run import resume_run, start_run
 from benchctl.recipes.schema import MAX_NAME, Arm, Recipe
 from benchctl.recipes.speculation import Speculation
 from benchctl.text import one_line, spoken
@@ -46,7 +46,7 @@ SHORT_KEYS = {"max": "d", "min": "min", "p_min": "p", "size_n": "n", "size_m": "
 Prepare = Callable[[Standing], Prepared]
 """`Standing.prepare` with the command line's options filled in."""
 PrepareAgain = Callable[[RunData], Prepared]
-"""`benchctl.measure.run.prepare_again` with the command line's options filled in."""
+"""`benchctl.measurement.run.prepare_again` with the command line's options filled in."""
 
 
 def all_candidates(prepared: Prepared, *, only_arms: bool) -> Prepared:

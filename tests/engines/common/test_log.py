@@ -8,7 +8,7 @@ import benchctl
 from benchctl.engines.base import Attestation
 from benchctl.engines.common.log import READ_THE_LOG, clean, log_tail, name_log
 from benchctl.errors import EngineError
-from benchctl.measure.recording import attestation_record, cell_error
+from benchctl.measurement.recording import attestation_record, cell_error
 
 
 def test_what_a_terminal_would_obey_is_gone() -> None:

@@ -13,7 +13,7 @@ from benchctl.engines.common.completion_stream import CompletionReader
 from benchctl.engines.openai.adapter import OpenAiSpec
 from benchctl.engines.openai.engine import OpenAiEngine
 from benchctl.errors import EngineError
-from benchctl.measure.recording import measured_fields
+from benchctl.measurement.recording import measured_fields
 from benchctl.prompts.suite import Message, Prompt
 from benchctl.recipes.schema import Sampling
 from tests.engines.cells import at_once, complete, read

@@ -20,9 +20,9 @@ from benchctl.engines.transformers.adapter import TransformersSpec
 from benchctl.engines.transformers.engine import TransformersEngine
 from benchctl.engines.transformers.server import SERVER, TransformersServer
 from benchctl.errors import EngineError
-from benchctl.measure.prepare import prepare
-from benchctl.measure.progress import RunProgress
-from benchctl.measure.run import start_run
+from benchctl.measurement.prepare import prepare
+from benchctl.measurement.progress import RunProgress
+from benchctl.measurement.run import start_run
 from benchctl.models.files import ResolvedModel, ResolvedPair
 from benchctl.prompts.suite import Message, Prompt
 from benchctl.recipes.schema import Arm, Recipe, Sampling

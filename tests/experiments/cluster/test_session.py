@@ -21,10 +21,10 @@ from benchctl.experiments.cluster.node import GroupWork, Message, NodeFacts, Nod
 from benchctl.experiments.cluster.on_ray import connected
 from benchctl.experiments.cluster.session import DisconnectedError, OnCluster
 from benchctl.lossless.analysed import analyse_run
-from benchctl.measure.prepare import Prepared, prepare
-from benchctl.measure.progress import RunProgress
-from benchctl.measure.requested import recipe_of
-from benchctl.measure.run import resume_run, start_run
+from benchctl.measurement.prepare import Prepared, prepare
+from benchctl.measurement.progress import RunProgress
+from benchctl.measurement.requested import recipe_of
+from benchctl.measurement.run import resume_run, start_run
 from benchctl.recipes.load import load_recipe
 
 pytestmark = [pytest.mark.slow, pytest.mark.engine]

@@ -22,9 +22,9 @@ from benchctl.experiments.isolate.stored import (
     Measurement,
     read_isolation,
 )
-from benchctl.measure.preflight import probe_items
-from benchctl.measure.progress import Display
-from benchctl.measure.requested import Standing
+from benchctl.measurement.preflight import probe_items
+from benchctl.measurement.progress import Display
+from benchctl.measurement.requested import Standing
 from benchctl.recipes.schema import Recipe
 from benchmarks.outliers import FAMILIES, Outliers, write_model
 

@@ -14,12 +14,12 @@ from benchctl.experiments.sampling.conclude import sampling_verdict
 from benchctl.experiments.sampling.draw import run_check, sampled_recipe
 from benchctl.experiments.sampling.plan import CheckPlan
 from benchctl.experiments.sampling.stored import CHECK, latest_check, open_check
-from benchctl.measure.plan import SEED_BITS, spread_over_tasks, spread_seed
-from benchctl.measure.prepare import Prepared, prepare
-from benchctl.measure.progress import RunProgress
+from benchctl.measurement.plan import SEED_BITS, spread_over_tasks, spread_seed
+from benchctl.measurement.prepare import Prepared, prepare
+from benchctl.measurement.progress import RunProgress
 from benchctl.prompts.suite import Prompt, PromptItem
 from benchctl.recipes.schema import Recipe, Sampling
-from tests.measure.toy_engine import ToyEngine, answer
+from tests.measurement.toy_engine import ToyEngine, answer
 
 pytestmark = pytest.mark.slow
 

@@ -17,8 +17,8 @@ from benchctl.experiments.sampling.plan import CheckPlan
 from benchctl.experiments.sampling.scoring import sampler_of, score_check
 from benchctl.experiments.sampling.stored import ANSWERS, SCORES, open_check
 from benchctl.experiments.sampling.tokens import DRAFT, FAR, TERMS
-from benchctl.measure.prepare import Prepared, prepare
-from benchctl.measure.progress import RunProgress
+from benchctl.measurement.prepare import Prepared, prepare
+from benchctl.measurement.progress import RunProgress
 from benchctl.recipes.load import load_recipe
 from benchmarks.bundled_runs import bundled_recipe, drafting, plain
 from tests.resealed import reseal

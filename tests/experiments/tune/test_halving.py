@@ -16,12 +16,12 @@ from benchctl.data.writer import RunWriter
 from benchctl.engines.base import Completion, Launch
 from benchctl.errors import EngineError
 from benchctl.experiments.tune.halving import Halving
-from benchctl.measure.plan import by_turns
-from benchctl.measure.progress import RunProgress
-from benchctl.measure.runner import Runner
+from benchctl.measurement.plan import by_turns
+from benchctl.measurement.progress import RunProgress
+from benchctl.measurement.runner import Runner
 from benchctl.prompts.suite import Prompt, PromptItem
 from benchctl.recipes.schema import Recipe
-from tests.measure.toy_engine import ToyEngine, answer
+from tests.measurement.toy_engine import ToyEngine, answer
 
 ARMS = ["a1", "a2", "a3", "a4", "a5", "a6"]
 RATES = {"a1": 0.5, "a2": 0.9, "a3": 2.0, "a4": 0.8, "a5": 1.5, "a6": 0.3}

@@ -13,12 +13,12 @@ from benchctl.engines.base import Launch
 from benchctl.errors import UsageError
 from benchctl.experiments.tune import session
 from benchctl.experiments.tune.session import all_candidates
-from benchctl.measure.prepare import Prepared, PreparedSetup
-from benchctl.measure.requested import Standing
+from benchctl.measurement.prepare import Prepared, PreparedSetup
+from benchctl.measurement.requested import Standing
 from benchctl.models.files import ResolvedModel, ResolvedPair
 from benchctl.recipes.schema import Arm, Recipe
 from benchctl.recipes.speculation import Speculation
-from tests.measure.toy_engine import ToyEngine
+from tests.measurement.toy_engine import ToyEngine
 
 
 class Searchable(ToyEngine):

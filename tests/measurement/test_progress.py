@@ -8,12 +8,12 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from benchctl.measure.plan import make_plan
-from benchctl.measure.progress import RunningSpeedups, RunProgress
+from benchctl.measurement.plan import make_plan
+from benchctl.measurement.progress import RunningSpeedups, RunProgress
 from benchctl.prompts.suite import PromptItem
 from benchctl.recipes.schema import Recipe
 from benchctl.text import spoken
-from tests.measure.toy_engine import answer
+from tests.measurement.toy_engine import answer
 
 
 def test_in_a_pipe_a_cell_is_one_line(recipe: Recipe, prompts: list[PromptItem]) -> None:
@@ -54,7 +54,7 @@ def test_the_time_left_goes_by_the_starts_and_answers_so_far(
     recipe: Recipe, prompts: list[PromptItem], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = 1000.0
-    monkeypatch.setattr("benchctl.measure.progress.time.monotonic", lambda: clock)
+    monkeypatch.setattr("benchctl.measurement.progress.time.monotonic", lambda: clock)
     written = io.StringIO()
     shown = RunProgress(Console(file=written, width=80))
     first, *rest = make_plan(recipe, prompts)

@@ -25,9 +25,9 @@ from benchctl.data.record import SCHEMA_VERSION, Phase, Record, RecordError, sha
 from benchctl.data.writer import RunWriter
 from benchctl.engines.base import Completion, Progress, Rendered, Renders, Server
 from benchctl.errors import EngineError
-from benchctl.measure.cell import CellContext, EngineCell
-from benchctl.measure.plan import CellPlan
-from benchctl.measure.recording import answer_fields, measured_fields, now
+from benchctl.measurement.cell import CellContext, EngineCell
+from benchctl.measurement.plan import CellPlan
+from benchctl.measurement.recording import answer_fields, measured_fields, now
 from benchctl.prompts.context import ContextError, fitted
 from benchctl.prompts.suite import Prompt, PromptItem
 from benchctl.recipes.adapters import SYNTHETIC

@@ -21,9 +21,9 @@ from benchctl.data.manifest import PreflightProbe, PreflightRecord
 from benchctl.data.record import Record
 from benchctl.engines.base import Engine, Launch, Scorer, Scores, ScoringEngine
 from benchctl.errors import EngineError, GateError
-from benchctl.measure.cell import scoring
-from benchctl.measure.memory import SHARE, free_bytes
-from benchctl.measure.prepare import Prepared, PreparedSetup, device_names
+from benchctl.measurement.cell import scoring
+from benchctl.measurement.memory import SHARE, free_bytes
+from benchctl.measurement.prepare import Prepared, PreparedSetup, device_names
 from benchctl.models.files import ResolvedModel, ResolvedPair
 from benchctl.models.gguf_facts import all_shards, tensors_of
 from benchctl.models.gguf_header import read_header

@@ -11,8 +11,8 @@ from benchctl.data.cell import Cell
 from benchctl.data.record import SCHEMA_VERSION, Record
 from benchctl.data.store import open_run
 from benchctl.data.writer import RunWriter
-from benchctl.measure.estimate import Timings, timings_of
-from benchctl.measure.plan import make_plan
+from benchctl.measurement.estimate import Timings, timings_of
+from benchctl.measurement.plan import make_plan
 from benchctl.prompts.suite import PromptItem
 from benchctl.recipes.schema import Recipe
 

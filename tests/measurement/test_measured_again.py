@@ -14,13 +14,13 @@ from benchctl.data.store import open_run
 from benchctl.data.writer import RunWriter
 from benchctl.engines.base import Completion, Launch
 from benchctl.lossless.analysed import analyse_run
-from benchctl.measure.plan import earlier_processes, make_plan, measured, unclosed
-from benchctl.measure.progress import RunProgress
-from benchctl.measure.runner import Runner
+from benchctl.measurement.plan import earlier_processes, make_plan, measured, unclosed
+from benchctl.measurement.progress import RunProgress
+from benchctl.measurement.runner import Runner
 from benchctl.prompts.suite import Prompt, PromptItem
 from benchctl.recipes.schema import Recipe
-from tests.measure.test_runner import execute
-from tests.measure.toy_engine import ToyEngine, answer
+from tests.measurement.test_runner import execute
+from tests.measurement.toy_engine import ToyEngine, answer
 
 PAUSED = replace(answer(), decode_s=4.7, e2e_s=4.8, engine_decode_s=4.7, burst_gaps_s=[4.05])
 USUAL = replace(answer(), burst_gaps_s=[0.1] * 7)

@@ -16,13 +16,13 @@ from benchctl.data.store import RunData, open_run
 from benchctl.data.writer import RunWriter
 from benchctl.engines.base import Launch
 from benchctl.lossless.analysed import analyse_run
-from benchctl.measure.plan import arms_of_block, make_plan, measured
-from benchctl.measure.progress import RunProgress
-from benchctl.measure.run import blocks_as_needed
-from benchctl.measure.runner import Runner
+from benchctl.measurement.plan import arms_of_block, make_plan, measured
+from benchctl.measurement.progress import RunProgress
+from benchctl.measurement.run import blocks_as_needed
+from benchctl.measurement.runner import Runner
 from benchctl.prompts.suite import PromptItem
 from benchctl.recipes.schema import AutoBlocks, Recipe
-from tests.measure.toy_engine import ToyEngine, answer
+from tests.measurement.toy_engine import ToyEngine, answer
 
 SPEEDS = {"baseline": 1.0, "slow": 0.5, "fast": 1.4, "fastest": 1.44, "equal": 1.0}
 """A difference of 3 % between the fastest is within 5 %, and takes a few blocks to show."""

@@ -19,14 +19,14 @@ from benchctl.data.store import RunData, open_run
 from benchctl.data.writer import LOGS, RunWriter
 from benchctl.errors import GateError, StorageError, UsageError
 from benchctl.machine.energy import mean_power
-from benchctl.measure.estimate import Timings, earlier_timings, size_of, timings_of
-from benchctl.measure.plan import CellPlan, earlier_processes, make_plan, measured, unclosed
-from benchctl.measure.preflight import preflight, stop_if_strict, why_not_probed
-from benchctl.measure.prepare import Prepared, files_of, new_manifest
-from benchctl.measure.progress import RunProgress
-from benchctl.measure.recording import now
-from benchctl.measure.requested import must_be_unchanged, recipe_must_be_unchanged
-from benchctl.measure.runner import CellRunner, Nodes, Runner, Search
+from benchctl.measurement.estimate import Timings, earlier_timings, size_of, timings_of
+from benchctl.measurement.plan import CellPlan, earlier_processes, make_plan, measured, unclosed
+from benchctl.measurement.preflight import preflight, stop_if_strict, why_not_probed
+from benchctl.measurement.prepare import Prepared, files_of, new_manifest
+from benchctl.measurement.progress import RunProgress
+from benchctl.measurement.recording import now
+from benchctl.measurement.requested import must_be_unchanged, recipe_must_be_unchanged
+from benchctl.measurement.runner import CellRunner, Nodes, Runner, Search
 from benchctl.permissions import remember_run
 from benchctl.prompts.context import load_context
 from benchctl.recipes.load import RECIPE, recipe_text

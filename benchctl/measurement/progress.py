@@ -15,8 +15,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from rich.text import Text
 
 from benchctl.engines.base import Completion
-from benchctl.measure.estimate import Timings
-from benchctl.measure.plan import CellPlan
+from benchctl.measurement.estimate import Timings
+from benchctl.measurement.plan import CellPlan
 from benchctl.recipes.groups import ComparedArm
 from benchctl.text import one_line, spoken, visible
 

@@ -14,14 +14,14 @@ from benchctl.data.manifest import Stopped
 from benchctl.data.store import RunData, open_run
 from benchctl.data.writer import RunWriter
 from benchctl.engines.base import Launch
-from benchctl.measure import run as run_module
-from benchctl.measure.plan import make_plan, measured
-from benchctl.measure.progress import RunProgress
-from benchctl.measure.run import blocks_as_needed
-from benchctl.measure.runner import Runner
+from benchctl.measurement import run as run_module
+from benchctl.measurement.plan import make_plan, measured
+from benchctl.measurement.progress import RunProgress
+from benchctl.measurement.run import blocks_as_needed
+from benchctl.measurement.runner import Runner
 from benchctl.prompts.suite import PromptItem
 from benchctl.recipes.schema import FIRST_LOOK, AutoBlocks, Recipe
-from tests.measure.toy_engine import ToyEngine
+from tests.measurement.toy_engine import ToyEngine
 
 HalfWidths = Callable[[RunData], dict[str, float | None]]
 Go = Callable[..., Stopped | None]

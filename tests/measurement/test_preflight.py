@@ -16,7 +16,7 @@ from benchctl.analysis.warnings import ADVICE
 from benchctl.data.manifest import PreflightFinding, PreflightRecord
 from benchctl.engines.base import Rendered, Scores
 from benchctl.errors import GateError
-from benchctl.measure.preflight import (
+from benchctl.measurement.preflight import (
     ProbeAnswer,
     agreement,
     confidence,
@@ -26,7 +26,7 @@ from benchctl.measure.preflight import (
     stop_if_strict,
     why_not_probed,
 )
-from benchctl.measure.prepare import Prepared, prepare
+from benchctl.measurement.prepare import Prepared, prepare
 from benchctl.prompts.suite import Prompt
 from benchctl.recipes.schema import Recipe
 
@@ -107,7 +107,7 @@ def test_a_source_that_does_not_fit_the_memory_is_not_started(
     """It was quantized because of that, perhaps."""
     models = {"target": {"source": "bundled:tiny-hybrid", "quantize": {"type": "q8_0"}}}
     look = prepared(tmp_path, llama_server, models=models, arms=[{"name": "baseline"}])
-    monkeypatch.setattr("benchctl.measure.preflight.free_bytes", lambda device, devices: ("memory", 9e6))
+    monkeypatch.setattr("benchctl.measurement.preflight.free_bytes", lambda device, devices: ("memory", 9e6))
     record = preflight(look, tmp_path / "preflight.log")
     assert record.checked[-1] == "The unquantized target was not probed: its 8 MiB do not fit the free memory."
     assert not (tmp_path / "preflight.source.log").exists()

@@ -17,7 +17,7 @@ from benchctl.data.identity import workload_sha256
 from benchctl.data.manifest import Manifest
 from benchctl.data.store import MANIFEST, RunData, open_run
 from benchctl.errors import StorageError, UsageError
-from benchctl.measure.prepare import Prepared, Recorded, prepare
+from benchctl.measurement.prepare import Prepared, Recorded, prepare
 from benchctl.models.files import Notice
 from benchctl.permissions import is_own_run, is_trusted
 from benchctl.recipes.from_options import (

@@ -23,9 +23,16 @@ from benchctl.engines.base import Attestation, Engine, Launch, Scorer, ScoringEn
 from benchctl.engines.common.log import name_log
 from benchctl.errors import EngineError, StorageError
 from benchctl.machine.monitor import EngineMemory, Watch
-from benchctl.measure.plan import CellKey, CellPlan, EarlierProcesses
-from benchctl.measure.progress import RunProgress
-from benchctl.measure.recording import attestation_record, cell_error, memory_record, now, read_memory, require_attested
+from benchctl.measurement.plan import CellKey, CellPlan, EarlierProcesses
+from benchctl.measurement.progress import RunProgress
+from benchctl.measurement.recording import (
+    attestation_record,
+    cell_error,
+    memory_record,
+    now,
+    read_memory,
+    require_attested,
+)
 from benchctl.recipes.schema import GREEDY, Recipe, Sampling
 
 

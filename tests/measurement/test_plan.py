@@ -12,7 +12,7 @@ from benchctl.data.manifest import ArmIdentity, Manifest
 from benchctl.data.record import SCHEMA_VERSION, Record
 from benchctl.data.store import RunData
 from benchctl.errors import UsageError
-from benchctl.measure.plan import (
+from benchctl.measurement.plan import (
     EarlierProcesses,
     arms_of_block,
     earlier_processes,

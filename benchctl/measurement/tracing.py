@@ -18,12 +18,12 @@ from benchctl.data.traces import COSTS, CostTraces, DraftAlone, PassTime, Traced
 from benchctl.data.writer import folder_lock, write_scores
 from benchctl.engines.base import Engine, Launch, TracingEngine
 from benchctl.errors import BenchctlError, EngineError
-from benchctl.measure.cell import fresh_log, running
-from benchctl.measure.plan import spread_over_tasks
-from benchctl.measure.prepare import Prepared
-from benchctl.measure.recording import now, require_attested
-from benchctl.measure.requested import must_be_unchanged, prepare_again
-from benchctl.measure.requests import warm_up
+from benchctl.measurement.cell import fresh_log, running
+from benchctl.measurement.plan import spread_over_tasks
+from benchctl.measurement.prepare import Prepared
+from benchctl.measurement.recording import now, require_attested
+from benchctl.measurement.requested import must_be_unchanged, prepare_again
+from benchctl.measurement.requests import warm_up
 from benchctl.models.files import Notice, ResolvedPair
 from benchctl.prompts.suite import PromptItem
 from benchctl.recipes.schema import Arm, Sampling

@@ -12,12 +12,12 @@ from benchctl.data.store import open_run
 from benchctl.data.writer import RunWriter
 from benchctl.engines.base import Attestation, Completion, Launch
 from benchctl.errors import EngineError
-from benchctl.measure.plan import CellPlan, earlier_processes, make_plan, measured
-from benchctl.measure.progress import RunProgress
-from benchctl.measure.runner import Runner
+from benchctl.measurement.plan import CellPlan, earlier_processes, make_plan, measured
+from benchctl.measurement.progress import RunProgress
+from benchctl.measurement.runner import Runner
 from benchctl.prompts.suite import PromptItem
 from benchctl.recipes.schema import Recipe
-from tests.measure.toy_engine import ToyEngine, answer, honest
+from tests.measurement.toy_engine import ToyEngine, answer, honest
 
 
 def execute(engine: ToyEngine, recipe: Recipe, prompts: list[PromptItem], writer: RunWriter) -> None:

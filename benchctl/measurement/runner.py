@@ -18,11 +18,11 @@ from typing import Protocol
 from benchctl.data.store import RunData, collector_paused
 from benchctl.data.writer import RunWriter
 from benchctl.machine.monitor import Watch
-from benchctl.measure.cell import CellContext, EngineCell
-from benchctl.measure.plan import CellPlan, turns
-from benchctl.measure.prepare import Prepared
-from benchctl.measure.progress import RunProgress
-from benchctl.measure.requests import MeasuredCell, allow_connections
+from benchctl.measurement.cell import CellContext, EngineCell
+from benchctl.measurement.plan import CellPlan, turns
+from benchctl.measurement.prepare import Prepared
+from benchctl.measurement.progress import RunProgress
+from benchctl.measurement.requests import MeasuredCell, allow_connections
 from benchctl.recipes.groups import GroupKey
 from benchctl.recipes.schema import Recipe
 

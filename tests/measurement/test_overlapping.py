@@ -15,12 +15,12 @@ from benchctl.data.store import open_run
 from benchctl.data.writer import RunWriter
 from benchctl.engines.base import Completion, Launch, Progress, Rendered
 from benchctl.errors import EngineError, StorageError
-from benchctl.measure.plan import make_plan
-from benchctl.measure.progress import RunProgress
-from benchctl.measure.runner import Runner
+from benchctl.measurement.plan import make_plan
+from benchctl.measurement.progress import RunProgress
+from benchctl.measurement.runner import Runner
 from benchctl.prompts.suite import Prompt, PromptItem
 from benchctl.recipes.schema import Recipe, Sampling
-from tests.measure.toy_engine import ToyEngine, ToyServer, answer
+from tests.measurement.toy_engine import ToyEngine, ToyServer, answer
 
 
 def under(recipe: Recipe, **condition: object) -> Recipe:
@@ -85,7 +85,7 @@ def test_a_stall_hides_in_a_closed_loop_and_shows_in_an_open_one(
 def test_times_of_an_open_loop_count_from_when_a_request_was_due(
     recipe: Recipe, writer: RunWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("benchctl.measure.requests.MOST_IN_FLIGHT", 1)  # the second has to wait for the first
+    monkeypatch.setattr("benchctl.measurement.requests.MOST_IN_FLIGHT", 1)  # the second has to wait for the first
     prompts = asked(2)
 
     async def answers(arm: str, number: int) -> Completion:

@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from benchctl.errors import UsageError
-from benchctl.measure import memory
+from benchctl.measurement import memory
 from benchctl.models.files import ResolvedPair
 from benchctl.models.sources import ModelSearch
 from benchctl.recipes.schema import Arm, ModelPair, ModelSpec, Recipe

@@ -14,9 +14,9 @@ from benchctl.data.identity import workload_sha256
 from benchctl.data.manifest import Manifest
 from benchctl.data.store import RunData
 from benchctl.errors import StorageError, UsageError
-from benchctl.measure.progress import RunProgress
-from benchctl.measure.requested import recipe_of
-from benchctl.measure.run import resume_run, signals_interrupt
+from benchctl.measurement.progress import RunProgress
+from benchctl.measurement.requested import recipe_of
+from benchctl.measurement.run import resume_run, signals_interrupt
 from benchctl.models.files import ResolvedModel, ResolvedPair
 from benchctl.recipes.schema import Recipe
 

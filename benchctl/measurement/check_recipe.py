@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from benchctl.errors import EngineError, UsageError
-from benchctl.measure.prepare import probed_engine
+from benchctl.measurement.prepare import probed_engine
 from benchctl.models.sources import ModelSearch
 from benchctl.models.vocabulary import compare
 from benchctl.prompts.load import Suite, load_suite

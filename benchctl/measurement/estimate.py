@@ -19,9 +19,9 @@ from statistics import fmean
 from benchctl.data.record import Record
 from benchctl.data.store import MANIFEST, RunData, open_run, read_manifest
 from benchctl.errors import BenchctlError
-from benchctl.measure.memory import peak_bytes
-from benchctl.measure.plan import CellPlan
-from benchctl.measure.prepare import Prepared, device_names
+from benchctl.measurement.memory import peak_bytes
+from benchctl.measurement.plan import CellPlan
+from benchctl.measurement.prepare import Prepared, device_names
 from benchctl.text import plural, spoken
 
 START_S = 2.0

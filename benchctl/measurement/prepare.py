@@ -19,9 +19,9 @@ from benchctl.engines.registry import make_engine
 from benchctl.errors import UsageError
 from benchctl.machine.describe import describe_machine
 from benchctl.machine.doctor import check_machine
-from benchctl.measure.memory import check_memory, engine_bytes, tight_slots
-from benchctl.measure.plan import idle_slots
-from benchctl.measure.recording import now
+from benchctl.measurement.memory import check_memory, engine_bytes, tight_slots
+from benchctl.measurement.plan import idle_slots
+from benchctl.measurement.recording import now
 from benchctl.models.files import Notice, ResolvedModel, ResolvedPair
 from benchctl.models.quantize import Program
 from benchctl.models.sources import ModelSearch

@@ -9,7 +9,7 @@ from functools import partial
 
 import pytest
 
-from benchctl.measure.requests import (
+from benchctl.measurement.requests import (
     MOST_IN_FLIGHT,
     Request,
     allow_connections,
@@ -74,7 +74,7 @@ def test_no_request_is_sent_before_it_is_due() -> None:
 
 
 def test_what_finds_no_room_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("benchctl.measure.requests.MOST_IN_FLIGHT", 3)
+    monkeypatch.setattr("benchctl.measurement.requests.MOST_IN_FLIGHT", 3)
     door = Door(0.2)
     assert asyncio.run(open_loop([partial(door.ask, n) for n in range(5)], [0.0] * 5, door.open.set)) == 2
     assert door.most == 3

@@ -1,0 +1,1 @@
+"""Run a benchmark recipe: launch its engines, measure every prompt, and store the records."""
