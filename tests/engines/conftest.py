@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import stat
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +15,8 @@ from benchctl.engines.llama_cpp.adapter import LlamaCppSpec
 from benchctl.engines.llama_cpp.engine import LlamaCppEngine
 from benchctl.models.files import ResolvedPair
 from benchctl.recipes.schema import Arm
-from tests.engines.cells import HERE, resolved
+from tests.engines.cells import resolved
+from tests.engines.scripted import write_program
 
 
 class StartServer(Protocol):
@@ -91,11 +90,7 @@ def foreign_pair(tiny_pair: ResolvedPair, tmp_path_factory: pytest.TempPathFacto
 @pytest.fixture
 def fake_binary(tmp_path: Path) -> Path:
     """The scripted server as an executable file."""
-    path = tmp_path / "llama-server"
-    source = (HERE / "fake_llama_server.py").read_text()
-    path.write_text(f"#!{sys.executable}\n{source}")
-    path.chmod(path.stat().st_mode | stat.S_IXUSR)
-    return path
+    return write_program(tmp_path / "llama-server", "tests.engines.fake_llama_server")
 
 
 @pytest.fixture

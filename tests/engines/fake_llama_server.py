@@ -6,14 +6,14 @@ was given a draft model. `FAKE_HELP` names the recorded help text that it prints
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import sys
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from socketserver import TCPServer
+
+from tests.engines.scripted import ScriptedHandler, ScriptedServer
 
 FAULT = os.environ.get("FAKE_FAULT", "")
 HELP = Path(os.environ.get("FAKE_HELP", Path(__file__).parent / "data" / "help_current.txt"))
@@ -21,20 +21,8 @@ WORDS = ["one", " two", " three", " four"]
 HOSTILE = "\x1b[2J\x1b]0;owned\x07<script>alert(1)</script>\x00 [bold]x[/bold] \u202etxt"
 
 
-class Handler(BaseHTTPRequestHandler):
+class Handler(ScriptedHandler):
     """Answers the endpoints that benchctl uses."""
-
-    protocol_version = "HTTP/1.1"
-
-    def log_message(self, *_: object) -> None:
-        """Say nothing."""
-
-    def reply(self, status: int, body: object) -> None:
-        data = body.encode() if isinstance(body, str) else json.dumps(body).encode()
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
 
     def do_GET(self) -> None:
         speculative = any(flag in sys.argv for flag in ("-md", "--model-draft"))
@@ -50,7 +38,7 @@ class Handler(BaseHTTPRequestHandler):
             self.reply(501, {"error": {"code": 501, "message": "no such endpoint", "type": "not_supported_error"}})
 
     def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        body = self.body()
         if self.path == "/apply-template":
             self.reply(200, {"prompt": body["messages"][-1]["content"]})
         elif self.path == "/tokenize":
@@ -62,23 +50,12 @@ class Handler(BaseHTTPRequestHandler):
         else:
             self.complete(body)
 
-    def send(self, data: bytes) -> None:
-        self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
-        self.wfile.flush()
-
-    def event(self, **fields: object) -> None:
-        self.send(b"data: " + json.dumps(fields).encode() + b"\n\n")
-
     def complete(self, body: dict[str, object]) -> None:
         if not body["stream"]:  # an answer that changed where it is asked for again
             text = "another" if FAULT == "counts-by-round-otherwise" else "".join(WORDS)
             self.reply(200, {"content": text, "tokens": [1, 2, 3, 4]})
             return
-        self.close_connection = True
-        self.send_response(200)
-        self.send_header("Content-Type", "text/event-stream")
-        self.send_header("Transfer-Encoding", "chunked")
-        self.end_headers()
+        self.begin_stream()
         words = [HOSTILE, "\ud800", *WORDS] if FAULT == "hostile-text" else WORDS
         # Two rounds, the second of which ends past the answer's end, as llama-cpp-python 0.3.21 counts them.
         counts = [1, 3, 3, 6] if FAULT.startswith("counts-by-round") else [*range(1, len(words) + 1)]
@@ -115,11 +92,9 @@ class Handler(BaseHTTPRequestHandler):
             print("GGML_ASSERT(ctx != nullptr) failed", file=sys.stderr, flush=True)
             os.abort()
         elif FAULT == "hangs-up":
-            self.connection.close()
-            raise ConnectionAbortedError
+            self.hang_up()
         elif FAULT == "cut-off":
-            self.send(b"")
-            raise ConnectionAbortedError
+            self.cut_off()
         elif FAULT == "stalls":
             time.sleep(60)
         elif FAULT == "pings":  # as a real server does every 30 s while it computes, or hangs
@@ -142,7 +117,7 @@ class Handler(BaseHTTPRequestHandler):
             self.send(b'error: {"code": 500, "message": "Compute error.", "type": "server_error"}\n\n')
 
 
-class UnixServer(ThreadingHTTPServer):
+class UnixServer(ScriptedServer):
     """Listens on a Unix socket."""
 
     address_family = socket.AF_UNIX
@@ -151,15 +126,15 @@ class UnixServer(ThreadingHTTPServer):
         TCPServer.server_bind(self)
 
 
-def listening() -> ThreadingHTTPServer:
+def listening() -> ScriptedServer:
     """The server at the address of the command line."""
     host = sys.argv[sys.argv.index("--host") + 1]
     if host.endswith(".sock"):
         return UnixServer(host, Handler)  # type: ignore[arg-type]
-    return ThreadingHTTPServer((host, int(sys.argv[sys.argv.index("--port") + 1])), Handler)
+    return ScriptedServer((host, int(sys.argv[sys.argv.index("--port") + 1])), Handler)
 
 
-def address_of(server: ThreadingHTTPServer) -> str:
+def address_of(server: ScriptedServer) -> str:
     """As the real one logs it."""
     return (
         f"unix://{server.server_address!s}"

@@ -3,13 +3,13 @@ a mark when they run."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
+
+from tests.engines.scripted import ScriptedHandler, listening
 
 
 @dataclass
@@ -24,33 +24,22 @@ class Listener:
 @pytest.fixture
 def listener() -> Iterator[Listener]:
     """Serve one model; nothing else is here."""
-    found = Listener("")
+    heard = Listener("")
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(ScriptedHandler):
         def do_GET(self) -> None:
             self.keep()
-            body = b'{"data": [{"id": "m"}]}' if self.path.endswith("/models") else b"{}"
-            self.send_response(200 if self.path.endswith("/models") else 404)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+            models = self.path.endswith("/models")
+            self.reply(200 if models else 404, {"data": [{"id": "m"}]} if models else {})
 
-        do_POST = do_GET  # noqa: N815
+        do_POST = do_GET
 
         def keep(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            found.heard.append(f"{self.requestline}\n{self.headers}\n{body.decode('utf-8', 'replace')}")
+            heard.heard.append(f"{self.requestline}\n{self.headers}\n{body.decode('utf-8', 'replace')}")
 
-        def log_message(self, *words: object) -> None:
-            """Keep the test's output clean."""
-
-    server = HTTPServer(("127.0.0.1", 0), Handler)
-    found.url = f"http://127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield found
-    server.shutdown()
-    server.server_close()
+    with listening(Handler) as heard.url:
+        yield heard
 
 
 @pytest.fixture

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from socketserver import TCPServer
 from typing import Any
+
+from tests.engines.scripted import ScriptedHandler, listening
 
 WORDS = ["one", " two", " three", " four"]
 UNSTREAMED: dict[str, Any] = {
@@ -56,24 +55,8 @@ class Script:
     url: str = ""
 
 
-def handler_of(script: Script) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-        wbufsize = 65536
-        disable_nagle_algorithm = True
-
-        def log_message(self, *_: object) -> None:
-            """Say nothing."""
-
-        def reply(self, status: int, body: object, **headers: str) -> None:
-            data = body.encode() if isinstance(body, str) else json.dumps(body).encode()
-            self.send_response(status)
-            for name, value in headers.items():
-                self.send_header(name.replace("_", "-"), value)
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
-
+def handler_of(script: Script) -> type[ScriptedHandler]:
+    class Handler(ScriptedHandler):
         def allowed(self) -> bool:
             given = self.headers.get("Authorization")
             script.keys.append(given)
@@ -93,7 +76,7 @@ def handler_of(script: Script) -> type[BaseHTTPRequestHandler]:
                 self.reply(404, {"detail": "Not Found"})
 
         def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            body = self.body()
             if not self.allowed():
                 return
             if script.tokenizes and self.path == "/tokenize":
@@ -108,13 +91,6 @@ def handler_of(script: Script) -> type[BaseHTTPRequestHandler]:
             else:
                 script.requests.append(body)
                 self.complete(body)
-
-        def send(self, data: bytes) -> None:
-            self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
-            self.wfile.flush()
-
-        def event(self, **fields: object) -> None:
-            self.send(b"data: " + json.dumps(fields).encode() + b"\n\n")
 
         def complete(self, body: dict[str, Any]) -> None:
             fault, secret = script.fault, script.key or ""
@@ -139,11 +115,7 @@ def handler_of(script: Script) -> type[BaseHTTPRequestHandler]:
                 kind = "text/html" if fault == "web-page" else "application/json"
                 self.reply(200, UNSTREAMED[fault], Content_Type=kind)
                 return
-            self.close_connection = True
-            self.send_response(200)
-            self.send_header("Content-Type", "text/event-stream")
-            self.send_header("Transfer-Encoding", "chunked")
-            self.end_headers()
+            self.begin_stream()
             if fault == "byte-order-mark":
                 self.send(b"\xef\xbb")
                 self.send(b"\xbf")
@@ -160,8 +132,7 @@ def handler_of(script: Script) -> type[BaseHTTPRequestHandler]:
                 usage: dict[str, Any] = {"prompt_tokens": 3, "completion_tokens": counted}
                 usage["prompt_tokens_details"] = {"cached_tokens": script.cached}
                 self.event(choices=[], usage=usage, **script.extra)
-            self.send(b"data: [DONE]\n\n")
-            self.send(b"")
+            self.end_stream()
 
         def piece(self, body: dict[str, Any], text: str, ids: list[int], finish: str | None = None) -> None:
             piece: dict[str, Any] = {"delta": {"content": text}} if "messages" in body else {"text": text}
@@ -171,11 +142,9 @@ def handler_of(script: Script) -> type[BaseHTTPRequestHandler]:
 
         def misbehave(self, secret: str) -> None:
             if script.fault == "cut-off":
-                self.send(b"")
-                raise ConnectionAbortedError
+                self.cut_off()
             if script.fault == "hangs-up":
-                self.connection.close()
-                raise ConnectionAbortedError
+                self.hang_up()
             if script.fault == "stalls":
                 time.sleep(20)
             elif script.fault == "malformed-json":
@@ -199,24 +168,5 @@ def handler_of(script: Script) -> type[BaseHTTPRequestHandler]:
 @contextmanager
 def serving(script: Script) -> Iterator[Script]:
     """Run the endpoint in this process; a handler that a test leaves stalled is not waited for."""
-
-    class Quiet(ThreadingHTTPServer):
-        daemon_threads = True
-        block_on_close = False
-
-        def server_bind(self) -> None:
-            """As HTTPServer's, without asking for the machine's name, which may take long."""
-            TCPServer.server_bind(self)
-            self.server_name, self.server_port = "localhost", self.server_address[1]
-
-        def handle_error(self, *_: object) -> None:
-            """A client that goes away is what some tests are about."""
-
-    server = Quiet(("127.0.0.1", 0), handler_of(script))
-    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
-    script.url = f"http://127.0.0.1:{server.server_port}"
-    try:
+    with listening(handler_of(script)) as script.url:
         yield script
-    finally:
-        server.shutdown()
-        server.server_close()

@@ -6,14 +6,12 @@ it decodes, 1.5 where it reads a sequence at once.
 
 from __future__ import annotations
 
-import json
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from socketserver import TCPServer
 from typing import Any
+
+from tests.engines.scripted import ScriptedHandler, listening
 
 PROMPT = (1, 2, 3)
 TEXT = "one two three"
@@ -113,20 +111,8 @@ def sglang_reply(script: ScoringScript, path: str, body: dict[str, Any]) -> tupl
     return 200, {} if script.fault == "no-logprobs" else {"meta_info": meta}
 
 
-def handler_of(script: ScoringScript) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def log_message(self, *_: object) -> None:
-            """Print nothing."""
-
-        def reply(self, status: int, body: object) -> None:
-            data = json.dumps(body).encode()
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
-
+def handler_of(script: ScoringScript) -> type[ScriptedHandler]:
+    class Handler(ScriptedHandler):
         def do_GET(self) -> None:
             if self.path == "/v1/models":
                 self.reply(200, {"data": [{"id": "m", "max_model_len": 120}]})
@@ -137,7 +123,7 @@ def handler_of(script: ScoringScript) -> type[BaseHTTPRequestHandler]:
                 self.reply(404, {"detail": "Not Found"})
 
         def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            body = self.body()
             script.requests.append((self.path, body))
             reply = sglang_reply if script.dialect == "sglang" else openai_reply
             self.reply(*reply(script, self.path, body))
@@ -148,19 +134,5 @@ def handler_of(script: ScoringScript) -> type[BaseHTTPRequestHandler]:
 @contextmanager
 def serving(script: ScoringScript) -> Iterator[ScoringScript]:
     """Run the endpoint in this process."""
-
-    class Quiet(ThreadingHTTPServer):
-        daemon_threads = True
-
-        def server_bind(self) -> None:
-            TCPServer.server_bind(self)
-            self.server_name, self.server_port = "localhost", self.server_address[1]
-
-    server = Quiet(("127.0.0.1", 0), handler_of(script))
-    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
-    script.url = f"http://127.0.0.1:{server.server_port}"
-    try:
+    with listening(handler_of(script)) as script.url:
         yield script
-    finally:
-        server.shutdown()
-        server.server_close()

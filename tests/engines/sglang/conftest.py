@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import stat
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +17,7 @@ from benchctl.engines.sglang.engine import SglangEngine, probe_sglang
 from benchctl.engines.sglang.server import SglangServer
 from benchctl.models.files import ResolvedModel, ResolvedPair
 from benchctl.recipes.schema import Arm
+from tests.engines.scripted import write_program
 
 HERE = Path(__file__).parent
 FACTS = HERE / "data" / "facts-0.5.23.json"
@@ -30,10 +29,7 @@ Start = Callable[..., SglangServer]
 @pytest.fixture
 def python(tmp_path: Path) -> Path:
     """A Python in which SGLang seems to be installed."""
-    path = tmp_path / "python3"
-    path.write_text(f"#!{sys.executable}\n{(HERE / 'fake_sglang.py').read_text()}")
-    path.chmod(path.stat().st_mode | stat.S_IXUSR)
-    return path
+    return write_program(tmp_path / "python3", "tests.engines.sglang.fake_sglang")
 
 
 @pytest.fixture

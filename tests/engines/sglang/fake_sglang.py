@@ -10,10 +10,10 @@ import os
 import signal
 import sys
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from socketserver import TCPServer
 from typing import Any
+
+from tests.engines.scripted import ScriptedHandler, ScriptedServer
 
 FAULT = os.environ.get("FAKE_FAULT", "")
 FACTS = Path(os.environ.get("FAKE_FACTS", "facts.json"))
@@ -36,21 +36,8 @@ def settings() -> dict[str, str]:
 KEY = settings().get("api-key")
 
 
-class Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    wbufsize = 65536
-    disable_nagle_algorithm = True
+class Handler(ScriptedHandler):
     answered = False
-
-    def log_message(self, *_: object) -> None:
-        """Say nothing."""
-
-    def reply(self, status: int, body: object) -> None:
-        data = json.dumps(body).encode()
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
 
     def do_GET(self) -> None:
         if not self.path.startswith(("/health", "/metrics")) and self.headers["Authorization"] != f"Bearer {KEY}":
@@ -82,7 +69,7 @@ class Handler(BaseHTTPRequestHandler):
             self.reply(404, {"detail": "Not Found"})
 
     def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        body = self.body()
         if self.headers["Authorization"] != f"Bearer {KEY}":
             self.reply(401, {"error": "Unauthorized"})
         elif self.path == "/tokenize":
@@ -96,11 +83,7 @@ class Handler(BaseHTTPRequestHandler):
             Handler.answered = True
             self.generate(body)
 
-    def send(self, data: bytes) -> None:
-        self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
-        self.wfile.flush()
-
-    def event(self, count: int, finish: object = None, **meta: object) -> None:
+    def step(self, count: int, finish: object = None, **meta: object) -> None:
         ids = [7, 8, 9] if FAULT == "takes-back" and count == 5 else list(range(1, count + 1))
         common = {
             "id": "x",
@@ -109,8 +92,7 @@ class Handler(BaseHTTPRequestHandler):
             "completion_tokens": len(ids),
             "cached_tokens": 0,
         }
-        data = {"text": "".join(ANSWER[:count]), "output_ids": ids, "meta_info": common | meta}
-        self.send(b"data: " + json.dumps(data).encode() + b"\n\n")
+        self.event(text="".join(ANSWER[:count]), output_ids=ids, meta_info=common | meta)
 
     def score(self, body: dict[str, Any]) -> None:
         """Count on from the last token, 1.5 nats ahead of 99."""
@@ -133,13 +115,9 @@ class Handler(BaseHTTPRequestHandler):
             self.score(body)
             return
         assert set(body) == {"input_ids", "sampling_params", "stream"}
-        self.close_connection = True
-        self.send_response(200)
-        self.send_header("Content-Type", "text/event-stream")
-        self.send_header("Transfer-Encoding", "chunked")
-        self.end_headers()
-        self.event(1)
-        self.event(3)  # two steps, or one that accepted, in one event
+        self.begin_stream()
+        self.step(1)
+        self.step(3)  # two steps, or one that accepted, in one event
         if FAULT == "dies-mid-answer":
             print("[2026-11-21 10:00:00] Scheduler hit an exception: Traceback (most recent call last):")
             print("ModuleNotFoundError: No module named 'sgl_kernel.speculative'")
@@ -152,7 +130,8 @@ class Handler(BaseHTTPRequestHandler):
             time.sleep(20)
         if FAULT == "error-event":
             error = {"message": "out of luck", "type": "invalid_request_error", "code": 400, "retryable": False}
-            self.send(b"data: " + json.dumps({"error": error}).encode() + b"\n\ndata: [DONE]\n\n")
+            self.event(error=error)
+            self.send(b"data: [DONE]\n\n")
             return
         speculation = {}
         if option("--speculative-algorithm") and FAULT != "nothing-verified":
@@ -171,20 +150,8 @@ class Handler(BaseHTTPRequestHandler):
             finish = {"type": "abort", "message": "the scheduler gave up"}
         if FAULT == "miscounts":
             cached = {"completion_tokens": 6}
-        self.event(5, finish, e2e_latency=0.2, **cached, **speculation)
-        self.send(b"data: [DONE]\n\n")
-        self.send(b"")
-
-
-class Server(ThreadingHTTPServer):
-    daemon_threads = True
-
-    def server_bind(self) -> None:
-        TCPServer.server_bind(self)
-        self.server_name, self.server_port = "localhost", self.server_address[1]
-
-    def handle_error(self, *_: object) -> None:
-        """A client that goes away is what some tests are about."""
+        self.step(5, finish, e2e_latency=0.2, **cached, **speculation)
+        self.end_stream()
 
 
 def main() -> None:
@@ -200,7 +167,7 @@ def main() -> None:
         assert sys.argv[1:3] == ["-m", "sglang.launch_server"]
         assert not [name for name in os.environ if "SIMULATE_ACC" in name]
         print(f"[2026-11-21 10:00:00] server_args=ServerArgs(host='127.0.0.1', api_key={KEY!r}, seed=0)", flush=True)
-        Server(("127.0.0.1", int(option("--port") or 0)), Handler).serve_forever(poll_interval=0.05)
+        ScriptedServer(("127.0.0.1", int(option("--port") or 0)), Handler).serve_forever(poll_interval=0.05)
 
 
 if __name__ == "__main__":

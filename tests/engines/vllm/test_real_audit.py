@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
@@ -25,6 +22,7 @@ from benchctl.lossless.selection import Answer, ArmAnswers, Selection
 from benchctl.models.files import ResolvedModel, ResolvedPair
 from benchctl.prompts.suite import Message, Prompt
 from benchctl.recipes.schema import Arm
+from tests.engines.scripted import ScriptedHandler, listening
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(600)]
 TOKENS, PROMPTS = 100, 11
@@ -81,33 +79,20 @@ def test_sound_answers_are_consistent_and_a_token_of_another_is_not(scorer: Vllm
 def gateway(vllm: HttpClient) -> Iterator[str]:
     """What a gateway passes on of a vLLM: its OpenAI routes alone, so that it is not recognised."""
 
-    class Handler(BaseHTTPRequestHandler):
-        def log_message(self, *_: object) -> None:
-            """Print nothing."""
-
-        def reply(self, status: int, body: object) -> None:
-            data = json.dumps(body).encode()
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
-
+    class Handler(ScriptedHandler):
         def do_GET(self) -> None:
-            known = self.path.startswith("/v1/")
-            self.reply(200 if known else 404, vllm.get_json(self.path) if known else {})
+            public = self.path.startswith("/v1/")
+            self.reply(200 if public else 404, vllm.get_json(self.path) if public else {})
 
         def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            body = self.body()
             try:
                 self.reply(200, vllm.post(self.path, body, timeout_s=120))
             except EngineError as error:
                 self.reply(400, {"error": {"message": error.what, "code": 400}})
 
-    server = HTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}/v1"
-    server.shutdown()
-    server.server_close()
+    with listening(Handler) as url:
+        yield f"{url}/v1"
 
 
 def test_behind_a_gateway_it_is_scored_by_echo_and_gives_the_same(scorer: VllmScorer, tmp_path: Path) -> None:

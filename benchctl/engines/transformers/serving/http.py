@@ -223,7 +223,7 @@ class _Handler(BaseHTTPRequestHandler):
             else:
                 self._stream(reply)
 
-    do_GET = do_POST  # noqa: N815 - the name that the base class calls
+    do_GET = do_POST  # the name that the base class calls
 
     def _refuse(self, status: HTTPStatus, why: str) -> None:
         self._reply(status, {"error": {"message": why}})
