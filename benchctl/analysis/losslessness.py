@@ -171,7 +171,9 @@ class ControlTest(Result):
 
     arm: str
     prompts: int
-    """That are compared."""
+    """With answers that scores do not decide."""
+    tested: int
+    """Of them, those that this test compares: all, or as many as were scored."""
     outside: int
     """Of the prompts, at how many the arm gave an answer that the baseline never gave."""
     varying: int

@@ -219,6 +219,8 @@ class Losslessness(Result):
     """Of an arm with answers that no score decides."""
     power: DetectionPower | None = None
     """Of an identical arm, as far as the target's margins at its answers are scored; `None`: they are not."""
+    power_lacking: str | None = None
+    """Why `power` cannot be measured, as the end of a sentence; `None`: nothing has tried to."""
     scope: Scope | None = None
 
     @property

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from benchctl.analysis.cells import identity_of
 from benchctl.analysis.conditions.split import is_greedy
-from benchctl.analysis.losslessness import DetectionPower, Range, Scope
-from benchctl.text import percent, plural
+from benchctl.analysis.losslessness import ENOUGH_POWER, Range, Scope, can_be_shown
+from benchctl.text import one_line, percent, plural
 
 if TYPE_CHECKING:
     from benchctl.analysis.frame import Frame
     from benchctl.analysis.results import Losslessness
     from benchctl.data.manifest import Manifest
     from benchctl.data.record import Record
+
+T = TypeVar("T")
 
 
 def find_scope(frame: Frame, arm: int, process: Counter[tuple[str, int, int]]) -> Scope:
@@ -69,8 +72,8 @@ def _prompt_cache(manifest: Manifest | None) -> bool | None:
     return value if isinstance(value, bool) else None
 
 
-def scope_sentence(scope: Scope, limit: float | None = None, power: DetectionPower | None = None) -> str:
-    """Return the scope as a line. `limit`: of an identical arm (`Losslessness.differing_limit`); `power`: its own."""
+def scope_sentence(scope: Scope, identical: Losslessness | None = None) -> str:
+    """Return the scope as a line, with the limit and the power of an identical arm."""
     if scope.rate is not None:
         load = f"{scope.rate:g} requests a second"
     elif scope.concurrency is None:
@@ -90,10 +93,22 @@ def scope_sentence(scope: Scope, limit: float | None = None, power: DetectionPow
         f"prompt cache {'not reported' if scope.prompt_cache is None else 'on' if scope.prompt_cache else 'off'}",
         "first turn" if scope.turn == 1 else f"{scope.turn} turns",
     ]  # fmt: skip
-    if limit is not None:
-        chance = f"power {percent(power.chance)}" if power else "power not measured"
-        parts.append(f"identical arms differ on at most {100 * limit:.2g} % of prompts like these (95 %; {chance})")
+    if identical is not None and identical.differing_limit is not None:
+        limit = f"{100 * identical.differing_limit:.2g} % of prompts like these"
+        parts.append(f"identical arms differ on at most {limit} (95 %; {_power(identical)})")
     return f"Scope: {', '.join(parts)}."
+
+
+def _power(identical: Losslessness) -> str:
+    """Return the power of an identical arm, or how to measure it, or why that cannot be."""
+    stated = identical.stated
+    if stated is not None:
+        enough = stated.chance >= ENOUGH_POWER or not can_be_shown(stated)
+        needed = "" if enough else f", {percent(ENOUGH_POWER)} with about {stated.prompts:,} prompts"
+        return f"power {percent(stated.chance)}{needed}"
+    if identical.power_lacking is not None:
+        return f"power not measured: {identical.power_lacking}"
+    return f"power not measured: `benchctl verify-lossless --arm {shlex.quote(one_line(identical.arm))}` measures it"
 
 
 def _lengths(size: Range | None, unit: str) -> str:
@@ -105,16 +120,25 @@ def _lengths(size: Range | None, unit: str) -> str:
 
 def scope_lines(judged: Sequence[Losslessness]) -> list[str]:
     """Return a line for each condition of the judged arms: lengths span those of its arms, the power is the least."""
-    lines = []
     assessed = [arm for arm in judged if arm.verdict != "not judged"]
-    kinds = dict.fromkeys(_condition(arm.scope) for arm in assessed if arm.scope)
-    for kind in kinds:
-        arms = [arm for arm in assessed if arm.scope and _condition(arm.scope) == kind]
-        identical = [arm for arm in arms if arm.verdict == "identical" and arm.differing_limit is not None]
-        weakest = min(identical, key=lambda arm: arm.stated.chance if arm.stated else -1.0, default=None)
-        limit, power = (weakest.differing_limit, weakest.stated) if weakest else (None, None)
-        lines.append(scope_sentence(_joined([arm.scope for arm in arms if arm.scope]), limit, power))
-    return lines
+    return [scope_sentence(scope, _weakest(arms)) for scope, arms in by_condition(assessed, lambda arm: arm.scope)]
+
+
+def by_condition(rows: Iterable[T], scope_of: Callable[[T], Scope | None]) -> list[tuple[Scope, list[T]]]:
+    """Return the rows of each condition with the scope of all of them; those without a scope are left out."""
+    conditions: dict[tuple[object, ...], tuple[list[Scope], list[T]]] = {}
+    for row in rows:
+        if (scope := scope_of(row)) is not None:
+            scopes, alike = conditions.setdefault(_condition(scope), ([], []))
+            scopes.append(scope)
+            alike.append(row)
+    return [(_joined(scopes), alike) for scopes, alike in conditions.values()]
+
+
+def _weakest(arms: Sequence[Losslessness]) -> Losslessness | None:
+    """Return the identical arm of the least power."""
+    identical = [arm for arm in arms if arm.verdict == "identical" and arm.differing_limit is not None]
+    return min(identical, key=lambda arm: arm.stated.chance if arm.stated else -1.0, default=None)
 
 
 def _condition(scope: Scope) -> tuple[object, ...]:

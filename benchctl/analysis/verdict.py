@@ -183,7 +183,7 @@ _START = {
 
 def _lossless_sentence(judged: Losslessness) -> str:
     """Return the verdict on the output with its scope."""
-    scope = scope_sentence(judged.scope, judged.differing_limit, judged.stated) if judged.scope else ""
+    scope = scope_sentence(judged.scope, judged) if judged.scope else ""
     if judged.verdict == "identical":
         prompts = len(judged.comparisons)
         return f"Its output is identical on {'the one prompt' if prompts == 1 else f'all {prompts} prompts'}. {scope}"

@@ -92,9 +92,21 @@ def _show(statement: Statement, said: list[str], *, as_json: bool) -> None:
         return
     predicate = statement["predicate"]
     typer.echo(f"Result: {predicate['result']}")
-    for arm, own in dict(predicate.get("benchctl_verdicts") or {}).items():
-        typer.echo(
-            one_line(f"  {arm}: {own.get('verdict')} ({own.get('scope')})" if isinstance(own, dict) else arm, 200)
-        )
+    for arm, judged in dict(predicate.get("benchctl_verdicts") or {}).items():
+        verdict = f": {judged.get('verdict')}. {_scope(judged.get('scope'))}" if isinstance(judged, dict) else ""
+        typer.echo(one_line(f"  {arm}{verdict}".rstrip(), 400))
     for sentence in said:
         typer.echo(one_line(sentence, 400))
+
+
+def _scope(stated: object) -> str:
+    """Return the scope of a verdict as a line; empty for anything else, since anybody can have written the file."""
+    from pydantic import ValidationError
+
+    from benchctl.analysis.losslessness import Scope
+    from benchctl.analysis.scope import scope_sentence
+
+    try:
+        return scope_sentence(Scope.model_validate(stated))
+    except ValidationError:
+        return ""

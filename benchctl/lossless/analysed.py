@@ -30,7 +30,7 @@ from benchctl.analysis.scope import by_process, find_scope
 from benchctl.analysis.verdict import label_lossy
 from benchctl.data.scores import TargetScores
 from benchctl.data.store import RunData
-from benchctl.lossless.conclude import UNSCORED, audit_parts, audit_summary, power_sentence, stated_nats
+from benchctl.lossless.conclude import NOT_SCORED, UNSCORED, audit_parts, audit_summary, power_sentence, stated_nats
 from benchctl.lossless.control import control_sentence, find_controls
 from benchctl.lossless.explain import Evidence, find_evidence
 from benchctl.lossless.selection import Selection, select_answers
@@ -83,7 +83,8 @@ def _judge(
             evidence = explained[1]
         else:
             evidence = find_evidence(condition.group.run, frame.arms[frame.baseline])
-        evidence = replace(evidence, audits=audits, controls=controls)
+        unscored = None if reason in (UNSCORED, NOT_SCORED) else reason
+        evidence = replace(evidence, audits=audits, controls=controls, unscored=unscored)
         for arm in condition.compared:
             if frame.arms[arm] in names:
                 then = condition.of(arm)

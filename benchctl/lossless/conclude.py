@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 PREFIXES = 1_000
 """Prefixes that the noise of an arm is measured at, at least."""
 UNSCORED = "its answers were not scored on the target alone (`benchctl verify-lossless` does)"
+NOT_SCORED = "its answers were not scored"
 
 PROPOSED = 0.05
 """How often a draft is assumed to propose the runner-up at a place within a wrong engine's reach, where how often the

@@ -28,8 +28,8 @@ from benchctl.analysis.conditions.split import is_greedy
 from benchctl.analysis.losslessness import AUDIT_LEVEL, CHANGED_SHARE, ArmAudit, ControlTest
 from benchctl.analysis.statistics import holm
 from benchctl.lossless.conclude import PREFIXES
-from benchctl.lossless.explain import FEWEST
 from benchctl.lossless.noise import noise_of
+from benchctl.lossless.selection import key_of
 
 if TYPE_CHECKING:
     from benchctl.analysis.analyse import Condition
@@ -145,7 +145,7 @@ def find_controls(
         test = results[name]
         count = test.arms_answers, test.controls_answers
         alone = float(by_class(count[::-1], count[0])[-1]) if test.against == "noise" else 0.5
-        chance = power(test.prompts, alone, AUDIT_LEVEL / 2 / len(tests) / test.tests)
+        chance = power(test.tested, alone, AUDIT_LEVEL / 2 / len(tests) / test.tests)
         results[name] = test.model_copy(update={"p_adjusted": adjusted, "power": chance})
     return results
 
@@ -162,7 +162,8 @@ def _test(tested: Tested, prompts: Sequence[int]) -> ControlTest:
     against, control, strata = min(candidates, key=lambda each: exact_p(each[2]), default=(None, None, []))
     return ControlTest(
         arm=frame.arms[tested.arm],
-        prompts=len(strata) or len(prompts),
+        prompts=len(prompts),
+        tested=len(strata),
         outside=outside,
         varying=varying,
         repeated=max((len(tested.baselines(prompt)) for prompt in prompts), default=0),
@@ -257,8 +258,8 @@ def _class_sizes(answers: Sequence[Record]) -> list[int]:
 def _by_scores(tested: Tested, prompts: Sequence[int]) -> Iterator[Candidate]:
     """Test against the baseline's own answers, scored as the arm's: is a token farther behind than twice any of theirs?
 
-    Were arm and baseline exchangeable, the answers that are farthest behind would all be the arm's with the chance of
-    this test, or less.
+    Were arm and baseline exchangeable at each prompt, the b answers that are farthest behind would all be the arm's
+    with a chance of 2^-b at most, however many are scored.
     """
     if tested.scores is None or tested.scores.shape != "prefill":
         return
@@ -266,15 +267,14 @@ def _by_scores(tested: Tested, prompts: Sequence[int]) -> Iterator[Candidate]:
             for scored in tested.scores.answers}  # fmt: skip
     both = [(_gaps(tested.answers(prompt), gaps), _gaps(tested.baselines(prompt), gaps)) for prompt in prompts]
     both = [(ours, theirs) for ours, theirs in both if ours and len(theirs) >= len(ours)]
-    if len(both) < FEWEST:
+    if not both:
         return
     limit = BEYOND * max(gap for _, theirs in both for gap in theirs)
     yield "scores", None, [paired(any(gap > limit for gap in ours), False) for ours, _ in both]
 
 
 def _gaps(answers: Sequence[Record], gaps: Mapping[AnswerKey, float]) -> list[float]:
-    keys = [(record.task, record.prompt_idx, record.prompt_sha, record.token_sha or "") for record in answers]
-    return [gaps[key] for key in keys if key in gaps]
+    return [gaps[key] for key in map(key_of, answers) if key in gaps]
 
 
 def control_sentence(test: ControlTest) -> str:
@@ -292,7 +292,7 @@ def control_sentence(test: ControlTest) -> str:
         "noise": "against the baseline repeated, on a target without noise at this verify width",
         "scores": f"for a token over {BEYOND:g} times as far behind the likeliest as in any of the baseline's answers",
     }[test.against or "arm"]
-    p = f"exact test by prompt {control}: {test.differing} of {test.prompts} prompts, p = {test.p:.2g}"
+    p = f"exact test by prompt {control}: {test.differing} of {test.tested} prompts, p = {test.p:.2g}"
     if test.violates:
         return f"{differ}, and noise does not explain it ({p})."
     chance = f"power {100 * test.power:.0f} % if it changed one answer in four" if test.power is not None else ""

@@ -40,6 +40,8 @@ class Evidence:
     """The audit of every arm that is not token-identical throughout."""
     controls: Mapping[str, ControlTest] = field(default_factory=dict)
     """The test against a control of every arm with answers that no score decides."""
+    unscored: str | None = None
+    """Why answers could not be scored, as the end of a sentence; `None`: nothing has tried to."""
     tokens: int = 0
     """Of all arms' distinct answers together: so many places at which noise might be taken for a fault."""
     noise: dict[int, NoiseFloor] = field(default_factory=dict, compare=False)

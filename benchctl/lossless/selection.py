@@ -88,6 +88,8 @@ class Selection:
     """The baselines' own answers to the same prompts."""
     lacks: dict[str, str] = field(default_factory=dict)
     """By arm, why none of its answers can be audited; the end of a sentence."""
+    equal: tuple[Answer, ...] = ()
+    """The answers of arms that give the baseline's throughout: their margins show the power of that."""
 
     @property
     def prompts(self) -> list[list[Answer]]:
@@ -111,14 +113,23 @@ class Selection:
 
     def with_own_answers(self) -> Selection:
         """Return the selection with the baseline's own answers as those of a further arm, to measure noise on."""
-        agreed = {answer.key: len(answer.token_ids) for answer in self.own}
-        return replace(self, arms=(*self.arms, ArmAnswers("", (), self.own, agreed, overlapping=False)))
+        return replace(self, arms=(*self.arms, _further_arm(self.own)))
+
+    def equal_alone(self) -> Selection:
+        """Return the answers of identical arms as those of a single arm."""
+        return Selection((_further_arm(self.equal),) if self.equal else ())
+
+
+def _further_arm(answers: tuple[Answer, ...]) -> ArmAnswers:
+    """Return the target's own answers as those of an arm without rounds."""
+    return ArmAnswers("", (), answers, {answer.key: len(answer.token_ids) for answer in answers}, overlapping=False)
 
 
 def select_answers(parts: Iterable[tuple[Group, Frame]], arms: Sequence[str] | None = None) -> Selection:
     """Return what is to be audited of a run's conditions. `arms`: only these, where named."""
     found: list[ArmAnswers] = []
     own: dict[AnswerKey, Answer] = {}
+    equal: dict[AnswerKey, Answer] = {}
     lacks: dict[str, str] = {}
     made: _Made = {}
     for group, frame in parts:
@@ -130,6 +141,7 @@ def select_answers(parts: Iterable[tuple[Group, Frame]], arms: Sequence[str] | N
                 continue
             ours = _answers(frame, arm, made)
             if not group.overlapping and all(theirs.get(place) == answer for place, answer in ours.items()):
+                equal |= {answer.key: answer for answer in ours.values()}
                 continue  # of overlapping requests the baseline's own answers need not be the target's alone
             distinct = tuple({answer.key: answer for answer in ours.values()}.values())
             agreed = {
@@ -149,7 +161,7 @@ def select_answers(parts: Iterable[tuple[Group, Frame]], arms: Sequence[str] | N
                 ArmAnswers(name, widths, distinct, agreed, group.overlapping, slots or 1, own_name, rejecting, reach)
             )
             own |= {answer.key: answer for answer in theirs.values()}
-    return Selection(tuple(found), tuple(own.values()), lacks)
+    return Selection(tuple(found), tuple(own.values()), lacks, tuple(equal.values()))
 
 
 _Made = dict[tuple[object, ...], "Answer | None"]
@@ -178,6 +190,11 @@ def answer_of(record: Record) -> Answer | None:
     if record.error is not None or not ids or record.token_sha != sha256_tokens(ids):
         return None
     return Answer(record.task, record.prompt_idx, record.prompt_sha, record.prompt_tokens, ids, record.token_sha)
+
+
+def key_of(record: Record) -> AnswerKey:
+    """Return which answer a record holds, as `Answer.key`."""
+    return (record.task, record.prompt_idx, record.prompt_sha, record.token_sha or "")
 
 
 def _widths(frame: Frame, arm: int) -> tuple[int, ...]:

@@ -29,6 +29,7 @@ from benchctl.data.writer import write_scores
 from benchctl.engines.base import PrefillScorer, Renders, Scorer
 from benchctl.errors import EngineError, UsageError
 from benchctl.lossless.analysed import OutputComparison
+from benchctl.lossless.conclude import NOT_SCORED
 from benchctl.lossless.explain import UNREPLAYED
 from benchctl.lossless.plan import (
     AnswerPlan,
@@ -66,7 +67,6 @@ Show = Callable[[str, int, int], None]
 
 OFFLINE = "it was not replayed before, and --offline starts no engine"
 UNSCORED_OFFLINE = "its answers were not scored before, and --offline starts no engine"
-NOT_SCORED = "its answers were not scored"
 ELSEWHERE = "its answers come from several kinds of machines, and this machine's target may compute other values"
 FORKS_ALONE = "--audit forks scores no whole answers"
 
@@ -175,17 +175,19 @@ def _scored(target: Target, outputs: OutputComparison, asked: Request) -> Explai
         by_answer = {answer: f"it could not be replayed: {why}" for answer, why in outcome.by_answer.items()}
         evidence = replace(evidence, scores=session.scores, reason=reason, by_answer=by_answer, noise={})
     unscored = FORKS_ALONE
-    if asked.depth == "full" and outputs.selection.arms:
+    differing = outputs.selection
+    selection = differing if differing.arms else differing.equal_alone()
+    if asked.depth == "full" and selection.arms:
         with shown_steps("Scoring whole answers", quiet=asked.quiet) as show:
             outcome = session.score_answers(
-                outputs.selection,
+                selection,
                 show,
                 budget_s=None if asked.budget_min is None else 60 * asked.budget_min,
                 announce=None if asked.quiet else _announce,
             )
         unscored = f"its answers could not be scored: {outcome.reason}" if outcome.reason else NOT_SCORED
         evidence = replace(evidence, scores=session.scores, noise={})  # more is known of the noise now
-        failure = failure or outcome.error
+        failure = failure or (outcome.error if differing.arms else None)
     found = outputs.verdicts(evidence, reason=unscored)
     return Explained(outputs, found, outputs.consistency(), session.scores, _if_nothing(failure, found))
 

@@ -42,7 +42,7 @@ from benchctl.analysis.results import Comparison, Losslessness, LosslessVerdict,
 from benchctl.data.record import Record
 from benchctl.lossless.conclude import PROPOSED, audit_summary, power_of_equality, power_sentence, stated_nats
 from benchctl.lossless.explain import Evidence, explain_divergence
-from benchctl.lossless.selection import proposed_share
+from benchctl.lossless.selection import key_of, proposed_share
 
 if TYPE_CHECKING:
     from benchctl.analysis.answers import Answers
@@ -93,7 +93,8 @@ def find_losslessness(
     elif counts["identical"] == total > 0 and not lost_lines:
         limit = 1 - DOUBT ** (1 / total)
         found |= {"verdict": "identical", "differing_limit": limit, "noise": _noise(frame, arm, comparisons, evidence)}
-        found |= {"power": _power(frame, arm, evidence)}
+        power = _power(frame, arm, evidence)
+        found |= {"power": power, "power_lacking": None if power else _power_lacking(frame, arm, evidence)}
         found["reason"] = _how_identical(frame, comparisons, limit)
     else:
         found["reason"] = _why_unknown(unknown, total, lost_lines)
@@ -103,15 +104,28 @@ def find_losslessness(
 
 
 def _power(frame: Frame, arm: int, evidence: Evidence) -> DetectionPower | None:
-    """Return the power of equal answers, where the target's margins at any are scored: a swapped token changes one."""
+    """Return the power of equal answers, where the target's margins at any are scored: a swapped token changes one.
+
+    Answers to which nothing was drafted count among the prompts, and none of their tokens can have been swapped.
+    """
     scored = {answer.answer: answer.margins for answer in evidence.scores.answers} if evidence.scores else {}
     records = [frame.records[row] for row in frame.rows(arm).tolist()]
-    keys = {(record.task, record.prompt_idx, record.prompt_sha, record.token_sha or "") for record in records}
-    margins = [np.array(scored[key]) for key in keys if key in scored]
-    if not margins:
+    answers = {key_of(record) for record in records} & scored.keys()
+    if not answers:
         return None
+    drafted = answers & {key_of(record) for record in records if record.draft_n != 0}
+    margins = np.array([margin for answer in drafted for margin in scored[answer]])
     nats, proposed = stated_nats(frame.manifest), proposed_share(frame, arm)
-    return power_of_equality(np.concatenate(margins), nats, len(margins), PROPOSED if proposed is None else proposed)
+    return power_of_equality(margins, nats, len(answers), PROPOSED if proposed is None else proposed)
+
+
+def _power_lacking(frame: Frame, arm: int, evidence: Evidence) -> str | None:
+    """Return why an identical arm's answers cannot be scored, as `Losslessness.power_lacking`."""
+    if frame.manifest is None:
+        return "the run has no manifest, so what it ran with is not known"
+    if any(frame.records[row].token_ids is None for row in frame.rows(arm).tolist()):
+        return "without token ids its answers cannot be scored"
+    return evidence.unscored
 
 
 def _how_identical(frame: Frame, comparisons: list[Comparison], limit: float) -> str:

@@ -12,6 +12,7 @@ from benchctl.analysis.comparison.compare import ArmComparison, RunComparison, R
 from benchctl.analysis.comparison.gates import GateResult
 from benchctl.analysis.comparison.several import ArmRow, SeveralRuns
 from benchctl.analysis.comparison.workload import Change
+from benchctl.analysis.scope import by_condition, scope_sentence
 from benchctl.analysis.verdict import lossy_label
 from benchctl.errors import StorageError
 from benchctl.reports import numbers
@@ -146,6 +147,9 @@ def print_comparison(found: RunComparison, checked: Sequence[GateResult]) -> Non
     out.say()
     out.table(compared_arms(found))
     out.say()
+    judged = [arm for arm in found.lossless_b if arm.verdict != "not judged"]
+    for scope, _ in by_condition(judged, lambda arm: arm.scope):
+        out.say(f"Output of B. {scope_sentence(scope)}", "dim")
     for sentence in said(found):
         out.say(sentence)
     for arm in found.arms:

@@ -26,11 +26,19 @@ def test_lengths_and_requests_are_counted_from_the_records(make_record: Any, mak
         temperature=0.0, concurrency=1, rate=None, requests_per_process=3, prompts=2, blocks=1, prompt_tokens=(30, 40),
         answer_tokens=(5, 6), answer_characters=None, prompt_cache=False, turn=1,
     )  # fmt: skip
-    assert scope_sentence(judged.scope, 0.089, DetectionPower(nats=0.3, chance=0.32, prompts=None)) == (
+    known = judged.model_copy(
+        update={"differing_limit": 0.089, "power": DetectionPower(nats=0.3, chance=0.32, prompts=48)}
+    )
+    assert scope_sentence(judged.scope, known) == (
         "Scope: greedy, one request at a time, at most 3 requests per process, prompts of 30 to 40 tokens, "
         "answers of 5 to 6 tokens, prompt cache off, first turn, "
-        "identical arms differ on at most 8.9 % of prompts like these (95 %; power 32.0 %)."
+        "identical arms differ on at most 8.9 % of prompts like these (95 %; power 32.0 %, "
+        "80.0 % with about 48 prompts)."
     )
+    never_scored = known.model_copy(update={"verdict": "identical", "power": None})
+    assert "power not measured: `benchctl verify-lossless --arm spec` measures it" in scope_lines([never_scored])[0]
+    failed = never_scored.model_copy(update={"power_lacking": "the engine failed"})
+    assert "(95 %; power not measured: the engine failed)" in scope_lines([failed])[0]
 
 
 def test_what_is_not_stored_is_not_assumed(make_record: Any, make_run: Any) -> None:

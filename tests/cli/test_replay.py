@@ -156,6 +156,35 @@ def test_whole_answers_are_scored_and_judging_again_starts_nothing(forge: Forge,
     assert (run / SCORES).stat().st_mtime_ns == stamp
 
 
+def test_the_power_of_identical_arms_is_measured_once_and_a_missing_model_fails_nothing(tmp_path: Path) -> None:
+    """Nothing else is to be scored: the baseline's own answers show what a swapped token would have changed."""
+    plain = RECIPE.replace(", quantize: {type: q2_k}", "").replace("max_tokens: 48", "max_tokens: 24")
+    (tmp_path / "equal.yaml").write_text(plain)
+    result = call(app, "run", str(tmp_path / "equal.yaml"), "--output", str(tmp_path / "results"))
+    assert result.exit_code == 0, result.output
+    assert "power not measured: `benchctl verify-lossless --arm spec` measures it" in " ".join(result.output.split())
+    (run,) = (file.parent for file in tmp_path.glob("results/*/*/manifest.json"))
+    gone = shutil.copytree(run, tmp_path / "gone")
+    raw = json.loads((gone / "manifest.json").read_text("utf-8"))
+    raw["target"]["path"], raw["target"]["files"][0]["name"] = str(tmp_path / "gone.gguf"), "gone.gguf"
+    write_sealed(gone / "manifest.json", raw)
+    (lacking,) = verify(gone, code=0)["arms"]
+    assert (lacking["verdict"], lacking["power"]) == ("identical", None)
+    assert "gone.gguf is not here" in lacking["power_lacking"]
+
+    (arm,) = verify(run, code=0)["arms"]
+    assert (arm["verdict"], arm["power_lacking"]) == ("identical", None)
+    scores = stored(run)
+    assert (len(scores.answers), scores.passes) == (6, []), "equal answers have no noise to measure"
+    near = sum(margin <= 0.3 for answer in scores.answers for margin in answer.margins)
+    assert near, "without a near-tie the power is 0 for any engine"
+    assert 0 < arm["power"]["chance"] < 1
+    stamp = (run / SCORES).stat().st_mtime_ns
+    again = call(app, "verify-lossless", str(run))
+    assert (again.exit_code, (run / SCORES).stat().st_mtime_ns) == (0, stamp)
+    assert "% of prompts like these (95 %; power " in " ".join(again.output.split())
+
+
 def test_requests_that_shared_batches_are_judged_both_ways(tmp_path: Path) -> None:
     """Of the arm at concurrency 2 no violation is found, and one is once a far token is put in."""
     (tmp_path / "shared.yaml").write_text(RECIPE.replace("blocks: 1", "blocks: 1\nconcurrency: 2"))

@@ -15,7 +15,7 @@ from benchctl.data.record import sha256_text, sha256_tokens
 from benchctl.data.scores import DivergedToken, NullPass, ScoredAnswer
 from benchctl.data.store import open_run
 from benchctl.lossless.analysed import analyse_run
-from benchctl.lossless.control import by_class, exact_p, find_controls, paired, power
+from benchctl.lossless.control import by_class, control_sentence, exact_p, find_controls, paired, power
 from tests.analysis.conditions.simulated import Sweep, write_sweep
 from tests.lossless.replayed import scores
 
@@ -108,7 +108,7 @@ def test_scores_by_prefill_are_a_control_of_the_arms_worst_tokens(tmp_path: Path
     sweep = Sweep(concurrency=(4,), arms={"baseline": None, "faulty": DRAFT}, prompts=24, blocks=1)
     write_sweep(tmp_path / "run", sweep, edit=lambda record: spoil(record, ("faulty",), 24))
     run = open_run(tmp_path / "run")
-    for beyond, expected in ((12, 2.0**-12), (0, 1.0)):
+    for beyond, scored, expected in ((12, 24, 2.0**-12), (12, 12, 2.0**-12), (0, 24, 1.0)):
         found = scores([]).model_copy(update={"shape": "prefill", "answers": [
             ScoredAnswer(
                 task=record.task, prompt_idx=record.prompt_idx,
@@ -116,10 +116,13 @@ def test_scores_by_prefill_are_a_control_of_the_arms_worst_tokens(tmp_path: Path
                 margins=[1.0] * 30, diverged=[DivergedToken(index=20, likeliest=1, gap=gap)],
             )
             for record in run.records
+            if record.prompt_idx < scored  # the time to score may end early
             for gap in [1.0 if record.label == "faulty" and record.prompt_idx < beyond else 0.1]
         ]})  # fmt: skip
         test = find_controls(conditions_of(run), ["faulty"], {None: found}, {})["faulty"]
         assert (test.against, test.differing, test.outside) == ("scores", beyond, 24)
+        assert (test.prompts, test.tested) == (24, scored)
+        assert "24 of 24 prompts got an answer" in control_sentence(test)
         assert test.p == pytest.approx(expected)
         assert test.violates == bool(beyond)
 

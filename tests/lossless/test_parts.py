@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 
 from benchctl.data.scores import TargetScores
-from benchctl.data.store import RunData, open_run
+from benchctl.data.store import MANIFEST, RunData, open_run
 from benchctl.lossless import session
 
 
@@ -20,7 +21,9 @@ def test_the_noise_of_shared_batches_is_kept_with_its_part(tmp_path: Path, monke
     again: Any = SimpleNamespace(slot_scorer=lambda *_: nullcontext())
     selection: Any = SimpleNamespace(prompts=())
     scores = TargetScores.model_construct(answers=[], passes=[], seconds=0.0)
-    manifest = open_run(Path(__file__).parents[1] / "data" / "kept" / "version_4").manifest
+    kept = Path(__file__).parents[1] / "data" / "kept" / "version_4"
+    shutil.copy(kept / MANIFEST, tmp_path)
+    manifest = open_run(kept).manifest
     run = RunData(tmp_path, manifest, [], [])
     for part in (run, replace(run, part="kv_q8_0")):
         target: Any = SimpleNamespace(run=part)

@@ -7,14 +7,18 @@ from typing import Any
 
 import pytest
 
-from benchctl.analysis.answers import AGREED, common_length, find_divergence
+from benchctl.analysis.answers import AGREED, common_length, find_answers, find_divergence
 from benchctl.analysis.conditions.split import split
 from benchctl.analysis.frame import make_frame
 from benchctl.analysis.results import Comparison, Losslessness
 from benchctl.data.record import Record
+from benchctl.data.scores import ScoredAnswer
 from benchctl.lossless.analysed import analyse_run
+from benchctl.lossless.explain import Evidence
 from benchctl.lossless.plan import prefixes_to_score
 from benchctl.lossless.selection import select_answers
+from benchctl.lossless.verdicts import find_losslessness
+from tests.lossless.replayed import scores
 
 OTHER = [*range(100, 107), 7, 8, 9, 10]
 
@@ -309,3 +313,22 @@ def test_nothing_is_lossless_against_a_baseline_that_speculates(
     assert (found.verdict, found.counts) == ("undetermined", {"identical": 1})
     assert "speculates itself" in found.reason
     assert "baseline-speculates" in {one.id for one in analysis.warnings}
+
+
+@pytest.mark.parametrize(("drafted", "chance"), [(4, 1 - 0.5**2), (0, 0.0), (None, 1 - 0.95**2)])
+def test_the_power_of_an_identical_arm_counts_the_answers_to_which_it_drafted(
+    make_record: Any, make_run: Any, make_manifest: Any, drafted: int | None, chance: float
+) -> None:
+    """Two near-ties, at each of which a draft proposes another token half the time: none where nothing was drafted."""
+    rejected = {} if drafted is None else {"draft_n": drafted, "draft_n_accepted": 0, "rounds": drafted // 4}
+    ids = [1, 2] if drafted else [*range(100, 111)]
+    records = [make_record("baseline", ids=ids), make_record("spec", ids=ids, **rejected)]
+    run = make_run(records, make_manifest({"baseline": None, "spec": {"type": "draft-simple", "max": 4}}, 1, 1))
+    record = records[0]
+    scored = ScoredAnswer(task=record.task, prompt_idx=record.prompt_idx, prompt_sha=record.prompt_sha,
+                          token_sha=record.token_sha, margins=[0.1, 0.2, 5.0])  # fmt: skip
+    evidence = Evidence(scores([]).model_copy(update={"answers": [scored]}))
+    frame = make_frame(run.records, run.manifest, "baseline")
+    judged = find_losslessness(frame, find_answers(frame), 1, evidence=evidence)
+    assert judged.power is not None
+    assert judged.power.chance == pytest.approx(chance)

@@ -35,6 +35,7 @@ from benchctl.analysis.comparison.changes import (
 )
 from benchctl.analysis.comparison.workload import Change, Outputs, compare_answers, find_changes, require_same_workload
 from benchctl.analysis.frame import Frame, PromptKey, make_frame
+from benchctl.analysis.losslessness import Scope
 from benchctl.analysis.results import ALL_TASKS, Analysis, Result
 from benchctl.analysis.statistics import LEVEL, level_for
 from benchctl.data.store import RunData
@@ -112,6 +113,7 @@ class OwnVerdict(Result):
     arm: str
     verdict: str
     reason: str
+    scope: Scope | None
 
 
 class RunComparison(Result):
@@ -179,8 +181,7 @@ class Side:
         lossless = next((row for row in self.analysis.losslessness if row.arm == name), None)
         if lossless is None:
             return OwnFacts(rate, None, [])
-        stated = lossless.audit.stated if lossless.audit is not None else None
-        return OwnFacts(rate, lossless.verdict, lossless.lossy, None if stated is None else stated.chance)
+        return OwnFacts(rate, lossless.verdict, lossless.lossy, lossless.stated.chance if lossless.stated else None)
 
 
 @dataclass(frozen=True)
@@ -245,7 +246,7 @@ def chosen_arms(known: Iterable[str], wanted: Collection[str] | None) -> list[st
 def own_verdicts(sides: Sequence[Side], arms: Collection[str]) -> list[OwnVerdict]:
     """Return what runs conclude of these arms by themselves."""
     return [
-        OwnVerdict(arm=row.arm, verdict=row.verdict, reason=row.reason)
+        OwnVerdict(arm=row.arm, verdict=row.verdict, reason=row.reason, scope=row.scope)
         for side in sides
         for row in side.analysis.losslessness
         if row.arm in arms

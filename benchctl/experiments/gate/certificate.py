@@ -66,18 +66,17 @@ def make_certificate(folder: Path) -> Statement:
                 "benchctl": manifest.benchctl_version,
                 "files": run.integrity.state,
             },
-            "benchctl_verdicts": {row.arm: _verdict(row, manifest) for row in rows},
+            "benchctl_verdicts": {row.arm: _verdict(row) for row in rows},
         },
     }
 
 
-def _verdict(row: Losslessness, manifest: Manifest) -> dict[str, Any]:
-    audit = row.audit
-    stated = audit.stated if audit is not None else None
+def _verdict(row: Losslessness) -> dict[str, Any]:
+    audit, stated = row.audit, row.stated
     return {
         "verdict": row.verdict,
         "reason": row.reason,
-        "scope": f"{len(manifest.prompts)} prompts, {manifest.blocks} blocks, sampling as in the recipe",
+        "scope": None if row.scope is None else row.scope.model_dump(mode="json"),
         "prompts": dict(row.counts),
         "lossy_by_design": list(row.lossy),
         "limit": {

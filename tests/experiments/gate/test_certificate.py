@@ -12,9 +12,12 @@ from typing import Any
 
 import pytest
 
+from benchctl.analysis.scope import scope_sentence
 from benchctl.cli.app import app
+from benchctl.data.store import open_run
 from benchctl.errors import BenchctlError, GateError, StorageError, UsageError
 from benchctl.experiments.gate.certificate import Statement, make_certificate, text_of
+from benchctl.lossless.analysed import analyse_run
 from tests.cli.calls import call
 from tests.cli.test_compare import write_run
 from tests.kept_runs import ROOT
@@ -66,7 +69,12 @@ def test_it_says_what_the_run_showed(run: Path, file: Path) -> None:
     assert found["predicateType"] == "https://in-toto.io/attestation/test-result/v0.1"
     predicate = found["predicate"]
     assert (predicate["result"], predicate["passedTests"], predicate["failedTests"]) == ("PASSED", ["spec"], [])
-    assert predicate["benchctl_verdicts"]["spec"]["verdict"] == "identical"
+    verdict = predicate["benchctl_verdicts"]["spec"]
+    (judged,) = analyse_run(open_run(run)).losslessness
+    assert judged.scope is not None
+    assert (verdict["verdict"], verdict["scope"]) == ("identical", judged.scope.model_dump(mode="json"))
+    shown = call(app, "runs", "certify", "--check", str(file), "--run", str(run))
+    assert f"  spec: identical. {scope_sentence(judged.scope)}" in shown.output
     assert {subject["name"] for subject in found["subject"]} == {"target t.gguf", "records.jsonl"}
     assert all(len(entry["digest"]["sha256"]) for entry in [*found["subject"], *predicate["configuration"]])
     real = make_certificate(KEPT)["predicate"]
