@@ -174,6 +174,7 @@ def test_another_answer_is_lossy_and_named(before: Path, tmp_path: Path, compare
     shown = compare(before, after, "--fail-if", "lossy")
     assert shown.returncode == 1
     assert "identical → violation" in shown.stdout  # equal tokens, another text
+    assert "Output of B. Scope: greedy, one request at a time, at most " in shown.stdout
     assert "differ from A: code/1" in shown.stdout
     assert "lossy: spec: violation." in shown.stderr
 
