@@ -79,10 +79,9 @@ def analyse(run: RunData, judge: Judge, *, baseline: str | None = None) -> Analy
         found = join(parts, sweep, check_disturbances(replace(frames[0], manifest=manifest)))
     of = {name: row.of for name, row in manifest.compared().items()} if manifest else {}
     own = baseline is None or manifest is None or of.get(baseline, baseline) == of.get(manifest.baseline)
-    levels = found.sweep.levels if found.sweep else []
     found = found.model_copy(
         update={
-            "stopping": find_stopping(manifest, found.speedups, levels) if own else None,
+            "stopping": find_stopping(manifest, [speed.decides for speed in speeds.values()]) if own else None,
             "accuracy": find_accuracy(run, compared),
             "left_out": list(run.left_out) or None,
             "breakeven": None if run.integrity.damage else breakeven_of_run(found, manifest),

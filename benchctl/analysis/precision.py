@@ -9,18 +9,16 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from benchctl.analysis.conditions.load import find_levels
 from benchctl.analysis.conditions.split import split
 from benchctl.analysis.frame import make_frame
-from benchctl.analysis.results import ALL_TASKS, SpeedUp, Stopping
-from benchctl.analysis.speedup import compared_arms, find_speeds, find_speedups
+from benchctl.analysis.results import SpeedUp, Stopping
+from benchctl.analysis.speedup import compared_arms, find_speeds
 from benchctl.analysis.statistics import LOOK_LEVEL, Variance, block_variance, ratio_interval, shared_variances
 from benchctl.data.manifest import DecidedArm, Stopped
 from benchctl.recipes.schema import AutoBlocks
 from benchctl.text import listed, plural, spoken
 
 if TYPE_CHECKING:
-    from benchctl.analysis.conditions.results import Level
     from benchctl.data.manifest import Manifest
     from benchctl.data.store import RunData
 
@@ -72,34 +70,13 @@ def _not_separated(arms: Mapping[str, SpeedUp], best: str, rivals: Sequence[str]
 
 
 def half_widths(run: RunData) -> dict[str, float | None]:
-    """Return half the width of every compared arm's interval as a share of its speed-up; `None` where there is none."""
-    speedups: list[SpeedUp] = []
-    levels: list[Level] = []
-    for group in split(run):
-        frame = make_frame(group.run.records, group.run.manifest, group.baseline)
-        arms = [arm for arm in range(len(frame.arms)) if arm not in (frame.baseline, frame.again)]
-        speedups += [row for arm in arms for row in find_speedups(frame, arm)]
-        levels += find_levels(frame, group, group.key) if group.key else []
-    return _half_widths(that_decide(speedups, levels))
+    """Return half the width of every compared arm's interval as a share of its speed-up; `None` where there is none.
 
-
-def that_decide(speedups: Sequence[SpeedUp], levels: Sequence[Level]) -> list[SpeedUp]:
-    """Return the rows over all tasks that the conclusion on each arm is drawn from.
-
-    Where several requests are in flight in a closed loop, that is total throughput, in place of the decode rate.
+    The interval is the one that is shown: that of all claims together, of whole answers where requests overlap.
     """
-    of_all_requests = {row.arm: row for row in levels if row.overlapping and row.rate is None}
-    found = []
-    for row in speedups:
-        level = of_all_requests.get(row.arm)
-        if row.task == ALL_TASKS and level is not None:
-            measured = ("throughput_speedup", "throughput_interval", "throughput_by_block")
-            values = (getattr(level, name) for name in measured)
-            update = dict(zip(("pooled", "pointwise", "by_block"), values, strict=True))
-            found.append(row.model_copy(update=update))
-        elif row.task == ALL_TASKS:
-            found.append(row)
-    return found
+    groups = split(run)
+    frames = [make_frame(group.run.records, group.run.manifest, group.baseline) for group in groups]
+    return _half_widths(speed.decides for speed in find_speeds(groups, frames).values())
 
 
 @dataclass(frozen=True)
@@ -170,14 +147,11 @@ def decided_in_words(decided: Mapping[str, DecidedArm]) -> dict[str, str]:
     return {name: f"{words[found.speed]} after {found.blocks} blocks" for name, found in decided.items()}
 
 
-def find_stopping(
-    manifest: Manifest | None, speedups: Sequence[SpeedUp], levels: Sequence[Level] = ()
-) -> Stopping | None:
-    """Return what `blocks: auto` came to, recomputed from the speed-ups; `None` for any other run."""
+def find_stopping(manifest: Manifest | None, overall: Sequence[SpeedUp]) -> Stopping | None:
+    """Return what `blocks: auto` came to, recomputed from what decides on each arm; `None` for any other run."""
     if manifest is None or manifest.auto_blocks is None:
         return None
     rule = manifest.auto_blocks
-    overall = that_decide(speedups, levels)
     known = _half_widths(overall)
     widest = max((width for width in known.values() if width is not None), default=None)
     found = Stopping(
@@ -198,7 +172,7 @@ def find_stopping(
 
 def _half_widths(speedups: Iterable[SpeedUp]) -> dict[str, float | None]:
     return {
-        row.arm: (row.pointwise.high - row.pointwise.low) / 2 / row.pooled if row.pointwise and row.pooled else None
+        row.arm: (row.interval.high - row.interval.low) / 2 / row.pooled if row.interval and row.pooled else None
         for row in speedups
         if row.pairs
     }

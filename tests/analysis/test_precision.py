@@ -7,6 +7,7 @@ import random
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from benchctl.analysis.precision import half_widths
 from benchctl.analysis.results import ALL_TASKS, SpeedUp
@@ -36,6 +37,24 @@ def test_half_a_width_is_a_share_of_the_speed_up(make_record: Any, make_run: Any
     assert row.interval is not None
     assert row.pooled is not None
     assert half_widths(run) == {"spec": pytest.approx((row.interval.high - row.interval.low) / 2 / row.pooled)}
+
+
+def test_the_width_is_that_of_the_interval_that_is_shown(make_record: Any, make_run: Any, make_manifest: Any) -> None:
+    """Of several arms: wide enough for all of them together."""
+    arms = {"baseline": None, "spec": {"type": "ngram-mod"}, "other": {"type": "ngram-simple"}}
+    others = [replace(record, label="other") for record in records(make_record, 6, 0.04) if record.label == "spec"]
+    manifest = make_manifest(arms, 3, 6, recipe={"blocks": {"half_width": 0.05, "max": 20}})
+    run = make_run([*records(make_record, 6), *others], manifest)
+    found = analyse_run(run)
+    shown = {row.arm: row for row in found.speedups if row.task == ALL_TASKS}
+    assert found.stopping is not None
+    assert found.stopping.half_widths == half_widths(run)
+    for arm, width in half_widths(run).items():
+        row = shown[arm]
+        assert row.interval is not None and row.pooled is not None
+        assert width == pytest.approx((row.interval.high - row.interval.low) / 2 / row.pooled)
+    widest = max(width for width in half_widths(run).values() if width is not None)
+    assert f"The widest interval is ±{100 * widest:.1f} %" in found.stopping.sentence
 
 
 def test_an_arm_without_answers_is_not_waited_for_and_one_without_an_interval_is(

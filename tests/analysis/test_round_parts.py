@@ -97,7 +97,7 @@ def test_a_hybrid_saves_goes_back_and_reads_again(analysed: Any) -> None:
     apart = traces(
         ("verify", 5, 8, 0.5), ("checkpoint", 1, 8, 0.02), ("restore", 1, 4, 0.01), ("re-evaluate", 2, 4, 0.3)
     )
-    found = analysed(apart, phase_s={"draft": 1.6}, n_predicted=13, token_ids=None)
+    found = analysed(apart, phase_s={"draft": 1.6}, n_predicted=13, token_ids=None, content="another answer")
     # Twelve decoded tokens: four rounds, six accepted, and two that re-evaluations brought. A step takes 0.1 s.
     state = (4 * 0.1 + 2 * (0.05 + 1.5)) * 0.1
     assert split(found).parts["state"] == pytest.approx(state / 4)
