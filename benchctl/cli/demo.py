@@ -26,9 +26,10 @@ def demo(
     metal: Annotated[bool, typer.Option("--metal", help="Build an engine for Apple GPUs.")] = False,
     cpu: Annotated[bool, typer.Option("--cpu", help="Build an engine for the CPU alone.")] = False,
 ) -> None:
-    """From nothing to a report, with the bundled models.
+    """Try benchctl with two tiny bundled models.
 
-    Measures the bundled pair as it is and with the memory traffic of a large model; builds the engine if need be.
+    Measures the bundled pair as it is, and with the memory traffic of a large model. Takes about a minute once an
+    engine is installed, and builds the engine if there is none.
     An engine that is already installed (BENCHCTL_LLAMA_SERVER, PATH) is used. Everything else comes with benchctl.
 
     Exits with 0 also where an arm is not identical; the last lines and the reports state the verdict.
@@ -51,7 +52,7 @@ def demo(
     for who, analysis in answers:
         typer.echo(f"- {who}: {_answer(analysis)}")
     typer.echo(f"With more depths: benchctl run {RECIPE}, benchctl run {PADDED_RECIPE}.")
-    typer.echo("What holds for your models, a run of yours shows: benchctl run TARGET.gguf DRAFT.gguf")
+    typer.echo("For your own models: benchctl run TARGET.gguf DRAFT.gguf")
 
 
 _WHY = {

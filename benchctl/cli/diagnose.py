@@ -48,9 +48,9 @@ def diagnose(
     """What is a draft worth? From its token probabilities.
 
     The target answers prompts, greedily and at temperature 0.6; draft and target score the answers token by token.
-    Told are the acceptance of a draft token and of 2, 4 or 8 in a row, the cost of a draft step, the predicted
-    speed-up, and what the newest run measured of it; depths do not matter. Scores are saved in diagnosis.json. Exits
-    with 3 where no draft could be scored.
+    Shows how often the draft is right for 1, 2, 4 and 8 tokens in a row, the cost of a draft step, the predicted
+    speed-up, and what the newest run measured. Arms that differ only in depth are one draft. Scores are saved in
+    diagnosis.json. Exits with 3 where no draft could be scored.
     """
     from benchctl.data.traces import DiagnosisSettings
     from benchctl.experiments.diagnose.judge import agreement_of, judge_diagnosis

@@ -36,8 +36,9 @@ def verify_lossless(
 
     An arm is `identical` where every answer is, in every block; missing, failed or damaged answers are undetermined.
     Where answers differ, the target alone is launched again and scores whole answers: an arm is `consistent with the
-    target` where it departs no more often and no farther than the target's numeric noise explains, else a `violation`.
-    Where no arm differs, the target scores the answers for the power of that. Scores are kept in the run.
+    target` where it differs from the target only as often, and by as little, as rounding would cause, and a `violation`
+    where it differs more. Where no arm differs, the target scores the answers to state the power. Scores are kept in
+    the run.
 
     Exits with 0 when every compared arm is identical (or what --accept names), with 1 when any is not or is
     undetermined, with 3 when the engine failed and nothing could be explained.

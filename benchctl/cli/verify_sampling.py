@@ -67,7 +67,7 @@ def verify_sampling(
     """Is the distribution above temperature 0 unchanged?
 
     Every arm and the baseline answer prompts with many seeds; permutation tests compare the distributions, and tokens
-    are compared with the target's own. The smallest difference that would have been detected is told. Exits with 1
+    are compared with the target's own. It states the smallest difference that it would have detected. Exits with 1
     where a difference was found, or an arm is lossy by design or undetermined.
     """
     from benchctl.experiments.sampling.conclude import sampling_verdict
