@@ -17,7 +17,7 @@ import signal
 import struct
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -230,6 +230,7 @@ _READ = (".safetensors", ".json", ".jsonl", ".model", ".jinja", ".txt")
 _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "tokenizer.jsonl", "vocab.json", "vocab.txt")
 _HEADS = re.compile(r"eagle|dflash|dspark", re.IGNORECASE)
 _CODE = ".py"
+_OWN_CLASS = re.compile(r"\w+\.\w+")
 
 
 def is_safetensors_folder(path: Path) -> bool:
@@ -238,9 +239,45 @@ def is_safetensors_folder(path: Path) -> bool:
 
 
 def code_in(folder: Path) -> Path | None:
-    """Return a file of Python code in a model's folder or below it, or a link to a folder, where some may lie."""
-    paths = folder.rglob("*")
-    return next((path for path in paths if path.suffix == _CODE or (path.is_symlink() and path.is_dir())), None)
+    """Return what in a model's folder or below it may have transformers run code, as the converter lets it.
+
+    A file of Python, a link to a folder, or JSON whose `auto_map` names a class that lies elsewhere.
+    """
+    return next((path for path in folder.rglob("*") if _may_run(path)), None)
+
+
+def _may_run(path: Path) -> bool:
+    suffix = path.suffix.lower()
+    return suffix == _CODE or (path.is_symlink() and path.is_dir()) or (suffix == ".json" and _names_code(path))
+
+
+def _names_code(file: Path) -> bool:
+    """Whether an `auto_map` names more than MODULE.CLASS of its own folder: FOLDER--MODULE.CLASS, or a path.
+
+    What cannot be parsed here cannot be parsed by transformers either.
+    """
+    elsewhere = False
+
+    def check(pairs: list[tuple[str, object]]) -> dict[str, object]:
+        nonlocal elsewhere
+        for key, value in pairs:
+            if key == "auto_map":
+                elsewhere |= any(not _OWN_CLASS.fullmatch(name) for name in _texts_of(value))
+        return dict(pairs)
+
+    with suppress(OSError, ValueError, RecursionError):
+        data = file.read_bytes()
+        if b"auto_map" in data or b"\\u" in data:
+            json.loads(data.decode("utf-8"), object_pairs_hook=check)
+    return elsewhere
+
+
+def _texts_of(value: object) -> Iterator[str]:
+    if isinstance(value, dict | list):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _texts_of(item)
+    elif value is not None:
+        yield str(value)
 
 
 def needs_target(folder: Path) -> bool:

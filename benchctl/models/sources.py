@@ -141,7 +141,7 @@ class ModelSearch:
             for folder in filter(None, (first, target)):
                 if not self.may_run_code and (code := code_in(folder)) is not None:
                     raise UsageError(
-                        "llama.cpp's converter may run the Python code in this folder",
+                        "llama.cpp's converter may run Python code that this model brings or names",
                         where=one_line(str(code), 400),
                         fix="If you trust it, add --trust-recipe. Otherwise remove it, or name a GGUF file.",
                     )
