@@ -35,10 +35,10 @@ from benchctl.engines.common.wire import decode
 from benchctl.engines.llama_cpp import causes as llama_causes
 from benchctl.engines.llama_cpp import probe
 from benchctl.engines.llama_cpp.attest import read_counts, read_memory
-from benchctl.engines.llama_cpp.engine import read_passes
 from benchctl.engines.llama_cpp.probe import parse_help
 from benchctl.engines.llama_cpp.score import likeliest
 from benchctl.engines.llama_cpp.stream import LlamaReader
+from benchctl.engines.llama_cpp.trace import read_passes
 from benchctl.engines.openai.discovery import discover, parse_address
 from benchctl.engines.sglang import server as sglang_server
 from benchctl.engines.sglang.server import GenerateReader

@@ -181,7 +181,7 @@ OwnServer = TypeVar("OwnServer", bound="LaunchedServer")
 class LaunchedEngine(ABC, Generic[OwnSpec]):
     """Base of the engines that benchctl starts: `benchctl.engines.base.Engine` but for what differs.
 
-    An engine sets `title` and `search` (or has a `_found` of its own), and has `_probe` (what its program can do),
+    An engine sets `title` and `search` (or has a `_binary` of its own), and has `_probe` (what its program can do),
     `check`, `launch` and `start`, which ends with `_healthy`. It may set `poll_s`, and `tool` where it brings programs.
     """
 
@@ -198,7 +198,7 @@ class LaunchedEngine(ABC, Generic[OwnSpec]):
         self._option = binary
 
     @cached_property
-    def _found(self) -> FoundBinary:
+    def _binary(self) -> FoundBinary:
         """Where the program is. Raises EngineError (`launch`), UsageError."""
         return self.search.find(self._spec.binary, self._option)
 
@@ -209,7 +209,7 @@ class LaunchedEngine(ABC, Generic[OwnSpec]):
 
     def locate(self) -> FoundBinary:
         """Find the program, without running it. Raises EngineError (`launch`), UsageError."""
-        return self._found
+        return self._binary
 
     def probe(self) -> Capabilities:
         """Find the program and probe what it can do. Raises EngineError (`launch`), UsageError."""

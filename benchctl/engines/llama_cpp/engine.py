@@ -1,28 +1,15 @@
-"""The llama.cpp adapter: probe, check, command, start; where the time of a round goes by its log; llama-perplexity."""
+"""The llama.cpp adapter: probe, check, command, start."""
 
 from __future__ import annotations
 
-import errno
-import io
-import math
 import os
-import re
-import shutil
-import signal
-import struct
-import tempfile
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
-from itertools import pairwise
 from pathlib import Path
-from statistics import median
-from typing import TypeVar
 
-from benchctl.engines.base import Launch, Pass, PassKind
+from benchctl.engines.base import Launch, Pass
 from benchctl.engines.common.launched_server import LaunchedEngine
-from benchctl.engines.common.log import log_tail, read_log
 from benchctl.engines.common.process import OWN_SETTINGS, engine_environment, refused_variables
 from benchctl.engines.common.programs import FoundBinary, program, sibling_hashes
 from benchctl.engines.llama_cpp.adapter import ADAPTER, LlamaCppSpec
@@ -35,7 +22,9 @@ from benchctl.engines.llama_cpp.command import (
     with_one_slot,
 )
 from benchctl.engines.llama_cpp.compile import Build
+from benchctl.engines.llama_cpp.converter import CONVERTER, converter_script
 from benchctl.engines.llama_cpp.installation import PERPLEXITY, QUANTIZE, find_tool, refuse_backends_here, search
+from benchctl.engines.llama_cpp.perplexity import Perplexity
 from benchctl.engines.llama_cpp.probe import Probe, probe_server
 from benchctl.engines.llama_cpp.score import (
     LlamaScorer,
@@ -44,236 +33,21 @@ from benchctl.engines.llama_cpp.score import (
     unsplit,
 )
 from benchctl.engines.llama_cpp.server import LlamaServer, start_server
-from benchctl.engines.llama_cpp.source import PINNED_VERSION, extract_llama_cpp, fetch_sdist
 from benchctl.engines.llama_cpp.spec_flags import (
     deepest_draft,
     speculation_problems,
     speculation_warnings,
     worth_trying,
 )
-from benchctl.engines.quantizing import Divergence, TextTooShortError
-from benchctl.errors import EngineError, StorageError
+from benchctl.engines.llama_cpp.trace import read_passes
 from benchctl.models.files import ResolvedPair, file_sha256
 from benchctl.models.gguf_facts import read_facts, rotates_nothing
 from benchctl.models.gguf_header import read_header
-from benchctl.models.quantize import Program
 from benchctl.models.vocabulary import compare, end_tokens
-from benchctl.paths import cache_folder
 from benchctl.recipes.options import read_flags
 from benchctl.recipes.schema import GREEDY, Arm, Recipe, Sampling
 from benchctl.recipes.speculation import NEEDS_DRAFT_MODEL, Speculation
 from benchctl.text import one_line
-
-_TIMED = re.compile(r"^(\d{1,9})\.(\d\d)\.(\d{3})\.(\d{3}) [A-Z] (.*)$")
-_TURN = "start_loop: update slots"
-_LEAVE, _BACK = ": yielding to queue", ": done yielding to queue"
-_DRAFTED = re.compile(r"generate_draft: .*#draft=(\d{1,6})\b")
-_PLAIN = "slot decode token"
-_MAY_DRAFT = "max possible draft:"
-_EVALUATES = "n_batch (effective)"
-_SAVED = "created speculative checkpoint"
-_GOES_BACK = "restoring speculative checkpoint"
-
-Line = tuple[float, str]
-"""Seconds since the server started, and the message."""
-
-
-def read_passes(log: str) -> list[Pass]:
-    """Return what the passes in a log took, alike ones together; those that read a prompt are left out.
-
-    At the most verbose level (`-lv 5`; commit 0c1e570) a turn of the server's loop leaves these lines, among others:
-
-        start_loop: update slots
-        max possible draft: 4            it may draft
-        yielding to queue … done         the draft model drafts (an n-gram drafter looks up)
-        created speculative checkpoint   where the target's state cannot be rolled back
-        generate_draft: … #draft=4       what is verified; without a draft: slot decode token
-        decode: n_batch (effective) = …
-        yielding to queue … done         the target's pass
-        yielding to queue … done         the draft model reads what the target read
-        restoring speculative checkpoint after a partial rejection; the next turn evaluates the accepted tokens again
-    """
-    found: defaultdict[tuple[PassKind, int], list[float]] = defaultdict(list)
-    again = False
-    for turn in _turns(log):
-        for kind, width, took in _passes(turn, again=again):
-            found[kind, width].append(took)
-        again = any(_GOES_BACK in message for _, message in turn)
-    return [Pass(*key, len(times), sum(times), median(times)) for key, times in sorted(found.items())]
-
-
-def _turns(log: str) -> Iterator[list[Line]]:
-    turn: list[Line] = []
-    for line in log.splitlines():
-        found = _TIMED.match(line)
-        if found is None:
-            continue
-        minutes, whole, thousandths, millionths = map(int, found.groups()[:4])
-        entry = (60 * minutes + whole + thousandths / 1e3 + millionths / 1e6, found[5])
-        if _TURN in entry[1]:
-            yield turn
-            turn = []
-        turn.append(entry)
-    yield turn
-
-
-def _passes(turn: Sequence[Line], *, again: bool) -> Iterator[tuple[PassKind, int, float]]:
-    """Yield what a turn did; `again`: the turn before went back to a checkpoint."""
-    messages = [message for _, message in turn]
-    drafted = next((int(found[1]) for message in messages if (found := _DRAFTED.search(message))), 0)
-    if not drafted and not any(_PLAIN in message for message in messages):
-        return  # it read a prompt, or nothing
-    begins = next((place for place, message in enumerate(messages) if _EVALUATES in message), None)
-    if begins is None:
-        return
-    before, after = turn[:begins], turn[begins:]
-    width = drafted + 1
-    away = list(_away(before))
-    if away:
-        yield "draft", drafted, away[0][1] - away[0][0]
-    saved = next((time for time, message in before if _SAVED in message), None)
-    if saved is not None and away:
-        may = next((time for time, message in before if _MAY_DRAFT in message), away[0][0])
-        yield "checkpoint", 1, saved - away[0][1] + (away[0][0] - may)
-    target: PassKind = "re-evaluate" if again else "verify" if drafted else "plain"
-    kinds: tuple[PassKind, ...] = (target, "draft-read")
-    for kind, (left, back) in zip(kinds, _away(after), strict=False):
-        yield kind, width, back - left
-    for (began, message), (ended, _) in pairwise(after):
-        if _GOES_BACK in message:
-            yield "restore", 1, ended - began
-
-
-def _away(lines: Sequence[Line]) -> Iterator[tuple[float, float]]:
-    """Yield when the loop left for a computation, and when it was back."""
-    left: float | None = None
-    for time, message in lines:
-        if message.endswith(_LEAVE):
-            left = time
-        elif message.endswith(_BACK) and left is not None:
-            yield left, time
-            left = None
-
-
-_NUMBER = r"\s*:\s*(-?[\d.]+|-?nan|-?inf)"
-_ERROR = r"\s*±\s*(-?[\d.]+|-?nan|-?inf)"
-_LINES = {
-    "divergence": rf"Mean\s+KLD{_NUMBER}{_ERROR}",
-    "worst": rf"99\.9%\s+KLD{_NUMBER}()",
-    "same_top": rf"Same top p{_NUMBER}{_ERROR}",
-    "perplexity": rf"Mean PPL\(Q\)\s*{_NUMBER}{_ERROR}",
-}
-_TOO_SHORT = re.compile(r"tokenizes to only (\d+) tokens")
-_HEAD = struct.Struct("<8sIii")
-Result = TypeVar("Result")
-
-
-_ATTEMPTS = 8
-"""llama.cpp's logger may be cut off when a program ends, and the last lines, which are the result, are lost then
-(llama.cpp issue 22142): of a small model on a busy machine, one time in five. The same call gives the same numbers."""
-
-
-@dataclass(frozen=True)
-class Perplexity:
-    """llama-perplexity, and what every call of it is given; see `benchctl.engines.quantizing.DivergenceMeter`.
-
-    It reads a text in pieces of `context` tokens and scores the second half of each, so that every scored token has
-    some text before it. First the reference's distributions over the whole vocabulary are written to a file, with the
-    tokens; then another model is compared with that file (`tools/perplexity/perplexity.cpp`, `--kl-divergence`).
-    """
-
-    program: Program
-    threads: int
-    device: str
-    """As in a recipe."""
-
-    def write_reference(self, model: Path, text: Path, target: Path, log: Path, *, context: int, pieces: int) -> int:
-        """Write the distributions of `model` over the first `pieces` pieces of `text`; return how many positions were
-        scored.
-
-        Raises TextTooShortError, EngineError (`crash`, `protocol`), and OSError when the file came out short: the
-        program itself does not notice a full disk.
-        """
-        options = ["-f", str(text), "-c", str(context), "-b", str(context), "--chunks", str(pieces)]
-
-        def read(output: str) -> int | None:
-            if found := _TOO_SHORT.search(output):
-                raise TextTooShortError(int(found[1]))
-            return _scored(target)
-
-        return self._result(model, [*options, "--kl-divergence-base", str(target)], log, read)
-
-    def compare(self, model: Path, reference: Path, log: Path, *, context: int) -> Divergence:
-        """Compare `model` with a file of `write_reference`. Raises EngineError (`crash`, `protocol`)."""
-        options = ["-c", str(context), "-b", str(context), "--kl-divergence", "--kl-divergence-base", str(reference)]
-        return self._result(model, options, log, read_divergence)
-
-    def _result(self, model: Path, options: Sequence[str], log: Path, read: Callable[[str], Result | None]) -> Result:
-        for _ in range(_ATTEMPTS):
-            if (found := read(self._run(model, options, log))) is not None:
-                return found
-        raise EngineError(
-            "llama-perplexity gave no result, although it exited with status 0",
-            kind="protocol",
-            fix="Its last lines may show why; or use the build of `benchctl engines install llama.cpp`.",
-            log_tail=log_tail(log),
-        )
-
-    def _run(self, model: Path, options: Sequence[str], log: Path) -> str:
-        device = {"auto": [], "cpu": ["-ngl", "0", "--device", "none"]}.get(self.device, ["-ngl", "999"])
-        arguments = ["-m", str(model), "-t", str(self.threads), *device, *options]
-        status = self.program.run([*self.program.command, *arguments], log, None)
-        if status == -signal.SIGXFSZ:
-            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
-        if status != 0:
-            raise EngineError(
-                f"llama-perplexity {f'ended by signal {-status}' if status < 0 else f'failed with status {status}'}",
-                kind="crash",
-                where=str(model),
-                fix="Its last lines show why; too little memory is the usual cause.",
-                log_tail=log_tail(log),
-            )
-        return "\n".join(read_log(log))
-
-
-def read_divergence(output: str) -> Divergence | None:
-    """Read the table at the end of the program's output; `None` when it is not all there."""
-    found: dict[str, float | None] = {}
-    for name, pattern in _LINES.items():
-        line = re.search(pattern, output)
-        if line is None:
-            return None
-        for field, text in ((name, line[1]), (f"{name}_error", line[2])):
-            value = float(text or "nan") / (100 if name == "same_top" else 1)
-            found[field] = value if math.isfinite(value) else None
-    del found["worst_error"]
-    return Divergence(**found)
-
-
-def reference_bytes(vocabulary: int, context: int, pieces: int) -> int:
-    """Return the size of a file of `write_reference`."""
-    row = 2 * ((vocabulary + 1) // 2) + 4
-    return _HEAD.size + pieces * (4 * context + 2 * row * _scored_of(context))
-
-
-def _scored_of(context: int) -> int:
-    return context - 1 - context // 2
-
-
-def _scored(file: Path) -> int | None:
-    """Return how many positions a file holds, `None` when it holds none. Raises OSError when it is not whole."""
-    with file.open("rb") if file.is_file() else io.BytesIO() as stream:
-        head = stream.read(_HEAD.size)
-    if len(head) < _HEAD.size or head[:8] != b"_logits_":
-        return None
-    _, context, vocabulary, pieces = _HEAD.unpack(head)
-    if file.stat().st_size != reference_bytes(vocabulary, context, pieces):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    return int(pieces * _scored_of(context))
-
-
-CONVERTER = "convert_hf_to_gguf.py"
-_PARTS = (CONVERTER, "conversion", "gguf-py", "LICENSE")
 
 
 def _vocabulary_problems(recipe: Recipe, models: ResolvedPair) -> list[str]:
@@ -281,9 +55,13 @@ def _vocabulary_problems(recipe: Recipe, models: ResolvedPair) -> list[str]:
     arms = [arm.name for arm in recipe.arms if arm.speculation and "draft-simple" in arm.speculation.types]
     if not arms or models.draft is None:
         return []
-    found = compare(models.target.path, models.draft.path)
+    mismatches = compare(models.target.path, models.draft.path)
     fix = "Choose a draft of the same model family: it must have the target's vocabulary."
-    return [f"arms {', '.join(arms)}: the draft does not fit the target: {'; '.join(found)}. {fix}"] if found else []
+    return (
+        [f"arms {', '.join(arms)}: the draft does not fit the target: {'; '.join(mismatches)}. {fix}"]
+        if mismatches
+        else []
+    )
 
 
 class LlamaCppEngine(LaunchedEngine[LlamaCppSpec]):
@@ -293,16 +71,16 @@ class LlamaCppEngine(LaunchedEngine[LlamaCppSpec]):
     title = "llama.cpp"
 
     @cached_property
-    def _found(self) -> FoundBinary:
-        found = search(self._spec.device).find(self._spec.binary, self._option)
-        refuse_backends_here(found)
-        return replace(found, hashes={"sha256": file_sha256(found.path), "siblings": sibling_hashes(found.path)})
+    def _binary(self) -> FoundBinary:
+        binary = search(self._spec.device).find(self._spec.binary, self._option)
+        refuse_backends_here(binary)
+        return replace(binary, hashes={"sha256": file_sha256(binary.path), "siblings": sibling_hashes(binary.path)})
 
     @cached_property
     def _probe(self) -> Probe:
-        found = self._found
-        probe = probe_server(found.path, found.found_in, self._spec.env)
-        build = Build.read(found.path.parent.parent) if found.found_in == "bundled" else None
+        binary = self._binary
+        probe = probe_server(binary.path, binary.found_in, self._spec.env)
+        build = Build.read(binary.path.parent.parent) if binary.found_in == "bundled" else None
         if build is None:
             return probe
         details = {**probe.capabilities.details, "left_out": list(build.left_out)}
@@ -336,8 +114,8 @@ class LlamaCppEngine(LaunchedEngine[LlamaCppSpec]):
         yield from argument_problems(arm.args, flags)
         if speculation is not None:
             yield from speculation_problems(speculation, flags)
-            lacking = [name for name in speculation.types if name in NEEDS_DRAFT_MODEL and models.draft is None]
-            yield from (f"{name} needs a draft model; name one in models.draft." for name in lacking)
+            without_draft = [name for name in speculation.types if name in NEEDS_DRAFT_MODEL and models.draft is None]
+            yield from (f"{name} needs a draft model; name one in models.draft." for name in without_draft)
         if flags.dialect == "ik" and arm.overlapping:
             yield "ik_llama.cpp is measured with one request at a time; leave concurrency and rate out."
         deepest = deepest_draft(speculation, flags) if speculation else 0
@@ -412,28 +190,3 @@ class LlamaCppEngine(LaunchedEngine[LlamaCppSpec]):
     def read_trace(self, log: str) -> list[Pass]:
         """Return what the passes in a log took."""
         return read_passes(log)
-
-
-def converter_script() -> Path:
-    """Return the converter of the pinned source, fetched and unpacked once. Raises EngineError, StorageError."""
-    folder = cache_folder() / "converters"
-    done = sorted(folder.glob(f"{PINNED_VERSION}-*/{CONVERTER}"))
-    if done:
-        return done[0]
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        sdist = fetch_sdist(PINNED_VERSION, io.StringIO())
-        with tempfile.TemporaryDirectory(dir=folder, prefix=".unpacking-", ignore_cleanup_errors=True) as temporary:
-            tree, kept = Path(temporary) / "source", Path(temporary) / "kept"
-            extract_llama_cpp(sdist, tree)
-            kept.mkdir()
-            for part in _PARTS:
-                shutil.move(tree / part, kept / part)
-            final = folder / f"{sdist.version}-{sdist.sha256[:8]}"
-            if not final.exists():
-                kept.rename(final)
-    except OSError as error:
-        raise StorageError(
-            f"llama.cpp's converter cannot be unpacked: {error.strerror or error}", where=str(folder)
-        ) from None
-    return final / CONVERTER

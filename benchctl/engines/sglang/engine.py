@@ -74,7 +74,7 @@ class SglangEngine(LaunchedEngine[SglangSpec]):
 
     @cached_property
     def _probe(self) -> PackageProbe[Package]:
-        return probe_sglang(self._found.path, self._found.found_in, self._spec.env)
+        return probe_sglang(self._binary.path, self._binary.found_in, self._spec.env)
 
     def check(self, recipe: Recipe, models: ResolvedPair) -> Sequence[str]:
         """Refuse what this SGLang cannot do, all of it at once. Raises UsageError; returns warnings."""

@@ -180,12 +180,12 @@ class TransformersEngine(LaunchedEngine[TransformersSpec]):
     title = "transformers"
 
     @cached_property
-    def _found(self) -> FoundBinary:
+    def _binary(self) -> FoundBinary:
         return SEARCH.find(self._spec.binary, self._option)
 
     @cached_property
     def _probe(self) -> PackageProbe[dict[str, Any]]:
-        return probe_python(self._found, self._spec.env)
+        return probe_python(self._binary, self._spec.env)
 
     def check(self, recipe: Recipe, models: ResolvedPair) -> Sequence[str]:
         """Refuse what the server cannot do, all of it at once. Raises UsageError; returns warnings."""

@@ -229,7 +229,7 @@ class VllmEngine(LaunchedEngine[VllmSpec]):
 
     @cached_property
     def _probe(self) -> PackageProbe[Package]:
-        return probe_vllm(self._found, self._spec.env)
+        return probe_vllm(self._binary, self._spec.env)
 
     def check(self, recipe: Recipe, models: ResolvedPair) -> Sequence[str]:
         """Refuse what this vLLM cannot do, all of it at once. Raises UsageError; returns warnings."""

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from benchctl.engines.common.programs import program
-from benchctl.engines.llama_cpp.engine import Perplexity, read_divergence, reference_bytes
 from benchctl.engines.llama_cpp.installation import PERPLEXITY, find_tool
+from benchctl.engines.llama_cpp.perplexity import Perplexity, read_divergence, reference_bytes
 from benchctl.engines.quantizing import TextTooShortError
 from benchctl.errors import EngineError
 from benchctl.models.quantize import OnLine, Program

@@ -9,8 +9,9 @@ import pytest
 
 from benchctl.engines.base import Launch, Pass
 from benchctl.engines.llama_cpp.adapter import LlamaCppSpec
-from benchctl.engines.llama_cpp.engine import LlamaCppEngine, read_passes
+from benchctl.engines.llama_cpp.engine import LlamaCppEngine
 from benchctl.engines.llama_cpp.probe import Flag, Flags
+from benchctl.engines.llama_cpp.trace import read_passes
 from benchctl.models.files import ResolvedPair
 from benchctl.prompts.suite import Prompt
 from benchctl.recipes.schema import Sampling
