@@ -62,6 +62,36 @@ def test_importing_is_cheap() -> None:
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
+LIGHT = """
+import sys
+from benchctl.__main__ import main
+sys.argv = ["benchctl", *sys.argv[1:]]
+try:
+    main()
+except SystemExit as status:
+    assert not status.code
+heavy = [name for name in ("numpy", "gguf", "scipy", "pandas", "matplotlib") if name in sys.modules]
+print("loaded:", heavy, file=sys.stderr)
+"""
+
+
+@pytest.mark.parametrize("command", [["runs", "list"], ["recipes", "check", "recipes/quickstart.yaml"]], ids=" ".join)
+def test_listing_and_checking_load_no_heavy_package(
+    command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Summaries of runs are in the cache from the second call on."""
+    monkeypatch.setenv("BENCHCTL_CACHE", str(tmp_path / "cache"))
+    results = tmp_path / "results"
+    shutil.copytree(TOP / "results" / "vllm-hybrid", results / "vllm-hybrid")
+    options = ["--results", str(results)] if command[0] == "runs" else []
+    for _ in range(2):
+        done = subprocess.run(
+            [sys.executable, "-c", LIGHT, *command, *options], cwd=TOP, capture_output=True, text=True, check=True
+        )
+    assert "vllm-hybrid" in done.stdout or "good" in done.stdout
+    assert "loaded: []" in done.stderr
+
+
 def test_many_runs_are_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BENCHCTL_CACHE", str(tmp_path / "cache"))
     results = tmp_path / "results"

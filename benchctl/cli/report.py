@@ -94,7 +94,7 @@ def report(
         }
         print_json("report", document)
     else:
-        from benchctl.reports.terminal import print_run
+        from benchctl.reports.run_summary import print_run
 
         print_run(analysis, path, files.page, verbose=verbose)
     if open_page:

@@ -191,7 +191,7 @@ def _show_run(folder: Path, *, as_json: bool, quiet: bool, verbose: bool) -> Non
     """Print the run's summary. Exits with 3 when a cell or a request failed."""
     from benchctl.data.store import open_run
     from benchctl.lossless.analysed import analyse_run
-    from benchctl.reports.terminal import print_run
+    from benchctl.reports.run_summary import print_run
 
     run = open_run(folder)
     analysis = analyse_run(run)

@@ -166,7 +166,8 @@ def _show(found: RunData, fresh: RunData | None, *, as_json: bool, quiet: bool) 
     from benchctl.experiments.tune.halving import find_standings
     from benchctl.lossless.analysed import analyse_run
     from benchctl.recipes.load import RECIPE
-    from benchctl.reports.terminal import Printout, print_decision, print_next, print_summary
+    from benchctl.reports.run_summary import print_decision, print_next, print_summary
+    from benchctl.reports.terminal import Printout
 
     tuning = found.manifest.tuning if found.manifest else None
     assert tuning is not None

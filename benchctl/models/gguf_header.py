@@ -13,6 +13,7 @@ import mmap
 import struct
 from dataclasses import dataclass
 from functools import cache
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +31,23 @@ class TensorType:
 
 
 @cache
+def _gguf_constants() -> Any:  # noqa: ANN401 - a module
+    """Return gguf's module of constants, without the package that it lies in, which imports numpy."""
+    package = find_spec("gguf")
+    assert package is not None and package.submodule_search_locations
+    file = Path(package.submodule_search_locations[0]) / "constants.py"
+    spec = spec_from_file_location("benchctl_gguf_constants", file)
+    assert spec is not None and spec.loader is not None
+    constants = module_from_spec(spec)
+    spec.loader.exec_module(constants)
+    return constants
+
+
+@cache
 def tensor_types() -> dict[int, TensorType]:
     """Return the types of tensors by their number."""
-    from gguf.constants import GGML_QUANT_SIZES  # imports numpy, which reading a recipe does without
-
-    return {
-        kind.value: TensorType(kind.name.lower(), block, size) for kind, (block, size) in GGML_QUANT_SIZES.items()
-    } | {
+    sizes = _gguf_constants().GGML_QUANT_SIZES
+    return {kind.value: TensorType(kind.name.lower(), block, size) for kind, (block, size) in sizes.items()} | {
         9: TensorType("q8_1", 32, 36),  # gguf has the size of an older form
         42: TensorType("q2_0", 64, 18),
     }
@@ -45,11 +56,8 @@ def tensor_types() -> dict[int, TensorType]:
 @cache
 def file_types() -> dict[int, str]:
     """Return the names of files' main types by their number."""
-    from gguf.constants import LlamaFileType
-
-    return {kind.value: kind.name.lower().removeprefix("mostly_").removeprefix("all_") for kind in LlamaFileType} | {
-        41: "q2_0"
-    }
+    kinds = _gguf_constants().LlamaFileType
+    return {kind.value: kind.name.lower().removeprefix("mostly_").removeprefix("all_") for kind in kinds} | {41: "q2_0"}
 
 
 STRING = 8

@@ -10,12 +10,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from operator import attrgetter
-from typing import Any, Generic, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar
 
-from benchctl.analysis.results import Analysis, Interval
-from benchctl.analysis.verdict import lossy_label
 from benchctl.reports import numbers
 from benchctl.text import percent
+
+if TYPE_CHECKING:
+    from benchctl.analysis.results import Analysis, Interval
 
 Row = TypeVar("Row")
 
@@ -241,6 +242,8 @@ def arm_column(analysis: Analysis, path: str = "arm", *, of: str | None = None, 
 
 def lossy_labels(analysis: Analysis) -> dict[str, str]:
     """The mark after the name of every arm that is lossy by design."""
+    from benchctl.analysis.verdict import lossy_label  # numpy, which lists of runs do without
+
     return {verdict.arm: lossy_label(verdict.lossy).strip() for verdict in analysis.verdicts if verdict.lossy}
 
 

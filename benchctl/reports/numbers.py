@@ -11,10 +11,10 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from benchctl import text
-from benchctl.analysis.results import Analysis, Interval
 
 if TYPE_CHECKING:
     from benchctl.analysis.conditions.results import Quantiles
+    from benchctl.analysis.results import Analysis, Interval
 
 ABSENT = "–"
 """Written for a value that is not known."""

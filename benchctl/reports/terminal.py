@@ -1,13 +1,10 @@
-"""Tables in a terminal, and a run's summary there: a row an arm, and the conclusion in a sentence."""
+"""Tables and sentences in a terminal."""
 
 from __future__ import annotations
 
 import io
-import shlex
 import sys
 from collections.abc import Container, Iterable, Sequence
-from dataclasses import replace
-from pathlib import Path
 from typing import Any, Literal
 
 from rich.cells import cell_len
@@ -16,22 +13,12 @@ from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from benchctl.analysis.results import Analysis
-from benchctl.analysis.scope import scope_lines
-from benchctl.reports import conclusion
 from benchctl.reports.columns import Cell, Column, Folded, Row, Table, Tone
-from benchctl.reports.first_screen import MOST_ARMS, decisive
-from benchctl.text import first, one_line, plural
+from benchctl.text import one_line
 
 STYLES: dict[Tone, str] = {"": "", "good": "green", "fair": "cyan", "open": "yellow", "bad": "red", "quiet": "dim"}
 PIPE_WIDTH = 160
 """Columns where there is no terminal: lines stay whole for grep."""
-MOST_PLACES = 3
-"""Places of a warning that are listed; the others are counted."""
-MOST_CHARACTERS = 300
-"""Of what was observed, and of the remedy: whole sentences, but not a page of an engine's own text."""
-_DECISIVE = ("Task", "Condition", "Run", "Speed-up", "95 % interval", "Output")
-"""Columns of what to run that a terminal has; the report has the others."""
 _GAP = 2
 _WRAPPED = 24
 """Least characters of a column of long texts."""
@@ -107,91 +94,6 @@ class Printout:
             Column("value", lambda fact: fact[1], cell=lambda fact: fact[1], wrap=True),
         )
         self.table(Table("facts", "Facts", columns, list(facts)), headings=False)
-
-
-def print_run(analysis: Analysis, folder: Path, page: Path | None = None, *, verbose: bool = False) -> None:
-    """Print a run's summary, what to run, and where its report is, or what follows."""
-    console = Console()
-    print_summary(console, analysis, str(folder), verbose=verbose)
-    print_decision(console, analysis, None if page is None else str(page), verbose=verbose)
-    if page is None:
-        print_next(Printout(console), folder)
-
-
-def print_next(out: Printout, run: Path) -> None:
-    """Print what follows on a run."""
-    name = shlex.quote(str(run))
-    out.say(f"Next: benchctl verify-lossless {name}", whole=True)
-    out.say(f"      benchctl report {name}", whole=True)
-
-
-def print_summary(console: Console, analysis: Analysis, run: str, *, verbose: bool = False) -> None:
-    """Print the conclusion, a row an arm, and how many warnings there are; nothing in it is parsed as markup.
-
-    `run`: its folder, for the command that shows the rest; `verbose`: every arm's sentence and every warning.
-    """
-    out, rest = Printout(console), f"benchctl report {shlex.quote(run)} -v"
-    out.say()
-    out.say(f"{conclusion.headline(analysis)} {conclusion.fidelity(analysis)}".strip(), "bold")
-    out.say()
-    for finding in conclusion.findings(analysis):
-        out.say(f"- {finding}")
-    table, folded = decisive(analysis, None if verbose else MOST_ARMS)
-    if analysis.verdicts or analysis.accuracy:
-        out.table(table)
-        if folded:
-            out.say(f"{folded} more: {rest}", "dim", whole=True)
-        out.say(table.note, "dim")
-    for verdict in analysis.verdicts:
-        if verbose or verdict.attestation in ("failed", "off"):
-            out.say(f"{verdict.arm}: {verdict.sentence} {verdict.why}")
-    for line in scope_lines(analysis.losslessness):
-        out.say(line, "dim")
-    if control := conclusion.null_control(analysis):
-        out.say(control)
-    for cell in analysis.failed_cells:
-        out.say(f"Failed: {cell}", "red")
-    if analysis.stopping:
-        out.say(analysis.stopping.sentence if verbose else conclusion.stopped(analysis), "dim")
-    groups = conclusion.grouped_warnings(analysis)
-    shown = groups if verbose else [group for group in groups if group.grave]
-    _print_warnings(out, shown)
-    if len(groups) > len(shown):
-        out.say(f"{len(groups)} {plural(len(groups), 'warning')}: {rest}", "yellow", whole=True)
-
-
-def _print_warnings(out: Printout, groups: Sequence[conclusion.WarningGroup]) -> None:
-    """Print a line for each kind: where, the first observation, the remedy."""
-    for group in groups:
-        places = list(dict.fromkeys(place for place, _ in group.observations))
-        message = f"{one_line(group.observations[0][1], MOST_CHARACTERS)} {one_line(group.todo, MOST_CHARACTERS)}"
-        out.say(f"- {first(places, MOST_PLACES)}: {message}", "yellow")
-
-
-def print_decision(console: Console, analysis: Analysis, page: str | None = None, *, verbose: bool = False) -> None:
-    """Print the last lines: what to run, what to measure next, where the page is; `verbose`: whole commands."""
-    out, decided = Printout(console), conclusion.only_group(analysis)
-    out.say()
-    if decided is not None:
-        out.say(decided.sentence, "bold")
-    table = conclusion.what_to_run(analysis)
-    if conclusion.has_choices(table) and (verbose or (decided is None and not conclusion.told_by_group(analysis))):
-        out.say()
-        out.say(table.title, "bold")
-        out.table(replace(table, columns=[column for column in table.columns if column.header in _DECISIVE]))
-    elif decided is not None and decided.tasks and verbose:
-        out.say("The same holds for every task: no arm is shown to be faster on any of them.")
-    for added, arm in {row.added: row.arm for row in reversed(table.rows) if row.added}.items():
-        out.say(f"Add to your command ({arm or ''}): {added}", whole=True, most=4000)
-    for name, command in conclusion.production_commands(table.rows) if verbose else []:
-        out.say(f"{name}:")
-        out.say(f"  {command}", whole=True, most=4000)
-    experiment = analysis.decision.next if analysis.decision else None
-    if experiment:
-        out.say(f"Most likely to change this: {experiment.sentence}")
-        out.say(f"  {experiment.command}", whole=True)
-    if page:
-        out.say(f"Report: {page}", whole=True)
 
 
 def _groups(columns: Sequence[Column[Any]], widths: Sequence[int], available: int, gap: int) -> list[list[int]]:

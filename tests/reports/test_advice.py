@@ -14,7 +14,7 @@ from benchctl.analysis.results import Analysis, GroupDecision, Interval
 from benchctl.data.store import RunData
 from benchctl.reports.conclusion import grouped_warnings, headline, null_control
 from benchctl.reports.render import render_html, render_markdown
-from benchctl.reports.terminal import print_decision
+from benchctl.reports.run_summary import print_decision
 from tests.reports.handmade import build_analysis, build_manifest, decided
 
 

@@ -13,7 +13,7 @@ from rich.console import Console
 from benchctl.analysis.results import Analysis
 from benchctl.data.store import open_run
 from benchctl.lossless.analysed import analyse_run
-from benchctl.reports.terminal import print_summary
+from benchctl.reports.run_summary import print_summary
 from benchctl.reports.write import ReportFiles, write_report
 from tests.reports.made_run import write_run
 from tests.reports.page_text import PageText

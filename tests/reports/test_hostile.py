@@ -14,7 +14,7 @@ from benchctl.analysis.results import Analysis, Caution, Verdict
 from benchctl.data.store import RunData
 from benchctl.reports.page import hashes, scripts
 from benchctl.reports.render import markdown_block, markdown_code, markdown_text
-from benchctl.reports.terminal import print_summary
+from benchctl.reports.run_summary import print_summary
 from benchctl.reports.write import render_files, spreadsheet_text
 from benchctl.text import visible
 from tests.reports.handmade import HOSTILE, build_analysis, build_manifest

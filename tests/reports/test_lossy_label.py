@@ -11,7 +11,7 @@ from rich.console import Console
 from benchctl.analysis.results import Analysis
 from benchctl.data.store import RunData
 from benchctl.reports.render import render_html, render_markdown
-from benchctl.reports.terminal import print_summary
+from benchctl.reports.run_summary import print_summary
 from benchctl.reports.write import all_tables
 
 LABEL = "(lossy by design: synthetic acceptance)"

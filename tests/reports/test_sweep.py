@@ -14,7 +14,7 @@ from rich.console import Console
 from benchctl.data.store import open_run
 from benchctl.lossless.analysed import analyse_run
 from benchctl.reports.first_screen import screen_rows
-from benchctl.reports.terminal import print_summary
+from benchctl.reports.run_summary import print_summary
 from benchctl.reports.write import ReportFiles, write_report
 from tests.analysis.conditions import recount
 from tests.analysis.conditions.simulated import Server, Sweep, write_sweep

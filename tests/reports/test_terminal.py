@@ -11,7 +11,7 @@ from rich.console import Console
 from benchctl.analysis.result import Interval
 from benchctl.analysis.results import Analysis, Verdict
 from benchctl.reports.first_screen import MOST_ARMS
-from benchctl.reports.terminal import print_decision, print_summary
+from benchctl.reports.run_summary import print_decision, print_summary
 from tests.reports.handmade import build_analysis, decided
 
 
