@@ -50,9 +50,9 @@ VALUES = st.one_of(
 def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """Return the way to every value within a JSON document."""
     if isinstance(value, dict):
-        return [path, *(one for key, inner in value.items() for one in places(inner, (*path, key)))]
+        return [path, *(place for key, inner in value.items() for place in places(inner, (*path, key)))]
     if isinstance(value, list):
-        return [path, *(one for index, inner in enumerate(value) for one in places(inner, (*path, index)))]
+        return [path, *(place for index, inner in enumerate(value) for place in places(inner, (*path, index)))]
     return [path]
 
 

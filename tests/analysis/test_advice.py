@@ -36,7 +36,7 @@ def with_speeds(analysis: Analysis, arm: str, ends: dict[str, tuple[float, float
 
 
 def with_verdict(analysis: Analysis, arm: str, **fields: Any) -> Analysis:
-    verdicts = [one.model_copy(update=fields) if one.arm == arm else one for one in analysis.verdicts]
+    verdicts = [verdict.model_copy(update=fields) if verdict.arm == arm else verdict for verdict in analysis.verdicts]
     return analysis.model_copy(update={"verdicts": verdicts})
 
 
@@ -133,14 +133,14 @@ def test_lengths_that_decide_are_not_taken_for_speed(analysis: Analysis) -> None
 
 def test_without_intervals_nothing_is_certain() -> None:
     few = build_analysis(ARMS, blocks=2)
-    fewer = [one.model_copy(update={"speed": "unknown", "interval": None}) for one in few.verdicts]
+    fewer = [verdict.model_copy(update={"speed": "unknown", "interval": None}) for verdict in few.verdicts]
     few = few.model_copy(update={"verdicts": fewer})
     rows = rows_of(few)
     assert all(row.arm is None and "too few blocks" in row.evidence for row in rows)
-    found = next_experiment(few)
-    assert found is not None
-    assert found.command is not None
-    assert found.command.endswith("--blocks auto")
+    result = next_experiment(few)
+    assert result is not None
+    assert result.command is not None
+    assert result.command.endswith("--blocks auto")
 
 
 def test_a_baseline_that_speculates_is_no_ground_for_advice(analysis: Analysis) -> None:
@@ -149,9 +149,9 @@ def test_a_baseline_that_speculates_is_no_ground_for_advice(analysis: Analysis) 
 
 
 def experiment(analysis: Analysis) -> tuple[str, str]:
-    found = next_experiment(analysis)
-    assert found is not None
-    return found.sentence, found.command or ""
+    result = next_experiment(analysis)
+    assert result is not None
+    return result.sentence, result.command or ""
 
 
 def test_a_faster_arm_whose_output_is_undetermined_is_to_be_scored(analysis: Analysis) -> None:
@@ -213,7 +213,7 @@ def test_what_no_number_of_blocks_would_show_is_not_asked(analysis: Analysis) ->
 
 def test_a_depth_that_the_line_promises_is_to_be_tried(analysis: Analysis) -> None:
     fit = RoundFit(setting="draft-simple", depths=[4], intercept=1.0, slope=0.1, r2=1.0, worst=0.0, refused=None)
-    costs = [one.model_copy(update={"alpha": 0.9, "measured": 1.1}) for one in analysis.costs]
+    costs = [row.model_copy(update={"alpha": 0.9, "measured": 1.1}) for row in analysis.costs]
     changed = analysis.model_copy(update={"rounds": RoundModel(fits=[fit]), "costs": costs})
     sentence, command = experiment(changed)
     assert sentence.startswith("Depth 10 of draft-simple") and "3.43× is predicted" in sentence
@@ -237,8 +237,8 @@ def test_below_twelve_prompts_nothing_is_said_of_others(analysis: Analysis) -> N
     assert overall.arm == "ngram_simple" and not overall.for_others
     assert "11 are too few" in overall.evidence and "fewer than 12 are too few to tell" in sentence_of(few)
     assert "pays here" not in headline(decided(few)) and "pays here" in headline(decided(analysis))
-    found = next_experiment(few)
-    assert found is not None and found.sentence.startswith("At least 12 prompts")
+    result = next_experiment(few)
+    assert result is not None and result.sentence.startswith("At least 12 prompts")
 
 
 def sentence_of(analysis: Analysis) -> str:
@@ -256,22 +256,22 @@ def test_a_gain_that_rests_on_a_few_prompts_asks_for_more_of_them(analysis: Anal
     assert by_task(fewer)["code"].evidence == (
         "1.20 to 1.40 for all arms and tasks together (95 %); open for other prompts like these."
     )
-    found = next_experiment(fewer)
-    assert found is not None
-    assert found.sentence.startswith("More prompts") and "for others like them it is open" in found.sentence
-    assert found.command.endswith("--prompts your-prompts.jsonl")
+    result = next_experiment(fewer)
+    assert result is not None
+    assert result.sentence.startswith("More prompts") and "for others like them it is open" in result.sentence
+    assert result.command.endswith("--prompts your-prompts.jsonl")
 
 
 def test_an_arm_that_is_not_shown_to_have_drafted_is_concluded_once(analysis: Analysis) -> None:
     """An endpoint that reports no drafts: neither does it pay, nor does it cost more than it gains."""
     unseen = with_verdict(build_analysis(["baseline", "ngram_simple"]), "ngram_simple", attestation="unverified")
-    found = decided(unseen)
-    assert "not shown" in headline(found)
-    assert "pays here" not in headline(found)
-    assert found.decision is not None
-    (group,) = found.decision.groups
+    result = decided(unseen)
+    assert "not shown" in headline(result)
+    assert "pays here" not in headline(result)
+    assert result.decision is not None
+    (group,) = result.decision.groups
     assert (group.overall.arm, group.sentence.partition(":")[0]) == (None, "No advice")
-    assert found.decision.next is None
+    assert result.decision.next is None
 
 
 def test_no_claim_of_a_fallback_is_made_up(analysis: Analysis) -> None:

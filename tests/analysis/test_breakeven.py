@@ -80,7 +80,7 @@ def test_references_stand_at_this_machines_speed() -> None:
     references = tuple(Reference(model=model, mode="eagle3", depth=depth, acceptance_length=length)
                        for model, depth, length in rows)  # fmt: skip
     made = found(*LINE, references=references)
-    (point,) = (one for one in made.points if one.kind == "reference")
+    (point,) = (point for point in made.points if point.kind == "reference")
     assert point.speedup == pytest.approx(1.4)
     assert made.notes == ["Deep, eagle3, depth 7: this depth was not measured, so the reference is left out."]
 

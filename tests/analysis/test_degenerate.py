@@ -30,8 +30,8 @@ from benchctl.analysis.record_checks import check_repetitions
 )
 def test_degenerate_answers_are_reported(make_record: Any, text: str, ids: list[int] | None, message: str) -> None:
     record = make_record(text=text, ids=ids or [], **({"token_ids": None} if ids is None else {}))
-    found = degeneration(record)
-    assert found is not None and message in found
+    result = degeneration(record)
+    assert result is not None and message in result
 
 
 @pytest.mark.parametrize(
@@ -58,9 +58,9 @@ def test_loops_of_every_period_are_found_with_their_length(period: int) -> None:
 @pytest.mark.parametrize("start", range(10))
 def test_eight_broken_characters_in_a_row_are_found_wherever_they_begin(make_record: Any, start: int) -> None:
     sound = "".join(chr(97 + place % 26) for place in range(start))
-    found = degeneration(make_record(text=f"{sound}{chr(0xFFFD) * 8} and more", ids=list(range(10))))
-    assert found is not None
-    assert "broken UTF-8" in found
+    result = degeneration(make_record(text=f"{sound}{chr(0xFFFD) * 8} and more", ids=list(range(10))))
+    assert result is not None
+    assert "broken UTF-8" in result
     assert degeneration(make_record(text=f"{sound}{chr(0xFFFD) * 7} and more", ids=list(range(10)))) is None
 
 

@@ -44,7 +44,7 @@ def warned(make_record: Any, make_run: Any, make_manifest: Any, second: Any, **f
         for arm in arms
     ]
     manifest = make_manifest(arms, 2, 3, cells=cells, machine={"cores": 4})
-    return [(one.id, one.seen) for one in analyse_run(make_run(records, manifest)).warnings]
+    return [(warning.id, warning.seen) for warning in analyse_run(make_run(records, manifest)).warnings]
 
 
 @pytest.mark.parametrize(

@@ -37,8 +37,8 @@ def overall(found: Analysis) -> SpeedUp:
 
 
 def test_a_slow_cell_of_baseline_and_arm_does_not_hide_a_gain() -> None:
-    found = analyse_run(run_of({(BASELINE, 1): 4 / 3, ("arm1", 3): 4 / 3}))
-    row, (verdict,) = overall(found), found.verdicts
+    analysis = analyse_run(run_of({(BASELINE, 1): 4 / 3, ("arm1", 3): 4 / 3}))
+    row, (verdict,) = overall(analysis), analysis.verdicts
     assert verdict.speed == "faster"
     assert row.blocks == [1, 3, 5] and row.pooled == pytest.approx(GAIN, rel=0.03)
     assert row.interval is not None and row.interval.low > 1.05
@@ -46,8 +46,8 @@ def test_a_slow_cell_of_baseline_and_arm_does_not_hide_a_gain() -> None:
 
 
 def test_the_cells_that_are_left_out_are_named() -> None:
-    found = analyse_run(run_of({(BASELINE, 1): 4 / 3, ("arm1", 3): 4 / 3}))
-    said = str([caution for caution in found.warnings if caution.id == "disturbed-cell"])
+    analysis = analyse_run(run_of({(BASELINE, 1): 4 / 3, ("arm1", 3): 4 / 3}))
+    said = str([caution for caution in analysis.warnings if caution.id == "disturbed-cell"])
     assert "block 2, baseline" in said and "block 4, arm1" in said and "25 % slower" in said
 
 
@@ -73,7 +73,7 @@ def test_a_look_does_not_know_later_cells() -> None:
 
 
 def test_arms_are_compared_in_the_blocks_that_both_have() -> None:
-    found = analyse_run(run_of({("arm1", 1): 4 / 3, ("arm2", 3): 4 / 3}, blocks=6, arms=2))
-    rows = {row.arm: row for row in found.speedups if row.task == ALL_TASKS}
+    analysis = analyse_run(run_of({("arm1", 1): 4 / 3, ("arm2", 3): 4 / 3}, blocks=6, arms=2))
+    rows = {row.arm: row for row in analysis.speedups if row.task == ALL_TASKS}
     assert [rows[name].blocks for name in ("arm1", "arm2")] == [[1, 3, 4, 5, 6], [1, 2, 3, 5, 6]]
     assert decided_arms(rows) == {"arm1": "faster", "arm2": "faster"}, "within 5 % of each other"

@@ -46,7 +46,7 @@ def test_equal_hashes_do_not_make_it_lossless(equal: RunData) -> None:
 
 
 def test_the_verdict_says_so(equal: RunData) -> None:
-    spec = next(one for one in analyse_run(equal).verdicts if one.arm == "spec")
+    spec = next(verdict for verdict in analyse_run(equal).verdicts if verdict.arm == "spec")
     assert (spec.lossless, spec.lossy) == ("violation", LOSSY)
     assert "synthetic acceptance" in spec.sentence
 

@@ -32,15 +32,15 @@ def speedup(
 def test_prompts_without_a_draft_count_as_one_where_they_are_shown_to_be(
     make_record: Any, make_run: Any, make_manifest: Any
 ) -> None:
-    found = speedup(make_record, make_run, make_manifest, idle=1.01)
-    assert found.no_draft is not None and found.no_draft.counted
-    assert found.no_draft.prompts == 3
-    assert found.no_draft.pooled == pytest.approx(1.01, abs=1e-3)
+    result = speedup(make_record, make_run, make_manifest, idle=1.01)
+    assert result.no_draft is not None and result.no_draft.counted
+    assert result.no_draft.prompts == 3
+    assert result.no_draft.pooled == pytest.approx(1.01, abs=1e-3)
     whole = 4 / (1 / 1.5 + 3)  # the same pace as the baseline on three of four prompts of equal length
-    assert found.pooled == pytest.approx(whole)
-    assert found.by_block == pytest.approx([whole] * 3), "point and interval come from the same values"
-    assert found.interval is not None and found.interval.low == pytest.approx(whole)
-    assert found.median == pytest.approx(1.0)
+    assert result.pooled == pytest.approx(whole)
+    assert result.by_block == pytest.approx([whole] * 3), "point and interval come from the same values"
+    assert result.interval is not None and result.interval.low == pytest.approx(whole)
+    assert result.median == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize(
@@ -54,9 +54,9 @@ def test_prompts_without_a_draft_count_as_one_where_they_are_shown_to_be(
 def test_else_they_count_as_measured(
     make_record: Any, make_run: Any, make_manifest: Any, idle: float, spread: float, setting: Any
 ) -> None:
-    found = speedup(make_record, make_run, make_manifest, idle=idle, spread=spread, setting=setting)
-    assert found.no_draft is None or not found.no_draft.counted
-    assert found.pooled == pytest.approx(4 / (1 / 1.5 + 3 / idle), rel=2e-3)
+    result = speedup(make_record, make_run, make_manifest, idle=idle, spread=spread, setting=setting)
+    assert result.no_draft is None or not result.no_draft.counted
+    assert result.pooled == pytest.approx(4 / (1 / 1.5 + 3 / idle), rel=2e-3)
 
 
 def test_the_sentence_shows_them(make_record: Any, make_run: Any, make_manifest: Any) -> None:
@@ -84,8 +84,8 @@ def test_comparing_two_runs_counts_them_the_same_way(make_record: Any, make_run:
             for pace in [1.0 if arm == "baseline" else 1.5 if drafts else idle * (1 + 0.002 * (block - 1))]
         ]
         runs.append(make_run(records, make_manifest({"baseline": None, "spec": COPIES}, 4, 3, run=f"r{idle}")))
-    found = compare_runs(*runs, judge=judge)
-    spec = next(row for row in found.arms if row.arm == "spec")
+    result = compare_runs(*runs, judge=judge)
+    spec = next(row for row in result.arms if row.arm == "spec")
     assert spec.speedup.ratio == pytest.approx(1.0)
     assert spec.speedup.a == pytest.approx(4 / (1 / 1.5 + 3)), "what the run itself says"
 

@@ -21,7 +21,7 @@ def warned(make_record: Any, make_run: Any, make_manifest: Any, kind: Any, **sec
         for index in range(3)
     ]
     analysis = analyse_run(make_run(records, make_manifest(arms, 3, 3)))
-    return [(one.id, one.where, one.seen) for one in analysis.warnings]
+    return [(warning.id, warning.where, warning.seen) for warning in analysis.warnings]
 
 
 @pytest.mark.parametrize("kind", ["ngram-cache", "ngram-mod", ["ngram-mod", "draft-simple"]])
@@ -49,7 +49,7 @@ def test_a_warm_up_is_a_request_of_the_process_too(make_record: Any, make_run: A
     warm_up = make_record("spec", 0, task="warmup", phase="warmup", prompt_sha="a" * 64)
     records = [make_record(arm, prompt_sha="a" * 64, block=block) for block in range(3) for arm in arms]
     analysis = analyse_run(make_run([warm_up, *records], make_manifest(arms, 1, 3)))
-    assert [(one.id, one.seen) for one in analysis.warnings] == [
+    assert [(warning.id, warning.seen) for warning in analysis.warnings] == [
         ("repeated-prompts", "Sent before to the same process: 1 record (block 1, spec, code/0).")
     ]
 
@@ -65,7 +65,7 @@ def test_acceptance_of_new_and_repeated_prompts_is_reported(
         for index, (drafted, accepted) in enumerate(counts)
     ]
     analysis = analyse_run(make_run(records, make_manifest(arms, 2, 1)))
-    (message,) = [one.seen for one in analysis.warnings if one.id == "repeated-prompts"]
+    (message,) = [warning.seen for warning in analysis.warnings if warning.id == "repeated-prompts"]
     new, again = "25.0 % at 10 tok/s where a prompt was new", "87.5 % at 15 tok/s where it was repeated"
     assert message.endswith(f"Accepted: {new}, {again}.")
 
@@ -89,7 +89,7 @@ def test_the_engine_declares_which_types_remember(make_record: Any, make_run: An
             for arm in ("baseline", "spec")
             for index in range(2)
         ]
-        assert [one.id for one in analyse_run(make_run(records, manifest)).warnings] == ids
+        assert [warning.id for warning in analyse_run(make_run(records, manifest)).warnings] == ids
 
 
 def test_blocks_of_an_endpoint_ask_the_same_process_again(make_record: Any, make_run: Any, make_manifest: Any) -> None:

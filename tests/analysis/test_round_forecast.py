@@ -151,8 +151,8 @@ def test_synthetic_acceptance_enters_no_forecast() -> None:
     run = open_run(KEPT / "qwen2.5-coder-breakeven" / "20261122-171557-87cd")
     rounds = analyse_run(run).rounds
     assert rounds is not None
-    assert {one.arm for one in rounds.forecasts} == {"spec_d2", "spec_d4", "spec_d8", "spec_d16"}
-    depth4 = next(one for one in rounds.forecasts if one.arm == "spec_d4")
+    assert {forecast.arm for forecast in rounds.forecasts} == {"spec_d2", "spec_d4", "spec_d8", "spec_d16"}
+    depth4 = next(forecast for forecast in rounds.forecasts if forecast.arm == "spec_d4")
     assert depth4.tokens == pytest.approx(depth4.tokens_measured, rel=0.1), "not 2.03"
 
 

@@ -39,8 +39,8 @@ def test_both_cells_are_the_baselines_pace(make_record: Any, make_run: Any, make
         for index in range(2)
     ]
     analysis = analyse_run(make_run(records, manifest))
-    assert [one.arm for one in analysis.verdicts] == ["spec"], "the second cell is no arm of its own"
-    assert {one.arm for one in analysis.consistency} >= {"baseline-again"}
+    assert [verdict.arm for verdict in analysis.verdicts] == ["spec"], "the second cell is no arm of its own"
+    assert {row.arm for row in analysis.consistency} >= {"baseline-again"}
     figure = arms.draw_speedup(analysis)
     assert figure is not None
     assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["spec"], "nor a row of the figure"

@@ -74,7 +74,7 @@ def sums(run: RunData, arm: str, *, alone: bool = False) -> list[list[float]]:
     `alone`: against the first cell alone.
     """
     assert run.manifest is not None
-    again = next(one.name for one in run.manifest.arms if one.again)
+    again = next(arm.name for arm in run.manifest.arms if arm.again)
     at: dict[str, dict[tuple[Any, ...], Any]] = defaultdict(dict)
     for record in run.records:
         rate = record.tok_per_sec if record.client_tok_per_sec is None else record.client_tok_per_sec
@@ -161,7 +161,7 @@ def test_levels_are_over_both_cells(found: tuple[RunData, Analysis]) -> None:
 def test_the_second_cell_is_held_against_the_first_alone(found: tuple[RunData, Analysis]) -> None:
     run, analysis = found
     assert run.manifest is not None
-    again = next(one.name for one in run.manifest.arms if one.again)
+    again = next(arm.name for arm in run.manifest.arms if arm.again)
     (noise,) = (row for row in analysis.second_cells if row.task == ALL_TASKS)
     assert noise.arm == again
     rows = sums(run, again, alone=True)

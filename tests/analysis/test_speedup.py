@@ -15,7 +15,7 @@ from benchctl.lossless.analysed import analyse_run
 
 
 def row(analysis: Analysis, arm: str, task: str = ALL_TASKS) -> SpeedUp:
-    return next(one for one in analysis.speedups if (one.arm, one.task) == (arm, task))
+    return next(row for row in analysis.speedups if (row.arm, row.task) == (arm, task))
 
 
 def test_pooled_weighs_by_time_and_median_by_prompt(make_record: Any, make_run: Any) -> None:
@@ -26,21 +26,21 @@ def test_pooled_weighs_by_time_and_median_by_prompt(make_record: Any, make_run: 
         make_record("spec", 0, rate=20),
         make_record("spec", 1, rate=2.5),
     ]
-    found = row(analyse_run(make_run(records)), "spec")
-    assert found.pooled == pytest.approx(3 / 4.5)
-    assert found.median == pytest.approx(1.25)
-    assert found.by_block == pytest.approx([3 / 4.5])
-    assert found.end_to_end == pytest.approx((22 / 5.5) / (22 / 4.0))
-    assert found.interval is None
-    assert (found.pairs, found.pairs_unequal, found.pairs_missing) == (2, 0, 0)
+    result = row(analyse_run(make_run(records)), "spec")
+    assert result.pooled == pytest.approx(3 / 4.5)
+    assert result.median == pytest.approx(1.25)
+    assert result.by_block == pytest.approx([3 / 4.5])
+    assert result.end_to_end == pytest.approx((22 / 5.5) / (22 / 4.0))
+    assert result.interval is None
+    assert (result.pairs, result.pairs_unequal, result.pairs_missing) == (2, 0, 0)
 
 
 def test_pairs_are_made_within_a_block(make_record: Any, make_run: Any) -> None:
     records = [make_record("baseline", block=0, rate=10), make_record("baseline", block=1, rate=40)]
     records += [make_record("spec", block=0, rate=20), make_record("spec", block=1, rate=20)]
-    found = row(analyse_run(make_run(records)), "spec")
-    assert found.by_block == pytest.approx([2.0, 0.5])
-    assert found.median == pytest.approx(1.25)
+    result = row(analyse_run(make_run(records)), "spec")
+    assert result.by_block == pytest.approx([2.0, 0.5])
+    assert result.median == pytest.approx(1.25)
 
 
 def test_unequal_work_is_counted_and_cut_to_the_common_length(make_record: Any, make_run: Any) -> None:
@@ -52,21 +52,21 @@ def test_unequal_work_is_counted_and_cut_to_the_common_length(make_record: Any, 
         make_record("spec", 1, rate=5, ids=long),  # twenty decoded tokens in four seconds
     ]
     analysis = analyse_run(make_run(records))
-    found = row(analysis, "spec")
-    assert found.pairs_unequal == 1
-    assert found.length_matched == pytest.approx((1 + 1) / (0.5 + 2)), "ten tokens of each: 1 + 1 s against 0.5 + 2 s"
-    assert found.pooled == pytest.approx((30 / 4.5) / (20 / 2))
-    assert "unequal-work" in {one.id for one in analysis.warnings}
+    result = row(analysis, "spec")
+    assert result.pairs_unequal == 1
+    assert result.length_matched == pytest.approx((1 + 1) / (0.5 + 2)), "ten tokens of each: 1 + 1 s against 0.5 + 2 s"
+    assert result.pooled == pytest.approx((30 / 4.5) / (20 / 2))
+    assert "unequal-work" in {warning.id for warning in analysis.warnings}
 
 
 def test_an_answer_of_one_token_has_no_rate(make_record: Any, make_run: Any) -> None:
     records = [make_record("baseline", 0), make_record("baseline", 1)]
     records += [make_record("spec", 0, rate=20), make_record("spec", 1, ids=[2], rate=1e9)]
     analysis = analyse_run(make_run(records))
-    found = row(analysis, "spec")
-    assert found.pooled == pytest.approx(2.0)
-    assert (found.pairs, found.pairs_missing) == (1, 0)
-    assert "empty-answer" in {one.id for one in analysis.warnings}
+    result = row(analysis, "spec")
+    assert result.pooled == pytest.approx(2.0)
+    assert (result.pairs, result.pairs_missing) == (1, 0)
+    assert "empty-answer" in {warning.id for warning in analysis.warnings}
 
 
 def test_failed_and_missing_prompts_are_counted(make_record: Any, make_run: Any, make_manifest: Any) -> None:
@@ -75,9 +75,9 @@ def test_failed_and_missing_prompts_are_counted(make_record: Any, make_run: Any,
     records += [make_record("spec", 0, rate=20), make_record("spec", 1, error=error)]
     manifest = make_manifest({"baseline": None, "spec": {"type": "ngram-simple"}}, prompts=5, blocks=1)
     analysis = analyse_run(make_run(records, manifest))
-    found = row(analysis, "spec")
-    assert (found.pairs, found.pairs_missing) == (1, 4)
-    missing = {one.where: one.seen for one in analysis.warnings if one.id == "missing-records"}
+    result = row(analysis, "spec")
+    assert (result.pairs, result.pairs_missing) == (1, 4)
+    missing = {warning.where: warning.seen for warning in analysis.warnings if warning.id == "missing-records"}
     assert missing == {
         "baseline": "1 of 5 answers are missing or failed.",
         "spec": "4 of 5 answers are missing or failed.",
@@ -99,14 +99,14 @@ def test_below_three_blocks_there_is_no_interval(make_record: Any, make_run: Any
     analysis = analyse_run(make_run(noisy(make_record, 1, blocks)))
     assert row(analysis, "spec").interval is None
     assert analysis.verdicts[0].speed == "unknown"
-    assert "few-blocks" in {one.id for one in analysis.warnings}
+    assert "few-blocks" in {warning.id for warning in analysis.warnings}
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_the_interval_holds_the_estimate_and_excludes_what_is_far(make_record: Any, make_run: Any, seed: int) -> None:
-    found = row(analyse_run(make_run(noisy(make_record, seed, 4))), "spec")
-    assert found.interval is not None and found.pooled is not None
-    assert 0.75 < found.interval.low <= found.pooled <= found.interval.high < 0.85
+    result = row(analyse_run(make_run(noisy(make_record, seed, 4))), "spec")
+    assert result.interval is not None and result.pooled is not None
+    assert 0.75 < result.interval.low <= result.pooled <= result.interval.high < 0.85
 
 
 def test_the_interval_of_equal_blocks_is_a_point(make_record: Any, make_run: Any) -> None:
@@ -127,9 +127,9 @@ def test_prompts_that_differ_do_not_widen_the_interval(make_record: Any, make_ru
             for index in range(2)
             for label, speed in (("baseline", 1.0), ("spec", gain if index else 1 / gain))
         ]
-        found = row(analyse_run(make_run(records)), "spec")
-        assert found.interval is not None and found.pooled is not None
-        return found.interval.low / found.pooled, found.interval.high / found.pooled
+        result = row(analyse_run(make_run(records)), "spec")
+        assert result.interval is not None and result.pooled is not None
+        return result.interval.low / result.pooled, result.interval.high / result.pooled
 
     alike, unlike = interval(1.0), interval(1.5)
     assert unlike == pytest.approx(alike, abs=0.01)
@@ -141,8 +141,8 @@ def test_the_ends_of_the_blocks_stand_beside_the_interval(make_record: Any, make
         for block, factor in enumerate((0.5, 0.8, 0.6))
         for arm in ("baseline", "spec")
     ]
-    found = row(analyse_run(make_run(records)), "spec")
-    assert (found.lowest_block, found.highest_block) == pytest.approx((0.5, 0.8))
+    result = row(analyse_run(make_run(records)), "spec")
+    assert (result.lowest_block, result.highest_block) == pytest.approx((0.5, 0.8))
     one = row(analyse_run(make_run(records[:2])), "spec")
     assert (one.lowest_block, one.highest_block) == (None, None)
 
@@ -157,7 +157,7 @@ def test_the_order_of_records_changes_nothing(make_record: Any, make_run: Any, s
 def test_a_machine_twice_as_slow_changes_no_speed_up(make_record: Any, make_run: Any) -> None:
     records = noisy(make_record, 3, 3)
     halves = {"tok_per_sec": 0.5, "client_tok_per_sec": 0.5, "e2e_s": 2.0}
-    slowed = [one.changed(**{key: by * getattr(one, key) for key, by in halves.items()}) for one in records]
+    slowed = [record.changed(**{key: by * getattr(record, key) for key, by in halves.items()}) for record in records]
     fast, slow = row(analyse_run(make_run(records)), "spec"), row(analyse_run(make_run(slowed)), "spec")
     assert slow.by_block == pytest.approx(fast.by_block)
     assert slow.end_to_end == pytest.approx(fast.end_to_end)
@@ -167,16 +167,16 @@ def test_a_machine_twice_as_slow_changes_no_speed_up(make_record: Any, make_run:
 
 def test_an_arm_against_itself_is_one(make_record: Any, make_run: Any) -> None:
     records = [make_record("baseline", i, block=b, rate=5 + i) for i in range(4) for b in range(3)]
-    records += [one.changed(label="same") for one in records]
-    found = row(analyse_run(make_run(records)), "same")
-    assert (found.pooled, found.median, found.end_to_end) == pytest.approx((1.0, 1.0, 1.0))
+    records += [record.changed(label="same") for record in records]
+    result = row(analyse_run(make_run(records)), "same")
+    assert (result.pooled, result.median, result.end_to_end) == pytest.approx((1.0, 1.0, 1.0))
 
 
 def test_the_client_clock_counts_before_the_engine_clock(make_record: Any, make_run: Any) -> None:
     records = [make_record("baseline"), make_record("spec", rate=20, tok_per_sec=99.0)]
     analysis = analyse_run(make_run(records))
     assert row(analysis, "spec").pooled == pytest.approx(2.0)
-    assert [one.where for one in analysis.warnings if one.id == "clock-mismatch"] == ["spec"]
+    assert [warning.where for warning in analysis.warnings if warning.id == "clock-mismatch"] == ["spec"]
 
 
 def test_warm_ups_do_not_count(make_record: Any, make_run: Any) -> None:

@@ -49,7 +49,7 @@ def test_repetitions_are_blocks(tmp_path: Path) -> None:
     assert analysis.acceptance[0].rounds is None
     assert analysis.losslessness[0].verdict == "identical"
     assert "token ids are absent" in analysis.losslessness[0].reason
-    assert "token-ids-withheld" not in {one.id for one in analysis.warnings}
+    assert "token-ids-withheld" not in {warning.id for warning in analysis.warnings}
     assert analysis.verdicts[0].setting == "not recorded"
 
 
@@ -63,8 +63,8 @@ def test_a_truncated_last_line_is_never_equal(tmp_path: Path) -> None:
     whole = [line("baseline", 0, 10.0), line("spec_d4", 0, 12.0)]
     file = study(tmp_path, *whole, line("spec_d8", 0, 12.0)[:60])
     analysis = analyse_run(open_run(file))
-    assert [one.verdict for one in analysis.losslessness] == ["undetermined"]
-    assert "damaged-records" in {one.id for one in analysis.warnings}
+    assert [row.verdict for row in analysis.losslessness] == ["undetermined"]
+    assert "damaged-records" in {warning.id for warning in analysis.warnings}
 
 
 def test_a_changed_text_is_damaged_not_different(tmp_path: Path) -> None:
@@ -73,4 +73,4 @@ def test_a_changed_text_is_damaged_not_different(tmp_path: Path) -> None:
     )
     analysis = analyse_run(open_run(file))
     assert analysis.losslessness[0].verdict == "undetermined"
-    assert "damaged-records" in {one.id for one in analysis.warnings}
+    assert "damaged-records" in {warning.id for warning in analysis.warnings}

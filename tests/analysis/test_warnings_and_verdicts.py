@@ -34,7 +34,7 @@ def cell(block: int, arm: str, **more: Any) -> dict[str, Any]:
 
 
 def ids(analysis: Analysis) -> set[str]:
-    return {one.id for one in analysis.warnings}
+    return {warning.id for warning in analysis.warnings}
 
 
 def test_a_sound_run_warns_of_nothing(make_record: Any, make_run: Any, make_manifest: Any) -> None:
@@ -49,13 +49,17 @@ def test_a_baseline_that_slows_down_within_a_block_is_drift(
     make_record: Any, make_run: Any, make_manifest: Any
 ) -> None:
     records = [
-        one.changed(client_tok_per_sec=10.0 - one.prompt_idx)
-        if one.label == "baseline"
-        else one.changed(client_tok_per_sec=12.0)
-        for one in steady_records(make_record)
+        record.changed(client_tok_per_sec=10.0 - record.prompt_idx)
+        if record.label == "baseline"
+        else record.changed(client_tok_per_sec=12.0)
+        for record in steady_records(make_record)
     ]
-    drift = [one for one in analyse_run(make_run(records, make_manifest(ARMS, 6, 3))).warnings if one.id == "drift"]
-    assert [(one.where, one.seen) for one in drift] == [
+    drift = [
+        warning
+        for warning in analyse_run(make_run(records, make_manifest(ARMS, 6, 3))).warnings
+        if warning.id == "drift"
+    ]
+    assert [(warning.where, warning.seen) for warning in drift] == [
         ("block 1, baseline", "From 9.5 to 5.5 tok/s (-42 %) between its first and last prompts.")
     ]
 
@@ -64,21 +68,21 @@ def test_a_client_that_wakes_up_late_is_no_other_clock(make_record: Any, make_ru
     # 2 % of ten tokens at 1000 tok/s are 0.2 ms; at 10 tok/s they are 20 ms, and something else was timed.
     for rate, expected in ((1000.0, set()), (10.0, {"clock-mismatch"})):
         records = [
-            make_record(one.label, one.prompt_idx, block=one.block, rate=rate, tok_per_sec=1.02 * rate)
-            for one in steady_records(make_record)
+            make_record(record.label, record.prompt_idx, block=record.block, rate=rate, tok_per_sec=1.02 * rate)
+            for record in steady_records(make_record)
         ]
         assert ids(analyse_run(make_run(records, make_manifest(ARMS, 6, 3)))) == expected
 
 
 def test_answers_without_a_decode_rate_have_a_lower_limit(make_record: Any, make_run: Any, make_manifest: Any) -> None:
     records = [
-        one.changed(tok_per_sec=None, client_tok_per_sec=None, client_tok_per_sec_least=200.0 + one.block)
-        if one.label == "spec" and one.prompt_idx < 2
-        else one
-        for one in steady_records(make_record)
+        record.changed(tok_per_sec=None, client_tok_per_sec=None, client_tok_per_sec_least=200.0 + record.block)
+        if record.label == "spec" and record.prompt_idx < 2
+        else record
+        for record in steady_records(make_record)
     ]
     analysis = analyse_run(make_run(records, make_manifest(ARMS, 6, 3)))
-    (found,) = [one for one in analysis.warnings if one.id == "first-event"]
+    (found,) = [warning for warning in analysis.warnings if warning.id == "first-event"]
     assert found.where == "spec"
     assert "6 of 18 answers" in found.seen
     assert "at least 201.0 tok/s" in found.seen
@@ -93,7 +97,7 @@ def test_load_before_a_cell_is_reported_with_the_worst(make_record: Any, make_ru
     ]
     manifest = make_manifest(ARMS, 6, 3, cells=cells, machine={"cores": 4})
     analysis = analyse_run(make_run(steady_records(make_record), manifest))
-    assert [one.seen for one in analysis.warnings] == [
+    assert [warning.seen for warning in analysis.warnings] == [
         "1 of 4 cells started at a higher load than the run itself explains; "
         "the highest was 6.4 on 4 cores, before block 2, baseline."
     ]
@@ -122,7 +126,7 @@ def test_a_failed_attestation_leaves_the_speed_unknown_and_says_the_remedy(
 ) -> None:
     attested = {"state": "failed", "evidence": [], "reason": "Nothing was drafted.", "remedy": "Add --spec-type."}
     manifest = make_manifest(ARMS, 6, 3, cells=[cell(0, arm, attestation=attested)])
-    records = [one for one in steady_records(make_record) if (one.block, one.label) != (0, arm)]
+    records = [record for record in steady_records(make_record) if (record.block, record.label) != (0, arm)]
     analysis = analyse_run(make_run(records, manifest))
     verdict = analysis.verdicts[0]
     assert (verdict.speed, verdict.why) == ("unknown", "Nothing was drafted. Add --spec-type.")
@@ -149,7 +153,7 @@ def test_a_cell_that_crashed_before_it_drafted_is_not_idle(make_record: Any, mak
     error = {"kind": "crash", "message": "The engine ended with signal SIGABRT."}
     crashed = {"attestation": {"state": "idle", "evidence": []}, "status": "failed", "error": error}
     cells = [cell(block, "spec", **crashed) for block in range(3)]
-    records = [one for one in steady_records(make_record) if one.label != "spec"]
+    records = [record for record in steady_records(make_record) if record.label != "spec"]
     analysis = analyse_run(make_run(records, make_manifest(ARMS, 6, 3, cells=cells)))
     assert "never-fired" not in ids(analysis)
     assert analysis.verdicts[0].attestation == "unknown"
@@ -159,21 +163,21 @@ def test_a_cell_that_crashed_before_it_drafted_is_not_idle(make_record: Any, mak
 def test_missing_token_ids_are_reported_with_their_reason(make_record: Any, make_run: Any, make_manifest: Any) -> None:
     gap = {"token_ids": None, "token_sha": None, "token_gap": "incomplete UTF-8"}
     records = [
-        make_record(one.label, one.prompt_idx, block=one.block, rate=one.tok_per_sec, **gap)
-        if one.prompt_idx == 2
-        else one
-        for one in steady_records(make_record)
+        make_record(record.label, record.prompt_idx, block=record.block, rate=record.tok_per_sec, **gap)
+        if record.prompt_idx == 2
+        else record
+        for record in steady_records(make_record)
     ]
     analysis = analyse_run(make_run(records, make_manifest(ARMS, 6, 3)))
     assert ids(analysis) == {"token-ids-withheld"}
-    assert all("incomplete UTF-8" in one.seen for one in analysis.warnings)
+    assert all("incomplete UTF-8" in warning.seen for warning in analysis.warnings)
 
 
 def test_undecided_when_the_interval_holds_one_and_is_wide(make_record: Any, make_run: Any, make_manifest: Any) -> None:
     speeds = {0: 0.8, 1: 1.0, 2: 1.25}
     records = [
-        one.changed(client_tok_per_sec=10.0 * (speeds[one.block] if one.label == "spec" else 1.0))
-        for one in steady_records(make_record)
+        record.changed(client_tok_per_sec=10.0 * (speeds[record.block] if record.label == "spec" else 1.0))
+        for record in steady_records(make_record)
     ]
     verdict = analyse_run(make_run(records, make_manifest(ARMS, 6, 3))).verdicts[0]
     assert verdict.speed == "undecided"
@@ -185,8 +189,8 @@ def test_undecided_when_the_interval_holds_one_and_is_wide(make_record: Any, mak
 def test_an_arm_that_is_shown_to_be_no_different_is_within(make_record: Any, make_run: Any, make_manifest: Any) -> None:
     speeds = {0: 0.998, 1: 1.0, 2: 1.003}
     records = [
-        one.changed(client_tok_per_sec=10.0 * (speeds[one.block] if one.label == "spec" else 1.0))
-        for one in steady_records(make_record)
+        record.changed(client_tok_per_sec=10.0 * (speeds[record.block] if record.label == "spec" else 1.0))
+        for record in steady_records(make_record)
     ]
     verdict = analyse_run(make_run(records, make_manifest(ARMS, 6, 3))).verdicts[0]
     assert verdict.speed == "within"
@@ -210,15 +214,17 @@ def test_what_one_arm_may_claim_alone_it_may_not_among_many(
     def first(arms: int) -> tuple[Verdict, SpeedUp]:
         kinds = {"baseline": None} | {f"arm{number}": {"type": "ngram-simple"} for number in range(arms)}
         records = [
-            one.changed(draft_n=4, draft_n_accepted=2) if one.label != "baseline" else one
-            for one in arms_of_luck(make_record, arms, 0.01)
+            row.changed(draft_n=4, draft_n_accepted=2) if row.label != "baseline" else row
+            for row in arms_of_luck(make_record, arms, 0.01)
         ]
         records = [
-            one.changed(client_tok_per_sec=9.9 if (one.label, one.block) == ("arm0", 0) else one.client_tok_per_sec)
-            for one in records
+            record.changed(
+                client_tok_per_sec=9.9 if (record.label, record.block) == ("arm0", 0) else record.client_tok_per_sec
+            )
+            for record in records
         ]
-        found = analyse_run(make_run(records, make_manifest(kinds, 2, 5)))
-        return found.verdicts[0], found.speedups[0]
+        analysis = analyse_run(make_run(records, make_manifest(kinds, 2, 5)))
+        return analysis.verdicts[0], analysis.speedups[0]
 
     alone, among = first(1), first(40)
     assert alone[1].pointwise == among[1].pointwise
@@ -244,7 +250,7 @@ def test_a_gain_from_one_prompt_alone_is_open_for_others_like_them(
             client_tok_per_sec=steady * (20.0 if lucky else 10.0),
         )
 
-    records = [drafted(one) for one in steady_records(make_record)]
+    records = [drafted(record) for record in steady_records(make_record)]
     analysis = analyse_run(make_run(records, make_manifest(ARMS, 6, 3)))
     verdict, accepted = analysis.verdicts[0], analysis.acceptance[0]
     assert (accepted.prompts_drafted, accepted.prompts) == (1, 6)
@@ -259,8 +265,8 @@ def test_a_gain_from_one_prompt_alone_is_open_for_others_like_them(
 def test_the_fastest_of_several_is_marked_as_selected(make_record: Any, make_run: Any, make_manifest: Any) -> None:
     kinds = {"baseline": None, "arm0": {"type": "ngram-simple"}, "arm1": {"type": "ngram-simple"}}
     records = [
-        one.changed(draft_n=4, draft_n_accepted=2) if one.label != "baseline" else one
-        for one in arms_of_luck(make_record, 2, 0.5)
+        row.changed(draft_n=4, draft_n_accepted=2) if row.label != "baseline" else row
+        for row in arms_of_luck(make_record, 2, 0.5)
     ]
     first, second = analyse_run(make_run(records, make_manifest(kinds, 2, 5))).verdicts
     assert (first.speed, first.selected, second.selected) == ("faster", True, False)
@@ -286,7 +292,7 @@ def test_the_docs_name_every_warning_in_its_order() -> None:
 def test_a_finding_of_a_newer_benchctl_is_listed(make_record: Any, make_run: Any, make_manifest: Any) -> None:
     preflight = {"mode": "on", "findings": [{"id": "from-the-future", "where": "models.target", "seen": "Something."}]}
     analysis = analyse_run(make_run(steady_records(make_record), make_manifest(ARMS, 6, 3, preflight=preflight)))
-    assert [(one.id, one.seen) for one in analysis.warnings] == [("from-the-future", "Something.")]
+    assert [(warning.id, warning.seen) for warning in analysis.warnings] == [("from-the-future", "Something.")]
     assert "does not know" in analysis.warnings[0].why
 
 
@@ -294,7 +300,7 @@ def test_a_run_that_was_cut_off_before_its_first_block_lacks_everything(make_run
     manifest = make_manifest(ARMS, 6, 0, recipe={"blocks": {"max": 9}})
     analysis = analyse_run(make_run([], manifest))
     assert ids(analysis) == {"few-blocks", "missing-records"}
-    assert [(one.speed, one.lossless) for one in analysis.verdicts] == [("unknown", "undetermined")]
+    assert [(verdict.speed, verdict.lossless) for verdict in analysis.verdicts] == [("unknown", "undetermined")]
     assert analysis.stopping is not None
     assert analysis.stopping.sentence == "Blocks: auto measured 0 blocks (0 s): the run is not finished."
 

@@ -43,18 +43,18 @@ def test_groups_are_measured_verified_and_reported_in_one_run(tmp_path: Path) ->
     assert done.returncode == 0, done.stderr
     assert "2 setups in 2 groups" in done.stderr
     (folder,) = (path for path in (tmp_path / "results" / "small").iterdir() if path.is_dir())
-    found = open_run(folder)
-    assert found.manifest is not None
-    assert [arm.name for arm in found.manifest.arms] == ARMS
-    assert Counter(one.label for one in found.records if one.phase == "measure") == dict.fromkeys(ARMS, 1)
-    for arm in found.manifest.arms:
+    result = open_run(folder)
+    assert result.manifest is not None
+    assert [arm.name for arm in result.manifest.arms] == ARMS
+    assert Counter(record.label for record in result.records if record.phase == "measure") == dict.fromkeys(ARMS, 1)
+    for arm in result.manifest.arms:
         assert (
             ("-ctk", arm.group.removeprefix("kv_")) in zip(arm.argv, arm.argv[1:], strict=False) if arm.group else False
         )
-    assert {setup.group for setup in found.manifest.setups} == {"kv_f16", "kv_q8_0"}
-    assert all(cell.attestation and cell.attestation.state in ("active", "off") for cell in found.manifest.cells)
+    assert {setup.group for setup in result.manifest.setups} == {"kv_f16", "kv_q8_0"}
+    assert all(cell.attestation and cell.attestation.state in ("active", "off") for cell in result.manifest.cells)
     verified = run("verify-lossless", "--json", "--offline", cwd=tmp_path)
-    verdicts = {one["arm"]: one["verdict"] for one in json.loads(verified.stdout)["arms"]}
+    verdicts = {arm["arm"]: arm["verdict"] for arm in json.loads(verified.stdout)["arms"]}
     assert verdicts == dict.fromkeys(("spec-d_small-kv_f16", "spec-d_small-kv_q8_0"), "identical")
     assert run("report", "--no-figures", cwd=tmp_path).returncode == 0
     (report,) = (tmp_path / "reports" / "small").iterdir()
@@ -67,7 +67,7 @@ def test_groups_are_measured_verified_and_reported_in_one_run(tmp_path: Path) ->
 def test_the_plan_names_its_groups_and_prompts_have_their_length(tmp_path: Path) -> None:
     shown = run("run", recipe(tmp_path, blocks=2), "--dry-run", "--json", cwd=tmp_path)
     plan = json.loads(shown.stdout)
-    assert [(one["block"], one["group"], len(one["arms"])) for one in plan["groups"]] == [
+    assert [(group["block"], group["group"], len(group["arms"])) for group in plan["groups"]] == [
         *((0, "kv_f16", 2), (0, "kv_q8_0", 2), (1, "kv_q8_0", 2), (1, "kv_f16", 2)),
     ]
     assert plan["size"]["processes"] == plan["size"]["cells"] == 8
@@ -75,7 +75,7 @@ def test_the_plan_names_its_groups_and_prompts_have_their_length(tmp_path: Path)
     done = run("run", recipe(tmp_path, more="context_length: 200"), "--only", "baseline-kv_f16", "-q", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     (folder,) = (path for path in (tmp_path / "results" / "small").iterdir() if path.is_dir())
-    (record,) = (one for one in open_run(folder).records if one.phase == "measure")
+    (record,) = (record for record in open_run(folder).records if record.phase == "measure")
     assert record.prompt_tokens is not None
     assert 190 <= record.prompt_tokens <= 200
 

@@ -34,8 +34,8 @@ def test_inspect_lists_every_tensor_when_asked() -> None:
 
 
 def test_inspect_as_json() -> None:
-    found = json.loads(answer(app, "models", "inspect", "bundled:tiny-hybrid", "--json"))
-    assert (found["architecture"], found["memory"], found["vocab_size"]) == ("falcon-h1", "hybrid", 4096)
+    result = json.loads(answer(app, "models", "inspect", "bundled:tiny-hybrid", "--json"))
+    assert (result["architecture"], result["memory"], result["vocab_size"]) == ("falcon-h1", "hybrid", 4096)
 
 
 def test_a_file_that_is_no_model_is_one_message(empty_folder: Path) -> None:
@@ -73,10 +73,10 @@ def test_quantize_then_see_what_differs(llama_server: Path, empty_folder: Path) 
 def test_inspect_reads_the_config_of_a_mixture(tmp_path: Path) -> None:
     file = tmp_path / "config.json"
     file.write_text(json.dumps(MIXTRAL))
-    found = json.loads(answer(app, "models", "inspect", str(file), "--json"))
-    assert found["active_parameters"] < found["parameters"] / 3
+    result = json.loads(answer(app, "models", "inspect", str(file), "--json"))
+    assert result["active_parameters"] < result["parameters"] / 3
     told = {line[:14].strip(): line[14:].strip() for line in answer(app, "models", "inspect", str(file)).splitlines()}
-    assert f"{found['active_parameters']:,}" in told["parameters"]
+    assert f"{result['active_parameters']:,}" in told["parameters"]
     assert "for 2" in told["a verify reads"]
     assert isinstance(call(app, "models", "inspect", str(file), "--tensors").exception, UsageError)
 

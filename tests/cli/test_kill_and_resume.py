@@ -30,11 +30,15 @@ SIGNALS = (signal.SIGKILL, signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def answers(run_data: RunData) -> dict[tuple[int, str, str, int], str | None]:
-    return {one.key: one.content_sha for one in run_data.records if one.phase == "measure" and one.error is None}
+    return {
+        record.key: record.content_sha
+        for record in run_data.records
+        if record.phase == "measure" and record.error is None
+    }
 
 
 def verdicts(run_data: RunData) -> dict[str, tuple[str, dict[Any, int]]]:
-    return {one.arm: (one.verdict, dict(one.counts)) for one in analyse_run(run_data).losslessness}
+    return {row.arm: (row.verdict, dict(row.counts)) for row in analyse_run(run_data).losslessness}
 
 
 @pytest.mark.skipif(not Path("/proc").exists(), reason="finds engines through /proc")
@@ -87,8 +91,8 @@ def finish(folder: Path, whole: RunData, told: Counter[str]) -> None:
     assert answers(data) == answers(whole), "nothing is lost, and every answer is the undisturbed one's"
     assert len(answers(data)) == PROMPTS * BLOCKS * ARMS
     lines = [json.loads(line) for line in (data.folder / "records.jsonl").read_text().splitlines()]
-    good = [one for one in lines if one["phase"] == "measure" and one["error"] is None]
-    times = Counter((one["block"], one["label"], one["task"], one["prompt_idx"], one["started_at"]) for one in good)
+    good = [line for line in lines if line["phase"] == "measure" and line["error"] is None]
+    times = Counter((row["block"], row["label"], row["task"], row["prompt_idx"], row["started_at"]) for row in good)
     assert len(times) == PROMPTS * BLOCKS * ARMS, "nothing is measured twice"
     last = {(cell.block, cell.arm): cell for cell in data.manifest.cells}
     assert {cell.status for cell in last.values()} == {"finished"}

@@ -39,7 +39,7 @@ def test_a_damaged_target_warns_and_stops_a_strict_recipe(
     assert run.manifest.preflight is not None
     assert run.manifest.preflight.mode == "on"
     assert {record.label for record in run.records} == {"baseline"}
-    (caution,) = (one for one in analyse_run(run).warnings if one.id == "quantization-damage")
+    (caution,) = (warning for warning in analyse_run(run).warnings if warning.id == "quantization-damage")
     assert caution.seen in {finding.seen for finding in run.manifest.preflight.findings}
 
     (empty_folder / "r.yaml").write_text(RECIPE + "preflight: strict\n")

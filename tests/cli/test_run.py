@@ -68,9 +68,9 @@ def the_run(results: Path) -> Path:
 def wait_for(condition: Callable[[], Any], what: str, timeout: float = 60.0) -> Any:
     deadline = time.monotonic() + timeout
     while time.monotonic() < deadline:
-        found = condition()
-        if found:
-            return found
+        result = condition()
+        if result:
+            return result
         time.sleep(0.05)
     raise AssertionError(f"waited {timeout:g} s for {what}")
 

@@ -25,7 +25,7 @@ def test_a_question_in_a_line_is_measured_and_its_recipe_kept(tmp_path: Path) ->
     kept = json.loads(manifest.read_text())
     assert kept["recipe"]["sampling"]["max_tokens"] == 12
     assert [arm["name"] for arm in kept["arms"]] == ["baseline", "draft_simple_d2", "ngram_mod"]
-    assert [(one["task"], one["prompt_idx"]) for one in kept["prompts"]] == [("mine", 0), ("mine", 1)]
+    assert [(prompt["task"], prompt["prompt_idx"]) for prompt in kept["prompts"]] == [("mine", 0), ("mine", 1)]
     again = benchctl("run", recipe, "--dry-run", "-k", "ngram*", "-k", "mine", cwd=tmp_path)
     assert again.returncode == 0, again.stderr
     assert "ngram_mod:" in again.stdout and "draft_simple_d2:" not in again.stdout

@@ -30,11 +30,11 @@ def results(tmp_path: Path) -> Path:
 
 
 def test_list_names_every_kept_run_newest_first() -> None:
-    found = json.loads(benchctl("runs", "list", "--results", KEPT, "--json").stdout)
+    result = json.loads(benchctl("runs", "list", "--results", KEPT, "--json").stdout)
     kept = {str(file.parent) for file in KEPT.glob("*/*/manifest.json")}
-    assert {row["folder"] for row in found} >= kept
-    assert all(row["status"] == "finished" and row["problem"] is None for row in found)
-    names = [row["run"] for row in found]
+    assert {row["folder"] for row in result} >= kept
+    assert all(row["status"] == "finished" and row["problem"] is None for row in result)
+    names = [row["run"] for row in result]
     assert names == sorted(names, reverse=True)
     text = benchctl("runs", "list", "--results", KEPT).stdout
     assert text.splitlines()[0].split() == ["recipe", "run", "status", "result", "size"]

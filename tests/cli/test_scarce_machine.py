@@ -36,7 +36,7 @@ def answered(results: Path) -> list[tuple[object, ...]]:
     """Every good answer in the file."""
     run_data = open_run(the_run(results))
     assert run_data.damaged == []
-    return [one.key for one in run_data.records if one.phase == "measure" and one.error is None]
+    return [record.key for record in run_data.records if record.phase == "measure" and record.error is None]
 
 
 @pytest.mark.parametrize(

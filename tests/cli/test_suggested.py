@@ -40,9 +40,9 @@ OPTIONS = {
 def options_of(command: str) -> dict[str, str]:
     """The options of a suggested `benchctl run RUN …`."""
     words = shlex.split(command)
-    found = dict(zip(words[3::2], words[4::2], strict=True))
-    assert words[:2] == ["benchctl", "run"] and found.keys() <= OPTIONS, command
-    return found
+    result = dict(zip(words[3::2], words[4::2], strict=True))
+    assert words[:2] == ["benchctl", "run"] and result.keys() <= OPTIONS, command
+    return result
 
 
 def planned(command: str, folder: Path) -> Recipe:

@@ -37,8 +37,8 @@ def test_measured_rounds_that_drafted_are_added_up_by_context(tmp_path: Path) ->
     ]
     manifest = build_manifest({"baseline": None, "swift": None}, 1, 2, cells=cells)
     warm_up = Record(label="swift", task="warmup", prompt_idx=0, rep=0, phase="warmup")
-    found = read_left_out(tmp_path, manifest, [warm_up], {(1, "swift", 0)})
-    assert found == [
+    left_out = read_left_out(tmp_path, manifest, [warm_up], {(1, "swift", 0)})
+    assert left_out == [
         LeftOut("swift", 32, rounds=2, layers=2, times={"0.attention": 2, "1.layer": 1}),
         LeftOut("swift", 64, rounds=1, layers=0, times={}),
     ]

@@ -60,7 +60,7 @@ def test_adding_keeps_what_is_there_and_takes_what_is_new() -> None:
     again = sample([9.9])[0]
     made.add([again, *sample([0.4], width=9), *sample([0.5], start=7)])
     assert len(made.positions) == 3
-    widths = {(one.shape, one.width): one.margin for one in made.positions[0].readings}
+    widths = {(reading.shape, reading.width): reading.margin for reading in made.positions[0].readings}
     assert widths[("verify", 5)] == pytest.approx(3.1)  # what was measured first stays
     assert widths[("verify", 9)] == pytest.approx(3.4)
 

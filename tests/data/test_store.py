@@ -101,7 +101,7 @@ def test_two_good_records_that_disagree_are_neither(
 def test_an_answer_that_a_later_process_repeats_is_one_answer(writer: RunWriter, folder: Path) -> None:
     writer.append(record(e2e_s=1.0))
     writer.append(record(e2e_s=2.0, attempt=1))
-    assert [one.e2e_s for one in open_run(folder).records] == [2.0]
+    assert [record.e2e_s for record in open_run(folder).records] == [2.0]
 
 
 def test_a_cell_of_overlapping_requests_that_was_measured_again_counts_once(folder: Path, manifest: Manifest) -> None:
@@ -109,9 +109,9 @@ def test_a_cell_of_overlapping_requests_that_was_measured_again_counts_once(fold
     with RunWriter(folder, manifest) as writer:
         writer.append(record(text="one"))
         writer.append(record(text="another", attempt=1))
-        assert [one.content for one in open_run(folder).records] == ["another"]
+        assert [record.content for record in open_run(folder).records] == ["another"]
         writer.append(record(text="forged", attempt=1))
-    assert [one.content for one in open_run(folder).records] == [None]
+    assert [record.content for record in open_run(folder).records] == [None]
 
 
 def test_records_of_a_cell_that_failed_its_attestation_do_not_count(writer: RunWriter, folder: Path) -> None:
@@ -236,7 +236,7 @@ def test_a_folder_of_one_file_an_arm_is_a_run(tmp_path: Path) -> None:
     assert resolve_run(str(study), tmp_path / "results") == study
     run = open_run(study)
     assert run.manifest is None and run.folder == study
-    assert [(one.label, one.rep) for one in run.records] == [
+    assert [(record.label, record.rep) for record in run.records] == [
         (arm, rep) for arm in ("baseline", "spec_d4") for rep in range(2)
     ]
     (study / "cut.jsonl").write_text("{")

@@ -70,9 +70,9 @@ LM_STUDIO = {
 def test_a_shape_is_read_whoever_sent_it(
     extra: dict[str, Any], usage: dict[str, Any], shape: str, ledger: Ledger
 ) -> None:
-    found = read_drafts(extra, usage)
-    assert found is not None
-    assert (found.shape, found.ledger) == (shape, ledger)
+    drafts = read_drafts(extra, usage)
+    assert drafts is not None
+    assert (drafts.shape, drafts.ledger) == (shape, ledger)
 
 
 @pytest.mark.parametrize(
@@ -103,9 +103,9 @@ def test_the_rest_is_not_reported_and_no_count_is_invented(extra: dict[str, Any]
     ],
 )
 def test_a_mean_alone_is_an_acceptance_length_and_no_count(extra: dict[str, Any]) -> None:
-    found = read_drafts(extra, {})
-    assert found is not None
-    assert (found.length, found.ledger) == (2.3, Ledger())
+    drafts = read_drafts(extra, {})
+    assert drafts is not None
+    assert (drafts.length, drafts.ledger) == (2.3, Ledger())
 
 
 def test_timings_without_drafts_mean_none_only_where_the_server_told_drafts_before() -> None:
@@ -117,9 +117,9 @@ def test_timings_without_drafts_mean_none_only_where_the_server_told_drafts_befo
 
 @pytest.mark.parametrize("rows", [[{"depth": 0, "draft_n": 1, "draft_n_accepted": 1}], [1], "x", [DEPTHS[0]] * 2, []])
 def test_unusable_rows_by_depth_leave_the_totals(rows: object) -> None:
-    found = read_drafts({"timings": {"draft_n": 3, "draft_n_accepted": 1, "draft_by_depth": rows}}, {})
-    assert found is not None
-    assert found.ledger == Ledger(drafted=3, accepted=1)
+    drafts = read_drafts({"timings": {"draft_n": 3, "draft_n_accepted": 1, "draft_by_depth": rows}}, {})
+    assert drafts is not None
+    assert drafts.ledger == Ledger(drafted=3, accepted=1)
 
 
 @pytest.mark.parametrize(
@@ -149,8 +149,8 @@ def test_unusable_rows_by_depth_leave_the_totals(rows: object) -> None:
 def test_contradictions_are_named_but_for_tokens_past_the_end(
     extra: dict[str, Any], tokens: int, said: str | None
 ) -> None:
-    found = read_drafts(extra, {})
-    assert found is not None
-    sentences = contradictions(found.ledger, tokens)
+    drafts = read_drafts(extra, {})
+    assert drafts is not None
+    sentences = contradictions(drafts.ledger, tokens)
     assert len(sentences) == (said is not None)
     assert (said or "") in "".join(sentences)

@@ -133,8 +133,8 @@ def read_completion(chunks: list[bytes]) -> None:
     received = sum(map(len, chunks))
     assert answer.completion_tokens is None or answer.completion_tokens <= received
     metrics = answer.extra.get("metrics")
-    found = vllm_ledger(metrics if isinstance(metrics, dict) else {})
-    contradictions(found, len(answer.ids))
+    result = vllm_ledger(metrics if isinstance(metrics, dict) else {})
+    contradictions(result, len(answer.ids))
     engine_times(answer.extra)
     transformers_ledger(answer)
 
@@ -154,7 +154,7 @@ READERS: dict[str, Callable[[list[bytes]], None]] = {
 
 
 def as_stream(events: list[bytes]) -> bytes:
-    return b"".join(b"data: " + one + b"\n\n" for one in events)
+    return b"".join(b"data: " + event + b"\n\n" for event in events)
 
 
 @pytest.mark.parametrize("name", STREAMS)
@@ -198,11 +198,11 @@ def test_counters_are_read_as_far_as_they_go() -> None:
     @given(spoilt(COUNTED))
     def one(content: bytes) -> None:
         text = content.decode("utf-8", "replace")
-        found = read_counters(text, "vllm")
-        for counted in (found.rounds, found.drafted, found.accepted, *(found.accepted_by_position or ())):
+        counters = read_counters(text, "vllm")
+        for counted in (counters.rounds, counters.drafted, counters.accepted, *(counters.accepted_by_position or ())):
             assert counted is None or 0 <= counted <= 6 * 2**53
-        since(sound, found)
-        since(found, sound)
+        since(sound, counters)
+        since(counters, sound)
         read_total(text, "vllm:generation_tokens_total")
         SEEN["counters: read"] += 1
 
@@ -275,8 +275,8 @@ class Told:
 
     def get(self, path: str, timeout_s: float = 0.0) -> Reply:
         del timeout_s
-        found = next((body for name, body in self._pages.items() if path.endswith(name)), None)
-        return Reply(404 if found is None else 200, {}, found or b"")
+        result = next((body for name, body in self._pages.items() if path.endswith(name)), None)
+        return Reply(404 if result is None else 200, {}, result or b"")
 
     def get_json(self, path: str) -> object:
         reply = self.get(path)

@@ -43,17 +43,17 @@ def run(make_record: Any, make_manifest: Any) -> RunData:
     depths = {"spec": {"type": "draft-simple", "max": 4}, "same": {"type": "draft-simple", "max": 2}}
     manifest = make_manifest({"baseline": None, **depths}, prompts=PROMPTS, blocks=1)
     counters = {"draft_n": 8, "rounds": 2}
-    records = [make_record("baseline", one, ids=ids(one)) for one in range(PROMPTS)]
-    records += [make_record("same", one, ids=ids(one), **counters) for one in range(PROMPTS)]
+    records = [make_record("baseline", index, ids=ids(index)) for index in range(PROMPTS)]
+    records += [make_record("same", index, ids=ids(index), **counters) for index in range(PROMPTS)]
     records += [
         make_record(
             "spec",
-            one,
-            ids=ids(one, forked=one == 3),
-            text=f"{one == 3}" if one == 3 else "def add(a, b): return a + b",
+            index,
+            ids=ids(index, forked=index == 3),
+            text=f"{index == 3}" if index == 3 else "def add(a, b): return a + b",
             **counters,
         )
-        for one in range(PROMPTS)
+        for index in range(PROMPTS)
     ]
     return RunData(Path("by-hand"), manifest, records, [])
 
@@ -97,13 +97,13 @@ def audit(
 
 
 def verdicts(run: RunData, scores: TargetScores | None) -> dict[str, Losslessness]:
-    return {one.arm: one for one in analyse_run(replace(run, scores=scores)).losslessness}
+    return {row.arm: row for row in analyse_run(replace(run, scores=scores)).losslessness}
 
 
 def test_an_arm_that_diverges_at_a_near_tie_is_judged_by_its_power(run: RunData) -> None:
     scored = audit(run)
     outputs = OutputComparison(run)
-    found = {one.arm: one for one in outputs.verdicts(Evidence(scored))}
+    found = {verdict.arm: verdict for verdict in outputs.verdicts(Evidence(scored))}
     result = found["spec"].audit
     assert result is not None and result.lacking is None
     assert (result.diverged, result.tokens, result.answers, result.of) == (1, PROMPTS * TOKENS, PROMPTS, PROMPTS)
@@ -122,7 +122,7 @@ def test_an_arm_that_diverges_at_a_near_tie_is_judged_by_its_power(run: RunData)
         }
     )
     scored.add([fork])
-    found = {one.arm: one for one in outputs.verdicts(Evidence(scored))}
+    found = {verdict.arm: verdict for verdict in outputs.verdicts(Evidence(scored))}
     assert found["spec"].counts["near-tie"] == 1
     assert "its own noise" in found["spec"].reason
     assert found["spec"].verdict == "undetermined", "twelve short answers show little"
@@ -210,7 +210,7 @@ def test_a_token_that_noise_cannot_reach_is_a_violation(run: RunData) -> None:
 
 
 def test_many_near_ties_are_a_violation_although_each_is_compatible_with_noise(run: RunData) -> None:
-    near = [DivergedToken(index=one, likeliest=1, gap=0.05) for one in range(FORK, TOKENS)]
+    near = [DivergedToken(index=index, likeliest=1, gap=0.05) for index in range(FORK, TOKENS)]
     scored = audit(run, others=None)
     for answer in scored.answers:  # the arm's own answers are the baseline's but one, which takes every runner-up
         if answer.prompt_idx == 3:
@@ -241,10 +241,10 @@ def test_without_enough_noise_or_with_another_reading_it_is_undetermined(
 
 
 def test_without_an_audit_an_arm_that_differs_is_undetermined(run: RunData) -> None:
-    found = verdicts(run, None)
-    assert found["spec"].verdict == "undetermined"
-    assert "not scored" in found["spec"].reason
-    assert found["same"].verdict == "identical"
+    result = verdicts(run, None)
+    assert result["spec"].verdict == "undetermined"
+    assert "not scored" in result["spec"].reason
+    assert result["same"].verdict == "identical"
 
 
 def test_an_audit_of_another_engine_is_not_used(run: RunData) -> None:
@@ -255,7 +255,7 @@ def test_an_audit_of_another_engine_is_not_used(run: RunData) -> None:
 
 def test_every_arm_that_differs_is_selected_and_an_answer_of_several_arms_once(run: RunData) -> None:
     selection = OutputComparison(run).selection
-    assert [one.arm for one in selection.arms] == ["spec"]
+    assert [arm.arm for arm in selection.arms] == ["spec"]
     assert (selection.widths, len(selection.prompts)) == ([5], PROMPTS)
     assert sum(map(len, selection.prompts)) == PROMPTS
     agreed = selection.arms[0].agreed

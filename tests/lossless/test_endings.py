@@ -59,9 +59,9 @@ def answer(count: int, finish: str, text: str | None = None) -> dict[str, Any]:
     ],
 )
 def test_an_ending_that_greedy_decoding_never_has_is_a_violation(judged: Any, ours: dict[str, Any], rule: str) -> None:
-    found = judged(ours)
-    assert found.verdict == "violation" and found.counts == {"violation": 1}
-    assert rule in found.comparisons[0].reason
+    result = judged(ours)
+    assert result.verdict == "violation" and result.counts == {"violation": 1}
+    assert rule in result.comparisons[0].reason
 
 
 @pytest.mark.parametrize(
@@ -90,9 +90,9 @@ WITHOUT_IDS = {"token_ids": None, "token_sha": None}
 @pytest.mark.parametrize("text", ["abcd", "abcX"])
 @pytest.mark.parametrize("count", [0, 3, 5])
 def test_a_count_without_ids_is_no_violation(judged: Any, count: int, text: str) -> None:
-    found = judged(answer(4, "length", text) | WITHOUT_IDS | {"n_predicted": count}, WITHOUT_IDS)
-    assert found.verdict == "undetermined"
-    assert found.comparisons[0].outcome == ("undetermined" if text == "abcd" else "differs")
+    result = judged(answer(4, "length", text) | WITHOUT_IDS | {"n_predicted": count}, WITHOUT_IDS)
+    assert result.verdict == "undetermined"
+    assert result.comparisons[0].outcome == ("undetermined" if text == "abcd" else "differs")
 
 
 def test_an_equal_ending_is_identical(judged: Any) -> None:
@@ -135,8 +135,8 @@ def judged_by_ends(make_record: Any, make_run: Any, make_manifest: Any) -> Any:
     [([1, 2, END, 4, END], "goes on for 2 tokens after an end token (9)"), ([1, 2, 3], "stopped after token 3")],
 )
 def test_an_end_token_ends_an_answer_and_nothing_else_does(judged_by_ends: Any, ours: list[int], rule: str) -> None:
-    found = judged_by_ends(ours, [1, 2, 3, END])
-    assert found.verdict == "violation" and rule in found.comparisons[0].reason
+    result = judged_by_ends(ours, [1, 2, 3, END])
+    assert result.verdict == "violation" and rule in result.comparisons[0].reason
 
 
 @pytest.mark.parametrize(

@@ -133,8 +133,8 @@ def test_a_fork_that_was_not_replayed_stays_open(forked: Forked, how: str) -> No
 
 def test_the_reason_why_it_was_not_replayed_is_reported(forked: Forked) -> None:
     evidence = Evidence(reason="it could not be replayed: the model is gone", by_answer={("code", 1): "another"})
-    found = OutputComparison(forked(None)).verdicts(evidence)
-    assert "the model is gone" in found[0].comparisons[0].reason
+    result = OutputComparison(forked(None)).verdicts(evidence)
+    assert "the model is gone" in result[0].comparisons[0].reason
 
 
 def test_an_answer_that_ends_without_a_token_cannot_be_scored(forked: Forked) -> None:

@@ -91,16 +91,16 @@ def at_once(changes: list[float]) -> list[Position]:
 
 
 def test_where_no_width_can_be_read_the_noise_is_that_of_reading_at_once() -> None:
-    found = find_noise(scores(at_once([0.001 * number for number in range(1, 101)])), 5)
-    assert found.by_prefill
-    assert found.floor is not None and 0 < found.floor <= 3.0
-    assert "everything at once" in found.method
-    assert (found.null_places, found.null_forks) == (100, 0)
+    noise = find_noise(scores(at_once([0.001 * number for number in range(1, 101)])), 5)
+    assert noise.by_prefill
+    assert noise.floor is not None and 0 < noise.floor <= 3.0
+    assert "everything at once" in noise.method
+    assert (noise.null_places, noise.null_forks) == (100, 0)
 
 
 def test_reading_at_once_is_no_noise_of_a_width_that_can_be_read() -> None:
     positions = at_once([0.5] * 40)
     positions[-1] = positions[-1].model_copy(update={"absent": {}})
-    found = find_noise(scores(positions), 5)
-    assert not found.by_prefill
-    assert found.floor is None
+    noise = find_noise(scores(positions), 5)
+    assert not noise.by_prefill
+    assert noise.floor is None

@@ -21,7 +21,7 @@ BOTH = Sweep(concurrency=(1, 4))
 
 
 def judged(folder: Path) -> dict[str, Losslessness]:
-    return {one.arm: one for one in analyse_run(open_run(folder)).losslessness}
+    return {row.arm: row for row in analyse_run(open_run(folder)).losslessness}
 
 
 def verify(folder: Path, *more: str) -> tuple[int, dict[str, Any]]:
@@ -31,14 +31,14 @@ def verify(folder: Path, *more: str) -> tuple[int, dict[str, Any]]:
 
 def test_concurrent_answers_make_a_run_neither_lossless_nor_not(tmp_path: Path) -> None:
     write_sweep(tmp_path / "run", BOTH)
-    found = judged(tmp_path / "run")
-    assert (found["spec_d4-c1"].verdict, found["spec_d4-c4"].verdict) == ("identical", "not judged")
-    assert found["spec_d4-c4"].comparisons == []
-    assert "not reproducible" in found["spec_d4-c4"].reason
+    result = judged(tmp_path / "run")
+    assert (result["spec_d4-c1"].verdict, result["spec_d4-c4"].verdict) == ("identical", "not judged")
+    assert result["spec_d4-c4"].comparisons == []
+    assert "not reproducible" in result["spec_d4-c4"].reason
     code, document = verify(tmp_path / "run")
     assert (code, document["lossless"]) == (0, True)
     assert document["unjudged"].startswith("Answers are compared one request at a time, not at concurrency 4:")
-    kinds = {one.id for one in analyse_run(open_run(tmp_path / "run")).warnings}
+    kinds = {warning.id for warning in analyse_run(open_run(tmp_path / "run")).warnings}
     assert not kinds & {"baseline-not-reproducible", "drift"}
 
 
@@ -46,7 +46,7 @@ def test_what_is_not_assessed_shows_nothing_by_itself(tmp_path: Path) -> None:
     write_sweep(tmp_path / "run", BOTH)
     assert verify(tmp_path / "run", "--arm", "spec_d4-c4")[0] == 1
     code, document = verify(tmp_path / "run", "--arm", "spec_d4")  # under every condition
-    assert (code, [one["arm"] for one in document["arms"]]) == (0, ["spec_d4-c1", "spec_d4-c4"])
+    assert (code, [arm["arm"] for arm in document["arms"]]) == (0, ["spec_d4-c1", "spec_d4-c4"])
 
 
 def test_a_difference_at_concurrency_1_is_one(tmp_path: Path) -> None:
@@ -61,15 +61,15 @@ def test_a_difference_at_concurrency_1_is_one(tmp_path: Path) -> None:
             }
 
     write_sweep(tmp_path / "run", BOTH, edit=differ)
-    found = judged(tmp_path / "run")
-    assert (found["spec_d4-c1"].verdict, found["spec_d4-c4"].verdict) == ("undetermined", "not judged")
+    result = judged(tmp_path / "run")
+    assert (result["spec_d4-c1"].verdict, result["spec_d4-c4"].verdict) == ("undetermined", "not judged")
     assert verify(tmp_path / "run")[0] == 1
 
 
 def test_without_one_at_a_time_nothing_is_assessed(tmp_path: Path) -> None:
     write_sweep(tmp_path / "run", Sweep(concurrency=(4, 8), prompts=40))
-    found = judged(tmp_path / "run")
-    assert {one.verdict for one in found.values()} == {"undetermined"}
+    result = judged(tmp_path / "run")
+    assert {row.verdict for row in result.values()} == {"undetermined"}
     code, document = verify(tmp_path / "run")
     assert (code, document["lossless"]) == (1, False)
     assert "concurrency: [1, …]" in document["unjudged"]
@@ -98,11 +98,11 @@ def test_flawed_answers_are_listed(tmp_path: Path, harm: Any, message: str) -> N
             harm(record)
 
     write_sweep(tmp_path / "run", BOTH, edit=edit)
-    found = judged(tmp_path / "run")
-    assert found["spec_d4-c1"].verdict == "identical"
-    assert found["spec_d4-c4"].verdict == "undetermined"
-    assert message in found["spec_d4-c4"].reason
-    assert "block 2, code/3" in found["spec_d4-c4"].reason
+    result = judged(tmp_path / "run")
+    assert result["spec_d4-c1"].verdict == "identical"
+    assert result["spec_d4-c4"].verdict == "undetermined"
+    assert message in result["spec_d4-c4"].reason
+    assert "block 2, code/3" in result["spec_d4-c4"].reason
     assert verify(tmp_path / "run")[0] == 1
 
 
@@ -122,7 +122,7 @@ def test_an_endpoint_at_a_rate_may_work_on_several(tmp_path: Path) -> None:
         arm["url"] = "http://127.0.0.1:8000/v1"
     (tmp_path / "run" / "manifest.json").write_text(json.dumps(manifest))
     reseal(tmp_path / "run")
-    assert {one.verdict for one in judged(tmp_path / "run").values()} == {"undetermined"}
+    assert {row.verdict for row in judged(tmp_path / "run").values()} == {"undetermined"}
 
 
 def test_forks_are_explained_of_the_greedy_condition_alone(tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ def test_forks_are_explained_of_the_greedy_condition_alone(tmp_path: Path) -> No
     outputs = OutputComparison(open_run(tmp_path / "run"))
     assert outputs.frame.arms == ("baseline-c1-t0", "spec_d4-c1-t0")
     assert outputs.baseline == "baseline"
-    verdicts = {one.arm: one.verdict for one in outputs.verdicts()}
+    verdicts = {verdict.arm: verdict.verdict for verdict in outputs.verdicts()}
     assert verdicts == {
         "spec_d4-c1-t0": "identical",
         "spec_d4-c4-t0": "not judged",
@@ -141,8 +141,8 @@ def test_forks_are_explained_of_the_greedy_condition_alone(tmp_path: Path) -> No
 
 def test_sampled_answers_are_not_compared_where_greedy_ones_are(tmp_path: Path) -> None:
     write_sweep(tmp_path / "run", Sweep(temperature=(0.0, 0.8)))
-    found = judged(tmp_path / "run")
-    assert (found["spec_d4-t0"].verdict, found["spec_d4-t0.8"].verdict) == ("identical", "not judged")
+    result = judged(tmp_path / "run")
+    assert (result["spec_d4-t0"].verdict, result["spec_d4-t0.8"].verdict) == ("identical", "not judged")
     code, document = verify(tmp_path / "run")
     assert (code, document["lossless"]) == (0, True)
     assert document["unjudged"].startswith(
@@ -160,9 +160,9 @@ def test_a_run_that_only_samples_shows_nothing_by_its_text(tmp_path: Path) -> No
         record |= {"content": text, "content_sha": sha256_text(text)}
 
     write_sweep(tmp_path / "run", Sweep(temperature=(0.5, 0.8)), edit=repeat)
-    found = judged(tmp_path / "run")
-    assert {one.verdict for one in found.values()} == {"undetermined"}
-    assert all("verify-sampling" in one.comparisons[0].reason for one in found.values())
+    result = judged(tmp_path / "run")
+    assert {row.verdict for row in result.values()} == {"undetermined"}
+    assert all("verify-sampling" in one.comparisons[0].reason for one in result.values())
     assert verify(tmp_path / "run")[0] == 1
 
 

@@ -39,10 +39,10 @@ def test_an_audit_of_overlapping_requests_clears_and_condemns(
     frame = make_frame(run.records, run.manifest, "baseline")
     audit = SOUND.model_copy(update=change)
     group = Group(run, "baseline", overlapping=True)
-    found = find_not_judged(group, frame, find_answers(frame), 1, judged_elsewhere=True, audit=audit)
-    assert found.verdict == verdict
-    assert ("4 requests in a batch" in found.reason) == (audit.lacking is None)
-    assert ("No violation found" in found.reason) == (verdict != "violation" and audit.lacking is None)
+    not_judged = find_not_judged(group, frame, find_answers(frame), 1, judged_elsewhere=True, audit=audit)
+    assert not_judged.verdict == verdict
+    assert ("4 requests in a batch" in not_judged.reason) == (audit.lacking is None)
+    assert ("No violation found" in not_judged.reason) == (verdict != "violation" and audit.lacking is None)
 
 
 @pytest.mark.parametrize("slots", [1, 4])
@@ -77,7 +77,7 @@ def test_a_looping_answer_is_named_and_judged_by_its_scores(make_record: Any, ma
     ):
         run = make_run([make_record("baseline"), make_record("spec", **own)])
         frame = make_frame(run.records, run.manifest, "baseline")
-        found = find_not_judged(
+        not_judged = find_not_judged(
             Group(run, "baseline", overlapping=True),
             frame,
             find_answers(frame),
@@ -85,5 +85,5 @@ def test_a_looping_answer_is_named_and_judged_by_its_scores(make_record: Any, ma
             judged_elsewhere=False,
             audit=SOUND,
         )
-        assert found.verdict == verdict
-        assert ("1 answer is degenerate" in found.reason) == (own is loop)
+        assert not_judged.verdict == verdict
+        assert ("1 answer is degenerate" in not_judged.reason) == (own is loop)

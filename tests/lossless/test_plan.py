@@ -32,7 +32,7 @@ def answer(index: int = 0, ids: tuple[int, ...] = ANSWER) -> Answer:
 
 
 def selection(prompts: int, *, widths: tuple[int, ...] = (5,), size: int = 100) -> Selection:
-    answers = tuple(answer(one, tuple(range(size))) for one in range(prompts))
+    answers = tuple(answer(index, tuple(range(size))) for index in range(prompts))
     return Selection((ArmAnswers("spec", widths, answers, {}, overlapping=False),))
 
 
@@ -49,9 +49,9 @@ def test_a_counted_batch_has_the_width_and_none_reaches_into_the_prompt(alignmen
 
 
 def test_alignments_begin_at_every_token_and_are_all_different() -> None:
-    found = list(alignments(4))
-    assert {one.first for one in found[:4]} == {1, 2, 3, 4}
-    assert len(found) == len(set(found)) == 16
+    result = list(alignments(4))
+    assert {one.first for one in result[:4]} == {1, 2, 3, 4}
+    assert len(result) == len(set(result)) == 16
 
 
 def test_a_thousand_prefixes_of_every_width_and_hardly_more() -> None:
@@ -86,14 +86,16 @@ def test_an_answer_is_scored_at_every_token() -> None:
     reading = score(ToyScorer(), PROMPT, answer(ids=other))
     assert len(reading.scored.margins) == len(ANSWER)
     assert set(reading.scored.margins) == {1.0}
-    assert [(one.index, one.likeliest, one.gap) for one in reading.scored.diverged] == [(12, ANSWER[12], 1.0)]
+    assert [(comparison.index, comparison.likeliest, comparison.gap) for comparison in reading.scored.diverged] == [
+        (12, ANSWER[12], 1.0)
+    ]
 
 
 def test_a_batch_takes_from_the_margin_what_it_takes() -> None:
     scorer, one = ToyScorer(), answer()
-    found = read_in_batches(scorer, score(scorer, PROMPT, one), Alignment(5, 2))
-    assert found.places == [2, 7, 12, 17, 22, 27, 32, 37]
-    assert found.losses == pytest.approx([0.1, *[0.4] * 7])  # the first batch is narrower: nothing is borrowed
+    in_batches = read_in_batches(scorer, score(scorer, PROMPT, one), Alignment(5, 2))
+    assert in_batches.places == [2, 7, 12, 17, 22, 27, 32, 37]
+    assert in_batches.losses == pytest.approx([0.1, *[0.4] * 7])  # the first batch is narrower: nothing is borrowed
 
 
 def test_an_engine_that_keeps_nothing_is_no_scorer() -> None:
@@ -129,22 +131,28 @@ def test_tasks_come_in_turn_and_every_answer_gives_to_the_sample() -> None:
     answers = [baseline("code", i, 60, *([DivergenceToScore(9, 1, 5)] if i == 0 else [])) for i in range(4)]
     plans = plan_prefixes([*answers, baseline("chat", 0, 60)])
     assert [(plan.answer.task, plan.answer.prompt_idx) for plan in plans][:3] == [("code", 0), ("chat", 0), ("code", 1)]
-    assert all(any(not one.fork for one in plan.passes) for plan in plans)
+    assert all(any(not scored_pass.fork for scored_pass in plan.passes) for plan in plans)
 
 
 def test_the_sample_is_large_enough_and_no_larger() -> None:
     answers = [baseline("code", i, 400, *([DivergenceToScore(9, 1, 5)] if i == 0 else [])) for i in range(50)]
     plans = plan_prefixes(answers)
-    count = sum(len(one.ends) for plan in plans for one in plan.passes if not one.fork)
+    count = sum(len(scored_pass.ends) for plan in plans for scored_pass in plan.passes if not scored_pass.fork)
     assert SAMPLE <= count <= SAMPLE + 8
     assert len(plans) < 50
 
 
 def test_short_answers_are_read_a_second_time_from_another_start() -> None:
     plans = plan_prefixes([baseline("code", 0, 40, DivergenceToScore(30, 1, 9))])
-    starts = [one.first for one in plans[0].passes if not one.fork]
+    starts = [scored_pass.first for scored_pass in plans[0].passes if not scored_pass.fork]
     assert starts[:2] == [9, 5]
-    ends = [end for one in plans[0].passes if not one.fork for end in one.ends if end - one.width >= 0]
+    ends = [
+        end
+        for scored_pass in plans[0].passes
+        if not scored_pass.fork
+        for end in scored_pass.ends
+        if end - scored_pass.width >= 0
+    ]
     assert len(ends) == len(set(ends)) >= 30
 
 
@@ -155,5 +163,5 @@ def test_a_width_that_is_sampled_already_is_not_read_again() -> None:
 
 def test_the_baselines_own_shape_reaches_as_far_as_anything_else() -> None:
     plans = plan_prefixes([baseline("code", 0, 40, DivergenceToScore(30, 1, 9), DivergenceToScore(33, 1, 1))])
-    assert plans[0].last == max(33, *(one.last for one in plans[0].passes))
-    assert all(one.last < 40 for one in plans[0].passes)
+    assert plans[0].last == max(33, *(scored_pass.last for scored_pass in plans[0].passes))
+    assert all(scored_pass.last < 40 for scored_pass in plans[0].passes)

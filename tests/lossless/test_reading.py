@@ -69,8 +69,8 @@ def test_a_fork_is_read_in_every_shape() -> None:
     scorer = ToyScorer()
     (plan,) = plan_prefixes([plan_of(DivergenceToScore(12, RIVAL, 5))])
     positions, decoded = read_answer(scorer, PROMPT, plan)
-    (fork,) = (one for one in positions if one.fork)
-    margins = {(one.shape, one.width): round(one.margin or 0, 6) for one in fork.readings}
+    (fork,) = (position for position in positions if position.fork)
+    margins = {(reading.shape, reading.width): round(reading.margin or 0, 6) for reading in fork.readings}
     assert margins[("decode", 1)] == 1.0
     assert margins[("verify", 5)] == 0.6
     assert margins[("prefill", 32)] == round(1.0 - 3.1, 6)
@@ -83,7 +83,7 @@ def test_a_fork_is_read_in_every_shape() -> None:
 def test_the_sample_has_the_targets_own_second_choice_and_both_widths() -> None:
     (plan,) = plan_prefixes([plan_of(DivergenceToScore(12, RIVAL, 5))])
     positions, _ = read_answer(ToyScorer(), PROMPT, plan)
-    sample = [one for one in positions if not one.fork]
+    sample = [position for position in positions if not position.fork]
     assert len(sample) > 20
     assert {one.rival for one in sample} == {RIVAL}
     changes = {
@@ -98,22 +98,26 @@ def test_a_fork_near_the_beginning_is_read_in_one_narrower_batch_and_the_prompt_
     scorer = ToyScorer()
     (plan,) = plan_prefixes([plan_of(DivergenceToScore(3, RIVAL, 9))], sampled=[9])
     positions, _ = read_answer(scorer, PROMPT, plan)
-    assert [(one.shape, one.width) for one in positions[0].readings] == [("decode", 1), ("verify", 3), ("prefill", 23)]
+    assert [(reading.shape, reading.width) for reading in positions[0].readings] == [
+        ("decode", 1),
+        ("verify", 3),
+        ("prefill", 23),
+    ]
     assert len(PROMPT) - 6 not in scorer.batches
 
 
 def test_a_round_longer_than_everything_before_it_reads_what_there_is() -> None:
     (plan,) = plan_prefixes([plan_of(DivergenceToScore(3, RIVAL, 65))], sampled=[65])
     positions, _ = read_answer(ToyScorer(), PROMPT, plan)
-    assert ("verify", 3) in {(one.shape, one.width) for one in positions[0].readings}
+    assert ("verify", 3) in {(reading.shape, reading.width) for reading in positions[0].readings}
     assert "verify" not in positions[0].absent
 
 
 def test_an_engine_that_keeps_nothing_gives_one_shape_and_says_why() -> None:
     (plan,) = plan_prefixes([plan_of(DivergenceToScore(12, RIVAL, 5))])
     positions, decoded = read_answer(ToyScorer(keeps=False), PROMPT, plan)
-    (fork,) = (one for one in positions if one.fork)
-    assert {one.shape for one in fork.readings} == {"prefill"}
+    (fork,) = (position for position in positions if position.fork)
+    assert {reading.shape for reading in fork.readings} == {"prefill"}
     assert set(fork.absent) == {"decode", "verify"}
     assert "does not keep the cache" in fork.absent["verify"]
     assert decoded.places == 1
@@ -123,7 +127,7 @@ def test_several_forks_of_one_answer_are_each_read_once() -> None:
     forks = (DivergenceToScore(12, RIVAL, 5), DivergenceToScore(12, 8, 5), DivergenceToScore(30, RIVAL, 9))
     (plan,) = plan_prefixes([plan_of(*forks)], sampled=[5, 9])
     positions, _ = read_answer(ToyScorer(), PROMPT, plan)
-    assert [(one.index, one.rival) for one in positions] == [(12, RIVAL), (12, 8), (30, RIVAL)]
+    assert [(position.index, position.rival) for position in positions] == [(12, RIVAL), (12, 8), (30, RIVAL)]
     unknown = positions[1].readings[0]
     assert (unknown.rival, unknown.rival_at_most) == (None, -1.5)  # not among those told: at least so far off
     assert unknown.margin == 1.0
@@ -134,10 +138,10 @@ def test_an_engine_that_cannot_read_in_batches_is_read_at_once_instead() -> None
     fork = DivergenceToScore(index=9, rival=RIVAL, width=5)
     (plan,) = plan_prefixes([AnswerToScore("code", 0, None, None, ANSWER, "", (fork,))])
     positions, decoded = read_answer(scorer, PROMPT, plan)
-    (forked,) = [one for one in positions if one.fork]
-    assert {one.shape for one in forked.readings} == {"decode", "prefill"}
+    (forked,) = [position for position in positions if position.fork]
+    assert {reading.shape for reading in forked.readings} == {"decode", "prefill"}
     assert "one token at a time" in forked.absent["verify"]
-    sampled = [one for one in positions if not one.fork]
+    sampled = [position for position in positions if not position.fork]
     assert len(sampled) >= 30
-    assert all({one.shape for one in position.readings} == {"decode", "prefill"} for position in sampled)
+    assert all({reading.shape for reading in position.readings} == {"decode", "prefill"} for position in sampled)
     assert decoded.others == []

@@ -55,8 +55,8 @@ def run(
 def test_every_prompt_has_its_cause() -> None:
     judged = run("a", {"baseline": "xxyyx", "spec": "xyyxx"})
     reference = run("b", {"baseline": "xxxxz"}, kind="transformers", types={"f32": 100})
-    found = compare_with_references(judged, [reference])
-    (arm,) = found.arms
+    result = compare_with_references(judged, [reference])
+    (arm,) = result.arms
     expected: dict[Cause, int] = {
         "none": 1,
         "speculation": 1,
@@ -66,15 +66,15 @@ def test_every_prompt_has_its_cause() -> None:
         "undetermined": 0,
     }
     assert arm.counts == expected
-    assert [(one.prompt_idx, one.cause, one.index) for one in arm.differing] == [
+    assert [(comparison.prompt_idx, comparison.cause, comparison.index) for comparison in arm.differing] == [
         (1, "speculation", 2),
         (2, "baseline", 2),
         (4, "baseline", 1),
     ]
-    (pair,) = found.baselines
+    (pair,) = result.baselines
     assert pair.differs_in == ["engine", "precision"]
-    assert (pair.same, [one.prompt_idx for one in pair.differing]) == (2, [2, 3, 4])
-    assert not found.identical
+    assert (pair.same, [comparison.prompt_idx for comparison in pair.differing]) == (2, [2, 3, 4])
+    assert not result.identical
     three = compare_with_references(run("a", {"baseline": "y", "spec": "z"}), [run("b", {"baseline": "x"})])
     assert three.arms[0].counts["both"] == 1
 
@@ -92,10 +92,10 @@ def test_a_third_run_separates_quantization_from_engine() -> None:
 def test_nothing_is_equal_by_absence() -> None:
     reference = run("b", {"baseline": "xx"}, kind="vllm")
     lacking = run("a", {"baseline": ["x", ""], "spec": ["x", "x"]})
-    found = compare_with_references(lacking, [reference])
-    assert found.baselines[0].undetermined == ["code/1"]
-    assert found.arms[0].counts["undetermined"] == 1
-    assert not found.identical
+    result = compare_with_references(lacking, [reference])
+    assert result.baselines[0].undetermined == ["code/1"]
+    assert result.arms[0].counts["undetermined"] == 1
+    assert not result.identical
     other_text = run("a", {"baseline": "xx"})
     other_text.records[0] = build_record(text="x", ids=TOKENS["x"], prompt_sha=sha256_text("another template"))
     assert compare_with_references(other_text, [reference]).baselines[0].undetermined == ["code/0"]
@@ -122,11 +122,11 @@ def test_margins_come_from_what_was_scored() -> None:
         model=[],
         answers=[scored],
     )
-    found = compare_with_references(replace(judged, scores=audit), [run("b", {"baseline": "x"})])
-    assert found.baselines[0].differing[0].margins == [0.25, None]
+    result = compare_with_references(replace(judged, scores=audit), [run("b", {"baseline": "x"})])
+    assert result.baselines[0].differing[0].margins == [0.25, None]
     other_engine = audit.model_copy(update={"engine_sha256": "f" * 64})
-    found = compare_with_references(replace(judged, scores=other_engine), [run("b", {"baseline": "x"})])
-    assert found.baselines[0].differing[0].margins == [None, None]
+    result = compare_with_references(replace(judged, scores=other_engine), [run("b", {"baseline": "x"})])
+    assert result.baselines[0].differing[0].margins == [None, None]
 
 
 @pytest.mark.parametrize(

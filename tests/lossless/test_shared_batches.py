@@ -66,12 +66,12 @@ def test_every_slot_reads_so_many_tokens_in_one_batch_and_new_prompts_join() -> 
     scorer, scores = ToySlots(), nothing()
     answers = [known(number, 30 + 5 * number) for number in range(5)]
     read_shared(scorer, answers, scores, width=WIDTH, slots=SLOTS, until=time.monotonic() + 60)
-    counted = [place for one in scores.passes for place in one.places]
+    counted = [place for scored_pass in scores.passes for place in scored_pass.places]
     assert len(counted) > 300, "every alignment of every answer, until one slot has none left"
-    assert {(one.width, one.slots) for one in scores.passes} == {(WIDTH, SLOTS)}
+    assert {(scored_pass.width, scored_pass.slots) for scored_pass in scores.passes} == {(WIDTH, SLOTS)}
     assert [WIDTH] * SLOTS in scorer.batches
     assert any(max(batch) >= 9 and len(batch) == SLOTS for batch in scorer.batches[1:]), "a prompt beside rounds"
-    whole = [one for one in scores.passes if not one.skipped and one.first == WIDTH]
+    whole = [scored_pass for scored_pass in scores.passes if not scored_pass.skipped and scored_pass.first == WIDTH]
     assert any(loss == pytest.approx(0.01 * WIDTH * SLOTS) for one in whole for loss in one.losses)
 
 
@@ -79,7 +79,7 @@ def test_enough_is_enough_and_what_is_known_counts() -> None:
     scores = nothing()
     answers = [known(number, 200) for number in range(SLOTS)]
     read_shared(ToySlots(), answers, scores, width=WIDTH, slots=SLOTS, until=time.monotonic() + 60)
-    assert PREFIXES <= sum(len(one.places) for one in scores.passes) < PREFIXES + SLOTS
+    assert PREFIXES <= sum(len(scored_pass.places) for scored_pass in scores.passes) < PREFIXES + SLOTS
     before = len(scores.passes)
     read_shared(ToySlots(), answers, scores, width=WIDTH, slots=SLOTS, until=time.monotonic() + 60)
     assert len(scores.passes) == before

@@ -56,10 +56,10 @@ TWO = {"baseline": "http://a/v1", "spec": "http://b/v1", "spec-control": "http:/
 
 
 def test_a_difference_between_two_servers_is_undetermined(judged: Any) -> None:
-    found = judged(TWO)
-    assert (found.verdict, found.counts) == ("undetermined", {"differs": 1})
-    assert "between the servers" in found.reason
-    assert "only_speculation_differs: true" in found.reason and "arm spec-control" in found.reason
+    result = judged(TWO)
+    assert (result.verdict, result.counts) == ("undetermined", {"differs": 1})
+    assert "between the servers" in result.reason
+    assert "only_speculation_differs: true" in result.reason and "arm spec-control" in result.reason
 
 
 @pytest.mark.parametrize("urls", [{}, dict.fromkeys(TWO, "http://a/v1")])
@@ -68,8 +68,8 @@ def test_one_server_or_a_launched_one_is_judged(judged: Any, urls: dict[str, str
 
 
 def test_what_a_user_vouches_for_is_named_in_the_verdict(judged: Any) -> None:
-    found = judged(TWO, only_speculation_differs=True)
-    assert found.verdict == "violation" and "is taken from engine.only_speculation_differs" in found.reason
+    result = judged(TWO, only_speculation_differs=True)
+    assert result.verdict == "violation" and "is taken from engine.only_speculation_differs" in result.reason
 
 
 def test_the_arms_server_without_speculation_tells_them_apart(judged: Any) -> None:

@@ -28,12 +28,12 @@ def own_baselines(folder: Path) -> dict[str, str]:
 
 def texts(folder: Path) -> dict[tuple[str, str, int], list[str]]:
     """Arm, task and index to the answers of all blocks."""
-    found = defaultdict(list)
+    result = defaultdict(list)
     for line in (folder / "records.jsonl").read_text("utf-8").splitlines():
         record = json.loads(line)
         if record.get("phase", "measure") == "measure" and not record.get("error"):
-            found[record["label"], record["task"], record["prompt_idx"]].append(record["content"])
-    return found
+            result[record["label"], record["task"], record["prompt_idx"]].append(record["content"])
+    return result
 
 
 @pytest.mark.parametrize("folder", RUNS, ids=lambda path: path.parent.name)
@@ -76,9 +76,11 @@ def test_over_axes_the_probabilities_are_those_of_the_arms_own_target(folder: Pa
             for position in _positions(folder, groups[found.comparison.arm]):
                 place = [position[key] for key in ("task", "prompt_idx", "index", "token", "rival")]
                 if place == [answers.task, answers.prompt_idx, fork.index, fork.baseline_token, fork.arm_token]:
-                    readings |= {(one["shape"], one["width"]): one for one in position["readings"]}
-            shapes = {(one.shape, one.width) for one in fork.shapes}
-            assert {(one.shape, one.width) for one in found.probabilities} == shapes & readings.keys()
+                    readings |= {(reading["shape"], reading["width"]): reading for reading in position["readings"]}
+            shapes = {(shape.shape, shape.width) for shape in fork.shapes}
+            assert {
+                (probability.shape, probability.width) for probability in found.probabilities
+            } == shapes & readings.keys()
             for one in found.probabilities:
                 reading = readings[one.shape, one.width]
                 assert one.likeliest == reading["likeliest"]

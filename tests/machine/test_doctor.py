@@ -68,9 +68,9 @@ def test_settings_of_linux(
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setattr(psutil, "sensors_temperatures", dict, raising=False)
     monkeypatch.setattr(doctor, "check_load", list)
-    found = named(check_machine(write(tmp_path, files)), check)
-    assert found.state == state
-    assert words in found.seen
+    result = named(check_machine(write(tmp_path, files)), check)
+    assert result.state == state
+    assert words in result.seen
 
 
 @pytest.mark.parametrize(

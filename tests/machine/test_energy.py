@@ -121,8 +121,8 @@ def test_a_watch_tells_the_energy_meanwhile(
 def test_idle_power_takes_no_time_where_nothing_tells_it(tmp_path: Path, two_sockets: dict[str, Path]) -> None:
     began = time.monotonic()
     if sys.platform == "linux":
-        found = mean_power(30.0, tmp_path / "nothing")
-        assert (found.watts, found.not_reported) == ({}, (NO_RAPL,))
+        result = mean_power(30.0, tmp_path / "nothing")
+        assert (result.watts, result.not_reported) == ({}, (NO_RAPL,))
     assert time.monotonic() - began < 5
     assert Energy(4.0, {"gpu": 100.0}, ()).watts == {"gpu": 25.0}
 

@@ -28,11 +28,11 @@ def test_the_peak_of_a_child_counts_when_it_is_over() -> None:
         assert parent.stdout is not None
         assert parent.stdin is not None
         parent.stdout.readline()
-        found = read_engine_memory(parent.pid)
+        engine_memory = read_engine_memory(parent.pid)
         parent.stdin.close()
-    assert found.resident is not None
-    assert 96 << 20 < found.resident < 400 << 20
-    assert found.swapped is not None
+    assert engine_memory.resident is not None
+    assert 96 << 20 < engine_memory.resident < 400 << 20
+    assert engine_memory.swapped is not None
 
 
 def test_what_the_system_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,12 +56,12 @@ def test_what_the_system_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         smi.write_text(f"#!/bin/sh\nprintf '{one.pid}, 1500\\n99999999, 7000\\n{one.pid}, 24\\n'\n")
         smi.chmod(0o755)
         monkeypatch.setenv("PATH", str(tmp_path))
-        found = read_engine_memory(one.pid, tmp_path)
+        engine_memory = read_engine_memory(one.pid, tmp_path)
         assert one.stdin is not None
         one.stdin.close()
-    assert found.device == 1524 << 20
+    assert engine_memory.device == 1524 << 20
     if sys.platform == "linux":
-        assert (found.resident, found.swapped) == (2 << 20, 512 << 10)
+        assert (engine_memory.resident, engine_memory.swapped) == (2 << 20, 512 << 10)
 
 
 def test_a_process_that_is_gone_tells_nothing_and_earlier_readings_stay() -> None:

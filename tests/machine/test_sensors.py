@@ -28,9 +28,9 @@ def test_amd_s_files_are_read_in_their_units(tmp_path: Path) -> None:
     write(tmp_path / "sys/class/drm/card0/device", **AMD)
     write(tmp_path / "sys/class/hwmon/hwmon0", name="k10temp", temp1_input="61500", temp2_input="58000")
     write(tmp_path / "sys/class/hwmon/hwmon1", name="nvme", temp1_input="90000")
-    found = Sensors(tmp_path).read(1.0)
-    assert found.pop("memory_bytes") > 0
-    assert found == {"gpu_w": 71.0, "gpu_c": 54.0, "gpu_mhz": 1410.0, "gpu_bytes": float(1 << 30), "processor_c": 61.5}
+    result = Sensors(tmp_path).read(1.0)
+    assert result.pop("memory_bytes") > 0
+    assert result == {"gpu_w": 71.0, "gpu_c": 54.0, "gpu_mhz": 1410.0, "gpu_bytes": float(1 << 30), "processor_c": 61.5}
 
 
 def test_intel_s_power_is_what_its_counter_rose_by(tmp_path: Path) -> None:
@@ -60,10 +60,10 @@ def test_of_several_gpus_power_adds_up_and_the_hottest_counts() -> None:
 
 def test_a_series_is_thinned_by_means_and_has_no_gaps() -> None:
     readings = [{"a": float(second), **({"b": 1.0} if second % 2 else {})} for second in range(1 + 2 * POINTS)]
-    found = series_of(readings)
-    assert list(found) == ["a"]
-    assert len(found["a"]) == POINTS
-    assert found["a"][:2] == [1.5, 3.5]
+    result = series_of(readings)
+    assert list(result) == ["a"]
+    assert len(result["a"]) == POINTS
+    assert result["a"][:2] == [1.5, 3.5]
     assert series_of([]) == {}
     assert series_of([{"a": 2.0}]) == {"a": [2.0]}
 

@@ -99,12 +99,12 @@ def test_an_open_end_is_said(recipe: Recipe, prompts: list[PromptItem]) -> None:
 def test_the_speed_up_so_far_is_over_both_cells_of_the_baseline(recipe: Recipe, prompts: list[PromptItem]) -> None:
     again = recipe.arms[0].model_copy(update={"name": "baseline-again", "again": True})
     recipe = recipe.model_copy(update={"arms": [*recipe.arms, again]})
-    found = RunningSpeedups(recipe.compared)
+    result = RunningSpeedups(recipe.compared)
     paces = {"baseline": 0.10, "baseline-again": 0.14, "spec": 0.08}
     for cell in make_plan(recipe, prompts, blocks=[0]):
         for item in cell.prompts:
-            found.request_sent(cell, item.task, item.prompt_idx)
-            found.answered(cell, replace(answer(), decode_s=7 * paces[cell.arm.name]))
-    lines = {line.partition(":")[0]: line for line in found.lines()}
+            result.request_sent(cell, item.task, item.prompt_idx)
+            result.answered(cell, replace(answer(), decode_s=7 * paces[cell.arm.name]))
+    lines = {line.partition(":")[0]: line for line in result.lines()}
     assert lines["spec"].startswith("spec: 1.50× so far"), "0.12 s a token over 0.08 s"
     assert lines["baseline-again"].startswith("baseline-again: 0.71× so far"), "against the first cell alone"

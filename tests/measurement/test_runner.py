@@ -331,7 +331,7 @@ def test_a_cell_that_only_lacks_its_last_attestation_is_opened_and_measures_noth
     assert closing.attestation is not None
     assert closing.attestation.state == "active", "its answers were drafted, and that is what it says of them"
     assert "drafted 10 tokens" in closing.attestation.evidence[-1]
-    assert [one for one in open_run(folder).records if one.phase == "measure"] == [
+    assert [record for record in open_run(folder).records if record.phase == "measure"] == [
         one for one in before if one.phase == "measure"
     ]
 
@@ -347,7 +347,7 @@ def test_an_earlier_process_that_drafted_where_nothing_should_is_no_baseline(
     runner = Runner(once, ToyEngine(), launches, writer, earlier=earlier_processes(open_run(folder).records))
     runner.run([replace(plan, prompts=())], RunProgress())
     assert writer.manifest.cells[-1].status == "failed"
-    assert not [one for one in open_run(folder).records if one.phase == "measure"]
+    assert not [record for record in open_run(folder).records if record.phase == "measure"]
 
 
 @pytest.mark.parametrize("jump_s", [3600.0, -3600.0])

@@ -14,9 +14,9 @@ LIMIT = 30 * 1024 * 1024
 
 
 def field(reader: GGUFReader, name: str) -> Any:
-    found = reader.get_field(name)
-    assert found is not None, name
-    return found.contents()
+    result = reader.get_field(name)
+    assert result is not None, name
+    return result.contents()
 
 
 def test_the_index_names_every_file() -> None:

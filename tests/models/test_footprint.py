@@ -32,13 +32,13 @@ QWEN = {
 
 
 def test_a_gguf_file_takes_what_its_tensors_take(tiny_target: Path) -> None:
-    found = footprint_of_gguf(tiny_target)
+    result = footprint_of_gguf(tiny_target)
     tensors = read_header(tiny_target).tensors
-    assert found.weights == sum(tensor.nbytes or 0 for tensor in tensors)
-    assert found.weights_per_step == found.weights, "its embeddings are its output matrix, too"
-    assert found.cache_per_token and found.state, "a hybrid has a cache and a state"
-    assert found.at(100) == found.weights + 100 * found.cache_per_token + found.state
-    assert found.read_per_step(100) == found.weights + 100 * found.cache_per_token + 2 * found.state
+    assert result.weights == sum(tensor.nbytes or 0 for tensor in tensors)
+    assert result.weights_per_step == result.weights, "its embeddings are its output matrix, too"
+    assert result.cache_per_token and result.state, "a hybrid has a cache and a state"
+    assert result.at(100) == result.weights + 100 * result.cache_per_token + result.state
+    assert result.read_per_step(100) == result.weights + 100 * result.cache_per_token + 2 * result.state
 
 
 @pytest.mark.parametrize(
@@ -56,17 +56,17 @@ def test_other_text_is_no_size(text: str) -> None:
 def test_a_config_alone_is_counted(tmp_path: Path) -> None:
     file = tmp_path / "config.json"
     file.write_text(json.dumps(QWEN))
-    found = footprint_of_folder(file)
-    assert found.weights / 2 == pytest.approx(494e6, rel=0.001)
-    assert found.cache_per_token == 2 * 24 * 2 * 64 * 2
-    assert found.state == 0
+    result = footprint_of_folder(file)
+    assert result.weights / 2 == pytest.approx(494e6, rel=0.001)
+    assert result.cache_per_token == 2 * 24 * 2 * 64 * 2
+    assert result.state == 0
 
 
 def test_an_untied_embedding_is_not_read(tmp_path: Path) -> None:
     file = tmp_path / "config.json"
     file.write_text(json.dumps({**QWEN, "tie_word_embeddings": False}))
-    found = footprint_of_folder(file)
-    assert found.weights - found.weights_per_step == 151936 * 896 * 2
+    result = footprint_of_folder(file)
+    assert result.weights - result.weights_per_step == 151936 * 896 * 2
 
 
 @pytest.mark.parametrize(
@@ -111,10 +111,10 @@ def test_a_mixture_has_the_parameters_that_its_makers_name(
 ) -> None:
     file = tmp_path / "config.json"
     file.write_text(json.dumps(config))
-    found = footprint_of_folder(file)
-    assert found.parameters == pytest.approx(all_of_them, rel=0.005)
-    assert found.active_parameters == pytest.approx(active, rel=0.02)
-    assert found.weights_per_step < found.weights / 2
+    result = footprint_of_folder(file)
+    assert result.parameters == pytest.approx(all_of_them, rel=0.005)
+    assert result.active_parameters == pytest.approx(active, rel=0.02)
+    assert result.weights_per_step < result.weights / 2
 
 
 @pytest.fixture
@@ -146,12 +146,12 @@ def test_inspect_tells_what_a_token_uses_and_what_a_verify_reads(mixture: Path, 
     shown = " ".join(answer(app, "models", "inspect", str(mixture)).split())
     assert "1 of 4 in a layer, 144 parameters" in shown
     assert "of them for 2, 76" in shown
-    found = json.loads(answer(app, "models", "inspect", str(mixture), "--json"))
-    assert found["active_parameters"] == 144
-    assert found["experts_read"] == {"2": 0.4375, "5": 0.7627, "9": 0.9249}
+    result = json.loads(answer(app, "models", "inspect", str(mixture), "--json"))
+    assert result["active_parameters"] == 144
+    assert result["experts_read"] == {"2": 0.4375, "5": 0.7627, "9": 0.9249}
     assert inspect_model(tiny_target).experts_read is None
 
 
 def test_a_model_without_experts_reads_all_of_it_whatever_it_verifies(tiny_target: Path) -> None:
-    found = footprint_of_gguf(tiny_target)
-    assert (found.active_parameters, found.further_per_verify(9)) == (None, 0.0)
+    result = footprint_of_gguf(tiny_target)
+    assert (result.active_parameters, result.further_per_verify(9)) == (None, 0.0)

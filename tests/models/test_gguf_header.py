@@ -218,19 +218,19 @@ def test_arrays_of_numbers_are_read_when_asked_for(tmp_path: Path) -> None:
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    found = read_header(tmp_path / "model.gguf")
-    assert found.numbers("a.ints") == [3, -1, 7]
-    assert found.numbers("a.floats") == [0.5, 2.0]
-    assert found.numbers("a.flags") == [True, False]
-    assert found.numbers("a.words") is None
-    assert found.numbers("absent") is None
-    assert found.strings("a.ints") is None
+    header = read_header(tmp_path / "model.gguf")
+    assert header.numbers("a.ints") == [3, -1, 7]
+    assert header.numbers("a.floats") == [0.5, 2.0]
+    assert header.numbers("a.flags") == [True, False]
+    assert header.numbers("a.words") is None
+    assert header.numbers("absent") is None
+    assert header.strings("a.ints") is None
 
 
 def test_tensor_data_begins_where_gguf_says(tiny_draft: Path) -> None:
-    found = read_header(tiny_draft)
+    header = read_header(tiny_draft)
     theirs = {t.name: int(t.data_offset) for t in gguf.GGUFReader(tiny_draft).tensors}
-    assert {t.name: found.data_start + t.offset for t in found.tensors} == theirs
+    assert {t.name: header.data_start + t.offset for t in header.tensors} == theirs
 
 
 def test_whatever_a_damaged_byte_says_it_is_one_error_and_soon(tmp_path: Path, make_gguf: Callable[..., Path]) -> None:

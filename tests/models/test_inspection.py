@@ -34,18 +34,18 @@ def test_state_and_cache_are_what_the_server_allocates(name: str, tmp_path: Path
     pair = ResolvedPair(ResolvedModel(str(model), (ModelFile(model, model.stat().st_size, ""),)), None)
     engine.start(engine.launch(Arm(name="baseline"), pair), tmp_path / "log").stop()
     logged = {kind: float(size) for kind, size in LOGGED.findall((tmp_path / "log").read_text())}
-    found = inspect_model(model)
-    assert found.recurrent is not None
-    assert found.kv_bytes_per_token is not None
-    assert f"{found.recurrent.total / 2**20:.2f}" == f"{logged['memory_recurrent']:.2f}"
-    assert f"{found.kv_bytes_per_token * 4096 / 2**20:.2f}" == f"{logged['kv_cache']:.2f}"
+    result = inspect_model(model)
+    assert result.recurrent is not None
+    assert result.kv_bytes_per_token is not None
+    assert f"{result.recurrent.total / 2**20:.2f}" == f"{logged['memory_recurrent']:.2f}"
+    assert f"{result.kv_bytes_per_token * 4096 / 2**20:.2f}" == f"{logged['kv_cache']:.2f}"
 
 
 def test_everything_is_plain_json(tiny_target: Path) -> None:
-    found = inspect_model(tiny_target).as_dict()
-    assert json.loads(json.dumps(found)) == found
-    assert found["recurrent_state"]["bytes_per_sequence"] == 4 * 4 * (3 * (256 + 2 * 128) + 128 * 256)
-    assert [token["part"] for token in found["special_tokens"]] == ["bos", "eos", "padding"]
+    result = inspect_model(tiny_target).as_dict()
+    assert json.loads(json.dumps(result)) == result
+    assert result["recurrent_state"]["bytes_per_sequence"] == 4 * 4 * (3 * (256 + 2 * 128) + 128 * 256)
+    assert [token["part"] for token in result["special_tokens"]] == ["bos", "eos", "padding"]
 
 
 @pytest.mark.parametrize(
@@ -69,8 +69,8 @@ def test_the_formula_of_every_family(
     make_gguf: MakeGguf, architecture: str, numbers: dict[str, int], expected: tuple[int, int] | None
 ) -> None:
     keys = {f"{architecture}.{name}": value for name, value in numbers.items()}
-    found = recurrent_state(read_header(make_gguf(architecture=architecture, numbers=keys)), (0, 2))
-    assert (found and (found.convolution, found.state)) == (expected and tuple(4 * 2 * n for n in expected))
+    result = recurrent_state(read_header(make_gguf(architecture=architecture, numbers=keys)), (0, 2))
+    assert (result and (result.convolution, result.state)) == (expected and tuple(4 * 2 * n for n in expected))
 
 
 def test_a_cache_that_cannot_be_told_is_not_guessed(make_gguf: MakeGguf) -> None:
@@ -112,8 +112,8 @@ def test_a_special_token_beyond_the_vocabulary_has_no_text(make_gguf: MakeGguf) 
 
 
 def test_equal_models_have_no_difference(tiny_target: Path) -> None:
-    found = compare_models(tiny_target, tiny_target)
-    assert (found.metadata, found.tensors, found.vocabulary) == ({}, {}, ())
+    result = compare_models(tiny_target, tiny_target)
+    assert (result.metadata, result.tensors, result.vocabulary) == ({}, {}, ())
 
 
 def test_a_difference_names_keys_tensors_and_tokens(make_gguf: MakeGguf) -> None:
@@ -124,13 +124,13 @@ def test_a_difference_names_keys_tensors_and_tokens(make_gguf: MakeGguf) -> None
         tensors=("token_embd.weight", "blk.0.attn_k.weight"),
         numbers={"llama.block_count": 2},
     )
-    found = compare_models(one, other)
-    changes = found.metadata | found.tensors
+    result = compare_models(one, other)
+    changes = result.metadata | result.tensors
     assert changes["llama.block_count"] == ("1", "2")
     assert changes["blk.0.attn_q.weight"] == ("f32 32 × 32", None)
     assert changes["blk.0.attn_k.weight"] == (None, "f32 32 × 32")
     assert str(changes["tokenizer.ggml.tokens"][0]).startswith("20 values, SHA-256 ")
-    assert found.vocabulary == (
+    assert result.vocabulary == (
         "1 token ids mean different texts; the first is 0, 't0' and 'x'",
         "the other defines no eos token",
     )
@@ -139,6 +139,6 @@ def test_a_difference_names_keys_tensors_and_tokens(make_gguf: MakeGguf) -> None
 def test_a_model_in_shards_is_one_model(make_gguf: MakeGguf) -> None:
     first = make_gguf("m-00001-of-00002.gguf", tensors=("blk.0.attn_q.weight",))
     second = make_gguf("m-00002-of-00002.gguf", tensors=("blk.1.ssm_in.weight",))
-    found = inspect_model(second)
-    assert (found.path, found.facts.files, found.facts.memory) == (first, 2, "hybrid")
-    assert found.size == first.stat().st_size + second.stat().st_size
+    result = inspect_model(second)
+    assert (result.path, result.facts.files, result.facts.memory) == (first, 2, "hybrid")
+    assert result.size == first.stat().st_size + second.stat().st_size

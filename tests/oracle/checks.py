@@ -271,16 +271,16 @@ class Report:
                 if fragments and self.reading.texts(own, *place):
                     yield f"{where}: 'not saved', but both records are there"
             for note in prompt.notes:
-                found = re.match(r"Identical to (\S+): (.*)\.$", note, re.DOTALL)
-                for arm in (name.split()[0] for name in found[2].split(", ")) if found else ():
+                result = re.match(r"Identical to (\S+): (.*)\.$", note, re.DOTALL)
+                for arm in (name.split()[0] for name in result[2].split(", ")) if result else ():
                     if arm not in self.reading.arms:
                         continue
                     self.looked_at["identical"].add(arm)
                     own = self.reading.arms[arm].baseline
                     beside = {_normal(text) for text in [*prompt.texts[1:], *(f.texts[0] for f in prompt.forks)]}
                     texts = {_normal(text) for text in self.reading.texts(arm, *place)}
-                    if found and own != found[1] and len(self.baselines) > 1:
-                        yield f"index.html, {prompt.names[0]}: {arm} 'identical to {found[1]}', its baseline is {own}"
+                    if result and own != result[1] and len(self.baselines) > 1:
+                        yield f"index.html, {prompt.names[0]}: {arm} 'identical to {result[1]}', its baseline is {own}"
                     if beside and not beside & texts:
                         yield f"index.html, {prompt.names[0]}: {arm} is called identical to a text that it is not"
 
@@ -432,7 +432,9 @@ class Report:
                 task, _, index = row["prompt"].rpartition("/")
                 fork = self._fork(arm, task, int(index)) or {}
                 for header, shape in SHAPES.items():
-                    margin = next((one["margin"] for one in fork.get("shapes", []) if one["shape"] == shape), None)
+                    margin = next(
+                        (reading["margin"] for reading in fork.get("shapes", []) if reading["shape"] == shape), None
+                    )
                     if row[header] not in {"–", ""} and not agrees(row[header], margin):
                         yield f"{table.where}, {arm}, {row['prompt']}, {header!r}: {row[header]}, its own is {margin}"
                 floor = fork.get("noise_floor")
@@ -460,9 +462,9 @@ class Report:
 
     def _said(self, text: str) -> Iterator[tuple[str, str]]:
         for line in text.splitlines():
-            found = re.match(r"(?:- )?`?([\w.-]+)`?: (.*)", line.strip())
-            if found and found[1] in self.reading.arms and found[1] in self.reading.speculating:
-                yield found[1], found[2]
+            result = re.match(r"(?:- )?`?([\w.-]+)`?: (.*)", line.strip())
+            if result and result[1] in self.reading.arms and result[1] in self.reading.speculating:
+                yield result[1], result[2]
 
     def _sentence(self, where: str, arm: str, said: str) -> Iterator[str]:
         rounds, accepted = self.reading.round(arm), self.reading.acceptance(arm)

@@ -62,8 +62,8 @@ class Page(HTMLParser):
         self._open: list[tuple[str, dict[str, str]]] = []
         self._text = ""
         self._cells: list[str] = []
-        found = re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)
-        self.data: dict[str, Any] = json.loads(found[1]) if found else {}
+        result = re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)
+        self.data: dict[str, Any] = json.loads(result[1]) if result else {}
         self.visible = ""
         self.feed(text)
 
@@ -158,11 +158,11 @@ def csv_tables(folder: Path) -> list[Shown]:
 
 def agrees(text: str, value: float | None) -> bool:
     """Whether a number as it is shown is `value` at the precision that is shown."""
-    found = re.search(r"(-?\d[\d \u202f\u00a0]*(?:\.\d+)?(?:e[+-]?\d+)?) ?(%|ms|µs|GiB|MiB|s\b)?", text)
-    if found is None or value is None:
-        return found is None and value is None
-    number = found[1].replace(" ", "").replace("\u202f", "").replace("\u00a0", "")
-    scale = {"%": 100, "ms": 1000, "µs": 1e6, "GiB": 2**-30, "MiB": 2**-20}.get(found[2] or "", 1.0)
+    result = re.search(r"(-?\d[\d \u202f\u00a0]*(?:\.\d+)?(?:e[+-]?\d+)?) ?(%|ms|µs|GiB|MiB|s\b)?", text)
+    if result is None or value is None:
+        return result is None and value is None
+    number = result[1].replace(" ", "").replace("\u202f", "").replace("\u00a0", "")
+    scale = {"%": 100, "ms": 1000, "µs": 1e6, "GiB": 2**-30, "MiB": 2**-20}.get(result[2] or "", 1.0)
     decimals = len(number.partition(".")[2].partition("e")[0])
     if "e" in number:
         return abs(float(number) - value) <= 0.5000001 * float(f"1e{int(number.partition('e')[2]) - decimals}")

@@ -416,26 +416,29 @@ class Reading:
                 tuple(place[name] for name in ("task", "prompt_idx", "index", "token", "rival")) == key
                 and place["fork"]
             ):
-                return {f"{one['shape']} {one['width']}": one for one in place["readings"]}
+                return {f"{reading['shape']} {reading['width']}": reading for reading in place["readings"]}
         return {}
 
     def losses(self, part: str | None, width: int) -> list[tuple[float, float]]:
         """(margin, loss) at every prefix that the target of this part read alone and `width` tokens at a time."""
         audit = self.scores(part)
-        if audit is not None and any(one["width"] == width for one in audit["passes"]):
-            answers = {(one["task"], one["prompt_idx"], one["token_sha"]): one["margins"] for one in audit["answers"]}
+        if audit is not None and any(scored_pass["width"] == width for scored_pass in audit["passes"]):
+            answers = {
+                (answer["task"], answer["prompt_idx"], answer["token_sha"]): answer["margins"]
+                for answer in audit["answers"]
+            }
             return [
-                (answers[one["task"], one["prompt_idx"], one["token_sha"]][place], loss)
-                for one in audit["passes"]
-                if one["width"] == width and one["slots"] == 1
-                for place, loss in zip(one["places"], one["losses"], strict=True)
+                (answers[scored_pass["task"], scored_pass["prompt_idx"], scored_pass["token_sha"]][place], loss)
+                for scored_pass in audit["passes"]
+                if scored_pass["width"] == width and scored_pass["slots"] == 1
+                for place, loss in zip(scored_pass["places"], scored_pass["losses"], strict=True)
             ]
         found = []
         for place in (self.scores(part) or {}).get("positions", []):
-            margin = {(one["shape"], one["width"]): one["token"] - one["rival"] for one in place["readings"]
-                      if one["token"] is not None and one["rival"] is not None}  # fmt: skip
+            margin = {(shape["shape"], shape["width"]): shape["token"] - shape["rival"] for shape in place["readings"]
+                      if shape["token"] is not None and shape["rival"] is not None}  # fmt: skip
             alone, widths = margin.get(("decode", 1)), (width, min(width, place["index"]))  # no more than there are
-            at_once = next((margin["verify", one] for one in widths if ("verify", one) in margin), None)
+            at_once = next((margin["verify", width] for width in widths if ("verify", width) in margin), None)
             if alone is not None and at_once is not None and not place["fork"]:
                 found.append((alone, alone - at_once))
         return found

@@ -17,7 +17,7 @@ TEXT = " ".join(f"word{number}" for number in range(400))
 def count(prompt: Prompt) -> int:
     """Words, and three for the template of every message."""
     messages = prompt.messages or ()
-    return len((prompt.prompt or "").split()) + sum(3 + len(one.content.split()) for one in messages)
+    return len((prompt.prompt or "").split()) + sum(3 + len(message.content.split()) for message in messages)
 
 
 def chat(*contents: str) -> Prompt:
@@ -47,7 +47,7 @@ def test_the_oldest_turns_go_first_and_the_room_is_filled() -> None:
     prompt = chat(TEXT, TEXT, "One more.", "Yes.", "What is it?")
     made = fitted(prompt, 40, TEXT, count)
     assert made.messages is not None
-    assert [one.content for one in made.messages[:2]] == ["One more.", "Yes."]
+    assert [message.content for message in made.messages[:2]] == ["One more.", "Yes."]
     assert made.messages[-1].content.endswith("What is it?")
     assert count(made) == 40
 

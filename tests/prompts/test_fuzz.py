@@ -58,7 +58,7 @@ def test_a_file_of_ones_own_is_read_or_refused(name: str, tmp_path: Path) -> Non
 def test_what_is_imported_is_read_or_refused(name: str, tmp_path: Path) -> None:
     file, lines = (
         tmp_path / "questions.jsonl",
-        [one for data in sorted(DATA.glob("*.jsonl")) for one in first_lines(data)],
+        [line for data in sorted(DATA.glob("*.jsonl")) for line in first_lines(data)],
     )
 
     @fuzzed

@@ -124,10 +124,10 @@ def test_context_lengths_are_conditions_with_or_without_other_axes(load: Load) -
 
 def test_exclude_leaves_out_combinations_and_single_arms(load: Load) -> None:
     some = "  exclude:\n    - {models.draft: coarse, cache_type: q8_0}\n    - {cache_type: q8_0, arm: 'spec_d4*'}\n"
-    found = names(load(HEAD + DRAFTS + some + ARMS))
-    assert "spec_d2-d_coarse-kv_f16" in found
-    assert not [name for name in found if name.startswith("spec") and "coarse-kv_q8_0" in name]
-    assert [name for name in found if "kv_q8_0" in name] == [
+    result = names(load(HEAD + DRAFTS + some + ARMS))
+    assert "spec_d2-d_coarse-kv_f16" in result
+    assert not [name for name in result if name.startswith("spec") and "coarse-kv_q8_0" in name]
+    assert [name for name in result if "kv_q8_0" in name] == [
         "baseline-kv_q8_0",
         "spec_d2-d_small-kv_q8_0",
         "ngram-kv_q8_0",
@@ -145,8 +145,8 @@ def test_include_adds_keys_where_it_fits_and_combinations_where_it_does_not(load
 
 def test_labels_leave_out_what_all_values_begin_with(load: Load) -> None:
     sources = "matrix: {models.draft: [{source: a/qwen-0.5b-q4_k_m.gguf}, {source: b/qwen-0.5b-q8_0.gguf}]}\n"
-    found = load(HEAD + sources + "arms: [{name: baseline}, {name: s, speculation: {type: draft-simple}}]\n")
-    assert [setup.axes["models.draft"] for setup in found.setups] == ["q4_k_m", "q8_0"]
+    result = load(HEAD + sources + "arms: [{name: baseline}, {name: s, speculation: {type: draft-simple}}]\n")
+    assert [setup.axes["models.draft"] for setup in result.setups] == ["q4_k_m", "q8_0"]
 
 
 @pytest.mark.parametrize(

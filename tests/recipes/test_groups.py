@@ -106,6 +106,6 @@ def test_a_second_cell_is_its_baselines_alone(load: Load) -> None:
 
 
 def test_a_studys_files_are_of_one_group() -> None:
-    found = by_label(["baseline", "spec"], "baseline")
-    assert found["spec"] == ComparedArm("spec", "spec", baseline="baseline")
-    assert found["baseline"].is_baseline
+    result = by_label(["baseline", "spec"], "baseline")
+    assert result["spec"] == ComparedArm("spec", "spec", baseline="baseline")
+    assert result["baseline"].is_baseline

@@ -180,7 +180,7 @@ def build_analysis(arms: list[str], blocks: int = 3, tasks: tuple[str, ...] = TA
                 else "The prompt repeats itself, and copying costs nothing.",
             )
         )
-    found = Analysis(
+    result = Analysis(
         run="20261121-110500-3fa9",
         recipe="qwen2.5-coder",
         baseline="baseline",
@@ -207,7 +207,7 @@ def build_analysis(arms: list[str], blocks: int = 3, tasks: tuple[str, ...] = TA
             )
         ],
     )
-    return decided(found)
+    return decided(result)
 
 
 def _losslessness(name: str, tasks: tuple[str, ...], blocks: int) -> Losslessness:

@@ -9,8 +9,8 @@ from tests.reports.handmade import build_analysis
 
 def with_violations(analysis: Analysis, **counts: int) -> Analysis:
     judged = [
-        one.model_copy(update={"counts": {"violation": counts[one.arm]} if one.arm in counts else {"identical": 12}})
-        for one in analysis.losslessness
+        row.model_copy(update={"counts": {"violation": counts[row.arm]} if row.arm in counts else {"identical": 12}})
+        for row in analysis.losslessness
     ]
     return analysis.model_copy(update={"losslessness": judged})
 

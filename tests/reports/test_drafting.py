@@ -73,7 +73,7 @@ def test_the_map_has_a_line_a_part_and_context(analysis: Analysis) -> None:
 def test_five_arms_tell_what_predicts_their_speed(analysis: Analysis) -> None:
     arms = [arm for arm in analysis.arms if arm.startswith("spec")]
     splits = [split(arm, 1.0 + place, 0.1 * place**2) for place, arm in enumerate([*arms, "ngram_simple"], start=1)]
-    found = predictors(splits, analysis.acceptance)
-    assert found.keys() == {"tokens per time", "acceptance"}
-    assert found["tokens per time"] > found["acceptance"]
+    result = predictors(splits, analysis.acceptance)
+    assert result.keys() == {"tokens per time", "acceptance"}
+    assert result["tokens per time"] > result["acceptance"]
     assert predictors(splits[1:], analysis.acceptance) == {}

@@ -29,19 +29,19 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 def test_the_table_is_whole(runs: dict[str, Path]) -> None:
-    found = json.loads(answer(app, "report", str(runs["q8_0"]), "--layout", "plamo2-study", "--json"))
-    rows = [row for row in found["configurations"] if row["configuration"].startswith("spec_")]
+    result = json.loads(answer(app, "report", str(runs["q8_0"]), "--layout", "plamo2-study", "--json"))
+    rows = [row for row in result["configurations"] if row["configuration"].startswith("spec_")]
     assert len(rows) == 4 * 4, "four depths, three tasks and all of them"
     for row in rows:
         assert 0 < row["acceptance"] < 1
         assert row["tok_per_sec"] and row["speedup"] and row["checkpoint_bytes"] and row["identical"] is not None
-    assert found["draft_alone"]["tok_per_sec"] and found["draft_alone"]["ratio"]
+    assert result["draft_alone"]["tok_per_sec"] and result["draft_alone"]["ratio"]
 
 
 def test_precision_and_speculation_are_told_apart(runs: dict[str, Path]) -> None:
     words = ("verify-against", str(runs["q8_0"]), str(runs["f32"]), "--json")
-    found = json.loads(call(app, *words).stdout)
-    (pair,) = found["baselines"]
+    result = json.loads(call(app, *words).stdout)
+    (pair,) = result["baselines"]
     assert pair["differs_in"] == ["precision"]
     assert 0 < len(pair["differing"]) < pair["prompts"]
-    assert {sum(arm["counts"].values()) for arm in found["arms"]} == {12}
+    assert {sum(arm["counts"].values()) for arm in result["arms"]} == {12}

@@ -59,13 +59,15 @@ def there(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.engine
 def test_both_tables_and_the_draft(there: Path) -> None:
-    found = json.loads(answer(app, "report", "studied", "--layout", "plamo2-study", "--json"))
-    rows = {(row["configuration"], row["task"]): row for row in found["configurations"]}
+    result = json.loads(answer(app, "report", "studied", "--layout", "plamo2-study", "--json"))
+    rows = {(row["configuration"], row["task"]): row for row in result["configurations"]}
     tasks = ("code", "translation_en_ja", "all")
     assert list(rows) == [(arm, task) for arm in ("baseline", "spec_d2") for task in tasks]
     run = open_run(resolve_run("studied", Path("results")))
     rates = sorted(
-        one.client_tok_per_sec or 0 for one in run.records if one.phase == "measure" and one.label == "spec_d2"
+        record.client_tok_per_sec or 0
+        for record in run.records
+        if record.phase == "measure" and record.label == "spec_d2"
     )
     assert rows["spec_d2", "all"]["tok_per_sec"] == pytest.approx((rates[1] + rates[2]) / 2)
     assert rows["spec_d2", "all"]["identical"] == rows["spec_d2", "all"]["prompts"] == 4
@@ -74,10 +76,10 @@ def test_both_tables_and_the_draft(there: Path) -> None:
     assert rows["baseline", "all"]["speedup"] == 1.0
     assert rows["baseline", "all"]["identical"] is None
     assert rows["baseline", "all"]["checkpoint_bytes"] < rows["spec_d2", "all"]["checkpoint_bytes"]
-    alone = found["draft_alone"]
+    alone = result["draft_alone"]
     assert alone["tok_per_sec"] > 0
     assert alone["ratio"] == pytest.approx(alone["tok_per_sec"] / rows["baseline", "all"]["tok_per_sec"])
-    assert [row["kept"] for row in found["tensors"]][:2] == ["unquantized", "all q2_k"]
+    assert [row["kept"] for row in result["tensors"]][:2] == ["unquantized", "all q2_k"]
     told = answer(app, "report", "studied", "--layout", "plamo2-study")
     for word in (
         "Tensors (q2_k)",

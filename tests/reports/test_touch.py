@@ -40,8 +40,8 @@ def forked(analysis: Analysis) -> Analysis:
         arm.model_copy(
             update={
                 "comparisons": [
-                    one.model_copy(update={"outcome": "near-tie", "fork": fork, "blocks_differing": 3})
-                    for one in arm.comparisons
+                    comparison.model_copy(update={"outcome": "near-tie", "fork": fork, "blocks_differing": 3})
+                    for comparison in arm.comparisons
                 ]
             }
         )
@@ -81,7 +81,7 @@ def test_every_prompt_has_both_whole_answers_with_the_divergence_marked() -> Non
 
 def test_what_the_target_alone_gave_both_tokens_stands_there() -> None:
     analysis = build_analysis(["baseline", "spec_d4"])
-    one = next(one for one in analysis.losslessness[0].comparisons if one.fork)
+    one = next(comparison for comparison in analysis.losslessness[0].comparisons if comparison.fork)
     reading = Reading(shape="decode", width=1, likeliest=19689, token=-0.5, rival=-1.0)
     other = reading.model_copy(update={"shape": "verify", "width": 17})
     manifest = build_manifest(analysis)
@@ -93,8 +93,8 @@ def test_what_the_target_alone_gave_both_tokens_stands_there() -> None:
                             token=19689, rival=49, fork=True, readings=[reading, other])],
     )  # fmt: skip
     run = replace(run_of(analysis), manifest=manifest, scores=scores)
-    found = next(one for one in find_whole_answers(run, analysis) if one.diverging)
-    assert [(p.shape, round(p.baseline or 0, 4), round(p.arm or 0, 4)) for p in found.diverging[0].probabilities] == [
+    result = next(answer for answer in find_whole_answers(run, analysis) if answer.diverging)
+    assert [(p.shape, round(p.baseline or 0, 4), round(p.arm or 0, 4)) for p in result.diverging[0].probabilities] == [
         ("decode", 0.6065, 0.3679)
     ]
     text = re.sub(r"<[^>]+>", " ", render_html(run, analysis, []))
@@ -113,7 +113,11 @@ def test_few_rounds_and_late_positions_are_not_drawn(analysis: Analysis) -> None
     changed = analysis.model_copy(update={"acceptance": rows})
     assert "spec_d2" not in {row.arm for row in drawn_positions(changed)}
     assert {len(row.position_unconditional or ()) for row in drawn_positions(changed) if row.arm == "spec_d4"} == {16}
-    assert {one["arm"] for one in json.loads(plot_data(changed))["positions"]} == {"spec_d4", "spec_d8", "spec_d16"}
+    assert {position["arm"] for position in json.loads(plot_data(changed))["positions"]} == {
+        "spec_d4",
+        "spec_d8",
+        "spec_d16",
+    }
 
 
 def test_a_page_of_twelve_prompts_and_six_arms_is_below_a_megabyte() -> None:

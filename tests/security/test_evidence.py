@@ -54,19 +54,19 @@ def edit_manifest(run: Path, change: Callable[[Line], object], *, seal: bool = T
 
 def conclusions(run: Path) -> set[tuple[str, str]]:
     """Speed and losslessness of every arm."""
-    return {(one.speed, one.lossless) for one in analyse_run(open_run(run)).verdicts}
+    return {(verdict.speed, verdict.lossless) for verdict in analyse_run(open_run(run)).verdicts}
 
 
 def nothing_is_concluded(run: Path, *words: str) -> None:
     """Every verdict is open, a warning says why, and everything is still shown."""
     data = open_run(run)
-    found = analyse_run(data)
-    assert {(one.speed, one.lossless) for one in found.verdicts} == {("unknown", "undetermined")}
-    (warning,) = [one for one in found.warnings if one.id == "changed-evidence"]
+    analysis = analyse_run(data)
+    assert {(verdict.speed, verdict.lossless) for verdict in analysis.verdicts} == {("unknown", "undetermined")}
+    (warning,) = [warning for warning in analysis.warnings if warning.id == "changed-evidence"]
     for word in words:
         assert word in warning.seen, warning.seen
-        assert all(word in one.why for one in found.verdicts)
-    assert data.records and any(one.speedup for one in found.verdicts)
+        assert all(word in verdict.why for verdict in analysis.verdicts)
+    assert data.records and any(verdict.speedup for verdict in analysis.verdicts)
 
 
 def spec(line: Line) -> bool:
@@ -123,9 +123,12 @@ def test_scores_that_were_replaced_are_not_used(run: Path) -> None:
     data = open_run(run)
     assert (data.scores, data.costs) == (None, None)
     assert data.integrity.state == "damaged"
-    found = analyse_run(data)
-    assert {one.arm: one.lossless for one in found.verdicts} == {"spec": "undetermined", "ngram": "identical"}
-    (warning,) = [one for one in found.warnings if one.id == "changed-scores"]
+    analysis = analyse_run(data)
+    assert {verdict.arm: verdict.lossless for verdict in analysis.verdicts} == {
+        "spec": "undetermined",
+        "ngram": "identical",
+    }
+    (warning,) = [warning for warning in analysis.warnings if warning.id == "changed-scores"]
     assert "was changed after it was written" in warning.seen
 
 
@@ -163,8 +166,8 @@ def test_a_check_of_the_sampling_is_covered(run: Path) -> None:
     (check / ANSWERS).write_text(lines.replace('"drafted":', '"drafted":1', 1), "ascii")
     data = open_check(check)
     assert data.integrity.damage == (f"{ANSWERS} was changed after it was written.",)
-    assert {one.verdict for one in sampling_verdict(data).arms} == {"undetermined"}
-    assert all(ANSWERS in one.reason for one in sampling_verdict(data).arms)
+    assert {arm.verdict for arm in sampling_verdict(data).arms} == {"undetermined"}
+    assert all(ANSWERS in arm.reason for arm in sampling_verdict(data).arms)
     (check / ANSWERS).write_text(lines, "ascii")
     scores = (check / "scores.jsonl").read_text("ascii")
     (check / "scores.jsonl").write_text(scores.replace('"far":0', '"far":1', 1), "ascii")
@@ -249,9 +252,9 @@ def test_report_runs_and_compare_warn(run: Path, tmp_path: Path) -> None:
     compared = said_by("compare", str(sound), str(run))
     assert "records.jsonl was changed" in compared
     for left, right in ((sound, run), (run, sound)):
-        found = compare_runs(open_run(left), open_run(right), judge=judge)
-        assert {arm.change for arm in found.arms} == {"unknown"}
-        assert not check_gates([parse_gate("slower:3%")], found)[0].passed
+        result = compare_runs(open_run(left), open_run(right), judge=judge)
+        assert {arm.change for arm in result.arms} == {"unknown"}
+        assert not check_gates([parse_gate("slower:3%")], result)[0].passed
     third = shutil.copytree(sound, run.with_name("20261123-063549-cccc"))
     several = ("compare", str(sound), str(run), str(third))
     assert "records.jsonl was changed" in said_by(*several)

@@ -170,20 +170,20 @@ MUTATIONS: tuple[Mutate, ...] = (
 def concluded_of_a_run(folder: Path) -> tuple[Any, tuple[str, ...]]:
     """Everything that is concluded of a run, and what is named as damage."""
     data = open_run(folder)
-    found = analyse_run(data)
+    analysis = analyse_run(data)
     if data.integrity.damage:
-        assert {(one.speed, one.lossless) for one in found.verdicts} == {("unknown", "undetermined")}
-    every = (found.model_dump(), data.records, data.scores, data.costs, data.manifest)
+        assert {(verdict.speed, verdict.lossless) for verdict in analysis.verdicts} == {("unknown", "undetermined")}
+    every = (analysis.model_dump(), data.records, data.scores, data.costs, data.manifest)
     return every, (*data.integrity.findings, *data.damaged)
 
 
 def concluded_of_a_check(folder: Path) -> tuple[Any, tuple[str, ...]]:
     """The same of a check of the sampling."""
     data = open_check(folder)
-    found = sampling_verdict(data)
+    result = sampling_verdict(data)
     if data.integrity.damage:
-        assert {one.verdict for one in found.arms} == {"undetermined"}
-    return (found.model_dump(), data.answers, data.scores, data.check), data.integrity.findings
+        assert {arm.verdict for arm in result.arms} == {"undetermined"}
+    return (result.model_dump(), data.answers, data.scores, data.check), data.integrity.findings
 
 
 def outcome(

@@ -131,12 +131,12 @@ def test_a_flipped_bit_of_scores_is_read_or_named(tmp_path: Path) -> None:
         damaged[seeded.randrange(len(damaged))] ^= 1 << seeded.randrange(8)
         file.write_bytes(damaged)
         try:
-            found = read_scores(file.parent)
+            scores = read_scores(file.parent)
         except StorageError as damage:
             assert str(file) in str(damage)
             continue
-        if found is not None:
-            noise_of(found, [read.width for read in found.passes])
+        if scores is not None:
+            noise_of(scores, [read.width for read in scores.passes])
 
 
 @pytest.mark.slow

@@ -29,8 +29,8 @@ def other_answer(record: Any) -> Any:
 
 
 def changes(*runs: RunData) -> dict[str, Any]:
-    found = compare_several([summarise(run, judge) for run in runs])
-    return {change.arm: change for change in first_changes(found)}
+    result = compare_several([summarise(run, judge) for run in runs])
+    return {change.arm: change for change in first_changes(result)}
 
 
 def test_the_first_slower_build_and_the_first_with_other_answers_are_named(runs: Runs) -> None:
@@ -40,18 +40,18 @@ def test_the_first_slower_build_and_the_first_with_other_answers_are_named(runs:
         runs("b3", factor=0.6, only="spec"),
         runs("b4", factor=0.6, only="spec", change=other_answer),
     )
-    found = changes(*builds)
-    assert (found["spec"].slower, found["spec"].diverges, found["spec"].unknown) == (2, 3, [])
-    assert found["spec"].interval.high < 1
-    assert (found["baseline"].slower, found["baseline"].diverges) == (None, 3)
-    assert found["baseline"].possible < 1
-    text = "\n".join(sentences(compare_several([summarise(run, judge) for run in builds]), list(found.values())))
+    result = changes(*builds)
+    assert (result["spec"].slower, result["spec"].diverges, result["spec"].unknown) == (2, 3, [])
+    assert result["spec"].interval.high < 1
+    assert (result["baseline"].slower, result["baseline"].diverges) == (None, 3)
+    assert result["baseline"].possible < 1
+    text = "\n".join(sentences(compare_several([summarise(run, judge) for run in builds]), list(result.values())))
     assert "b3 is the first" in text
 
 
 def test_too_few_blocks_decide_nothing(runs: Runs) -> None:
-    found = changes(runs("b1", blocks=1), runs("b2", blocks=1, factor=0.5))
-    assert (found["baseline"].slower, found["baseline"].unknown, found["baseline"].possible) == (None, [1], None)
+    result = changes(runs("b1", blocks=1), runs("b2", blocks=1, factor=0.5))
+    assert (result["baseline"].slower, result["baseline"].unknown, result["baseline"].possible) == (None, [1], None)
 
 
 def with_builds(run: RunSummary, **builds: RunSummary) -> RunSummary:

@@ -63,7 +63,7 @@ class Runs:
             for arm in arms
             for index in range(4)
         ]
-        records = [changed for one in records if (changed := change(one) if change else one) is not None]
+        records = [changed for record in records if (changed := change(record) if change else record) is not None]
         made = self.make_manifest(arms, 4, blocks, run=name, **manifest)
         return RunData(folder=Path(name), manifest=made, records=records, damaged=[])
 
@@ -74,21 +74,21 @@ def runs(make_record: Any, make_manifest: Any) -> Runs:
 
 
 def arm(found: RunComparison, name: str) -> Any:
-    return next(one for one in found.arms if one.arm == name)
+    return next(arm for arm in found.arms if arm.arm == name)
 
 
 def mean_of(run: list[float]) -> Variance:
-    found = block_variance(run)
-    assert found is not None
-    return Variance(found.value / len(run), found.freedom)
+    result = block_variance(run)
+    assert result is not None
+    return Variance(result.value / len(run), result.freedom)
 
 
 def test_the_interval_of_two_runs_is_welchs() -> None:
     ours, theirs = [9.0, 10.0, 11.0, 10.5], [10.0, 10.4, 9.8]
-    found = change_interval(1.0, [mean_of(theirs)], [mean_of(ours)])
+    result = change_interval(1.0, [mean_of(theirs)], [mean_of(ours)])
     expected = stats.ttest_ind(np.log(ours), np.log(theirs), equal_var=False).confidence_interval(0.95)
     centre = np.mean(np.log(ours)) - np.mean(np.log(theirs))
-    assert np.log([found.low, found.high]) == pytest.approx([expected.low - centre, expected.high - centre])
+    assert np.log([result.low, result.high]) == pytest.approx([expected.low - centre, expected.high - centre])
     assert block_variance(theirs[:2]) is None
     same = change_interval(0.9, [mean_of([10.0] * 3)], [mean_of([9.0] * 3)])
     assert (same.low, same.high) == (0.9, 0.9)
@@ -98,12 +98,12 @@ def test_the_interval_of_repeated_runs_is_student_t_between_runs() -> None:
     before, after = [10.0, 10.4, 9.8], [9.0, 9.3]
     repeated = repeated_variance([before, after])
     quiet = [Variance(1e-9, 2)]
-    found = change_interval(1.0, quiet * 3, quiet * 2, repeated=repeated)
+    result = change_interval(1.0, quiet * 3, quiet * 2, repeated=repeated)
     expected = stats.ttest_ind(np.log(after), np.log(before)).confidence_interval(0.95)
     centre = np.mean(np.log(after)) - np.mean(np.log(before))
-    assert np.log([found.low, found.high]) == pytest.approx([expected.low - centre, expected.high - centre])
+    assert np.log([result.low, result.high]) == pytest.approx([expected.low - centre, expected.high - centre])
     loud = change_interval(1.0, [Variance(1.0, 2)] * 3, quiet * 2, repeated=repeated)
-    assert loud.high > found.high, "blocks that lie further apart than runs decide"
+    assert loud.high > result.high, "blocks that lie further apart than runs decide"
     assert repeated_variance([[1.0], [2.0]]) is None
 
 
@@ -118,55 +118,55 @@ def test_runs_that_were_monitored_are_compared_with_wider_intervals(runs: Runs) 
 
 
 def test_equal_runs_show_no_difference(runs: Runs) -> None:
-    found = compare_runs(runs("a"), runs("b"))
-    assert (found.changed, found.only_in_a, found.only_in_b, found.on_trust) == ([], [], [], [])
-    for one in found.arms:
+    result = compare_runs(runs("a"), runs("b"))
+    assert (result.changed, result.only_in_a, result.only_in_b, result.on_trust) == ([], [], [], [])
+    for one in result.arms:
         assert one.rate.ratio == pytest.approx(1.0)
         assert (one.change, one.prompts, one.prompts_left_out) == ("no clear difference", 4, 0)
         assert (one.outputs.same, one.outputs.differing, one.outputs.undetermined) == (4, [], [])
-    assert arm(found, "baseline").is_baseline and arm(found, "baseline").speedup.ratio is None
-    assert arm(found, "spec").speedup.a == pytest.approx(1.2)
-    assert all(check_gate(gate, found).passed for gate in (Gate("slower", 0.03), Gate("lossy")))
+    assert arm(result, "baseline").is_baseline and arm(result, "baseline").speedup.ratio is None
+    assert arm(result, "spec").speedup.a == pytest.approx(1.2)
+    assert all(check_gate(gate, result).passed for gate in (Gate("slower", 0.03), Gate("lossy")))
 
 
 def test_an_arm_that_got_slower_is_found_and_the_others_are_not(runs: Runs) -> None:
-    found = compare_runs(runs("a"), runs("b", factor=0.9, only="spec"))
-    spec = arm(found, "spec")
-    assert (spec.change, arm(found, "baseline").change) == ("slower", "no clear difference")
+    result = compare_runs(runs("a"), runs("b", factor=0.9, only="spec"))
+    spec = arm(result, "spec")
+    assert (spec.change, arm(result, "baseline").change) == ("slower", "no clear difference")
     assert spec.rate.ratio == pytest.approx(0.9)
     assert spec.rate.interval.high < 0.97
     assert (spec.speedup.a, spec.speedup.b) == (pytest.approx(1.2), pytest.approx(1.08))
     assert spec.speedup.interval.high < 1, "the baseline stayed, so speculation itself got worse"
-    failed = check_gate(Gate("slower", 0.03), found)
+    failed = check_gate(Gate("slower", 0.03), result)
     assert len(failed.failures) == 1
     assert failed.failures[0].startswith("spec: 0.900× A's speed-up over the own run's baseline (95 % interval 0.8")
-    absolute = check_gate(Gate("slower-absolute", 0.03), found)
+    absolute = check_gate(Gate("slower-absolute", 0.03), result)
     assert [text.partition(" (95")[0] for text in absolute.failures] == ["spec: 0.900× A's decode rate"]
-    (unsure,) = check_gate(Gate("slower", 0.09), found).failures
+    (unsure,) = check_gate(Gate("slower", 0.09), result).failures
     assert "cannot tell" in unsure, "its interval reaches above 0.91"
     assert unsure.endswith("An arm that did not change passes with about 4 blocks in each run.")
-    wide = check_gate(Gate("slower", 0.15), found)
+    wide = check_gate(Gate("slower", 0.15), result)
     assert wide.passed and wide.note == "With 95 % confidence no arm is over 12.7 % slower (spec)."
     assert compare_runs(runs("b", factor=0.9, only="spec"), runs("a")).arms[1].change == "faster"
 
 
 def test_a_baseline_that_got_slower_is_told_apart_from_its_arms(runs: Runs) -> None:
-    found = compare_runs(runs("a"), runs("b", factor=0.9))
-    own, spec = found.arms
+    result = compare_runs(runs("a"), runs("b", factor=0.9))
+    own, spec = result.arms
     assert (own.change, spec.change) == ("slower", "no clear difference")
-    assert check_gate(Gate("slower", 0.03), found).passed, "the speed-up stayed"
-    failures = check_gate(Gate("slower-absolute", 0.03), found).failures
+    assert check_gate(Gate("slower", 0.03), result).passed, "the speed-up stayed"
+    failures = check_gate(Gate("slower-absolute", 0.03), result).failures
     assert [text.partition(":")[0] for text in failures] == ["baseline", "spec"]
-    assert said(found)[0].startswith("The baseline itself (baseline) is 0.90× as fast in B as in A")
+    assert said(result)[0].startswith("The baseline itself (baseline) is 0.90× as fast in B as in A")
     hidden = compare_runs(runs("a"), runs("b", factor=0.9, only="baseline"))
     assert [row.change for row in hidden.arms] == ["slower", "faster"], "an arm's speed-up rose as its baseline fell"
 
 
 def test_intervals_hold_together_over_the_arms(runs: Runs) -> None:
     one_arm = arm(compare_runs(runs("a"), runs("b"), arms=["spec"]), "spec").speedup.interval
-    found = compare_runs(runs("a"), runs("b"))
-    assert found.claims == 2
-    assert arm(found, "spec").speedup.interval.high > one_arm.high
+    result = compare_runs(runs("a"), runs("b"))
+    assert result.claims == 2
+    assert arm(result, "spec").speedup.interval.high > one_arm.high
 
 
 def test_an_arm_that_is_a_baseline_in_one_run_alone_has_no_change_of_speed_up(runs: Runs) -> None:
@@ -198,13 +198,13 @@ def test_speed_ups_are_of_the_prompts_that_both_runs_timed(runs: Runs) -> None:
 def test_a_second_run_of_the_first_setting_shows_what_changes_from_run_to_run(runs: Runs) -> None:
     a, b, again = runs("a"), runs("b", factor=0.94, only="spec"), runs("c", factor=0.9, only="spec")
     assert arm(compare_runs(a, b), "spec").change == "slower"
-    found = compare_runs(a, b, more_a=[again])
-    spec = arm(found, "spec")
+    result = compare_runs(a, b, more_a=[again])
+    spec = arm(result, "spec")
     assert spec.change == "no clear difference", "A itself moved by more"
     assert spec.speedup.values_a == [pytest.approx(1.2), pytest.approx(1.08)]
     assert spec.speedup.a == pytest.approx((1.2 * 1.08) ** 0.5)
     assert spec.speedup.interval.method.startswith("Student's t over the logarithms of whole runs")
-    assert "11.1 %" in said(found)[-1]
+    assert "11.1 %" in said(result)[-1]
     assert "Measure A again" in said(compare_runs(a, b))[-1]
     steady = compare_runs(a, runs("b", factor=0.5, only="spec"), more_a=[runs("c", factor=1.001, only="spec")])
     assert arm(steady, "spec").change == "slower"
@@ -231,21 +231,21 @@ def test_a_slow_down_within_the_noise_is_not_claimed(runs: Runs) -> None:
     def noisy(record: Any) -> Any:
         return record.changed(client_tok_per_sec=record.client_tok_per_sec * (0.8, 1.0, 1.25)[record.block])
 
-    found = compare_runs(runs("a"), runs("b", factor=0.9, change=noisy))
-    assert {one.change for one in found.arms} == {"no clear difference"}
-    judged = check_gate(Gate("slower", 0.03), found)
+    result = compare_runs(runs("a"), runs("b", factor=0.9, change=noisy))
+    assert {arm.change for arm in result.arms} == {"no clear difference"}
+    judged = check_gate(Gate("slower", 0.03), result)
     assert judged.passed and judged.note is not None
 
 
 def test_below_three_blocks_nothing_is_claimed_and_the_gate_fails(runs: Runs) -> None:
-    found = compare_runs(runs("a"), runs("b", blocks=2))
-    assert {one.change for one in found.arms} == {"unknown"}
-    assert arm(found, "spec").rate.ratio == pytest.approx(1.0, abs=0.02)
-    assert check_gate(Gate("slower", 0.03), found).failures == check_gate(Gate("slower-absolute"), found).failures[1:]
-    assert check_gate(Gate("slower", 0.03), found).failures[0] == (
+    result = compare_runs(runs("a"), runs("b", blocks=2))
+    assert {arm.change for arm in result.arms} == {"unknown"}
+    assert arm(result, "spec").rate.ratio == pytest.approx(1.0, abs=0.02)
+    assert check_gate(Gate("slower", 0.03), result).failures == check_gate(Gate("slower-absolute"), result).failures[1:]
+    assert check_gate(Gate("slower", 0.03), result).failures[0] == (
         "spec: undetermined. A has 3 and B 2 blocks; below 3 in each there is no interval."
     )
-    assert check_gate(Gate("lossy"), found).passed
+    assert check_gate(Gate("lossy"), result).passed
 
 
 def test_prompts_that_a_block_lacks_are_left_out_of_both_runs(runs: Runs) -> None:
@@ -267,15 +267,15 @@ def test_a_cell_that_broke_off_early_costs_its_block_only(runs: Runs) -> None:
 
 
 def test_an_arm_without_a_single_answer_is_unknown(runs: Runs) -> None:
-    found = compare_runs(runs("a"), runs("b", change=lambda one: None if one.label == "spec" else one))
-    spec = arm(found, "spec")
+    result = compare_runs(runs("a"), runs("b", change=lambda one: None if one.label == "spec" else one))
+    spec = arm(result, "spec")
     assert (spec.change, spec.rate.ratio, spec.doubt) == (
         "unknown",
         None,
         "No prompt was timed in every block of both runs.",
     )
-    assert not check_gate(Gate("slower", 0.03), found).passed
-    assert check_gate(Gate("lossy"), found).failures[0].startswith("spec: undetermined.")
+    assert not check_gate(Gate("slower", 0.03), result).passed
+    assert check_gate(Gate("lossy"), result).failures[0].startswith("spec: undetermined.")
 
 
 def test_lengths_that_decide_the_sign_leave_it_open(runs: Runs) -> None:
@@ -302,29 +302,29 @@ def test_another_answer_is_named_and_an_unsteady_one_is_undetermined(runs: Runs,
             return make_record(record.label, record.prompt_idx, block=record.block, rate=10.0, text="pass")
         return record
 
-    found = compare_runs(runs("a"), runs("b", change=says_otherwise))
-    own = arm(found, "baseline").outputs
+    result = compare_runs(runs("a"), runs("b", change=says_otherwise))
+    own = arm(result, "baseline").outputs
     assert (own.same, own.differing, own.undetermined) == (2, ["code/1"], ["code/2"])
 
 
 def test_another_rendered_prompt_is_reported_and_its_answers_are_not_compared(runs: Runs) -> None:
-    found = compare_runs(runs("a"), runs("b", change=lambda one: one.changed(prompt_sha="f" * 64)))
-    assert [one.what for one in found.changed] == ["rendered prompt text"]
-    assert arm(found, "baseline").outputs.same == 0
+    result = compare_runs(runs("a"), runs("b", change=lambda one: one.changed(prompt_sha="f" * 64)))
+    assert [one.what for one in result.changed] == ["rendered prompt text"]
+    assert arm(result, "baseline").outputs.same == 0
 
 
 def test_arms_of_one_run_only_are_named_and_fail_a_gate_on_speed(runs: Runs) -> None:
-    found = compare_runs(runs("a"), runs("b", arms={"baseline": None}))
-    assert (found.only_in_a, found.only_in_b) == (["spec"], [])
-    assert check_gate(Gate("slower", 0.03), found).failures == ("spec: undetermined, because B has no such arm.",)
-    assert check_gate(Gate("lossy"), found).failures == (
+    result = compare_runs(runs("a"), runs("b", arms={"baseline": None}))
+    assert (result.only_in_a, result.only_in_b) == (["spec"], [])
+    assert check_gate(Gate("slower", 0.03), result).failures == ("spec: undetermined, because B has no such arm.",)
+    assert check_gate(Gate("lossy"), result).failures == (
         "undetermined, because no arm of B beside its baseline was compared.",
     )
     limited = compare_runs(runs("a"), runs("b", arms={"baseline": None}), arms=["baseline"])
     assert check_gate(Gate("slower-absolute", 0.03), limited).passed
     assert "no arm beside a baseline" in check_gate(Gate("slower", 0.03), limited).failures[0]
     other = compare_runs(runs("a", arms={"baseline": None}), runs("b"))
-    assert [one.arm for one in other.lossless_b] == ["spec"], "an arm that only B has is judged by B's own baseline"
+    assert [row.arm for row in other.lossless_b] == ["spec"], "an arm that only B has is judged by B's own baseline"
     with pytest.raises(UsageError, match="has an arm 'spek'"):
         compare_runs(runs("a"), runs("b"), arms=["spek"])
 
@@ -335,9 +335,9 @@ def test_an_arm_that_differs_from_its_baseline_is_lossy(runs: Runs, make_record:
             return record
         return make_record("spec", 2, block=record.block, rate=12.0, text="pass", ids=[1, 2, 3])
 
-    found = compare_runs(runs("a"), runs("b", change=wrong))
-    assert (arm(found, "spec").lossless_a, arm(found, "spec").lossless_b) == ("identical", "undetermined")
-    judged = check_gate(Gate("lossy"), found)
+    result = compare_runs(runs("a"), runs("b", change=wrong))
+    assert (arm(result, "spec").lossless_a, arm(result, "spec").lossless_b) == ("identical", "undetermined")
+    judged = check_gate(Gate("lossy"), result)
     assert len(judged.failures) == 1
     assert judged.failures[0].startswith("spec: undetermined. 1 of 4 prompts got another answer")
 
@@ -346,9 +346,9 @@ def test_an_arm_that_is_lossy_by_design_is_labelled_and_never_lossless(runs: Run
     b = runs("b")
     assert b.manifest is not None
     b.manifest.arms[1].lossy = ["synthetic acceptance"]
-    found = compare_runs(runs("a"), b)
-    assert (arm(found, "spec").lossy, arm(found, "baseline").lossy) == (["synthetic acceptance"], [])
-    assert check_gate(Gate("lossy"), found).failures[0].startswith("spec: violation. Lossy by design")
+    result = compare_runs(runs("a"), b)
+    assert (arm(result, "spec").lossy, arm(result, "baseline").lossy) == (["synthetic acceptance"], [])
+    assert check_gate(Gate("lossy"), result).failures[0].startswith("spec: violation. Lossy by design")
 
 
 def test_other_work_is_refused_with_every_part_named(runs: Runs) -> None:
@@ -410,10 +410,10 @@ def study(runs: Runs, name: str, **more: Any) -> RunData:
 
 
 def test_records_without_a_manifest_are_compared_over_the_same_prompts_only(runs: Runs) -> None:
-    found = compare_runs(study(runs, "a"), study(runs, "b", factor=0.8, only="spec"), names=("a.jsonl", "b.jsonl"))
-    assert (found.a.run, found.b.run) == ("a.jsonl", "b.jsonl")
-    assert len(found.on_trust) == 1
-    assert arm(found, "spec").change == "slower"
+    result = compare_runs(study(runs, "a"), study(runs, "b", factor=0.8, only="spec"), names=("a.jsonl", "b.jsonl"))
+    assert (result.a.run, result.b.run) == ("a.jsonl", "b.jsonl")
+    assert len(result.on_trust) == 1
+    assert arm(result, "spec").change == "slower"
     with pytest.raises(UsageError, match="only the first run"):
         compare_runs(study(runs, "a"), study(runs, "b", change=lambda one: one if one.prompt_idx < 3 else None))
     with pytest.raises(UsageError, match="different text: code/0"):

@@ -26,12 +26,12 @@ def server(gains: dict[int, float]) -> Server:
 def test_arms_are_matched_under_the_same_condition(tmp_path: Path) -> None:
     for name, gains in (("a", {1: 1.3, 4: 1.6}), ("b", {1: 1.3, 4: 1.2})):
         write_sweep(tmp_path / name, Sweep(concurrency=(1, 4)), server(gains))
-    found = compare_runs(open_run(tmp_path / "a"), open_run(tmp_path / "b"))
-    speeds = {one.arm: one.rate.ratio for one in found.arms}
+    result = compare_runs(open_run(tmp_path / "a"), open_run(tmp_path / "b"))
+    speeds = {arm.arm: arm.rate.ratio for arm in result.arms}
     assert speeds["spec_d4-c1"] == pytest.approx(1.0)
     assert speeds["spec_d4-c4"] == pytest.approx(1.2 / 1.6, rel=0.02)
-    assert {one.arm for one in found.arms if one.is_baseline} == {"baseline-c1", "baseline-c4"}
-    assert check_gates([parse_gate("lossy")], found)[0].passed  # judged at concurrency 1 alone
+    assert {arm.arm for arm in result.arms if arm.is_baseline} == {"baseline-c1", "baseline-c4"}
+    assert check_gates([parse_gate("lossy")], result)[0].passed  # judged at concurrency 1 alone
 
 
 def test_one_name_under_two_conditions_is_refused(tmp_path: Path) -> None:
@@ -48,8 +48,8 @@ def test_one_name_under_two_conditions_is_refused(tmp_path: Path) -> None:
 def test_a_gate_cannot_pass_where_nothing_was_assessed(tmp_path: Path) -> None:
     for name, gain in (("a", 1.1), ("b", 1.2)):
         write_sweep(tmp_path / name, Sweep(concurrency=(1, 4)), server({1: gain, 4: gain}))
-    found = compare_runs(open_run(tmp_path / "a"), open_run(tmp_path / "b"), arms=["spec_d4-c4"])
-    failures = check_gates([parse_gate("lossy")], found)[0].failures
+    result = compare_runs(open_run(tmp_path / "a"), open_run(tmp_path / "b"), arms=["spec_d4-c4"])
+    failures = check_gates([parse_gate("lossy")], result)[0].failures
     assert failures == ("undetermined, because no arm of B beside its baseline was compared one request at a time.",)
 
 
@@ -63,7 +63,7 @@ def test_other_answers_of_overlapping_requests_are_no_change(tmp_path: Path) -> 
 
     write_sweep(tmp_path / "a", Sweep(concurrency=(1, 4)), edit=same)
     write_sweep(tmp_path / "b", Sweep(concurrency=(1, 4)), edit=other)
-    found = compare_runs(open_run(tmp_path / "a"), open_run(tmp_path / "b"))
-    differ = {one.arm: (len(one.outputs.differing), len(one.outputs.undetermined)) for one in found.arms}
+    result = compare_runs(open_run(tmp_path / "a"), open_run(tmp_path / "b"))
+    differ = {arm.arm: (len(arm.outputs.differing), len(arm.outputs.undetermined)) for arm in result.arms}
     assert differ["spec_d4-c1"] == (12, 0)
     assert differ["spec_d4-c4"] == (0, 12)

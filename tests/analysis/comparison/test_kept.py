@@ -118,14 +118,16 @@ def test_a_gate_that_cannot_see_a_large_change_does_not_pass(
     runs: Runs, monkeypatch: pytest.MonkeyPatch, spread: float, factor: float, said: str | None
 ) -> None:
     monkeypatch.setitem(WOBBLE, "spec", (1.0, 1 + spread, 1 - spread, 1.0))
-    found = failed(keep([runs("a")]), runs("b", factor=factor, only="spec"), "slower:10%")
-    assert (found == {}) if said is None else (said in found["slower"])
+    result = failed(keep([runs("a")]), runs("b", factor=factor, only="spec"), "slower:10%")
+    assert (result == {}) if said is None else (said in result["slower"])
 
 
 def test_what_is_not_reported_is_undetermined_and_fails(runs: Runs) -> None:
     kept = keep([whole(runs("a"))])
-    found = failed(kept, runs("b"))
-    assert found.keys() == {"acceptance", "memory", "energy"} and all("undetermined" in said for said in found.values())
+    result = failed(kept, runs("b"))
+    assert result.keys() == {"acceptance", "memory", "energy"} and all(
+        "undetermined" in said for said in result.values()
+    )
     bare = keep([runs("a")])
     assert "A reports no peak memory" in failed(bare, whole(runs("b")), "memory:5%")["memory"]
     gone = failed(kept, whole(runs("b", change=lambda record: None if record.prompt_idx == 3 else record)), "slower:5%")

@@ -42,15 +42,15 @@ def with_prompts(run: RunData, prompts: list[PromptIdentity]) -> RunData:
 
 
 def row(found: SeveralRuns, run: int, arm: str) -> ArmRow:
-    return next(one for one in found.rows if (one.run, one.arm) == (run, arm))
+    return next(row for row in found.rows if (row.run, row.arm) == (run, arm))
 
 
 def test_ratios_and_intervals_are_those_of_two_runs(runs: Runs) -> None:
     a, b = runs("a"), runs("b", factor=0.9, only="spec")
-    pair = {one.arm: one for one in compare_runs(a, b).arms}
-    found = compared(a, b)
+    pair = {arm.arm: arm for arm in compare_runs(a, b).arms}
+    result = compared(a, b)
     for name in ("baseline", "spec"):
-        mine = row(found, 1, name)
+        mine = row(result, 1, name)
         assert mine.rate_ratio is not None
         assert mine.rate_ratio.ratio == pytest.approx(pair[name].rate.ratio, rel=1e-6)
         theirs = pair[name].rate.interval
@@ -58,44 +58,44 @@ def test_ratios_and_intervals_are_those_of_two_runs(runs: Runs) -> None:
         assert mine.rate_ratio.interval.low == pytest.approx(theirs.low, rel=1e-4)
         assert mine.change == pair[name].change
         assert (mine.answers_same, mine.answers_differing, mine.answers_unsteady) == (4, 0, 0)
-    spec = row(found, 1, "spec")
+    spec = row(result, 1, "spec")
     assert spec.speedup_ratio is not None
     assert spec.speedup_ratio.ratio == pytest.approx(pair["spec"].speedup.ratio)
-    assert row(found, 0, "spec").rate_ratio is None
-    assert found.differing == []
+    assert row(result, 0, "spec").rate_ratio is None
+    assert result.differing == []
 
 
 def test_another_draft_is_compared_and_named(runs: Runs) -> None:
-    found = compared(
+    result = compared(
         runs("a", target=MODEL, draft=MODEL), runs("b", target=MODEL, draft=OTHER), runs("c", target=MODEL)
     )
-    assert [one.what for one in found.differing] == ["draft"]
-    assert row(found, 1, "spec").not_compared == {}
-    assert row(found, 1, "spec").answers_same == 4
-    assert len(found.runs) == 3
+    assert [comparison.what for comparison in result.differing] == ["draft"]
+    assert row(result, 1, "spec").not_compared == {}
+    assert row(result, 1, "spec").answers_same == 4
+    assert len(result.runs) == 3
 
 
 def test_of_another_target_only_speed_ups_are_compared(runs: Runs) -> None:
-    found = compared(runs("a", target=MODEL), runs("b", target=OTHER))
-    spec = row(found, 1, "spec")
+    result = compared(runs("a", target=MODEL), runs("b", target=OTHER))
+    spec = row(result, 1, "spec")
     assert spec.rate_ratio is None and spec.answers_same is None
     assert spec.speedup_ratio is not None and spec.speedup_ratio.ratio == pytest.approx(1.0)
     assert set(spec.not_compared) == {"rate", "answers"}
     assert "(one and two)" in spec.not_compared["rate"]
     sentence = "Decode rates, answers not compared with run 1: its target differs (one and two)"
-    assert any(one.startswith(sentence) for one in unlike_work(found))
+    assert any(one.startswith(sentence) for one in unlike_work(result))
 
 
 def test_other_machines_and_engines_are_compared_and_named(runs: Runs) -> None:
-    found = compared(runs("a", machine={"cpu": "A"}), runs("b", machine={"cpu": "B"}))
-    assert [(one.what, one.values) for one in found.differing] == [("machine", ["A", "B"])]
-    assert row(found, 1, "baseline").rate_ratio is not None
+    result = compared(runs("a", machine={"cpu": "A"}), runs("b", machine={"cpu": "B"}))
+    assert [(comparison.what, comparison.values) for comparison in result.differing] == [("machine", ["A", "B"])]
+    assert row(result, 1, "baseline").rate_ratio is not None
 
 
 def test_prompts_that_only_some_runs_have_are_left_out_and_no_speed_up_is_compared(runs: Runs) -> None:
     fewer = [PromptIdentity(task="code", prompt_idx=n, sha256=("0" if n < 2 else "9") * 64) for n in range(4)]
-    found = compared(runs("a"), with_prompts(runs("b"), fewer))
-    spec = row(found, 1, "spec")
+    result = compared(runs("a"), with_prompts(runs("b"), fewer))
+    spec = row(result, 1, "spec")
     assert spec.not_compared == {"speedup": "the runs have only 2 prompts in common"}
     assert spec.answers_same == 2
     other = [one.model_copy(update={"sha256": "9" * 64}) for one in fewer]
@@ -104,9 +104,9 @@ def test_prompts_that_only_some_runs_have_are_left_out_and_no_speed_up_is_compar
 
 
 def test_sampling_that_differs_leaves_speed_ups_alone(runs: Runs) -> None:
-    found = compared(runs("a"), runs("b", recipe={"sampling": {"max_tokens": 9}}))
-    assert "sampling.max_tokens" in row(found, 1, "spec").not_compared["answers"]
-    assert row(found, 1, "spec").speedup_ratio is not None
+    result = compared(runs("a"), runs("b", recipe={"sampling": {"max_tokens": 9}}))
+    assert "sampling.max_tokens" in row(result, 1, "spec").not_compared["answers"]
+    assert row(result, 1, "spec").speedup_ratio is not None
 
 
 def test_other_answers_and_unsteady_ones_are_counted(runs: Runs) -> None:
@@ -121,10 +121,10 @@ def test_other_answers_and_unsteady_ones_are_counted(runs: Runs) -> None:
 
 def test_arms_of_later_runs_stand_alone_and_unknown_ones_are_refused(runs: Runs) -> None:
     first = runs("a", arms={"baseline": None})
-    found = compared(first, runs("b"))
-    assert found.alone == {"spec": [1]}
-    assert "spec is not in run 1, so not compared: run 2." in unlike_work(found)
-    assert len(several_arms(found).rows) == 3
+    result = compared(first, runs("b"))
+    assert result.alone == {"spec": [1]}
+    assert "spec is not in run 1, so not compared: run 2." in unlike_work(result)
+    assert len(several_arms(result).rows) == 3
     with pytest.raises(UsageError, match="No run has an arm 'spek'"):
         compare_several([summarise(first, judge)], ["spek"])
 

@@ -92,18 +92,18 @@ def run() -> RunData:
 
 
 def test_every_arm_is_compared_with_the_baseline_of_its_own_group(run: RunData) -> None:
-    found = analyse_run(run)
-    speeds = {row.arm: row.pooled for row in found.speedups if row.task == "all"}
+    analysis = analyse_run(run)
+    speeds = {row.arm: row.pooled for row in analysis.speedups if row.task == "all"}
     assert speeds == {
         "spec-small-f16": pytest.approx(1.5),
         "spec-large-f16": pytest.approx(0.8),
         "spec-small-q8": pytest.approx(0.6),
         "spec-large-q8": pytest.approx(1.2),
     }
-    assert found.baselines == {"baseline-f16", "baseline-q8"}
-    assert found.baseline == "baseline"
-    assert {one.arm: one.verdict for one in found.losslessness} == dict.fromkeys(speeds, "identical")
-    assert found.records == len(run.records)
+    assert analysis.baselines == {"baseline-f16", "baseline-q8"}
+    assert analysis.baseline == "baseline"
+    assert {row.arm: row.verdict for row in analysis.losslessness} == dict.fromkeys(speeds, "identical")
+    assert analysis.records == len(run.records)
 
 
 def test_a_part_is_a_run_of_its_own_target_engine_and_recipe(run: RunData) -> None:
@@ -127,10 +127,10 @@ def test_a_run_without_axes_is_its_own_only_part() -> None:
 
 
 def test_the_best_arm_of_each_group_is_named_with_what_to_do(run: RunData) -> None:
-    found = analyse_run(run)
-    assert found.decision is not None
-    groups = found.decision.groups
-    labels = {row.level.arm: row.labels for row in axis_rows(found)}
+    analysis = analyse_run(run)
+    assert analysis.decision is not None
+    groups = analysis.decision.groups
+    labels = {row.level.arm: row.labels for row in axis_rows(analysis)}
     assert [labels[group.baseline] for group in groups] == [{"cache_type": "f16"}, {"cache_type": "q8"}]
     assert [len(group.arms) for group in groups] == [2, 2]
     assert [group.fastest for group in groups] == ["spec-small-f16", "spec-large-q8"]
@@ -139,10 +139,10 @@ def test_the_best_arm_of_each_group_is_named_with_what_to_do(run: RunData) -> No
 
 
 def test_labels_stand_on_their_axes_and_a_draft_s_on_no_baseline(run: RunData) -> None:
-    found = analyse_run(run)
-    assert found.sweep is not None
-    assert varied_axes(found.sweep.levels) == ["cache_type", "models.draft"]
-    labels = {row.level.arm: row.labels for row in axis_rows(found)}
+    analysis = analyse_run(run)
+    assert analysis.sweep is not None
+    assert varied_axes(analysis.sweep.levels) == ["cache_type", "models.draft"]
+    labels = {row.level.arm: row.labels for row in axis_rows(analysis)}
     assert labels["baseline-q8"] == {"cache_type": "q8"}
     assert labels["spec-large-q8"] == {"cache_type": "q8", "models.draft": "large"}
 
@@ -175,18 +175,18 @@ def with_energy(run: RunData, joules: dict[str, float]) -> RunData:
 @pytest.mark.integration
 def test_energy_of_any_arm_has_a_front_a_panel_and_a_column(run: RunData) -> None:
     measured = with_energy(run, {"baseline-q8": 330.0, "spec-large-q8": 495.0, "spec-small-q8": 660.0})
-    found = analyse_run(measured)
-    energy = {row.level.arm: row.joules_per_token for row in axis_rows(found)}
+    analysis = analyse_run(measured)
+    energy = {row.level.arm: row.joules_per_token for row in axis_rows(analysis)}
     assert energy == pytest.approx(
         dict.fromkeys(RATES) | {"baseline-q8": 10.0, "spec-large-q8": 15.0, "spec-small-q8": 20.0}
     )
-    front = pareto_front(axis_rows(found), attrgetter("joules_per_token"))
+    front = pareto_front(axis_rows(analysis), attrgetter("joules_per_token"))
     assert [row.level.arm for row in front] == ["baseline-q8", "spec-large-q8"]
-    figure = draw_pareto(found)
+    figure = draw_pareto(analysis)
     assert figure is not None
     titles = [panel.get_title() for panel in figure.axes]
     assert titles == [f"{what} against {cost}" for cost in ("memory", "energy") for what in ("Speed", "Speed-up")]
-    files = render_files(measured, found)
+    files = render_files(measured, analysis)
     text = files["index.html"].decode()
     assert "memory and energy" in text
     assert "whole machine&#39;s" in text
@@ -198,18 +198,18 @@ def test_energy_of_any_arm_has_a_front_a_panel_and_a_column(run: RunData) -> Non
 
 @pytest.mark.integration
 def test_without_energy_there_is_no_panel(run: RunData) -> None:
-    found = analyse_run(run)
-    figure = draw_pareto(found)
+    analysis = analyse_run(run)
+    figure = draw_pareto(analysis)
     assert figure is not None
     assert [panel.get_xlabel() for panel in figure.axes] == ["memory (GiB)", "memory (GiB)"]
-    text = render_files(run, found)["index.html"].decode()
+    text = render_files(run, analysis)["index.html"].decode()
     assert "J/token" not in text
 
 
 @pytest.mark.integration
 def test_the_report_has_tables_and_figures_by_axis(run: RunData) -> None:
-    found = analyse_run(run)
-    files = render_files(run, found)
+    analysis = analyse_run(run)
+    files = render_files(run, analysis)
     text = files["report.md"].decode()
     assert "figures/by-axis.png" in text
     assert "spec-small-f16" in text
@@ -220,7 +220,7 @@ def test_the_report_has_tables_and_figures_by_axis(run: RunData) -> None:
 
 def test_one_arm_may_be_verified_and_a_baseline_named_by_its_recipes_name(run: RunData) -> None:
     outputs = OutputComparison(run, arms=["spec-large-q8"])
-    assert [(one.arm, one.verdict) for one in outputs.verdicts()] == [("spec-large-q8", "identical")]
+    assert [(verdict.arm, verdict.verdict) for verdict in outputs.verdicts()] == [("spec-large-q8", "identical")]
     assert outputs.baseline == "baseline"
 
 
@@ -259,14 +259,14 @@ def test_a_crossing_by_length_needs_verdicts_on_both_sides() -> None:
     rates = {"baseline-ctx100": 10.0, "spec-ctx100": 15.0, "baseline-ctx900": 10.0, "spec-ctx900": 6.0}
     manifest, records = of_lengths(rates)
     run = RunData(Path("x"), manifest, records, [])
-    found = analyse_run(run)
-    assert condition_sentences(found) == [
+    analysis = analyse_run(run)
+    assert condition_sentences(analysis) == [
         "spec: 1.50× at 100 tokens, 0.60× at 900 tokens; it crosses 1 between 100 tokens and 900 tokens."
     ]
-    assert found.sweep is not None
-    assert found.sweep.dimensions == ["context_length"]
+    assert analysis.sweep is not None
+    assert analysis.sweep.dimensions == ["context_length"]
     assert [part.part for part in parts_of(run)] == ["ctx100", "ctx900"]
-    files = render_files(run, found)
+    files = render_files(run, analysis)
     assert "<h2>By context length</h2>" in files["index.html"].decode()
     assert "figures/by-context.svg" in files
     manifest, records = of_lengths(rates | {"spec-ctx900": 10.0})

@@ -18,12 +18,17 @@ def point(concurrency: int, ratio: float | None, half: float | None = 0.05, doub
 
 
 def test_crossing_lies_on_the_line_between_the_logarithms() -> None:
-    found = find_crossing("spec", 0.0, [point(1, 1.5), point(4, 1.2), point(8, 0.8)])
-    assert (found.outcome, found.helps_at, found.loses_at, found.undecided_at) == ("crosses", [1, 4], [8], [])
-    assert found.at is not None
+    crossing = find_crossing("spec", 0.0, [point(1, 1.5), point(4, 1.2), point(8, 0.8)])
+    assert (crossing.outcome, crossing.helps_at, crossing.loses_at, crossing.undecided_at) == (
+        "crosses",
+        [1, 4],
+        [8],
+        [],
+    )
+    assert crossing.at is not None
     share = log(1.2) / (log(1.2) - log(0.8))
-    assert log(found.at) == pytest.approx(log(4) + share * log(2))
-    assert all(part in found.sentence for part in ("1 and 4", "at 8", f"{found.at:.1f}"))
+    assert log(crossing.at) == pytest.approx(log(4) + share * log(2))
+    assert all(part in crossing.sentence for part in ("1 and 4", "at 8", f"{crossing.at:.1f}"))
 
 
 def test_levels_may_come_in_any_order() -> None:
@@ -41,17 +46,17 @@ def test_no_crossing_is_reported_beyond_what_was_measured() -> None:
 
 
 def test_an_undecided_level_between_sure_ones_is_named() -> None:
-    found = find_crossing("spec", 0.0, [point(1, 1.5), point(2, 1.02), point(4, 0.99), point(8, 0.8)])
-    assert (found.outcome, found.undecided_at) == ("crosses", [2, 4])
-    assert found.at is not None
-    assert 2 < found.at < 4
-    assert "undetermined at 2 and 4" in found.sentence
+    crossing = find_crossing("spec", 0.0, [point(1, 1.5), point(2, 1.02), point(4, 0.99), point(8, 0.8)])
+    assert (crossing.outcome, crossing.undecided_at) == ("crosses", [2, 4])
+    assert crossing.at is not None
+    assert 2 < crossing.at < 4
+    assert "undetermined at 2 and 4" in crossing.sentence
 
 
 def test_values_that_pass_1_several_times_give_no_place() -> None:
-    found = find_crossing("spec", 0.0, [point(1, 1.5), point(2, 0.99), point(4, 1.01), point(8, 0.8)])
-    assert (found.outcome, found.at) == ("crosses", None)
-    assert "between 1 and 8" in found.sentence
+    crossing = find_crossing("spec", 0.0, [point(1, 1.5), point(2, 0.99), point(4, 1.01), point(8, 0.8)])
+    assert (crossing.outcome, crossing.at) == ("crosses", None)
+    assert "between 1 and 8" in crossing.sentence
 
 
 @pytest.mark.parametrize(
@@ -66,35 +71,35 @@ def test_values_that_pass_1_several_times_give_no_place() -> None:
     ],
 )  # fmt: skip
 def test_an_undetermined_crossing_has_its_reason(points: list[Point], reason: str) -> None:
-    found = find_crossing("spec", 0.0, points)
-    assert (found.outcome, found.at) == ("cannot be said", None)
-    assert f"undetermined {reason}" in found.sentence
+    crossing = find_crossing("spec", 0.0, points)
+    assert (crossing.outcome, crossing.at) == ("cannot be said", None)
+    assert f"undetermined {reason}" in crossing.sentence
 
 
 def test_the_other_way_round_is_no_crossing() -> None:
-    found = find_crossing("spec", 0.0, [point(1, 0.8), point(4, 1.3), point(8, 0.9)])
-    assert (found.outcome, found.at) == ("otherwise", None)
-    assert "throughput at 1 and 8" in found.sentence
+    crossing = find_crossing("spec", 0.0, [point(1, 0.8), point(4, 1.3), point(8, 0.9)])
+    assert (crossing.outcome, crossing.at) == ("otherwise", None)
+    assert "throughput at 1 and 8" in crossing.sentence
 
 
 def test_one_level_is_no_curve() -> None:
-    found = find_crossing("spec", 0.0, [point(8, 1.57)])
-    assert (found.outcome, found.at) == ("cannot be said", None)
-    assert "only concurrency 8" in found.sentence
+    crossing = find_crossing("spec", 0.0, [point(8, 1.57)])
+    assert (crossing.outcome, crossing.at) == ("cannot be said", None)
+    assert "only concurrency 8" in crossing.sentence
 
 
 def test_a_doubtful_level_is_no_place_to_cross_at() -> None:
     points = [point(1, 1.5), point(2, 0.9, doubt="nothing was drafted"), point(4, 1.2), point(8, 0.8)]
-    found = find_crossing("spec", 0.0, points)
-    assert (found.helps_at, found.loses_at, found.undecided_at) == ([1, 4], [8], [2])
-    assert found.at == find_crossing("spec", 0.0, [points[0], *points[2:]]).at
+    crossing = find_crossing("spec", 0.0, points)
+    assert (crossing.helps_at, crossing.loses_at, crossing.undecided_at) == ([1, 4], [8], [2])
+    assert crossing.at == find_crossing("spec", 0.0, [points[0], *points[2:]]).at
 
 
 def test_an_interval_that_touches_1_decides_nothing() -> None:
-    found = find_crossing("spec", 0.0, [point(1, 1.05), point(8, 0.95)])
-    assert (found.outcome, found.undecided_at) == ("cannot be said", [1, 8])
+    crossing = find_crossing("spec", 0.0, [point(1, 1.05), point(8, 0.95)])
+    assert (crossing.outcome, crossing.undecided_at) == ("cannot be said", [1, 8])
 
 
 def test_levels_with_one_doubt_are_named_together() -> None:
-    found = find_crossing("spec", 0.0, [point(level, 1.5, doubt="nothing was drafted") for level in (1, 2, 4)])
-    assert found.sentence.endswith("at 1, 2 and 4 (nothing was drafted).")
+    crossing = find_crossing("spec", 0.0, [point(level, 1.5, doubt="nothing was drafted") for level in (1, 2, 4)])
+    assert crossing.sentence.endswith("at 1, 2 and 4 (nothing was drafted).")

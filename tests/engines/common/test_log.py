@@ -41,8 +41,8 @@ def test_advice_to_read_the_log_always_names_its_path() -> None:
                 assert name_log(named, Path("/b.log")) == named
                 assert "engine's" not in name_log(text, None)
     assert mentions > 5
-    found = attestation_record(Attestation("failed", (), "It was not on.", READ_THE_LOG), Path("/runs/logs/a.log"))
-    assert found.remedy == "Read the engine's log (/runs/logs/a.log)."
+    result = attestation_record(Attestation("failed", (), "It was not on.", READ_THE_LOG), Path("/runs/logs/a.log"))
+    assert result.remedy == "Read the engine's log (/runs/logs/a.log)."
     error = EngineError(
         "It broke.",
         kind="protocol",

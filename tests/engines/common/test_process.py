@@ -220,7 +220,7 @@ def test_nothing_of_a_killed_engine_stays(tmp_path: Path, end: str) -> None:
     process.stop()
     assert not shared.exists()
     assert not scratch.exists()
-    assert all(map(is_gone, [process.pid, *(one.pid for one in family)]))
+    assert all(map(is_gone, [process.pid, *(member.pid for member in family)]))
 
 
 def test_a_folder_that_the_environment_names_is_not_deleted(tmp_path: Path) -> None:

@@ -98,9 +98,9 @@ def test_a_type_that_benchctl_does_not_know_is_attested_by_its_name_in_the_log()
 )
 def test_the_device_is_attested_by_what_it_holds(device: str, held: str, state: str) -> None:
     log = [f"load_tensors: {held} model buffer size =    12.50 MiB"]
-    found = attest(observed(NOTHING, device=device, log=log))
-    assert found.state == state
-    assert any(held in line for line in found.evidence)
+    result = attest(observed(NOTHING, device=device, log=log))
+    assert result.state == state
+    assert any(held in line for line in result.evidence)
 
 
 def test_answers_that_count_more_drafts_than_the_log_contradict_it() -> None:

@@ -48,11 +48,11 @@ def test_a_trained_head_is_accepted_more_often_and_changes_no_answer(
 
     def share_of(draft: ResolvedModel) -> float:
         server = start_server(arm_of(f"draft-{kind}", max=DEPTH), ResolvedPair(target, draft))
-        found = answers(server)
-        assert tokens(found) == alone
-        drafted = sum(answer.ledger.drafted or 0 for answer in found)
+        result = answers(server)
+        assert tokens(result) == alone
+        drafted = sum(answer.ledger.drafted or 0 for answer in result)
         assert drafted > FEWEST and attested(server, drafted)
-        return sum(answer.ledger.accepted or 0 for answer in found) / drafted
+        return sum(answer.ledger.accepted or 0 for answer in result) / drafted
 
     share = share_of(head(kind, tmp_path / "trained", STEPS))
     assert share > BETTER_THAN_CHANCE

@@ -22,9 +22,9 @@ def log(drafted: int, accepted: int, *more: str) -> tuple[str, ...]:
 
 
 def test_the_last_counts_of_every_kind_of_draft_are_added_up() -> None:
-    found = read_counts((*log(61, 47), LINE.format(kind="ngram-mod", drafted=10, accepted=3)))
-    assert found is not None
-    assert (found.drafted, found.accepted, found.replays) == (71, 50, False)
+    counts = read_counts((*log(61, 47), LINE.format(kind="ngram-mod", drafted=10, accepted=3)))
+    assert counts is not None
+    assert (counts.drafted, counts.accepted, counts.replays) == (71, 50, False)
     assert read_counts(ENGAGED) is None
 
 
@@ -46,9 +46,9 @@ def test_the_last_counts_of_every_kind_of_draft_are_added_up() -> None:
 def test_counters_that_the_log_does_not_bear_out_fail_the_cell(
     counters: Ledger, lines: tuple[str, ...], wrong: str | None
 ) -> None:
-    found = contradiction(read_counts(lines), counters, None)
-    assert (found is None) == (wrong is None)
-    assert wrong is None or wrong in str(found)
+    result = contradiction(read_counts(lines), counters, None)
+    assert (result is None) == (wrong is None)
+    assert wrong is None or wrong in str(result)
     attestation = attest(observed(DRAFT, drafted=61, longest_answer=64, log=lines, counters=counters))
     assert attestation.state == ("active" if wrong is None else "failed")
     assert wrong is None or wrong in str(attestation.reason)

@@ -53,19 +53,19 @@ def test_every_answer_is_whole_and_has_its_own_ledger(
         assert answer.text
     whole = [answer for answer in answers if answer.token_ids is not None]
     assert len(whole) >= len(answers) - 1, "ids are missing only where a character came in several tokens"
-    found = server.attest(None)
-    compared = [line for line in found.evidence if line.startswith("GET /metrics over all answers")]
+    result = server.attest(None)
+    compared = [line for line in result.evidence if line.startswith("GET /metrics over all answers")]
     if speculation is None:
-        assert found.state == "off"
+        assert result.state == "off"
         assert {answer.ledger.drafted for answer in answers} == {None}
         assert not compared
     else:
-        assert found.state == ("active" if sum(answer.ledger.drafted or 0 for answer in answers) else "idle")
+        assert result.state == ("active" if sum(answer.ledger.drafted or 0 for answer in answers) else "idle")
         assert all(answer.ledger.drafted is not None for answer in answers), "0 where nothing was drafted"
         assert {answer.ledger.rounds for answer in answers} == {None}, "the engine counts them over all answers"
         assert len(compared) == 1
         assert "contradiction" not in compared[0]
-    assert any(f"total_slots = {SLOTS}" in line for line in found.evidence)
+    assert any(f"total_slots = {SLOTS}" in line for line in result.evidence)
 
 
 def test_a_slot_has_the_whole_context_and_its_own_cache(start_server: StartServer, tiny_pair: ResolvedPair) -> None:
@@ -107,6 +107,6 @@ def test_a_missing_slot_fails_the_attestation(start_server: StartServer, tiny_pa
         return (*argv, "--parallel", "3")
 
     server = start_server(arm_of().model_copy(update={"concurrency": SLOTS}), tiny_pair, argv=with_three)
-    found = server.attest(None)
-    assert found.state == "failed"
-    assert found.reason == "The server's slots are 3, and 4 are requested."
+    result = server.attest(None)
+    assert result.state == "failed"
+    assert result.reason == "The server's slots are 3, and 4 are requested."

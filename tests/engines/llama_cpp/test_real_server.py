@@ -107,7 +107,9 @@ def test_requests_without_the_key_are_refused(start_server: StartServer, tiny_pa
     assert server.access is not None
     with outsider(server, server.access.headers) as client:
         assert client.get("/props").status_code == 200
-    assert [one for one in psutil.Process(server.pid).net_connections() if one.laddr] == [], "no port is open"
+    assert [connection for connection in psutil.Process(server.pid).net_connections() if connection.laddr] == [], (
+        "no port is open"
+    )
     key = server.access.key
     assert len(key) >= 32
     assert key not in " ".join(psutil.Process(server.pid).cmdline())
@@ -122,7 +124,9 @@ def test_a_build_without_sockets_is_reached_by_a_port_with_a_key(
     monkeypatch.setattr("benchctl.engines.common.process._takes_sockets", lambda path: False)
     server = start_server(arm_of(), tiny_pair)
     assert isinstance(server, LlamaServer)
-    (address,) = {one.laddr for one in psutil.Process(server.pid).net_connections() if one.status == "LISTEN"}
+    (address,) = {
+        connection.laddr for connection in psutil.Process(server.pid).net_connections() if connection.status == "LISTEN"
+    }
     assert address[0] == "127.0.0.1"
     for path in ("/props", "/slots", "/metrics"):
         assert httpx.get(f"http://127.0.0.1:{address[1]}{path}", trust_env=False).status_code == 401

@@ -41,9 +41,9 @@ def scorer(
     engine: LlamaCppEngine, tiny_pair: ResolvedPair, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[LlamaScorer]:
     log = tmp_path_factory.mktemp("scorer") / "replay.log"
-    found = engine.start_scorer(engine.launch(arm_of(), tiny_pair), log, Sampling(ignore_eos=True))
-    yield found
-    found.stop()
+    result = engine.start_scorer(engine.launch(arm_of(), tiny_pair), log, Sampling(ignore_eos=True))
+    yield result
+    result.stop()
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +104,7 @@ def test_several_slots_read_on_in_one_batch(
             before = _decodes(together)
             prefixes = [[*prompt, *answered[:places]] for prompt in prompts]
             scores = together.read_together(prefixes, 5)
-            assert new is None or [one.evaluated for one in scores] == [new] * 3
+            assert new is None or [score.evaluated for score in scores] == [new] * 3
             assert _decodes(together) == before + 1
         alone = scorer.read_whole(prefixes[1], 5)
         for token in alone.logprobs.keys() & scores[1].logprobs.keys():
@@ -143,12 +143,12 @@ def test_an_engine_that_is_gone_is_an_error_and_leaves_nothing(
 ) -> None:
     from benchctl.errors import EngineError
 
-    found = engine.start_scorer(engine.launch(arm_of(), tiny_pair), tmp_path / "replay.log")
-    prompt = found.render(PROMPT).token_ids
-    cast(LlamaServer, found._server)._process.stop()
+    result = engine.start_scorer(engine.launch(arm_of(), tiny_pair), tmp_path / "replay.log")
+    prompt = result.render(PROMPT).token_ids
+    cast(LlamaServer, result._server)._process.stop()
     with pytest.raises(EngineError):
-        found.read_prompt(prompt, 1)
-    assert found.stop() is not None
+        result.read_prompt(prompt, 1)
+    assert result.stop() is not None
 
 
 def test_checkpoints_are_off_while_scoring() -> None:

@@ -201,12 +201,12 @@ def test_the_requested_speculation_is_read_from_the_command_line(
 
 def test_what_is_worth_trying_runs_on_this_binary_and_with_these_models() -> None:
     plain, both = worth_trying(None, 0, CURRENT), worth_trying("qwen2", 0, CURRENT)
-    assert all(speculation_problems(one, CURRENT) == [] for one in both)
+    assert all(speculation_problems(side, CURRENT) == [] for side in both)
     assert {one.type for one in plain} == {name for name in SPECULATION_TYPES if name.startswith("ngram-")}
-    assert both[0] == spec("draft-simple", max=4) and [one for one in both if one.type != "draft-simple"] == plain
-    assert {one.max for one in both if one.type == "draft-simple"} >= {1, 2, 4, 8, 16}
-    assert any(one.p_min for one in both) and any(one.min for one in both) and any(one.size_n for one in both)
-    assert len({one.model_dump_json() for one in both}) == len(both)
+    assert both[0] == spec("draft-simple", max=4) and [side for side in both if side.type != "draft-simple"] == plain
+    assert {side.max for side in both if side.type == "draft-simple"} >= {1, 2, 4, 8, 16}
+    assert any(side.p_min for side in both) and any(side.min for side in both) and any(side.size_n for side in both)
+    assert len({side.model_dump_json() for side in both}) == len(both)
 
 
 def test_a_head_made_for_its_target_is_tried_as_what_it_is() -> None:

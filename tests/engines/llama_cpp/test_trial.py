@@ -55,8 +55,8 @@ def test_real_server_answers_with_every_quantization_alone_and_with_a_draft(llam
 def test_only_a_signal_is_a_crash() -> None:
     crash = EngineError("It broke: the engine ended with signal SIGSEGV.", kind="crash")
     slow = EngineError("The engine sent nothing for 60 s.", kind="timeout")
-    found = crashed({"q4_0 alone": crash, "q8_0 alone": slow})
-    assert found == ("q4_0 alone: It broke: the engine ended with signal SIGSEGV.",)
+    result = crashed({"q4_0 alone": crash, "q8_0 alone": slow})
+    assert result == ("q4_0 alone: It broke: the engine ended with signal SIGSEGV.",)
 
 
 def test_known_crashes_carry_their_remedy() -> None:

@@ -45,8 +45,8 @@ def test_a_bundled_model_speculates_there(
     for arm, state in ((arm_of(), "off"), (arm_of("draft-simple", max=3), "active")):
         server = start_server(arm, models, **there)
         answer = complete(server, server.render(PROMPT), Sampling(max_tokens=LENGTH))
-        found = server.attest(answer.ledger.drafted)
+        result = server.attest(answer.ledger.drafted)
         assert answer.n_predicted > 1
-        assert found.state == state, found
-        assert any("Vulkan0 model buffer size" in line for line in found.evidence)
+        assert result.state == state, result
+        assert any("Vulkan0 model buffer size" in line for line in result.evidence)
         server.stop()

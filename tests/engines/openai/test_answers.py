@@ -125,9 +125,9 @@ def test_drafts_of_an_unknown_server_are_read_by_shape(
     script.extra = extra
     server = ask(script, speculation=SPECULATION)
     assert complete(server, server.render(RAW), GREEDY).ledger == ledger
-    found = server.attest(None)
-    assert found.state == "active"
-    assert f"drafts read from {shape}" in found.evidence
+    result = server.attest(None)
+    assert result.state == "active"
+    assert f"drafts read from {shape}" in result.evidence
 
 
 def test_lm_studio_is_read_by_its_own_route(endpoint: Endpoint, ask: Ask) -> None:
@@ -144,9 +144,9 @@ def test_lm_studio_is_read_by_its_own_route(endpoint: Endpoint, ask: Ask) -> Non
     }
     server = ask(script, speculation=SPECULATION)
     assert complete(server, server.render(CHAT), GREEDY).ledger == Ledger(drafted=4, accepted=2)
-    found = server.attest(None)
-    assert found.state == "active"
-    assert not any("contradiction" in line for line in found.evidence)
+    result = server.attest(None)
+    assert result.state == "active"
+    assert not any("contradiction" in line for line in result.evidence)
 
 
 def test_a_mean_alone_shows_that_it_drafted_and_gives_no_counts(endpoint: Endpoint, ask: Ask) -> None:
@@ -154,9 +154,9 @@ def test_a_mean_alone_shows_that_it_drafted_and_gives_no_counts(endpoint: Endpoi
     script = endpoint(beside={"avg_decoded_tokens_per_iter": 2.5})
     server = ask(script, speculation=SPECULATION)
     assert complete(server, server.render(RAW), GREEDY).ledger == Ledger()
-    found = server.attest(None)
-    assert found.state == "active"
-    assert any("in 1 answers; no counts" in line for line in found.evidence)
+    result = server.attest(None)
+    assert result.state == "active"
+    assert any("in 1 answers; no counts" in line for line in result.evidence)
     alone = ask(script)
     complete(alone, alone.render(RAW), GREEDY)
     assert alone.attest(None).state == "failed"
@@ -347,9 +347,9 @@ def test_sglang_reports_in_its_extension(endpoint: Endpoint, ask: Ask, algorithm
     server = ask(script, speculation=SPECULATION)
     answer = complete(server, server.render(RAW), GREEDY)
     assert answer.ledger == Ledger(drafted=drafted, accepted=3, rounds=2, accepted_by_position=(2, 1, 0))
-    found = server.attest(drafted)
-    assert found.state == "active"
-    assert any("drafted tokens" in line for line in found.evidence) == (drafted is None)
+    result = server.attest(drafted)
+    assert result.state == "active"
+    assert any("drafted tokens" in line for line in result.evidence) == (drafted is None)
 
 
 def test_sglangs_chat_route_returns_ids_afterwards(endpoint: Endpoint, ask: Ask) -> None:

@@ -95,8 +95,8 @@ def test_a_key_that_is_written_otherwise_or_cut_is_kept_too(
 def test_an_odd_endpoint_is_looked_at_without_harm(endpoint: Endpoint) -> None:
     deep = "[" * 100_000 + "]" * 100_000
     script = endpoint(pages={"/props": deep, "/server_info": {"internal_states": 7}, "/metrics": "x{ 1 2 3"})
-    found = OpenAiEngine(OpenAiSpec(kind="openai", url=script.url)).probe()
-    assert found.details["server"] == "sglang"
+    result = OpenAiEngine(OpenAiSpec(kind="openai", url=script.url)).probe()
+    assert result.details["server"] == "sglang"
 
 
 def test_no_gateway_may_compress_what_is_read_as_it_comes() -> None:
@@ -221,8 +221,8 @@ def test_another_server_at_the_same_address(endpoint: Endpoint, ask: Ask) -> Non
     script = endpoint(pages={"/props": {"build_info": "b1", "total_slots": 1}})
     server = ask(script)
     script.pages["/props"]["build_info"] = "b2"
-    found = server.attest(None)
-    assert (found.state, found.reason) == (
+    result = server.attest(None)
+    assert (result.state, result.reason) == (
         "failed",
         "A different server answers than at the start: llama.cpp b2, not llama.cpp b1.",
     )
@@ -253,7 +253,7 @@ def test_attestation(
     endpoint: Endpoint, ask: Ask, speculation: object, pages: dict[str, object], drafted: int | None, state: str
 ) -> None:
     server = ask(endpoint(pages=pages), speculation=speculation)  # type: ignore[arg-type]
-    found = server.attest(drafted)
-    assert found.state == state, found
-    assert (found.reason is None) == (state in ("off", "active", "idle"))
-    assert found.evidence
+    result = server.attest(drafted)
+    assert result.state == state, result
+    assert (result.reason is None) == (state in ("off", "active", "idle"))
+    assert result.evidence

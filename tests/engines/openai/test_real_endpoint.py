@@ -133,7 +133,7 @@ def test_an_endpoint_is_audited_on_the_baselines_own(two_servers: tuple[str, str
     reseal(folder)
     verify = benchctl(tmp_path, "verify-lossless", str(folder), "--json", "--audit-minutes", "2")
     assert verify.returncode == 1, verify.stderr
-    arm = next(one for one in json.loads(verify.stdout)["arms"] if one["arm"] == "spec_d4")
+    arm = next(arm for arm in json.loads(verify.stdout)["arms"] if arm["arm"] == "spec_d4")
     assert (arm["verdict"], arm["audit"]["lacking"]) == ("violation", None)
     assert arm["audit"]["beyond"] >= 1
     assert arm["audit"]["prefixes"] >= 1_000

@@ -48,12 +48,14 @@ def answer_of(ids: tuple[int, ...]) -> Answer:
 def test_an_answer_is_scored_whole_in_one_request(scoring: Scoring, dialect: str) -> None:
     scorer, script = scoring(dialect=dialect)
     answer = (*ANSWER[:10], 44, *ANSWER[11:20])
-    found = score(scorer, PROMPT, answer_of(answer))
+    result = score(scorer, PROMPT, answer_of(answer))
     ((_, body),) = script.requests
     assert body["input_ids" if dialect == "sglang" else "prompt"] == [*PROMPT, *answer]
     assert body["top_logprobs_num" if dialect == "sglang" else "logprobs"] == 20
-    assert set(found.scored.margins) == {1.5}
-    assert [(one.index, one.likeliest, one.gap) for one in found.scored.diverged] == [(10, ANSWER[10], 8.8)]
+    assert set(result.scored.margins) == {1.5}
+    assert [(comparison.index, comparison.likeliest, comparison.gap) for comparison in result.scored.diverged] == [
+        (10, ANSWER[10], 8.8)
+    ]
 
 
 @DIALECTS
@@ -61,9 +63,9 @@ def test_the_noise_is_the_change_between_prefill_and_decode(scoring: Scoring, di
     scorer, script = scoring(dialect=dialect)
     own = answer_of(ANSWER[:50])
     reading = score(scorer, PROMPT, own)
-    found = read_by_decoding(scorer, reading)
-    assert found.places == list(range(50))
-    assert {round(loss, 6) for loss in found.losses} == {-0.3}
+    by_decoding = read_by_decoding(scorer, reading)
+    assert by_decoding.places == list(range(50))
+    assert {round(loss, 6) for loss in by_decoding.losses} == {-0.3}
     assert len(script.requests) == 2, "decoded ahead in one request"
 
 
@@ -89,8 +91,8 @@ def test_prompts_are_rendered_by_the_endpoint(scoring: Scoring, dialect: str) ->
 def test_an_endpoint_that_ends_its_answer_is_read_until_there(scoring: Scoring) -> None:
     scorer, script = scoring(ends_after=8)
     own = answer_of(ANSWER[:12])
-    found = read_by_decoding(scorer, score(scorer, PROMPT, own))
-    assert found.places == list(range(8))
+    by_decoding = read_by_decoding(scorer, score(scorer, PROMPT, own))
+    assert by_decoding.places == list(range(8))
     assert len(script.requests) == 3, "scored, decoded to the end, and one prefix beyond it"
 
 

@@ -23,8 +23,8 @@ def test_the_target_alone_is_launched_and_scored_on(python: Path, pair: Resolved
         assert scorer.command == launch.argv
         prompt = scorer.render(Prompt(prompt="abc")).token_ids
         scores = scorer.score_answer(prompt, (100, 101, 7), 20)
-        assert [one.likeliest for one in scores] == [100, 101, 7]
-        assert [list(one.logprobs) for one in scores] == [[100, 99], [101, 99], [7, 99]]
+        assert [score.likeliest for score in scores] == [100, 101, 7]
+        assert [list(score.logprobs) for score in scores] == [[100, 99], [101, 99], [7, 99]]
         assert scorer.read_prompt(prompt, 20).likeliest == 100
         assert [scorer.read_on([*prompt, 100], 20).evaluated, scorer.read_on([*prompt, 4], 20).evaluated] == [1, 4]
     finally:

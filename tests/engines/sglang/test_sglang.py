@@ -34,9 +34,9 @@ GREEDY = Sampling(max_tokens=5)
 
 
 def test_the_installed_package_is_probed(python: Path) -> None:
-    found = SglangEngine(spec_of(python)).probe()
-    assert (found.kind, found.version, found.binary) == ("sglang", "SGLang 0.5.23", python)
-    assert found.speculation_types[:6] == (
+    result = SglangEngine(spec_of(python)).probe()
+    assert (result.kind, result.version, result.binary) == ("sglang", "SGLang 0.5.23", python)
+    assert result.speculation_types[:6] == (
         "draft-simple",
         "draft-eagle3",
         "draft-mtp",
@@ -44,8 +44,8 @@ def test_the_installed_package_is_probed(python: Path) -> None:
         "draft-dspark",
         "ngram-simple",
     )
-    assert set(found.speculation_types[6:]) == {"EAGLE", "FROZEN_KV_MTP", "UNO"}
-    flags = found.details["flags"]
+    assert set(result.speculation_types[6:]) == {"EAGLE", "FROZEN_KV_MTP", "UNO"}
+    flags = result.details["flags"]
     assert isinstance(flags, list)
     assert {"--speculative-ngram-max-trie-depth", "--speculative-accept-threshold-acc"} <= set(flags)
 
@@ -225,10 +225,10 @@ def test_a_ledger_has_no_nominal_number_in_it(start: Start, kind: str, drafted: 
     assert server.attest(None).state == "idle"
     answer = ask(server)
     assert answer.ledger == Ledger(drafted=drafted, accepted=2, rounds=2, accepted_by_position=(1, 1))
-    found = server.attest(answer.ledger.drafted)
-    assert found.state == "active"
-    assert any("bonus token included): 2.500" in line for line in found.evidence)
-    assert any("drafted tokens" in line for line in found.evidence) == (drafted is None)
+    result = server.attest(answer.ledger.drafted)
+    assert result.state == "active"
+    assert any("bonus token included): 2.500" in line for line in result.evidence)
+    assert any("drafted tokens" in line for line in result.evidence) == (drafted is None)
 
 
 def test_what_is_counted_and_what_is_not() -> None:
@@ -320,9 +320,9 @@ def test_several_requests_may_be_in_flight(start: Start) -> None:
 def test_what_was_not_requested_fails(start: Start, kind: str | None, fault: str, message: str) -> None:
     server = start(arm_of(kind, max=4) if kind else arm_of(), fault)
     ask(server)
-    found = server.attest(None)
-    assert found.state == "failed"
-    assert message in str(found.reason)
+    result = server.attest(None)
+    assert result.state == "failed"
+    assert message in str(result.reason)
 
 
 @pytest.mark.parametrize(("fault", "state"), [("nothing-accepted", "unverified"), ("nothing-verified", "idle")])

@@ -61,7 +61,7 @@ def test_run_verify_report(binary: Path, tmp_path: Path) -> None:
     assert all("--greeting" in arm["argv"] for arm in manifest["arms"])
     assert [cell["attestation"]["state"] for cell in manifest["cells"]] == ["off", "active"]
     records = [json.loads(line) for line in (folder / "records.jsonl").read_text().splitlines()]
-    looked_up = [one for one in records if one["label"] == "lookup" and one["phase"] == "measure"]
+    looked_up = [record for record in records if record["label"] == "lookup" and record["phase"] == "measure"]
     assert [(one["draft_n"], one["draft_n_accepted"], one["rounds"]) for one in looked_up] == [(18, 17, 6)] * 2
     verified = benchctl(tmp_path, "verify-lossless", str(folder))
     assert verified.returncode == 0, verified.stdout + verified.stderr

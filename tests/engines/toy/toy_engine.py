@@ -34,25 +34,25 @@ class ToyEngine:
 
     def locate(self) -> FoundBinary:
         """Find the binary without running it; what its files hash to is compared with what a run recorded."""
-        found = which(self._binary)
-        if found is None:
+        result = which(self._binary)
+        if result is None:
             raise EngineError("there is no toy-serve", kind="launch", where=self._binary, fix="Name it: engine.binary")
-        return FoundBinary(found, self._found_in, {"sha256": file_sha256(found)})
+        return FoundBinary(result, self._found_in, {"sha256": file_sha256(result)})
 
     def probe(self) -> Capabilities:
         """Ask the actual binary; a list of ours would be wrong for the next version."""
-        found = self.locate()
-        done = subprocess.run([found.path, "--version"], capture_output=True, text=True, timeout=30, check=True)
+        result = self.locate()
+        done = subprocess.run([result.path, "--version"], capture_output=True, text=True, timeout=30, check=True)
         return Capabilities(
             kind="toy",
-            binary=found.path,
-            found_in=found.found_in,
+            binary=result.path,
+            found_in=result.found_in,
             version=done.stdout.strip(),
             build=None,
             commit=None,
             speculation_types=("ngram-simple",),
             request_fields=frozenset(),  # of `tools`, `response_format`, …: prompts with others are refused
-            details=dict(found.hashes),
+            details=dict(result.hashes),
         )
 
     def check(self, recipe: Recipe, models: ResolvedPair) -> Sequence[str]:
@@ -97,17 +97,17 @@ class ToyEngine:
 
 def inventory() -> list[FoundEngine]:
     """The line of `benchctl engines list`."""
-    found = shutil.which("toy-serve")
-    if found is None:
+    result = shutil.which("toy-serve")
+    if result is None:
         return [FoundEngine("toy", hint="it comes with benchctl's tests")]
-    return [FoundEngine("toy", "PATH", found, runs=True, speculation_types=("ngram-simple",))]
+    return [FoundEngine("toy", "PATH", result, runs=True, speculation_types=("ngram-simple",))]
 
 
 def launch_cause(log: Sequence[str]) -> Reason | None:
     """Return why it ended, where its log shows it, and what to do."""
     known = [Cause("Address already in use", "The port is taken.", "Run it again.")]
-    found = first_cause(log, known)
-    return found[:2] if found else None
+    result = first_cause(log, known)
+    return result[:2] if result else None
 
 
 class ToyServer(LaunchedServer):

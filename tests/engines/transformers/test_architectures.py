@@ -89,13 +89,13 @@ def test_what_a_search_reads_is_the_model_without_its_parts(name: str) -> None:
         before = state.snapshot()
         for tokens in ([77, 50, 8, 120], [77]):
             variants = Variants(decoder, state, before, tokens)
-            found = search(variants, [Choice((item,), int(item in inner)) for item in every], limit=3, least=-1.0)
-            assert len(found.spent) > 1
-            for place, left_out in enumerate(found.left_out):
+            result = search(variants, [Choice((item,), int(item in inner)) for item in every], limit=3, least=-1.0)
+            assert len(result.spent) > 1
+            for place, left_out in enumerate(result.left_out):
                 with without(decoder, left_out):
                     expected = state.advance(tokens, keep=len(tokens))
                 state.restore(before)
-                assert float((logits_of(decoder, found.hidden[place : place + 1]) - expected).abs().max()) < 1e-3
+                assert float((logits_of(decoder, result.hidden[place : place + 1]) - expected).abs().max()) < 1e-3
 
 
 @pytest.mark.parametrize("name", WHOLE)

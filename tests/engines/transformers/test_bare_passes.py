@@ -67,9 +67,9 @@ def test_bare_passes_leave_out_what_drafts_leave_out(bundled: Any, decoder: Deco
         whole = state.advance([9])
         state.restore(before)
         with _lacking(bundled, left_out):
-            found = state.advance([9])
+            result = state.advance([9])
         state.restore(before)
         again = state.advance([9])
-    assert torch.equal(found, expected)
-    assert not torch.equal(found, whole)
+    assert torch.equal(result, expected)
+    assert not torch.equal(result, whole)
     assert torch.equal(again, whole)

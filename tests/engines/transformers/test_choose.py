@@ -96,11 +96,11 @@ def naive(sampler: Sampler, logits: Any, never: set[int]) -> Any:
 def test_distributions_are_those_of_sorting_everything(sampler: Sampler, spread: float) -> None:
     logits = torch.randn(3, 5000, generator=torch.Generator().manual_seed(1)) * spread
     never = {int(logits[0].argmax()), 17}
-    found = sampler.chooser(never).probabilities(logits)
+    result = sampler.chooser(never).probabilities(logits)
     expected = naive(sampler, logits, never)
-    assert torch.equal(found > 0, expected > 0)
-    assert float((found - expected).abs().sum(-1).max()) < 1e-5
-    assert torch.equal(sampler.chooser(never).probabilities(logits[1]), found[1])
+    assert torch.equal(result > 0, expected > 0)
+    assert float((result - expected).abs().sum(-1).max()) < 1e-5
+    assert torch.equal(sampler.chooser(never).probabilities(logits[1]), result[1])
 
 
 def test_tokens_as_likely_as_the_last_of_top_k_are_all_in_it() -> None:

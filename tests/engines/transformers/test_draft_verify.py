@@ -26,16 +26,16 @@ def test_parts_that_add_nothing_are_found_and_no_others() -> None:
         layers[1].mlp.down_proj.weight.zero_()
         layers[2].self_attn.o_proj.weight.zero_()
     decoder = Decoder(target.model)
-    found = find_parts(decoder, tries=40, length=32, seed=1)
-    assert found == {(1, "mlp"), (2, "attention")}
-    assert SelfDraftVerify(decoder, {"tries": 40, "length": 32}).left_out == found, "the same at every loading"
+    parts = find_parts(decoder, tries=40, length=32, seed=1)
+    assert parts == {(1, "mlp"), (2, "attention")}
+    assert SelfDraftVerify(decoder, {"tries": 40, "length": 32}).left_out == parts, "the same at every loading"
 
 
 @pytest.mark.parametrize("name", ["falcon_h1", "qwen3_5", "lfm2"])
 def test_a_hybrid_has_a_set_too(name: str) -> None:
     model_type, changed = DECLARED[name]
-    found = find_parts(Decoder(loaded(model_type, **changed).model), tries=12, length=16, seed=3)
-    assert found and {number for number, _ in found} <= {1, 2}
+    parts = find_parts(Decoder(loaded(model_type, **changed).model), tries=12, length=16, seed=3)
+    assert parts and {number for number, _ in parts} <= {1, 2}
 
 
 def test_a_model_of_one_layer_has_none() -> None:

@@ -107,8 +107,8 @@ def test_a_recipes_penalty_and_biases_hold_for_every_type(
     config = GenerationConfig(
         max_new_tokens=8, eos_token_id=[-1], pad_token_id=0, repetition_penalty=10.0, sequence_bias=biases
     )
-    found = loaded.model.generate(prompt, attention_mask=torch.ones_like(prompt), generation_config=config)
-    expected = found[0, prompt.shape[1] :].tolist()
+    result = loaded.model.generate(prompt, attention_mask=torch.ones_like(prompt), generation_config=config)
+    expected = result[0, prompt.shape[1] :].tolist()
     assert expected != plain
     kind = Decoder(loaded.model).architecture.kind
     other = universal_draft(tmp_path, {})

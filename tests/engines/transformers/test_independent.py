@@ -125,11 +125,11 @@ def pair_chances(target: Any, sampler: Sampler) -> Any:
     if sampler.top_k:
         chances[chances < chances.sort(descending=True).values[..., sampler.top_k - 1 :][..., :1]] = 0
         chances /= chances.sum(-1, keepdim=True)
-    found = torch.zeros(VOCABULARY, VOCABULARY, dtype=torch.float64)
+    result = torch.zeros(VOCABULARY, VOCABULARY, dtype=torch.float64)
     for row, answer in enumerate(every):
         before = math.prod(float(chances[row, place, token]) for place, token in enumerate(answer))
-        found[answer[3]] += before * chances[row, 4]
-    return found
+        result[answer[3]] += before * chances[row, 4]
+    return result
 
 
 def chi_square(target: Any, method: str, sampler: Sampler, answers: int = ANSWERS) -> float:

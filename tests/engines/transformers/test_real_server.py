@@ -60,10 +60,10 @@ def start(
 
 
 def test_probing_a_python(engine: TransformersEngine) -> None:
-    found = engine.probe()
-    assert str(found.version).startswith("transformers ")
-    assert "self-ssm" in found.speculation_types
-    assert found.details["sha256"]
+    result = engine.probe()
+    assert str(result.version).startswith("transformers ")
+    assert "self-ssm" in result.speculation_types
+    assert result.details["sha256"]
 
 
 def test_tools_and_variables_reach_the_template(start: Callable[[Arm], TransformersServer]) -> None:

@@ -46,17 +46,17 @@ def test_a_lane_equals_the_model_without_its_parts(decoder: Decoder, state: Stat
     with torch.inference_mode():
         before = state.snapshot()
         variants = Variants(decoder, state, before, tokens)
-        found = search(variants, every_item(decoder), limit=len(inner_items(decoder)) // 2, least=-1.0)
-        assert len(found.spent) > 1
-        for place, left_out in enumerate(found.left_out):
-            assert len(left_out) == found.spent[place]
+        result = search(variants, every_item(decoder), limit=len(inner_items(decoder)) // 2, least=-1.0)
+        assert len(result.spent) > 1
+        for place, left_out in enumerate(result.left_out):
+            assert len(left_out) == result.spent[place]
             with without(decoder, left_out):
                 expected = state.advance(tokens, keep=len(tokens))
             state.restore(before)
-            found_logits = logits_of(decoder, found.hidden[place : place + 1])
+            found_logits = logits_of(decoder, result.hidden[place : place + 1])
             assert float((found_logits - expected).abs().max()) < 2e-3
-        assert torch.equal(variants.likeliest(found.hidden)[-1], logits_of(decoder, found.hidden[-1:]).argmax(-1))
-        assert found.cosine[0] == 1.0
+        assert torch.equal(variants.likeliest(result.hidden)[-1], logits_of(decoder, result.hidden[-1:]).argmax(-1))
+        assert result.cosine[0] == 1.0
 
 
 def test_a_search_leaves_the_state_as_it_was_to_the_very_tensors(decoder: Decoder, state: State) -> None:
@@ -97,10 +97,10 @@ def test_the_programme_finds_what_trying_every_set_finds_where_one_part_is_left_
             for choice in every_item(decoder):
                 hidden = hidden if choice.items == (item,) else variants.apply(choice.items[0], hidden, hidden)
             likes[item] = float(torch.nn.functional.cosine_similarity(hidden[0], whole, dim=-1).mean())
-        found = search(variants, every_item(decoder), limit=1, least=-1.0)
+        result = search(variants, every_item(decoder), limit=1, least=-1.0)
     # The way is chosen by what is known at each part, not by the end: it is at least as good as the middle.
-    assert found.cosine[1] == pytest.approx(likes[next(iter(found.left_out[1]))], abs=1e-5)
-    assert found.cosine[1] >= sorted(likes.values())[len(likes) // 2]
+    assert result.cosine[1] == pytest.approx(likes[next(iter(result.left_out[1]))], abs=1e-5)
+    assert result.cosine[1] >= sorted(likes.values())[len(likes) // 2]
 
 
 def test_latencies_are_those_of_a_step(decoder: Decoder) -> None:
@@ -152,8 +152,8 @@ def test_the_pair_with_the_most_tokens_per_time_is_chosen() -> None:
     acceptances, steps, passes = [0.9, 0.5], [0.08, 0.02], [0.12, 0.14, 0.16, 0.2]
     number, depth, rate = best_pair(acceptances, steps, passes)
     rates = {
-        (one, k): expected_tokens(acceptances[one], k) / (k * steps[one] + passes[k - 1])
-        for one in range(2)
+        (index, k): expected_tokens(acceptances[index], k) / (k * steps[index] + passes[k - 1])
+        for index in range(2)
         for k in range(1, 5)
     }
     assert rate == max(rates.values()) == rates[number, depth]

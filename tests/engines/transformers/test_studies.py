@@ -28,8 +28,8 @@ def run(folder: Path, *words: str) -> dict[str, Any]:
 
 def test_the_ablation_study(tmp_path: Path) -> None:
     kept = ("-k", "*_d4-t_tiny*-t0", "-k", "ssm_d4-t_tiny-parallel-t0.6", "-k", "code")
-    found = run(tmp_path, "self-speculation-ablation", *kept)
-    arms = {row["arm"]: row["lossless"] for row in found["analysis"]["verdicts"]}
+    result = run(tmp_path, "self-speculation-ablation", *kept)
+    arms = {row["arm"]: row["lossless"] for row in result["analysis"]["verdicts"]}
     names = ("ssm", "layerskip", "exit"), ("linear", "layerskip", "exit"), ("layerskip", "exit")
     targets = zip(("parallel", "sequential", "transformer"), names, strict=True)
     expected = {f"{name}_d4-t_tiny-{target}" for target, parts in targets for name in parts}
@@ -50,8 +50,8 @@ def test_the_ablation_study_without_a_run(tmp_path: Path) -> None:
 def test_the_study_of_methods_that_choose(tmp_path: Path) -> None:
     target = ("--set", "models.target.source=bundled:tiny-transformer", "--set", "engine.context=2048")
     contexts = ("--set", "matrix.context_length=[null, 1024]", "-k", "code")
-    found = run(tmp_path, "self-speculation-knapspec", *target, *contexts)
-    assert {row["lossless"] for row in found["analysis"]["verdicts"]} == {"identical"}
+    result = run(tmp_path, "self-speculation-knapspec", *target, *contexts)
+    assert {row["lossless"] for row in result["analysis"]["verdicts"]} == {"identical"}
     (folder,) = (file.parent for file in tmp_path.rglob("manifest.json"))
     report = benchctl("report", folder, "--output", tmp_path / "reports", "--json", timeout=300)
     files = json.loads(report.stdout)["files"]

@@ -29,10 +29,10 @@ SILENT = replace(SPEAKING, method=None, counters=Ledger(), tally=Tally(longest=9
 
 
 def test_an_arm_that_drafted() -> None:
-    found = attest(SPEAKING)
-    assert found.state == "active"
-    assert any("method='ngram'" in line for line in found.evidence)
-    assert any("12 draft tokens" in line for line in found.evidence)
+    result = attest(SPEAKING)
+    assert result.state == "active"
+    assert any("method='ngram'" in line for line in result.evidence)
+    assert any("12 draft tokens" in line for line in result.evidence)
 
 
 def test_an_arm_that_never_found_anything() -> None:
@@ -66,10 +66,10 @@ def test_a_baseline() -> None:
     ],
 )
 def test_what_fails(seen: VllmObserved, message: str) -> None:
-    found = attest(seen)
-    assert found.state == "failed"
-    assert message in (found.reason or "")
-    assert found.remedy
+    result = attest(seen)
+    assert result.state == "failed"
+    assert message in (result.reason or "")
+    assert result.remedy
 
 
 def test_prefix_caching_must_be_as_requested() -> None:

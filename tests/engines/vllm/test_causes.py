@@ -49,10 +49,10 @@ API = "(APIServer pid=11403) "
     ],
 )
 def test_the_cause_is_found(lines: list[str], message: str) -> None:
-    found = launch_cause(["INFO: starting", *lines])
-    assert found is not None
-    assert message in found[0]
-    assert found[1]
+    result = launch_cause(["INFO: starting", *lines])
+    assert result is not None
+    assert message in result[0]
+    assert result[1]
 
 
 def test_a_log_without_a_known_cause() -> None:

@@ -101,36 +101,36 @@ def test_its_python_is_read_from_the_program(tmp_path: Path) -> None:
 
 def test_the_package_is_probed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    found = FoundBinary(environment(tmp_path / "env", printing(FACTS)), "option")
+    result = FoundBinary(environment(tmp_path / "env", printing(FACTS)), "option")
     packages = tmp_path / "env" / "lib" / "python3.11" / "site-packages"
     (packages / "vllm-0.99.0+cpu.dist-info").mkdir(parents=True)
-    probe = probe_vllm(found)
+    probe = probe_vllm(result)
     assert probe.capabilities.speculation_types == ("ngram-simple", "suffix")
     assert probe.capabilities.version == "vLLM 0.99.0+cpu on cpu"
     assert probe.capabilities.details["siblings"] == {"torch": "ab"}
     assert probe.package.cpu
-    assert probe_vllm(found) == probe
+    assert probe_vllm(result) == probe
     assert (tmp_path / "env" / "asked").read_text() == "x"
     (packages / "vllm-1.dist-info").mkdir()
-    probe_vllm(found)  # another package is asked again
+    probe_vllm(result)  # another package is asked again
     assert (tmp_path / "env" / "asked").read_text() == "xx"
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    probe_vllm(found)  # and so is one that sees other devices
+    probe_vllm(result)  # and so is one that sees other devices
     assert (tmp_path / "env" / "asked").read_text() == "xxx"
 
 
 def test_an_answer_is_not_kept_where_nothing_would_show_another_package(tmp_path: Path) -> None:
-    found = FoundBinary(environment(tmp_path / "env", printing(FACTS)), "option")
-    assert probe_vllm(found) == probe_vllm(found)
+    result = FoundBinary(environment(tmp_path / "env", printing(FACTS)), "option")
+    assert probe_vllm(result) == probe_vllm(result)
     assert (tmp_path / "env" / "asked").read_text() == "xx"
 
 
 def test_an_answer_that_cannot_be_used_is_not_kept(tmp_path: Path) -> None:
-    found = FoundBinary(environment(tmp_path / "env", printing({"platform": "cpu"})), "option")
+    result = FoundBinary(environment(tmp_path / "env", printing({"platform": "cpu"})), "option")
     (tmp_path / "env" / "lib" / "python3.11" / "site-packages" / "vllm-1.dist-info").mkdir(parents=True)
     for _ in range(2):
         with pytest.raises(EngineError, match="does not report"):
-            probe_vllm(found)
+            probe_vllm(result)
     assert (tmp_path / "env" / "asked").read_text() == "xx"
 
 
@@ -149,28 +149,28 @@ def test_what_is_no_vllm(tmp_path: Path, answer: str, message: str) -> None:
 
 
 def test_a_list_of_engines_shows_what_is_known_without_asking(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (absent,) = [one for one in find_engines() if one.kind == "vllm"]
+    (absent,) = [engine for engine in find_engines() if engine.kind == "vllm"]
     assert absent.found_in is None
     assert "engines install vllm --cpu" in (absent.hint or "")
     program = environment(tmp_path / "env", printing(FACTS))
     (tmp_path / "env" / "lib" / "python3.11" / "site-packages" / "vllm-0.99.0+cpu.dist-info").mkdir(parents=True)
     monkeypatch.setenv("BENCHCTL_VLLM", str(program))
-    (unasked,) = [one for one in find_engines() if one.kind == "vllm"]
+    (unasked,) = [engine for engine in find_engines() if engine.kind == "vllm"]
     assert (unasked.found_in, unasked.version, unasked.speculation_types) == ("environment", "0.99.0+cpu", ())
     assert not (tmp_path / "env" / "asked").exists()
     probe_vllm(FoundBinary(program, "environment"))
-    (known,) = [one for one in find_engines() if one.kind == "vllm"]
+    (known,) = [engine for engine in find_engines() if engine.kind == "vllm"]
     assert known.speculation_types == ("ngram-simple", "suffix")
 
 
 def test_an_sglang_that_the_environment_names_is_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (absent,) = [one for one in find_engines() if one.kind == "sglang"]
+    (absent,) = [engine for engine in find_engines() if engine.kind == "sglang"]
     assert (absent.found_in, absent.problem) == (None, None)
     assert "BENCHCTL_SGLANG" in (absent.hint or "")
     monkeypatch.setenv("BENCHCTL_SGLANG", sys.executable)
-    (named,) = [one for one in find_engines() if one.kind == "sglang"]
+    (named,) = [engine for engine in find_engines() if engine.kind == "sglang"]
     assert (named.found_in, named.where, named.runs) == ("environment", sys.executable, True)
     monkeypatch.setenv("BENCHCTL_SGLANG", str(tmp_path / "nowhere"))
-    (wrong,) = [one for one in find_engines() if one.kind == "sglang"]
+    (wrong,) = [engine for engine in find_engines() if engine.kind == "sglang"]
     assert str(wrong.where).endswith(str(tmp_path / "nowhere"))
     assert wrong.problem == "there is no such program"

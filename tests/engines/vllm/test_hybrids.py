@@ -42,7 +42,7 @@ def test_a_hybrid_is_corrupted_and_verify_lossless_finds_a_violation(
     verdict = call(app, "verify-lossless", str(run), "--json")
     assert verdict.exit_code == 1, verdict.output
     (arm,) = json.loads(verdict.stdout)["arms"]
-    violations = [one for one in arm["comparisons"] if one["outcome"] == "violation"]
+    violations = [comparison for comparison in arm["comparisons"] if comparison["outcome"] == "violation"]
     assert arm["verdict"] == "violation"
     assert violations
     fork = violations[0]["fork"]

@@ -22,9 +22,9 @@ STEPS = "vllm:iteration_tokens_total_count"
 @pytest.fixture(scope="module")
 def answer() -> StreamedAnswer:
     """96 tokens with n-gram drafts of 4, as a real vLLM 0.32 streamed them."""
-    found = read(CompletionReader(), [(DATA / "stream_ngram.txt").read_bytes()])
-    assert found is not None
-    return found
+    result = read(CompletionReader(), [(DATA / "stream_ngram.txt").read_bytes()])
+    assert result is not None
+    return result
 
 
 @pytest.fixture(scope="module")
@@ -97,15 +97,15 @@ def test_acceptance_is_told_by_the_length_of_a_draft() -> None:
     ],
 )
 def test_figures_that_are_none_are_absent(odd: dict[str, Any]) -> None:
-    found = step_ledger({"speculative_decoding": {"num_spec_tokens": 4, **odd}})
-    assert (found.accepted_by_position, found.drafted_by_position, found.drafted) == (None, None, None)
+    result = step_ledger({"speculative_decoding": {"num_spec_tokens": 4, **odd}})
+    assert (result.accepted_by_position, result.drafted_by_position, result.drafted) == (None, None, None)
 
 
 def test_positions_from_the_histogram_where_steps_are_not_reported() -> None:
     figures: dict[str, Any] = {"num_spec_steps": 11, "num_draft_tokens": 44, "num_accepted_draft_tokens": 11}
-    found = step_ledger({"speculative_decoding": {**figures, "acceptance_histogram": [6, 3, 0, 0, 2]}})
-    assert found.accepted_by_position == (5, 2, 2, 2)
-    assert found.drafted_by_position is None
+    result = step_ledger({"speculative_decoding": {**figures, "acceptance_histogram": [6, 3, 0, 0, 2]}})
+    assert result.accepted_by_position == (5, 2, 2, 2)
+    assert result.drafted_by_position is None
 
 
 @pytest.mark.parametrize(

@@ -66,13 +66,13 @@ def test_sound_answers_are_consistent_and_a_token_of_another_is_not(scorer: Vllm
             other = (*ids[:50], (ids[50] + 1) % 4000, *ids[51:])
             forged = Answer("code", number, "sha", len(prompt), other, sha256_tokens(list(other)))
             scored.append(score(scorer, prompt, forged).scored)
-    assert sum(len(one.places) for one in passes) >= 1_000
+    assert sum(len(scored_pass.places) for scored_pass in passes) >= 1_000
     audit = TargetScores.model_construct(shape="prefill", answers=scored, passes=passes)
-    found = audit_parts([(audit, Selection((_arm("sound", answers), _arm("wrong", [forged, *answers[1:]]))))])
-    assert found["sound"].by_prefill
-    assert (found["sound"].lacking, found["sound"].violates) == (None, False)
-    assert found["wrong"].lacking is None
-    assert found["wrong"].violates
+    result = audit_parts([(audit, Selection((_arm("sound", answers), _arm("wrong", [forged, *answers[1:]]))))])
+    assert result["sound"].by_prefill
+    assert (result["sound"].lacking, result["sound"].violates) == (None, False)
+    assert result["wrong"].lacking is None
+    assert result["wrong"].violates
 
 
 @contextmanager
@@ -129,4 +129,6 @@ def decoded_until(scorer: EchoScorer, prompt: Sequence[int], count: int) -> tupl
 
 
 def _arm(name: str, answers: list[Answer]) -> ArmAnswers:
-    return ArmAnswers(name, (5,), tuple(answers), {one.key: len(one.token_ids) for one in answers}, overlapping=False)
+    return ArmAnswers(
+        name, (5,), tuple(answers), {answer.key: len(answer.token_ids) for answer in answers}, overlapping=False
+    )

@@ -48,10 +48,10 @@ def server(
 
 
 def test_the_package_is_probed(engine: VllmEngine) -> None:
-    found = engine.probe()
-    assert {"ngram-simple", "draft-simple", "draft-mtp", "suffix", "medusa"} <= set(found.speculation_types)
-    assert found.details["platform"] == "cpu"
-    assert "--max-num-seqs" in str(found.details["flags"])
+    result = engine.probe()
+    assert {"ngram-simple", "draft-simple", "draft-mtp", "suffix", "medusa"} <= set(result.speculation_types)
+    assert result.details["platform"] == "cpu"
+    assert "--max-num-seqs" in str(result.details["flags"])
 
 
 def test_a_chat_is_rendered_with_the_models_template(server: VllmServer) -> None:
@@ -78,11 +78,11 @@ def test_answers_are_reproducible_and_their_figures_agree(server: VllmServer) ->
     assert (first.ledger.rounds or 0) + first.ledger.plain_steps + (first.ledger.accepted or 0) >= 47
     assert first.engine_decode_s is not None
     assert 0 < first.ttft_s <= first.ttft_s + first.decode_s <= first.e2e_s
-    found = server.attest(None)
-    assert found.state == "active"
-    assert not [line for line in found.evidence if "contradiction" in line]
-    assert any(line.startswith("acceptance length as vLLM defines it") for line in found.evidence)
-    assert any(line.startswith("steps without a draft: ") and "not reported" not in line for line in found.evidence)
+    result = server.attest(None)
+    assert result.state == "active"
+    assert not [line for line in result.evidence if "contradiction" in line]
+    assert any(line.startswith("acceptance length as vLLM defines it") for line in result.evidence)
+    assert any(line.startswith("steps without a draft: ") and "not reported" not in line for line in result.evidence)
 
 
 def test_requests_without_the_key_are_refused(server: VllmServer) -> None:
@@ -117,10 +117,10 @@ def test_a_prompt_that_is_too_long_costs_one_request(server: VllmServer) -> None
 
 def test_a_dead_worker_is_a_failure_although_the_exit_status_is_0(server: VllmServer) -> None:
     family = [psutil.Process(server.pid), *psutil.Process(server.pid).children(recursive=True)]
-    (worker,) = [one for one in family if "Worker" in " ".join(one.cmdline())]
-    maps = [Path(f"/proc/{one.pid}/maps").read_text().split() for one in family]
+    (worker,) = [member for member in family if "Worker" in " ".join(member.cmdline())]
+    maps = [Path(f"/proc/{member.pid}/maps").read_text().split() for member in family]
     files = {Path(word) for words in maps for word in words if word.startswith("/dev/shm/psm_")}
-    open_sockets = [str(one.laddr) for one in family[0].net_connections("unix")]
+    open_sockets = [str(connection.laddr) for connection in family[0].net_connections("unix")]
     sockets = {Path(name) for name in open_sockets if name.startswith("/")}
     assert files
     assert server.access is not None
@@ -136,5 +136,5 @@ def test_a_dead_worker_is_a_failure_although_the_exit_status_is_0(server: VllmSe
     with pytest.raises(EngineError):
         server.attest(None)
     assert server.stop() == 0
-    assert not [one for one in family if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
+    assert not [member for member in family if member.is_running() and member.status() != psutil.STATUS_ZOMBIE]
     assert not [file for file in files | sockets if file.exists()]

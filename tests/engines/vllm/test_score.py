@@ -104,21 +104,23 @@ def prompt_scorer(http: PromptHttp) -> VllmScorer:
 def test_an_answer_is_scored_whole_in_one_request() -> None:
     http = PromptHttp()
     answer = [*ANSWER[:10], 44, *ANSWER[11:20]]
-    found = score(prompt_scorer(http), PROMPT, Answer("code", 0, "sha", 3, tuple(answer), "sha"))
+    result = score(prompt_scorer(http), PROMPT, Answer("code", 0, "sha", 3, tuple(answer), "sha"))
     assert len(http.bodies) == 1
     assert http.bodies[0]["prompt"] == [*PROMPT, *answer]
     assert http.bodies[0]["prompt_logprobs"] == 20
-    assert set(found.scored.margins) == {1.5}
-    assert [(one.index, one.likeliest, one.gap) for one in found.scored.diverged] == [(10, ANSWER[10], 8.5)]
+    assert set(result.scored.margins) == {1.5}
+    assert [(comparison.index, comparison.likeliest, comparison.gap) for comparison in result.scored.diverged] == [
+        (10, ANSWER[10], 8.5)
+    ]
 
 
 def test_the_noise_is_the_change_between_prefill_and_decode() -> None:
     """Its own answer is decoded again: there the toy is 1.8 nats ahead, so that prefill costs it -0.3."""
     scorer = prompt_scorer(PromptHttp())
     own = Answer("code", 0, "sha", 3, ANSWER[:20], "sha")
-    found = read_by_decoding(scorer, score(scorer, PROMPT, own))
-    assert (found.width, found.places) == (0, list(range(20)))
-    assert set(found.losses) == {-0.3}
+    by_decoding = read_by_decoding(scorer, score(scorer, PROMPT, own))
+    assert (by_decoding.width, by_decoding.places) == (0, list(range(20)))
+    assert set(by_decoding.losses) == {-0.3}
 
 
 def test_prompt_logprobs_that_lack_a_place_are_refused() -> None:

@@ -143,8 +143,8 @@ def test_of_overlapping_answers_each_counts_its_own(start: Start) -> None:
     server, _ = start(overlapping=True)
     answers = at_once(server, [PROMPT] * 8, GREEDY, 4)
     assert {answer.ledger for answer in answers} == {Ledger(4, 1, 1, None, (1, 0, 0, 0))}
-    found = server.attest(None)
-    assert (found.state, found.reason) == ("active", None)
+    result = server.attest(None)
+    assert (result.state, result.reason) == ("active", None)
 
 
 def test_stopping_wakes_every_request_and_waits_for_none(start: Start) -> None:

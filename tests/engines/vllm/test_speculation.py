@@ -45,8 +45,8 @@ def test_the_method_is_always_named(folder: Make) -> None:
 
 
 def test_a_key_of_one_length_is_both_the_longest_and_the_shortest() -> None:
-    found = config(type="ngram-simple", max=4, size_n=2)
-    assert found == {
+    result = config(type="ngram-simple", max=4, size_n=2)
+    assert result == {
         "method": "ngram",
         "num_speculative_tokens": 4,
         "prompt_lookup_max": 2,
@@ -153,6 +153,6 @@ def test_what_is_worth_trying_is_what_this_vllm_can_do(package: Make, folder: Ma
     here = package()
     alone, both = worth_trying(here, ResolvedPair(target, None)), worth_trying(here, ResolvedPair(target, draft))
     assert {one.type for one in alone} >= {"ngram-simple"} and not any(one.type == "draft-simple" for one in alone)
-    assert {one.max for one in both if one.type == "draft-simple"} >= {2, 4, 8}
+    assert {side.max for side in both if side.type == "draft-simple"} >= {2, 4, 8}
     for one in both:
         assert speculation_problems(one, here, ResolvedPair(target, draft)) == []

@@ -48,11 +48,11 @@ class Threads:
 
     def inspect_nodes(self, work: NodeWork, *, accelerator: bool) -> dict[str, NodeFacts | str]:
         assert not accelerator
-        found = inspect_node(pickle.loads(pickle.dumps(work)))
-        if isinstance(found, str):
-            return dict.fromkeys(self.machines, found)
+        result = inspect_node(pickle.loads(pickle.dumps(work)))
+        if isinstance(result, str):
+            return dict.fromkeys(self.machines, result)
         return {
-            node: self.change(node, replace(found, host=self.hosts[node], facts=found.facts | {"name": name}))
+            node: self.change(node, replace(result, host=self.hosts[node], facts=result.facts | {"name": name}))
             for node, name in self.machines.items()
         }
 
@@ -112,7 +112,7 @@ def test_a_group_stays_on_one_node_and_a_host_has_one_at_a_time(prepared: Prepar
     assert all(len(nodes) == 1 for nodes in by_block.values())
     spans = [(cell.started_at, cell.wall_s) for cell in manifest.cells]
     assert spans == sorted(spans), "one after the other, since the nodes share a host"
-    assert [one.name for one in manifest.machines] == ["m1"]
+    assert [machine.name for machine in manifest.machines] == ["m1"]
     assert sorted(file.name for file in (folder / "logs").glob("block*.log")) == sorted(
         f"block{block}-{arm}.log" for block in range(4) for arm in ("baseline", "spec")
     )
@@ -120,7 +120,7 @@ def test_a_group_stays_on_one_node_and_a_host_has_one_at_a_time(prepared: Prepar
     hashes = [{(r.key, r.token_sha) for r in open_run(one).records if r.phase == "measure"} for one in (folder, alone)]
     assert hashes[0] == hashes[1]
     assert open_run(folder).integrity.state == "intact", "its lines are chained where the nodes' come together"
-    assert [one.verdict for one in analyse_run(open_run(folder)).losslessness] == ["identical"]
+    assert [row.verdict for row in analyse_run(open_run(folder)).losslessness] == ["identical"]
 
 
 def test_hosts_work_side_by_side(prepared: Prepared, tmp_path: Path) -> None:
@@ -207,18 +207,20 @@ def test_a_lost_connection_is_one_message_and_the_run_can_be_resumed(prepared: P
 def test_unlike_machines_are_never_pooled(prepared: Prepared, tmp_path: Path) -> None:
     cluster = Threads(["fast", "slow"])
     folder = start_run(prepared, tmp_path, RunProgress(), ["benchctl"], on=OnCluster(cluster))
-    assert [one.label.partition(",")[0] for one in manifest_of(folder).machines] == ["m1: fast", "m2: slow"]
-    found = analyse_run(open_run(folder))
-    assert sorted(one.arm for one in found.verdicts) == ["spec@m1", "spec@m2"]
-    assert found.sweep is not None
-    levels = {row.arm: (row.axes["machine"].partition(",")[0], row.planned, row.requests) for row in found.sweep.levels}
+    assert [machine.label.partition(",")[0] for machine in manifest_of(folder).machines] == ["m1: fast", "m2: slow"]
+    analysis = analyse_run(open_run(folder))
+    assert sorted(verdict.arm for verdict in analysis.verdicts) == ["spec@m1", "spec@m2"]
+    assert analysis.sweep is not None
+    levels = {
+        row.arm: (row.axes["machine"].partition(",")[0], row.planned, row.requests) for row in analysis.sweep.levels
+    }
     assert levels == {
         "baseline@m1": ("m1: fast", 2, 2),
         "spec@m1": ("m1: fast", 2, 2),
         "baseline@m2": ("m2: slow", 2, 2),
         "spec@m2": ("m2: slow", 2, 2),
     }
-    assert all(one.verdict == "identical" for one in found.losslessness)
+    assert all(row.verdict == "identical" for row in analysis.losslessness)
 
 
 def test_nodes_that_cannot_measure_it_are_named(prepared: Prepared, tmp_path: Path) -> None:

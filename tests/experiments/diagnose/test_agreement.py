@@ -35,12 +35,12 @@ def told(diagnosis: Path) -> dict[str, Any]:
 
 
 def test_what_is_predicted_stands_beside_what_the_run_measured(diagnosis: Path) -> None:
-    found = told(diagnosis)
-    payoff = {(draft["draft"], each["depth"]): each for draft in found["drafts"] for each in draft["payoff"]
+    result = told(diagnosis)
+    payoff = {(draft["draft"], each["depth"]): each for draft in result["drafts"] for each in draft["payoff"]
               if each["temperature"] == 0}  # fmt: skip
     measured = {row.arm: row for row in analyse_run(open_run(ROOT / "results" / RECIPE / RUN)).acceptance
                 if row.task == "all"}  # fmt: skip
-    agreement = found["agreement"]
+    agreement = result["agreement"]
     assert agreement["run"] == RUN
     assert [row["arm"] for row in agreement["arms"]] == ["ssm_d2", "ssm_d4", "layerskip", "early-exit"]
     for row in agreement["arms"]:

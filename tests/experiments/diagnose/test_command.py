@@ -102,10 +102,10 @@ def test_a_pair_on_llama_cpp(empty_folder: Path) -> None:
     assert rows.keys() == {(task, heat) for task in ("all", "code", "translation_en_ja") for heat in (0, 0.6)}
     for row in rows.values():
         chances = [row["per_token"], *row["all_tokens"].values()]
-        values = [one["value"] for one in chances]
+        values = [chance["value"] for chance in chances]
         assert all(0 <= value <= 1 for value in values)
         assert values[1] >= values[2] >= values[3], "α falls with depth"
-        assert all(one["interval"]["low"] <= one["value"] <= one["interval"]["high"] for one in chances)
+        assert all(chance["interval"]["low"] <= chance["value"] <= chance["interval"]["high"] for chance in chances)
     assert rows["all", 0]["prompts"] == 4
     assert 0 < draft["cost"] < 2
     assert draft["cost_flops"] == pytest.approx(0.22, abs=0.03)
@@ -126,7 +126,7 @@ def test_what_is_predicted_of_greedy_acceptance_is_what_a_run_measures(empty_fol
     """The bundled models are in 16 bits, in which batch width changes nothing: the run drafts what was read."""
     recipe = written(PAIR, "limit: 2}", "limit: 2}\nsampling: {temperature: 0, max_tokens: 32}")
     (draft,) = json.loads(answer(app, "diagnose", recipe, "--tokens", "32", "--json"))["drafts"]
-    predicted = {one["depth"]: one["measured_tokens"] for one in draft["payoff"] if one["temperature"] == 0}
+    predicted = {row["depth"]: row["measured_tokens"] for row in draft["payoff"] if row["temperature"] == 0}
     run = json.loads(answer(app, "run", recipe, "--blocks", "1", "--json"))
     lengths = {row["arm"]: row["acceptance_length"] for row in run["analysis"]["acceptance"] if row["task"] == "all"}
     for depth in (2, 4):
@@ -138,22 +138,22 @@ def test_parts_of_a_model_on_transformers(empty_folder: Path) -> None:
     pytest.importorskip("torch")
     Path("text.txt").write_text("def count(items):\n    return len(items)\n" * 100, "utf-8")
     words = (written(PART), "--tokens", "24", "-k", "linear", "-k", "sk*", "-k", "searching", "--corpus", "text.txt")
-    found = json.loads(answer(app, "diagnose", *words, "--json"))
-    linear, skip = found["drafts"]
-    assert found["not_reached"].keys() == {"searching"}
+    result = json.loads(answer(app, "diagnose", *words, "--json"))
+    linear, skip = result["drafts"]
+    assert result["not_reached"].keys() == {"searching"}
     assert linear["what"]["left_out"]
     for draft in (linear, skip):
         assert (draft["kind"], draft["exact"], draft["error"]) == ("part", True, None)
         assert draft["perplexity_ratio"] > 1
         assert draft["perplexity_verdict"] in ("viable", "between", "not viable")
         assert 0 < draft["cost_flops"] < 1
-        assert {one["depth"] for one in draft["payoff"]} == set(range(1, 17))
-        assert all(one["check"] >= 1 for one in draft["payoff"])
+        assert {row["depth"] for row in draft["payoff"]} == set(range(1, 17))
+        assert all(row["check"] >= 1 for row in draft["payoff"])
     assert linear["acceptance"][0]["per_token"]["value"] > 0
-    shown = answer(app, "diagnose", found["folder"], "--offline")
+    shown = answer(app, "diagnose", result["folder"], "--offline")
     assert "without it" in shown
     assert "By the ratio" in shown
-    read = read_diagnosis(Path(found["folder"])).drafts[0].answers
+    read = read_diagnosis(Path(result["folder"])).drafts[0].answers
     assert sum(one.scored for one in read if not one.starts) > 1000
     assert isinstance(refused(written(PART), "--corpus", "gone.txt"), UsageError)
 

@@ -63,8 +63,8 @@ def forced(one: Expectations, prompt: int = 0, temperature: float = 0.0, task: s
 def judged(*answers: ForcedAnswer, costs: DraftCosts | None = None) -> judge.DraftDiagnosis:
     draft = DiagnosedDraft(name="d", arms=["a"], kind="part", exact=True, answers=list(answers))
     draft.costs = costs or DraftCosts()
-    found = Diagnosis.model_construct(settings=SETTINGS, drafts=[draft], not_reached={})
-    (one,) = judge_diagnosis(found)
+    result = Diagnosis.model_construct(settings=SETTINGS, drafts=[draft], not_reached={})
+    (one,) = judge_diagnosis(result)
     return one
 
 
@@ -110,14 +110,14 @@ def test_rounds_that_are_played_out_accept_as_often() -> None:
 
 def test_the_accepted_share_ends_with_the_first_rejection() -> None:
     rows = [[1.0, 1.0, 0.0, 1.0], [0.0, 1.0, 1.0, 1.0], [1.0, 1.0]]
-    found = Expectations(starts=[1, 2, 3], overlap=rows, accept=rows)
-    assert read_to(4, windows(found)).mean(axis=1).tolist() == [0.5, 0.0]
-    assert read_to(2, windows(found)).mean(axis=1).tolist() == [1.0, 0.0, 1.0]
+    result = Expectations(starts=[1, 2, 3], overlap=rows, accept=rows)
+    assert read_to(4, windows(result)).mean(axis=1).tolist() == [0.5, 0.0]
+    assert read_to(2, windows(result)).mean(axis=1).tolist() == [1.0, 0.0, 1.0]
 
 
 def test_greedy_windows_are_matches_in_a_row() -> None:
     matches = [1, 1, 0, 1, 1, 1, 1]
-    rows = [[float(one)] for one in matches]
+    rows = [[float(match)] for match in matches]
     by_depth = windows(Expectations(starts=list(range(1, 8)), overlap=rows, accept=rows))
     assert read_to(2, by_depth)[:, -1].tolist() == [1, 0, 0, 1, 1, 1]
     assert read_to(4, by_depth)[:, -1].tolist() == [0, 0, 0, 1]
@@ -169,15 +169,15 @@ def test_the_prediction_takes_the_acceptance_per_token() -> None:
     rows = [[1.0], [1.0], [1.0], [0.0]] * 10
     one = forced(Expectations(starts=list(range(1, 41)), overlap=rows, accept=rows))
     costs = DraftCosts(target_step_s=0.1, draft_step_s=0.02, target_flops=10.0, draft_flops=1.0)
-    found = judged(one, costs=costs)
-    assert found.acceptance[0].per_token.value == 0.75
-    assert found.acceptance[0].all_tokens[4].value == 0.0
-    at = {one.depth: one for one in found.payoff}
+    result = judged(one, costs=costs)
+    assert result.acceptance[0].per_token.value == 0.75
+    assert result.acceptance[0].all_tokens[4].value == 0.0
+    at = {row.depth: row for row in result.payoff}
     assert at[4].tokens == pytest.approx(expected_tokens(0.75, 4))
     assert at[4].speedup_measured == pytest.approx(expected_tokens(0.75, 4) / 1.8)
     assert at[4].speedup_flops == pytest.approx(expected_tokens(0.75, 4) / 1.4)
-    assert found.best is not None
-    assert found.best.speedup_measured == max(one.speedup_measured or 0 for one in found.payoff)
+    assert result.best is not None
+    assert result.best.speedup_measured == max(row.speedup_measured or 0 for row in result.payoff)
 
 
 def test_intervals_are_over_prompts() -> None:
@@ -197,11 +197,11 @@ def test_tasks_stand_apart() -> None:
     rows = [[1.0]] * 10
     none = [[0.0]] * 10
     starts = list(range(1, 11))
-    found = judged(
+    result = judged(
         forced(Expectations(starts=starts, overlap=rows, accept=rows), task="code"),
         forced(Expectations(starts=starts, overlap=none, accept=none), task="chat"),
     )
-    assert {row.task: row.per_token.value for row in found.acceptance} == {"all": 0.5, "code": 1.0, "chat": 0.0}
+    assert {row.task: row.per_token.value for row in result.acceptance} == {"all": 0.5, "code": 1.0, "chat": 0.0}
 
 
 @pytest.mark.parametrize(
@@ -217,10 +217,10 @@ def test_perplexity_is_of_all_tokens_together() -> None:
     for prompt, (whole, removed, scored) in enumerate([(10.0, 30.0, 10), (5.0, 45.0, 20)]):
         one = forced(Expectations(starts=[1], overlap=[[1.0]], accept=[[1.0]]), prompt)
         answers.append(one.model_copy(update={"loss_target": whole, "loss_draft": removed, "scored": scored}))
-    found = judged(*answers)
-    assert found.perplexity == pytest.approx(math.exp(15 / 30))
-    assert found.perplexity_ratio == pytest.approx(math.exp(60 / 30))
-    assert found.perplexity_verdict is None
+    result = judged(*answers)
+    assert result.perplexity == pytest.approx(math.exp(15 / 30))
+    assert result.perplexity_ratio == pytest.approx(math.exp(60 / 30))
+    assert result.perplexity_verdict is None
 
 
 def test_the_label_is_by_a_corpus_alone() -> None:
@@ -230,10 +230,10 @@ def test_the_label_is_by_a_corpus_alone() -> None:
         )
         for starts, rows, removed in (([1], [[1.0]], 11.0), ([], [], 30.0))
     )
-    found = judged(own, text)
-    assert found.perplexity_ratio == pytest.approx(math.exp(2))
-    assert found.perplexity_verdict == "between"
-    assert [row.starts for row in found.acceptance] == [1, 1]
+    result = judged(own, text)
+    assert result.perplexity_ratio == pytest.approx(math.exp(2))
+    assert result.perplexity_verdict == "between"
+    assert [row.starts for row in result.acceptance] == [1, 1]
 
 
 def test_a_check_costs_what_was_timed_and_beyond_that_what_a_line_says() -> None:
@@ -247,8 +247,8 @@ def test_a_check_costs_what_was_timed_and_beyond_that_what_a_line_says() -> None
 
 
 def test_nothing_read_is_nothing_concluded() -> None:
-    found = judged()
-    assert (found.acceptance, found.payoff, found.best, found.cost, found.perplexity_ratio) == (
+    result = judged()
+    assert (result.acceptance, result.payoff, result.best, result.cost, result.perplexity_ratio) == (
         [],
         [],
         None,

@@ -38,12 +38,12 @@ def made() -> Diagnosis:
 
 
 def test_a_diagnosis_is_read_as_it_was_written(tmp_path: Path) -> None:
-    found = made()
-    write_diagnosis(tmp_path, found)
-    assert read_diagnosis(tmp_path) == found
+    result = made()
+    write_diagnosis(tmp_path, result)
+    assert read_diagnosis(tmp_path) == result
 
 
 def test_a_file_of_one_number_a_line_reads_as_before(tmp_path: Path) -> None:
-    found = made()
-    (tmp_path / DOCUMENT).write_text(sealed(found.model_dump_json(by_alias=True, indent=1)))
-    assert read_diagnosis(tmp_path) == found
+    result = made()
+    (tmp_path / DOCUMENT).write_text(sealed(result.model_dump_json(by_alias=True, indent=1)))
+    assert read_diagnosis(tmp_path) == result

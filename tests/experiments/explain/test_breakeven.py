@@ -48,13 +48,13 @@ def test_the_curve_is_measured_and_shown_again(recipe: Path) -> None:
     assert "Somebody, eagle3, depth 3" in done.stdout
     folder = next((recipe / "results" / "tiny-breakeven").glob("2*"))
     records = [json.loads(line) for line in (folder / "records.jsonl").read_text().splitlines()]
-    assert {one["label"] for one in records if one["synthetic"]} == {"synth_d3_a0", "synth_d3_a100"}
-    none, every = (next(one for one in records if one["label"] == label and one["phase"] == "measure")
+    assert {record["label"] for record in records if record["synthetic"]} == {"synth_d3_a0", "synth_d3_a100"}
+    none, every = (next(record for record in records if record["label"] == label and record["phase"] == "measure")
                    for label in ("synth_d3_a0", "synth_d3_a100"))  # fmt: skip
     assert none["draft_n_accepted"] == 0
     assert every["draft_n_accepted"] == every["draft_n"] > 0
     manifest = json.loads((folder / "manifest.json").read_text())
-    lots = next(one for one in manifest["arms"] if one["name"] == "synth_d3_a100")
+    lots = next(arm for arm in manifest["arms"] if arm["name"] == "synth_d3_a100")
     assert lots["argv"][lots["argv"].index("--spec-synth-rates") + 1] == "1,1,1"
     report = next((recipe / "reports" / "tiny-breakeven").glob("2*"))
     assert (report / "figures" / "breakeven.png").is_file()
@@ -66,7 +66,7 @@ def test_the_curve_is_measured_and_shown_again(recipe: Path) -> None:
     assert kinds == ["synthetic", "synthetic", "draft"]
     judged = benchctl("verify-lossless", "tiny-breakeven", "--offline", "--json", cwd=recipe)
     assert judged.returncode == 1
-    verdicts = {one["arm"]: one["verdict"] for one in json.loads(judged.stdout)["arms"]}
+    verdicts = {arm["arm"]: arm["verdict"] for arm in json.loads(judged.stdout)["arms"]}
     assert {verdicts[arm] for arm in verdicts if arm.startswith("synth")} == {"violation"}
 
 
@@ -140,10 +140,10 @@ def test_of_a_target_alone_every_width_is_timed(tmp_path: Path) -> None:
         cwd=tmp_path,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert [(row["width"], row["count"]) for row in found["widths"]] == [(1, 5), (2, 5), (4, 5), (9, 5)]
-    assert found["widths"][0]["steps"] == 1
-    assert "ngram-mod" in found["command"]
+    result = json.loads(done.stdout)
+    assert [(row["width"], row["count"]) for row in result["widths"]] == [(1, 5), (2, 5), (4, 5), (9, 5)]
+    assert result["widths"][0]["steps"] == 1
+    assert "ngram-mod" in result["command"]
     assert not (tmp_path / "results").exists()
 
 

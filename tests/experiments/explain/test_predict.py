@@ -20,10 +20,10 @@ def predicted(*words: object) -> Any:
 
 
 def test_numbers_by_hand() -> None:
-    found = predicted("--alpha", 0.8, "--depth", "1:16", "--cost", 0.1)
-    assert [row["depth"] for row in found["depths"]] == list(range(1, 17))
-    assert found["depths"][4]["speedup"] == pytest.approx(2.46, abs=0.005)
-    assert found["memory"] is None
+    result = predicted("--alpha", 0.8, "--depth", "1:16", "--cost", 0.1)
+    assert [row["depth"] for row in result["depths"]] == list(range(1, 17))
+    assert result["depths"][4]["speedup"] == pytest.approx(2.46, abs=0.005)
+    assert result["memory"] is None
 
 
 def test_the_terminal_shows_the_best_depth() -> None:
@@ -39,9 +39,9 @@ def test_what_cannot_pay_is_said_first() -> None:
 
 def test_verification_that_is_not_priced_is_a_range() -> None:
     """On two CPU cores a draft of α 0.75 at c 0.65 was measured at 0.54×, where free verification says 1.0."""
-    found = predicted("-a", 0.75, "--depth", 2, "-c", 0.65)
-    bounds = {on: bound["depths"][0]["speedup"] for on, bound in found["verify_bounds"].items()}
-    assert bounds["free"] == found["depths"][0]["speedup"] > bounds["GPU"] > bounds["CPU"]
+    result = predicted("-a", 0.75, "--depth", 2, "-c", 0.65)
+    bounds = {on: bound["depths"][0]["speedup"] for on, bound in result["verify_bounds"].items()}
+    assert bounds["free"] == result["depths"][0]["speedup"] > bounds["GPU"] > bounds["CPU"]
     assert bounds["CPU"] == pytest.approx(2.3125 / (1 + 2 * 1.65))
     said = benchctl("predict", "-a", 0.75, "--depth", 2, "-c", 0.65).stdout
     assert "0.54× (depth 2) to 1.01× (depth 2) on a CPU" in " ".join(said.split())
@@ -53,23 +53,23 @@ def test_verification_that_is_not_priced_is_a_range() -> None:
 
 def test_costs_are_those_that_a_run_was_timed_with() -> None:
     """The kept run's passes over 3 and 5 tokens took 0.88 and 1.11 steps where one token took 0.72."""
-    found = predicted("-a", 0.8, "--costs-of", KEPT)
-    assert found["verify_bounds"] is None
-    assert found["costs"]["draft_step"] == pytest.approx(0.245, abs=0.001)
-    assert found["costs"]["verify_token"] == pytest.approx((3 * 0.16 + 12 * 0.39) / (3 * 2 + 12 * 4), abs=0.005)
+    result = predicted("-a", 0.8, "--costs-of", KEPT)
+    assert result["verify_bounds"] is None
+    assert result["costs"]["draft_step"] == pytest.approx(0.245, abs=0.001)
+    assert result["costs"]["verify_token"] == pytest.approx((3 * 0.16 + 12 * 0.39) / (3 * 2 + 12 * 4), abs=0.005)
 
 
 def test_the_cost_comes_from_what_both_models_read(tiny_target: Path, tiny_draft: Path) -> None:
-    found = predicted(
+    result = predicted(
         "-a", 0.9, "-t", tiny_target, "-d", tiny_draft, "--context", 512, "--memory", 1, "--bandwidth", 10
     )
-    target, draft = found["memory"]["models"]
-    assert found["costs"]["draft_step_from_bytes_read"]
+    target, draft = result["memory"]["models"]
+    assert result["costs"]["draft_step_from_bytes_read"]
     share = draft["read_per_step_bytes"] / target["read_per_step_bytes"]
-    assert found["costs"]["draft_step"] == pytest.approx(share)
+    assert result["costs"]["draft_step"] == pytest.approx(share)
     assert target["step_s"] == pytest.approx(target["read_per_step_bytes"] / 10e9)
     assert target["state_bytes"] > 0 and target["cache_bytes"] > 0, "a hybrid has both"
-    assert found["memory"]["fits"]
+    assert result["memory"]["fits"]
 
 
 def test_a_verify_of_a_mixture_costs_what_its_further_experts_take(tmp_path: Path) -> None:
@@ -78,19 +78,19 @@ def test_a_verify_of_a_mixture_costs_what_its_further_experts_take(tmp_path: Pat
     file = tmp_path / "config.json"
     file.write_text(json.dumps({"model_type": "qwen3_moe", **sizes, **experts}))
     words = ("-a", 0.8, "--depth", "1,8", "-t", file, "-c", 0.1, "--context", 1)
-    found = predicted(*words)
-    read = found["experts"]["verify_bytes"]
-    dearer = (read["8"] - found["experts"]["step_bytes"]) / found["memory"]["models"][0]["read_per_step_bytes"]
-    assert found["depths"][1]["round_cost"] == pytest.approx(1 + 8 * 0.1 + dearer)
+    result = predicted(*words)
+    read = result["experts"]["verify_bytes"]
+    dearer = (read["8"] - result["experts"]["step_bytes"]) / result["memory"]["models"][0]["read_per_step_bytes"]
+    assert result["depths"][1]["round_cost"] == pytest.approx(1 + 8 * 0.1 + dearer)
     assert dearer > 2, "nine tokens use more than three times as many experts as one"
     assert "mixture of experts" in benchctl("explain", "--predict", *words).stdout
 
 
 def test_sizes_by_hand_and_a_pair_that_does_not_fit() -> None:
-    found = predicted("-a", 0.8, "-t", "70B@4.5", "-d", "1B@8", "--memory", 24)
-    assert found["memory"]["models"][0]["weights_bytes"] == round(70e9 * 4.5 / 8)
-    assert not found["memory"]["fits"]
-    assert found["costs"]["draft_step"] == pytest.approx(8 / (70 * 4.5))
+    result = predicted("-a", 0.8, "-t", "70B@4.5", "-d", "1B@8", "--memory", 24)
+    assert result["memory"]["models"][0]["weights_bytes"] == round(70e9 * 4.5 / 8)
+    assert not result["memory"]["fits"]
+    assert result["costs"]["draft_step"] == pytest.approx(8 / (70 * 4.5))
 
 
 @pytest.mark.parametrize(

@@ -27,15 +27,15 @@ some-model:
 def test_what_is_written_is_read_again(tmp_path: Path) -> None:
     golden = tmp_path / "golden.yaml"
     golden.write_text(GOLDEN)
-    found = read_references(golden)
-    assert [(row.model, row.mode, row.depth, row.acceptance_length) for row in found] == [
+    references = read_references(golden)
+    assert [(row.model, row.mode, row.depth, row.acceptance_length) for row in references] == [
         ("some-model", "thinking_on", 1, 1.78),
         ("some-model", "thinking_on", 3, 2.83),
         ("some-model", "thinking_off", 1, 1.84),
     ]
     written = tmp_path / "own.yaml"
-    write_references(written, found, ["two lines\nof a name"])
-    assert read_references(written) == found
+    write_references(written, references, ["two lines\nof a name"])
+    assert read_references(written) == references
 
 
 def test_a_name_cannot_become_another_key(tmp_path: Path) -> None:

@@ -68,11 +68,11 @@ def test_the_command_that_it_ends_with_repairs_the_model(empty_folder: Path, tin
     assert {written[f"blk.{layer}.ssm_out.weight"] for layer in range(4)} == {"bf16"}
     assert written["blk.0.ssm_in.weight"] == "q4_0"
     # Asked again, it has the answer on the disk.
-    found = json.loads(answer(app, "isolate", "r.yaml", "--type", "q4_0", "--text", "text.txt", "--json"))
-    assert found["finding"]["repair"] == ["ssm_out"]
-    assert found["repair"]["quantize"] == {"type": "q4_0", "tensors": {"ssm_out": "bf16"}}
-    assert found["repair"]["command"] == command
-    assert {"divergence", "same_top", "perplexity"} <= found["rows"][1]["severity"].keys()
+    result = json.loads(answer(app, "isolate", "r.yaml", "--type", "q4_0", "--text", "text.txt", "--json"))
+    assert result["finding"]["repair"] == ["ssm_out"]
+    assert result["repair"]["quantize"] == {"type": "q4_0", "tensors": {"ssm_out": "bf16"}}
+    assert result["repair"]["command"] == command
+    assert {"divergence", "same_top", "perplexity"} <= result["rows"][1]["severity"].keys()
 
 
 @pytest.mark.engine

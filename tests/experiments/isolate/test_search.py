@@ -64,15 +64,17 @@ class Model:
     def quantized(self, kept: Kept) -> frozenset[str]:
         if kept is None:
             return frozenset()
-        tensors = {part for one in self.families for part in (one.layers or [one.name])}
-        kept_parts = {part for one in self.families if one.name in kept for part in (one.layers or [one.name])}
+        tensors = {part for family in self.families for part in (family.layers or [family.name])}
+        kept_parts = {
+            part for family in self.families if family.name in kept for part in (family.layers or [family.name])
+        }
         return frozenset(tensors - kept_parts - kept)
 
     def answer(self, kept: Kept) -> Measurement:
         assert kept not in self.requested, "requested twice"
         self.requested.append(kept)
         quantized = self.quantized(kept)
-        whole = sum(1 for one in self.families for _ in one.layers or [one.name])
+        whole = sum(1 for family in self.families for _ in family.layers or [family.name])
         divergence = self.usual * len(self.families) * len(quantized) / whole + self.damage(quantized)
         return measurement(kept, divergence, self.findings(quantized))
 
@@ -101,7 +103,7 @@ def test_every_single_family_is_found_in_every_place_with_few_questions(count: i
 
 @pytest.mark.parametrize("count", [4, 6, 9, 10, 17])
 def test_two_families_are_no_single_family_wherever_they_are(count: int) -> None:
-    for pair in combinations([one.name for one in families(count)], 2):
+    for pair in combinations([family.name for family in families(count)], 2):
         finding = Model(count, caused_by({pair[0]: 0.4, pair[1]: 0.1})).hunt()
         assert finding.verdict == "several families"
         assert set(finding.repair) == set(finding.breaking) == set(pair)
@@ -194,7 +196,7 @@ def test_all_measures_every_family_alone_and_kept() -> None:
     model = Model(10, caused_by({"f3": 0.3}))
     finding = model.hunt(every=True)
     assert finding.repair == ("f3",)
-    names = frozenset(one.name for one in model.families)
+    names = frozenset(family.name for family in model.families)
     assert {names - {name} for name in names} <= set(model.requested)
     assert {frozenset({name}) for name in names} <= set(model.requested)
     sound = Model(10, lambda quantized: 0.0)

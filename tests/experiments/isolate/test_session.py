@@ -58,9 +58,9 @@ def source(tmp_path: Path, llama_server: Path, tiny_target: Path) -> SourceModel
 
 
 def stored(folder: Path) -> Isolation:
-    found = read_isolation(folder)
-    assert found is not None
-    return found
+    isolation = read_isolation(folder)
+    assert isolation is not None
+    return isolation
 
 
 def each(*wanted: Kept) -> Callable[[Measure], list[Measurement]]:
@@ -122,9 +122,9 @@ def test_the_damage_of_these_tests_is_none_in_full_precision(
         write_model(tiny_target, source.files[0], damage, np.random.default_rng(seed))
         assert source.files[0].read_bytes() != silent.read_bytes()
         source.divergence.write_reference(silent, text, tmp_path / family, log, context=64, pieces=4)
-        found = source.divergence.compare(source.files[0], tmp_path / family, log, context=64)
-        assert found.divergence == pytest.approx(0, abs=1e-5)
-        assert found.same_top == 1
+        result = source.divergence.compare(source.files[0], tmp_path / family, log, context=64)
+        assert result.divergence == pytest.approx(0, abs=1e-5)
+        assert result.same_top == 1
 
 
 @pytest.mark.engine

@@ -51,7 +51,7 @@ def isolation(*found: Measurement) -> Isolation:
 
 
 def test_rows_stand_in_the_order_of_the_question_and_name_their_roles() -> None:
-    found = rows(
+    result = rows(
         isolation(
             measured(["blk.0.ssm_out"]),
             measured(["attn_q", "blk.0.ssm_out", "ffn_down"]),
@@ -63,7 +63,7 @@ def test_rows_stand_in_the_order_of_the_question_and_name_their_roles() -> None:
         ),
         LEAST,
     )
-    assert [(row.what, row.role, bool(row.damage)) for row in found] == [
+    assert [(row.what, row.role, bool(row.damage)) for row in result] == [
         ("unquantized", None, False),
         ("all q8_0", None, True),
         ("kept: ssm_out", "recurrent output", False),
@@ -72,8 +72,8 @@ def test_rows_stand_in_the_order_of_the_question_and_name_their_roles() -> None:
         ("only: ssm_out", "recurrent output", True),
         ("only: blk.1.ssm_out", "recurrent output", False),
     ]
-    assert (found[0].flawed, found[0].as_dict()["probes"]) == (1, 1)
-    assert found[1].as_dict()["severity"]["divergence"] == 0.6
+    assert (result[0].flawed, result[0].as_dict()["probes"]) == (1, 1)
+    assert result[1].as_dict()["severity"]["divergence"] == 0.6
 
 
 def test_damage_is_what_the_probes_find_or_what_diverges_too_far() -> None:
@@ -96,9 +96,9 @@ def test_damage_is_what_the_probes_find_or_what_diverges_too_far() -> None:
 def test_the_limit_comes_from_the_sound_part_of_the_model(
     groups: list[float | None], level: float | None, limit: float
 ) -> None:
-    found = usual([measured([], value) for value in groups])
-    assert found == (None if level is None else pytest.approx(level))
-    assert limit_of(found, 0.0) == pytest.approx(limit)
+    result = usual([measured([], value) for value in groups])
+    assert result == (None if level is None else pytest.approx(level))
+    assert limit_of(result, 0.0) == pytest.approx(limit)
 
 
 def test_what_the_engine_itself_scatters_is_no_damage() -> None:

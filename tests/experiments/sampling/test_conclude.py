@@ -57,12 +57,12 @@ def make_check(make_manifest: Callable[..., Manifest]) -> Callable[..., Sampling
 
 
 def test_the_same_distribution(make_check: Callable[..., SamplingData]) -> None:
-    found = sampling_verdict(make_check(answers("spec", 0.5, seed=2)))
-    arm = found.arms[0]
+    result = sampling_verdict(make_check(answers("spec", 0.5, seed=2)))
+    arm = result.arms[0]
     assert arm.verdict == "no difference found"
     assert "variation of 0." in arm.reason
     assert "lossless" not in arm.model_dump_json()
-    assert found.power is not None
+    assert result.power is not None
     assert arm.drafted == 3 * 2 * SEEDS
 
 
@@ -79,7 +79,7 @@ def test_another_distribution(make_check: Callable[..., SamplingData]) -> None:
 
 
 def test_a_first_token_that_differs_is_not_laid_at_speculation(make_check: Callable[..., SamplingData]) -> None:
-    other = [one.model_copy(update={"token_ids": [9, 7]}) for one in answers("spec", 0.5, seed=2)]
+    other = [answer.model_copy(update={"token_ids": [9, 7]}) for answer in answers("spec", 0.5, seed=2)]
     reason = sampling_verdict(make_check(other)).arms[0].reason
     assert "differs already" in reason
 

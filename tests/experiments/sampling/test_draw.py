@@ -76,7 +76,7 @@ def test_the_baseline_comes_first_and_arms_can_be_chosen(recipe: Recipe) -> None
 
 def test_prompts_are_taken_from_the_tasks_in_turn() -> None:
     items = [PromptItem(task=task, prompt_idx=i, prompt=Prompt(prompt="p")) for task in "ab" for i in range(3)]
-    assert [(one.task, one.prompt_idx) for one in spread_over_tasks(items, 3)] == [("a", 0), ("a", 1), ("b", 0)]
+    assert [(task.task, task.prompt_idx) for task in spread_over_tasks(items, 3)] == [("a", 0), ("a", 1), ("b", 0)]
     assert len(spread_over_tasks(items, 99)) == 6
 
 
@@ -117,7 +117,7 @@ def test_a_right_engine_passes_and_the_check_recomputes(prepared: Callable[..., 
     assert latest_check(tmp_path) == folder
     data = open_check(folder)
     assert len(data.answers) == 2 * 2 * 30
-    assert len({one.seed for one in data.answers}) == len(data.answers)
+    assert len({answer.seed for answer in data.answers}) == len(data.answers)
     assert [cell.status for cell in data.check.manifest.cells] == ["finished", "finished"]
     assert [cell.attestation.state for cell in data.check.manifest.cells if cell.attestation] == ["off", "active"]
     spec = sampling_verdict(data).arms[0]
@@ -132,8 +132,8 @@ def test_a_wrong_temperature_is_found(prepared: Callable[..., Prepared], tmp_pat
     right = open_check(run_check(prepared(plan), plan, tmp_path, RunProgress(), []))
     hot = replace(plan, temperature=2.5)
     wrong = open_check(run_check(prepared(hot), hot, tmp_path, RunProgress(), []))
-    mixed = [one for one in right.answers if one.arm == "baseline"] + [
-        one for one in wrong.answers if one.arm == "spec"
+    mixed = [answer for answer in right.answers if answer.arm == "baseline"] + [
+        answer for answer in wrong.answers if answer.arm == "spec"
     ]
     spec = sampling_verdict(replace(right, answers=mixed)).arms[0]
     assert spec.verdict == "difference found"
@@ -153,9 +153,9 @@ def test_an_engine_that_fails_costs_its_arm(prepared: Callable[..., Prepared], t
     data = open_check(folder)
     assert data.check.manifest.status == "failed"
     assert len(data.answers) == 4 * 2
-    found = sampling_verdict(data)
-    assert found.failed_arms == {"spec": "It fell."}
-    assert (found.arms[0].verdict, found.arms[0].tests) == ("undetermined", [])
+    result = sampling_verdict(data)
+    assert result.failed_arms == {"spec": "It fell."}
+    assert (result.arms[0].verdict, result.arms[0].tests) == ("undetermined", [])
 
 
 @pytest.mark.engine
@@ -216,11 +216,11 @@ def test_the_same_check_goes_on_where_it_was_broken_off(prepared: Callable[..., 
     assert data.check.manifest.status == "finished"
     assert [cell.status for cell in data.check.manifest.cells] == ["finished", *["interrupted"] * 2, "finished"]
     assert sampling_verdict(data).arms[0].tests, "it is judged by all that was drawn"
-    assert len({one.seed for one in data.answers}) == len(data.answers) == 16
+    assert len({answer.seed for answer in data.answers}) == len(data.answers) == 16
     whole = run_check(toy(ready, ToyEngine(answers=until(99))), PLAN, tmp_path, RunProgress(), [])
     assert whole != folder, "a finished check is drawn anew"
-    assert {(one.arm, one.task, one.seed) for one in open_check(whole).answers} == {
-        (one.arm, one.task, one.seed) for one in data.answers
+    assert {(answer.arm, answer.task, answer.seed) for answer in open_check(whole).answers} == {
+        (answer.arm, answer.task, answer.seed) for answer in data.answers
     }
 
 

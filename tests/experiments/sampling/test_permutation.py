@@ -63,19 +63,22 @@ def test_the_names_of_the_tests() -> None:
 
 def test_p_is_the_share_of_relabellings_that_are_as_extreme() -> None:
     baseline, arm = np.array([[1, 1], [1, 1], [1, 2], [3, 1]]), np.array([[3, 1], [3, 1], [3, 2], [1, 1]])
-    found = dict(zip(names_of_tests(2), p_values([PromptSamples(baseline, arm)], 20_000), strict=True))
+    result = dict(zip(names_of_tests(2), p_values([PromptSamples(baseline, arm)], 20_000), strict=True))
     rows = np.concatenate([baseline, arm])
 
     def chi_square(ours: tuple[int, ...], columns: int) -> float:
         prefixes = [tuple(row) for row in rows[:, :columns].tolist()]
         inside = [prefixes[place] for place in ours]
-        return sum((inside.count(one) - prefixes.count(one) / 2) ** 2 / prefixes.count(one) for one in set(prefixes))
+        return sum(
+            (inside.count(prefix) - prefixes.count(prefix) / 2) ** 2 / prefixes.count(prefix)
+            for prefix in set(prefixes)
+        )
 
     for columns in (1, 2):
         observed = chi_square((4, 5, 6, 7), columns)
         every = [chi_square(ours, columns) for ours in combinations(range(8), 4)]
         exact = sum(value >= observed - 1e-9 for value in every) / len(every)
-        assert found[prefix_name(columns)] == pytest.approx(exact, abs=0.03)
+        assert result[prefix_name(columns)] == pytest.approx(exact, abs=0.03)
 
 
 def test_equal_samples_differ_in_nothing() -> None:

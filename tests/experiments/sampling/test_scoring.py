@@ -104,7 +104,7 @@ def test_every_arm_is_scored_beside_the_draft_of_its_own_setup(tmp_path: Path, m
     folder = run_check(prepared, plan, tmp_path, RunProgress(), ["test"])
     assert score_check(folder, prepared) is None
     spread = {
-        arm: sum(one.sums[DRAFT].variance for one in open_check(folder).scores if one.arm == arm)
+        arm: sum(score.sums[DRAFT].variance for score in open_check(folder).scores if score.arm == arm)
         for arm in ("spec-d_small", "spec-d_itself")
     }
     assert spread["spec-d_itself"] == pytest.approx(0, abs=1e-9)
@@ -127,8 +127,8 @@ def swapped(prepared: Prepared, warm: Path, cold: Path, to: Path, chosen: Callab
         return [json.loads(line) for line in file.read_text("ascii").splitlines()]
 
     for name, replaced in ((ANSWERS, lines(cold / ANSWERS)), (SCORES, [])):
-        mixed = [one for one in lines(warm / name) if not chosen(one["arm"])]
-        mixed += [one for one in replaced if chosen(one["arm"])]
+        mixed = [line for line in lines(warm / name) if not chosen(line["arm"])]
+        mixed += [row for row in replaced if chosen(row["arm"])]
         (to / name).write_text("".join(json.dumps(one) + "\n" for one in mixed), "ascii")
     reseal(to)
     assert score_check(to, prepared) is None

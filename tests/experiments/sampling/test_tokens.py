@@ -192,8 +192,8 @@ def test_the_power_that_is_stated_is_had() -> None:
         del draft
         return of(softmax(target * (1 + (power.temperature or 0))), rng)
 
-    found = sum(ps_of(hotter, seed=seed)[TEMPERATURE] <= 0.001 for seed in range(20))
-    assert found >= 15, "nine in ten are promised"
+    result = sum(ps_of(hotter, seed=seed)[TEMPERATURE] <= 0.001 for seed in range(20))
+    assert result >= 15, "nine in ten are promised"
     few = token_power([scored(right, 60, 6)], 0.001)
     assert few.temperature is None or few.temperature > power.temperature
     assert few.residual is not None

@@ -65,6 +65,6 @@ def test_fresh_blocks_are_at_least_three_and_take_all_prompts_where_five_fit() -
 def test_an_arm_with_a_draft_model_is_taken_to_be_slower_before_it_is_seen() -> None:
     recipe = recipe_of(1)
     recipe.arms.append(Arm(name="d", speculation=Speculation(type="draft-simple")))
-    found = guesses(recipe, SECOND)
-    assert found["a0"] == found["baseline"] == SECOND
-    assert found["d"].answer_s > SECOND.answer_s
+    result = guesses(recipe, SECOND)
+    assert result["a0"] == result["baseline"] == SECOND
+    assert result["d"].answer_s > SECOND.answer_s

@@ -44,9 +44,9 @@ def prepared(recipe: Recipe, engine: ToyEngine) -> Prepared:
 
 
 def test_own_arms_come_first_and_nothing_comes_twice_or_lossy(recipe: Recipe) -> None:
-    found = all_candidates(prepared(recipe, Searchable()), only_arms=False)
-    assert [arm.name for arm in found.recipe.arms] == ["baseline", "spec", "ngram_simple_n6_m12"]
-    assert set(found.launches) == {"baseline", "spec", "ngram_simple_n6_m12"}
+    result = all_candidates(prepared(recipe, Searchable()), only_arms=False)
+    assert [arm.name for arm in result.recipe.arms] == ["baseline", "spec", "ngram_simple_n6_m12"]
+    assert set(result.launches) == {"baseline", "spec", "ngram_simple_n6_m12"}
     own = all_candidates(prepared(recipe, Searchable()), only_arms=True)
     assert [arm.name for arm in own.recipe.arms] == ["baseline", "spec"]
 

@@ -47,13 +47,13 @@ def run_of(records: list[Record], arms: list[str], tuning: Tuning | None = None)
         draft=None,
         arms=[
             ArmIdentity(
-                name=one,
-                baseline=one == "baseline",
+                name=arm,
+                baseline=arm == "baseline",
                 argv=[],
                 env=[],
-                speculation=None if one == "baseline" else speculation,
+                speculation=None if arm == "baseline" else speculation,
             )
-            for one in arms
+            for arm in arms
         ],
         prompts=[],
     )
@@ -80,15 +80,15 @@ def test_what_never_drafted_is_worth_exactly_no_speculation() -> None:
     records = [record("baseline", 0, 10.0), record("idle", 0, 11.0, drafted=0), record("slow", 0, 5.0, drafted=9)]
     records += [record("fast", 0, 10.5, drafted=9)]
     arms = ["idle", "dead", "slow", "fast"]
-    found = find_standings(run_of(records, ["baseline", *arms]), arms)
-    assert [(one.arm, one.races, one.value) for one in found] == [
+    standings = find_standings(run_of(records, ["baseline", *arms]), arms)
+    assert [(row.arm, row.races, row.value) for row in standings] == [
         ("fast", True, pytest.approx(1.05)),
         ("idle", True, 1.0),
         ("slow", True, 0.5),
         ("dead", False, 0.0),
     ]
-    assert [str(one) for one in found][1:] == ["idle 1.10× (never drafted)", "slow 0.50×", "dead no answer"]
-    assert any_drafted(found) and not any_drafted([found[1], found[3]])
+    assert [str(one) for one in standings][1:] == ["idle 1.10× (never drafted)", "slow 0.50×", "dead no answer"]
+    assert any_drafted(standings) and not any_drafted([standings[1], standings[3]])
 
 
 @pytest.mark.parametrize(

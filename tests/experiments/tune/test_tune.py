@@ -46,26 +46,26 @@ def test_a_search_that_was_interrupted_goes_on_to_a_winner_on_fresh_data(tmp_pat
 
     done = benchctl("tune", "--resume", folder, "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    search, fresh = open_run(tmp_path / found["search"]), open_run(tmp_path / found["fresh"])
+    result = json.loads(done.stdout)
+    search, fresh = open_run(tmp_path / result["search"]), open_run(tmp_path / result["fresh"])
     assert search.manifest is not None and search.manifest.tuning is not None and fresh.manifest is not None
-    assert found["search"] == str(folder.relative_to(tmp_path)) or Path(found["search"]) == folder
+    assert result["search"] == str(folder.relative_to(tmp_path)) or Path(result["search"]) == folder
     assert len(search.records) > before
-    assert search.manifest.tuning.chosen == found["chosen"] in {"draft_simple_d2", "draft_simple_d4"}
-    assert [arm.name for arm in fresh.manifest.arms] == ["baseline", found["chosen"]]
+    assert search.manifest.tuning.chosen == result["chosen"] in {"draft_simple_d2", "draft_simple_d4"}
+    assert [arm.name for arm in fresh.manifest.arms] == ["baseline", result["chosen"]]
     assert fresh.manifest.tuned_in == search.name and fresh.manifest.status == "finished"
     assert fresh.manifest.blocks >= 3, "below three blocks there is no interval"
-    verdicts = {one["arm"]: one for one in found["analysis"]["verdicts"]}
-    assert verdicts[found["chosen"]]["interval"] is not None
-    assert found["winner"] in (None, found["chosen"])
-    assert "--spec-type" in found["command"] and "{port}" not in found["command"]
-    written = load_recipe(tmp_path / found["recipe"])
-    assert [arm.name for arm in written.arms] == ["baseline", found["chosen"]]
+    verdicts = {verdict["arm"]: verdict for verdict in result["analysis"]["verdicts"]}
+    assert verdicts[result["chosen"]]["interval"] is not None
+    assert result["winner"] in (None, result["chosen"])
+    assert "--spec-type" in result["command"] and "{port}" not in result["command"]
+    written = load_recipe(tmp_path / result["recipe"])
+    assert [arm.name for arm in written.arms] == ["baseline", result["chosen"]]
     assert written.blocks == fresh.manifest.blocks
 
     again = benchctl("tune", "--resume", fresh.folder, cwd=tmp_path)
     assert again.returncode == 0, again.stderr
-    assert "settings were searched" in again.stdout and str(found["recipe"]) in again.stdout.replace("\n", "")
+    assert "settings were searched" in again.stdout and str(result["recipe"]) in again.stdout.replace("\n", "")
     assert len(open_run(fresh.folder).records) == len(fresh.records), "nothing is measured twice"
     page = benchctl("report", folder, "--output", "reports", cwd=tmp_path)
     assert page.returncode == 0, page.stderr
@@ -115,11 +115,11 @@ def test_a_recipe_adds_its_own_arms_to_what_the_engine_names(tmp_path: Path) -> 
 def test_several_drafts_are_searched_beside_each_other(tmp_path: Path) -> None:
     shutil.copy(Path(benchctl_models.__file__).parent / "bundled" / "tiny-hybrid-draft.gguf", tmp_path / "other.gguf")
     words = (*PAIR, "other.gguf", "--dry-run", "--json")
-    found = json.loads(benchctl("tune", *words, cwd=tmp_path).stdout)
-    drafts = {name: argv[argv.index("-md") + 1] for name, argv in found["commands"].items() if "-md" in argv}
-    assert {Path(one).name for one in drafts.values()} == {"tiny-hybrid-draft.gguf", "other.gguf"}
-    assert len([name for name in found["commands"] if name.startswith("ngram_mod")]) == 2, "look-ups have no draft"
-    assert sum(one.endswith("other.gguf") for one in drafts.values()) == len(drafts) / 2
+    result = json.loads(benchctl("tune", *words, cwd=tmp_path).stdout)
+    drafts = {name: argv[argv.index("-md") + 1] for name, argv in result["commands"].items() if "-md" in argv}
+    assert {Path(draft).name for draft in drafts.values()} == {"tiny-hybrid-draft.gguf", "other.gguf"}
+    assert len([name for name in result["commands"] if name.startswith("ngram_mod")]) == 2, "look-ups have no draft"
+    assert sum(draft.endswith("other.gguf") for draft in drafts.values()) == len(drafts) / 2
 
 
 def test_values_of_a_key(tmp_path: Path) -> None:

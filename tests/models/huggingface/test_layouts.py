@@ -28,8 +28,8 @@ from training.gguf_metadata import layout_of_class, metadata_of
 @pytest.mark.parametrize("architecture", sorted(CONFIGS))
 def test_weights_come_back_rounded_once(make_model: MakeModel, architecture: str) -> None:
     weights, file = make_model(architecture)
-    found = read_weights(huggingface_folder(file, config=CONFIGS[architecture]) / "model.safetensors")
-    assert floats(found) == floats({name: from_bfloat16(to_bfloat16(array)) for name, array in weights.items()})
+    result = read_weights(huggingface_folder(file, config=CONFIGS[architecture]) / "model.safetensors")
+    assert floats(result) == floats({name: from_bfloat16(to_bfloat16(array)) for name, array in weights.items()})
 
 
 def test_llama_cpp_knows_every_tensor_name() -> None:

@@ -125,16 +125,16 @@ def made(architecture: str, folder: Path, tokenizer: Path, **changes: Any) -> tu
 def test_weights_come_back(architecture: str, tmp_path: Path, tiny_target: Path) -> None:
     weights, file = made(architecture, tmp_path / "made", tiny_target)
     folder = huggingface_folder(file, config=CONFIGS[architecture])
-    found = read_weights(folder / "model.safetensors")
+    result = read_weights(folder / "model.safetensors")
     # A norm's weight counts from 0 in the one place and from 1 in the other: what 1 + w loses is not in the bfloat16.
-    assert floats(found) == floats({name: from_bfloat16(to_bfloat16(array)) for name, array in weights.items()})
+    assert floats(result) == floats({name: from_bfloat16(to_bfloat16(array)) for name, array in weights.items()})
 
 
 def test_without_a_head_there_is_none_in_the_file(tmp_path: Path, tiny_target: Path) -> None:
     changes = {"mtp_num_hidden_layers": 0, "tie_word_embeddings": False}
     weights, file = made("qwen35", tmp_path / "made", tiny_target, **changes)
-    found = read_weights(huggingface_folder(file, config=CONFIGS["qwen35"] | changes) / "model.safetensors")
-    assert found.keys() == weights.keys()
+    result = read_weights(huggingface_folder(file, config=CONFIGS["qwen35"] | changes) / "model.safetensors")
+    assert result.keys() == weights.keys()
     assert not any(name.startswith("mtp.") for name in weights)
 
 
