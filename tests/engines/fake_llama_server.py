@@ -24,6 +24,8 @@ HOSTILE = "\x1b[2J\x1b]0;owned\x07<script>alert(1)</script>\x00 [bold]x[/bold] \
 class Handler(ScriptedHandler):
     """Answers the endpoints that benchctl uses."""
 
+    disable_nagle_algorithm = False  # a Unix socket has no such option
+
     def do_GET(self) -> None:
         speculative = any(flag in sys.argv for flag in ("-md", "--model-draft"))
         slots = 4 if FAULT == "four-slots" else 1
