@@ -5,13 +5,15 @@ from __future__ import annotations
 import shlex
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count, groupby
-from math import ceil
+from math import ceil, expm1
 from pathlib import Path
 from types import FrameType
 
+from benchctl.analysis.conditions.split import split
+from benchctl.analysis.frame import make_frame
 from benchctl.analysis.precision import Look, decided_in_words, describe_stop, look, why_stop
 from benchctl.data.identity import home_relative
 from benchctl.data.manifest import IdlePower, Manifest, Tuning
@@ -29,6 +31,7 @@ from benchctl.measurement.requested import must_be_unchanged, recipe_must_be_unc
 from benchctl.measurement.runner import CellRunner, Nodes, Runner, Search
 from benchctl.permissions import remember_run
 from benchctl.prompts.context import load_context
+from benchctl.prompts.suite import PromptItem
 from benchctl.recipes.load import RECIPE, recipe_text
 from benchctl.recipes.schema import AutoBlocks, Recipe
 from benchctl.text import spoken
@@ -165,7 +168,7 @@ def _execute(
         unclosed=opened,
         ended=manifest.ended(),
     )
-    batches = iter([plan])
+    batches = fixed_blocks(plan, prepared.recipe, prepared.prompts, writer, progress) if on is None else iter([plan])
     timings = known_timings(prepared, earlier, writer.folder.parent.parent)
     if manifest.tuning is None:
         search = None
@@ -210,6 +213,40 @@ def _execute(
     manifest.status = "finished" if good else "failed"
     manifest.finished_at = now()
     writer.save()
+
+
+def fixed_blocks(
+    plan: list[CellPlan], recipe: Recipe, prompts: Sequence[PromptItem], writer: RunWriter, progress: RunProgress
+) -> Iterator[list[CellPlan]]:
+    """Yield the plan, and then the disturbed cells (`Frame.disturbed`) to measure again, each once.
+
+    Their first records are kept, and none counts. Cells of `interleaved` blocks stay: their pairs ran side by side.
+    """
+    yield plan
+    manifest = writer.manifest
+    if recipe.schedule == "interleaved" or manifest.tuning is not None:
+        return
+    repeated = {(cell.block, cell.arm) for cell in manifest.cells if cell.discarded}
+    slower: dict[tuple[int, str], float] = {}
+    for group in split(open_run(writer.folder, check=False)):
+        frame = make_frame(group.run.records, group.run.manifest, group.baseline)
+        for arm, block in zip(*frame.disturbed.nonzero(), strict=True):
+            slower[frame.blocks[block], frame.arms[arm]] = -expm1(-frame.slowness[arm, block])
+    cells = [
+        cell
+        for cell in make_plan(recipe, prompts, blocks=range(max(recipe.first_blocks, manifest.blocks)))
+        if (cell.block, cell.arm.name) in slower.keys() - repeated
+    ]
+    for cell in cells:
+        reason = f"it ran {100 * slower[cell.block, cell.arm.name]:.0f} % slower than the arm's median cell"
+        for stored in manifest.cells:
+            if (stored.block, stored.arm) == (cell.block, cell.arm.name):
+                stored.discarded = reason
+        progress.note(f"warning: {cell.name}: measured again, since {reason}.")
+    if cells:
+        writer.save()
+        progress.more(cells)
+        yield cells
 
 
 def known_timings(prepared: Prepared, resumed: RunData | None, results: Path) -> Timings:

@@ -88,7 +88,7 @@ def _pays(analysis: Analysis, verdicts: list[Verdict]) -> str:
         return by_task
     if all(verdict.speed == "unknown" for verdict in verdicts):
         return _unknown(analysis, drafted)
-    return _does_not_pay(drafted, verdicts)
+    return _does_not_pay(analysis, drafted, verdicts)
 
 
 def _by_speed(verdicts: Sequence[Verdict]) -> list[Verdict]:
@@ -143,11 +143,12 @@ def _pays_for_tasks(analysis: Analysis, verdicts: Sequence[Verdict]) -> str:
     return f"Speculative decoding {pays} {tasks}, but for no arm is a gain shown over all tasks together."
 
 
-def _does_not_pay(drafted: list[Verdict], verdicts: list[Verdict]) -> str:
+def _does_not_pay(analysis: Analysis, drafted: list[Verdict], verdicts: list[Verdict]) -> str:
     """A sentence for a run without a faster arm: what is known of the arms that drafted."""
     slower = [verdict for verdict in drafted if verdict.speed == "slower"]
     within = [verdict.arm for verdict in drafted if verdict.speed == "within"]
-    rest = [verdict for verdict in drafted if verdict.speed in ("undecided", "unknown")]
+    rest = [row for row in drafted if row.speed in ("undecided", "unknown") and row.speedup is not None]
+    no_rate = [verdict.arm for verdict in drafted if verdict.speedup is None]
     parts = []
     if slower:
         parts.append(f"{_who(slower, verdicts)} {plural(len(slower), 'is', 'are')} slower, {_range(slower)}")
@@ -158,7 +159,13 @@ def _does_not_pay(drafted: list[Verdict], verdicts: list[Verdict]) -> str:
     elif rest:
         named = listed(f"{verdict.arm} ({numbers.ratio(verdict.speedup)})" for verdict in rest)
         parts.append(f"{named} {plural(len(rest), 'is', 'are')} undecided")
-    return f"Speculative decoding {'does not clearly pay' if rest else 'does not pay'} here: {'; '.join(parts)}."
+    if no_rate:
+        contradicted = {warning.where for warning in analysis.warnings if warning.id == "contradicted-count"}
+        whose = plural(len(no_rate), "its", "their")
+        reason = f": {whose} counts contradict each other" if contradicted.issuperset(no_rate) else ""
+        parts.append(f"{listed(no_rate)} {plural(len(no_rate), 'has', 'have')} no rate{reason}")
+    clearly = "does not clearly pay" if rest or no_rate else "does not pay"
+    return f"Speculative decoding {clearly} here: {'; '.join(parts)}."
 
 
 def _who(chosen: list[Verdict], verdicts: list[Verdict]) -> str:

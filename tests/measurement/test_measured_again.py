@@ -16,6 +16,7 @@ from benchctl.engines.base import Completion, Launch
 from benchctl.lossless.analysed import analyse_run
 from benchctl.measurement.plan import earlier_processes, make_plan, measured, unclosed
 from benchctl.measurement.progress import RunProgress
+from benchctl.measurement.run import fixed_blocks
 from benchctl.measurement.runner import Runner
 from benchctl.prompts.suite import Prompt, PromptItem
 from benchctl.recipes.schema import Recipe
@@ -86,6 +87,34 @@ def test_a_cell_in_which_the_machine_was_suspended_is_measured_again(
     assert run.manifest is not None
     assert [cell.discarded for cell in run.manifest.cells] == ["the machine was suspended for 1 h 0 min", None]
     assert [cell.watch and cell.watch.suspended_s for cell in run.manifest.cells] == [3600.0, 0.0]
+
+
+SLOW = replace(USUAL, decode_s=1.4, e2e_s=1.5, engine_decode_s=1.4)
+
+
+@pytest.mark.parametrize("again", [USUAL, SLOW])
+def test_a_disturbed_cell_is_measured_again_after_all_blocks_once(
+    again: Completion, recipe: Recipe, prompts: list[PromptItem], writer: RunWriter, folder: Path
+) -> None:
+    recipe = recipe.model_copy(update={"blocks": 5})
+    slow = {("baseline", 2): SLOW, ("baseline", 6): again}
+    engine = ToyEngine(answers=Processes(lambda arm, process, _: slow.get((arm, process), USUAL)))
+    launches = {arm.name: Launch(argv=("toy", arm.name), env={}) for arm in recipe.arms}
+    runner, progress = Runner(recipe, engine, launches, writer), RunProgress()
+    plan = make_plan(recipe, prompts)
+    for cells in fixed_blocks(plan, recipe, prompts, writer, progress):
+        runner.run(cells, progress)
+    run = open_run(folder)
+    assert run.manifest is not None
+    assert [(cell.block, cell.arm, cell.attempt) for cell in run.manifest.cells if cell.discarded] == [
+        (1, "baseline", 0)
+    ]
+    assert engine.steps[-1] == "baseline: stop" and engine.steps.count("baseline: start") == 6
+    found = analyse_run(run)
+    assert found.speedups[0].blocks == ([1, 2, 3, 4, 5] if again is USUAL else [1, 3, 4, 5])
+    seen = [warning.seen for warning in found.warnings if warning.where == "baseline" and warning.id == "pause"]
+    assert seen == ["Block 2 was measured again, since it ran 50 % slower than the arm's median cell."]
+    assert [cells for cells in fixed_blocks([], recipe, prompts, writer, progress) if cells] == []
 
 
 @pytest.mark.parametrize("broken_off", [False, True])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchctl.analysis.results import Analysis
+from benchctl.analysis.results import Analysis, Caution
 from benchctl.reports.conclusion import headline
 from tests.reports.handmade import build_analysis
 
@@ -30,3 +30,15 @@ def test_a_damaged_arm_does_not_pay_however_fast_it_is() -> None:
     assert damaged.startswith(f"Speculation damages the output here: {fastest} (1 prompt)")
     assert damaged.count(fastest) == 1
     assert "pay" in damaged
+
+
+def test_an_arm_without_a_rate_is_not_called_undecided() -> None:
+    analysis = with_violations(build_analysis(["baseline", "spec_d2", "ngram"]))
+    unknown = {"speed": "unknown", "speedup": None, "interval": None}
+    slower = {"speed": "slower", "speedup": 0.5}
+    verdicts = [row.model_copy(update=unknown if row.arm == "ngram" else slower) for row in analysis.verdicts]
+    analysis = analysis.model_copy(update={"verdicts": verdicts, "warnings": [], "decision": None})
+    assert headline(analysis).endswith("slower, 0.50×; ngram has no rate.")
+    counts = Caution(id="contradicted-count", where="ngram", seen="", why="", todo="")
+    contradicted = headline(analysis.model_copy(update={"warnings": [counts]}))
+    assert contradicted.endswith("slower, 0.50×; ngram has no rate: its counts contradict each other.")

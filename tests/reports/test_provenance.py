@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shlex
 
+import pytest
+
 from benchctl.analysis.advice import launch_command
 from benchctl.data.manifest import ArmIdentity
 from benchctl.data.store import read_manifest
@@ -42,6 +44,28 @@ def test_a_command_survives_the_shell() -> None:
     argv = ["llama-server", "-m", "a model's file.gguf", "--port", "{port}", "$(reboot)"]
     arm = ArmIdentity(name="a", baseline=True, speculation=None, argv=argv, env=["OMP_WAIT_POLICY=passive"])
     assert shlex.split(launch_command(arm)) == ["OMP_WAIT_POLICY=passive", *argv]
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes", "weights"),
+    [
+        ("bf16", {"f32": 1000, "bf16": 10}, "f32"),
+        ("bf16", {"f16": 1000, "bf16": 10, "f32": 1}, "f16"),
+        ("bf16", {"bf16": 1000, "f32": 10}, "bf16"),
+        ("q4_k_m", {"q4_k": 1000, "q6_k": 400, "f32": 10}, "q4_k_m"),
+        ("q4_k_m", {"q5_0": 1000, "q4_k": 400}, "q4_k_m"),
+        ("bf16", {"q8_0": 1000, "f32": 10}, "q8_0"),
+        ("q8_0", {"f16": 1000, "q8_0": 10}, "f16"),
+        (None, {"q8_0": 1000, "f32": 10}, "q8_0"),
+    ],
+)
+def test_the_type_of_a_model_is_that_of_most_bytes(name: str | None, sizes: dict[str, int], weights: str) -> None:
+    (file,) = ROOT.glob("results/quantization-sweep/*/manifest.json")
+    manifest = read_manifest(file.parent)
+    types = {kind: {"count": 1, "bytes": size} for kind, size in sizes.items()}
+    target = manifest.target.model_copy(update={"facts": {"file_type": name, "tensor_types": types}})
+    facts = provenance.glance(manifest.model_copy(update={"target": target, "setups": []}))
+    assert dict(facts)["target"] == f"{target.source}, {weights}"
 
 
 def test_at_a_glance_every_setups_models_are_named_once() -> None:

@@ -76,9 +76,20 @@ def _engine_line(engine: EngineIdentity) -> str:
     return f"{engine.kind}, {engine.version or engine.build or 'build not reported'}"
 
 
+FLOATS = ("f32", "f16", "bf16")
+
+
+def _weights(facts: Mapping[str, Any]) -> str | None:
+    """Return the type of a model's weights: by its name, or of most bytes where either is no quantization."""
+    name = facts.get("file_type") or facts.get("quantization") or facts.get("dtype") or facts.get("torch_dtype")
+    sizes = {kind: tensors["bytes"] for kind, tensors in (facts.get("tensor_types") or {}).items()}
+    largest = max(sizes, key=lambda kind: sizes[kind], default=None)
+    return largest if largest is not None and (name in (None, *FLOATS) or largest in FLOATS) else name
+
+
 def _model_line(model: ModelIdentity) -> str:
     facts = model.facts
-    weights = facts.get("file_type") or facts.get("quantization") or facts.get("dtype") or facts.get("torch_dtype")
+    weights = _weights(facts)
     bits = facts.get("bits_per_weight")
     parts = [model.source, str(weights or "quantization not reported"), f"{bits:g} bits per weight" if bits else ""]
     return ", ".join(filter(None, parts))
