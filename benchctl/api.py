@@ -44,7 +44,7 @@ class Run:
     @cached_property
     def analysis(self) -> Analysis:
         """Everything that is computed of the run; takes seconds for a large one."""
-        from benchctl.lossless.analysed import analyse_run
+        from benchctl.lossless.judge.run import analyse_run
 
         return analyse_run(self.data)
 
@@ -119,7 +119,7 @@ def open_runs(results: str | Path = "results") -> DataFrame:
     from benchctl.analysis.comparison.summary import summaries_or_errors
     from benchctl.data.listing import run_folders
     from benchctl.errors import BenchctlError
-    from benchctl.lossless.analysed import judge
+    from benchctl.lossless.judge.run import judge
 
     folders = run_folders(Path(results))
     summaries = summaries_or_errors(folders, judge)

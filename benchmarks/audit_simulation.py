@@ -28,8 +28,8 @@ from numpy.typing import NDArray
 
 from benchctl.analysis.losslessness import AUDIT_LEVEL
 from benchctl.data.scores import read_scores
-from benchctl.lossless.conclude import excess_limit
-from benchctl.lossless.noise import Noise, Places, hazard_test
+from benchctl.lossless.judge.audit import excess_limit
+from benchctl.lossless.judge.noise import Noise, Places, hazard_test
 from benchmarks.keep import RESULTS, keep
 
 Floats = NDArray[np.float64]

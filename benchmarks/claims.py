@@ -25,7 +25,7 @@ import numpy as np
 
 from benchctl.analysis.results import ALL_TASKS, Analysis
 from benchctl.data.store import RunData
-from benchctl.lossless.analysed import analyse_run
+from benchctl.lossless.judge.run import analyse_run
 from benchctl.measurement.plan import mirrored, rotated
 from benchmarks.keep import keep
 from benchmarks.synthetic_run import BASELINE, Answer, baseline_arm, speculating_arm, synthetic_run

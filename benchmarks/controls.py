@@ -1,4 +1,4 @@
-"""Tests of an arm against a control (`benchctl.lossless.control`): false alarms of sound arms, and faulty arms found.
+"""Tests of an arm against a control (`lossless.judge.control`): false alarms of sound arms, and faulty arms found.
 
     python -m benchmarks.controls
 
@@ -18,7 +18,7 @@ import numpy as np
 
 from benchctl.analysis.losslessness import AUDIT_LEVEL
 from benchctl.analysis.statistics import holm
-from benchctl.lossless.control import Stratum, by_class, exact_p, paired
+from benchctl.lossless.judge.control import Stratum, by_class, exact_p, paired
 from benchmarks.keep import keep
 
 NEAR_TIE = 0.3

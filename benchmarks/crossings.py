@@ -25,7 +25,7 @@ import numpy as np
 
 from benchctl.analysis.conditions.results import Sweep
 from benchctl.data.manifest import ArmIdentity
-from benchctl.lossless.analysed import analyse_run
+from benchctl.lossless.judge.run import analyse_run
 from benchmarks.keep import keep
 from benchmarks.synthetic_run import BASELINE, Answer, baseline_arm, speculating_arm, synthetic_run
 

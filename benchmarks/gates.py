@@ -29,7 +29,7 @@ from benchctl.analysis.comparison.workload import Outputs
 from benchctl.analysis.results import ALL_TASKS
 from benchctl.analysis.statistics import COMMON, LEVEL, MOST_SHARED, PLAINLY_NOISIER
 from benchctl.data.store import open_run
-from benchctl.lossless.analysed import analyse_run
+from benchctl.lossless.judge.run import analyse_run
 from benchmarks.keep import keep
 
 Floats = NDArray[np.float64]

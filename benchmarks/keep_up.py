@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from benchctl.analysis.conditions.load import quantiles
 from benchctl.analysis.conditions.results import Level
-from benchctl.lossless.analysed import analyse_run
+from benchctl.lossless.judge.run import analyse_run
 from benchctl.measurement.requests import arrival_times
 from benchmarks.keep import keep
 from benchmarks.synthetic_run import BASELINE, Answer, baseline_arm, synthetic_run

@@ -22,10 +22,10 @@ import numpy as np
 
 from benchctl.data.scores import AnswerKey, DivergedToken, NullPass, ScoredAnswer, TargetScores, read_scores
 from benchctl.data.store import open_run
-from benchctl.lossless.analysed import OutputComparison
-from benchctl.lossless.conclude import audit_parts
-from benchctl.lossless.noise import SMALL_MARGIN
-from benchctl.lossless.selection import Answer, ArmAnswers, Selection, select_answers
+from benchctl.lossless.judge.audit import audit_parts
+from benchctl.lossless.judge.noise import SMALL_MARGIN
+from benchctl.lossless.judge.run import OutputComparison
+from benchctl.lossless.judge.selection import Answer, ArmAnswers, Selection, select_answers
 
 _NOISE = "noise"
 """The task of the answers that noise is drawn from: no arm's own."""

@@ -22,11 +22,11 @@ import numpy as np
 
 from benchctl.data.store import RunData, open_run
 from benchctl.engines.base import Scorer
-from benchctl.lossless.analysed import OutputComparison
-from benchctl.lossless.noise import SMALL_MARGIN
-from benchctl.lossless.reading import TOP, read_steps, score
-from benchctl.lossless.relaunch import Target
-from benchctl.lossless.selection import Answer
+from benchctl.lossless.judge.noise import SMALL_MARGIN
+from benchctl.lossless.judge.run import OutputComparison
+from benchctl.lossless.judge.selection import Answer
+from benchctl.lossless.score.reading import TOP, read_steps, score
+from benchctl.lossless.score.relaunch import Target
 from benchmarks.keep import keep
 
 BEFORE = 8

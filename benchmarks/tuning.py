@@ -23,7 +23,7 @@ import yaml
 
 from benchctl.analysis.results import Analysis, Verdict
 from benchctl.data.store import RunData, latest_run, open_run
-from benchctl.lossless.analysed import analyse_run
+from benchctl.lossless.judge.run import analyse_run
 from benchmarks.keep import keep
 
 GRID = Path("results/qwen2.5-coder")

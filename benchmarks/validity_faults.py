@@ -20,7 +20,7 @@ from typing import Any
 from benchctl.analysis.results import ALL_TASKS
 from benchctl.data.manifest import ArmIdentity
 from benchctl.data.store import RunData, open_run
-from benchctl.lossless.analysed import analyse_run
+from benchctl.lossless.judge.run import analyse_run
 from benchmarks.bundled_runs import verified
 from benchmarks.resampled_audits import Audited, found_in_draws
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from benchctl.analysis.results import ALL_TASKS
 from benchctl.data.identity import home_relative
-from benchctl.lossless.analysed import analyse_run
+from benchctl.lossless.judge.run import analyse_run
 from benchctl.recipes.schema import PromptsSpec, Sampling
 from benchmarks.bundled_runs import (
     bundled_recipe,

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from benchctl.data.store import RunData
-from benchctl.lossless.analysed import analyse_run
+from benchctl.lossless.judge.run import analyse_run
 from benchctl.measurement.prepare import prepare
 from benchctl.recipes.schema import PromptsSpec, Sampling
 from benchmarks.bundled_runs import bundled_recipe, measure, plain

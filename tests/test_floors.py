@@ -120,6 +120,15 @@ def test_nothing_is_circular() -> None:
         pytest.fail(" -> ".join(reversed(circle.args[1])))
 
 
+def test_what_judges_launches_nothing() -> None:
+    judging = {module: arrows for module, arrows in IMPORTS.items() if module.startswith("benchctl.lossless.judge")}
+    assert judging
+    impure = ("benchctl.lossless.score", "benchctl.measurement", "benchctl.engines")
+    wrong = [f"{places(module, line)} imports {other}" for module, arrows in judging.items()
+             for line, other in arrows if other.startswith(impure)]  # fmt: skip
+    assert not wrong, "\n".join(wrong)
+
+
 def test_no_experiment_imports_another() -> None:
     """What the trunk imports is held by the floors."""
     wrong = []

@@ -25,7 +25,7 @@ def write(file: File, runs: Runs = None, results: Results = Path("results"), as_
     """
     from benchctl.analysis.comparison import kept
     from benchctl.data.store import open_run, resolve_run
-    from benchctl.lossless.analysed import judge
+    from benchctl.lossless.judge.run import judge
 
     baseline = kept.keep([open_run(resolve_run(run, results)) for run in (runs or (None,))], judge)
     kept.write_kept(baseline, file)
@@ -53,7 +53,7 @@ def check(
     """
     from benchctl.analysis.comparison.kept import against_kept, read_kept
     from benchctl.data.store import open_run, resolve_run
-    from benchctl.lossless.analysed import judge
+    from benchctl.lossless.judge.run import judge
 
     gates = parsed_gates(fail_if, accept, junit)
     opened = [open_run(resolve_run(run, results)) for run in (runs or (None,))]

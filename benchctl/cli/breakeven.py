@@ -160,7 +160,7 @@ def _show(
 ) -> None:
     from benchctl.analysis.breakeven import find_breakeven, is_recurrent, measured_arms
     from benchctl.experiments.explain.references import acceptance_lengths, measured_with, write_references
-    from benchctl.lossless.analysed import analyse_run
+    from benchctl.lossless.judge.run import analyse_run
     from benchctl.reports.write import report_folder, write_report
 
     analysis = analyse_run(run)

@@ -56,7 +56,7 @@ def compare(
     from benchctl.analysis.comparison.compare import compare_runs
     from benchctl.analysis.comparison.workload import OtherModelsError
     from benchctl.data.store import open_run, resolve_run
-    from benchctl.lossless.analysed import judge
+    from benchctl.lossless.judge.run import judge
 
     gates = parsed_gates(fail_if, accept, junit)
     if runs is None or len(runs) < 2:
@@ -132,7 +132,7 @@ def _compare_several(paths: Sequence[Path], *, arms: Sequence[str] | None, as_js
     """Compare any number of runs, and print."""
     from benchctl.analysis.comparison.several import compare_several
     from benchctl.analysis.comparison.summary import summaries_of
-    from benchctl.lossless.analysed import judge
+    from benchctl.lossless.judge.run import judge
     from benchctl.reports.comparison import print_several
 
     found = compare_several(summaries_of(paths, judge), arms)
@@ -156,7 +156,7 @@ def bisect(
     from benchctl.analysis.comparison.several import by_build, compare_several, first_changes, sentences
     from benchctl.analysis.comparison.summary import summaries_of
     from benchctl.data.store import resolve_run
-    from benchctl.lossless.analysed import judge
+    from benchctl.lossless.judge.run import judge
     from benchctl.reports.comparison import print_several
 
     measured = summaries_of([resolve_run(run, results) for run in runs or (None,)], judge)

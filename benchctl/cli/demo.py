@@ -71,7 +71,7 @@ def _measured(recipe: str, out: Path, blocks: int) -> Analysis:
     from benchctl.cli.run import run
     from benchctl.cli.verify_lossless import verify_lossless
     from benchctl.data.store import open_run, resolve_run
-    from benchctl.lossless.analysed import analyse_run
+    from benchctl.lossless.judge.run import analyse_run
 
     results = out / "results"
     with redirect_stdout(StringIO()):  # the report says the same

@@ -36,7 +36,7 @@ def explain(
     report uses them, too. Inferred values are marked.
     """
     from benchctl.data.store import open_run, resolve_run
-    from benchctl.lossless.analysed import analyse_run
+    from benchctl.lossless.judge.run import analyse_run
     from benchctl.measurement.progress import shown_steps
     from benchctl.measurement.run import signals_interrupt
     from benchctl.measurement.tracing import trace_costs

@@ -131,7 +131,7 @@ def measured_costs(run: str) -> tuple[float | None, float]:
     from statistics import median
 
     from benchctl.data.store import open_run, resolve_run
-    from benchctl.lossless.analysed import analyse_run
+    from benchctl.lossless.judge.run import analyse_run
 
     units = analyse_run(open_run(resolve_run(run, Path("results")))).rounds.units
     verified = [unit for unit in units if unit.what == "verify"]

@@ -55,7 +55,7 @@ def report(
     DIR/<recipe>/<run>/.
     """
     from benchctl.data.store import open_run, resolve_run
-    from benchctl.lossless.analysed import analyse_run
+    from benchctl.lossless.judge.run import analyse_run
     from benchctl.reports.write import report_folder, write_report
 
     path = resolve_run(run, results)

@@ -190,7 +190,7 @@ def _with_what_is_missing(
 def _show_run(folder: Path, *, as_json: bool, quiet: bool, verbose: bool) -> None:
     """Print the run's summary. Exits with 3 when a cell or a request failed."""
     from benchctl.data.store import open_run
-    from benchctl.lossless.analysed import analyse_run
+    from benchctl.lossless.judge.run import analyse_run
     from benchctl.reports.run_summary import print_run
 
     run = open_run(folder)

@@ -175,7 +175,7 @@ def _listed(folders: Sequence[Path]) -> list[RunRow]:
     lacking = [folder for folder, summary in summaries.items() if summary is None]
     if lacking:  # only then is everything imported that analyses a run
         from benchctl.analysis.comparison.summary import summaries_or_errors
-        from benchctl.lossless.analysed import judge
+        from benchctl.lossless.judge.run import judge
 
         computed = summaries_or_errors(lacking, judge)
         summaries |= {

@@ -9,7 +9,7 @@ from benchctl.analysis.results import Losslessness, SelfConsistency
 from benchctl.analysis.scope import scope_lines
 from benchctl.data.scores import TargetScores
 from benchctl.data.store import RunData
-from benchctl.lossless.session import Explained
+from benchctl.lossless.score.session import Verified
 from benchctl.reports.json_output import print_json
 from benchctl.reports.tables.output import OUTPUT_TONE, divergences, verdict_counts
 from benchctl.reports.terminal import STYLES, Printout
@@ -19,50 +19,50 @@ MOST_PROMPTS = 6
 """Diverging prompts of an arm that are printed."""
 
 
-def print_document(run: RunData, explained: Explained) -> None:
+def print_document(run: RunData, verified: Verified) -> None:
     """Print everything as a JSON document in ASCII."""
-    frame, found = explained.outputs.frame, explained.found
-    consistency, scores = explained.consistency, explained.scores
+    frame, found = verified.outputs.frame, verified.found
+    consistency, scores = verified.consistency, verified.scores
     document = {
         "run": run.name,
-        "baseline": explained.outputs.baseline,
+        "baseline": verified.outputs.baseline,
         "blocks": len(frame.blocks),
         "prompts": len(frame.prompts),
-        "lossless": explained.only("identical"),
+        "lossless": verified.only("identical"),
         "arms": [arm.model_dump() for arm in found],
         "consistency": [arm.model_dump() for arm in consistency],
-        "failed_cells": explained.outputs.failed_cells,
+        "failed_cells": verified.outputs.failed_cells,
         "damaged": run.damaged,
         "integrity": run.integrity.as_dict(),
         "replayed": None if scores is None or not scores.decoded else _replayed(scores),
     }
-    if explained.outputs.not_judged:
-        document["unjudged"] = explained.outputs.not_judged
+    if verified.outputs.not_judged:
+        document["unjudged"] = verified.outputs.not_judged
     print_json("verify-lossless", document)
 
 
-def print_tables(run: RunData, explained: Explained) -> None:
+def print_tables(run: RunData, verified: Verified) -> None:
     """Print the verdicts, then every arm that is not identical with its differing prompts."""
-    frame, found = explained.outputs.frame, explained.found
-    consistency, scores = explained.consistency, explained.scores
+    frame, found = verified.outputs.frame, verified.found
+    consistency, scores = verified.consistency, verified.scores
     out = Printout()
-    baselines = {each_frame.arms[each_frame.baseline] for each_frame in explained.outputs.frames}
+    baselines = {each_frame.arms[each_frame.baseline] for each_frame in verified.outputs.frames}
     against = frame.arms[frame.baseline] if len(baselines) == 1 else "the baseline of its condition"
     counts = f"{_count(len(frame.prompts), 'prompt')}, {_count(len(frame.blocks), 'block')}"
     out.say(f"Run {run.name}: every arm against {against}, {counts}")
     out.say()
-    if explained.outputs.not_judged:
-        out.say(explained.outputs.not_judged)
+    if verified.outputs.not_judged:
+        out.say(verified.outputs.not_judged)
         out.say()
     out.table(verdict_counts(found))
     for line in scope_lines(found):
         out.say(line)
     out.say()
-    overlapping = {name for group, part in explained.outputs.parts if group.overlapping for name in part.arms}
+    overlapping = {name for group, part in verified.outputs.parts if group.overlapping for name in part.arms}
     for own in consistency:
         if own.arm in baselines or (own.differing and own.arm not in overlapping):
             out.say(_repeats(own), "yellow" if own.differing else "")
-    for cell in explained.outputs.failed_cells:
+    for cell in verified.outputs.failed_cells:
         out.say(f"Failed cell: {cell}", "yellow")
     style = "yellow" if run.integrity.findings else ""
     out.say(run.integrity.sentence, style, whole=not out.console.is_terminal)
@@ -80,7 +80,7 @@ def print_tables(run: RunData, explained: Explained) -> None:
         out.say()
         out.say(f"{', '.join(arms)}: undetermined", f"bold {STYLES['open']}")
         out.below(reason)
-    names = {explained.baseline_of(arm_found.arm) for arm_found in found}
+    names = {verified.baseline_of(arm_found.arm) for arm_found in found}
     forks = divergences(found, one_line(names.pop()) if len(names) == 1 else "baseline", MOST_PROMPTS)
     if forks.rows:
         out.say()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
-from benchctl.lossless.reference import ArmCauses, BaselinePair, Difference, ReferenceComparison
+from benchctl.lossless.judge.reference import ArmCauses, BaselinePair, Difference, ReferenceComparison
 from benchctl.reports import numbers
 from benchctl.reports.columns import Column, Name, Table, numeric
 from benchctl.reports.terminal import Printout

@@ -164,7 +164,7 @@ def _show_candidates(prepared: Prepared, *, as_json: bool) -> None:
 def _show(found: RunData, fresh: RunData | None, *, as_json: bool, quiet: bool) -> None:
     """Print the result of the confirmation run, and the files."""
     from benchctl.experiments.tune.halving import find_standings
-    from benchctl.lossless.analysed import analyse_run
+    from benchctl.lossless.judge.run import analyse_run
     from benchctl.recipes.load import RECIPE
     from benchctl.reports.run_summary import print_decision, print_next, print_summary
     from benchctl.reports.terminal import Printout

@@ -27,7 +27,7 @@ def verify_against(
     own baseline; no engine is started. Exits with 0 when every answer is identical to the reference, else with 1.
     """
     from benchctl.data.store import open_run, resolve_run
-    from benchctl.lossless.reference import compare_with_references
+    from benchctl.lossless.judge.reference import compare_with_references
 
     data, *others = (open_run(resolve_run(name, results)) for name in (run, *references))
     found = compare_with_references(data, others, arms=arm)

@@ -41,7 +41,7 @@ def verify_lossless(
     the run.
 
     Exits with 0 when every compared arm is identical (or what --accept names), with 1 when any is not or is
-    undetermined, with 3 when the engine failed and nothing could be explained.
+    undetermined, with 3 when the engine failed and nothing could be verified.
     """
 
     starts = not offline and audit != "off"
@@ -58,7 +58,7 @@ def verify_lossless(
     from benchctl.analysis.results import ACCEPTED
     from benchctl.cli.show_lossless import print_document, print_tables
     from benchctl.data.store import open_run, resolve_run
-    from benchctl.lossless.session import Request, explain
+    from benchctl.lossless.score.session import Request, verify
 
     data = open_run(resolve_run(run, results))
     asked = Request(
@@ -71,14 +71,14 @@ def verify_lossless(
         trusted=trust_recipe,
         quiet=quiet or as_json,
     )
-    explained = explain(data, asked)
-    if not explained.found:
+    verified = verify(data, asked)
+    if not verified.found:
         raise UsageError("The run has only its baseline, so there is nothing to compare.", where=str(data.folder))
     if as_json:
-        print_document(data, explained)
+        print_document(data, verified)
     elif not quiet:
-        print_tables(data, explained)
-    if explained.failure is not None:
-        raise explained.failure
-    if not explained.only(*ACCEPTED[accept]):
+        print_tables(data, verified)
+    if verified.failure is not None:
+        raise verified.failure
+    if not verified.only(*ACCEPTED[accept]):
         raise typer.Exit(1)

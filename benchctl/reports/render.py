@@ -11,7 +11,7 @@ from benchctl.analysis.advice import launch_command
 from benchctl.analysis.results import Analysis
 from benchctl.analysis.scope import scope_lines
 from benchctl.data.store import RunData
-from benchctl.lossless.whole_answers import PromptAnswers, find_whole_answers
+from benchctl.lossless.judge.whole_answers import PromptAnswers, find_whole_answers
 from benchctl.reports import conclusion, numbers, page
 from benchctl.reports.columns import Cell, Code, Folded, Name, Piece, Table, lossy_labels
 from benchctl.reports.first_screen import decisive

@@ -10,7 +10,7 @@ import pytest
 from benchctl.analysis.cost import alpha_for, expected_tokens
 from benchctl.analysis.results import Acceptance, Analysis
 from benchctl.data.cell import AttestationRecord, Cell
-from benchctl.lossless.analysed import analyse_run
+from benchctl.lossless.judge.run import analyse_run
 from benchctl.reports.columns import Table
 from benchctl.reports.figures.arms import draw_acceptance
 from benchctl.reports.first_screen import first_screen

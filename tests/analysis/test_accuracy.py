@@ -12,7 +12,7 @@ from scipy.stats import binomtest
 from benchctl.analysis.accuracy import LEVEL, POWER, Accuracy, detectable_loss, find_accuracy
 from benchctl.data.manifest import Manifest, PromptIdentity, SetupIdentity
 from benchctl.data.record import RecordError
-from benchctl.lossless.analysed import analyse_run
+from benchctl.lossless.judge.run import analyse_run
 from benchctl.prompts.answers import Answer
 from tests.analysis.conftest import MakeRecord, MakeRun
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from benchctl.analysis.results import Analysis
-from benchctl.lossless.analysed import analyse_run
+from benchctl.lossless.judge.run import analyse_run
 
 ARMS = {
     "baseline": None,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from benchctl.lossless.analysed import analyse_run
+from benchctl.lossless.judge.run import analyse_run
 
 QUIET = {
     "wall_s": 10.0,

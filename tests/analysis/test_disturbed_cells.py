@@ -9,7 +9,7 @@ from benchctl.analysis.frame import make_frame
 from benchctl.analysis.precision import decided_arms
 from benchctl.analysis.results import ALL_TASKS, Analysis, SpeedUp
 from benchctl.data.store import RunData
-from benchctl.lossless.analysed import analyse_run
+from benchctl.lossless.judge.run import analyse_run
 from benchmarks.synthetic_run import BASELINE, Answer, baseline_arm, speculating_arm, synthetic_run
 
 GAIN = 1.1

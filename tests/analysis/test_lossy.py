@@ -10,7 +10,7 @@ import pytest
 from benchctl.data.manifest import Manifest
 from benchctl.data.record import Record
 from benchctl.data.store import RunData
-from benchctl.lossless.analysed import OutputComparison, analyse_run
+from benchctl.lossless.judge.run import OutputComparison, analyse_run
 
 LOSSY = ["synthetic acceptance"]
 

@@ -8,7 +8,7 @@ import pytest
 
 from benchctl.analysis.comparison.compare import compare_runs
 from benchctl.analysis.results import ALL_TASKS, SpeedUp
-from benchctl.lossless.analysed import analyse_run, judge
+from benchctl.lossless.judge.run import analyse_run, judge
 
 COPIES = {"type": "ngram-simple"}
 

@@ -13,7 +13,7 @@ from benchctl.analysis.precision import half_widths
 from benchctl.analysis.results import ALL_TASKS, SpeedUp
 from benchctl.analysis.statistics import SEQUENTIAL_LEVEL
 from benchctl.data.manifest import Stopped
-from benchctl.lossless.analysed import analyse_run
+from benchctl.lossless.judge.run import analyse_run
 
 
 def records(make_record: Any, blocks: int, spread: float = 0.02) -> list[Any]:

@@ -9,7 +9,7 @@ import pytest
 from benchctl.analysis.result import Interval
 from benchctl.analysis.round_model import DepthCost, expected_by_position, fit_rounds, forecast
 from benchctl.data.store import open_run
-from benchctl.lossless.analysed import analyse_run
+from benchctl.lossless.judge.run import analyse_run
 from tests.kept_runs import ROOT
 
 KEPT = ROOT / "results"

@@ -13,7 +13,7 @@ from benchctl.analysis.round_model import cliffs_and_falls
 from benchctl.analysis.round_results import RoundSplit, UnitCost
 from benchctl.data.store import RunData
 from benchctl.data.traces import CostTraces, DraftAlone, PassTime, TracedArm
-from benchctl.lossless.analysed import analyse_run
+from benchctl.lossless.judge.run import analyse_run
 from benchctl.reports.tables.rounds import round_splits
 
 DEPTH_4 = {"baseline": None, "spec_d4": {"type": "draft-simple", "max": 4}}

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from benchctl.lossless.analysed import analyse_run
+from benchctl.lossless.judge.run import analyse_run
 from benchctl.measurement.plan import arms_of_block, with_second_baseline
 from benchctl.reports.figures import arms
 from benchmarks.bundled_runs import bundled_recipe, drafting, plain

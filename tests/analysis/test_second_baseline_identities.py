@@ -20,7 +20,7 @@ from benchctl.analysis.frame import make_frame
 from benchctl.analysis.results import ALL_TASKS, Analysis
 from benchctl.analysis.speedup import find_latency_speedup, find_whole_speedup
 from benchctl.data.store import RunData, open_run
-from benchctl.lossless.analysed import analyse_run
+from benchctl.lossless.judge.run import analyse_run
 from benchctl.recipes.groups import GroupKey
 from tests.analysis.conftest import build_manifest, build_record
 from tests.kept_runs import RUNS

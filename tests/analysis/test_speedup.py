@@ -11,7 +11,7 @@ import pytest
 from benchctl.analysis import statistics
 from benchctl.analysis.results import ALL_TASKS, Analysis, SpeedUp
 from benchctl.errors import UsageError
-from benchctl.lossless.analysed import analyse_run
+from benchctl.lossless.judge.run import analyse_run
 
 
 def row(analysis: Analysis, arm: str, task: str = ALL_TASKS) -> SpeedUp:

@@ -10,7 +10,7 @@ import pytest
 
 from benchctl.data.record import sha256_text
 from benchctl.data.store import open_run
-from benchctl.lossless.analysed import analyse_run
+from benchctl.lossless.judge.run import analyse_run
 
 
 def line(label: str, rep: int, rate: float, content: str = "こんにちは", **more: Any) -> str:

@@ -11,7 +11,7 @@ import pytest
 
 from benchctl.analysis.results import Analysis, SpeedUp, Verdict
 from benchctl.analysis.warnings import ADVICE
-from benchctl.lossless.analysed import analyse_run
+from benchctl.lossless.judge.run import analyse_run
 from benchctl.reports.conclusion import headline
 from benchctl.reports.numbers import no_interval
 

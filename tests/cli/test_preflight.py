@@ -9,7 +9,7 @@ import pytest
 from benchctl.cli.app import app
 from benchctl.data.store import latest_run, open_run
 from benchctl.errors import GateError
-from benchctl.lossless.analysed import analyse_run
+from benchctl.lossless.judge.run import analyse_run
 from tests.cli.calls import call
 
 pytestmark = pytest.mark.slow

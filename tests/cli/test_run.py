@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from benchctl.data.store import open_run
-from benchctl.lossless.analysed import analyse_run
+from benchctl.lossless.judge.run import analyse_run
 from benchctl.paths import shipped_folder
 
 pytestmark = pytest.mark.engine

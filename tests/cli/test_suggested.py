@@ -12,7 +12,7 @@ import pytest
 from benchctl.analysis.next_experiment import YOUR_PROMPTS
 from benchctl.data.manifest import Manifest
 from benchctl.data.store import open_run
-from benchctl.lossless.analysed import analyse_run
+from benchctl.lossless.judge.run import analyse_run
 from benchctl.measurement.plan import keep_only, make_plan, with_blocks
 from benchctl.measurement.requested import recipe_of, requested_recipe
 from benchctl.prompts.load import load_suite

@@ -13,7 +13,7 @@ import pytest
 from benchctl.data.record import sha256_text, sha256_tokens
 from benchctl.data.store import open_run
 from benchctl.errors import UsageError
-from benchctl.lossless import session
+from benchctl.lossless.score import session
 from tests.benchctl_process import benchctl
 
 Line = dict[str, Any]
@@ -82,7 +82,7 @@ def test_every_arm_that_is_named_exists_before_anything_is_scored(
     scored: list[str] = []
     monkeypatch.setattr(session, "_scored", lambda *_, **__: scored.append("a prefix"))
     with pytest.raises(UsageError, match="There is no arm 'typo'"):
-        session.explain(open_run(forked), session.Request(arms=["spec", "typo"], quiet=True))
+        session.verify(open_run(forked), session.Request(arms=["spec", "typo"], quiet=True))
     assert scored == []
     shown = verify(forked, "--arm", "spec", "--arm", "typo", cwd=forked.parent)
     assert shown.returncode == 2 and "The arms are: ngram, spec" in shown.stderr

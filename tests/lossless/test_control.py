@@ -14,8 +14,8 @@ from benchctl.analysis.results import Losslessness
 from benchctl.data.record import sha256_text, sha256_tokens
 from benchctl.data.scores import DivergedToken, NullPass, ScoredAnswer
 from benchctl.data.store import open_run
-from benchctl.lossless.analysed import analyse_run
-from benchctl.lossless.control import by_class, control_sentence, exact_p, find_controls, paired, power
+from benchctl.lossless.judge.control import by_class, control_sentence, exact_p, find_controls, paired, power
+from benchctl.lossless.judge.run import analyse_run
 from tests.analysis.conditions.simulated import Sweep, write_sweep
 from tests.lossless.replayed import scores
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from benchctl.analysis.results import Losslessness
-from benchctl.lossless.analysed import analyse_run
+from benchctl.lossless.judge.run import analyse_run
 
 ARMS = {"baseline": None, "spec": {"type": "draft-simple", "max": 4}}
 WORDS = ["a", "b", "c", "d", "e", "f"]

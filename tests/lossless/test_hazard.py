@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchctl.lossless import conclude
-from benchctl.lossless.conclude import find_power
-from benchctl.lossless.noise import Noise, Places, hazard_test
-from benchctl.lossless.selection import _rejections
+from benchctl.lossless.judge import audit as conclude
+from benchctl.lossless.judge.audit import find_power
+from benchctl.lossless.judge.noise import Noise, Places, hazard_test
+from benchctl.lossless.judge.selection import _rejections
 
 pytestmark = pytest.mark.slow
 

@@ -7,9 +7,9 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
-from benchctl.lossless import noise
-from benchctl.lossless.conclude import find_power
-from benchctl.lossless.noise import FEWEST_SMALL, Noise, Places, fit_tail
+from benchctl.lossless.judge import noise
+from benchctl.lossless.judge.audit import find_power
+from benchctl.lossless.judge.noise import FEWEST_SMALL, Noise, Places, fit_tail
 
 
 def noise_of(losses: np.ndarray, margins: np.ndarray | float = 0.5, answers: int = 10) -> Noise:

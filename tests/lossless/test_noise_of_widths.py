@@ -7,7 +7,7 @@ import random
 import pytest
 
 from benchctl.data.scores import Position
-from benchctl.lossless.explain import FEWEST, find_noise
+from benchctl.lossless.judge.divergence import FEWEST, find_noise
 from tests.lossless.replayed import fork_at, reading, sample, scores
 
 

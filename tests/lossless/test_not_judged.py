@@ -13,7 +13,7 @@ from benchctl.analysis.results import Losslessness
 from benchctl.cli.app import app
 from benchctl.data.record import sha256_text, sha256_tokens
 from benchctl.data.store import open_run
-from benchctl.lossless.analysed import OutputComparison, analyse_run
+from benchctl.lossless.judge.run import OutputComparison, analyse_run
 from tests.analysis.conditions.simulated import Server, Sweep, write_sweep
 from tests.resealed import reseal
 

@@ -11,8 +11,8 @@ from benchctl.analysis.answers import find_answers
 from benchctl.analysis.conditions.split import Group
 from benchctl.analysis.frame import make_frame
 from benchctl.analysis.losslessness import ArmAudit, DetectionPower
-from benchctl.lossless.analysed import find_not_judged
-from benchctl.lossless.selection import Reach, select_answers
+from benchctl.lossless.judge.run import find_not_judged
+from benchctl.lossless.judge.selection import Reach, select_answers
 
 SOUND = ArmAudit(
     arm="spec", widths=(3,), slots=4, by_prefill=False, answers=1, of=1, prompts=1, tokens=11, diverged=1, expected=0.5,

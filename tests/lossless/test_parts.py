@@ -13,7 +13,7 @@ import pytest
 
 from benchctl.data.scores import TargetScores
 from benchctl.data.store import MANIFEST, RunData, open_run
-from benchctl.lossless import session
+from benchctl.lossless.score import session
 
 
 def test_the_noise_of_shared_batches_is_kept_with_its_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

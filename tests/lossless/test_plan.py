@@ -8,7 +8,8 @@ import pytest
 
 from benchctl.data.record import sha256_tokens
 from benchctl.errors import EngineError
-from benchctl.lossless.plan import (
+from benchctl.lossless.judge.selection import Answer, ArmAnswers, Selection
+from benchctl.lossless.score.plan import (
     SAMPLE,
     Alignment,
     AnswerToScore,
@@ -20,8 +21,7 @@ from benchctl.lossless.plan import (
     plan_answers,
     plan_prefixes,
 )
-from benchctl.lossless.reading import read_in_batches, score
-from benchctl.lossless.selection import Answer, ArmAnswers, Selection
+from benchctl.lossless.score.reading import read_in_batches, score
 from tests.lossless.test_reading import ANSWER, PROMPT, RIVAL, ToyScorer
 
 CHEAP = ScoringCost(token_s=0.01, prompt_s=0.1)

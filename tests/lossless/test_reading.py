@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from benchctl.engines.base import Rendered, Scores
-from benchctl.lossless.plan import AnswerToScore, DivergenceToScore, plan_prefixes
-from benchctl.lossless.reading import TOP, TOP_AT_DIVERGENCE, read_answer
+from benchctl.lossless.score.plan import AnswerToScore, DivergenceToScore, plan_prefixes
+from benchctl.lossless.score.reading import TOP, TOP_AT_DIVERGENCE, read_answer
 from benchctl.prompts.suite import Prompt
 
 PROMPT = tuple(range(1000, 1020))

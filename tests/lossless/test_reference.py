@@ -14,7 +14,7 @@ from benchctl.data.record import sha256_text, sha256_tokens
 from benchctl.data.scores import ScoredAnswer, TargetScores
 from benchctl.data.store import RunData
 from benchctl.errors import UsageError
-from benchctl.lossless.reference import Cause, compare_with_references, precision_of
+from benchctl.lossless.judge.reference import Cause, compare_with_references, precision_of
 from tests.analysis.conftest import build_manifest, build_record
 
 TOKENS = {"x": [1, 2, 3, 4], "y": [1, 2, 9, 4], "z": [1, 7, 3, 4]}

@@ -11,8 +11,8 @@ from benchctl.data.store import RunData
 from benchctl.data.writer import folder_lock
 from benchctl.engines.base import Launch
 from benchctl.errors import EngineError, StorageError
-from benchctl.lossless import relaunch
-from benchctl.lossless.relaunch import Relaunch, ScoringOutcome, Target
+from benchctl.lossless.score import relaunch
+from benchctl.lossless.score.relaunch import Relaunch, ScoringOutcome, Target
 from benchctl.recipes.schema import GREEDY
 
 

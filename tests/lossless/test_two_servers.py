@@ -8,7 +8,7 @@ import pytest
 
 from benchctl.analysis.results import Losslessness
 from benchctl.data.cell import AttestationRecord, Cell
-from benchctl.lossless.analysed import analyse_run
+from benchctl.lossless.judge.run import analyse_run
 
 ARMS = {"baseline": None, "spec-control": None, "spec": {"type": "draft-simple", "max": 4}}
 GOOD = {"ids": [1, 2, 3, 4], "text": "abcd", "finish_reason": "length", "prompt_tokens": 5}

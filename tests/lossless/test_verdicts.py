@@ -13,11 +13,11 @@ from benchctl.analysis.frame import make_frame
 from benchctl.analysis.results import Comparison, Losslessness
 from benchctl.data.record import Record
 from benchctl.data.scores import ScoredAnswer
-from benchctl.lossless.analysed import analyse_run
-from benchctl.lossless.explain import Evidence
-from benchctl.lossless.plan import prefixes_to_score
-from benchctl.lossless.selection import select_answers
-from benchctl.lossless.verdicts import find_losslessness
+from benchctl.lossless.judge.divergence import Evidence
+from benchctl.lossless.judge.run import analyse_run
+from benchctl.lossless.judge.selection import select_answers
+from benchctl.lossless.judge.verdicts import find_losslessness
+from benchctl.lossless.score.plan import prefixes_to_score
 from tests.lossless.replayed import scores
 
 OTHER = [*range(100, 107), 7, 8, 9, 10]

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from benchctl.data.store import open_run
-from benchctl.lossless.analysed import analyse_run
-from benchctl.lossless.whole_answers import find_whole_answers
+from benchctl.lossless.judge.run import analyse_run
+from benchctl.lossless.judge.whole_answers import find_whole_answers
 from tests.kept_runs import RUNS
 
 OVER_AXES = [folder for folder in RUNS if json.loads((folder / "manifest.json").read_text("utf-8")).get("setups")]

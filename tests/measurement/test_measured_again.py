@@ -13,7 +13,7 @@ import pytest
 from benchctl.data.store import open_run
 from benchctl.data.writer import RunWriter
 from benchctl.engines.base import Completion, Launch
-from benchctl.lossless.analysed import analyse_run
+from benchctl.lossless.judge.run import analyse_run
 from benchctl.measurement.plan import earlier_processes, make_plan, measured, unclosed
 from benchctl.measurement.progress import RunProgress
 from benchctl.measurement.run import fixed_blocks

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from benchctl.data.store import open_run
-from benchctl.lossless.analysed import analyse_run
+from benchctl.lossless.judge.run import analyse_run
 
 STOPPED_S = 3.0
 

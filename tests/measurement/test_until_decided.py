@@ -15,7 +15,7 @@ from benchctl.data.manifest import ArmIdentity, PromptIdentity
 from benchctl.data.store import RunData, open_run
 from benchctl.data.writer import RunWriter
 from benchctl.engines.base import Launch
-from benchctl.lossless.analysed import analyse_run
+from benchctl.lossless.judge.run import analyse_run
 from benchctl.measurement.plan import arms_of_block, make_plan, measured
 from benchctl.measurement.progress import RunProgress
 from benchctl.measurement.run import blocks_as_needed

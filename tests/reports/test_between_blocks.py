@@ -12,7 +12,7 @@ from rich.console import Console
 
 from benchctl.analysis.results import Analysis
 from benchctl.data.store import open_run
-from benchctl.lossless.analysed import analyse_run
+from benchctl.lossless.judge.run import analyse_run
 from benchctl.reports.run_summary import print_summary
 from benchctl.reports.write import ReportFiles, write_report
 from tests.reports.made_run import write_run

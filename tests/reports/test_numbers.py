@@ -8,7 +8,7 @@ import pytest
 
 from benchctl.analysis.results import Interval
 from benchctl.data.store import open_run
-from benchctl.lossless.analysed import analyse_run
+from benchctl.lossless.judge.run import analyse_run
 from benchctl.reports import numbers
 from tests.reports.handmade import build_analysis
 

@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from benchctl.data.store import open_run
-from benchctl.lossless.analysed import analyse_run
+from benchctl.lossless.judge.run import analyse_run
 from benchctl.reports.first_screen import screen_rows
 from benchctl.reports.run_summary import print_summary
 from benchctl.reports.write import ReportFiles, write_report

@@ -16,7 +16,7 @@ from benchctl.analysis.results import Analysis
 from benchctl.data.record import Record
 from benchctl.data.scores import Position, Reading, TargetScores
 from benchctl.data.store import RunData
-from benchctl.lossless.whole_answers import find_whole_answers
+from benchctl.lossless.judge.whole_answers import find_whole_answers
 from benchctl.reports import page
 from benchctl.reports.figures.arms import drawn_positions
 from benchctl.reports.page import plot_data

@@ -20,7 +20,7 @@ from benchctl.experiments.diagnose.stored import DOCUMENT, read_diagnosis, write
 from benchctl.experiments.isolate.stored import ISOLATION, read_isolation, write_isolation
 from benchctl.experiments.sampling.conclude import sampling_verdict
 from benchctl.experiments.sampling.stored import ANSWERS, CHECK, open_check
-from benchctl.lossless.analysed import analyse_run, judge
+from benchctl.lossless.judge.run import analyse_run, judge
 from benchctl.measurement.run import resume_run
 from tests.cli.calls import call
 from tests.kept_runs import ROOT, RUNS

@@ -22,7 +22,7 @@ from benchctl.data.store import MANIFEST, RECORDS, open_run
 from benchctl.errors import BenchctlError
 from benchctl.experiments.sampling.conclude import sampling_verdict
 from benchctl.experiments.sampling.stored import ANSWERS, CHECK, SCORES, open_check
-from benchctl.lossless.analysed import analyse_run
+from benchctl.lossless.judge.run import analyse_run
 from tests.fuzz import changed, places
 from tests.resealed import reseal
 

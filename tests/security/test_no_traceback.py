@@ -19,7 +19,7 @@ import pytest
 
 from benchctl.data.scores import SCORES, read_scores
 from benchctl.errors import StorageError
-from benchctl.lossless.noise import noise_of
+from benchctl.lossless.judge.noise import noise_of
 from tests.benchctl_process import benchctl
 
 KEPT = next((Path(__file__).parents[2] / "results" / "qwen2.5-coder").glob("*/manifest.json")).parent

@@ -12,7 +12,7 @@ import pytest
 
 from benchctl.data.store import open_run
 from benchctl.errors import UsageError
-from benchctl.lossless.relaunch import RelaunchError, relaunch
+from benchctl.lossless.score.relaunch import RelaunchError, relaunch
 from benchctl.measurement.prepare import prepare
 from benchctl.measurement.progress import RunProgress
 from benchctl.measurement.requested import prepare_again

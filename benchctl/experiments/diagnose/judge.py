@@ -35,7 +35,7 @@ from benchctl.data.store import MANIFEST, open_run, read_manifest
 from benchctl.data.traces import Expectations
 from benchctl.errors import BenchctlError
 from benchctl.experiments.diagnose.stored import DiagnosedDraft, Diagnosis, DraftCosts, ForcedAnswer
-from benchctl.lossless.analysed import analyse_run
+from benchctl.lossless.judge.run import analyse_run
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -33,7 +33,7 @@ from benchctl.experiments.diagnose.stored import (
     Status,
     write_diagnosis,
 )
-from benchctl.lossless.reading import scores_of
+from benchctl.lossless.score.reading import scores_of
 from benchctl.measurement.cell import fresh_log, running, scoring
 from benchctl.measurement.plan import spread_over_tasks, spread_seed
 from benchctl.measurement.prepare import Prepared, PreparedSetup, new_manifest

@@ -20,7 +20,7 @@ from benchctl.data.digests import canonical_sha256
 from benchctl.data.manifest import Manifest, SetupIdentity
 from benchctl.data.store import MANIFEST, RECORDS, RunData, open_run
 from benchctl.errors import GateError, StorageError, UsageError
-from benchctl.lossless.analysed import analyse_run
+from benchctl.lossless.judge.run import analyse_run
 from benchctl.text import first, one_line
 
 Statement = dict[str, Any]

@@ -12,7 +12,7 @@ from benchctl.engines.base import PrefillScorer, Scorer, ScoringEngine
 from benchctl.errors import BenchctlError
 from benchctl.experiments.sampling.stored import CHECK, SCORES, OfAnswer, SampledAnswer, TokenScores, open_check
 from benchctl.experiments.sampling.tokens import TERMS, Sampler, summed, terms, weights
-from benchctl.lossless.reading import scores_of
+from benchctl.lossless.score.reading import scores_of
 from benchctl.measurement.cell import fresh_log, scoring
 from benchctl.measurement.prepare import Prepared
 from benchctl.models.files import ResolvedModel, ResolvedPair

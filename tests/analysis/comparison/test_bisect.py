@@ -13,7 +13,7 @@ from benchctl.data.record import sha256_text, sha256_tokens
 from benchctl.data.store import RunData
 from benchctl.data.summary import RunSummary
 from benchctl.errors import UsageError
-from benchctl.lossless.analysed import judge
+from benchctl.lossless.judge.run import judge
 from tests.analysis.comparison.test_compare import Runs
 
 

@@ -19,7 +19,7 @@ from benchctl.analysis.statistics import Variance, block_variance, change_interv
 from benchctl.data.manifest import FileIdentity, ModelIdentity, PromptIdentity
 from benchctl.data.store import RunData
 from benchctl.errors import UsageError
-from benchctl.lossless.analysed import judge
+from benchctl.lossless.judge.run import judge
 from benchctl.reports.comparison import said
 
 

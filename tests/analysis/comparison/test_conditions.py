@@ -13,7 +13,7 @@ from benchctl.analysis.comparison.gates import check_gates, parse_gate
 from benchctl.data.record import sha256_text, sha256_tokens
 from benchctl.data.store import open_run
 from benchctl.errors import UsageError
-from benchctl.lossless.analysed import judge
+from benchctl.lossless.judge.run import judge
 from tests.analysis.conditions.simulated import Server, Sweep, write_sweep
 
 compare_runs = partial(compare.compare_runs, judge=judge)

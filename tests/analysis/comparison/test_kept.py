@@ -16,7 +16,7 @@ from benchctl.analysis.comparison.kept import Kept, read_kept, write_kept
 from benchctl.data.cell import Cell, MemoryRecord, WatchRecord
 from benchctl.data.store import RunData
 from benchctl.errors import StorageError, UsageError
-from benchctl.lossless.analysed import judge
+from benchctl.lossless.judge.run import judge
 from tests.analysis.comparison.test_compare import WOBBLE, Runs, arm
 
 keep = partial(kept_baseline.keep, judge=judge)

@@ -17,7 +17,7 @@ from benchctl.data.manifest import FileIdentity, ModelIdentity, PromptIdentity
 from benchctl.data.store import RunData
 from benchctl.data.summary import RunSummary
 from benchctl.errors import UsageError
-from benchctl.lossless.analysed import judge
+from benchctl.lossless.judge.run import judge
 from benchctl.reports.comparison import several_arms, unlike_work
 from tests.analysis.comparison.test_compare import Runs
 

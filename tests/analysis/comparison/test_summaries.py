@@ -15,7 +15,7 @@ from benchctl.analysis.comparison import summary
 from benchctl.analysis.comparison.summary import summaries_of
 from benchctl.data import summary as stored
 from benchctl.data.summary import RunSummary, content_digest
-from benchctl.lossless.analysed import judge
+from benchctl.lossless.judge.run import judge
 
 KEPT = Path(__file__).parents[2] / "data" / "kept" / "version_4"
 

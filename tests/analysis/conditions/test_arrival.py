@@ -11,7 +11,7 @@ import pytest
 from benchctl.analysis.conditions.load import latency_growth
 from benchctl.analysis.results import Analysis
 from benchctl.data.store import open_run
-from benchctl.lossless.analysed import analyse_run
+from benchctl.lossless.judge.run import analyse_run
 from tests.analysis.conditions import recount
 from tests.analysis.conditions.simulated import Server, Sweep, write_sweep
 

@@ -15,7 +15,7 @@ from benchctl.data.cell import Cell, WatchRecord
 from benchctl.data.manifest import ArmIdentity, EngineIdentity, FileIdentity, Manifest, ModelIdentity
 from benchctl.data.record import Record
 from benchctl.data.store import RunData
-from benchctl.lossless.analysed import OutputComparison, analyse_run
+from benchctl.lossless.judge.run import OutputComparison, analyse_run
 from benchctl.reports.figures.sweep import draw_pareto
 from benchctl.reports.write import render_files
 from tests.analysis.conftest import build_manifest, build_record

@@ -14,7 +14,7 @@ from benchctl.analysis.result import Interval
 from benchctl.analysis.results import Analysis
 from benchctl.data.store import open_run
 from benchctl.errors import UsageError
-from benchctl.lossless.analysed import analyse_run
+from benchctl.lossless.judge.run import analyse_run
 from tests.analysis.conditions import recount
 from tests.analysis.conditions.simulated import Server, Sweep, write_sweep
 from tests.resealed import reseal

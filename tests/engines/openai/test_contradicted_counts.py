@@ -9,7 +9,7 @@ from typing import Any
 
 from benchctl.analysis.results import Analysis
 from benchctl.data.store import open_run
-from benchctl.lossless.analysed import analyse_run
+from benchctl.lossless.judge.run import analyse_run
 from tests.engines.openai.fake_endpoint import Script
 from tests.engines.openai.test_real_endpoint import benchctl
 

@@ -12,8 +12,8 @@ import pytest
 from benchctl.engines.openai.adapter import OpenAiSpec
 from benchctl.engines.openai.engine import OpenAiEngine
 from benchctl.errors import EngineError, UsageError
-from benchctl.lossless.reading import read_by_decoding, score
-from benchctl.lossless.selection import Answer
+from benchctl.lossless.judge.selection import Answer
+from benchctl.lossless.score.reading import read_by_decoding, score
 from benchctl.prompts.suite import Message, Prompt
 from benchctl.recipes.schema import Arm
 from tests.engines.openai.conftest import served

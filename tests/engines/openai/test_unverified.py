@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchctl.data.store import open_run
-from benchctl.lossless.analysed import analyse_run
+from benchctl.lossless.judge.run import analyse_run
 from tests.engines.openai.fake_endpoint import Script
 from tests.engines.openai.test_real_endpoint import benchctl, written
 

@@ -16,9 +16,9 @@ from benchctl.engines.openai.engine import EchoScorer, OpenAiEngine
 from benchctl.engines.vllm.adapter import VllmSpec
 from benchctl.engines.vllm.engine import VllmEngine, VllmScorer
 from benchctl.errors import EngineError
-from benchctl.lossless.conclude import audit_parts
-from benchctl.lossless.reading import read_by_decoding, score
-from benchctl.lossless.selection import Answer, ArmAnswers, Selection
+from benchctl.lossless.judge.audit import audit_parts
+from benchctl.lossless.judge.selection import Answer, ArmAnswers, Selection
+from benchctl.lossless.score.reading import read_by_decoding, score
 from benchctl.models.files import ResolvedModel, ResolvedPair
 from benchctl.prompts.suite import Message, Prompt
 from benchctl.recipes.schema import Arm

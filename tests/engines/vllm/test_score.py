@@ -10,8 +10,8 @@ import pytest
 
 from benchctl.engines.vllm.engine import VllmScorer
 from benchctl.errors import EngineError
-from benchctl.lossless.reading import read_by_decoding, score
-from benchctl.lossless.selection import Answer
+from benchctl.lossless.judge.selection import Answer
+from benchctl.lossless.score.reading import read_by_decoding, score
 
 PROMPT = (1, 2, 3)
 ANSWER = tuple(range(10, 90))

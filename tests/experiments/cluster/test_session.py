@@ -20,7 +20,7 @@ from benchctl.errors import EngineError, UsageError
 from benchctl.experiments.cluster.node import GroupWork, Message, NodeFacts, NodeWork, inspect_node, measure_group
 from benchctl.experiments.cluster.on_ray import connected
 from benchctl.experiments.cluster.session import DisconnectedError, OnCluster
-from benchctl.lossless.analysed import analyse_run
+from benchctl.lossless.judge.run import analyse_run
 from benchctl.measurement.prepare import Prepared, prepare
 from benchctl.measurement.progress import RunProgress
 from benchctl.measurement.requested import recipe_of

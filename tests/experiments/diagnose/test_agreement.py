@@ -13,7 +13,7 @@ from benchctl.cli.app import app
 from benchctl.data.store import open_run
 from benchctl.experiments.diagnose.judge import Agreement, Predicted
 from benchctl.experiments.diagnose.tables import agreement_table
-from benchctl.lossless.analysed import analyse_run
+from benchctl.lossless.judge.run import analyse_run
 from tests.cli.calls import answer
 from tests.kept_runs import ROOT
 

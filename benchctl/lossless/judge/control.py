@@ -27,9 +27,9 @@ from benchctl.analysis.cells import identity_of, speculates, verify_width
 from benchctl.analysis.conditions.split import is_greedy
 from benchctl.analysis.losslessness import AUDIT_LEVEL, CHANGED_SHARE, ArmAudit, ControlTest
 from benchctl.analysis.statistics import holm
-from benchctl.lossless.conclude import PREFIXES
-from benchctl.lossless.noise import noise_of
-from benchctl.lossless.selection import key_of
+from benchctl.lossless.judge.audit import PREFIXES
+from benchctl.lossless.judge.noise import noise_of
+from benchctl.lossless.judge.selection import key_of
 
 if TYPE_CHECKING:
     from benchctl.analysis.analyse import Condition

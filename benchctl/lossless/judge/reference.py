@@ -23,7 +23,7 @@ from benchctl.data.manifest import Manifest
 from benchctl.data.record import Record, sha256_tokens
 from benchctl.data.store import RunData
 from benchctl.errors import UsageError
-from benchctl.lossless.analysed import OutputComparison, scores_of
+from benchctl.lossless.judge.run import OutputComparison, scores_of
 
 Cause = Literal["none", "baseline", "speculation", "both", "undone", "undetermined"]
 """Why an arm's answer differs from the reference's. none: it is equal; baseline: its own baseline equals the arm, and

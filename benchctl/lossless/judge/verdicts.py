@@ -7,20 +7,18 @@ within a block, over every block. Every prompt gets the first class that applies
     violation      an answer ends as greedy decoding never does (see `Endings`)
     undetermined   an answer differs whose request constrains it (`response_format`, `tools`)
     degenerate     the answers differ, and either is empty, a loop, a run of reserved tokens, or does not end
-    near-tie       an answer differs, where the target's own numeric noise may be the cause (see `explain`)
+    near-tie       an answer differs, where the target's own numeric noise may be the cause (see `divergence`)
     violation      an answer differs, and noise does not explain it
     differs        an answer differs, and no replay has explained it
     undetermined   a record is missing, failed, cut off or damaged
     identical      text and tokens are equal in every block; where the target's own answer is degenerate, that is named
 
-What an arm's divergences are together is found by scoring its whole answers alone (see `conclude`).
+What an arm's divergences are together is found by scoring its whole answers alone (see `audit`).
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -31,7 +29,6 @@ from benchctl.analysis.answers import (
     find_divergence,
     runs_on,
     same_answer,
-    same_characters,
     same_text,
     same_tokens,
 )
@@ -40,14 +37,14 @@ from benchctl.analysis.conditions.split import is_greedy
 from benchctl.analysis.losslessness import ArmAudit, DetectionPower, FirstDivergence, NoiseFloor
 from benchctl.analysis.results import Comparison, Losslessness, LosslessVerdict, PromptClass
 from benchctl.data.record import Record
-from benchctl.lossless.conclude import PROPOSED, audit_summary, power_of_equality, power_sentence, stated_nats
-from benchctl.lossless.explain import Evidence, explain_divergence
-from benchctl.lossless.selection import key_of, proposed_share
+from benchctl.lossless.judge.audit import PROPOSED, audit_summary, power_of_equality, power_sentence, stated_nats
+from benchctl.lossless.judge.divergence import Evidence, judge_divergence
+from benchctl.lossless.judge.endings import Endings, endings_of
+from benchctl.lossless.judge.selection import key_of, proposed_share
 
 if TYPE_CHECKING:
     from benchctl.analysis.answers import Answers
     from benchctl.analysis.frame import Booleans, Frame
-    from benchctl.data.manifest import Manifest
 
 IDENTICAL = "Text and tokens are equal in every block."
 
@@ -227,7 +224,7 @@ def _explained(
         if fork is not None:
             decided = width if width is None or fork.index or by_round or evidence.noise_at(width).by_prefill else 1
             distinct.setdefault(
-                (fork.index, fork.arm_token, decided), explain_divergence(fork, theirs, decided, evidence)
+                (fork.index, fork.arm_token, decided), judge_divergence(fork, theirs, decided, evidence)
             )
     return sorted(distinct.values(), key=lambda class_found: _GRAVITY.index(class_found[0]))
 
@@ -363,102 +360,3 @@ def _first_of(flaws: list[str]) -> str:
 
 def _prompts(count: int) -> str:
     return f"{count} prompt{'' if count == 1 else 's'}"
-
-
-@dataclass(frozen=True)
-class Endings:
-    """How the baseline's answers end: rules that greedy decoding keeps, whatever noise does to the tokens before.
-
-    A rule is held against an arm only where it is the engine's own, which all of the baseline's answers show.
-    """
-
-    limit: int | None = None
-    """Most tokens that an answer has; `None`: the baseline has more itself, or the limit is not known."""
-    reached: bool = False
-    """Whether what ends with `length` has as many."""
-    room: int | None = None
-    """Tokens of prompt and answer together that the engine has room for; `None`: not known."""
-    manifest: Manifest | None = None
-    ends: frozenset[int] = frozenset()
-    """End tokens of the model; empty: not known, or what ends with `stop` does not always end with any of them."""
-    shown: frozenset[int] = frozenset()
-    """Those of them that end an answer of the baseline, none of which goes on after it."""
-
-    def broken_by(self, theirs: Record, ours: Record, *, constrained: bool = False) -> str | None:
-        """Return which rule an arm's answer breaks, as a sentence; `None`: none. `constrained`: by a grammar or tools,
-        whose end may be the answer's."""
-        end = None if constrained else self._broken_end(theirs, ours)
-        same = theirs.token_ids is not None and theirs.token_ids == ours.token_ids
-        other = "The tokens are the target's own, and the text is another."
-        return self._broken_limit(ours) or end or (other if same and not same_characters(theirs, ours) else None)
-
-    def _broken_end(self, theirs: Record, ours: Record) -> str | None:
-        tokens = ours.token_ids
-        if not tokens or not self.ends:
-            return None
-        early = next((place for place, token in enumerate(tokens[:-1]) if token in self.shown), None)
-        if early is not None:
-            return f"The answer goes on for {len(tokens) - early - 1} tokens after an end token ({tokens[early]})."
-        # After a divergence it may have ended with a stop string of the server's, which no token tells.
-        goes_on = theirs.token_ids is not None and theirs.token_ids[: len(tokens)] == tokens
-        if ours.finish_reason == "stop" and tokens[-1] not in self.ends and goes_on:
-            return f"The answer stopped after token {tokens[-1]}, which ends none of this model's."
-        return None
-
-    def _broken_limit(self, record: Record) -> str | None:
-        count = record.tokens_listed  # a server's count alone condemns nobody
-        if self.limit is None or count is None:
-            return None
-        if count > self.limit:
-            return f"The answer has {count} tokens, and {self.limit} were asked for."
-        if self.reached and record.finish_reason == "length" and count < self.limit and self._has_room(record, count):
-            return f"The answer was cut off as too long after {count} tokens, and {self.limit} were asked for."
-        return None
-
-    def _has_room(self, record: Record, count: int) -> bool:
-        """Whether the context was not full, not even for a whole round: llama-server ends an answer at the first token
-        of the round that fills it."""
-        width = verify_width(self.manifest, record)
-        if self.room is None or width is None or record.prompt_tokens is None:
-            return False
-        width = max(width, len(record.accepted_by_position or ()) + 1)
-        return record.prompt_tokens + count + width - 1 < self.room
-
-
-def endings_of(frame: Frame) -> Endings:
-    """Return the rules that every good answer of the baseline keeps."""
-    recipe = frame.manifest.recipe if frame.manifest else {}
-    sampling = recipe.get("sampling") or {}
-    limit = sampling.get("max_tokens")
-    rows = [row for row in frame.rows(frame.baseline).tolist() if frame.answered[row]]
-    records = [frame.records[row] for row in rows]
-    ends, shown = (frozenset[int](),) * 2 if sampling.get("ignore_eos") else _ends_of(frame, records)
-    lengths = [(record.tokens_listed, record.finish_reason) for record in records if record.tokens_listed is not None]
-    if not isinstance(limit, int) or any(count > limit for count, _ in lengths):
-        return Endings(ends=ends, shown=shown)
-    cut = [count for count, reason in lengths if reason == "length"]
-    reached = bool(cut) and all(count == limit for count in cut)
-    return Endings(limit, reached, _room(frame, records), frame.manifest, ends, shown)
-
-
-def _room(frame: Frame, records: Sequence[Record]) -> int:
-    """Return what the baseline's longest answer shows, or the context of an engine that was launched, which the model's
-    own limits; of an endpoint's the recipe knows nothing."""
-    longest = max(((record.prompt_tokens or 0) + (record.tokens_listed or 0) for record in records), default=0)
-    manifest = frame.manifest
-    if manifest is None or any(arm.url for arm in manifest.arms):
-        return longest
-    engine = manifest.recipe.get("engine") or {}
-    limits = [engine.get("context"), manifest.target.facts.get("context_length")]
-    return max(longest, min((limit for limit in limits if isinstance(limit, int)), default=0))
-
-
-def _ends_of(frame: Frame, records: Sequence[Record]) -> tuple[frozenset[int], frozenset[int]]:
-    """Return the model's end tokens, where all that the baseline stopped ended with any; and those that it shows."""
-    listed = frame.manifest.target.facts.get("end_tokens") if frame.manifest else None
-    ends = frozenset(listed) if isinstance(listed, list) else frozenset[int]()
-    stopped = {record.token_ids[-1] for record in records if record.finish_reason == "stop" and record.token_ids}
-    if not stopped or not stopped <= ends:
-        return frozenset(), frozenset()
-    inside = {token for record in records for token in (record.token_ids or [])[:-1]}
-    return ends, frozenset(stopped - inside)

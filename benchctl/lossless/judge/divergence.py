@@ -13,7 +13,7 @@ from benchctl.analysis.losslessness import AUDIT_LEVEL, ArmAudit, ControlTest, F
 from benchctl.analysis.results import PromptClass
 from benchctl.data.record import Record, sha256_tokens
 from benchctl.data.scores import Position, Reading, TargetScores
-from benchctl.lossless.noise import SMALL_MARGIN, Noise, noise_of
+from benchctl.lossless.judge.noise import SMALL_MARGIN, Noise, noise_of
 
 if TYPE_CHECKING:
     from benchctl.data.store import RunData
@@ -91,7 +91,7 @@ def count_tokens(records: Iterable[Record], baseline: str) -> int:
     return sum(distinct.values())
 
 
-def explain_divergence(
+def judge_divergence(
     fork: FirstDivergence, baseline: Record, width: int | None, evidence: Evidence
 ) -> tuple[PromptClass, str, FirstDivergence]:
     """Return the class of a divergence, the reason in a sentence, and the divergence with its numbers.

@@ -30,11 +30,11 @@ from benchctl.analysis.scope import by_process, find_scope
 from benchctl.analysis.verdict import label_lossy
 from benchctl.data.scores import TargetScores
 from benchctl.data.store import RunData
-from benchctl.lossless.conclude import NOT_SCORED, UNSCORED, audit_parts, audit_summary, power_sentence, stated_nats
-from benchctl.lossless.control import control_sentence, find_controls
-from benchctl.lossless.explain import Evidence, find_evidence
-from benchctl.lossless.selection import Selection, select_answers
-from benchctl.lossless.verdicts import find_losslessness, greedy, plainly_equal
+from benchctl.lossless.judge.audit import NOT_SCORED, UNSCORED, audit_parts, audit_summary, power_sentence, stated_nats
+from benchctl.lossless.judge.control import control_sentence, find_controls
+from benchctl.lossless.judge.divergence import Evidence, find_evidence
+from benchctl.lossless.judge.selection import Selection, select_answers
+from benchctl.lossless.judge.verdicts import find_losslessness, greedy, plainly_equal
 
 VOUCHED = "only_speculation_differs"
 """The key of `engine` by which a user vouches for it."""

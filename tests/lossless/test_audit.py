@@ -19,10 +19,10 @@ from benchctl.analysis.results import Losslessness
 from benchctl.data.record import sha256_tokens
 from benchctl.data.scores import DivergedToken, NullPass, ScoredAnswer, TargetScores
 from benchctl.data.store import RunData
-from benchctl.lossless.analysed import OutputComparison, analyse_run
-from benchctl.lossless.explain import Evidence
-from benchctl.lossless.session import Explained
-from benchctl.lossless.verdicts import _of_differing
+from benchctl.lossless.judge.divergence import Evidence
+from benchctl.lossless.judge.run import OutputComparison, analyse_run
+from benchctl.lossless.judge.verdicts import _of_differing
+from benchctl.lossless.score.session import Verified
 from tests.lossless.replayed import fork_at, reading
 
 pytestmark = pytest.mark.slow
@@ -128,8 +128,8 @@ def test_an_arm_that_diverges_at_a_near_tie_is_judged_by_its_power(run: RunData)
     assert found["spec"].verdict == "undetermined", "twelve short answers show little"
     assert "No violation found" in found["spec"].reason and "prompts like these" in found["spec"].reason
     assert found["spec"].unviolated == pytest.approx(0.09, abs=0.04)
-    explained = Explained(outputs, list(found.values()), [])
-    assert not explained.only("identical", "consistent with the target")
+    verified = Verified(outputs, list(found.values()), [])
+    assert not verified.only("identical", "consistent with the target")
     sharp = result.model_copy(update={"stated": DetectionPower(nats=0.3, chance=0.8, prompts=None)})
     assert _of_differing(found["spec"].comparisons, sharp)[0] == "consistent with the target"
     assert found["same"].verdict == "identical"

@@ -12,9 +12,9 @@ from benchctl.analysis.cells import verify_width
 from benchctl.analysis.results import Comparison, Losslessness
 from benchctl.data.scores import Position
 from benchctl.data.store import RunData
-from benchctl.lossless.analysed import OutputComparison, analyse_run
-from benchctl.lossless.explain import Evidence
-from benchctl.lossless.plan import prefixes_to_score
+from benchctl.lossless.judge.divergence import Evidence
+from benchctl.lossless.judge.run import OutputComparison, analyse_run
+from benchctl.lossless.score.plan import prefixes_to_score
 from tests.lossless.replayed import ANSWER, fork_at, reading, sample, scores
 
 OTHER = [*ANSWER[:7], 7, 8, 9, 10]

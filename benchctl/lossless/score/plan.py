@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 from benchctl.analysis.losslessness import FirstDivergence
 from benchctl.analysis.results import Losslessness
 from benchctl.data.record import Record
-from benchctl.lossless.conclude import PREFIXES
-from benchctl.lossless.selection import Answer, Selection, answer_of
+from benchctl.lossless.judge.audit import PREFIXES
+from benchctl.lossless.judge.selection import Answer, Selection, answer_of
 from benchctl.measurement.plan import by_turns
 
 if TYPE_CHECKING:

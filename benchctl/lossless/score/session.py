@@ -28,10 +28,11 @@ from benchctl.data.store import MANIFEST, RunData
 from benchctl.data.writer import write_scores
 from benchctl.engines.base import PrefillScorer, Renders, Scorer
 from benchctl.errors import EngineError, UsageError
-from benchctl.lossless.analysed import OutputComparison
-from benchctl.lossless.conclude import NOT_SCORED
-from benchctl.lossless.explain import UNREPLAYED
-from benchctl.lossless.plan import (
+from benchctl.lossless.judge.audit import NOT_SCORED
+from benchctl.lossless.judge.divergence import UNREPLAYED
+from benchctl.lossless.judge.run import OutputComparison
+from benchctl.lossless.judge.selection import Answer, Selection
+from benchctl.lossless.score.plan import (
     AnswerPlan,
     AnswerToScore,
     ScoringPlan,
@@ -42,9 +43,15 @@ from benchctl.lossless.plan import (
     prefixes_to_score,
     widths_of,
 )
-from benchctl.lossless.reading import ReadAnswer, read_answer, read_by_decoding, read_in_batches, read_shared, score
-from benchctl.lossless.relaunch import Relaunch, ScoringOutcome, Target
-from benchctl.lossless.selection import Answer, Selection
+from benchctl.lossless.score.reading import (
+    ReadAnswer,
+    read_answer,
+    read_by_decoding,
+    read_in_batches,
+    read_shared,
+    score,
+)
+from benchctl.lossless.score.relaunch import Relaunch, ScoringOutcome, Target
 from benchctl.measurement.progress import shown_steps
 from benchctl.measurement.recording import now
 from benchctl.measurement.run import signals_interrupt
@@ -75,7 +82,7 @@ Depth = Literal["full", "forks", "off"]
 
 
 @dataclass(frozen=True)
-class Explained:
+class Verified:
     """The verdicts on a run's arms, with every difference explained as far as possible."""
 
     outputs: OutputComparison
@@ -111,7 +118,7 @@ class Request:
     quiet: bool = False
 
 
-def explain(run: RunData, asked: Request) -> Explained:
+def verify(run: RunData, asked: Request) -> Verified:
     """Compare answers, score what no stored score explains, and assess.
 
     Raises UsageError, for an arm that the run does not have before anything is scored, and StorageError.
@@ -130,7 +137,7 @@ def explain(run: RunData, asked: Request) -> Explained:
     budget = None if asked.budget_min is None else asked.budget_min / len(parts)
     asked = replace(asked, depth="off" if elsewhere else asked.depth, budget_min=budget)
     if len(parts) == 1:
-        return _explained(parts[0], asked)
+        return _verified(parts[0], asked)
     known = run.manifest.compared().values() if run.manifest else ()
     chosen = replace(asked, baseline=None if baseline is None else recipe_arm(known, baseline))
     scored, failures = {}, []
@@ -138,31 +145,31 @@ def explain(run: RunData, asked: Request) -> Explained:
         names = {name for arm in part.manifest.arms for name in (arm.name, arm.of)} if part.manifest else set()
         if arms and not names & set(arms):
             continue
-        own = _explained(part, chosen)
+        own = _verified(part, chosen)
         scored[part.part or ""] = own.scores
         failures += [own.failure] if own.failure is not None else []
     outputs = OutputComparison(replace(run, of_parts={**run.of_parts, **scored}), baseline=baseline, arms=arms)
     offline = ELSEWHERE if elsewhere else UNSCORED_OFFLINE
     found = outputs.verdicts(reason={"off": offline, "forks": FORKS_ALONE}.get(asked.depth, NOT_SCORED))
     failure = next((_if_nothing(problem, found) for problem in failures), None)
-    return Explained(outputs, found, outputs.consistency(), failure=failure)
+    return Verified(outputs, found, outputs.consistency(), failure=failure)
 
 
-def _explained(run: RunData, asked: Request) -> Explained:
+def _verified(run: RunData, asked: Request) -> Verified:
     """Explain a run of a single target, or a part of a run."""
     outputs = OutputComparison(run, baseline=asked.baseline, arms=asked.arms)
     if asked.depth == "off":
         stored = outputs.stored
         reason = OFFLINE if stored.reason == UNREPLAYED else stored.reason
         found = outputs.verdicts(replace(stored, reason=reason), reason=UNSCORED_OFFLINE)
-        return Explained(outputs, found, outputs.consistency(), stored.scores)
+        return Verified(outputs, found, outputs.consistency(), stored.scores)
     name = outputs.frame.arms[outputs.frame.baseline]
     target = Target(run, name, binary=asked.binary, models_dir=asked.models_dir, trusted=asked.trusted)
     with signals_interrupt(), target:
         return _scored(target, outputs, asked)
 
 
-def _scored(target: Target, outputs: OutputComparison, asked: Request) -> Explained:
+def _scored(target: Target, outputs: OutputComparison, asked: Request) -> Verified:
     """Explain a run by scores of its target: of divergences that are not yet explained, then of whole answers."""
     session, evidence, failure = ScoringSession(target, outputs.stored.scores), outputs.stored, None
     here = [verdict for verdict in outputs.verdicts() if verdict.arm in outputs.frame.arms]
@@ -189,7 +196,7 @@ def _scored(target: Target, outputs: OutputComparison, asked: Request) -> Explai
         evidence = replace(evidence, scores=session.scores, noise={})  # more is known of the noise now
         failure = failure or (outcome.error if differing.arms else None)
     found = outputs.verdicts(evidence, reason=unscored)
-    return Explained(outputs, found, outputs.consistency(), session.scores, _if_nothing(failure, found))
+    return Verified(outputs, found, outputs.consistency(), session.scores, _if_nothing(failure, found))
 
 
 def _if_nothing(failure: EngineError | None, found: list[Losslessness]) -> EngineError | None:

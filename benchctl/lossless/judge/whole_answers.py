@@ -15,8 +15,8 @@ from benchctl.analysis.conditions.split import parts_of
 from benchctl.analysis.losslessness import FirstDivergence
 from benchctl.analysis.results import Analysis, Comparison
 from benchctl.errors import BenchctlError
-from benchctl.lossless.explain import find_evidence
-from benchctl.lossless.selection import unchanged_prompts
+from benchctl.lossless.judge.divergence import find_evidence
+from benchctl.lossless.judge.selection import unchanged_prompts
 
 if TYPE_CHECKING:
     from benchctl.data.manifest import Manifest

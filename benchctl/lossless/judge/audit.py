@@ -12,7 +12,7 @@ import numpy as np
 from benchctl.analysis.answers import common_length
 from benchctl.analysis.losslessness import AUDIT_LEVEL, ENOUGH_POWER, ArmAudit, DetectionPower, can_be_shown
 from benchctl.analysis.statistics import holm
-from benchctl.lossless.noise import (
+from benchctl.lossless.judge.noise import (
     TAUS,
     Noise,
     Places,
@@ -23,14 +23,14 @@ from benchctl.lossless.noise import (
     null_statistics,
     statistic,
 )
-from benchctl.lossless.selection import Reach
+from benchctl.lossless.judge.selection import Reach
 from benchctl.recipes.schema import STATED_NATS
 
 if TYPE_CHECKING:
     from benchctl.analysis.frame import Floats
     from benchctl.data.manifest import Manifest
     from benchctl.data.scores import AnswerKey, ScoredAnswer, TargetScores
-    from benchctl.lossless.selection import Answer, ArmAnswers, Selection
+    from benchctl.lossless.judge.selection import Answer, ArmAnswers, Selection
 
 
 PREFIXES = 1_000

@@ -13,9 +13,9 @@ from benchctl.data.record import sha256_tokens
 from benchctl.data.scores import Decoded, DivergedToken, NullPass, Position, Reading, ScoredAnswer, Shape, TargetScores
 from benchctl.engines.base import PrefillScorer, Scorer, Scores, SlotScorer
 from benchctl.errors import EngineError
-from benchctl.lossless.conclude import PREFIXES
-from benchctl.lossless.plan import Alignment, PrefixPlan, alignments
-from benchctl.lossless.selection import Answer
+from benchctl.lossless.judge.audit import PREFIXES
+from benchctl.lossless.judge.selection import Answer
+from benchctl.lossless.score.plan import Alignment, PrefixPlan, alignments
 
 TOP = 20
 """Likeliest tokens that are read at every place."""

@@ -28,7 +28,7 @@ from benchctl.engines.base import (
 )
 from benchctl.engines.registry import make_engine
 from benchctl.errors import BenchctlError, EngineError, StorageError, UsageError
-from benchctl.lossless.selection import unchanged_prompts
+from benchctl.lossless.judge.selection import unchanged_prompts
 from benchctl.measurement.cell import fresh_log, running, scoring
 from benchctl.measurement.prepare import require_permitted
 from benchctl.measurement.requested import standing_of

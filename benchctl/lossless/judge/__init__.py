@@ -1,0 +1,1 @@
+"""Verdicts on arms: pure functions of records and stored scores, which launch nothing."""

@@ -1,0 +1,1 @@
+"""What launches the target alone, reads answers on it and stores their scores."""
