@@ -24,13 +24,19 @@ def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Rec
 
 
 @pytest.fixture
-def refusal(load: Callable[[str], Recipe]) -> Callable[[str], str]:
-    """Return the whole message that a bad recipe gets."""
+def refused(load: Callable[[str], Recipe]) -> Callable[[str], RecipeError]:
+    """Return the error that a bad recipe gets."""
 
-    def message(text: str) -> str:
+    def error(text: str) -> RecipeError:
         with pytest.raises(RecipeError) as caught:
             load(text)
         assert caught.value.exit_code == 2
-        return str(caught.value)
+        return caught.value
 
-    return message
+    return error
+
+
+@pytest.fixture
+def refusal(refused: Callable[[str], RecipeError]) -> Callable[[str], str]:
+    """Return the whole message that a bad recipe gets."""
+    return lambda text: str(refused(text))
