@@ -71,5 +71,5 @@ def cannot_write(error: OSError, where: Path) -> StorageError:
     return StorageError(
         f"benchctl cannot write here: {reason}.",
         where=str(where),
-        fix="Make it writable, or choose another results folder with --output.",
+        fix="Make it writable, or choose another place with --output.",
     )

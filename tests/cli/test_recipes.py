@@ -144,7 +144,7 @@ def test_new_takes_a_pair_of_one_s_own() -> None:
 
 def test_new_into_a_folder_that_is_not_there_says_so() -> None:
     result = run("new", "mine", "-o", "none/mine.yaml")
-    assert str(result.exception) == "none/mine.yaml: the file cannot be written: No such file or directory"
+    assert str(result.exception).startswith("none/mine.yaml: benchctl cannot write here: No such file or directory.")
 
 
 def test_schema_is_printed_or_written() -> None:

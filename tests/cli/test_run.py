@@ -18,6 +18,7 @@ import pytest
 from benchctl.data.store import open_run
 from benchctl.lossless.judge.run import analyse_run
 from benchctl.paths import shipped_folder
+from tests.resealed import reseal
 
 pytestmark = pytest.mark.engine
 
@@ -271,6 +272,7 @@ def test_a_run_is_resumed_from_anywhere(tmp_path: Path) -> None:
     assert run("run", "recipes/small.yaml", "--quiet", cwd=tmp_path).returncode == 0
     records = the_run(tmp_path / "results") / "records.jsonl"
     records.write_text("".join(records.read_text().splitlines(keepends=True)[:-1]))
+    reseal(records.parent)
     resumed = run("run", "--resume", the_run(tmp_path / "results"), cwd=tmp_path / "elsewhere")
     assert resumed.returncode == 0, resumed.stderr
     assert len(measured(tmp_path / "results")) == 4

@@ -37,7 +37,7 @@ def test_list_names_every_kept_run_newest_first() -> None:
     names = [row["run"] for row in result]
     assert names == sorted(names, reverse=True)
     text = benchctl("runs", "list", "--results", KEPT).stdout
-    assert text.splitlines()[0].split() == ["recipe", "run", "status", "result", "size"]
+    assert text.splitlines()[0].split() == ["recipe", "run", "status", "result", "engine", "cells", "size"]
     assert "vllm-control" in text
 
 

@@ -99,5 +99,5 @@ def test_it_is_in_every_list_and_its_own_keys_in_the_schema(tmp_path: Path) -> N
 def test_its_lossy_settings_are_named_before_it_runs(binary: Path, tmp_path: Path) -> None:
     recipe = RECIPE.format(binary=binary, kind="ngram-simple") + "    args: [--guess]\n"
     (tmp_path / "toy.yaml").write_text(recipe)
-    planned = benchctl(tmp_path, "run", "toy.yaml", "--dry-run", "--engine-binary", str(binary))
+    planned = benchctl(tmp_path, "run", "toy.yaml", "--dry-run", "--engine-binary", str(binary), "--trust-recipe")
     assert "guessed acceptance" in planned.stdout + planned.stderr

@@ -83,7 +83,7 @@ def test_a_verify_of_a_mixture_costs_what_its_further_experts_take(tmp_path: Pat
     dearer = (read["8"] - result["experts"]["step_bytes"]) / result["memory"]["models"][0]["read_per_step_bytes"]
     assert result["depths"][1]["round_cost"] == pytest.approx(1 + 8 * 0.1 + dearer)
     assert dearer > 2, "nine tokens use more than three times as many experts as one"
-    assert "mixture of experts" in benchctl("explain", "--predict", *words).stdout
+    assert "mixture of experts" in benchctl("predict", *words).stdout
 
 
 def test_sizes_by_hand_and_a_pair_that_does_not_fit() -> None:
