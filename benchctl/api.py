@@ -166,22 +166,22 @@ def measure(
 
     from benchctl.measurement.plan import with_second_baseline
     from benchctl.measurement.progress import progress_for
-    from benchctl.measurement.requested import requested_recipe, standing_of_data
+    from benchctl.measurement.requested import context_of_data, requested_recipe
     from benchctl.measurement.run import signals_interrupt, start_run
 
     folder = Path(out)
-    standing = (
-        standing_of_data(recipe, trust=trust_recipe)
+    context = (
+        context_of_data(recipe, trust=trust_recipe)
         if isinstance(recipe, Mapping)
         else requested_recipe(str(recipe), folder, trust=trust_recipe)
     )
     progress = progress_for(Console(stderr=True), quiet=not show)
     with signals_interrupt():
-        prepared = standing.prepare(
+        prepared = context.prepare(
             None if engine_binary is None else str(engine_binary),
             None if models_dir is None else Path(models_dir),
             progress.note,
-            with_second_baseline(standing.recipe),
+            with_second_baseline(context.recipe),
         )
         progress.end()
         return open_run(start_run(prepared, folder, progress, ["benchctl.measure"]))

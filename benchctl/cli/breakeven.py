@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from benchctl.analysis.breakeven import Reference
     from benchctl.analysis.round_results import BreakEven
     from benchctl.data.store import RunData
-    from benchctl.measurement.requested import Standing
+    from benchctl.measurement.requested import RecipeContext
 
 
 def breakeven(
@@ -72,16 +72,16 @@ def breakeven(
         makes_arms = (target and (draft or types)) or len(words) > 1
         own_depth = depth if makes_arms else None
         named = RecipeOptions(subject, target, draft, engine, types, own_depth, sweep, prompts, limit, settings)
-        standing = named.standing(results, trust=trust_recipe)
-        if standing.recipe.models.draft is None and not drafted_arms(standing.recipe):
-            _alone(standing, depths, engine_binary, models_dir, as_json=as_json, quiet=silent)
+        context = named.context(results, trust=trust_recipe)
+        if context.recipe.models.draft is None and not drafted_arms(context.recipe):
+            _alone(context, depths, engine_binary, models_dir, as_json=as_json, quiet=silent)
             return
-        folder = _measure(standing, depths, levels, blocks, results, engine_binary, models_dir, quiet=silent)
+        folder = _measure(context, depths, levels, blocks, results, engine_binary, models_dir, quiet=silent)
     _show(open_run(folder), references, write_reference, reports, as_json=as_json, quiet=quiet)
 
 
 def _measure(
-    standing: Standing,
+    context: RecipeContext,
     depths: list[int],
     levels: list[float],
     blocks: str | None,
@@ -100,28 +100,28 @@ def _measure(
     from benchctl.measurement.progress import progress_for
     from benchctl.measurement.run import signals_interrupt, start_run
 
-    extended = with_synthetic_arms(standing.recipe, depths, levels)
+    extended = with_synthetic_arms(context.recipe, depths, levels)
     if blocks:
         extended = with_blocks(extended, blocks)
     progress = progress_for(Console(stderr=True), quiet=quiet)
     with signals_interrupt():
         _, found = probed_engine(
-            standing.recipe,
-            standing.folder,
+            context.recipe,
+            context.folder,
             engine_binary,
-            trusted=standing.trusted,
-            typed=standing.typed,
+            trusted=context.trusted,
+            typed=context.typed,
         )
         if found.details.get("has_synthetic") is False:
             raise no_synthetic(found.kind, str(found.binary))
         # the recipe itself was permitted; what its synthetic arms add is benchctl's own
-        permitted = replace(standing, typed=standing.typed | {"arms"})
+        permitted = replace(context, typed=context.typed | {"arms"})
         prepared = permitted.prepare(engine_binary, models_dir, progress.note, extended)
     return start_run(prepared, results, progress, ["benchctl", *sys.argv[1:]])
 
 
 def _alone(
-    standing: Standing,
+    context: RecipeContext,
     depths: list[int],
     engine_binary: str | None,
     models_dir: Path | None,
@@ -137,11 +137,11 @@ def _alone(
     from benchctl.reports.tables.rounds import unit_costs
     from benchctl.reports.terminal import Printout
 
-    must_be_one_condition(standing.recipe)
+    must_be_one_condition(context.recipe)
     depths = depths or list(range(1, DEEPEST + 1))
     with shown_steps(quiet=quiet) as show, signals_interrupt():
-        extended = with_free_drafts(standing.recipe, max(depths))
-        prepared = standing.prepare(engine_binary, models_dir, lambda text: show(text, 0, 0), extended)
+        extended = with_free_drafts(context.recipe, max(depths))
+        prepared = context.prepare(engine_binary, models_dir, lambda text: show(text, 0, 0), extended)
         found = measure_widths(prepared, depths, show)
     if as_json:
         curve = [unit.model_dump() for unit in found.curve]

@@ -71,12 +71,12 @@ def diagnose(
             raise UsageError("There is no diagnosis here.", where=str(folder), fix=fix) from None
     else:
         named = RecipeOptions(subject, target, draft, engine, types, depth, sweep, prompts, limit, settings)
-        standing = named.standing(out, trust=trust_recipe)
+        context = named.context(out, trust=trust_recipe)
         sizes = DiagnosisSettings(tokens=tokens, temperature=0.6, depth=8, stride=stride, top=100)
         text = _text_of(corpus)
         with shown_steps(quiet=quiet or as_json) as show, signals_interrupt():
-            kept = keep_matching(standing.recipe, keep or [])
-            prepared = standing.prepare(engine_binary, models_dir, lambda said: show(said, 0, 0), kept)
+            kept = keep_matching(context.recipe, keep or [])
+            prepared = context.prepare(engine_binary, models_dir, lambda said: show(said, 0, 0), kept)
             folder, found = run_diagnosis(prepared, sizes, count, text, out, ["benchctl", *sys.argv[1:]], show)
     drafts = judge_diagnosis(found)
     agreement = agreement_of(folder, found, drafts)

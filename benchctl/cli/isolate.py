@@ -52,11 +52,11 @@ def isolate(
     from benchctl.measurement.requested import requested_recipe
     from benchctl.measurement.run import signals_interrupt
 
-    standing = requested_recipe(recipe, out, trust=trust_recipe)
+    context = requested_recipe(recipe, out, trust=trust_recipe)
     display = Display(Console(stderr=True, highlight=False, quiet=quiet or as_json))
     with signals_interrupt(), display:
         source = find_source_model(
-            standing,
+            context,
             base=base,
             allow_requantize=allow_requantize,
             binary=engine_binary,

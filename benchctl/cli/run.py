@@ -72,7 +72,7 @@ def run(
     from benchctl.experiments.tune.halving import Halving
     from benchctl.measurement.plan import keep_matching, keep_only, with_blocks, with_second_baseline
     from benchctl.measurement.progress import progress_for
-    from benchctl.measurement.requested import RecipeOptions, Standing, prepare_again, recipe_of
+    from benchctl.measurement.requested import RecipeContext, RecipeOptions, prepare_again, recipe_of
     from benchctl.measurement.run import resume_run, signals_interrupt, start_run
 
     named = RecipeOptions(subject, target, draft, engine, types, depth, sweep, prompts, limit, settings)
@@ -97,12 +97,12 @@ def run(
 
     progress = progress_for(Console(stderr=True), quiet=quiet or as_json, verbose=verbose)
     earlier = open_run(resolve_run(resume, out), as_stored=True) if resume is not None else None
-    standing = (
-        named.standing(out, trust=trust_recipe, url=url, arm_url=arm_url)
+    context = (
+        named.context(out, trust=trust_recipe, url=url, arm_url=arm_url)
         if earlier is None
-        else Standing(recipe_of(earlier), earlier.folder, trust_recipe)
+        else RecipeContext(recipe_of(earlier), earlier.folder, trust_recipe)
     )
-    planned = keep_matching(standing.recipe, keep or [])
+    planned = keep_matching(context.recipe, keep or [])
     if only:
         planned = keep_only(planned, only)
     if blocks:
@@ -115,9 +115,9 @@ def run(
     def prepared_now() -> Prepared:
         progress.waiting("checking the engine, the models and the prompts")
         if earlier is None:
-            return standing.prepare(engine_binary, models_dir, progress.note, planned)
+            return context.prepare(engine_binary, models_dir, progress.note, planned)
         return prepare_again(
-            earlier, binary=engine_binary, models_dir=models_dir, notice=progress.note, trusted=standing.trusted
+            earlier, binary=engine_binary, models_dir=models_dir, notice=progress.note, trusted=context.trusted
         )
 
     with signals_interrupt():  # a download or a quantization also ends cleanly

@@ -19,7 +19,7 @@ from benchctl.reports.json_output import print_json
 if TYPE_CHECKING:
     from benchctl.data.store import RunData
     from benchctl.measurement.prepare import Prepared
-    from benchctl.measurement.requested import RecipeOptions, Standing
+    from benchctl.measurement.requested import RecipeContext, RecipeOptions
 
 MAX_TOKENS = 64
 """Default longest answer where the command line names a model: short blocks leave time for more of them."""
@@ -88,8 +88,8 @@ def tune(
         if resume is not None:
             found = resume_search(resume, out, ready_again, progress)
         else:
-            standing, own_alone = _what_to_search([*words, *(drafts or [])], named, trust=trust_recipe)
-            candidates = all_candidates(standing.prepare(**places), only_arms=only_arms or own_alone)
+            context, own_alone = _what_to_search([*words, *(drafts or [])], named, trust=trust_recipe)
+            candidates = all_candidates(context.prepare(**places), only_arms=only_arms or own_alone)
             if dry_run:
                 _show_candidates(candidates, as_json=as_json)
                 return
@@ -109,7 +109,7 @@ def seconds_of(text: str) -> float:
     return seconds
 
 
-def _what_to_search(subject: list[str], named: RecipeOptions, *, trust: bool) -> tuple[Standing, bool]:
+def _what_to_search(subject: list[str], named: RecipeOptions, *, trust: bool) -> tuple[RecipeContext, bool]:
     """Return the recipe of the command line with what it may do, and whether only its own arms are searched."""
     from benchctl.recipes.load import absolute, shipped_recipes
 
@@ -123,7 +123,7 @@ def _what_to_search(subject: list[str], named: RecipeOptions, *, trust: bool) ->
                 where="--engine, --type, --depth, -L, DRAFT",
                 fix="Write them in the recipe, or name the target in its place.",
             )
-        return replace(named, subject=[first]).standing(Path(), trust=trust), False
+        return replace(named, subject=[first]).context(Path(), trust=trust), False
     settings = [f"sampling.max_tokens={MAX_TOKENS}", *settings]
     if len(drafts) > 1:
         places = [{"source": absolute(draft, Path.cwd())} for draft in drafts]
@@ -132,7 +132,7 @@ def _what_to_search(subject: list[str], named: RecipeOptions, *, trust: bool) ->
     elif not own:
         settings = ["arms=[{name: baseline}]", *settings]
     draft = drafts[0] if drafts else None
-    return replace(named, target=first, draft=draft, settings=settings).standing(Path(), trust=trust), own
+    return replace(named, target=first, draft=draft, settings=settings).context(Path(), trust=trust), own
 
 
 def _labels(drafts: list[str]) -> list[str]:

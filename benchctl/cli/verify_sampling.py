@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from benchctl.data.store import RunData
     from benchctl.experiments.sampling.conclude import ArmSampling, SamplingResult
     from benchctl.experiments.sampling.stored import SamplingData
-    from benchctl.measurement.requested import Standing
+    from benchctl.measurement.requested import RecipeContext
 
 COLOUR = {"no difference found": "green", "difference found": "red", "lossy by design": "red", "undetermined": "yellow"}
 
@@ -115,10 +115,10 @@ def _stored(target: str | None, results: Path) -> Path:
     return latest_check(resolve_run(target, results))
 
 
-def _what(target: str | None, results: Path, *, trusted: bool) -> tuple[RunData | None, Standing]:
+def _what(target: str | None, results: Path, *, trusted: bool) -> tuple[RunData | None, RecipeContext]:
     """Resolve a name: a YAML file is a recipe, a recipe's name with runs is its latest run."""
     from benchctl.data.store import open_run, resolve_run
-    from benchctl.measurement.requested import requested_recipe, standing_of
+    from benchctl.measurement.requested import context_of_run, requested_recipe
 
     if target is None or Path(target).suffix not in (".yaml", ".yml"):
         try:
@@ -127,7 +127,7 @@ def _what(target: str | None, results: Path, *, trusted: bool) -> tuple[RunData 
             if target is None:
                 raise
         else:
-            return run, standing_of(run, trusted=trusted)
+            return run, context_of_run(run, trusted=trusted)
     return None, requested_recipe(target, results, trust=trusted)
 
 
@@ -153,13 +153,13 @@ def _draw(
     from benchctl.measurement.requested import recorded_engines
     from benchctl.measurement.run import signals_interrupt
 
-    run, standing = _what(target, results, trusted=trusted)
-    sampled = sampled_recipe(standing.recipe, *asked)
+    run, context = _what(target, results, trusted=trusted)
+    sampled = sampled_recipe(context.recipe, *asked)
     progress = progress_for(Console(stderr=True), quiet=quiet)
     parent = results / sampled.name if run is None else run.folder
     with signals_interrupt():
         known = None if run is None or run.manifest is None or places[0] else recorded_engines(run.manifest)
-        prepared = standing.prepare(*places, progress.note, sampled, known)
+        prepared = context.prepare(*places, progress.note, sampled, known)
         drawn = run_check(prepared, asked[0], parent, progress, ["benchctl", *sys.argv[1:]])
         if scored:
             with shown_steps("Scoring tokens on the target alone", quiet=quiet) as show:

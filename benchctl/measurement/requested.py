@@ -54,7 +54,7 @@ def recipe_of(run: RunData) -> Recipe:
 
 
 @dataclass(frozen=True)
-class Standing:
+class RecipeContext:
     """What a run may do when its engines are started again."""
 
     recipe: Recipe
@@ -86,7 +86,7 @@ class Standing:
         )
 
 
-def standing_of(run: RunData, *, trusted: bool = False) -> Standing:
+def context_of_run(run: RunData, *, trusted: bool = False) -> RecipeContext:
     """Return a run's recipe and whether it is trusted: by the command line (`trusted`), or as a run of this machine.
 
     Any other run is a stranger's: its recipe lies in the run's own folder, whatever its manifest says. Raises
@@ -95,7 +95,7 @@ def standing_of(run: RunData, *, trusted: bool = False) -> Standing:
     recipe, manifest = recipe_of(run), run.manifest
     assert manifest is not None
     trusted = trusted or is_own_run(manifest.run, manifest.recipe, manifest.recipe_folder)
-    return Standing(recipe, Path(manifest.recipe_folder or ".").expanduser() if trusted else run.folder, trusted)
+    return RecipeContext(recipe, Path(manifest.recipe_folder or ".").expanduser() if trusted else run.folder, trusted)
 
 
 def prepare_again(
@@ -111,10 +111,10 @@ def prepare_again(
     Raises as `prepare` does, and UsageError where the manifest's recipe is not what was started.
     """
     manifest = run.manifest
-    again = standing_of(run, trusted=trusted)
+    context = context_of_run(run, trusted=trusted)
     assert manifest is not None
     recipe_must_be_unchanged(manifest, run.folder)
-    return again.prepare(binary, models_dir, notice, recorded=recorded_engines(manifest))
+    return context.prepare(binary, models_dir, notice, recorded=recorded_engines(manifest))
 
 
 def recorded_engines(manifest: Manifest) -> Recorded:
@@ -203,9 +203,9 @@ class RecipeOptions:
     limit: int | None = None
     settings: Sequence[str] | None = None
 
-    def standing(
+    def context(
         self, results: Path, *, trust: bool = False, url: str | None = None, arm_url: str | None = None
-    ) -> Standing:
+    ) -> RecipeContext:
         """Return the recipe that is named or made, and what it may do. Raises UsageError, StorageError.
 
         `url`, `arm_url`: two servers that run, in place of a recipe.
@@ -254,24 +254,24 @@ def requested_recipe(
     trust: bool = False,
     url: str | None = None,
     arm_url: str | None = None,
-) -> Standing:
+) -> RecipeContext:
     """Return the recipe that is named or that the options make, and what it may do. Raises UsageError, StorageError."""
     overrides = parse_settings(settings or [])
     sweeps = parse_sweep([*([f"depth={depth}"] if depth else []), *(sweep or [])])
     made: dict[str, Any] = {"prompts": prompts, "limit": limit, "folder": Path.cwd(), "settings": overrides}
     if url is not None:
-        return standing_of_data(_of_servers(url, arm_url, types or [], sweeps, made), trust=trust)
+        return context_of_data(_of_servers(url, arm_url, types or [], sweeps, made), trust=trust)
     if target is not None:
         pair: dict[str, Any] = {"target": target, "draft": draft, "engine": kind, "types": types or []}
-        return standing_of_data(recipe_from_options(**pair, sweeps=sweeps, **made), trust=trust)
+        return context_of_data(recipe_from_options(**pair, sweeps=sweeps, **made), trust=trust)
     overrides |= prompt_settings(prompts, limit)
-    again = None if recipe is None else _earlier(recipe, out)
+    again = None if recipe is None else _run_to_repeat(recipe, out)
     if again is not None:
-        standing = standing_of(again, trusted=trust)
-        changed = with_settings(standing.recipe, overrides)
+        context = context_of_run(again, trusted=trust)
+        changed = with_settings(context.recipe, overrides)
         if types or sweeps:
             changed = with_types(changed, types or [], sweeps)
-        return replace(standing, recipe=changed, typed=frozenset(overrides))
+        return replace(context, recipe=changed, typed=frozenset(overrides))
     if types or sweeps:
         raise UsageError(
             "These options make a recipe, but this command line already names a recipe.",
@@ -280,9 +280,9 @@ def requested_recipe(
         )
     file = find_recipe(recipe or "")
     of_run = (file.parent / MANIFEST).is_file()  # a file that anybody may have changed since the run
-    base = standing_of(open_run(file.parent)).folder if of_run else file.parent
+    base = context_of_run(open_run(file.parent)).folder if of_run else file.parent
     loaded = load_recipe(file, overrides=overrides)
-    return Standing(loaded, base, trust or (not of_run and is_trusted(base)), frozenset(overrides))
+    return RecipeContext(loaded, base, trust or (not of_run and is_trusted(base)), frozenset(overrides))
 
 
 def _of_servers(
@@ -313,12 +313,12 @@ def _of_servers(
     return recipe_of_urls(url, arm_url, kind=kind, depth=depth, **made)
 
 
-def standing_of_data(data: Mapping[str, Any], *, trust: bool = False) -> Standing:
+def context_of_data(data: Mapping[str, Any], *, trust: bool = False) -> RecipeContext:
     """Return a recipe whose every key was typed by who runs it. Raises UsageError."""
-    return Standing(recipe_of_options(dict(data)), Path.cwd(), trust, ALL_KEYS)
+    return RecipeContext(recipe_of_options(dict(data)), Path.cwd(), trust, ALL_KEYS)
 
 
-def _earlier(name: str, out: Path) -> RunData | None:
+def _run_to_repeat(name: str, out: Path) -> RunData | None:
     """Return the run whose recipe is to be run again: by its folder, or by its id; `None` for a recipe."""
     path = Path(name).expanduser()
     if (path / MANIFEST).is_file():

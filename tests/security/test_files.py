@@ -10,7 +10,7 @@ from benchctl.data.store import open_run
 from benchctl.errors import UsageError
 from benchctl.measurement.prepare import prepare
 from benchctl.measurement.progress import RunProgress
-from benchctl.measurement.requested import standing_of
+from benchctl.measurement.requested import context_of_run
 from benchctl.measurement.run import start_run
 from benchctl.permissions import trust_folder
 from benchctl.recipes.load import load_recipe
@@ -125,15 +125,15 @@ def test_a_strangers_run_has_its_own_folder_whatever_its_manifest_says(diary: Pa
     recipe: Recipe = load_recipe(file)
     prepared = prepare(recipe, recipe_folder=file.parent, binary=str(llama_server))
     run = open_run(start_run(prepared, Path("out"), RunProgress(), ["benchctl"]))
-    assert standing_of(run).folder == file.parent
+    assert context_of_run(run).folder == file.parent
     manifest = run.manifest
     assert manifest is not None
     manifest.run = "20260101-000000-0000"  # another's
-    assert standing_of(run).folder == run.folder
-    assert not standing_of(run).trusted
-    assert standing_of(run, trusted=True).folder == file.parent
-    assert not standing_of(run).trusted, "of that call alone"
+    assert context_of_run(run).folder == run.folder
+    assert not context_of_run(run).trusted
+    assert context_of_run(run, trusted=True).folder == file.parent
+    assert not context_of_run(run).trusted, "of that call alone"
     manifest.run = run.folder.name
-    assert standing_of(run).trusted
+    assert context_of_run(run).trusted
     manifest.recipe["prompts"]["suite"] = str(diary)
-    assert standing_of(run).folder == run.folder
+    assert context_of_run(run).folder == run.folder

@@ -51,7 +51,7 @@ from benchctl.measurement.preflight import (
 )
 from benchctl.measurement.prepare import Prepared, PreparedSetup
 from benchctl.measurement.progress import Display
-from benchctl.measurement.requested import Standing
+from benchctl.measurement.requested import RecipeContext
 from benchctl.models.files import Notice, file_sha256, made_once
 from benchctl.models.gguf_facts import all_shards, tensors_of
 from benchctl.models.gguf_header import Tensor, tensor_types
@@ -112,7 +112,7 @@ class SourceModel:
 
 
 def find_source_model(
-    standing: Standing,
+    context: RecipeContext,
     *,
     base: str | None = None,
     allow_requantize: bool = False,
@@ -125,7 +125,7 @@ def find_source_model(
     Raises UsageError for an engine that quantizes nothing, a source that is quantized already, a type that is no
     quantization; EngineError (`launch`) when a program is missing.
     """
-    recipe = standing.recipe.alone("benchctl isolate")
+    recipe = context.recipe.alone("benchctl isolate")
     if not adapter_of(recipe.engine.kind).quantizes:
         able = kinds_with(lambda adapter: adapter.quantizes)
         raise UsageError(
@@ -137,13 +137,13 @@ def find_source_model(
     target = ModelPair(target=ModelSpec(source=recipe.models.target.source))  # as it is before any quantization
     baseline = recipe.arm(recipe.baseline).model_copy(update={"setup": None, "group": None})
     alone = recipe.model_copy(update={"models": target, "arms": [baseline], "setups": []})
-    prepared = standing.prepare(binary, models_dir, notice, alone)
+    prepared = context.prepare(binary, models_dir, notice, alone)
     engine = prepared.of_baseline.engine
     assert isinstance(engine, QuantizingEngine)  # as its adapter declares
     quantizer, divergence = program(engine.quantizer()), engine.divergence_meter()
     if (located := engine.locate()) is not None:
         for tool in (quantizer, divergence.program):
-            permit_tool(Path(tool.command[-1]), located.path, standing.folder, trusted=standing.trusted)
+            permit_tool(Path(tool.command[-1]), located.path, context.folder, trusted=context.trusted)
     files = [file.path for file in prepared.of_baseline.models.target.files]
     families = families_of(tensors_of(files), spec)
     if not families:

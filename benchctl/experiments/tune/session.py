@@ -31,7 +31,7 @@ from benchctl.experiments.tune.halving import (
 )
 from benchctl.measurement.prepare import Prepared, lossy_of, with_arms
 from benchctl.measurement.progress import RunProgress
-from benchctl.measurement.requested import Standing, recipe_of, standing_of
+from benchctl.measurement.requested import RecipeContext, context_of_run, recipe_of
 from benchctl.measurement.run import resume_run, start_run
 from benchctl.recipes.schema import MAX_NAME, Arm, Recipe
 from benchctl.recipes.speculation import Speculation
@@ -43,8 +43,8 @@ SHORT_KEYS = {"max": "d", "min": "min", "p_min": "p", "size_n": "n", "size_m": "
 """How an arm's name shortens the keys of its speculation."""
 
 
-Prepare = Callable[[Standing], Prepared]
-"""`Standing.prepare` with the command line's options filled in."""
+Prepare = Callable[[RecipeContext], Prepared]
+"""`RecipeContext.prepare` with the command line's options filled in."""
 PrepareAgain = Callable[[RunData], Prepared]
 """`benchctl.measurement.run.prepare_again` with the command line's options filled in."""
 
@@ -147,7 +147,7 @@ def measure_chosen(
     if recipe is None:
         return None
     progress.note(f"Measuring {recipe.arms[-1].name} again on fresh data: {recipe.blocks} blocks.")
-    prepared = prepare(replace(standing_of(found), recipe=recipe))
+    prepared = prepare(replace(context_of_run(found), recipe=recipe))
     return open_run(start_run(prepared, out, progress, command, tuned_in=found))
 
 

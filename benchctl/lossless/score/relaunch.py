@@ -31,7 +31,7 @@ from benchctl.errors import BenchctlError, EngineError, StorageError, UsageError
 from benchctl.lossless.judge.selection import unchanged_prompts
 from benchctl.measurement.cell import fresh_log, running, scoring
 from benchctl.measurement.prepare import require_permitted
-from benchctl.measurement.requested import standing_of
+from benchctl.measurement.requested import context_of_run
 from benchctl.measurement.requests import render
 from benchctl.measurement.run import context_of
 from benchctl.models.files import ModelFile, ResolvedModel, ResolvedPair, file_sha256
@@ -201,7 +201,7 @@ def relaunch(
         raise RelaunchError(f"the manifest has no command line of {baseline}")
     if arm.speculation is not None:
         raise RelaunchError(f"{baseline} speculates itself, so it does not show the target alone")
-    again = standing_of(run, trusted=trusted)
+    again = context_of_run(run, trusted=trusted)
     recipe, home = again.recipe, again.folder
     try:
         permit(recipe, home, trusted=again.trusted)

@@ -24,7 +24,7 @@ from benchctl.experiments.isolate.stored import (
 )
 from benchctl.measurement.preflight import probe_items
 from benchctl.measurement.progress import Display
-from benchctl.measurement.requested import Standing
+from benchctl.measurement.requested import RecipeContext
 from benchctl.recipes.schema import Recipe
 from benchmarks.outliers import FAMILIES, Outliers, write_model
 
@@ -54,7 +54,7 @@ def source(tmp_path: Path, llama_server: Path, tiny_target: Path) -> SourceModel
             "arms": [{"name": "baseline"}],
         }
     )
-    return find_source_model(Standing(recipe, tmp_path, trusted=False), base="q8_0", binary=str(llama_server))
+    return find_source_model(RecipeContext(recipe, tmp_path, trusted=False), base="q8_0", binary=str(llama_server))
 
 
 def stored(folder: Path) -> Isolation:

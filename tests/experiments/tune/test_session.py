@@ -14,7 +14,7 @@ from benchctl.errors import UsageError
 from benchctl.experiments.tune import session
 from benchctl.experiments.tune.session import all_candidates
 from benchctl.measurement.prepare import Prepared, PreparedSetup
-from benchctl.measurement.requested import Standing
+from benchctl.measurement.requested import RecipeContext
 from benchctl.models.files import ResolvedModel, ResolvedPair
 from benchctl.recipes.schema import Arm, Recipe
 from benchctl.recipes.speculation import Speculation
@@ -67,16 +67,18 @@ def test_what_was_chosen_is_prepared_as_the_search_was(recipe: Recipe, monkeypat
     """With the engine and the models' folder of the command line: they once served the search alone."""
     monkeypatch.setattr(session, "_fresh_run_of", lambda *_: None)
     monkeypatch.setattr(session, "_chosen_recipe", lambda _: recipe)
-    monkeypatch.setattr(session, "standing_of", lambda _: Standing(Recipe.model_construct(), Path("there"), True))
+    monkeypatch.setattr(
+        session, "context_of_run", lambda _: RecipeContext(Recipe.model_construct(), Path("there"), True)
+    )
     monkeypatch.setattr(session, "start_run", lambda prepared, *_, **__: prepared)
     monkeypatch.setattr(session, "open_run", lambda prepared: prepared)
     found: Any = SimpleNamespace(folder=Path("results/toy-search/run"))
     toy, progress = prepared(recipe, Searchable()), SimpleNamespace(note=lambda _: None)
-    asked: list[Standing] = []
+    asked: list[RecipeContext] = []
 
-    def ready(standing: Standing) -> Prepared:
-        asked.append(standing)
+    def ready(context: RecipeContext) -> Prepared:
+        asked.append(context)
         return toy
 
     assert session.measure_chosen(found, ready, ready, progress, []) is toy  # type: ignore[arg-type, comparison-overlap]
-    assert asked == [Standing(recipe, Path("there"), True)]
+    assert asked == [RecipeContext(recipe, Path("there"), True)]
