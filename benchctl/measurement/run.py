@@ -105,7 +105,7 @@ def resume_run(
         raise StorageError(run.integrity.damage[0], where=str(run.folder), fix=fix)
     recipe_must_be_unchanged(manifest, run.folder)
     must_be_unchanged(prepared, manifest, run.folder)
-    _must_be_there(manifest, on, run.folder)
+    _must_resume_where_begun(manifest, on, run.folder)
     manifest.status = "started"  # before the first record: more may follow than the manifest knows
     with RunWriter(run.folder, manifest) as writer:
         earlier = open_run(run.folder, as_stored=True)  # as it is now that nobody else writes
@@ -121,7 +121,7 @@ def resume_run(
     return run.folder
 
 
-def _must_be_there(manifest: Manifest, on: Nodes | None, folder: Path) -> None:
+def _must_resume_where_begun(manifest: Manifest, on: Nodes | None, folder: Path) -> None:
     """A run that began on a cluster is resumed there, and a run that began here is resumed here."""
     if manifest.cells and (on is None) != (not manifest.machines):
         begun, fix = (
@@ -194,23 +194,37 @@ def _execute(
                 if runner.ended:
                     break
     except BaseException as stop:  # Ctrl-C, a full disk, a reader of the progress that is gone: all can be resumed
-        manifest.status = "failed" if isinstance(stop, GateError) else "interrupted"
-        manifest.finished_at = now()
-        if not isinstance(stop, StorageError):
-            writer.save()
-        if isinstance(stop, KeyboardInterrupt):
-            if search is not None:
-                progress.note(search.best_yet(open_run(writer.folder, check=False)))
-            finish = "run" if manifest.tuning is None and manifest.tuned_in is None else "tune"
-            at = f" --on {on.where}" if on else ""
-            resume = f"benchctl {finish} --resume {shlex.quote(str(writer.folder))}{at}"
-            stop.args = (f"Interrupted. To finish it: {resume}",)
+        _record_stop(stop, writer, progress, search, on)
         raise
     finally:
         progress.end()
+    _record_end(writer, stopped=runner.stopped)
+
+
+def _record_stop(
+    stop: BaseException, writer: RunWriter, progress: RunProgress, search: Search | None, on: Nodes | None
+) -> None:
+    """Store why a run ends early, and give Ctrl-C the command that resumes the run."""
+    manifest = writer.manifest
+    manifest.status = "failed" if isinstance(stop, GateError) else "interrupted"
+    manifest.finished_at = now()
+    if not isinstance(stop, StorageError):
+        writer.save()
+    if isinstance(stop, KeyboardInterrupt):
+        if search is not None:
+            progress.note(search.best_yet(open_run(writer.folder, check=False)))
+        command = "run" if manifest.tuning is None and manifest.tuned_in is None else "tune"
+        nodes = f" --on {on.where}" if on else ""
+        resume = f"benchctl {command} --resume {shlex.quote(str(writer.folder))}{nodes}"
+        stop.args = (f"Interrupted. To finish it: {resume}",)
+
+
+def _record_end(writer: RunWriter, *, stopped: bool) -> None:
+    """Store the status of a run whose last cell ended: failed where it was `stopped` or a cell did not finish."""
+    manifest = writer.manifest
     latest = {(cell.block, cell.arm): cell.status for cell in manifest.cells if cell.discarded is None}
-    good = not runner.stopped and all(status == "finished" for status in latest.values())
-    manifest.status = "finished" if good else "failed"
+    finished = not stopped and all(status == "finished" for status in latest.values())
+    manifest.status = "finished" if finished else "failed"
     manifest.finished_at = now()
     writer.save()
 
@@ -262,8 +276,8 @@ def _idle_power(plan: list[CellPlan]) -> IdlePower | None:
     """Measure the machine's power while nothing runs; at once where it is not reported."""
     if not plan:
         return None
-    found = mean_power(IDLE_S)
-    return IdlePower(seconds=found.seconds, watts=found.watts, untold=list(found.not_reported))
+    power = mean_power(IDLE_S)
+    return IdlePower(seconds=power.seconds, watts=power.watts, untold=list(power.not_reported))
 
 
 def _preflight(prepared: Prepared, writer: RunWriter, progress: RunProgress) -> None:
