@@ -5,16 +5,11 @@ from __future__ import annotations
 import shlex
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import count, groupby
-from math import ceil, expm1
 from pathlib import Path
 from types import FrameType
 
-from benchctl.analysis.conditions.split import split
-from benchctl.analysis.frame import make_frame
-from benchctl.analysis.precision import Look, decided_in_words, describe_stop, look, why_stop
 from benchctl.data.identity import home_relative
 from benchctl.data.manifest import IdlePower, Manifest, Tuning
 from benchctl.data.store import RunData, open_run
@@ -29,12 +24,11 @@ from benchctl.measurement.progress import RunProgress
 from benchctl.measurement.recording import now
 from benchctl.measurement.requested import must_be_unchanged, recipe_must_be_unchanged
 from benchctl.measurement.runner import CellRunner, Nodes, Runner, Search
+from benchctl.measurement.schedule import blocks_as_needed, fixed_blocks
 from benchctl.permissions import remember_run
 from benchctl.prompts.context import load_context
-from benchctl.prompts.suite import PromptItem
 from benchctl.recipes.load import RECIPE, recipe_text
 from benchctl.recipes.schema import AutoBlocks, Recipe
-from benchctl.text import spoken
 from benchctl.writing import write_whole
 
 IDLE_S = 5.0
@@ -229,40 +223,6 @@ def _record_end(writer: RunWriter, *, stopped: bool) -> None:
     writer.save()
 
 
-def fixed_blocks(
-    plan: list[CellPlan], recipe: Recipe, prompts: Sequence[PromptItem], writer: RunWriter, progress: RunProgress
-) -> Iterator[list[CellPlan]]:
-    """Yield the plan, and then the disturbed cells (`Frame.disturbed`) to measure again, each once.
-
-    Their first records are kept, and none counts. Cells of `interleaved` blocks stay: their pairs ran side by side.
-    """
-    yield plan
-    manifest = writer.manifest
-    if recipe.schedule == "interleaved" or manifest.tuning is not None:
-        return
-    repeated = {(cell.block, cell.arm) for cell in manifest.cells if cell.discarded}
-    slower: dict[tuple[int, str], float] = {}
-    for group in split(open_run(writer.folder, check=False)):
-        frame = make_frame(group.run.records, group.run.manifest, group.baseline)
-        for arm, block in zip(*frame.disturbed.nonzero(), strict=True):
-            slower[frame.blocks[block], frame.arms[arm]] = -expm1(-frame.slowness[arm, block])
-    cells = [
-        cell
-        for cell in make_plan(recipe, prompts, blocks=range(max(recipe.first_blocks, manifest.blocks)))
-        if (cell.block, cell.arm.name) in slower.keys() - repeated
-    ]
-    for cell in cells:
-        reason = f"it ran {100 * slower[cell.block, cell.arm.name]:.0f} % slower than the arm's median cell"
-        for stored in manifest.cells:
-            if (stored.block, stored.arm) == (cell.block, cell.arm.name):
-                stored.discarded = reason
-        progress.note(f"warning: {cell.name}: measured again, since {reason}.")
-    if cells:
-        writer.save()
-        progress.more(cells)
-        yield cells
-
-
 def known_timings(prepared: Prepared, resumed: RunData | None, results: Path) -> Timings:
     """Return what a plan is estimated by: times of the run that is resumed, else of an earlier one below `results`."""
     if resumed is not None:
@@ -316,65 +276,3 @@ def signals_interrupt() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def blocks_as_needed(
-    rule: AutoBlocks, prepared: Prepared, writer: RunWriter, plan: list[CellPlan], progress: RunProgress
-) -> Iterator[list[CellPlan]]:
-    """Yield the cells block by block: those of `plan`, which leaves out what is measured, and then more.
-
-    `plan` is for the blocks that are sure to come: the first ones, and all that have begun.
-
-    Begun blocks are counted in the manifest, and what was decided and why it ended is stored there; a resumed run keeps
-    the rule.
-    """
-    manifest = writer.manifest
-    planned = {block: list(cells) for block, cells in groupby(plan, key=lambda cell: cell.block)}
-    sure = max(rule.first_look, manifest.blocks)
-    for block in count():
-        if block >= manifest.blocks:
-            looks = block >= rule.first_look
-            known = look(open_run(writer.folder, check=False), rule) if looks else Look({}, {}, [])
-            if known.half_widths:
-                progress.note(_note_of(rule, block, known, manifest))
-            manifest.decided |= known.decided
-            manifest.stopped = why_stop(rule, block, manifest.spent_s, known)
-            if manifest.stopped:
-                writer.save()
-                progress.note(f"Stopped after {block} blocks: {describe_stop(rule, manifest.stopped)}.")
-                return
-            manifest.blocks = block + 1
-            writer.save()
-        cells = planned.get(block, [])
-        if block >= sure:
-            cells = make_plan(
-                prepared.recipe,
-                prepared.prompts,
-                blocks=[block],
-                ended=manifest.ended(),
-            )
-            progress.more(cells)
-        if cells:
-            yield cells
-
-
-def _note_of(rule: AutoBlocks, blocks: int, known: Look, manifest: Manifest) -> str:
-    if rule.half_width is not None:
-        return _precision_note(rule, rule.half_width, blocks, known.half_widths, manifest.spent_s)
-    new = {name: found for name, found in known.decided.items() if name not in manifest.decided}
-    parts = [f"{name} is {what.rpartition(' after ')[0]}" for name, what in decided_in_words(new).items()]
-    parts += [f"open: {', '.join(known.open_arms)}"] if known.open_arms else []
-    return f"After {blocks} blocks: {'; '.join(parts)}."
-
-
-def _precision_note(
-    rule: AutoBlocks, half_width: float, blocks: int, known: dict[str, float | None], spent_s: float
-) -> str:
-    widths = ", ".join(f"{arm} {'–' if width is None else f'±{100 * width:.1f} %'}" for arm, width in known.items())
-    text = f"After {blocks} blocks: {widths}; required: ±{100 * half_width:g} %."
-    widest = max((width for width in known.values() if width is not None), default=0.0)
-    more = ceil(blocks * (widest / half_width) ** 2) - blocks  # widths fall with the root of blocks
-    if more <= 0:
-        return text
-    limit = f"; at most {rule.max} are allowed" if blocks + more > rule.max else ""
-    return f"{text} At this spread that takes about {more} more, {spoken(more * spent_s / blocks)}{limit}."

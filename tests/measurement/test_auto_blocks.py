@@ -14,11 +14,11 @@ from benchctl.data.manifest import Stopped
 from benchctl.data.store import RunData, open_run
 from benchctl.data.writer import RunWriter
 from benchctl.engines.base import Launch
-from benchctl.measurement import run as run_module
+from benchctl.measurement import schedule
 from benchctl.measurement.plan import make_plan, measured
 from benchctl.measurement.progress import RunProgress
-from benchctl.measurement.run import blocks_as_needed
 from benchctl.measurement.runner import Runner
+from benchctl.measurement.schedule import blocks_as_needed
 from benchctl.prompts.suite import PromptItem
 from benchctl.recipes.schema import FIRST_LOOK, AutoBlocks, Recipe
 from tests.measurement.toy_engine import ToyEngine
@@ -36,7 +36,7 @@ def go(recipe: Recipe, prompts: list[PromptItem], writer: RunWriter, monkeypatch
     writer.manifest.blocks = 0
 
     def measure(rule: AutoBlocks, widths: HalfWidths, progress: RunProgress | None = None) -> Stopped | None:
-        monkeypatch.setattr(run_module, "look", lambda run, _: Look(widths(run), {}, []))
+        monkeypatch.setattr(schedule, "look", lambda run, _: Look(widths(run), {}, []))
         run = open_run(writer.folder)
         done = measured(run, len(prompts))
         plan = make_plan(recipe, prompts, done, range(max(FIRST_LOOK, writer.manifest.blocks)))

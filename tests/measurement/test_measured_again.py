@@ -16,8 +16,8 @@ from benchctl.engines.base import Completion, Launch
 from benchctl.lossless.judge.run import analyse_run
 from benchctl.measurement.plan import earlier_processes, make_plan, measured, unclosed
 from benchctl.measurement.progress import RunProgress
-from benchctl.measurement.run import fixed_blocks
 from benchctl.measurement.runner import Runner
+from benchctl.measurement.schedule import fixed_blocks
 from benchctl.prompts.suite import Prompt, PromptItem
 from benchctl.recipes.schema import Recipe
 from tests.measurement.test_runner import execute

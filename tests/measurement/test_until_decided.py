@@ -18,8 +18,8 @@ from benchctl.engines.base import Launch
 from benchctl.lossless.judge.run import analyse_run
 from benchctl.measurement.plan import arms_of_block, make_plan, measured
 from benchctl.measurement.progress import RunProgress
-from benchctl.measurement.run import blocks_as_needed
 from benchctl.measurement.runner import Runner
+from benchctl.measurement.schedule import blocks_as_needed
 from benchctl.prompts.suite import PromptItem
 from benchctl.recipes.schema import AutoBlocks, Recipe
 from tests.measurement.toy_engine import ToyEngine, answer
