@@ -569,7 +569,8 @@ class Report:
         for arm in self.reading.speculating:
             speed = self.reading.speed(arm)
             pooled, median = (round(speed[name] or 1.0, 2) for name in ("pooled", "median"))
-            if (pooled - 1) * (median - 1) < 0 and self.reading.arms[arm].one_at_a_time:
+            idle = self.reading.acceptance(arm).get("drafted") == 0  # a difference is noise, another sentence says so
+            if (pooled - 1) * (median - 1) < 0 and self.reading.arms[arm].one_at_a_time and not idle:
                 for where, text in self.texts.items():
                     self.looked_at["direction"].add(arm)
                     if text and f"{arm}: the median prompt" not in " ".join(text.split()).replace("`", ""):
