@@ -41,8 +41,6 @@ class Capabilities:
     commit: str | None
     speculation_types: tuple[str, ...]
     """In benchctl's words; empty when the binary has none."""
-    option_names: tuple[tuple[str, ...], ...] = ()
-    """Every option of its command line, the names that mean the same together; empty where it lists none."""
     request_fields: frozenset[str] = frozenset()
     """Of `benchctl.prompts.suite.REQUEST_FIELDS`, what a prompt may have. With `tools` alone they are shown to the
     model, and `tool_choice` may be `auto`."""

@@ -227,7 +227,6 @@ def probe_server(binary: Path, found_in: str, added: Mapping[str, str] = Mapping
         build=(found["b1"] or found["b2"]) if found else None,
         commit=(found["c1"] or found["c2"]) if found else None,
         speculation_types=tuple(speculation),
-        option_names=tuple(flag.names for flag in flags.all),
         request_fields=frozenset({"tools", "response_format", "chat_template_kwargs"}),
         details={
             "dialect": flags.dialect,

@@ -40,7 +40,6 @@ def main() -> None:
         "record_sha256": hashlib.sha256(record.encode()).hexdigest() if record else None,
         "algorithms": _algorithms(),
         "options": {name: action.nargs == 0 for action in parser._actions for name in action.option_strings},
-        "names": [action.option_strings for action in parser._actions if action.option_strings],
     }
     sys.stdout.write("\n" + json.dumps(facts) + "\n")
 

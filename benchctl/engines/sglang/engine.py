@@ -147,7 +147,6 @@ def probe_sglang(python: Path, found_in: str, added: Mapping[str, str] = Mapping
             build=package.version,
             commit=None,
             speculation_types=named_types(command.ALGORITHMS, package.algorithms),
-            option_names=tuple(map(tuple, facts["names"])),
             details={
                 "python": facts.get("python"),
                 "prompt_cache": False,  # --disable-radix-cache

@@ -77,7 +77,6 @@ def main() -> None:
             if field.init and field.name not in _INTERNAL
         ),
         "options": None if options is None else {name: takes for names, takes in options for name in names},
-        "names": [names for names, _ in options or ()],
         **{name: importlib.util.find_spec(name) is not None for name in ("arctic_inference", "torchvision")},
     }
     sys.stdout.write("\n" + json.dumps(facts) + "\n")

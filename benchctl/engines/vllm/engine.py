@@ -188,7 +188,6 @@ def _probe_of(found: FoundBinary, facts: Mapping[str, Any]) -> PackageProbe[Pack
         build=package.version,
         commit=None,
         speculation_types=named_types(command.METHODS, package.methods),
-        option_names=tuple(map(tuple, facts["names"])),
         request_fields=frozenset({"tools", "response_format", "chat_template_kwargs"}),
         details={
             "platform": package.platform,

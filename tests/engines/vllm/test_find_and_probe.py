@@ -29,7 +29,6 @@ FACTS: dict[str, Any] = {
     "deprecated_methods": [],
     "keys": ["method"],
     "options": {"--seed": None},
-    "names": [["--seed"]],
     "arctic_inference": False,
     "torchvision": False,
 }
