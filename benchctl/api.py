@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _OF_RUN = ("run", "folder", "recipe", "workload", "created_at", "status", "machine")
 _OF_ARM = (
     "engine", "build", "setting", "target", "draft", "types", "speedup", "low", "high", "acceptance",
-    "acceptance_length",
+    "acceptance_doubt", "acceptance_length",
 )  # fmt: skip
 """What a row of `open_runs` has of the summaries of its run and of its arm."""
 
@@ -111,8 +111,8 @@ def open_runs(results: str | Path = "results") -> DataFrame:
     Columns: `run`, `folder`, `recipe`, `workload` (SHA-256 of prompts, sampling and model files), `created_at`,
     `status`, `machine`, `engine`, `build` and `setting` (digests), `arm`, `is_baseline`, `target`, `draft`, `types`,
     `temperature`, `tok_per_sec`, `speedup` with `low` and `high` (the ends of its interval), `acceptance` (0 to 1),
-    `acceptance_length`, `verdict`. Runs that cannot be read are left out and named in `frame.attrs["unreadable"]`.
-    Summaries are kept in the user's cache.
+    `acceptance_doubt`, `acceptance_length`, `verdict`. Runs that cannot be read are left out and named in
+    `frame.attrs["unreadable"]`. Summaries are kept in the user's cache.
     """
     from pandas import DataFrame
 

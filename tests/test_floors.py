@@ -37,7 +37,6 @@ NEIGHBOURS = {
     ("recipes", "paths"),
     ("paths", "errors"),
     ("writing", "errors"),
-    ("recipes"),
     ("machine", "data"),
 }
 """On one floor: errors, text and paths are used by everything, and a watch of the machine is stored as it is."""

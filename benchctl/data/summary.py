@@ -50,6 +50,8 @@ class ArmSummary(msgspec.Struct, kw_only=True):
     high: float | None
     by_block: list[float]
     acceptance: float | None
+    acceptance_doubt: str | None
+    """`unchecked` or `contradicted`; `None` where something confirms it."""
     acceptance_length: float | None
     lossless: str | None
     tokens: bytes

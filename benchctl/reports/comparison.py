@@ -72,7 +72,7 @@ def several_arms(found: SeveralRuns) -> Table[ArmRow]:
             numeric("speed-up / run 1", "speedup_ratio.ratio", numbers.ratio, optional=True),
             interval("95 %", "speedup_ratio.interval", optional=True),
             Column("change", "change", tone=lambda row: SPEED_TONE.get(row.change or "", ""), optional=True),
-            numeric("accepted", "acceptance", numbers.percent),
+            numeric("accepted", "acceptance", cell=lambda row: numbers.percent(row.acceptance, row.acceptance_doubt)),
             output_column("output", "lossless"),
             Column("answers as run 1", "answers_same", cell=_same_answers, optional=True),
         ),
@@ -125,7 +125,10 @@ def _lossless(arm: ArmComparison) -> str:
 
 
 def _accepted(arm: ArmComparison) -> str:
-    return _arrow(numbers.percent(arm.acceptance_a), numbers.percent(arm.acceptance_b))
+    return _arrow(
+        numbers.percent(arm.acceptance_a, arm.acceptance_doubt_a),
+        numbers.percent(arm.acceptance_b, arm.acceptance_doubt_b),
+    )
 
 
 def _answers(arm: ArmComparison) -> str:

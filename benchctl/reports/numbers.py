@@ -33,9 +33,9 @@ def difference(value: float | None) -> str:
     return ABSENT if value is None else f"{100 * value:+.1f} %".replace("-", "−")
 
 
-def percent(value: float | None) -> str:
-    """A share between 0 and 1 as a percentage with a digit after the point (`77.0 %`)."""
-    return ABSENT if value is None else text.percent(value)
+def percent(value: float | None, doubt: str | None = None) -> str:
+    """A share between 0 and 1 as a percentage with a digit after the point (`77.0 %`); `doubt`: a word on it."""
+    return ABSENT if value is None else text.percent(value, doubt)
 
 
 def at_most(value: float | None) -> str:

@@ -97,6 +97,7 @@ class Shown:
     stderr: str
 
 
+REPOSITORY = Path(__file__).parents[2]
 Compare = Callable[..., Shown]
 
 
@@ -409,3 +410,12 @@ def test_the_first_slower_build_is_named_and_a_run_without_builds_is_refused(bis
     assert [change["slower"] for change in found["bisect"] if change["arm"] == "baseline"] == [2]
     alone = bisect(builds[0])
     assert alone.returncode == 2 and "engine.binary" in alone.stderr
+
+
+def test_acceptance_that_nothing_confirms_is_marked_in_a_comparison(tmp_path: Path, compare: Compare) -> None:
+    (kept,) = (REPOSITORY / "results" / "padded-cuda").glob("2*")
+    runs = [shutil.copytree(kept, tmp_path / name) for name in ("a", "b", "c")]
+    two = compare(*runs[:2]).stdout
+    assert "91.6 % (unchecked)" in two
+    several = json.loads(compare(*runs, "--json").stdout)
+    assert {row["acceptance_doubt"] for row in several["rows"] if row["arm"] == "spec_d4"} == {"unchecked"}

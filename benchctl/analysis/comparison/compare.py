@@ -36,7 +36,7 @@ from benchctl.analysis.comparison.changes import (
 from benchctl.analysis.comparison.workload import Change, Outputs, compare_answers, find_changes, require_same_workload
 from benchctl.analysis.frame import Frame, PromptKey, make_frame
 from benchctl.analysis.losslessness import Scope
-from benchctl.analysis.results import ALL_TASKS, Analysis, Result
+from benchctl.analysis.results import ALL_TASKS, AcceptanceDoubt, Analysis, Result
 from benchctl.analysis.statistics import LEVEL, level_for
 from benchctl.data.store import RunData
 from benchctl.errors import UsageError
@@ -93,6 +93,8 @@ class ArmComparison(Result):
     """What gates watch beside speed, as far as A reports it: `ttft`, `memory`, `energy`, `acceptance TASK`."""
     acceptance_a: float | None
     acceptance_b: float | None
+    acceptance_doubt_a: AcceptanceDoubt | None
+    acceptance_doubt_b: AcceptanceDoubt | None
     lossy: list[str]
     """Settings of either run's arm that are lossy by design."""
     lossless_a: str | None
@@ -177,11 +179,13 @@ class Side:
     def own(self, name: str) -> OwnFacts:
         """Return what the run says of an arm by itself."""
         rows = self.analysis.acceptance
-        rate = next((row.rate for row in rows if row.arm == name and row.task == ALL_TASKS), None)
+        accepted = next((row for row in rows if row.arm == name and row.task == ALL_TASKS), None)
+        rate, doubt = (accepted.rate, accepted.doubt) if accepted else (None, None)
         lossless = next((row for row in self.analysis.losslessness if row.arm == name), None)
         if lossless is None:
-            return OwnFacts(rate, None, [])
-        return OwnFacts(rate, lossless.verdict, lossless.lossy, lossless.stated.chance if lossless.stated else None)
+            return OwnFacts(rate, None, [], acceptance_doubt=doubt)
+        power = lossless.stated.chance if lossless.stated else None
+        return OwnFacts(rate, lossless.verdict, lossless.lossy, power, doubt)
 
 
 @dataclass(frozen=True)
@@ -193,6 +197,7 @@ class OwnFacts:
     lossy: list[str]
     power: float | None = None
     """With which a faulty engine would have been detected, where whole answers were scored."""
+    acceptance_doubt: AcceptanceDoubt | None = None
 
 
 def compare_runs(
@@ -378,6 +383,8 @@ def _compare_arm(
         watched={quantity: change.model_copy(update=bare) for quantity, change in watched.items()},
         acceptance_a=facts.own[0].acceptance,
         acceptance_b=facts.own[1].acceptance,
+        acceptance_doubt_a=facts.own[0].acceptance_doubt,
+        acceptance_doubt_b=facts.own[1].acceptance_doubt,
         lossy=list(dict.fromkeys([*facts.own[0].lossy, *facts.own[1].lossy])),
         lossless_a=facts.own[0].verdict,
         lossless_b=facts.own[1].verdict,

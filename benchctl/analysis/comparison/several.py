@@ -51,6 +51,7 @@ class ArmRow(Result):
     interval: Interval | None
     """Over the run's own baseline."""
     acceptance: float | None
+    acceptance_doubt: str | None
     lossless: str | None
     change: SpeedChange | None = None
     """Of `speedup_ratio`; of a baseline of `rate_ratio`."""
@@ -139,6 +140,7 @@ def _row(number: int, run: RunSummary, arm: ArmSummary) -> ArmRow:
         speedup=arm.speedup,
         interval=interval,
         acceptance=arm.acceptance,
+        acceptance_doubt=arm.acceptance_doubt,
         lossless=arm.lossless,
     )
 

@@ -87,6 +87,7 @@ def _arm(
         high=interval.high if interval else None,
         by_block=list(speedup.by_block) if speedup else [],
         acceptance=accepted.rate if accepted else None,
+        acceptance_doubt=accepted.doubt if accepted else None,
         acceptance_length=accepted.acceptance_length if accepted else None,
         lossless=lossless.verdict if lossless else None,
         tokens=np.append(frame.decoded, np.nan)[rows].astype(np.float32).tobytes(),  # what -1 points at: no record
