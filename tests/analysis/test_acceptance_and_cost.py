@@ -325,7 +325,7 @@ def test_no_acceptance_pays_for_a_round_dearer_than_its_tokens(
         "at most 1 request per process, prompt length not reported, answers of 11 tokens, "
         "prompt cache not reported, first turn, "
         "identical arms differ on at most 95 % of prompts like these (95 %; "
-        "power not measured: `benchctl verify-lossless --arm spec` measures it)."
+        "power not measured: `benchctl verify-lossless --arm spec_d4` measures it)."
     )
     assert verdict.why == (
         "37.5 % of its draft tokens were accepted, but a round cost 10.0 baseline steps and yielded 2.5 tokens. "

@@ -21,6 +21,7 @@ from __future__ import annotations
 import contextlib
 import hmac
 import json
+import os
 import socket
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -40,7 +41,6 @@ from benchctl.engines.transformers.serving.assisted import Assistance
 from benchctl.engines.transformers.serving.decode import Drafter, Sampler, Step, Task
 from benchctl.engines.transformers.serving.decoder import Decoder, State
 from benchctl.engines.transformers.serving.loading import Loaded
-from benchctl.writing import open_unlinked
 
 TRACE_SCHEMA = 1
 """Version of the lines of a trace file; what they hold is in docs/self-speculation.md."""
@@ -164,7 +164,7 @@ class Service:
             answer.run(on_step)
         finally:
             if self.trace is not None:
-                with open(self.trace, "a", encoding="utf-8", opener=open_unlinked) as file:
+                with open(self.trace, "a", encoding="utf-8", opener=_without_links) as file:
                     for step in answer.trace:
                         file.write(json.dumps({"schema": TRACE_SCHEMA, "answer": self._answers, **step}) + "\n")
             self._answers += 1
@@ -185,6 +185,11 @@ class Service:
         if not all(type(token) is int and 0 <= token < self.decoder.vocabulary for token in given):
             raise ValueError(f"a token id is a whole number below {self.decoder.vocabulary}")
         return given
+
+
+def _without_links(file: str, flags: int) -> int:
+    """Open as `open` asks, unless a link lies there: this process imports nothing of benchctl's writing."""
+    return os.open(file, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
 
 
 class _Handler(BaseHTTPRequestHandler):
