@@ -79,6 +79,8 @@ def _print(run: RunData, analysis: Analysis, reason: str | None) -> None:
 
     out = Printout()
     out.say(f"{analysis.recipe}, run {analysis.run}", "bold")
+    for finding in run.integrity.findings:
+        out.say(finding, "yellow", whole=True)
     if reason is not None:
         out.say(f"Nothing was timed separately: {reason}.", "yellow")
     splits = round_splits(analysis)

@@ -9,6 +9,7 @@ import pytest
 
 from tests.benchctl_process import benchctl
 from tests.reports.made_run import write_run
+from tests.resealed import reseal
 
 pytestmark = pytest.mark.slow
 
@@ -93,6 +94,9 @@ def test_a_damaged_costs_file_is_one_message(tmp_path: Path) -> None:
     folder = tmp_path / "results" / "tiny" / "20261121-110500-3fa9"
     write_run(folder)
     (folder / "costs.json").write_text('{"schema": 1, "run": 3}')
+    ignored = benchctl("explain", "--offline", cwd=tmp_path)
+    assert ignored.returncode == 0 and "costs.json" in ignored.stdout, "it is not what was written, so it is not used"
+    reseal(folder)
     done = benchctl("explain", "--offline", cwd=tmp_path)
     assert done.returncode == 4
     assert "The costs file is damaged" in done.stderr
