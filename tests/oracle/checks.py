@@ -202,6 +202,8 @@ class Report:
                     name = self._quantity(table, header, row)
                     if name is None or "over 100" in text or not re.search(r"\d", text):
                         continue
+                    if name == "ttft_ratio" and text.endswith("s"):  # by condition TTFT stands in seconds
+                        continue
                     value = self.value(name, arm, task)
                     if value is ...:
                         continue
