@@ -32,7 +32,9 @@ def test_a_hybrid_is_corrupted_and_verify_lossless_finds_a_violation(
 ) -> None:
     monkeypatch.setenv("BENCHCTL_VLLM", str(vllm_program))
     (tmp_path / "hybrid.yaml").write_text(RECIPE)
-    result = call(app, "run", str(tmp_path / "hybrid.yaml"), "--output", str(tmp_path / "results"), "--quiet")
+    result = call(
+        app, "run", str(tmp_path / "hybrid.yaml"), "--output", str(tmp_path / "results"), "--quiet", "--trust-recipe"
+    )
     assert result.exit_code == 0, result.output
     (run,) = (file.parent for file in tmp_path.glob("results/*/*/manifest.json"))
     manifest = json.loads((run / "manifest.json").read_text())
