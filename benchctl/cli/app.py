@@ -135,6 +135,8 @@ def main() -> None:
     except Exception as error:
         if _WITHOUT_MEMORY.search(str(error)):
             raise MemoryError from error
+        if _CUT_OFF.search(str(error)) or isinstance(error.__cause__, KeyboardInterrupt):
+            _interrupted(KeyboardInterrupt())
         from benchctl.cli.show_error import internal_error
 
         _fail(internal_error(error))
@@ -149,6 +151,8 @@ def _fail(error: BenchctlError) -> NoReturn:
 
 _WITHOUT_MEMORY = re.compile("failed to map segment|annot allocate memory|can't start new thread")
 """What the dynamic loader and the thread library say."""
+_CUT_OFF = re.compile(r"\bKeyboardInterrupt: *\.?\s*\Z")
+"""How pydantic's error ends when Ctrl-C came while pydantic built a schema: it has Ctrl-C's error as text only."""
 
 
 def _interrupted(interrupt: KeyboardInterrupt) -> NoReturn:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import typer
+from pydantic_core import SchemaError
 from typer.testing import CliRunner
 
 from benchctl.cli import app as program
@@ -90,6 +91,26 @@ def test_an_error_of_our_own_is_told_where_nothing_can_be_kept(
         program.main()
     assert left.value.code == 70
     assert "Traceback" in capsys.readouterr().err
+
+
+def test_ctrl_c_that_native_code_has_made_an_error_is_an_interrupt(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("BENCHCTL_CACHE", str(tmp_path))
+    message = 'Error building "model" validator:\n  KeyboardInterrupt: '
+
+    def cut_off() -> None:
+        raise SchemaError(message)
+
+    monkeypatch.setattr(program, "app", cut_off)
+    with pytest.raises(SystemExit) as left:
+        program.main()
+    assert left.value.code == 130
+    assert capsys.readouterr().err == "Interrupted.\n"
+    message = "KeyboardInterrupt: is no key of this schema"
+    with pytest.raises(SystemExit) as left:
+        program.main()
+    assert left.value.code == 70
 
 
 def test_no_command_imports_anything_heavy_before_it_is_called() -> None:
