@@ -23,6 +23,7 @@ FLOORS = (
     ("models", "prompts"),
     ("data", "machine", "permissions"),
     ("analysis",),
+    ("words",),
     ("engines",),
     ("measurement",),
     ("lossless",),
@@ -40,7 +41,7 @@ NEIGHBOURS = {
     ("machine", "data"),
 }
 """On one floor: errors, text and paths are used by everything, and a watch of the machine is stored as it is."""
-NOT_FOR_ENGINES = {"analysis"}
+NOT_FOR_ENGINES = {"analysis", "words"}
 
 
 def modules() -> dict[str, Path]:

@@ -186,9 +186,9 @@ def _listed(folders: Sequence[Path]) -> list[RunRow]:
 
 
 def _print_table(rows: list[RunRow]) -> None:
-    from benchctl.reports import numbers
     from benchctl.reports.columns import Column, Name, Table, numeric
     from benchctl.reports.terminal import Printout
+    from benchctl.words import numbers
 
     columns: tuple[Column[RunRow], ...] = (
         Column("recipe", "run.recipe", Name, heads=True),

@@ -6,9 +6,9 @@ import statistics
 from collections.abc import Sequence
 
 from benchctl.lossless.judge.reference import ArmCauses, BaselinePair, Difference, ReferenceComparison
-from benchctl.reports import numbers
 from benchctl.reports.columns import Column, Name, Table, numeric
 from benchctl.reports.terminal import Printout
+from benchctl.words import numbers
 
 MOST_PROMPTS = 6
 """Prompts that are printed."""

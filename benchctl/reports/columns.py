@@ -12,8 +12,8 @@ from functools import cached_property, reduce
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar
 
-from benchctl.reports import numbers
 from benchctl.text import percent
+from benchctl.words import numbers
 
 if TYPE_CHECKING:
     from benchctl.analysis.results import Analysis, Interval

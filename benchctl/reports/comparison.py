@@ -15,12 +15,12 @@ from benchctl.analysis.comparison.workload import Change
 from benchctl.analysis.scope import by_condition, scope_sentence
 from benchctl.analysis.verdict import lossy_label
 from benchctl.errors import StorageError
-from benchctl.reports import numbers
 from benchctl.reports.columns import Column, Name, Table, interval, numeric
 from benchctl.reports.tables.output import output_column
 from benchctl.reports.tables.speed import SPEED_TONE
 from benchctl.reports.terminal import Printout
 from benchctl.text import first, one_line, plural
+from benchctl.words import numbers
 
 _PARTS = {"rate": "decode rates", "speedup": "speed-ups", "answers": "answers"}
 MOST_NAMED = 6

@@ -20,9 +20,9 @@ from benchctl.analysis.results import ALL_TASKS, Advice, Analysis, GroupDecision
 from benchctl.analysis.verdict import synthetic_arms
 from benchctl.analysis.warnings import NOTED
 from benchctl.data.store import RunData
-from benchctl.reports import numbers
 from benchctl.reports.columns import Column, Name, Table, Tone, interval, numeric
 from benchctl.text import listed, plural
+from benchctl.words import numbers
 
 if TYPE_CHECKING:
     from benchctl.analysis.conditions.results import Crossing, Level

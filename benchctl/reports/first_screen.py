@@ -13,13 +13,13 @@ from benchctl.analysis.advice import inactive_arms
 from benchctl.analysis.conditions.split import closed_levels, open_levels
 from benchctl.analysis.results import ALL_TASKS, Analysis, Interval, SpeedUp, Verdict
 from benchctl.analysis.verdict import contrary
-from benchctl.reports import numbers
 from benchctl.reports.columns import DOUBTS, WHAT_AN_ARM_IS, Table, Tone, acceptance_rate, arm_column, interval, numeric
 from benchctl.reports.conclusion import never_folded
 from benchctl.reports.tables.output import correct_column, output_column
 from benchctl.reports.tables.speed import SPEED_TONE
 from benchctl.reports.tables.sweep import summary
 from benchctl.text import listed
+from benchctl.words import numbers
 
 MOST_ARMS = 6
 """Arms with a row of their own, unless another number is asked for."""

@@ -12,11 +12,12 @@ from benchctl.analysis.results import Analysis
 from benchctl.analysis.scope import scope_lines
 from benchctl.data.store import RunData
 from benchctl.lossless.judge.whole_answers import PromptAnswers, find_whole_answers
-from benchctl.reports import conclusion, numbers, page
+from benchctl.reports import conclusion, page
 from benchctl.reports.columns import Cell, Code, Folded, Name, Piece, Table, lossy_labels
 from benchctl.reports.first_screen import decisive
 from benchctl.reports.tables import breakeven, output, provenance
 from benchctl.text import one_line, visible
+from benchctl.words import numbers
 
 if TYPE_CHECKING:
     from jinja2 import Environment

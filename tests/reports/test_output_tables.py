@@ -7,8 +7,8 @@ import pytest
 from benchctl.analysis.losslessness import FirstDivergence, ShapeMargin
 from benchctl.data.store import open_run
 from benchctl.lossless.judge.run import analyse_run
-from benchctl.reports.numbers import nats
 from benchctl.reports.tables.output import TargetNoise, divergence_start, forks, margin, noise_floors
+from benchctl.words.numbers import nats
 from tests.kept_runs import ROOT
 from tests.reports.handmade import NOISE, build_analysis
 

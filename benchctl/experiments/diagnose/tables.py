@@ -19,9 +19,9 @@ from benchctl.experiments.diagnose.judge import (
     Predicted,
 )
 from benchctl.experiments.diagnose.stored import Diagnosis
-from benchctl.reports import numbers
 from benchctl.reports.columns import Column, Name, Table, Tone, numeric
 from benchctl.reports.terminal import Printout
+from benchctl.words import numbers
 
 _TONES: dict[str | None, Tone] = {"viable": "good", "not viable": "bad", "between": "open"}
 

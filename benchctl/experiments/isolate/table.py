@@ -12,11 +12,11 @@ from benchctl.errors import UsageError
 from benchctl.experiments.isolate.search import Finding, damage, recall
 from benchctl.experiments.isolate.stored import ISOLATION, Family, Isolation, Measurement, read_isolation
 from benchctl.models.quantize import quantize_arguments
-from benchctl.reports import numbers
 from benchctl.reports.columns import Column, Name, Table, numeric
 from benchctl.reports.tables.study import Tensors
 from benchctl.reports.terminal import Printout
 from benchctl.text import listed, one_line, plural
+from benchctl.words import numbers
 
 if TYPE_CHECKING:
     from benchctl.experiments.isolate.session import SourceModel

@@ -10,8 +10,8 @@ import numpy as np
 
 from benchctl.analysis.results import ALL_TASKS, Acceptance, Analysis, Cost, SpeedUp
 from benchctl.analysis.round_results import PARTS, Part, RoundSplit
-from benchctl.reports import numbers
 from benchctl.reports.figures import style
+from benchctl.words import numbers
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

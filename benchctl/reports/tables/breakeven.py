@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from benchctl.analysis.round_results import BreakEven, Need, Point
-from benchctl.reports import numbers
 from benchctl.reports.columns import Column, Name, Table, for_programs, interval, numeric
+from benchctl.words import numbers
 
 TITLE = "Break-even, measured"
 NOT_AN_OUTPUT = "The text of synthetic arms is not a model's output: draft tokens were accepted at random."

@@ -9,9 +9,9 @@ from benchctl.analysis.results import Analysis
 from benchctl.data.cell import Cell
 from benchctl.data.integrity import Integrity
 from benchctl.data.manifest import EngineIdentity, Manifest, ModelIdentity, SetupIdentity
-from benchctl.reports import numbers
 from benchctl.reports.columns import Cell as TableCell
 from benchctl.reports.columns import Code, Column, Folded, Piece, Table, arm_column, numeric
+from benchctl.words import numbers
 
 Fact = tuple[str, TableCell]
 LONG_LIST = 20

@@ -8,8 +8,8 @@ from benchctl.analysis.results import Analysis
 from benchctl.analysis.round_model import predictors
 from benchctl.analysis.round_results import PARTS, Forecast, Part, RoundFit, RoundSplit, UnitCost
 from benchctl.data.rounds import LeftOut
-from benchctl.reports import numbers
 from benchctl.reports.columns import Column, Table, Tone, arm_column, interval, numeric, task_column
+from benchctl.words import numbers
 
 SOURCES = {
     "run": "timed in the run",

@@ -8,7 +8,6 @@ from operator import itemgetter
 
 from benchctl.analysis.cells import NOT_RECORDED, Resources
 from benchctl.analysis.results import ALL_TASKS, Acceptance, Analysis, Cost, SpeedUp, Throughput
-from benchctl.reports import numbers
 from benchctl.reports.columns import (
     DOUBTS,
     Cell,
@@ -22,6 +21,7 @@ from benchctl.reports.columns import (
     numeric,
     task_column,
 )
+from benchctl.words import numbers
 
 SPEED_TONE: dict[str, Tone] = {"faster": "good", "slower": "bad"}
 

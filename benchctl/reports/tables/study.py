@@ -14,8 +14,8 @@ from typing import Any
 
 from benchctl.analysis.results import ALL_TASKS, Analysis
 from benchctl.data.traces import CostTraces
-from benchctl.reports import numbers
 from benchctl.reports.columns import Column, Name, Table, acceptance_rate, numeric
+from benchctl.words import numbers
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ from typing import Any
 from benchctl.analysis.conditions.results import Dimension, Level, Quantiles
 from benchctl.analysis.conditions.sweep import AxisRow, axis_rows, varied_axes
 from benchctl.analysis.results import Analysis
-from benchctl.reports import numbers
 from benchctl.reports.columns import (
     WHAT_AN_ARM_IS,
     Column,
@@ -21,6 +20,7 @@ from benchctl.reports.columns import (
     numeric,
 )
 from benchctl.reports.tables.output import correct_column, output_column
+from benchctl.words import numbers
 
 _QUANTILES = ("median", "p95", "p99")
 

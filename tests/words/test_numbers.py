@@ -9,7 +9,7 @@ import pytest
 from benchctl.analysis.results import Interval
 from benchctl.data.store import open_run
 from benchctl.lossless.judge.run import analyse_run
-from benchctl.reports import numbers
+from benchctl.words import numbers
 from tests.reports.handmade import build_analysis
 
 

@@ -1,7 +1,7 @@
-"""How numbers are written, so that a value reads the same on the page, in Markdown and in the terminal.
+"""How numbers are written, so that a value reads the same in sentences and tables, on every page and terminal.
 
-Every function takes a value or `None` and returns a short string without markup; `None` is written as a dash, because
-what was not reported is not 0.
+Every function takes a value or `None` and returns a short string without markup. `None` is written as a dash, because
+what was not reported is not 0. Lists, plurals and spoken durations are in `benchctl.text`, which errors use, too.
 """
 
 from __future__ import annotations
@@ -114,7 +114,21 @@ def size(value: int | None) -> str:
 
 def interval(value: Interval | None) -> str:
     """A 95 % interval of a ratio (`0.55 to 0.59×`)."""
-    return ABSENT if value is None else f"{ratio(value.low).removesuffix('×')} to {ratio(value.high)}"
+    return ABSENT if value is None else f"{between(value)}×"
+
+
+def between(value: Interval) -> str:
+    """The ends of an interval of a ratio, for a sentence that names the unit before (`0.98 to 1.25`)."""
+    return f"{value.low:.2f} to {value.high:.2f}"
+
+
+def with_interval(value: float, limits: Interval | None, of: str = "") -> str:
+    """A ratio with its interval, where there is one (`1.16× the baseline (95 % interval 1.10 to 1.22)`).
+
+    `of`: what the ratio refers to, written after it.
+    """
+    ends = f" (95 % interval {between(limits)})" if limits else ""
+    return f"{ratio(value)}{of}{ends}"
 
 
 def no_interval(analysis: Analysis) -> str:
