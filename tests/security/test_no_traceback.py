@@ -21,6 +21,7 @@ from benchctl.data.scores import SCORES, read_scores
 from benchctl.errors import StorageError
 from benchctl.lossless.judge.noise import noise_of
 from tests.benchctl_process import benchctl
+from tests.resealed import reseal
 
 KEPT = next((Path(__file__).parents[2] / "results" / "qwen2.5-coder").glob("*/manifest.json")).parent
 
@@ -140,12 +141,24 @@ def test_a_flipped_bit_of_scores_is_read_or_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_command_names_a_damaged_file(tmp_path: Path) -> None:
+@pytest.mark.parametrize("sealed", [False, True])
+def test_the_command_names_a_damaged_file(sealed: bool, tmp_path: Path) -> None:
+    """Changed after it was written, the file is named, not used, and no arm is explained; a sealed one is an error."""
     run = tmp_path / KEPT.name
     shutil.copytree(KEPT, run, ignore=shutil.ignore_patterns("logs"))
     document = json.loads((run / SCORES).read_text())
     spoil_losses(document)
     (run / SCORES).write_text(json.dumps(document))
-    done = benchctl("verify-lossless", run, "--offline")
-    assert done.returncode == 4 and "Traceback" not in done.stderr
-    assert "scores.json" in done.stderr and "is damaged" in done.stderr
+    if sealed:
+        done = benchctl("verify-lossless", reseal(run), "--offline")
+        assert done.returncode == 4 and "Traceback" not in done.stderr
+        assert "scores.json" in done.stderr and "is damaged" in done.stderr
+        return
+    done = benchctl("verify-lossless", run, "--offline", "--json")
+    assert done.returncode == 1 and not done.stderr
+    answer = json.loads(done.stdout)
+    (change,) = answer["integrity"]["scores"]
+    assert change == "scores.json was changed after it was written, and is not used."
+    differing = [arm for arm in answer["arms"] if arm["verdict"] != "identical"]
+    assert differing and all(arm["verdict"] == "undetermined" for arm in differing)
+    assert all(change.rstrip(".") in arm["reason"] for arm in differing)

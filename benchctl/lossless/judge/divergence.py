@@ -12,7 +12,7 @@ import numpy as np
 from benchctl.analysis.losslessness import AUDIT_LEVEL, ArmAudit, ControlTest, FirstDivergence, NoiseFloor, ShapeMargin
 from benchctl.analysis.results import PromptClass
 from benchctl.data.record import Record, sha256_tokens
-from benchctl.data.scores import Position, Reading, TargetScores
+from benchctl.data.scores import SCORES, Position, Reading, TargetScores, of_part
 from benchctl.lossless.judge.noise import SMALL_MARGIN, Noise, noise_of
 
 if TYPE_CHECKING:
@@ -70,6 +70,8 @@ class Evidence:
 def find_evidence(run: RunData, baseline: str) -> Evidence:
     """Return what was scored of a run, where it is of the run's own engine and model; divergences of that baseline."""
     scores, tokens = run.scores, count_tokens(run.records, baseline)
+    if changed := changed_scores(run):
+        return Evidence(reason=changed, tokens=tokens)
     if scores is None or run.manifest is None:
         return Evidence(tokens=tokens)
     if not scores.of(run.manifest):
@@ -79,6 +81,13 @@ def find_evidence(run: RunData, baseline: str) -> Evidence:
     own = {"baseline": baseline, "sampled": [], "decoded": [], "positions": []}
     reason = f"what was replayed is of another baseline, {scores.baseline}"
     return Evidence(scores.model_copy(update=own), reason, tokens=tokens)
+
+
+def changed_scores(run: RunData) -> str | None:
+    """Return which stored scores of the target are not used and why, as the end of a sentence."""
+    name = of_part(SCORES, run.part)
+    changes = (change.rstrip(".") for change in run.integrity.scores if change.startswith(f"{name} "))
+    return next(changes, None) if run.scores is None else None
 
 
 def count_tokens(records: Iterable[Record], baseline: str) -> int:

@@ -32,7 +32,7 @@ from benchctl.data.scores import TargetScores
 from benchctl.data.store import RunData
 from benchctl.lossless.judge.audit import NOT_SCORED, UNSCORED, audit_parts, audit_summary, power_sentence, stated_nats
 from benchctl.lossless.judge.control import control_sentence, find_controls
-from benchctl.lossless.judge.divergence import Evidence, find_evidence
+from benchctl.lossless.judge.divergence import Evidence, changed_scores, find_evidence
 from benchctl.lossless.judge.selection import Selection, select_answers
 from benchctl.lossless.judge.verdicts import find_losslessness, greedy, plainly_equal
 
@@ -72,6 +72,8 @@ def _judge(
         (known if explained and run.part == part else scores_of(run), select_answers(own, names))
         for run, own in _by_part(conditions)
     ]
+    if reason == UNSCORED:
+        reason = next(filter(None, (changed_scores(run) for run, _ in _by_part(conditions))), reason)
     audits = audit_parts(scored, reason=reason, nats=stated_nats(conditions[0].group.run.manifest))
     by_part = {run.part: own for (run, _), (own, _) in zip(_by_part(conditions), scored, strict=True)}
     processes = by_process(record for condition in conditions for record in condition.group.run.records)

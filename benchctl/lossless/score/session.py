@@ -29,7 +29,7 @@ from benchctl.data.writer import write_scores
 from benchctl.engines.base import PrefillScorer, Renders, Scorer
 from benchctl.errors import EngineError, UsageError
 from benchctl.lossless.judge.audit import NOT_SCORED
-from benchctl.lossless.judge.divergence import UNREPLAYED
+from benchctl.lossless.judge.divergence import UNREPLAYED, changed_scores
 from benchctl.lossless.judge.run import OutputComparison
 from benchctl.lossless.judge.selection import Answer, Selection
 from benchctl.lossless.score.plan import (
@@ -161,7 +161,7 @@ def _verified(run: RunData, asked: Request) -> Verified:
     if asked.depth == "off":
         stored = outputs.stored
         reason = OFFLINE if stored.reason == UNREPLAYED else stored.reason
-        found = outputs.verdicts(replace(stored, reason=reason), reason=UNSCORED_OFFLINE)
+        found = outputs.verdicts(replace(stored, reason=reason), reason=changed_scores(run) or UNSCORED_OFFLINE)
         return Verified(outputs, found, outputs.consistency(), stored.scores)
     name = outputs.frame.arms[outputs.frame.baseline]
     target = Target(run, name, binary=asked.binary, models_dir=asked.models_dir, trusted=asked.trusted)
