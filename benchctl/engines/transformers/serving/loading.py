@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 import transformers
@@ -24,6 +26,34 @@ class Loaded:
     """Tokens that end an answer."""
 
 
+_FILES = (
+    "config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "generation_config.json",
+)
+"""JSON objects of a model's folder, any of which may be missing."""
+
+
+def read_object(file: Path) -> dict[str, Any]:
+    """Read a file that holds a JSON object. Raises UnsuitableError."""
+    try:
+        value = json.loads(file.read_bytes())
+    except RecursionError:
+        problem = "its JSON is nested too deeply"
+    except OSError as error:
+        problem = str(error.strerror)
+    except ValueError as error:
+        problem = f"it is not JSON: {error}"
+    else:
+        if isinstance(value, dict):
+            return value
+        problem = "it does not hold a JSON object"
+    raise UnsuitableError(f"{file} cannot be read: {problem}", "Download the model again, or name another one.")
+
+
 def choose_device(word: str) -> str:
     """Return torch's device for a recipe's name of it."""
     if word != "auto":
@@ -36,15 +66,22 @@ def load(folder: Path, *, device: str, dtype: str, remote_code: bool = False) ->
     trusted = {"local_files_only": True, "trust_remote_code": remote_code}
     try:
         config = transformers.AutoConfig.from_pretrained(folder, **trusted)
-        own = getattr(config, "dtype", None) or getattr(config.get_text_config(), "dtype", None)
-        own = own if own in (torch.float32, torch.bfloat16, torch.float16) else torch.float32
-        kind = own if dtype == "auto" else getattr(torch, dtype)
+        stored = getattr(config, "dtype", None) or getattr(config.get_text_config(), "dtype", None)
+        stored = stored if stored in (torch.float32, torch.bfloat16, torch.float16) else torch.float32
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **trusted)
         # No attention of choice: SDPA where the architecture has it, else eager.
         model = transformers.AutoModelForCausalLM.from_pretrained(
-            folder, config=config, dtype=kind, attn_implementation=None, use_safetensors=True, **trusted
+            folder,
+            config=config,
+            dtype=stored if dtype == "auto" else getattr(torch, dtype),
+            attn_implementation=None,
+            use_safetensors=True,
+            **trusted,
         )
-    except (ValueError, KeyError, OSError, TypeError) as error:
+    except Exception as error:  # of any type: tokenizers raises Exception itself
+        for name in _FILES:
+            if (folder / name).is_file():
+                read_object(folder / name)
         text = next(iter(str(error).strip().splitlines()), "") or type(error).__name__
         raise UnsuitableError(
             f"transformers {transformers.__version__} cannot run the model: {text[:300]}",

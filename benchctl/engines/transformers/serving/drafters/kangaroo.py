@@ -13,7 +13,6 @@ Where the paper does not specify it, or where this differs:
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -26,6 +25,7 @@ from benchctl.engines.transformers.serving import UnsuitableError
 from benchctl.engines.transformers.serving.decode import Draft, Round
 from benchctl.engines.transformers.serving.decoder import Decoder, GrowingLayer, replaced
 from benchctl.engines.transformers.serving.drafters.self_drafter import Options, SelfEarlyExit
+from benchctl.engines.transformers.serving.loading import read_object
 
 
 class Adapter(torch.nn.Module):  # type: ignore[misc]
@@ -78,7 +78,7 @@ class SelfKangaroo(SelfEarlyExit):
     defaults: ClassVar[Options] = {"confidence": 0.6}
 
     def __init__(self, decoder: Decoder, options: Options, folder: Path) -> None:
-        config = json.loads((folder / "config.json").read_text("utf-8"))
+        config = read_object(folder / "config.json")
         super().__init__(decoder, {"exit_layer": config.get("exit_layer", 2), **options})
         self._adapter = load_adapter(decoder, folder)
         self._exit = decoder.layers[self.options["exit_layer"] - 1].whole
