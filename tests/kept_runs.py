@@ -1,4 +1,4 @@
-"""The project's runs as files: the three that the repository keeps, and the others, packed below tests/oracle/runs/.
+"""The project's runs as files: the four that the repository keeps, and the others, packed below tests/oracle/runs/.
 
 A run left the repository (benchmarks/restore_runs.py brings it back with its logs and report) but is still read by the
 tests, since each has a shape of its own: two targets and five drafts, synthetic acceptance, other engines, a baseline
@@ -18,6 +18,7 @@ from benchmarks.restore_runs import unpack
 REPOSITORY = Path(__file__).parents[1]
 ARCHIVES = REPOSITORY / "tests" / "oracle" / "runs"
 IN_THE_TREE = (
+    "padded-cuda/20261127-021429-3e40",
     "qwen2.5-coder/20261122-191218-f263",
     "qwen2.5-coder-bf16/20261125-232328-f38a",
     "vllm-hybrid/20261121-180606-c5c1",

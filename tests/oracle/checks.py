@@ -35,7 +35,7 @@ ROUND = ("rounds", "seconds", "tokens", "drafted_round_tokens", "step_s")
 
 HEADERS = {  # of a table that has an arm in every row: what the column is, by its header in small letters
     "speed-up": "pooled", "pooled": "pooled", "measured": "pooled", "median pair": "median", "end to end": "end_to_end",
-    "ttft": "ttft_ratio", "equal length": "length_matched", "by block": "by_block", "pairs": "pairs",
+    "ttft ratio": "ttft_ratio", "equal length": "length_matched", "by block": "by_block", "pairs": "pairs",
     "unequal": "pairs_unequal", "missing": "pairs_missing",
     "rate": "rate", "drafted": "drafted", "acceptance length": "acceptance_length",
     "tokens per step": "tokens_per_step", "mean of requests": "rate_by_request", "mean of tasks": "rate_by_task",
@@ -62,7 +62,7 @@ HEADERS = {  # of a table that has an arm in every row: what the column is, by i
 }  # fmt: skip
 
 
-OTHER_INTERVALS = ("ttft, 95 %", "95 %")
+OTHER_INTERVALS = ("ttft ratio, 95 %", "95 %")
 """Columns with intervals of something else than an arm's speed-up."""
 OTHER_FILES = ("conditions", "breakeven", "forecasts", "resources", "unit-costs", "throughput.csv")
 
@@ -201,8 +201,6 @@ class Report:
                 for header, text in row.items():
                     name = self._quantity(table, header, row)
                     if name is None or "over 100" in text or not re.search(r"\d", text):
-                        continue
-                    if name == "ttft_ratio" and text.endswith("s"):  # by condition TTFT stands in seconds
                         continue
                     value = self.value(name, arm, task)
                     if value is ...:
@@ -491,6 +489,8 @@ class Report:
                 inner and not outer["low"] <= inner["low"] <= inner["high"] <= outer["high"]
             ):
                 yield f"analysis.json, {row['arm']}, {row['task']}: {outer} is no wider than {inner}"
+            if row["arm"] in self.reading.speculating and self.reading.arms[row["arm"]].one_at_a_time:
+                yield from self._second_intervals(row)
         verdicts = {row["arm"]: row for row in self.analysis["verdicts"]}
         for arm, row in verdicts.items():
             if self.reading.arms[arm].one_at_a_time and row["interval"] != ends[arm, ALL] and row["speed"] != "unknown":
@@ -522,6 +522,17 @@ class Report:
             for arm, said in self._said(text):
                 for shown in re.findall(r"× the baseline[^.]* \((?:95 % interval )?(\d.\d\d) to (\d.\d\d)", said):
                     yield from self._interval(f"{where}, sentence", arm, shown, ends[arm, ALL])
+
+    def _second_intervals(self, row: Row) -> Iterator[str]:
+        """The three intervals of a row of analysis.json, computed again."""
+        if row["interval"] is None:
+            return
+        wanted = self.reading.intervals(row["arm"], row["task"])
+        for name in ("pointwise", "interval", "like_these"):
+            ends, second = row[name], wanted.get(name)
+            self.looked_at[name].add(row["arm"])
+            if not same(ends and [ends["low"], ends["high"]], None if second is None else list(second)):
+                yield f"analysis.json, {row['arm']}, {row['task']}: {name} {ends}, its own is {second}"
 
     def _interval(self, where: str, arm: str, shown: tuple[str, str], own: Row | None) -> Iterator[str]:
         self.looked_at["interval"].add(arm)

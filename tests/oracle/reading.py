@@ -13,11 +13,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from scipy.stats import f as fisher
 from scipy.stats import t as student
 
 ALL = "all"
 Row = dict[str, Any]
 Pair = tuple[Row, Row]
+Variance = tuple[float, float]
+"""With its degrees of freedom."""
 
 
 @dataclass
@@ -38,6 +41,7 @@ class Arm:
     draft: str | None
     argv: list[str]
     one_at_a_time: bool
+    synthetic: bool = False
     attested: set[str] = field(default_factory=set)
     baseline: str = ""
     second: str | None = None
@@ -78,6 +82,10 @@ class Reading:
                 key = (record["label"], record["task"], record["prompt_idx"], block)
                 if not record.get("error"):  # of several attempts the last good one
                     self.at[key] = record
+        for key in [
+            key for key in self.at if (key[0], key[3]) in self.disturbed
+        ]:  # the answer counts, its speed does not
+            self.at[key] = {**self.at[key], "tok_per_sec": None, "client_tok_per_sec": None}
         planned = [(prompt["task"], prompt["prompt_idx"]) for prompt in self.manifest.get("prompts", [])]
         self.prompts = list(dict.fromkeys([*planned, *sorted({key[1:3] for key in self.at})]))
         self.tasks = list(dict.fromkeys(task for task, _ in self.prompts))
@@ -113,6 +121,7 @@ class Reading:
                 draft=(setup.get("draft") or {}).get("source") if uses_draft else None,
                 argv=arm.get("argv") or [],
                 one_at_a_time=condition[1] == 1 and condition[2] is None,
+                synthetic="--spec-synth-rates" in (arm.get("argv") or []),
             )
         for label in labels:  # a study's file has nothing else
             found.setdefault(
@@ -128,6 +137,35 @@ class Reading:
             one.baseline = next((arm.name for arm in alike if arm.of == of and not arm.again), "")
             one.second = next((arm.name for arm in alike if arm.again), None)
         return found
+
+    @cached_property
+    def disturbed(self) -> set[tuple[str, int]]:
+        """The (arm, block) of cells far slower than others of their arm: docs/method.md, "Which cells count"."""
+        paces: dict[str, dict[tuple[str, int], dict[int, float]]] = {}
+        for (arm, task, index, block), record in self.at.items():
+            if self.arms[arm].one_at_a_time and rate(record):
+                paces.setdefault(arm, {}).setdefault((task, index), {})[block] = math.log(1 / rate(record))
+        slowness: dict[str, dict[int, float]] = {}
+        for arm, prompts in paces.items():
+            distances: dict[int, list[float]] = {}
+            for of_prompt in prompts.values():
+                middle = statistics.median(of_prompt.values())
+                for block, pace in of_prompt.items():
+                    distances.setdefault(block, []).append(pace - middle)
+            slowness[arm] = {block: statistics.median(values) for block, values in distances.items()}
+        cells = set()
+        for arm, by_block in slowness.items():
+            group = [name for name in slowness if self.arms[name].baseline == self.arms[arm].baseline]
+            deviation = statistics.median(abs(value) for name in group for value in slowness[name].values())
+            limit = max(-math.log(1 - 0.15), 5 * deviation / 0.6745)
+            cells |= {(arm, block) for block, value in by_block.items() if len(by_block) >= 4 and value > limit}
+        return cells
+
+    def blocks_of(self, arm: str) -> list[int]:
+        """The blocks in which an arm was to be measured: fewer than the run's where it was decided before the last."""
+        started = [cell["block"] for cell in self.manifest.get("cells", []) if cell["arm"] == arm]
+        until = max(started, default=0) if isinstance(self.manifest.get("stopped"), dict) else math.inf
+        return [block for block in self.blocks if block <= until]
 
     @property
     def speculating(self) -> list[str]:
@@ -236,7 +274,7 @@ class Reading:
                 times = ours["e2e_s"], self._baseline_e2e(arm, theirs)
                 whole.append((ours["n_predicted"], times[0], theirs["n_predicted"], times[1]))
         blocks = [value for block in self.blocks if (value := self.pooled(arm, task, block))]
-        asked = len([prompt for prompt in self.prompts if task in (ALL, prompt[0])]) * len(self.blocks)
+        asked = len([prompt for prompt in self.prompts if task in (ALL, prompt[0])]) * len(self.blocks_of(arm))
         endings = [(one["n_predicted"], one.get("finish_reason")) for pair in pairs for one in pair]
         sums = [sum(column) for column in zip(*(self._sums(arm, *pair) for pair in pairs), strict=True)]
         return {
@@ -256,6 +294,66 @@ class Reading:
             "pairs_unequal": sum(ours != theirs for ours, theirs in zip(endings[::2], endings[1::2], strict=True)),
             "pairs_missing": asked - len(self.pairs(arm, task, timed=False)),
         }
+
+    def intervals(self, arm: str, task: str = ALL) -> dict[str, tuple[float, float] | None]:
+        """The three intervals of a speed-up, by docs/method.md, "Intervals"; empty below three blocks."""
+        auto = self.manifest.get("recipe", {}).get("blocks")
+        level = 0.95 if not isinstance(auto, dict) else 0.97 if auto.get("half_width") else 0.992
+        ours = self.arms[arm]
+        measured = self.blocks_of(arm)
+        variances: dict[str, Variance] = {}
+        for name in self.speculating:
+            if (self.arms[name].baseline, self.arms[name].synthetic) == (ours.baseline, ours.synthetic):
+                logs = [math.log(value) for block in measured if (value := self.pooled(name, task, block))]
+                if len(logs) >= 3:
+                    variances[name] = statistics.variance(logs), len(logs) - 1
+        middle = self.pooled(arm, task)
+        if arm not in variances or middle is None:
+            return {}
+        number = variances[arm][1] + 1
+        spread, freedom = _shared(variances.pop(arm), list(variances.values()))
+        claims = max(1, sum(not self.arms[name].synthetic for name in self.speculating))
+        claims *= 1 if task == ALL else len(self.tasks)
+        mean = spread / number, freedom
+        return {
+            "pointwise": _ends(middle, mean, level),
+            "interval": _ends(middle, mean, 1 - (1 - level) / claims),
+            "like_these": self._like_these(arm, task, middle, mean, level),
+        }
+
+    def _like_these(
+        self, arm: str, task: str, middle: float, mean: Variance, level: float
+    ) -> tuple[float, float] | None:
+        """With the variance of leaving out one prompt at a time within its task."""
+        sums: dict[tuple[str, int], list[float]] = {}
+        for ours, theirs in self.pairs(arm, task):
+            prompt = sums.setdefault((ours["task"], ours["prompt_idx"]), [0.0] * 4)
+            for column, value in enumerate(self._sums(arm, ours, theirs)):
+                prompt[column] += value
+        if len(sums) < 3:
+            return None
+        strata: dict[str, list[list[float]]] = {}
+        for (name, _), prompt in sums.items():
+            strata.setdefault(name, []).append(prompt)
+        if min(map(len, strata.values())) < 2:  # a task of one prompt shows no spread
+            strata = {ALL: list(sums.values())}
+        everything = [sum(column) for column in zip(*sums.values(), strict=True)]
+        jackknife = 0.0
+        for prompts in strata.values():
+            size = len(prompts)
+            stratum = [sum(column) for column in zip(*prompts, strict=True)]
+            logs = []
+            for prompt in prompts:  # the others of its task stand for the whole task
+                without = [all_ - (size * own - of_task) / (size - 1)
+                           for all_, own, of_task in zip(everything, prompt, stratum, strict=True)]  # fmt: skip
+                logs.append(math.log(without[0] / without[1] / (without[2] / without[3])))
+            jackknife += (size - 1) * statistics.pvariance(logs)
+        seconds = [prompt[3] for prompt in sums.values()]
+        freedom = max(1.0, sum(seconds) ** 2 / sum(second**2 for second in seconds) - 1)
+        total = mean[0] + jackknife
+        both = total, total**2 / (mean[0] ** 2 / mean[1] + jackknife**2 / freedom)
+        lows, highs = zip(_ends(middle, mean, level), _ends(middle, both, level), strict=True)
+        return min(lows), max(highs)
 
     def throughput(self, arm: str, task: str) -> Row:
         """Medians and means of an arm's own answers."""
@@ -286,7 +384,7 @@ class Reading:
             if bursts
             else None,
             "prompt_tok_per_sec_median": _median([row.get("prompt_per_sec") for row in rows]),
-            "records": len(rows),
+            "records": len(rates),
         }
 
     def load(self, arm: str) -> Row:
@@ -507,6 +605,24 @@ def sound(row: Row) -> bool:
         or (places and any(later > before for before, later in zip([rounds or out, *places], places, strict=False)))
         or (ids is not None and len(ids) != out)
     )
+
+
+def _shared(variance: Variance, others: list[Variance]) -> Variance:
+    """An arm's variance, drawn towards the mean of the others' unless it is plainly larger."""
+    if not others:
+        return variance
+    weights = sum(freedom for _, freedom in others)
+    mean = sum(value * freedom for value, freedom in others) / weights
+    prior = min(6.0, weights / (1 + (len(others) - 1) / 4))
+    if variance[0] and (not mean or fisher.sf(variance[0] / mean, variance[1], prior) < 0.2):
+        return variance
+    total = variance[1] + prior
+    return (variance[1] * variance[0] + prior * mean) / total, total
+
+
+def _ends(middle: float, mean: Variance, level: float) -> tuple[float, float]:
+    half = float(student.ppf((1 + level) / 2, mean[1])) * math.sqrt(mean[0])
+    return middle * math.exp(-half), middle * math.exp(half)
 
 
 def expected(alpha: float, depth: int) -> float:

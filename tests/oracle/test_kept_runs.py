@@ -21,6 +21,8 @@ QUICK = [
     "qwen2.5-coder-breakeven/",
     "qwen2.5-coder-vllm/",
     "vllm-hybrid/",
+    "qwen2.5-coder-bf16/",
+    "padded-cuda/",
 ]
 SLOW = [
     "qwen2.5-coder/",
@@ -41,6 +43,9 @@ def test_what_is_shown_of_an_arm_is_its_own(name: str, tmp_path: Path) -> None:
     assert not report.complaints(), "\n".join(report.complaints())
     for quantity in EVERY_ARM:  # so that a renamed header or key cannot empty the check
         assert report.looked_at[quantity] >= set(report.reading.speculating), quantity
+    if report.analysis["blocks"] >= 3:
+        for quantity in ("pointwise", "interval", "like_these"):
+            assert report.looked_at[quantity] >= set(report.reading.speculating), quantity
     assert report.looked_at["sentence"]
     assert report.looked_at["identical"] | report.looked_at["answer"]
     if report.reading.scores(next(iter(report.reading.parts))):

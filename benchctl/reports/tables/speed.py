@@ -42,10 +42,10 @@ def speedups(analysis: Analysis) -> Table[SpeedUp]:
                 "median over prompts and blocks of the paired ratio."
             ),
             numeric("End to end", "end_to_end", numbers.ratio).means("with prefill and queueing."),
-            numeric("TTFT", "ttft_ratio", numbers.ratio, optional=True).means(
+            numeric("TTFT ratio", "ttft_ratio", numbers.ratio, optional=True).means(
                 "time to the first token over the baseline's."
             ),
-            interval("TTFT, 95 %", "ttft_interval", optional=True),
+            interval("TTFT ratio, 95 %", "ttft_interval", optional=True),
             numeric("Equal length", "length_matched", numbers.ratio).means(
                 "both answers of every pair cut to their common length."
             ),
