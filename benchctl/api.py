@@ -88,8 +88,8 @@ class Run:
         from benchctl.reports.first_screen import first_screen
         from benchctl.reports.page import html_table
 
-        said = Markup("<p><strong>{}</strong></p>").format(self.conclusion)
-        return str(said + html_table(first_screen(self.analysis, most=None)[0]))
+        conclusion = Markup("<p><strong>{}</strong></p>").format(self.conclusion)
+        return str(conclusion + html_table(first_screen(self.analysis, most=None)[0]))
 
     def __repr__(self) -> str:
         return f"<benchctl run {self.path}: {self.conclusion}>"

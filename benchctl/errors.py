@@ -19,10 +19,10 @@ class BenchctlError(Exception):
     exit_code: ClassVar[int] = 1
 
     def __init__(
-        self, what: str, *, where: str | None = None, fix: str | None = None, installs: str | None = None
+        self, message: str, *, where: str | None = None, fix: str | None = None, installs: str | None = None
     ) -> None:
-        super().__init__(what)
-        self.what = what
+        super().__init__(message)
+        self.what = message
         self.where = where
         self.fix = fix
         self.installs = installs
@@ -58,7 +58,7 @@ class EngineError(BenchctlError):
 
     def __init__(
         self,
-        what: str,
+        message: str,
         *,
         kind: str,
         where: str | None = None,
@@ -66,7 +66,7 @@ class EngineError(BenchctlError):
         log_tail: tuple[str, ...] = (),
         installs: str | None = None,
     ) -> None:
-        super().__init__(what, where=where, fix=fix, installs=installs)
+        super().__init__(message, where=where, fix=fix, installs=installs)
         self.kind = kind
         self.log_tail = log_tail
 

@@ -18,9 +18,9 @@ def cache_folder() -> Path:
     `$BENCHCTL_CACHE`, else `$XDG_CACHE_HOME/benchctl`, else `~/Library/Caches/benchctl` on macOS and
     `~/.cache/benchctl` elsewhere.
     """
-    own = os.environ.get("BENCHCTL_CACHE")
-    if own:
-        return Path(own).expanduser().absolute()
+    configured = os.environ.get("BENCHCTL_CACHE")
+    if configured:
+        return Path(configured).expanduser().absolute()
     shared = os.environ.get("XDG_CACHE_HOME")
     if shared and Path(shared).is_absolute():  # the XDG specification ignores relative paths
         return Path(shared) / "benchctl"
@@ -44,9 +44,9 @@ def config_folder() -> Path:
 
 def on_path(name: str) -> Path | None:
     """Return the program of that bare name. Relative entries of PATH are passed over: they lead into any folder."""
-    places = [place for place in os.environ.get("PATH", os.defpath).split(os.pathsep) if Path(place).is_absolute()]
-    found = None if os.sep in name else shutil.which(name, path=os.pathsep.join(places))
-    return None if found is None else Path(found)
+    places = [folder for folder in os.environ.get("PATH", os.defpath).split(os.pathsep) if Path(folder).is_absolute()]
+    program = None if os.sep in name else shutil.which(name, path=os.pathsep.join(places))
+    return None if program is None else Path(program)
 
 
 def prompts_file(name: str, recipe_folder: Path) -> Path | None:
@@ -57,7 +57,7 @@ def prompts_file(name: str, recipe_folder: Path) -> Path | None:
     if len(path.parts) == 1:
         places += [shipped / path, shipped / f"{path.name}.json"]
     # Unlike Path.is_file, this calls a name that is too long for a file none.
-    return next((place for place in places if os.path.isfile(place)), None)  # noqa: PTH113
+    return next((candidate for candidate in places if os.path.isfile(candidate)), None)  # noqa: PTH113
 
 
 def shipped_folder(name: str) -> Path:

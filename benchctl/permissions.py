@@ -98,16 +98,16 @@ def trust_folder(name: str, *, remove: bool = False) -> Trusted:
     `remove`: take a folder back, or a program by its path. Raises UsageError, and StorageError where it cannot be kept.
     """
     path = Path(name).expanduser().absolute()
-    whole = path.resolve()
-    if not remove and not whole.is_dir():
+    resolved = path.resolve()
+    if not remove and not resolved.is_dir():
         raise UsageError("This folder does not exist.", where=one_line(name, 400))
-    if not remove and Path.home().resolve().is_relative_to(whole):
+    if not remove and Path.home().resolve().is_relative_to(resolved):
         fix = "Name the folder of your recipes."
         raise UsageError("This is your home, or holds it: whatever you download would be trusted.", where=name, fix=fix)
-    names = {str(path), str(whole)}
+    names = {str(path), str(resolved)}
     with changing() as trusted:
         if not remove:
-            trusted.folders += [str(whole)] if str(whole) not in trusted.folders else []
+            trusted.folders += [str(resolved)] if str(resolved) not in trusted.folders else []
         elif names.isdisjoint([*trusted.folders, *trusted.programs]):
             raise UsageError("This is not trusted.", where=name, fix="benchctl recipes trust lists what is.")
         else:
@@ -120,9 +120,9 @@ def trust_folder(name: str, *, remove: bool = False) -> Trusted:
 
 def is_trusted(folder: Path) -> bool:
     """Whether recipes in a folder are trusted: it is shipped, or it lies in a folder that the user trusts."""
-    whole = folder.resolve()
+    resolved = folder.resolve()
     shipped = shipped_folder("recipes").resolve()
-    return whole == shipped or any(whole.is_relative_to(name) for name in read_trusted().folders)
+    return resolved == shipped or any(resolved.is_relative_to(name) for name in read_trusted().folders)
 
 
 def permit(recipe: Recipe, folder: Path, *, trusted: bool, typed: Collection[str] = ()) -> None:
@@ -142,8 +142,8 @@ def permit_program(path: Path, found_in: str, folder: Path, *, trusted: bool = F
     `found_in` as in `Capabilities`. A path that the user typed is remembered, and the recipe may name it from then on.
     """
     if found_in in ("option", "environment") and not _is_installed(path):
-        with changing() as kept:
-            kept.add_program(path)
+        with changing() as trust:
+            trust.add_program(path)
     if not (trusted or found_in in ("option", "environment", "Python package") or _is_free(path, folder)):
         shown = one_line(str(path), 400)
         raise UsageError(
@@ -181,9 +181,9 @@ def _is_free(path: Path, folder: Path) -> bool:
     python = Path(sys.executable)
     if _is_installed(path) or path == python or (".." not in path.parts and path.parent == python.parent):
         return True
-    whole, home = folder.resolve(), Path.home().resolve()
+    recipe_folder, home = folder.resolve(), Path.home().resolve()
     places = (path.parent.resolve(), path.resolve())
-    if any(place.is_relative_to(whole) for place in places) and not home.is_relative_to(whole):
+    if any(location.is_relative_to(recipe_folder) for location in places) and not home.is_relative_to(recipe_folder):
         return False
     programs = read_trusted().programs
     spelled = ".." not in path.parts and str(path) in programs  # `..` after a link leads elsewhere
@@ -214,14 +214,14 @@ def remember_run(
 
 def is_own_run(run: str, recipe: Mapping[str, object], folder: str | None) -> bool:
     """Whether this user started a run with that recipe on this machine."""
-    own = read_trusted().runs.get(run)
-    return own is not None and own.recipe == _of_recipe(recipe, folder)
+    recorded = read_trusted().runs.get(run)
+    return recorded is not None and recorded.recipe == _of_recipe(recipe, folder)
 
 
 def is_own_command(run: str, command: Sequence[str]) -> bool:
     """Whether a run of this machine was started with that command line, for an arm without speculation."""
-    own = read_trusted().runs.get(run)
-    return own is not None and _of_command(command) in own.commands
+    recorded = read_trusted().runs.get(run)
+    return recorded is not None and _of_command(command) in recorded.commands
 
 
 def _of_recipe(recipe: Mapping[str, object], folder: str | None) -> str:

@@ -32,14 +32,14 @@ def one_line(text: str, limit: int | None = None) -> str:
 
 def listed(words: Iterable[object]) -> str:
     """Return words for a sentence: `a, b and c`; empty for none."""
-    *most, last = [str(word) for word in words] or [""]
-    return f"{', '.join(most)} and {last}" if most else last
+    *leading, last = [str(word) for word in words] or [""]
+    return f"{', '.join(leading)} and {last}" if leading else last
 
 
-def first(words: Sequence[str], most: int, between: str = ", ") -> str:
-    """Return the first `most` words, and how many more there are: `a, b and 3 more`."""
-    more = f" and {len(words) - most} more" if len(words) > most else ""
-    return f"{between.join(words[:most])}{more}"
+def first(words: Sequence[str], limit: int, between: str = ", ") -> str:
+    """Return the first `limit` words, and how many more there are: `a, b and 3 more`."""
+    further = f" and {len(words) - limit} more" if len(words) > limit else ""
+    return f"{between.join(words[:limit])}{further}"
 
 
 def plural(count: int, word: str, words: str | None = None) -> str:

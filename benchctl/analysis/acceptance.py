@@ -88,7 +88,7 @@ def find_counters(frame: Frame) -> CounterColumns:
                 rounds=rounds,
                 plain=plain,
                 cut=cut,
-                most=frame.predicted + np.nan_to_num(cut),
+                at_most=frame.predicted + np.nan_to_num(cut),
                 accepted_by_position=by_position.sum(axis=1),
                 drafted_by_position=drafted_by_position.sum(axis=1),
                 accepted_by_length=by_length.sum(axis=1),

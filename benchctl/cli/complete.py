@@ -93,7 +93,7 @@ def tasks_and_arms(ctx: typer.Context) -> Iterable[str]:
     yield from arms(ctx, "")
     if file := _recipe():
         suite = load_suite(load_recipe(file).prompts.suite, recipe_folder=file.parent)
-        yield from (asked.task for asked in suite.select(None, None))
+        yield from (item.task for item in suite.select(None, None))
 
 
 def _words() -> list[str]:

@@ -103,19 +103,19 @@ def _engine(*, cuda: bool, metal: bool, cpu: bool) -> None:
 
     kind = load_recipe(find_recipe(RECIPE)).engine.kind
     chosen = cuda or metal or cpu
-    found = next((engine for engine in find_engines() if engine.kind == kind and engine.runs), None)
-    broken = found is not None and found.problem is not None and found.found_in == "bundled"  # rebuilt below
-    if found is not None and found.where and chosen and found.found_in != "bundled":
+    usable = next((engine for engine in find_engines() if engine.kind == kind and engine.runs), None)
+    broken = usable is not None and usable.problem is not None and usable.found_in == "bundled"  # rebuilt below
+    if usable is not None and usable.where and chosen and usable.found_in != "bundled":
         raise UsageError(
-            f"{found.where} ({found.found_in}) is used, so no engine is built.",
+            f"{usable.where} ({usable.found_in}) is used, so no engine is built.",
             where="--cuda, --metal, --cpu",
             fix="Leave these options out.",
         )
-    if found is None or not found.where or broken:
+    if usable is None or not usable.where or broken:
         time = "3 to 10 minutes on two cores, twice that if it must be built again without AMX"
         typer.echo(f"{kind} was not found on this machine. Building it once: {time}.", err=True)
         install_engine(kind, cuda=cuda, metal=metal, cpu=cpu)
     elif chosen:
         install_engine(kind, cuda=cuda, metal=metal, cpu=cpu)
     else:
-        typer.echo(f"Using {found.where} ({found.found_in})", err=True)
+        typer.echo(f"Using {usable.where} ({usable.found_in})", err=True)

@@ -88,11 +88,11 @@ def list_engines(as_json: JsonForText = False) -> None:
     """List the engines on this machine, with the speculation types of each."""
     from benchctl.engines.registry import find_engines
 
-    found = find_engines()
+    engines = find_engines()
     if as_json:
-        print_json("engines list", {"engines": [engine.to_json() for engine in found]})
+        print_json("engines list", {"engines": [engine.to_json() for engine in engines]})
     else:
-        _show_engines(found)
+        _show_engines(engines)
 
 
 def _show_installed(installed: Installed) -> None:
@@ -104,11 +104,11 @@ def _show_installed(installed: Installed) -> None:
         out.say(f"  {line}", whole=True)
 
 
-def _show_engines(found: list[FoundEngine]) -> None:
+def _show_engines(engines: list[FoundEngine]) -> None:
     from benchctl.reports.terminal import Printout
 
     out = Printout()
-    for engine in found:
+    for engine in engines:
         out.say(f"{'▸' if engine.runs else ' '} {engine.kind}  {engine.found_in or '–'}", "bold")
         for fact, style in _about(engine):
             out.below(fact, style)
@@ -159,38 +159,40 @@ def check_installation(models: Path | None = None) -> list[Check]:
     from benchctl.machine.doctor import Check
     from benchctl.recipes.adapters import registered
 
-    found = find_engines()
-    usable = [engine for engine in found if engine.runs and not engine.problem]
+    engines = find_engines()
+    usable = [engine for engine in engines if engine.runs and not engine.problem]
     checks: list[Check] = []
     unchecked = []
     for kind, adapter in registered().adapters.items():
-        of_kind = [engine for engine in found if engine.kind == kind]
+        of_kind = [engine for engine in engines if engine.kind == kind]
         if adapter.doctor is not None:
-            others = any(engine.kind != kind for engine in usable)
-            checks += resolve_name(adapter.doctor)(of_kind, others=others)
+            usable_others = any(engine.kind != kind for engine in usable)
+            checks += resolve_name(adapter.doctor)(of_kind, others=usable_others)
         else:
             unchecked += [engine for engine in of_kind if engine in usable]
     if unchecked:
         names = ", ".join(f"{engine.kind} {engine.version or ''}".strip() for engine in unchecked)
         checks.append(Check("engine.others", "ok", f"Found: {names}.", "The recipe selects the engine."))
-    for kind, why in registered().broken.items():
-        checks.append(Check(f"engine.{kind}", "warn", f"{why}.", "Its recipes cannot run.", "Update or remove it."))
+    for kind, reason in registered().broken.items():
+        checks.append(Check(f"engine.{kind}", "warn", f"{reason}.", "Its recipes cannot run.", "Update or remove it."))
     return [*checks, _bundled_models(models or Path(benchctl.models.__file__).parent / "bundled")]
 
 
 def _bundled_models(folder: Path) -> Check:
     from benchctl.machine.doctor import Check
 
-    why = "The quickstart recipe measures the bundled models."
+    reason = "The quickstart recipe measures the bundled models."
     files = sorted(folder.glob("*.gguf"))
     if not files:
-        return Check("models.bundled", "warn", "The bundled models are missing.", why, "Reinstall benchctl.")
+        return Check("models.bundled", "warn", "The bundled models are missing.", reason, "Reinstall benchctl.")
     broken = [file.name for file in files if not _is_gguf(file)]
     if broken:
-        what = f"Not a GGUF model: {', '.join(broken)}."
-        return Check("models.bundled", "fail", what, why, "Reinstall benchctl, or restore the files: `git status`.")
+        problem = f"Not a GGUF model: {', '.join(broken)}."
+        return Check(
+            "models.bundled", "fail", problem, reason, "Reinstall benchctl, or restore the files: `git status`."
+        )
     megabytes = sum(file.stat().st_size for file in files) / 1e6
-    return Check("models.bundled", "ok", f"{len(files)} models found ({megabytes:.0f} MB).", why)
+    return Check("models.bundled", "ok", f"{len(files)} models found ({megabytes:.0f} MB).", reason)
 
 
 def _is_gguf(file: Path) -> bool:

@@ -29,11 +29,11 @@ def list_models(as_json: JsonForText = False) -> None:
     """List the models that come with benchctl."""
     from benchctl.models.sources import bundled_models
 
-    found = bundled_models()
+    models = bundled_models()
     if as_json:
-        print_json("models list", [model.as_dict() for model in found])
-    elif found:
-        _print_models(found)
+        print_json("models list", [model.as_dict() for model in models])
+    elif models:
+        _print_models(models)
     else:
         typer.echo("This installation of benchctl has no bundled models.", err=True)
 
@@ -66,18 +66,18 @@ def inspect(
 
     search = ModelSearch(Path.cwd(), models_dir)
     first, *second = (search.files(source)[0] for source in (model, *([diff] if diff is not None else [])))
-    found = compare_models(first, second[0]) if second else inspect_model(first)
+    inspection = compare_models(first, second[0]) if second else inspect_model(first)
     if as_json:
-        print_json("inspect", found.as_dict())
+        print_json("inspect", inspection.as_dict())
         return
     from benchctl.cli.show_inspection import show_difference, show_inspection, show_tensors
 
-    if isinstance(found, Difference):
-        show_difference(found)
+    if isinstance(inspection, Difference):
+        show_difference(inspection)
         return
-    show_inspection(found)
+    show_inspection(inspection)
     if tensors:
-        show_tensors(found.path)
+        show_tensors(inspection.path)
 
 
 def _show_sizes(folder: Path, as_json: bool) -> None:
@@ -86,11 +86,11 @@ def _show_sizes(folder: Path, as_json: bool) -> None:
     from benchctl.cli.show_inspection import show_footprint
     from benchctl.models.footprint import footprint_of_folder
 
-    found = footprint_of_folder(folder)
+    sizes = footprint_of_folder(folder)
     if as_json:
-        print_json("inspect", {"path": str(folder), **asdict(found)})
+        print_json("inspect", {"path": str(folder), **asdict(sizes)})
     else:
-        show_footprint(folder, found)
+        show_footprint(folder, sizes)
 
 
 @app.command("quantize")
@@ -127,11 +127,11 @@ def quantize(
     if output is not None:
         _check_free(output, force)
     target = _quantized(model, spec, output, force=force, engine_binary=engine_binary, models_dir=models_dir)
-    found = inspect_model(target)
+    inspection = inspect_model(target)
     if as_json:
-        print_json("quantize", found.as_dict())
+        print_json("quantize", inspection.as_dict())
     else:
-        show_inspection(found, brief=True)
+        show_inspection(inspection, brief=True)
         _show_fallbacks(target, spec)
 
 
@@ -192,10 +192,10 @@ def _check_free(target: Path, force: bool) -> None:
         raise UsageError("this file exists already", where=where, fix="Overwrite it with --force.")
 
 
-def _overrides(given: list[str]) -> dict[str, str]:
+def _overrides(words: list[str]) -> dict[str, str]:
     """Read `PATTERN=TYPE` arguments. Raises UsageError."""
     overrides: dict[str, str] = {}
-    for word in given:
+    for word in words:
         pattern, equals, kind = word.partition("=")
         if not equals or not pattern or not kind:
             raise UsageError(

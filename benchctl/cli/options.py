@@ -51,12 +51,12 @@ def _written_out(depths: str | None) -> str | None:
     return ",".join(map(str, read_depths(depths))) if depths and ":" in depths else depths
 
 
-def read_depths(text: str, most: int = 256) -> list[int]:
+def read_depths(text: str, limit: int = 256) -> list[int]:
     """Return the draft depths of `1:16` or `2,4,8`, in their order. Raises UsageError."""
     first, colon, last = text.partition(":")
     parts = [first, last] if colon else text.split(",")
-    if not all(part.isascii() and part.isdigit() and 1 <= int(part[:6]) <= most for part in parts):
-        raise UsageError(f"Expected draft depths from 1 to {most} as 1:16 or 2,4,8.", where="--depth")
+    if not all(part.isascii() and part.isdigit() and 1 <= int(part[:6]) <= limit for part in parts):
+        raise UsageError(f"Expected draft depths from 1 to {limit} as 1:16 or 2,4,8.", where="--depth")
     numbers = [int(part) for part in parts]
     if colon and numbers[0] > numbers[1]:
         raise UsageError(f"The range {numbers[0]}:{numbers[1]} is empty.", where="--depth", fix="Write 1:16.")

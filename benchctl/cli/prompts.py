@@ -69,10 +69,10 @@ def show(
         typer.echo(note)
     typer.echo()
     rows = []
-    for asked in loaded.select(None, None):
-        messages = asked.prompt.messages
-        text = asked.prompt.prompt if messages is None else messages[-1].content
-        rows.append((asked.task, str(asked.prompt_idx), str(len(messages or ())), one_line(text or "", _BEGINNING)))
+    for item in loaded.select(None, None):
+        messages = item.prompt.messages
+        text = item.prompt.prompt if messages is None else messages[-1].content
+        rows.append((item.task, str(item.prompt_idx), str(len(messages or ())), one_line(text or "", _BEGINNING)))
     if loaded.kind == "raw":
         _print_table(("task", "prompt", "begins"), [(task, index, text) for task, index, _, text in rows])
     else:
@@ -110,8 +110,10 @@ def import_suite(
     chosen = find_format(form)
     licence = (licence or "").strip() or chosen.licence
     if licence is None:
-        what = f"the licence of these prompts is not known: the format {chosen.name} does not define it"
-        raise UsageError(what, where="--licence", fix="Name it as their owner does, for example: --licence CC-BY-4.0")
+        message = f"the licence of these prompts is not known: the format {chosen.name} does not define it"
+        raise UsageError(
+            message, where="--licence", fix="Name it as their owner does, for example: --licence CC-BY-4.0"
+        )
     suite_name = name or safe_name(output.stem)
     if safe_name(suite_name) != suite_name:
         fix = f"For example: --name {safe_name(suite_name)}"

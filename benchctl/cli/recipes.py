@@ -81,14 +81,14 @@ def check(
 ) -> None:
     """Check recipes and list every problem; exits with 2 when there is any."""
 
-    found = [_checked(file, trusted=trust_recipe) for file in files]
+    results = [_checked(file, trusted=trust_recipe) for file in files]
     if json_output:
-        print_json("recipes check", [document for document, _ in found])
+        print_json("recipes check", [document for document, _ in results])
     else:
-        for document, lines in found:
+        for document, lines in results:
             for line in lines:
                 typer.echo(visible(line), err=not document["ok"])
-    if not all(document["ok"] for document, _ in found):
+    if not all(document["ok"] for document, _ in results):
         raise typer.Exit(UsageError.exit_code)
 
 
@@ -101,12 +101,12 @@ def _checked(file: str, *, trusted: bool) -> tuple[dict[str, Any], list[str]]:
     try:
         path = find_recipe(file)
         recipe = load_recipe(path)
-        if wrong := file_problems(recipe, path):
-            raise RecipeError(path, wrong)
+        if problems := file_problems(recipe, path):
+            raise RecipeError(path, problems)
     except BenchctlError as error:
         listed = error.problems if isinstance(error, RecipeError) else (Problem(0, (), str(error)),)
-        told = [{"line": p.line or None, "key": path_text(p.path) or None, "message": p.message} for p in listed]
-        document = {"file": file, "ok": False, "arms": None, "openings": [], "problems": told}
+        rows = [{"line": p.line or None, "key": path_text(p.path) or None, "message": p.message} for p in listed]
+        document = {"file": file, "ok": False, "arms": None, "openings": [], "problems": rows}
         return document, [str(error) if isinstance(error, RecipeError) else f"{file}: {error}"]
     openings = _openings(recipe, path)
     good = trusted or not openings
@@ -171,21 +171,23 @@ def _prompted(answers: dict[str, Any], *, force: bool) -> dict[str, Any]:
 
     unasked: dict[str, Any] = {"name": "x", "engine": None, "target": BUNDLED_TARGET, "types": ()}
 
-    def check(found: dict[str, Any], draft: str | None) -> None:
-        new_recipe(**unasked | {"draft": draft} | found)
-        if found.get("suite"):
-            load_suite(found["suite"], recipe_folder=Path.cwd())
-        if not force and Path(f"{found.get('name', '')}.yaml").exists():
-            raise UsageError("this file exists already", where=f"{found['name']}.yaml", fix="Choose another name.")
+    def check(draft_answers: dict[str, Any], draft: str | None) -> None:
+        new_recipe(**unasked | {"draft": draft} | draft_answers)
+        if draft_answers.get("suite"):
+            load_suite(draft_answers["suite"], recipe_folder=Path.cwd())
+        if not force and Path(f"{draft_answers.get('name', '')}.yaml").exists():
+            raise UsageError(
+                "this file exists already", where=f"{draft_answers['name']}.yaml", fix="Choose another name."
+            )
 
     def ask(key: str, question: str, default: str, read: Callable[[str], Any] = str) -> None:
         def fits(text: str) -> Any:  # noqa: ANN401 - a text, a list of texts or of numbers
             try:
-                found = {key: read(text.strip())}
-                check(answers | found, None)
+                answer = {key: read(text.strip())}
+                check(answers | answer, None)
             except BenchctlError as error:
                 raise typer.BadParameter(str(error)) from None
-            return found[key]
+            return answer[key]
 
         if key not in answers:
             answers[key] = typer.prompt(question, default=default, err=True, value_proc=fits)

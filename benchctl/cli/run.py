@@ -212,9 +212,9 @@ def _show_run(folder: Path, *, as_json: bool, quiet: bool, verbose: bool) -> Non
     elif not quiet:
         print_run(analysis, folder, verbose=verbose)
     if failed:
-        what = "cell or request" if len(failed) == 1 else "cells or requests"
+        counted = "cell or request" if len(failed) == 1 else "cells or requests"
         raise EngineError(
-            f"{len(failed)} {what} failed; the first: {failed[0]}",
+            f"{len(failed)} {counted} failed; the first: {failed[0]}",
             kind="crash",
             where=str(folder),
             fix=f"Read the logs in {folder}/logs. Then: benchctl run --resume {shlex.quote(str(folder))}",

@@ -18,29 +18,33 @@ _TEMPLATE_CHARACTERS = 600
 _VALUE_CHARACTERS = 60
 
 
-def show_inspection(found: Inspection, *, brief: bool = False) -> None:
+def show_inspection(inspection: Inspection, *, brief: bool = False) -> None:
     """Print a model; `brief` leaves out what quantization does not change."""
-    out, facts = Printout(), found.facts
-    out.say(str(found.path), "bold", whole=True)
-    of_it = _file(found) if brief else chain(_file(found), _shape(found), _memory(found), _tokens(found))
+    out, facts = Printout(), inspection.facts
+    out.say(str(inspection.path), "bold", whole=True)
+    of_it = (
+        _file(inspection)
+        if brief
+        else chain(_file(inspection), _shape(inspection), _memory(inspection), _tokens(inspection))
+    )
     name = f"{one_line(facts.name or 'unnamed', 100)} ({_shown(facts.architecture, 'architecture')})"
     rows = [*([] if brief else [("model", name)]), *of_it]
     out.facts(rows)
     out.say()
-    out.table(_types(found))
+    out.table(_types(inspection))
 
 
-def show_footprint(path: Path, found: Footprint) -> None:
+def show_footprint(path: Path, footprint: Footprint) -> None:
     """Print the sizes of a Hugging Face folder or a `config.json`."""
-    out, active = Printout(), found.active_parameters
+    out, active = Printout(), footprint.active_parameters
     out.say(str(path), "bold", whole=True)
     uses = "" if active is None else f", of which a token uses {active:,}"
-    reads = f"{mebibytes(found.weights)}, of which a decode step reads {mebibytes(found.weights_per_step)}"
-    rows = [("weights", reads), ("parameters", f"{found.parameters or 0:,}{uses}")]
-    if found.expert_share < 1:
-        further = [f"{mebibytes(round(found.further_per_verify(width)))} for {width}" for width in VERIFIED]
+    reads = f"{mebibytes(footprint.weights)}, of which a decode step reads {mebibytes(footprint.weights_per_step)}"
+    rows = [("weights", reads), ("parameters", f"{footprint.parameters or 0:,}{uses}")]
+    if footprint.expert_share < 1:
+        further = [f"{mebibytes(round(footprint.further_per_verify(width)))} for {width}" for width in VERIFIED]
         rows.append(("a verify reads", f"beyond a step, experts chosen at random: {', '.join(further)} tokens"))
-    cache = found.cache_per_token
+    cache = footprint.cache_per_token
     rows.append(("KV cache", "unknown" if cache is None else f"{cache:,} bytes per token in 16 bits"))
     out.facts(rows)
 
@@ -63,26 +67,26 @@ def show_tensors(path: Path) -> None:
     out.table(table)
 
 
-def show_difference(found: Difference) -> None:
+def show_difference(difference: Difference) -> None:
     """Print what differs from the first model to the second."""
     out = Printout()
-    for mark, model in (("−", found.first), ("+", found.second)):
+    for mark, model in (("−", difference.first), ("+", difference.second)):
         out.say(f"{mark} {model.path}  {_summary(model)}", whole=True)
     out.say()
-    if found.vocabulary:
+    if difference.vocabulary:
         out.say("The vocabularies differ:", "yellow")
-        for sentence in found.vocabulary:
+        for sentence in difference.vocabulary:
             out.say(f"  {sentence}")
     else:
         out.say("The vocabularies and special tokens are the same.")
-    if not found.metadata and not found.tensors:
+    if not difference.metadata and not difference.tensors:
         out.say("The metadata and the types and shapes of all tensors are the same.")
-    if found.metadata:
+    if difference.metadata:
         out.say()
-        out.table(_changes("metadata", list(found.metadata.items())))
-    if found.tensors:
+        out.table(_changes("metadata", list(difference.metadata.items())))
+    if difference.tensors:
         out.say()
-        out.table(_changes("tensors", _by_family(found.tensors)))
+        out.table(_changes("tensors", _by_family(difference.tensors)))
 
 
 _Row = tuple[str, tuple[str | None, str | None]]
@@ -138,8 +142,8 @@ def ranges(numbers: Sequence[int]) -> str:
     return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}–{run[-1]}" for run in runs)
 
 
-def _types(found: Inspection) -> Table[tuple[str, TensorGroup]]:
-    total = found.facts.tensor_bytes
+def _types(inspection: Inspection) -> Table[tuple[str, TensorGroup]]:
+    total = inspection.facts.tensor_bytes
 
     def share(row: tuple[str, TensorGroup]) -> str:
         return f"{100 * row[1].bytes / total:.1f} %" if total else "–"
@@ -153,22 +157,22 @@ def _types(found: Inspection) -> Table[tuple[str, TensorGroup]]:
             numeric("size", lambda row: row[1].bytes, mebibytes),
             numeric("share", share),
         ),
-        list(found.facts.tensor_types.items()),
+        list(inspection.facts.tensor_types.items()),
     )
 
 
-def _file(found: Inspection) -> Iterator[tuple[str, str]]:
-    facts = found.facts
+def _file(inspection: Inspection) -> Iterator[tuple[str, str]]:
+    facts = inspection.facts
     files = "" if facts.files == 1 else f" in {facts.files} files"
-    yield "size", f"{mebibytes(found.size)}{files} (GGUF version {facts.version})"
+    yield "size", f"{mebibytes(inspection.size)}{files} (GGUF version {facts.version})"
     bits = "unknown" if facts.bits_per_weight is None else f"{facts.bits_per_weight:g}"
     announced = "" if facts.file_type is None else f", declared as {facts.file_type}"
     yield "weights", f"{facts.parameters:,} parameters, {bits} bits per weight{announced}"
 
 
-def _shape(found: Inspection) -> Iterator[tuple[str, str]]:
-    facts = found.facts
-    if read := found.experts_read:
+def _shape(inspection: Inspection) -> Iterator[tuple[str, str]]:
+    facts = inspection.facts
+    if read := inspection.experts_read:
         shares = ", ".join(f"{percent(share)} of them for {width}" for width, share in read.items())
         yield (
             "experts",
@@ -181,45 +185,48 @@ def _shape(found: Inspection) -> Iterator[tuple[str, str]]:
         parts.append(f"recurrent in {ranges(facts.recurrent_layers)}; attention in {ranges(facts.attention_layers)}")
     if facts.mtp_layers:
         parts.append(f"{facts.mtp_layers} multi-token-prediction")
-    if found.embedding_length is not None:
-        parts.append(f"width {found.embedding_length:,}")
+    if inspection.embedding_length is not None:
+        parts.append(f"width {inspection.embedding_length:,}")
     yield "layers", "; ".join(parts)
     yield "context", _shown(facts.context_length, "tokens")
 
 
-def _memory(found: Inspection) -> Iterator[tuple[str, str]]:
-    state, each, unknown = found.recurrent, found.kv_bytes_per_token, "unknown for this architecture"
+def _memory(inspection: Inspection) -> Iterator[tuple[str, str]]:
+    state, per_token, unknown = inspection.recurrent, inspection.kv_bytes_per_token, "unknown for this architecture"
     if state is None:
-        yield "recurrent state", "none" if found.facts.memory == "attention" else unknown
+        yield "recurrent state", "none" if inspection.facts.memory == "attention" else unknown
     else:
         parts = f"{mebibytes(state.convolution)} convolution, {mebibytes(state.state)} state"
         yield "recurrent state", f"{mebibytes(state.total)} per sequence ({parts}; {state.layers} layers, f32)"
-    cache = unknown if each is None else f"{each:,} bytes per token in f16" if each else "none"
-    if each and found.kv_bytes_at_context is not None:
-        cache += f", {mebibytes(found.kv_bytes_at_context)} at {found.facts.context_length:,} tokens"
-    if each and found.sliding_window:
-        cache += f"; less in layers with a sliding window of {found.sliding_window:,} tokens"
+    cache = unknown if per_token is None else f"{per_token:,} bytes per token in f16" if per_token else "none"
+    if per_token and inspection.kv_bytes_at_context is not None:
+        cache += f", {mebibytes(inspection.kv_bytes_at_context)} at {inspection.facts.context_length:,} tokens"
+    if per_token and inspection.sliding_window:
+        cache += f"; less in layers with a sliding window of {inspection.sliding_window:,} tokens"
     yield "KV cache", cache
 
 
-def _tokens(found: Inspection) -> Iterator[tuple[str, str]]:
-    facts, vocabulary = found.facts, "none in this file"
-    if facts.vocab_size is not None and found.vocabulary_sha256 is not None:
+def _tokens(inspection: Inspection) -> Iterator[tuple[str, str]]:
+    facts, vocabulary = inspection.facts, "none in this file"
+    if facts.vocab_size is not None and inspection.vocabulary_sha256 is not None:
         kind = "/".join(one_line(name, 40) for name in (facts.tokenizer_model, facts.tokenizer_pre) if name)
-        vocabulary = f"{facts.vocab_size:,} tokens ({kind}), SHA-256 {found.vocabulary_sha256[:12]}"
+        vocabulary = f"{facts.vocab_size:,} tokens ({kind}), SHA-256 {inspection.vocabulary_sha256[:12]}"
     yield "vocabulary", vocabulary
     added = {True: " (added to every text)", False: " (not added)", None: ""}
     special = (
         f"{one_line(token.part, 20)} {token.id} "
         f"{'beyond the vocabulary' if token.text is None else one_line(token.text, 40)}{added[token.added]}"
-        for token in found.special
+        for token in inspection.special
     )
     yield "special tokens", "; ".join(special) or "none named"
-    yield "chat template", one_line(found.chat_template, _TEMPLATE_CHARACTERS) if found.chat_template else "none"
+    yield (
+        "chat template",
+        one_line(inspection.chat_template, _TEMPLATE_CHARACTERS) if inspection.chat_template else "none",
+    )
 
 
-def _shown(value: int | str | None, what: str) -> str:
+def _shown(value: int | str | None, unit: str) -> str:
     """Return a name as it is, a number with what it counts."""
     if value is None:
-        return f"{what} unknown"
-    return one_line(value, 40) if isinstance(value, str) else f"{value:,} {what}"
+        return f"{unit} unknown"
+    return one_line(value, 40) if isinstance(value, str) else f"{value:,} {unit}"

@@ -33,12 +33,12 @@ def show_plan(prepared: Prepared, earlier: RunData | None, results: Path, *, as_
     )
     timings = known_timings(prepared, earlier, results)
     size = size_of(prepared, plan, timings, begun=begun is not None and begun.preflight is not None)
-    most = None
+    limit = None
     if isinstance(recipe.blocks, AutoBlocks):
         everything = make_plan(recipe, prepared.prompts, done, range(recipe.blocks.max))
-        most = size_of(prepared, everything, timings)
+        limit = size_of(prepared, everything, timings)
     if as_json:
-        print_json("run --dry-run", _document(prepared, plan, most, size))
+        print_json("run --dry-run", _document(prepared, plan, limit, size))
         return
     out = Printout()
     engine = prepared.of_baseline.capabilities
@@ -51,8 +51,8 @@ def show_plan(prepared: Prepared, earlier: RunData | None, results: Path, *, as_
         out.say(f"block {block + 1}: {order}", whole=True, most=100_000)
     if (short := _too_short(recipe, size)) is not None:
         out.say(f"warning: {short}", "yellow", whole=True)
-    if most is not None and most.cells > size.cells and isinstance(recipe.blocks, AutoBlocks):
-        out.say(_further(recipe.blocks, most), whole=True)
+    if limit is not None and limit.cells > size.cells and isinstance(recipe.blocks, AutoBlocks):
+        out.say(_further(recipe.blocks, limit), whole=True)
     for name, launch in prepared.launches.items():
         out.say()
         if launch.url is not None:
@@ -84,9 +84,9 @@ def _too_short(recipe: Recipe, size: PlanSize) -> str | None:
     )
 
 
-def _further(rule: AutoBlocks, most: PlanSize) -> str:
+def _further(rule: AutoBlocks, limit: PlanSize) -> str:
     """What `blocks: auto` may add to the first blocks."""
-    time = f"; {most.time}" if most.source is not None else ""
+    time = f"; {limit.time}" if limit.source is not None else ""
     budget = f", and none that would end after {rule.minutes:g} min (budget_min)" if rule.minutes is not None else ""
     until = (
         "of the arms that are not decided yet (faster, slower or within ±5 %, and which is the fastest)"
@@ -94,12 +94,12 @@ def _further(rule: AutoBlocks, most: PlanSize) -> str:
         else f"until every arm's interval is within ±{100 * rule.half_width:g} %"
     )
     return (
-        f"Then further blocks {until}: at most {rule.max} in all ({most.cells} cells, {most.requests} requests{time})"
+        f"Then further blocks {until}: at most {rule.max} in all ({limit.cells} cells, {limit.requests} requests{time})"
         f"{budget}."
     )
 
 
-def _document(prepared: Prepared, plan: list[CellPlan], most: PlanSize | None, size: PlanSize) -> dict[str, object]:
+def _document(prepared: Prepared, plan: list[CellPlan], limit: PlanSize | None, size: PlanSize) -> dict[str, object]:
     engine = prepared.of_baseline.capabilities
     return {
         "recipe": prepared.recipe.model_dump(mode="json"),
@@ -114,6 +114,6 @@ def _document(prepared: Prepared, plan: list[CellPlan], most: PlanSize | None, s
             {"block": group.block, "group": group.key.setups, "arms": [cell.arm.name for cell in group.cells]}
             for group in groups_of(plan)
         ],
-        "at_most": None if most is None else {"requests": most.requests, "seconds": most.seconds},
+        "at_most": None if limit is None else {"requests": limit.requests, "seconds": limit.seconds},
         "warnings": prepared.warnings,
     }

@@ -15,32 +15,32 @@ MOST_PROMPTS = 6
 _CAUSES = {"baseline": "engine or precision", "speculation": "speculation", "both": "both"}
 
 
-def print_tables(found: ReferenceComparison) -> None:
+def print_tables(comparison: ReferenceComparison) -> None:
     """Print what the baselines differ in, then every arm."""
     out = Printout()
-    for number, run in enumerate(found.runs):
+    for number, run in enumerate(comparison.runs):
         role = "tested" if number == 0 else "reference"
         out.say(f"{role}: {run.run}, {run.engine}, weights in {run.precision}", "" if number else "bold")
-    for sentence in found.on_trust:
+    for sentence in comparison.on_trust:
         out.say(sentence, "yellow")
     out.say()
     out.say("Without speculation: what engine and precision changed", "bold")
-    out.table(_pairs(found))
-    for pair in found.baselines:
+    out.table(_pairs(comparison))
+    for pair in comparison.baselines:
         _print_prompts(out, " and ".join(pair.runs), pair.differing, pair.undetermined)
-    if found.arms:
+    if comparison.arms:
         out.say()
         out.say("With speculation: every arm, its own baseline and the reference's", "bold")
-        out.table(_causes(found))
-        for arm in found.arms:
+        out.table(_causes(comparison))
+        for arm in comparison.arms:
             if arm.differing or arm.undetermined:
                 _print_prompts(out, f"{arm.arm} and {arm.reference}", arm.differing, arm.undetermined)
     out.say()
-    for sentence in conclusion(found):
+    for sentence in conclusion(comparison):
         out.say(sentence, "bold")
 
 
-def _pairs(found: ReferenceComparison) -> Table[BaselinePair]:
+def _pairs(comparison: ReferenceComparison) -> Table[BaselinePair]:
     columns: list[Column[BaselinePair]] = [
         Column("Run", lambda row: row.runs[0], Name, heads=True),
         Column("against", lambda row: row.runs[1], Name, heads=True),
@@ -51,10 +51,10 @@ def _pairs(found: ReferenceComparison) -> Table[BaselinePair]:
         numeric("Undetermined", lambda row: len(row.undetermined), numbers.count),
         numeric("First difference", lambda row: _places(row.differing)),
     ]
-    return Table("reference-baselines", "Baselines", columns, found.baselines)
+    return Table("reference-baselines", "Baselines", columns, comparison.baselines)
 
 
-def _causes(found: ReferenceComparison) -> Table[ArmCauses]:
+def _causes(comparison: ReferenceComparison) -> Table[ArmCauses]:
     columns: list[Column[ArmCauses]] = [
         Column("Run", "run", Name, heads=True),
         Column("Arm", "arm", Name, heads=True),
@@ -67,15 +67,15 @@ def _causes(found: ReferenceComparison) -> Table[ArmCauses]:
         numeric("Undetermined", lambda row: row.counts["undetermined"], numbers.count),
         numeric("First difference", lambda row: _places(row.differing)),
     ]
-    return Table("reference-arms", "Arms", columns, found.arms)
+    return Table("reference-arms", "Arms", columns, comparison.arms)
 
 
-def conclusion(found: ReferenceComparison) -> list[str]:
+def conclusion(comparison: ReferenceComparison) -> list[str]:
     """Return what engine, precision and speculation each changed, a sentence each."""
     statements = []
-    split = any(len(pair.differs_in) == 1 for pair in found.baselines)
-    for pair in found.baselines:
-        compared, what = pair.prompts - len(pair.undetermined), " and ".join(pair.differs_in)
+    split = any(len(pair.differs_in) == 1 for pair in comparison.baselines)
+    for pair in comparison.baselines:
+        compared, differing = pair.prompts - len(pair.undetermined), " and ".join(pair.differs_in)
         runs = f"{pair.runs[0]} against {pair.runs[1]}"
         changed = f"{len(pair.differing)} of {compared} answers"
         if not compared:
@@ -83,12 +83,12 @@ def conclusion(found: ReferenceComparison) -> list[str]:
         elif not pair.differs_in:
             statements.append(f"Same engine, same precision: {changed} differ ({runs}).")
         elif len(pair.differs_in) == 1:
-            statements.append(f"The {what} alone changed {changed} ({runs}).")
+            statements.append(f"The {differing} alone changed {changed} ({runs}).")
         else:
             further = "; compare with a run that differs in only the engine or the precision, too, to separate the two"
-            more = "" if split or not pair.differing else further
-            statements.append(f"{what.capitalize()} together changed {changed} ({runs}){more}.")
-    for arm in found.arms:
+            ending = "" if split or not pair.differing else further
+            statements.append(f"{differing.capitalize()} together changed {changed} ({runs}){ending}.")
+    for arm in comparison.arms:
         by_speculation = arm.counts["speculation"] + arm.counts["both"] + arm.counts["undone"]
         compared = sum(arm.counts.values()) - arm.counts["undetermined"]
         statements.append(
@@ -112,8 +112,8 @@ def _print_prompts(out: Printout, which: str, differing: Sequence[Difference], u
         out.say(f"    … and {len(differing) - MOST_PROMPTS} more (--json lists all).", "dim")
     if undetermined:
         names = ", ".join(undetermined[:MOST_PROMPTS]) + (", …" if len(undetermined) > MOST_PROMPTS else "")
-        why = "missing, failed, not the same in every block, or another prompt text"
-        out.say(f"    Undetermined: {names} ({why}).", "yellow")
+        reasons = "missing, failed, not the same in every block, or another prompt text"
+        out.say(f"    Undetermined: {names} ({reasons}).", "yellow")
 
 
 def _places(differing: Sequence[Difference]) -> str | None:

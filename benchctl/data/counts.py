@@ -36,7 +36,7 @@ class DraftCounts:
     """Steps of the target without a draft."""
     cut: Any = NAN
     """So many accepted tokens the end of an answer may cut off: the length of a draft."""
-    most: Any = NAN
+    at_most: Any = NAN
     """More cannot have been accepted: the tokens that came out, and those that its end may have cut off."""
     accepted_by_position: Any = NAN
     """The sum over all positions, as the next."""
@@ -55,7 +55,7 @@ def contradicted(counts: DraftCounts) -> dict[str, Any]:
     tokens, drafted, accepted, rounds = counts.tokens, counts.drafted, counts.accepted, counts.rounds
     return {
         "more draft tokens were accepted than drafted": accepted > drafted,
-        "more draft tokens were accepted than tokens came out": accepted > counts.most,
+        "more draft tokens were accepted than tokens came out": accepted > counts.at_most,
         "more verify rounds were counted than tokens came out": rounds > tokens,
         "rounds and accepted tokens make more tokens than came out": rounds + accepted > tokens - 1 + counts.cut,
         "steps with and without a draft and accepted tokens make fewer tokens than came out": (
@@ -71,8 +71,8 @@ def contradicted(counts: DraftCounts) -> dict[str, Any]:
     }
 
 
-def _differ(left: Any, right: Any) -> Any:  # noqa: ANN401 - numbers or columns
-    return abs(left - right) > 0
+def _differ(first: Any, right: Any) -> Any:  # noqa: ANN401 - numbers or columns
+    return abs(first - right) > 0
 
 
 FEWER = "its stream has more pieces of text than the server counts tokens, and each holds a token at least"
@@ -110,9 +110,9 @@ def refusals(records: Sequence[Record]) -> list[str | None]:
         possible = listed | {records[row].n_predicted for row in counted if records[row].n_predicted >= shown}
         ends = (shown,) if ending == "length" else (shown, shown + 1)  # the token that ends an answer has no text
         proven = listed or possible.intersection(ends)
-        kept = possible if len(possible) == 1 else proven if len(proven) == 1 else set()
+        refused = possible if len(possible) == 1 else proven if len(proven) == 1 else set()
         for row in counted:
-            if records[row].n_predicted not in kept:
+            if records[row].n_predicted not in refused:
                 reasons[row] = ELSEWHERE if records[row].n_predicted < shown else DISPUTED
     return reasons
 

@@ -43,11 +43,11 @@ def change_of(file: Path, stated: FileDigest | None, *, grows: bool = False) -> 
         if size < stated.bytes or (size > stated.bytes and not grows):
             return "was changed after it was written"
         total = hashlib.sha256()
-        left = stated.bytes
+        remaining = stated.bytes
         with file.open("rb") as stream:
-            while left and (block := stream.read(min(left, 1 << 20))):
+            while remaining and (block := stream.read(min(remaining, 1 << 20))):
                 total.update(block)
-                left -= len(block)
+                remaining -= len(block)
     except FileNotFoundError:
         return None if stated is None else "is missing"
     except OSError as error:

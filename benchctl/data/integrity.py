@@ -41,8 +41,8 @@ class Integrity:
         """Why nothing is concluded, in a sentence; `None` where there is no damage."""
         if not self.damage:
             return None
-        more = f" And {len(self.damage) - 1} more." if len(self.damage) > 1 else ""
-        return f"The stored evidence cannot be relied on: {self.damage[0]}{more}"
+        further = f" And {len(self.damage) - 1} more." if len(self.damage) > 1 else ""
+        return f"The stored evidence cannot be relied on: {self.damage[0]}{further}"
 
     @property
     def state(self) -> str:
@@ -53,8 +53,8 @@ class Integrity:
     def sentence(self) -> str:
         """All of it on a line."""
         if self.findings:
-            more = f" And {len(self.findings) - LISTED} more." if len(self.findings) > LISTED else ""
-            return f"Files: not as they were written. {' '.join(self.findings[:LISTED])}{more}"
+            further = f" And {len(self.findings) - LISTED} more." if len(self.findings) > LISTED else ""
+            return f"Files: not as they were written. {' '.join(self.findings[:LISTED])}{further}"
         if self.digests:
             return "Files: unchanged since they were written (the digests do not say by whom)."
         return "Files: no digests, so whether they changed since they were written is not known."

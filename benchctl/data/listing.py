@@ -59,8 +59,12 @@ def listed_run(folder: Path) -> ListedRun:
     size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file() and not file.is_symlink())
     try:
         manifest, damage = checked_manifest(folder)
-        written, size_now = manifest.files.get(RECORDS), _size(folder / RECORDS)
-        if written is None or size_now < written.bytes or (size_now > written.bytes and manifest.status != "started"):
+        size_written, size_now = manifest.files.get(RECORDS), _size(folder / RECORDS)
+        if (
+            size_written is None
+            or size_now < size_written.bytes
+            or (size_now > size_written.bytes and manifest.status != "started")
+        ):
             damage.append(f"{RECORDS} was changed after it was written.")
         return ListedRun(folder, manifest, size, damage=tuple(damage))
     except BenchctlError as error:

@@ -43,10 +43,10 @@ def by_machine(manifest: Manifest, records: Sequence[Record]) -> tuple[Manifest,
         for record in records
         if (machine := placed.get((record.block, record.label, record.attempt))) is not None
     ]
-    for place, cell in enumerate(cells):
+    for index, cell in enumerate(cells):
         machine = cell.machine or ""
-        own = {"arm": _on(cell.arm, machine), "block": blocks[machine].index(cell.block)}
-        cells[place] = cell.model_copy(update=own)
+        names = {"arm": _on(cell.arm, machine), "block": blocks[machine].index(cell.block)}
+        cells[index] = cell.model_copy(update=names)
     update: dict[str, Any] = {
         "arms": list(arms.values()),
         "setups": [_setup(setup, machine) for machine in manifest.machines for setup in _setups(manifest)],
@@ -73,14 +73,14 @@ def _setups(manifest: Manifest) -> list[SetupIdentity]:
 
 def _setup(setup: SetupIdentity, machine: MachineIdentity) -> SetupIdentity:
     """Return a setup as it is on a machine, with the engine that it has there."""
-    own = {"axes": {**setup.axes, AXIS: machine.label}, "engine": machine.engines.get(setup.name, setup.engine)}
+    replaced = {"axes": {**setup.axes, AXIS: machine.label}, "engine": machine.engines.get(setup.name, setup.engine)}
     names = {"name": _on(setup.name, machine.name), "group": _on(setup.group, machine.name)}
-    return setup.model_copy(update=names | own)
+    return setup.model_copy(update=names | replaced)
 
 
 def _arm(arm: ArmIdentity, machine: str) -> ArmIdentity:
-    own = {name: _on(getattr(arm, name), machine) for name in ("name", "setup", "group")}
-    return arm.model_copy(update=own | {"of": arm.of or arm.name})
+    names = {name: _on(getattr(arm, name), machine) for name in ("name", "setup", "group")}
+    return arm.model_copy(update=names | {"of": arm.of or arm.name})
 
 
 def _recipe(manifest: Manifest, arms: dict[tuple[str, str], ArmIdentity]) -> dict[str, Any]:

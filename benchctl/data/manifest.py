@@ -210,12 +210,12 @@ class PreflightRecord(Part):
         """Add a finding."""
         self.findings.append(PreflightFinding(id=kind, where=where, seen=evidence))
 
-    def judge(self, kind: str, where: str, evidence: str, *, wrong: str | None) -> None:
-        """Add a finding, with how it is `wrong` as the end of its sentence; where it is not, a check that passed."""
-        if wrong is None:
+    def judge(self, kind: str, where: str, evidence: str, *, verdict: str | None) -> None:
+        """Add a finding, whose sentence `verdict` ends; without a verdict, a check that passed."""
+        if verdict is None:
             self.checked.append(f"{evidence}.")
         else:
-            self.find(kind, where, f"{evidence}{wrong}")
+            self.find(kind, where, f"{evidence}{verdict}")
 
 
 class DecidedArm(Part):
@@ -340,16 +340,16 @@ class Manifest(Part):
 
     def ended(self) -> dict[str, int]:
         """Return after how many blocks each arm ended that was decided, and each baseline of which no arm is left."""
-        ended = {name: found.blocks for name, found in self.decided.items()}
+        ended = {name: decision.blocks for name, decision in self.decided.items()}
         rows = self.compared().values() if ended else ()
         arms: dict[str, list[str]] = {}
         for row in rows:
             if not row.is_baseline and not row.is_again:
                 arms.setdefault(row.baseline, []).append(row.name)
         for row in rows:
-            own = arms.get(row.baseline, [])
-            if row.name not in own and own and all(name in ended for name in own):
-                ended[row.name] = max(ended[name] for name in own)
+            group_arms = arms.get(row.baseline, [])
+            if row.name not in group_arms and group_arms and all(name in ended for name in group_arms):
+                ended[row.name] = max(ended[name] for name in group_arms)
         return ended
 
     def compared(self, baseline: str | None = None) -> dict[str, ComparedArm]:
@@ -359,29 +359,31 @@ class Manifest(Part):
         """
         sampling = self.recipe.get("sampling") or {}
         setups, of_recipe = {setup.name: setup for setup in self.setups}, self.recipe_arms
-        found = []
+        arms = []
         for arm in self.arms:
-            place = setups.get(arm.setup or "", self)
+            ran_on = setups.get(arm.setup or "", self)
             cache = of_recipe.get(arm.name, {}).get("cache_type")
             cache = cache if isinstance(cache, dict) else {}
             temperature = sampling.get("temperature") if arm.temperature is None else arm.temperature
-            draft = place.draft if arm.speculation and takes_draft(arm.types) else None
-            found.append(
+            draft = ran_on.draft if arm.speculation and takes_draft(arm.types) else None
+            arms.append(
                 ComparedArm(
                     name=arm.name,
                     of=arm.of or arm.name,
                     group=GroupKey(arm.group, arm.context_length, arm.concurrency, arm.rate, float(temperature or 0)),
                     setup=arm.setup,
-                    engine=place.engine.kind,
+                    engine=ran_on.engine.kind,
                     url=arm.url,
-                    target=place.target.name,
+                    target=ran_on.target.name,
                     draft=None if draft is None else draft.name,
                     target_cache=cache.get("target"),
                     draft_cache=cache.get("draft"),
                 )
             )
-        own = baseline is None or recipe_arm(found, baseline) == recipe_arm(found, self.baseline)
-        return with_baselines(found, baseline or self.baseline, [arm.name for arm in self.arms if arm.again and own])
+        own_baseline = baseline is None or recipe_arm(arms, baseline) == recipe_arm(arms, self.baseline)
+        return with_baselines(
+            arms, baseline or self.baseline, [arm.name for arm in self.arms if arm.again and own_baseline]
+        )
 
     @model_validator(mode="after")
     def _blocks_are_understood(self) -> Manifest:

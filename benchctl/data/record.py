@@ -170,9 +170,9 @@ KEYS = frozenset(field.encode_name for field in msgspec.structs.fields(Record))
 
 def _json_object(line: str | bytes) -> dict[str, object]:
     try:
-        found = json.loads(line)
+        value = json.loads(line)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
-    if not isinstance(found, dict):
+    if not isinstance(value, dict):
         raise ValueError("it is no JSON object")  # noqa: TRY004 - as for everything else that is no record
-    return found
+    return value

@@ -85,8 +85,8 @@ def _lines(file: Path) -> Iterator[_Line]:
 def _layers(manifest: Manifest) -> dict[str, int]:
     """Return the layers of each arm's target; 0 where they are not recorded."""
     targets = {setup.name: setup.target for setup in manifest.setups}
-    known = {arm.name: targets.get(arm.setup or "", manifest.target).facts.get("layers") for arm in manifest.arms}
-    return {name: layers if isinstance(layers, int) else 0 for name, layers in known.items()}
+    layers_of = {arm.name: targets.get(arm.setup or "", manifest.target).facts.get("layers") for arm in manifest.arms}
+    return {name: layers if isinstance(layers, int) else 0 for name, layers in layers_of.items()}
 
 
 def _seen(times: Counter[str]) -> int:

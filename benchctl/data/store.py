@@ -196,8 +196,8 @@ def _lines_of(file: Path, damaged: list[str], *, changed: bool) -> Iterator[Reco
             try:
                 record = _parse(line, shared)
             except ValueError:
-                how = "is no record" if line.endswith(b"\n") else "is cut off"
-                damaged.append(f"{file.name}:{number} {how} and was left out ({len(line)} bytes).")
+                problem = "is no record" if line.endswith(b"\n") else "is cut off"
+                damaged.append(f"{file.name}:{number} {problem} and was left out ({len(line)} bytes).")
                 continue
             if record.schema_version <= SCHEMA_VERSION:
                 yield record
@@ -212,13 +212,13 @@ def _parse(line: bytes, shared: dict[bytes, list[int]]) -> Record:
 
     `shared`: lists by how they are written, added to.
     """
-    head, key, rest = line.partition(TOKEN_IDS)  # within a text its quotes would be escaped
-    written, end, tail = rest.partition(b"]")
-    token_ids = shared.get(written) if end else None
+    head, key, after_key = line.partition(TOKEN_IDS)  # within a text its quotes would be escaped
+    digits, end, tail = after_key.partition(b"]")
+    token_ids = shared.get(digits) if end else None
     if token_ids is None:
         record = Record.from_line(line)
         if end and record.token_ids is not None:
-            shared[written] = record.token_ids
+            shared[digits] = record.token_ids
     else:
         record = Record.from_line(head + key[:-1] + b"null" + tail)
         force_setattr(record, "token_ids", token_ids)  # frozen, but not yet shared
@@ -231,20 +231,20 @@ def rejected_cells(cells: Iterable[Cell]) -> set[tuple[int, str, int]]:
     With a process whose attestation failed go the earlier ones of its cell that were broken off before their own: it
     is their attestation, too.
     """
-    found: set[tuple[int, str, int]] = set()
+    rejected: set[tuple[int, str, int]] = set()
     failed: dict[tuple[int, str], int] = {}
     closed: set[tuple[int, str, int]] = set()
     for cell in cells:
         if cell.discarded is not None:
-            found.add((cell.block, cell.arm, cell.attempt))
+            rejected.add((cell.block, cell.arm, cell.attempt))
         elif cell.attestation is not None and cell.attestation.state == "failed":
-            found.add((cell.block, cell.arm, cell.attempt))
+            rejected.add((cell.block, cell.arm, cell.attempt))
             failed[cell.block, cell.arm] = max(cell.attempt, failed.get((cell.block, cell.arm), 0))
         elif cell.status == "finished":
             closed.add((cell.block, cell.arm, cell.attempt))
     for (block, arm), last in failed.items():
-        found |= {(block, arm, attempt) for attempt in range(last) if (block, arm, attempt) not in closed}
-    return found
+        rejected |= {(block, arm, attempt) for attempt in range(last) if (block, arm, attempt) not in closed}
+    return rejected
 
 
 def _shared(records: Iterable[Record]) -> Iterator[Record]:
@@ -340,8 +340,8 @@ def resolve_run(argument: str | None, results: Path) -> Path:
     by_id = sorted(results.glob(f"*/{argument}/{MANIFEST}")) if "/" not in argument else []
     if by_id:
         return by_id[0].parent
-    known = sorted(folder.name for folder in results.glob("*/") if folder.is_dir()) if results.is_dir() else []
-    have = f" Recipes with runs in {results}: {', '.join(known)}." if known else ""
+    names = sorted(folder.name for folder in results.glob("*/") if folder.is_dir()) if results.is_dir() else []
+    have = f" Recipes with runs in {results}: {', '.join(names)}." if names else ""
     raise UsageError(
         "There is no such run.", where=argument, fix=f"Name a run folder, a recipe, or a JSONL file.{have}"
     )

@@ -28,7 +28,7 @@ class Part(BaseModel):
 class StoredFormat:
     """A kind of file."""
 
-    what: str
+    document: str
     """Its name in messages, such as `manifest`."""
     version: int
     """The version that is written, and read."""
@@ -43,7 +43,7 @@ class StoredFormat:
         if not isinstance(version, int) or isinstance(version, bool) or version < 1:
             raise self.unreadable("its schema is no version", where)
         if version != self.version:
-            raise other_version(version, self.version, self.what, where)
+            raise other_version(version, self.version, self.document, where)
         return raw
 
     def read(self, file: Path, model: type[Model]) -> Model:
@@ -73,19 +73,19 @@ class StoredFormat:
         except ValidationError as error:
             first = error.errors()[0]
             key = ".".join(str(part) for part in first["loc"])
-            wrong = ": ".join(filter(None, (key, first["msg"])))
-            raise StorageError(f"The {self.what} is damaged: {wrong}.", where=where, fix=self.fix) from None
+            problem = ": ".join(filter(None, (key, first["msg"])))
+            raise StorageError(f"The {self.document} is damaged: {problem}.", where=where, fix=self.fix) from None
 
     def unreadable(self, reason: str, where: str) -> StorageError:
         """Return the error for a file that is not what it should be; `reason` is the end of a sentence."""
-        return StorageError(f"The {self.what} cannot be read: {reason}.", where=where, fix=self.fix)
+        return StorageError(f"The {self.document} cannot be read: {reason}.", where=where, fix=self.fix)
 
 
-def other_version(version: int, readable: int, what: str, where: str) -> StorageError:
-    """Return the error for `what` (such as `manifest`) of schema `version`."""
+def other_version(version: int, readable: int, document: str, where: str) -> StorageError:
+    """Return the error for a `document` (such as `manifest`) of schema `version`."""
     age, fix = ("a newer", "Upgrade benchctl") if version > readable else ("an older", "Use that version")
     return StorageError(
-        f"This {what} was written by {age} benchctl (schema {version}; this one reads {readable}).",
+        f"This {document} was written by {age} benchctl (schema {version}; this one reads {readable}).",
         where=where,
         fix=f"{fix} to read it.",
     )

@@ -27,11 +27,11 @@ LOCK = ".lock"
 
 
 @contextlib.contextmanager
-def folder_lock(folder: Path, what: str = "writing this run", fix: str | None = None) -> Iterator[None]:
+def folder_lock(folder: Path, activity: str = "writing this run", fix: str | None = None) -> Iterator[None]:
     """Lock a folder as its only writer; it is made where it does not exist.
 
     The lock is the operating system's, so it goes with the process even when that is killed. Raises StorageError when
-    the folder cannot be written, contains links, or another benchctl is `what` there.
+    the folder cannot be written, contains links, or another benchctl is `activity` there.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -45,7 +45,7 @@ def folder_lock(folder: Path, what: str = "writing this run", fix: str | None = 
         except BlockingIOError:
             owner = os.pread(lock, 32, 0).decode("ascii", "replace").strip()
             raise StorageError(
-                f"Another benchctl (process {owner or 'unknown'}) is {what}.",
+                f"Another benchctl (process {owner or 'unknown'}) is {activity}.",
                 where=str(folder),
                 fix=fix or "Wait until it has ended.",
             ) from None
@@ -173,9 +173,9 @@ def write_scores(document: Path, name: str, text: str) -> None:
             where=str(document),
             fix="Restore it from a copy, or run the recipe again.",
         )
-    whole = json.loads(stored)
-    del whole["digest"]
-    files = whole.get("manifest", whole)["files"]
+    parsed = json.loads(stored)
+    del parsed["digest"]
+    files = parsed.get("manifest", parsed)["files"]
     files[name] = FileDigest(bytes=len(content), sha256=hashlib.sha256(content).hexdigest()).model_dump()
-    write_whole(document, sealed(json.dumps(whole, indent=1, ensure_ascii=False)))
+    write_whole(document, sealed(json.dumps(parsed, indent=1, ensure_ascii=False)))
     write_whole(document.with_name(name), content)

@@ -171,9 +171,9 @@ def usable_cores(root: Path = ROOT) -> float:
 def cpu_quota(root: Path = ROOT) -> float | None:
     """Return the cgroup's CPU quota in cores, or `None` without any (version 2 and version 1 hierarchies)."""
     groups = root / "sys/fs/cgroup"
-    own = re.search(r"^0::(/.*)$", read(root / "proc/self/cgroup"), re.MULTILINE)
+    cgroup = re.search(r"^0::(/.*)$", read(root / "proc/self/cgroup"), re.MULTILINE)
     quotas = []
-    folder = groups / own.group(1).strip("/") if own else groups
+    folder = groups / cgroup.group(1).strip("/") if cgroup else groups
     for parent in (folder, *folder.parents):  # every ancestor's limit holds
         limit, _, period = read(parent / "cpu.max").strip().partition(" ")
         if limit.isdigit() and period.isdigit() and int(period):

@@ -69,44 +69,44 @@ def check_machine(root: Path = ROOT) -> list[Check]:
 
 
 def _governor(root: Path) -> Check:
-    why = "A governor that changes the clock with the load makes short measurements slower and more spread out."
-    found = governors(root)
-    if not found:
-        return Check("governor", "unknown", "The system reports no frequency governor.", why)
-    names = ", ".join(sorted(found))
-    if found == {"performance"}:
-        return Check("governor", "ok", "The frequency governor is performance.", why)
+    reason = "A governor that changes the clock with the load makes short measurements slower and more spread out."
+    active = governors(root)
+    if not active:
+        return Check("governor", "unknown", "The system reports no frequency governor.", reason)
+    names = ", ".join(sorted(active))
+    if active == {"performance"}:
+        return Check("governor", "ok", "The frequency governor is performance.", reason)
     todo = "Run `sudo cpupower frequency-set -g performance` for the time of the measurement."
-    return Check("governor", "warn", f"The frequency governor is {names}.", why, todo)
+    return Check("governor", "warn", f"The frequency governor is {names}.", reason, todo)
 
 
 def _low_power_mode() -> Check:
-    why = "Low power mode lowers the clock."
+    reason = "Low power mode lowers the clock."
     mode = re.search(r"lowpowermode\s+(\d)", answer("pmset", "-g") or "")
     if mode is None:
-        return Check("governor", "unknown", "macOS does not report whether low power mode is on.", why)
+        return Check("governor", "unknown", "macOS does not report whether low power mode is on.", reason)
     if mode[1] == "0":
-        return Check("governor", "ok", "Low power mode is off.", why)
-    return Check("governor", "warn", "Low power mode is on.", why, "Switch it off in System Settings › Battery.")
+        return Check("governor", "ok", "Low power mode is off.", reason)
+    return Check("governor", "warn", "Low power mode is on.", reason, "Switch it off in System Settings › Battery.")
 
 
 def _boost(root: Path) -> Check:
-    why = "A boosted clock depends on temperature and on what other cores do, so runs differ more from each other."
+    reason = "A boosted clock depends on temperature and on what other cores do, so runs differ more from each other."
     allowed = boost(root)
     if allowed is None:
-        return Check("boost", "unknown", "The system does not report whether cores may boost their clock.", why)
+        return Check("boost", "unknown", "The system does not report whether cores may boost their clock.", reason)
     if not allowed:
-        return Check("boost", "ok", "Cores keep to their base clock.", why)
+        return Check("boost", "ok", "Cores keep to their base clock.", reason)
     switch = "intel_pstate/no_turbo" if read(root / "sys/devices/system/cpu/intel_pstate/no_turbo") else "cpufreq/boost"
     value = "1" if switch.endswith("no_turbo") else "0"
     todo = (
         f"For the steadiest figures: `echo {value} | sudo tee /sys/devices/system/cpu/{switch}`; else use more blocks."
     )
-    return Check("boost", "warn", "Cores may boost their clock.", why, todo)
+    return Check("boost", "warn", "Cores may boost their clock.", reason, todo)
 
 
 def _heat(root: Path) -> Check:
-    why = "A processor that gets too hot slows itself down in the middle of a run."
+    reason = "A processor that gets too hot slows itself down in the middle of a run."
     todo = "Let the machine cool, give it air, and put a pause between runs."
     counters = list((root / "sys/devices/system/cpu").glob("cpu[0-9]*/thermal_throttle/core_throttle_count"))
     throttled = max((int(text) for file in counters if (text := read(file)).isdigit()), default=0)
@@ -119,61 +119,63 @@ def _heat(root: Path) -> Check:
     ]
     near = [current for current, limit in readings if limit and current > limit - _NEAR_LIMIT_CELSIUS]
     if near:
-        return Check("heat", "warn", f"A sensor reads {max(near):.0f} °C, which is close to its limit.", why, todo)
+        return Check("heat", "warn", f"A sensor reads {max(near):.0f} °C, which is close to its limit.", reason, todo)
     if throttled:
-        return Check("heat", "warn", f"Cores were throttled by heat {throttled} times since the start.", why, todo)
+        return Check("heat", "warn", f"Cores were throttled by heat {throttled} times since the start.", reason, todo)
     if not readings and not counters:
-        return Check("heat", "unknown", "The system reports neither temperatures nor throttling.", why)
+        return Check("heat", "unknown", "The system reports neither temperatures nor throttling.", reason)
     hottest = f" The hottest sensor reads {max(current for current, _ in readings):.0f} °C." if readings else ""
-    return Check("heat", "ok", f"No throttling was reported.{hottest}", why)
+    return Check("heat", "ok", f"No throttling was reported.{hottest}", reason)
 
 
 def _battery() -> Check:
-    why = "On battery the system saves power and lowers the clock as the charge falls."
+    reason = "On battery the system saves power and lowers the clock as the charge falls."
     battery = psutil.sensors_battery() if hasattr(psutil, "sensors_battery") else None
     if battery is None:
-        return Check("battery", "ok", "There is no battery.", why)
+        return Check("battery", "ok", "There is no battery.", reason)
     if battery.power_plugged is None:
-        return Check("battery", "unknown", "The system does not report whether it runs on battery.", why)
+        return Check("battery", "unknown", "The system does not report whether it runs on battery.", reason)
     if battery.power_plugged:
-        return Check("battery", "ok", "The machine is plugged in.", why)
-    return Check("battery", "warn", f"The machine runs on battery ({battery.percent:.0f} %).", why, "Plug it in.")
+        return Check("battery", "ok", "The machine is plugged in.", reason)
+    return Check("battery", "warn", f"The machine runs on battery ({battery.percent:.0f} %).", reason, "Plug it in.")
 
 
 def _clock(root: Path) -> Check:
-    why = "Every token is timed; a clock that is coarse or slow to read blurs what it measures."
+    reason = "Every token is timed; a clock that is coarse or slow to read blurs what it measures."
     source = read(root / "sys/devices/system/clocksource/clocksource0/current_clocksource")
     resolution = time.get_clock_info("perf_counter").resolution
     if resolution > 1e-6:
-        return Check("clock", "warn", f"The clock moves in steps of {resolution * 1e6:.0f} µs.", why)
+        return Check("clock", "warn", f"The clock moves in steps of {resolution * 1e6:.0f} µs.", reason)
     if source and source not in _GOOD_CLOCKS:
         todo = "See whether the kernel calls the faster one unstable: `dmesg | grep -i clocksource`."
-        return Check("clock", "warn", f"The clock source is {source}, which is slow to read.", why, todo)
-    return Check("clock", "ok", f"The clock has steps below 1 µs{f' (source {source})' if source else ''}.", why)
+        return Check("clock", "warn", f"The clock source is {source}, which is slow to read.", reason, todo)
+    return Check("clock", "ok", f"The clock has steps below 1 µs{f' (source {source})' if source else ''}.", reason)
 
 
 def _sharing(root: Path) -> Check:
-    why = "On a shared machine other guests take time and cache, which cannot be measured from inside."
+    reason = "On a shared machine other guests take time and cache, which cannot be measured from inside."
     todo = "Use more blocks, and do not trust small differences."
     quota = cpu_quota(root)
     if quota is not None:
         observed = f"A quota of {quota:g} cores is set on this process's group; above it, the kernel pauses it."
-        return Check("sharing", "warn", observed, why, "Raise the quota, or use no more threads than it has cores.")
+        return Check("sharing", "warn", observed, reason, "Raise the quota, or use no more threads than it has cores.")
     kind = virtualised(root)
     inside = " In it, this is a container." if container(root) else ""
     if kind is None:
-        return Check("sharing", "unknown", f"The system does not report whether it is a virtual machine.{inside}", why)
+        return Check(
+            "sharing", "unknown", f"The system does not report whether it is a virtual machine.{inside}", reason
+        )
     if kind != "no":
-        return Check("sharing", "warn", f"This is a {kind}.{inside}", why, todo)
-    return Check("sharing", "ok", f"This is not a virtual machine.{inside}", why)
+        return Check("sharing", "warn", f"This is a {kind}.{inside}", reason, todo)
+    return Check("sharing", "ok", f"This is not a virtual machine.{inside}", reason)
 
 
 def _accelerator() -> Check:
-    why = "Work of others on the accelerator, or a clock it lowered because of heat or power, changes every figure."
+    reason = "Work of others on the accelerator, or a clock it lowered because of heat or power, changes every figure."
     fields = "name,utilization.gpu,temperature.gpu,clocks_throttle_reasons.active"
     rows = nvidia_rows(f"--query-gpu={fields}")
     if not rows:
-        return Check("accelerator", "ok", "No accelerator reports its state here.", why)
+        return Check("accelerator", "ok", "No accelerator reports its state here.", reason)
     problems = []
     for name, busy, celsius, reasons in (row for row in rows if len(row) == 4):
         if busy.isdigit() and int(busy) > 5:
@@ -181,8 +183,10 @@ def _accelerator() -> Check:
         if _slowed(reasons):
             problems.append(f"{name} has lowered its clock because of heat or power ({celsius} °C).")
     if problems:
-        return Check("accelerator", "warn", " ".join(problems), why, "See `nvidia-smi`: end what runs there, or wait.")
-    return Check("accelerator", "ok", f"Idle: {', '.join(row[0] for row in rows)}.", why)
+        return Check(
+            "accelerator", "warn", " ".join(problems), reason, "See `nvidia-smi`: end what runs there, or wait."
+        )
+    return Check("accelerator", "ok", f"Idle: {', '.join(row[0] for row in rows)}.", reason)
 
 
 def _slowed(reasons: str) -> bool:
@@ -195,13 +199,13 @@ def _slowed(reasons: str) -> bool:
 
 def check_load(folder: Path | None = None) -> list[Check]:
     """Watch the machine for a moment. `folder` is where results will be written (default: the current folder)."""
-    others = _other_processes()
+    processes = _other_processes()
     psutil.cpu_times_percent(None)
-    for process in others:
+    for process in processes:
         _percent(process)
     time.sleep(_WATCH_S)
     shares = psutil.cpu_times_percent(None)
-    heavy = sorted(((_percent(process), process) for process in others), key=lambda pair: -pair[0])
+    heavy = sorted(((_percent(process), process) for process in processes), key=lambda pair: -pair[0])
     return [
         _load(100.0 - shares.idle - getattr(shares, "iowait", 0.0)),
         _processes([(percent, process) for percent, process in heavy if percent >= 20.0][:5]),
@@ -213,69 +217,71 @@ def check_load(folder: Path | None = None) -> list[Check]:
 
 
 def _load(busy_percent: float) -> Check:
-    why = "An engine that shares its cores is slowed unevenly; an engine that spins on its threads, many times over."
+    reason = "An engine that shares its cores is slowed unevenly; an engine that spins on its threads, many times over."
     average, cores = os.getloadavg()[0], usable_cores()
     observed = f"The cores are {busy_percent:.0f} % busy; the load average is {average:.1f} on {cores:g} cores."
     if busy_percent > 75.0:
-        return Check("load", "fail", observed, why, "End the other work first, or wait for it.")
+        return Check("load", "fail", observed, reason, "End the other work first, or wait for it.")
     if busy_percent > 15.0 or average > 0.5 * cores:
-        return Check("load", "warn", observed, why, "End the other work, or wait a minute after it has ended.")
-    return Check("load", "ok", observed, why)
+        return Check("load", "warn", observed, reason, "End the other work, or wait a minute after it has ended.")
+    return Check("load", "ok", observed, reason)
 
 
 def _processes(heavy: list[tuple[float, psutil.Process]]) -> Check:
-    why = "Each program that computes beside the engine takes time, cache and memory bandwidth from it."
+    reason = "Each program that computes beside the engine takes time, cache and memory bandwidth from it."
     if not heavy:
-        return Check("processes", "ok", "No other visible program uses the processor.", why)
+        return Check("processes", "ok", "No other visible program uses the processor.", reason)
     names = ", ".join(f"{_name(process)} ({percent:.0f} % of a core)" for percent, process in heavy)
-    return Check("processes", "warn", f"Other programs use the processor: {names}.", why, "End them, or wait.")
+    return Check("processes", "warn", f"Other programs use the processor: {names}.", reason, "End them, or wait.")
 
 
 def _steal(percent: float | None) -> Check:
-    why = "The host of a virtual machine gave this time to other guests, so this guest stood still."
+    reason = "The host of a virtual machine gave this time to other guests, so this guest stood still."
     if percent is None:
-        return Check("steal", "unknown", "The system does not report stolen time.", why)
+        return Check("steal", "unknown", "The system does not report stolen time.", reason)
     if percent > 1.0:
         todo = "Use a machine that is not shared, or more blocks."
-        return Check("steal", "warn", f"The host took away {percent:.0f} % of the time (steal).", why, todo)
-    return Check("steal", "ok", "The host took no time away while this was measured.", why)
+        return Check("steal", "warn", f"The host took away {percent:.0f} % of the time (steal).", reason, todo)
+    return Check("steal", "ok", "The host took no time away while this was measured.", reason)
 
 
 def _memory() -> Check:
-    why = "Models are mapped into memory; with too little of it they are read from disk again and again."
+    reason = "Models are mapped into memory; with too little of it they are read from disk again and again."
     memory = psutil.virtual_memory()
     observed = f"{memory.available / _GIB:.1f} of {memory.total / _GIB:.1f} GiB of memory are free."
     if memory.available < _GIB:
-        return Check("memory", "fail", observed, why, "Close programs that use much memory.")
+        return Check("memory", "fail", observed, reason, "Close programs that use much memory.")
     if memory.available < 0.25 * memory.total:
-        return Check("memory", "warn", observed, why, "Both models must fit in what is free; close what uses the rest.")
-    return Check("memory", "ok", observed, why)
+        return Check(
+            "memory", "warn", observed, reason, "Both models must fit in what is free; close what uses the rest."
+        )
+    return Check("memory", "ok", observed, reason)
 
 
 def _swap() -> Check:
-    why = "Memory that was swapped out comes back from disk in the middle of a run."
+    reason = "Memory that was swapped out comes back from disk in the middle of a run."
     swap = psutil.swap_memory()
     if not swap.used:
-        return Check("swap", "ok", "No swap is in use." if swap.total else "There is no swap.", why)
+        return Check("swap", "ok", "No swap is in use." if swap.total else "There is no swap.", reason)
     observed = f"{swap.used / _GIB:.1f} of {swap.total / _GIB:.1f} GiB of swap are in use."
     if swap.used < 0.05 * psutil.virtual_memory().total:
-        return Check("swap", "ok", observed, why)
+        return Check("swap", "ok", observed, reason)
     return Check(
-        "swap", "warn", observed, why, "Close programs that use much memory; `swapoff -a && swapon -a` empties it."
+        "swap", "warn", observed, reason, "Close programs that use much memory; `swapoff -a && swapon -a` empties it."
     )
 
 
 def _disk(folder: Path) -> Check:
-    why = "Records, engine logs and reports are written here; a full disk ends a run."
+    reason = "Records, engine logs and reports are written here; a full disk ends a run."
     try:
         free = psutil.disk_usage(str(folder)).free
     except OSError as error:
-        return Check("disk", "unknown", f"Free disk space cannot be read: {error.strerror}.", why)
+        return Check("disk", "unknown", f"Free disk space cannot be read: {error.strerror}.", reason)
     observed = f"{free / _GIB:.1f} GiB of disk are free in the current folder."
     if free < 0.2 * _GIB:
-        return Check("disk", "fail", observed, why, "Free some space.")
+        return Check("disk", "fail", observed, reason, "Free some space.")
     return Check(
-        "disk", "warn" if free < 2 * _GIB else "ok", observed, why, "Free some space." if free < 2 * _GIB else None
+        "disk", "warn" if free < 2 * _GIB else "ok", observed, reason, "Free some space." if free < 2 * _GIB else None
     )
 
 

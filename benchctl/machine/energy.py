@@ -76,8 +76,8 @@ class Meter:
 
     def sensors(self) -> dict[str, float]:
         """Return what NVIDIA's GPUs last showed, and joules since the start by consumer, as `processor_j`."""
-        found = {f"{kind}_j": joules for kind, joules in self._rapl.joules().items()}
-        return found if self._gpus is None else found | of_gpus([*self._gpus.latest.values()])
+        joules_of = {f"{kind}_j": joules for kind, joules in self._rapl.joules().items()}
+        return joules_of if self._gpus is None else joules_of | of_gpus([*self._gpus.latest.values()])
 
     def stop(self) -> Energy:
         """End, and return the energy since the start."""
@@ -192,11 +192,11 @@ class NvidiaPower:
         assert self._process.stdout is not None
         with self._process.stdout as lines:
             for line in lines:
-                gpu, found = parse_nvidia(line)
-                if found:
-                    self.latest[gpu] = found
-                if "w" in found:
-                    self._watts.setdefault(gpu, []).append(found["w"])
+                gpu, reading = parse_nvidia(line)
+                if reading:
+                    self.latest[gpu] = reading
+                if "w" in reading:
+                    self._watts.setdefault(gpu, []).append(reading["w"])
 
 
 _NVIDIA_UNITS = {"w": 1, "mhz": 1, "c": 1, "bytes": 1 << 20}
@@ -205,11 +205,11 @@ _NVIDIA_UNITS = {"w": 1, "mhz": 1, "c": 1, "bytes": 1 << 20}
 def parse_nvidia(line: str) -> tuple[str, dict[str, float]]:
     """Return a GPU's number and what it shows, of `0, 71.23, 1410, 54, 10240`; what it does not report is `[N/A]`."""
     index, *cells = (cell.strip() for cell in line.split(","))
-    found = {}
-    for (what, unit), cell in zip(_NVIDIA_UNITS.items(), cells, strict=False):
+    readings = {}
+    for (quantity, unit), cell in zip(_NVIDIA_UNITS.items(), cells, strict=False):
         with contextlib.suppress(ValueError):
-            found[what] = float(cell) * unit
-    return index, found
+            readings[quantity] = float(cell) * unit
+    return index, readings
 
 
 SensorReading = dict[str, float]
@@ -234,11 +234,13 @@ class Sensors:
         self._joules: dict[Path, tuple[float, float]] = {}
         for folder in sorted((root / "sys/class/drm").glob("card[0-9]*/device/hwmon/hwmon*")):
             files = {
-                what: (next((folder / name for name in names if read(folder / name)), None), unit)
-                for what, (*names, unit) in _GPU_FILES.items()
+                quantity: (next((folder / name for name in names if read(folder / name)), None), unit)
+                for quantity, (*names, unit) in _GPU_FILES.items()
             }
             files |= {"bytes": (folder.parents[1] / "mem_info_vram_used", 1.0), "uj": (folder / "energy1_input", 1e6)}
-            self._gpus.append({what: (file, unit) for what, (file, unit) in files.items() if file and read(file)})
+            self._gpus.append(
+                {quantity: (file, unit) for quantity, (file, unit) in files.items() if file and read(file)}
+            )
         self._processor = [
             file
             for folder in sorted((root / "sys/class/hwmon").glob("hwmon*"))
@@ -246,35 +248,37 @@ class Sensors:
             for file in sorted(folder.glob("temp*_input"))
         ]
 
-    def read(self, at: float) -> SensorReading:
-        """Return what can be read now; `at`: seconds by a monotonic clock, for power from counters of energy."""
-        found = {"memory_bytes": float(psutil.virtual_memory().used)}
+    def read(self, time_s: float) -> SensorReading:
+        """Return what can be read now; `time_s`: seconds by a monotonic clock, for power from counters of energy."""
+        reading = {"memory_bytes": float(psutil.virtual_memory().used)}
         if temperatures := [value / 1e3 for value in map(_number, self._processor) if value is not None]:
-            found["processor_c"] = max(temperatures)
-        return found | of_gpus([self._of(gpu, at) for gpu in self._gpus])
+            reading["processor_c"] = max(temperatures)
+        return reading | of_gpus([self._of(gpu, time_s) for gpu in self._gpus])
 
-    def _of(self, gpu: Mapping[str, tuple[Path, float]], at: float) -> SensorReading:
-        values = {what: value / unit for what, (file, unit) in gpu.items() if (value := _number(file)) is not None}
+    def _of(self, gpu: Mapping[str, tuple[Path, float]], time_s: float) -> SensorReading:
+        values = {
+            quantity: value / unit for quantity, (file, unit) in gpu.items() if (value := _number(file)) is not None
+        }
         joules = values.pop("uj", None)
         if joules is not None and "w" not in values:
             before = self._joules.get(gpu["uj"][0])
-            self._joules[gpu["uj"][0]] = (joules, at)
-            if before is not None and at > before[1] and joules >= before[0]:
-                values["w"] = (joules - before[0]) / (at - before[1])
+            self._joules[gpu["uj"][0]] = (joules, time_s)
+            if before is not None and time_s > before[1] and joules >= before[0]:
+                values["w"] = (joules - before[0]) / (time_s - before[1])
         return values
 
 
 def of_gpus(gpus: Sequence[Mapping[str, float]]) -> SensorReading:
     """Return what several GPUs show together: `w`, `c`, `mhz` and `bytes` of each."""
-    found = {}
-    for what in ("w", "c", "mhz", "bytes"):
-        values = [gpu[what] for gpu in gpus if what in gpu]
+    combined = {}
+    for quantity in ("w", "c", "mhz", "bytes"):
+        values = [gpu[quantity] for gpu in gpus if quantity in gpu]
         if values:
-            found[f"gpu_{what}"] = sum(values) if what in ("w", "bytes") else max(values)
-    return found
+            combined[f"gpu_{quantity}"] = sum(values) if quantity in ("w", "bytes") else max(values)
+    return combined
 
 
-def series_of(readings: Sequence[SensorReading], most: int = POINTS) -> dict[str, list[float]]:
+def series_of(readings: Sequence[SensorReading], points: int = POINTS) -> dict[str, list[float]]:
     """Return each quantity over time in at most so many points, evenly spread, each the mean of its readings.
 
     The first reading has no power from counters, and counts for nothing but that; a quantity that another reading lacks
@@ -282,7 +286,7 @@ def series_of(readings: Sequence[SensorReading], most: int = POINTS) -> dict[str
     """
     later = readings[1:] or readings
     names: Iterable[str] = set.intersection(*(set(reading) for reading in later)) if later else ()
-    size = -(-len(later) // most) or 1
+    size = -(-len(later) // points) or 1
     parts = [later[start : start + size] for start in range(0, len(later), size)]
     return {name: [round(sum(r[name] for r in part) / len(part), 3) for part in parts] for name in sorted(names)}
 

@@ -93,13 +93,15 @@ class Watch:
 
     def _read_sensors(self, mhz: float | None) -> None:
         """Add a reading; power from counters is what they rose by since the reading before."""
-        at, found = time.monotonic(), self._meter.sensors()
-        joules = {name: found.pop(name) for name in list(found) if name.endswith("_j")}
-        before, self._joules = self._joules, (at, joules)
-        if before is not None and at > before[0]:
-            found |= {f"{name[:-2]}_w": (value - before[1][name]) / (at - before[0]) for name, value in joules.items()}
-        found |= {} if mhz is None else {"processor_mhz": mhz}
-        self._readings.append(self._sensors.read(at) | found)
+        read_at, reading = time.monotonic(), self._meter.sensors()
+        joules = {name: reading.pop(name) for name in list(reading) if name.endswith("_j")}
+        before, self._joules = self._joules, (read_at, joules)
+        if before is not None and read_at > before[0]:
+            reading |= {
+                f"{name[:-2]}_w": (value - before[1][name]) / (read_at - before[0]) for name, value in joules.items()
+            }
+        reading |= {} if mhz is None else {"processor_mhz": mhz}
+        self._readings.append(self._sensors.read(read_at) | reading)
 
 
 def compare_counters(before: SystemCounters, after: SystemCounters) -> WatchRecord:
@@ -114,7 +116,7 @@ def compare_counters(before: SystemCounters, after: SystemCounters) -> WatchReco
     if before.gpu_slowed_s and after.gpu_slowed_s and len(before.gpu_slowed_s) == len(after.gpu_slowed_s):
         slowed = [max(0.0, late - early) for early, late in zip(before.gpu_slowed_s, after.gpu_slowed_s, strict=True)]
     return WatchRecord(
-        wall_s=after.at - before.at,
+        wall_s=after.read_at - before.read_at,
         cores=after.cores,
         own_cpu_s=ours,
         other_cpu_s=None if busy is None or ours is None else max(0.0, busy - ours),
@@ -178,7 +180,7 @@ _GPU_SLOWED = ("sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slo
 class SystemCounters:
     """Counters since the system's start, at a moment."""
 
-    at: float
+    read_at: float
     """When processor time was read, by the monotonic clock."""
     cores: int | None
     busy_s: float | None
@@ -205,10 +207,10 @@ def read_counters(root: Path = ROOT, *, at_end: bool = False) -> SystemCounters:
     heat = None if at_end else (_throttled(root), _gpu_slowed())
     ours_s, faults, pids = _own_tree(root)
     cores, busy, stolen = _processor_time(root)
-    at = time.monotonic()
+    read_at = time.monotonic()
     throttled, gpu_slowed = heat or (_throttled(root), _gpu_slowed())
     return SystemCounters(
-        at=at,
+        read_at=read_at,
         cores=cores,
         busy_s=busy,
         stolen_s=stolen,
@@ -240,12 +242,12 @@ def _processor_time(root: Path) -> tuple[int | None, float | None, float | None]
 
 def _own_tree(root: Path) -> tuple[float, int | None, list[int]]:
     """Return (processor time, major page faults, process ids) of benchctl and what descends from it."""
-    own = psutil.Process()
+    benchctl = psutil.Process()
     total, faults, pids = 0.0, [], []
-    for process in (own, *own.children(recursive=True)):
+    for process in (benchctl, *benchctl.children(recursive=True)):
         try:
             used = sum(process.cpu_times()[:4])  # its own and that of its ended children, each as user and system
-            if process.pid != own.pid:
+            if process.pid != benchctl.pid:
                 faults.append(_major_faults(process, root))
         except psutil.Error:
             continue

@@ -202,23 +202,23 @@ class EngineCell:
             progress.note(f"  Log: {self._log}")
 
     def _attest(self, server: Server, drafted: int | None) -> None:
-        found = server.attest(drafted)
-        self.stored.attestation = attestation_record(found, self._log)
-        require_attested(found, server)
+        attestation = server.attest(drafted)
+        self.stored.attestation = attestation_record(attestation, self._log)
+        require_attested(attestation, server)
 
     def _attest_earlier_answers(self) -> None:
         """Check the answers of the cell's earlier processes against this process's attestation."""
-        drafted, found = _earlier(self.plan, self.context).drafted, self.stored.attestation
-        if not drafted or found is None or self.server is None:
+        drafted, attestation = _earlier(self.plan, self.context).drafted, self.stored.attestation
+        if not drafted or attestation is None or self.server is None:
             return
-        evidence = [*found.evidence, f"Answers of an earlier process of this cell drafted {drafted} tokens."]
-        if found.state == "off":
+        evidence = [*attestation.evidence, f"Answers of an earlier process of this cell drafted {drafted} tokens."]
+        if attestation.state == "off":
             reason = f"{evidence[-1]} This arm has no speculation."
             failed = Attestation("failed", tuple(evidence), reason=reason)
             self.stored.attestation = attestation_record(failed, self._log)
             require_attested(failed, self.server)
-        elif found.state == "idle":
-            self.stored.attestation = found.model_copy(update={"state": "active", "evidence": evidence})
+        elif attestation.state == "idle":
+            self.stored.attestation = attestation.model_copy(update={"state": "active", "evidence": evidence})
 
 
 @contextlib.contextmanager

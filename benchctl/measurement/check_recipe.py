@@ -25,8 +25,8 @@ def file_problems(recipe: Recipe, path: Path) -> list[Problem]:
     Nothing is fetched: what only the hub has is not checked.
     """
     document = read_document(path)
-    found = [*_prompts(document, recipe, path.parent), *_models(recipe, path.parent), *_types(recipe, path.parent)]
-    problems = {Problem(document.line(key), key, message): None for key, message in found}
+    messages = [*_prompts(document, recipe, path.parent), *_models(recipe, path.parent), *_types(recipe, path.parent)]
+    problems = {Problem(document.line(key), key, message): None for key, message in messages}
     return sorted(problems, key=lambda problem: problem.line)
 
 
@@ -39,8 +39,8 @@ def _prompts(document: Document, recipe: Recipe, folder: Path) -> Iterator[tuple
         return
     for index, task in enumerate(recipe.prompts.tasks or ()):
         if problem := _unknown(suite, task):
-            at: KeyPath = ("prompts", "tasks", index)
-            yield (at if at in document.lines else ("prompts", "tasks")), problem
+            task_key: KeyPath = ("prompts", "tasks", index)
+            yield (task_key if task_key in document.lines else ("prompts", "tasks")), problem
 
 
 def _unknown(suite: Suite, task: str) -> str | None:
@@ -65,22 +65,22 @@ def _types(recipe: Recipe, folder: Path) -> Iterator[tuple[KeyPath, str]]:
         }
         if not strange or not adapter_of(part.engine.kind).lists_types:
             continue
-        listed, why = _listed_types(part, folder)
+        listed, reason = _listed_types(part, folder)
         for name, arm in strange.items():
             if name not in listed:
                 near = did_you_mean(name, listed or SPECULATION_TYPES)
-                yield ("arms",), f"arm {arm}: benchctl knows no type {quoted(name)}, {why}.{near}"
+                yield ("arms",), f"arm {arm}: benchctl knows no type {quoted(name)}, {reason}.{near}"
 
 
 def _listed_types(recipe: Recipe, folder: Path) -> tuple[Sequence[str], str]:
     """Return the types of the engine's program, and what is said of a type that is not among them."""
     try:
-        _, found = probed_engine(recipe, folder, None, trusted=False)
+        _, capabilities = probed_engine(recipe, folder, None, trusted=False)
     except EngineError:
         return (), "and there is no engine here that could be asked for its own"
     except UsageError:
         return (), "and the engine that the recipe names is not run for a check"
-    return found.speculation_types, f"and {quoted(str(found.binary))} has none of that name"
+    return capabilities.speculation_types, f"and {quoted(str(capabilities.binary))} has none of that name"
 
 
 def _models(recipe: Recipe, folder: Path) -> Iterator[tuple[KeyPath, str]]:
@@ -127,7 +127,7 @@ def _nearest_file(source: str, folder: Path) -> str:
 
 
 def _message(error: UsageError, instead: str = "") -> str:
-    what = error.what if error.what.endswith(".") else f"{error.what}."
+    message = error.what if error.what.endswith(".") else f"{error.what}."
     fix = instead or " ".join((error.fix or "").split("\n"))
     where = f"{quoted(error.where)}: " if error.where and "/" in error.where else ""
-    return one_line(f"{where}{what} {fix}".strip(), 400)
+    return one_line(f"{where}{message} {fix}".strip(), 400)

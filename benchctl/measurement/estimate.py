@@ -70,13 +70,17 @@ class Timings:
         if ours.get(arm):
             return fmean(ours[arm])
         before: dict[str, list[float]] = getattr(self.earlier, kind) if self.earlier else {}
-        both = [name for name in ours if ours[name] and before.get(name)]
-        pace = sum(fmean(ours[name]) for name in both) / sum(fmean(before[name]) for name in both) if both else 1.0
+        timed_twice = [name for name in ours if ours[name] and before.get(name)]
+        pace = (
+            sum(fmean(ours[name]) for name in timed_twice) / sum(fmean(before[name]) for name in timed_twice)
+            if timed_twice
+            else 1.0
+        )
         if before.get(arm):
             return pace * fmean(before[arm])
-        every = [*chain.from_iterable(ours.values())]
-        every = every or [pace * value for value in chain.from_iterable(before.values())]
-        return fmean(every) if every else None
+        values = [*chain.from_iterable(ours.values())]
+        values = values or [pace * value for value in chain.from_iterable(before.values())]
+        return fmean(values) if values else None
 
 
 def timings_of(run: RunData, max_tokens: int, source: str) -> Timings:
@@ -101,9 +105,9 @@ def timings_of(run: RunData, max_tokens: int, source: str) -> Timings:
         process = (cell.arm, cell.block, cell.attempt)
         if cell.startup_s is not None and cell.discarded is None:
             warm_ups = sum(record.e2e_s or 0.0 for record in processes[process] if record.phase == "warmup")
-            rest = cell.wall_s - measured_s.get(process, cell.wall_s)
-            alone = cell.status == "finished" and manifest and manifest.recipe.get("schedule") != "interleaved"
-            timings.starts[cell.arm].append(max(cell.startup_s + warm_ups, rest if alone else 0.0))
+            unmeasured_s = cell.wall_s - measured_s.get(process, cell.wall_s)
+            ran_alone = cell.status == "finished" and manifest and manifest.recipe.get("schedule") != "interleaved"
+            timings.starts[cell.arm].append(max(cell.startup_s + warm_ups, unmeasured_s if ran_alone else 0.0))
     if manifest and manifest.cells and manifest.cells[0].started_at:
         begun, first = (datetime.fromisoformat(text) for text in (manifest.created_at, manifest.cells[0].started_at))
         timings.before_s = max(0.0, (first - begun).total_seconds())

@@ -55,13 +55,13 @@ def tight_slots(recipe: Recipe, models: ResolvedPair, devices: Sequence[str]) ->
     needed: dict[int, int] = {}
     for arm in recipe.arms:
         if arm.concurrency > 1:
-            taken = engine_bytes(arm, models, recipe.engine.context)
-            needed[arm.concurrency] = max(taken, needed.get(arm.concurrency, 0))
+            size = engine_bytes(arm, models, recipe.engine.context)
+            needed[arm.concurrency] = max(size, needed.get(arm.concurrency, 0))
     return [
-        f"Concurrency {slots}: so many slots of {recipe.engine.context} tokens take about {taken / _GIB:.1f} GiB, and "
+        f"Concurrency {slots}: so many slots of {recipe.engine.context} tokens take about {size / _GIB:.1f} GiB, and "
         f"{free / _GIB:.1f} GiB of {where} are free. Lower engine.context if the engine does not start."
-        for slots, taken in needed.items()
-        if taken > SHARE * free
+        for slots, size in needed.items()
+        if size > SHARE * free
     ]
 
 
@@ -78,10 +78,10 @@ def engine_bytes(arm: Arm, models: ResolvedPair, context: int) -> int:
 def peak_bytes(recipe: Recipe, models: ResolvedPair) -> int:
     """Return about how many bytes the engines that are up together take at most; of folders their files alone."""
     if models.target.folder is None and models.target.files:
-        taken = [engine_bytes(arm, models, recipe.engine.context) for arm in recipe.arms]
+        sizes = [engine_bytes(arm, models, recipe.engine.context) for arm in recipe.arms]
     else:
-        taken = [BUFFERS + sum(file.size for model in (models.target, models.draft) if model for file in model.files)]
-    return sum(taken) if recipe.schedule == "interleaved" else max(taken)
+        sizes = [BUFFERS + sum(file.size for model in (models.target, models.draft) if model for file in model.files)]
+    return sum(sizes) if recipe.schedule == "interleaved" else max(sizes)
 
 
 def free_bytes(device: str, devices: Sequence[str]) -> tuple[str, float]:
@@ -92,7 +92,7 @@ def free_bytes(device: str, devices: Sequence[str]) -> tuple[str, float]:
         cuda = any(name.startswith("CUDA") for name in devices)
         rows = nvidia_rows("--query-gpu=memory.free") if cuda else []
         free = [int(row[0]) for row in rows if row[0].isdigit()]
-        free = free or [int(found[1]) for name in devices if (found := _FREE.search(name))]
+        free = free or [int(match[1]) for name in devices if (match := _FREE.search(name))]
         return "GPU memory", float(sum(free) * _MIB) if free else inf
     return "memory", float(psutil.virtual_memory().available)
 

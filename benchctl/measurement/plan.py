@@ -91,8 +91,8 @@ def mirrored(values: Sequence[T], block: int) -> list[T]:
     count, pair = len(values), block // 2
     # An odd number has as many pairs as values: so that early ones differ in what follows what, they step by its half.
     shift = pair * (count + 1) // 2 if count % 2 else pair % (count // 2)
-    row = [(place + 1) // 2 if place % 2 else -(place // 2) for place in range(count)]  # 0, 1, n-1, 2, n-2, ...
-    return [values[(place + shift) % count] for place in (reversed(row) if block % 2 else row)]
+    row = [(index + 1) // 2 if index % 2 else -(index // 2) for index in range(count)]  # 0, 1, n-1, 2, n-2, ...
+    return [values[(index + shift) % count] for index in (reversed(row) if block % 2 else row)]
 
 
 def arms_of_block(recipe: Recipe, block: int) -> list[Arm]:
@@ -127,9 +127,9 @@ def make_plan(
         ordered = rotated(prompts, block)
         arms = [arm for arm in arms_of_block(recipe, block) if block < ended.get(arm.name, block + 1)]
         for order, arm in enumerate(arms):
-            left = tuple(item for item in ordered if (block, arm.name, item.task, item.prompt_idx) not in done)
-            if left or (block, arm.name) in unclosed:
-                cells.append(CellPlan(block, order, arm, left, recipe.group_of(arm)))
+            remaining = tuple(item for item in ordered if (block, arm.name, item.task, item.prompt_idx) not in done)
+            if remaining or (block, arm.name) in unclosed:
+                cells.append(CellPlan(block, order, arm, remaining, recipe.group_of(arm)))
     return cells
 
 
@@ -143,11 +143,11 @@ def turns(cells: Sequence[CellPlan]) -> Iterator[tuple[int, PromptItem, int]]:
         yield from ((0, item, cells[0].order) for item in cells[0].prompts)
         return
     by_cell = [{(item.task, item.prompt_idx): item for item in cell.prompts} for cell in cells]
-    every = dict.fromkeys(key for prompts in by_cell for key in prompts)
-    for number, key in enumerate(every):
-        for order, place in enumerate(mirrored(range(len(cells)), number)):
-            if key in by_cell[place]:
-                yield place, by_cell[place][key], order
+    keys = dict.fromkeys(key for prompts in by_cell for key in prompts)
+    for number, key in enumerate(keys):
+        for order, index in enumerate(mirrored(range(len(cells)), number)):
+            if key in by_cell[index]:
+                yield index, by_cell[index][key], order
 
 
 def measured(run: RunData, prompts: int) -> set[Key]:
@@ -163,8 +163,8 @@ def measured(run: RunData, prompts: int) -> set[Key]:
     overlapping = {arm.name for arm in run.manifest.arms if arm.overlapping} if run.manifest else set()
     done: set[Key] = set()
     for (_, arm), attempts in answers.items():
-        whole = len(attempts) >= prompts and len(set(attempts.values())) == 1
-        if whole or arm not in overlapping:
+        same_process = len(attempts) >= prompts and len(set(attempts.values())) == 1
+        if same_process or arm not in overlapping:
             done |= attempts.keys()
     return done
 
@@ -192,14 +192,15 @@ class EarlierProcesses:
 
 def earlier_processes(records: Iterable[Record]) -> dict[CellKey, EarlierProcesses]:
     """Return what each cell's processes left in the records of a run."""
-    found: dict[CellKey, EarlierProcesses] = defaultdict(EarlierProcesses)
+    processes: dict[CellKey, EarlierProcesses] = defaultdict(EarlierProcesses)
     for record in records:
         cell = record.key[:2]
         counts = record.phase == "measure" and record.error is None
-        found[cell] = EarlierProcesses(
-            max(found[cell].attempt, record.attempt), found[cell].drafted + (record.draft_n or 0 if counts else 0)
+        processes[cell] = EarlierProcesses(
+            max(processes[cell].attempt, record.attempt),
+            processes[cell].drafted + (record.draft_n or 0 if counts else 0),
         )
-    return dict(found)
+    return dict(processes)
 
 
 def idle_slots(recipe: Recipe, prompts: int) -> list[str]:
@@ -237,10 +238,10 @@ def with_second_baseline(recipe: Recipe) -> Recipe:
     alike = all(recipe.group_of(arm) == recipe.group_of(first) and not arm.overlapping for arm in recipe.arms)
     if len(recipe.arms) <= MANY_ARMS or not alike or any(arm.again for arm in recipe.arms):
         return recipe
-    again = first.model_copy(update={"name": f"{first.name}{AGAIN}", "again": True})
-    if len(again.name) > MAX_NAME or any(arm.name == again.name for arm in recipe.arms):
+    second = first.model_copy(update={"name": f"{first.name}{AGAIN}", "again": True})
+    if len(second.name) > MAX_NAME or any(arm.name == second.name for arm in recipe.arms):
         return recipe
-    return recipe.model_copy(update={"arms": [*recipe.arms, again]})
+    return recipe.model_copy(update={"arms": [*recipe.arms, second]})
 
 
 def keep_matching(recipe: Recipe, patterns: Sequence[str]) -> Recipe:
@@ -263,14 +264,14 @@ def keep_only(recipe: Recipe, names: Sequence[str]) -> Recipe:
 
     An arm that is measured under several conditions may be named with a condition, or without: then under all.
     """
-    known = dict.fromkeys(name for arm in recipe.arms for name in (arm.of, arm.name) if name is not None)
+    valid = dict.fromkeys(name for arm in recipe.arms for name in (arm.of, arm.name) if name is not None)
     for name in names:
-        if name not in known:
-            raise UsageError(f"There is no arm {name!r}.", where="--only", fix=f"The arms are: {', '.join(known)}.")
+        if name not in valid:
+            raise UsageError(f"There is no arm {name!r}.", where="--only", fix=f"The arms are: {', '.join(valid)}.")
     chosen = [arm for arm in recipe.arms if arm.name in names or arm.of in names]
     compared = recipe.compared
-    kept = {arm.name for arm in chosen} | {compared[arm.name].baseline for arm in chosen}
-    arms = [arm for arm in recipe.arms if arm.name in kept]
+    selected = {arm.name for arm in chosen} | {compared[arm.name].baseline for arm in chosen}
+    arms = [arm for arm in recipe.arms if arm.name in selected]
     setups = [setup for setup in recipe.setups if any(arm.setup == setup.name for arm in arms)]
     first = {"engine": setups[0].engine, "models": setups[0].models} if setups else {}
     baseline = compared[arms[0].name].baseline

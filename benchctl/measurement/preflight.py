@@ -78,16 +78,17 @@ def preflight(prepared: Prepared, log: Path) -> PreflightRecord:
     groups = {setup.name: setup.group for setup in prepared.recipe.setups}
     probed: set[str | None] = set()
     for name, setup in prepared.setups.items():
-        found = PreflightRecord(mode=record.mode)
+        setup_record = PreflightRecord(mode=record.mode)
         group = groups.get(name or "")
-        own = log if name is None else log.with_name(f"{log.stem}-{name}{log.suffix}")
-        _check_setup(prepared, setup, own, found, probe=group not in probed)  # setups of a group have the same target
+        setup_log = log if name is None else log.with_name(f"{log.stem}-{name}{log.suffix}")
+        # Setups of a group have the same target.
+        _check_setup(prepared, setup, setup_log, setup_record, probe=group not in probed)
         probed.add(group)
         where = "" if name is None else f" ({name})"
-        for finding in found.findings:
+        for finding in setup_record.findings:
             record.find(finding.id, f"{finding.where}{where}", finding.seen)
-        record.checked += [f"{sentence}{where}" for sentence in found.checked]
-        record.probes += found.probes
+        record.checked += [f"{sentence}{where}" for sentence in setup_record.checked]
+        record.probes += setup_record.probes
     record.wall_s = time.perf_counter() - began
     return record
 
@@ -138,9 +139,9 @@ def _vocabulary(setup: PreparedSetup, record: PreflightRecord) -> None:
     headers = [read_header(path) for path in (setup.models.target.path, draft.path)]
     if any(header.count("tokenizer.ggml.tokens") is None for header in headers):
         record.checked.append("The vocabularies could not be compared: a file has none.")
-    elif found := differences(headers[0], headers[1], speaking=True):
-        what = f"Target and draft differ (the target is named first): {'; '.join(found)}."
-        record.find("vocabulary-differs", "models.draft", what)
+    elif reasons := differences(headers[0], headers[1], speaking=True):
+        evidence = f"Target and draft differ (the target is named first): {'; '.join(reasons)}."
+        record.find("vocabulary-differs", "models.draft", evidence)
     else:
         record.checked.append("Target and draft have the same tokens and special tokens.")
 
@@ -149,16 +150,16 @@ def _quantization(role: str, quantization: QuantizeSpec, model: ResolvedModel, r
     tensors = tensors_of(all_shards(model.path))
     types = {tensor.name: tensor.type_name for tensor in tensors}
     requested = requested_types(tensors, quantization.tensors)
-    wrong = [name for name, kind in requested.items() if types[name] != kind]
+    differing = [name for name, kind in requested.items() if types[name] != kind]
     sentence = fallback_sentence(tensors, quantization.type, quantization.tensors)
-    if wrong:
-        what = f"{len(wrong)} tensors are not of the requested type, such as {one_line(wrong[0], 80)}."
-        record.find("quantization-differs", role, what)
+    if differing:
+        evidence = f"{len(differing)} tensors are not of the requested type, such as {one_line(differing[0], 80)}."
+        record.find("quantization-differs", role, evidence)
     if sentence:
         record.find("quantization-differs", role, f"{sentence[0].upper()}{sentence[1:]}.")
-    if not wrong and not sentence:
-        others = f"{len(requested)} tensors otherwise"
-        record.checked.append(f"{role} is quantized as requested: {quantization.type}, {others}.")
+    if not differing and not sentence:
+        overrides = f"{len(requested)} tensors otherwise"
+        record.checked.append(f"{role} is quantized as requested: {quantization.type}, {overrides}.")
 
 
 def _probe(prepared: Prepared, setup: PreparedSetup, engine: ScoringEngine, log: Path, record: PreflightRecord) -> None:
@@ -166,9 +167,9 @@ def _probe(prepared: Prepared, setup: PreparedSetup, engine: ScoringEngine, log:
     target = setup.models.target
     with scoring(engine, prepared.launches[setup.recipe.baseline], log) as scorer:
         _context(prepared.prompts, setup, scorer, record)
-        found = list(answers(scorer, target.path, probe_items()))
-        check_answers(found, record)
-        check_reading(*expected(scorer, found), record)
+        probe_answers = list(answers(scorer, target.path, probe_items()))
+        check_answers(probe_answers, record)
+        check_reading(*expected(scorer, probe_answers), record)
     if target.unquantized is None:
         return
     size = sum(shard.stat().st_size for shard in all_shards(target.unquantized))
@@ -180,7 +181,7 @@ def _probe(prepared: Prepared, setup: PreparedSetup, engine: ScoringEngine, log:
         return
     try:
         with scoring(engine, launch_of(setup, target.unquantized), log.with_suffix(".source.log")) as reference:
-            compared = agreement(reference, found)
+            compared = agreement(reference, probe_answers)
     except EngineError as error:
         record.checked.append(f"The unquantized target could not be probed: {error.what}")
         return
@@ -189,8 +190,8 @@ def _probe(prepared: Prepared, setup: PreparedSetup, engine: ScoringEngine, log:
 
 def launch_of(setup: PreparedSetup, model: Path) -> Launch:
     """Return the baseline's command for another target, without a draft."""
-    other = replace(setup.models.target, files=(replace(setup.models.target.files[0], path=model),))
-    return setup.engine.launch(setup.recipe.arm(setup.recipe.baseline), ResolvedPair(other, None))
+    replaced = replace(setup.models.target, files=(replace(setup.models.target.files[0], path=model),))
+    return setup.engine.launch(setup.recipe.arm(setup.recipe.baseline), ResolvedPair(replaced, None))
 
 
 def _context(prompts: Sequence[PromptItem], setup: PreparedSetup, scorer: Scorer, record: PreflightRecord) -> None:
@@ -198,52 +199,54 @@ def _context(prompts: Sequence[PromptItem], setup: PreparedSetup, scorer: Scorer
         prompt = prompts[index].prompt
         return len(prompt.prompt or "") + sum(len(message.content) for message in prompt.messages or ())
 
-    recipe, most = setup.recipe, setup.recipe.sampling.max_tokens
+    recipe, max_tokens = setup.recipe, setup.recipe.sampling.max_tokens
     longest = sorted(range(len(prompts)), key=characters)[-_LONGEST:]
     lengths = {index: len(scorer.render(prompts[index].prompt).token_ids) for index in longest}
     index, length = max(lengths.items(), key=lambda counted: counted[1])
     item = prompts[index]
     depth = max((arm.speculation.max or 0 for arm in recipe.arms if arm.speculation), default=0)
-    needed = length + most + depth
-    what = (
-        f"The longest prompt, {item.task}/{item.prompt_idx}, has {length} tokens; with {most} of answer and a draft of "
-        f"{depth} that is {needed} of a context of {recipe.engine.context}."
+    needed = length + max_tokens + depth
+    evidence = (
+        f"The longest prompt, {item.task}/{item.prompt_idx}, has {length} tokens; with {max_tokens} of answer "
+        f"and a draft of {depth} that is {needed} of a context of {recipe.engine.context}."
     )
     trained = read_header(setup.models.target.path)
     limit = trained.integer(f"{trained.text('general.architecture')}.context_length")
     if needed > recipe.engine.context:
-        record.find("context-too-short", "engine.context", what)
+        record.find("context-too-short", "engine.context", evidence)
     elif limit is not None and needed > limit:
-        record.find("context-too-short", "models.target", f"{what} The model was made for {limit}.")
+        record.find("context-too-short", "models.target", f"{evidence} The model was made for {limit}.")
     else:
-        record.checked.append(what)
+        record.checked.append(evidence)
 
 
-def check_answers(found: Sequence[ProbeAnswer], record: PreflightRecord) -> None:
+def check_answers(answers: Sequence[ProbeAnswer], record: PreflightRecord) -> None:
     """Record whether the answers are those of a sound model."""
     flaws: dict[str, str] = {}
-    for answer in found:
+    for answer in answers:
         name, text, tokens = answer.name, answer.text, answer.tokens
         answered = Record(label="preflight", task="health", prompt_idx=0, rep=0, content=text, token_ids=tokens)
         if flaw := degeneration(answered):
             flaws[name] = flaw
         record.probes.append(PreflightProbe(name=name, text=text, tokens=len(tokens), flaw=flaw))
-    at_breaks = [answer for answer in found if answer.name.startswith(LINE_BREAKS)]
+    at_breaks = [answer for answer in answers if answer.name.startswith(LINE_BREAKS)]
     named = "; ".join(f"{name} {flaw}" for name, flaw in list(flaws.items())[:4])
     if len(at_breaks) > 1 and not any(answer.text.strip() for answer in at_breaks):
-        what = f"Its answers to all {len(at_breaks)} prompts that end in line breaks are blank: {named}."
-        record.find("degenerate-target", "models.target", what)
+        evidence = f"Its answers to all {len(at_breaks)} prompts that end in line breaks are blank: {named}."
+        record.find("degenerate-target", "models.target", evidence)
     elif any("reserved or byte tokens" in flaw or "broken UTF-8" in flaw for flaw in flaws.values()) or (
-        len(found) >= MIN_PROBES and len(flaws) > FLAWED_SHARE * len(found)
+        len(answers) >= MIN_PROBES and len(flaws) > FLAWED_SHARE * len(answers)
     ):
-        what = f"{len(flaws)} of {len(found)} health probes are answered degenerately: {named}."
-        record.find("degenerate-target", "models.target", what)
+        evidence = f"{len(flaws)} of {len(answers)} health probes are answered degenerately: {named}."
+        record.find("degenerate-target", "models.target", evidence)
     else:
-        record.checked.append(f"The target answered {len(found)} health probes, {len(flaws)} of them degenerately.")
-    mean, places = confidence(found)
-    what = f"On average it gives its own best next token a probability of {math.exp(mean):.0%}, over {places} tokens"
-    wrong = "; a sound model gives far higher ones." if places >= ENOUGH and mean < UNSURE else None
-    record.judge("unsure-target", "models.target", what, wrong=wrong)
+        record.checked.append(f"The target answered {len(answers)} health probes, {len(flaws)} of them degenerately.")
+    mean, places = confidence(answers)
+    evidence = (
+        f"On average it gives its own best next token a probability of {math.exp(mean):.0%}, over {places} tokens"
+    )
+    verdict = "; a sound model gives far higher ones." if places >= ENOUGH and mean < UNSURE else None
+    record.judge("unsure-target", "models.target", evidence, verdict=verdict)
 
 
 def check_reading(hits: int, places: int, record: PreflightRecord) -> None:
@@ -251,9 +254,9 @@ def check_reading(hits: int, places: int, record: PreflightRecord) -> None:
     if places < ENOUGH:
         record.checked.append(f"Whether it expects what it reads was not tested: {places} tokens are too few.")
         return
-    what = f"Of {places} tokens of the probes it expects {hits / places:.0%} among its {TOP} likeliest"
-    wrong = "; small sound models reach 60%." if hits < EXPECTED * places else None
-    record.judge("unsure-target", "models.target", what, wrong=wrong)
+    evidence = f"Of {places} tokens of the probes it expects {hits / places:.0%} among its {TOP} likeliest"
+    verdict = "; small sound models reach 60%." if hits < EXPECTED * places else None
+    record.judge("unsure-target", "models.target", evidence, verdict=verdict)
 
 
 def check_agreement(compared: Agreement | None, record: PreflightRecord) -> None:
@@ -262,12 +265,12 @@ def check_agreement(compared: Agreement | None, record: PreflightRecord) -> None
     if compared is None or places < ENOUGH:
         record.checked.append(f"The unquantized target was scored at {places} places, too few to compare.")
         return
-    what = (
+    evidence = (
         f"The quantized target and its source expect the same next token at {compared.same} of {places} "
         f"places of the health probes; they diverge by {compared.divergence:.2f} nats"
     )
-    wrong = f", more than {DAMAGED:g}." if compared.divergence > DAMAGED else None
-    record.judge("quantization-damage", "models.target", what, wrong=wrong)
+    verdict = f", more than {DAMAGED:g}." if compared.divergence > DAMAGED else None
+    record.judge("quantization-damage", "models.target", evidence, verdict=verdict)
 
 
 @dataclass
@@ -297,8 +300,8 @@ class Agreement:
 
 def probe_items() -> list[PromptItem]:
     """Return the probes, a first of each task before a second of any: where time is short, all kinds are tried."""
-    found = shipped_folder("prompts") / SUITE
-    items = load_suite(str(found), recipe_folder=found.parent).select(None, None)
+    suite = shipped_folder("prompts") / SUITE
+    items = load_suite(str(suite), recipe_folder=suite.parent).select(None, None)
     return sorted(items, key=lambda item: (item.prompt_idx, item.task not in _FIRST))
 
 
@@ -323,35 +326,37 @@ def answers(scorer: Scorer, model: Path, items: Sequence[PromptItem]) -> Iterato
             return
 
 
-def confidence(found: Sequence[ProbeAnswer]) -> tuple[float, int]:
+def confidence(answers: Sequence[ProbeAnswer]) -> tuple[float, int]:
     """Return the mean logarithm of the probability that the model gives its own best next token, and of how many."""
-    best = [max(scores.logprobs.values()) for answer in found for scores in answer.scores]
+    best = [max(scores.logprobs.values()) for answer in answers for scores in answer.scores]
     return (math.fsum(best) / len(best), len(best)) if best else (0.0, 0)
 
 
-def expected(scorer: Scorer, found: Sequence[ProbeAnswer]) -> tuple[int, int]:
+def expected(scorer: Scorer, answers: Sequence[ProbeAnswer]) -> tuple[int, int]:
     """Return how many of the probes' own tokens are among the likeliest that the model expects there, and of how many.
 
     Raises EngineError.
     """
-    places = [(answer.prompt, place) for answer in found for place in range(1, min(len(answer.prompt), TOKENS))]
-    read = _read_in_time(scorer, [(prompt[:place], place == 1) for prompt, place in places])
-    hits = [prompt[place] in scores.logprobs for (prompt, place), scores in zip(places, read, strict=False)]
+    places = [(answer.prompt, index) for answer in answers for index in range(1, min(len(answer.prompt), TOKENS))]
+    read = _read_in_time(scorer, [(prompt[:index], index == 1) for prompt, index in places])
+    hits = [prompt[index] in scores.logprobs for (prompt, index), scores in zip(places, read, strict=False)]
     return sum(hits), len(hits)
 
 
-def agreement(reference: Scorer, found: Sequence[ProbeAnswer]) -> Agreement | None:
-    """Score another model at the places of `found` as long as the budget lasts; None when there was no time.
+def agreement(reference: Scorer, answers: Sequence[ProbeAnswer]) -> Agreement | None:
+    """Score another model at the places of `answers` as long as the budget lasts; None when there was no time.
 
     Raises EngineError.
     """
-    places = [(answer, place, own) for answer in found for place, own in enumerate(answer.scores)]
-    prefixes = [([*answer.prompt, *answer.tokens[:place]], not place) for answer, place, _ in places]
-    pairs = [(own, theirs) for (_, _, own), theirs in zip(places, _read_in_time(reference, prefixes), strict=False)]
+    places = [(answer, index, scores) for answer in answers for index, scores in enumerate(answer.scores)]
+    prefixes = [([*answer.prompt, *answer.tokens[:index]], not index) for answer, index, _ in places]
+    pairs = [
+        (scores, theirs) for (_, _, scores), theirs in zip(places, _read_in_time(reference, prefixes), strict=False)
+    ]
     if not pairs:
         return None
-    same = sum(theirs.likeliest == own.likeliest for own, theirs in pairs)
-    return Agreement(len(pairs), same, sum(_divergence(theirs, own) for own, theirs in pairs) / len(pairs))
+    same = sum(theirs.likeliest == scores.likeliest for scores, theirs in pairs)
+    return Agreement(len(pairs), same, sum(_divergence(theirs, scores) for scores, theirs in pairs) / len(pairs))
 
 
 def _read_in_time(scorer: Scorer, prefixes: Sequence[tuple[Sequence[int], bool]]) -> Iterator[Scores]:
@@ -368,10 +373,10 @@ def _time_is_up(began: float, places: int, probes: int = MIN_PROBES) -> bool:
     return time.monotonic() - began > (BUDGET_S if enough else PATIENCE_S)
 
 
-def _divergence(reference: Scores, other: Scores) -> float:
+def _divergence(reference: Scores, compared: Scores) -> float:
     """Kullback-Leibler divergence in nats over the reference's tokens; what the other lacks counts as its last."""
-    least = min(other.logprobs.values())
+    floor = min(compared.logprobs.values())
     return sum(
-        math.exp(expected) * (expected - other.logprobs.get(token, least))
+        math.exp(expected) * (expected - compared.logprobs.get(token, floor))
         for token, expected in reference.logprobs.items()
     )

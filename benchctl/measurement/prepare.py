@@ -144,9 +144,9 @@ def prepare(
 
 def permitted_tool(engine: Engine, name: str, *, folder: Path, trusted: bool) -> Program:
     """Return a program that comes with the engine. Raises UsageError where only the engine itself is known."""
-    file, found = engine.tool(name), engine.locate()
-    if found is not None:
-        permit_tool(file, found.path, folder, trusted=trusted)
+    file, engine_program = engine.tool(name), engine.locate()
+    if engine_program is not None:
+        permit_tool(file, engine_program.path, folder, trusted=trusted)
     return program(file)
 
 
@@ -162,21 +162,22 @@ def _in_setup(name: str | None) -> Iterator[None]:
         raise UsageError(error.what, where=where, fix=error.fix) from None
 
 
-def _sendable(prompts: Sequence[PromptItem], found: Capabilities) -> tuple[PromptItem, ...]:
+def _sendable(prompts: Sequence[PromptItem], capabilities: Capabilities) -> tuple[PromptItem, ...]:
     """Return the prompts with what constrains their answers. Raises UsageError for what this engine is not sent."""
-    taken = found.request_fields
+    sent_fields = capabilities.request_fields
     for item in prompts:
         for name, value in item.prompt.request.items():
-            if name not in taken and not (name == "tool_choice" and value == "auto" and "tools" in taken):
-                written = f"`{name}: {value}`" if isinstance(value, str) else f"`{name}`"
+            if name not in sent_fields and not (name == "tool_choice" and value == "auto" and "tools" in sent_fields):
+                shown = f"`{name}: {value}`" if isinstance(value, str) else f"`{name}`"
                 raise UsageError(
-                    f"{written} cannot be sent to this engine ({found.kind})",
+                    f"{shown} cannot be sent to this engine ({capabilities.kind})",
                     where=item.where,
                     fix="Leave it out of the prompt, choose other prompts (prompts.tasks), or measure an "
                     "OpenAI-compatible endpoint that takes it.",
                 )
     return tuple(
-        item.model_copy(update={"constrained": item.constrained or item.prompt.constraint(taken)}) for item in prompts
+        item.model_copy(update={"constrained": item.constrained or item.prompt.constraint(sent_fields)})
+        for item in prompts
     )
 
 
@@ -198,19 +199,19 @@ def _launchable(prepared: Prepared) -> Prepared:
     for arm in prepared.recipe.arms:
         setup = prepared.setups[arm.setup]
         launches[arm.name] = setup.engine.launch(arm, setup.models)
-        if found := lossy_of(setup.recipe, arm, launches[arm.name]):
-            warnings.append(f"Arm {arm.name} is lossy by design ({', '.join(found)}): its text is not the target's.")
+        if reasons := lossy_of(setup.recipe, arm, launches[arm.name]):
+            warnings.append(f"Arm {arm.name} is lossy by design ({', '.join(reasons)}): its text is not the target's.")
     return replace(prepared, launches=launches, warnings=list(dict.fromkeys(warnings)))
 
 
 def files_of(prepared: Prepared) -> list[Path]:
     """Return the files that must stay as they are while a run measures: the engines' binaries and the models'."""
-    found: dict[Path, None] = {}
+    files: dict[Path, None] = {}
     for setup in prepared.setups.values():
         binary = setup.capabilities.binary
-        found |= dict.fromkeys([] if binary is None else [binary])
-        found |= dict.fromkeys(file.path for model in setup.pair for file in model.files)
-    return list(found)
+        files |= dict.fromkeys([] if binary is None else [binary])
+        files |= dict.fromkeys(file.path for model in setup.pair for file in model.files)
+    return list(files)
 
 
 def model_files(prepared: Prepared) -> dict[str, list[str]]:
@@ -257,16 +258,16 @@ def require_permitted(
 ) -> None:
     """Find the engine's program and print it where the user did not name it. Raises UsageError where it may not be run,
     or is not that of the hashes in `recorded`, before it is run. `typed`: its path stands on the command line."""
-    found = engine.locate()
-    if found is None:
+    program = engine.locate()
+    if program is None:
         return
-    if recorded is not None and any(recorded.get(part) != value for part, value in found.hashes.items()):
+    if recorded is not None and any(recorded.get(part) != value for part, value in program.hashes.items()):
         raise UsageError(
             "Since this run was started, the engine's binary or its libraries changed (its hash differs).",
-            where=one_line(str(found.path), 400),
+            where=one_line(str(program.path), 400),
             fix="Restore what it was started with, or start a new run.",
         )
-    permit_program(found.path, "option" if typed else found.found_in, folder, trusted=trusted, named_by=named_by)
+    permit_program(program.path, "option" if typed else program.found_in, folder, trusted=trusted, named_by=named_by)
 
 
 def device_names(capabilities: Capabilities) -> list[str]:
@@ -284,8 +285,8 @@ def lossy_of(recipe: Recipe, arm: Arm, launch: Launch) -> list[str]:
 def new_manifest(prepared: Prepared, command: list[str]) -> Manifest:
     """Describe a run that is about to start."""
     recipe = prepared.recipe
-    written = recipe.model_dump(mode="json")
-    for pair in (written["models"], *(setup["models"] for setup in written["setups"])):
+    stored = recipe.model_dump(mode="json")
+    for pair in (stored["models"], *(setup["models"] for setup in stored["setups"])):
         for model in filter(None, pair.values()):
             model["source"] = home_relative(model["source"])
     prompts = [
@@ -306,9 +307,9 @@ def new_manifest(prepared: Prepared, command: list[str]) -> Manifest:
         status="started",
         created_at=now(),
         recipe_name=recipe.name,
-        recipe=written,
+        recipe=stored,
         recipe_folder=home_relative(prepared.recipe_folder.absolute()),
-        recipe_sha256=canonical_sha256(written),
+        recipe_sha256=canonical_sha256(stored),
         workload_sha256=workload_sha256(recipe, prompts, *pairs),
         baseline=recipe.baseline,
         blocks=0 if isinstance(recipe.blocks, AutoBlocks) else recipe.blocks,
@@ -342,9 +343,9 @@ def _identities(setup: PreparedSetup) -> dict[str, Any]:
     }
 
 
-def _engine_identity(found: Capabilities) -> EngineIdentity:
-    binary = None if found.binary is None else home_relative(found.binary)
-    return EngineIdentity.model_validate(vars(found) | {"binary": binary, "details": dict(found.details)})
+def _engine_identity(capabilities: Capabilities) -> EngineIdentity:
+    binary = None if capabilities.binary is None else home_relative(capabilities.binary)
+    return EngineIdentity.model_validate(vars(capabilities) | {"binary": binary, "details": dict(capabilities.details)})
 
 
 _OF_AN_ARM = {"name", "setup", "group", "context_length", "of", "concurrency", "rate", "temperature", "again"}

@@ -75,18 +75,18 @@ class Display:
         self._bar.stop()
 
     def update(
-        self, what: str | None = None, *, done: int = 0, total: int | None = None, left: str | None = None
+        self, step: str | None = None, *, done: int = 0, total: int | None = None, time_left: str | None = None
     ) -> None:
         """Update what is being done, how many more steps are done, of how many, and what time is left; `None` stays."""
-        if what is not None:
-            self._bar.update(self._task, description=one_line(what))
-        if left is not None:
-            self._bar.update(self._task, left=left)
+        if step is not None:
+            self._bar.update(self._task, description=one_line(step))
+        if time_left is not None:
+            self._bar.update(self._task, left=time_left)
         self._bar.update(self._task, advance=done, total=total)
 
-    def at(self, what: str, done: int, total: int) -> None:
+    def at(self, step: str, done: int, total: int) -> None:
         """Show a step of which so much is done; `total` 0: not counted."""
-        self._bar.update(self._task, description=one_line(what), completed=done, total=total or None)
+        self._bar.update(self._task, description=one_line(step), completed=done, total=total or None)
 
     def below(self, lines: Iterable[str]) -> None:
         """Show further lines below the live line."""
@@ -116,15 +116,15 @@ def shown_steps(name: str = "", *, quiet: bool = False) -> Iterator[Callable[[st
 
     A live line on a terminal; elsewhere a line for every step that is not counted, and for every tenth of the others.
     """
-    display, told = Display(Console(stderr=True, highlight=False, quiet=quiet)), ("", -1)
+    display, printed = Display(Console(stderr=True, highlight=False, quiet=quiet)), ("", -1)
 
     def show(step: str, done: int, total: int) -> None:
-        nonlocal told
+        nonlocal printed
         text = f"{name}: {step}" if name else step
         if display.live:
             display.at(text, done, total)
-        elif told != (now := ("", done * 10 // total) if total else (step, -1)):
-            told = now
+        elif printed != (now := ("", done * 10 // total) if total else (step, -1)):
+            printed = now
             display.line(Text(f"{one_line(text)}{f' {done}/{total}' if total else ''}"))
 
     with display:
@@ -152,18 +152,18 @@ class RunningSpeedups:
 
     def answered(self, cell: CellPlan, completion: Completion | None) -> None:
         """Its answer is complete, or failed (`None`)."""
-        place = self._current.pop(cell.arm.name, None)
-        if place is not None and completion is not None and completion.after_first and completion.decode_s:
-            self._answers[cell.arm.name][place] = (completion.after_first, completion.decode_s)
+        prompt = self._current.pop(cell.arm.name, None)
+        if prompt is not None and completion is not None and completion.after_first and completion.decode_s:
+            self._answers[cell.arm.name][prompt] = (completion.after_first, completion.decode_s)
 
     def _baseline(self, arm: ComparedArm) -> dict[Place, tuple[int, float]]:
         """The answers of an arm's baseline, at the mean pace of both of its cells; its first alone for its second."""
         first = self._answers[arm.baseline]
         second = {} if arm.again is None or arm.is_again else self._answers[arm.again]
-        paces = {place: seconds / tokens for place, (tokens, seconds) in second.items()}
+        paces = {prompt: seconds / tokens for prompt, (tokens, seconds) in second.items()}
         return {
-            place: (tokens, (seconds + paces.get(place, seconds / tokens) * tokens) / 2)
-            for place, (tokens, seconds) in first.items()
+            prompt: (tokens, (seconds + paces.get(prompt, seconds / tokens) * tokens) / 2)
+            for prompt, (tokens, seconds) in first.items()
         }
 
     def lines(self) -> list[str]:
@@ -173,21 +173,21 @@ class RunningSpeedups:
         from benchctl.analysis.speedup import pooled
         from benchctl.analysis.statistics import MIN_BLOCKS, pooled_interval
 
-        found = []
+        lines = []
         for arm in self._compared:
             ours, theirs = self._answers[arm.name], self._baseline(arm)
-            both = sorted(ours.keys() & theirs.keys())
-            if not both:
+            paired = sorted(ours.keys() & theirs.keys())
+            if not paired:
                 continue
-            sums = np.array([(*ours[place], *theirs[place]) for place in both])
-            block = np.array([place[0] for place in both])
+            sums = np.array([(*ours[prompt], *theirs[prompt]) for prompt in paired])
+            block = np.array([prompt[0] for prompt in paired])
             interval, blocks = pooled_interval(sums, block), len(set(block.tolist()))
             if interval is not None:
                 spread = f"[{interval.low:.2f}, {interval.high:.2f}], {blocks} blocks"
             else:
                 spread = f"{blocks} block{'s' if blocks > 1 else ''}, an interval from {MIN_BLOCKS} on"
-            found.append(f"{arm.name}: {pooled(sums):.2f}× so far ({spread})")
-        return found
+            lines.append(f"{arm.name}: {pooled(sums):.2f}× so far ({spread})")
+        return lines
 
 
 class RunProgress:
@@ -225,9 +225,9 @@ class RunProgress:
         self.announced = False
         """Whether a pipe was told the time left by the first answers."""
 
-    def waiting(self, what: str) -> None:
+    def waiting(self, step: str) -> None:
         """Something before the first cell takes its time: reading models, the preflight."""
-        self.display.update(what)
+        self.display.update(step)
         self.display.start()
 
     def begin(
@@ -302,10 +302,10 @@ class RunProgress:
         self.speedups.answered(cell, completion)
         if completion and not cell.arm.overlapping:
             self._add(self.timings.answers[cell.arm.name], completion.e2e_s)
-        self.display.update(done=1, left=self.left())
-        if not self.display.live and not self.announced and (left := self.left()):
+        self.display.update(done=1, time_left=self.left())
+        if not self.display.live and not self.announced and (time_left := self.left()):
             self.announced = True
-            self.display.line(Text(f"By the first answers: {left}."))
+            self.display.line(Text(f"By the first answers: {time_left}."))
         if self.verbose:
             self.display.line(Text(f"  {self.what}: {_answer(completion)}", style="dim"))
 
@@ -327,8 +327,8 @@ class RunProgress:
         self.announced = True
         self.total -= len(cell.prompts) - len(self.decoded[cell.name])  # what it did not answer will not come
         self.display.update(total=self.total)
-        left = "" if self.display.live else self.left()
-        self.display.line(self.summary(cell, failure).append(f", {left}" if left else ""))
+        time_left = "" if self.display.live else self.left()
+        self.display.line(self.summary(cell, failure).append(f", {time_left}" if time_left else ""))
         if self.display.live:
             self.display.below(self.speedups.lines())
 

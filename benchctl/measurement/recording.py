@@ -30,13 +30,13 @@ _AS_REPORTED = (
 def measured_fields(done: Completion) -> dict[str, object]:
     """Return the numbers of an answer, by the record's keys."""
     ledger, steps = done.ledger, done.n_predicted - 1
-    least = done.least_after_first
+    at_least = done.least_after_first
     return {
         **{name: getattr(done, name) for name in _AS_REPORTED},
         "tok_per_sec": steps / done.engine_decode_s if steps > 0 and done.engine_decode_s else None,
         "client_tok_per_sec": done.decode_rate,
-        "client_tok_per_sec_least": least / done.decode_s
-        if least and least < done.n_predicted and done.decode_s > 0
+        "client_tok_per_sec_least": at_least / done.decode_s
+        if at_least and at_least < done.n_predicted and done.decode_s > 0
         else None,
         "prompt_per_sec": done.prompt_tokens / done.engine_prompt_s if done.engine_prompt_s else None,
         "draft_n": ledger.drafted,
@@ -62,13 +62,13 @@ def answer_fields(done: Completion) -> dict[str, object]:
     }
 
 
-def attestation_record(found: Attestation, log: Path) -> AttestationRecord:
+def attestation_record(attestation: Attestation, log: Path) -> AttestationRecord:
     """Return an attestation as the manifest keeps it; `log`: the engine's."""
     return AttestationRecord(
-        state=found.state,
-        evidence=[home_relative(line) for line in found.evidence],
-        reason=found.reason,
-        remedy=_advice(found.remedy, log),
+        state=attestation.state,
+        evidence=[home_relative(line) for line in attestation.evidence],
+        reason=attestation.reason,
+        remedy=_advice(attestation.remedy, log),
     )
 
 
@@ -81,17 +81,17 @@ def memory_record(server: Server | None, earlier: EngineMemory) -> MemoryRecord 
     """Return the memory of a server, by a reading now and an earlier reading; `None` where it is not reported."""
     if not isinstance(server, LaunchedProcess):
         return None
-    found, reported = read_engine_memory(server.pid).at_least(earlier), server.memory_report()
-    return MemoryRecord(**asdict(found), **asdict(reported))
+    memory, reported = read_engine_memory(server.pid).at_least(earlier), server.memory_report()
+    return MemoryRecord(**asdict(memory), **asdict(reported))
 
 
-def require_attested(found: Attestation, server: Server) -> None:
+def require_attested(attestation: Attestation, server: Server) -> None:
     """Raise EngineError (`attestation`) when an engine did not run as the recipe specifies."""
-    if found.state == "failed":
+    if attestation.state == "failed":
         raise EngineError(
-            found.reason or "The engine did not run as the recipe specifies.",
+            attestation.reason or "The engine did not run as the recipe specifies.",
             kind="attestation",
-            fix=found.remedy,
+            fix=attestation.remedy,
             log_tail=server.log_tail(),
         )
 

@@ -145,8 +145,8 @@ def must_be_unchanged(prepared: Prepared, manifest: Manifest, folder: Path) -> N
         for part in ("sha256", "siblings")
     )
     changed = [
-        what
-        for what, same in (
+        changed_part
+        for changed_part, same in (
             ("the models or the sampling", workload == manifest.workload_sha256),
             ("the prompts", suite),
             ("the engine's binary or its libraries", engine),
@@ -258,16 +258,16 @@ def requested_recipe(
     """Return the recipe that is named or that the options make, and what it may do. Raises UsageError, StorageError."""
     overrides = parse_settings(settings or [])
     sweeps = parse_sweep([*([f"depth={depth}"] if depth else []), *(sweep or [])])
-    made: dict[str, Any] = {"prompts": prompts, "limit": limit, "folder": Path.cwd(), "settings": overrides}
+    common: dict[str, Any] = {"prompts": prompts, "limit": limit, "folder": Path.cwd(), "settings": overrides}
     if url is not None:
-        return context_of_data(_of_servers(url, arm_url, types or [], sweeps, made), trust=trust)
+        return context_of_data(_of_servers(url, arm_url, types or [], sweeps, common), trust=trust)
     if target is not None:
         pair: dict[str, Any] = {"target": target, "draft": draft, "engine": kind, "types": types or []}
-        return context_of_data(recipe_from_options(**pair, sweeps=sweeps, **made), trust=trust)
+        return context_of_data(recipe_from_options(**pair, sweeps=sweeps, **common), trust=trust)
     overrides |= prompt_settings(prompts, limit)
-    again = None if recipe is None else _run_to_repeat(recipe, out)
-    if again is not None:
-        context = context_of_run(again, trusted=trust)
+    repeated = None if recipe is None else _run_to_repeat(recipe, out)
+    if repeated is not None:
+        context = context_of_run(repeated, trusted=trust)
         changed = with_settings(context.recipe, overrides)
         if types or sweeps:
             changed = with_types(changed, types or [], sweeps)
@@ -290,7 +290,7 @@ def _of_servers(
     arm_url: str | None,
     types: Sequence[str],
     sweeps: Mapping[str, Sequence[int | float | str]],
-    made: Mapping[str, Any],
+    common: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Return the recipe's data of two servers that run. Raises UsageError where the second is not told, or told twice.
 
@@ -310,7 +310,7 @@ def _of_servers(
             fix="Name what it was started with; several servers go into a recipe: recipes/endpoint.yaml.",
         )
     kind, depth = (types or [DRAFT_TYPE])[0], depths[0] if depths else None
-    return recipe_of_urls(url, arm_url, kind=kind, depth=depth, **made)
+    return recipe_of_urls(url, arm_url, kind=kind, depth=depth, **common)
 
 
 def context_of_data(data: Mapping[str, Any], *, trust: bool = False) -> RecipeContext:

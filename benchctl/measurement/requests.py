@@ -142,14 +142,20 @@ class MeasuredCell(EngineCell):
         Prompts are rendered before the first is sent, so that the server has nothing to do but answer.
         """
         plan, arm = self.plan, self.plan.arm
-        prepared = [found for item in plan.prompts if (found := self._prepared(item, plan.order)) is not None]
+        prepared = [rendered for item in plan.prompts if (rendered := self._prepared(item, plan.order)) is not None]
         self._began = time.perf_counter()
         if arm.rate is None:
-            asyncio.run(closed_loop([partial(self._measure, each) for each in prepared], arm.concurrency, self._abort))
+            asyncio.run(
+                closed_loop(
+                    [partial(self._measure, prepared_request) for prepared_request in prepared],
+                    arm.concurrency,
+                    self._abort,
+                )
+            )
             return
         arrivals = arrival_times(len(prepared), arm.rate, self._sampling.seed, plan.block)
-        due = [self._began + at for at in arrivals]
-        requests = [partial(self._measure, request, at) for request, at in zip(prepared, due, strict=True)]
+        due = [self._began + arrival for arrival in arrivals]
+        requests = [partial(self._measure, request, arrival) for request, arrival in zip(prepared, due, strict=True)]
         crowded = asyncio.run(open_loop(requests, due, self._abort))
         if crowded:
             message = f"{plan.name}: {crowded} requests were sent late, with {MOST_IN_FLIGHT} still in flight."
@@ -306,9 +312,9 @@ async def open_loop(requests: Sequence[Request], due: Sequence[float], abort: Ab
                 await request()
 
     async with _flight(abort) as flight:
-        for request, at in zip(requests, due, strict=True):
+        for request, due_at in zip(requests, due, strict=True):
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(flight.broken.wait(), max(0.0, at - time.perf_counter()))
+                await asyncio.wait_for(flight.broken.wait(), max(0.0, due_at - time.perf_counter()))
             if flight.broken.is_set():
                 break
             flight.begin(when_a_slot_is_free(flight, request))

@@ -106,8 +106,8 @@ def resume_run(
         if on is not None:
             done = measured(earlier, len(prepared.prompts))
             blocks = range(max(prepared.recipe.first_blocks, manifest.blocks))
-            left = make_plan(prepared.recipe, prepared.prompts, done, blocks, ended=manifest.ended())
-            on.discard_unfinished(writer, prepared.recipe, left)
+            remaining = make_plan(prepared.recipe, prepared.prompts, done, blocks, ended=manifest.ended())
+            on.discard_unfinished(writer, prepared.recipe, remaining)
             earlier = open_run(run.folder, as_stored=True)
         done = measured(earlier, len(prepared.prompts))
         progress.note(f"Run folder: {run.folder} ({len(done)} measurements are there already)")

@@ -101,11 +101,13 @@ class Runner(CellContext):
             allow_connections()
         self.progress = progress
         for cells in self._up_at_once(plan):
-            left = [cell for cell in cells if cell.group not in self._without_baseline]
-            if left and (disturbance := self._run_at_once(left)) is not None:
-                progress.note(f"warning: {', '.join(cell.name for cell in left)}: measured again, since {disturbance}.")
-                progress.more(left)
-                self._run_at_once(left)
+            remaining = [cell for cell in cells if cell.group not in self._without_baseline]
+            if remaining and (disturbance := self._run_at_once(remaining)) is not None:
+                progress.note(
+                    f"warning: {', '.join(cell.name for cell in remaining)}: measured again, since {disturbance}."
+                )
+                progress.more(remaining)
+                self._run_at_once(remaining)
             if self.stopped:
                 progress.note("Stopped at the first failure (-x).")
                 return
@@ -138,8 +140,8 @@ class Runner(CellContext):
                 if len(cells) == 1:  # the only cell with overlapping requests: `interleaved` takes no other
                     cells[0].measure()
                 else:
-                    for place, item, order in turns(plans):
-                        cell = cells[place]
+                    for index, item, order in turns(plans):
+                        cell = cells[index]
                         assert isinstance(cell, MeasuredCell)
                         cell.measure_one(item, order)
             if not any(cell.over for cell in cells) and not self._repeated(plans):
@@ -165,5 +167,5 @@ class Runner(CellContext):
 
     def _end_condition(self, plan: CellPlan) -> None:
         self._without_baseline.add(plan.group)
-        what = "The run ends here" if self.ended else f"No arm is measured under the condition of {plan.arm.name}"
-        self.progress.note(f"{what}: its baseline cannot start, so there would be nothing to compare with.")
+        effect = "The run ends here" if self.ended else f"No arm is measured under the condition of {plan.arm.name}"
+        self.progress.note(f"{effect}: its baseline cannot start, so there would be nothing to compare with.")

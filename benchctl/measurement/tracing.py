@@ -44,16 +44,16 @@ def trace_costs(
     Every arm answers `prompts` prompts, the tasks in turn, in `tokens` tokens at most, and is kept in the run's folder
     as soon as it is timed. Raises KeyboardInterrupt, and StorageError where the folder cannot be written.
     """
-    manifest, known = run.manifest, run.costs
+    manifest, costs = run.manifest, run.costs
     if manifest is None:
-        return known, "the run has no manifest, so what it ran with is not known"
+        return costs, "the run has no manifest, so what it ran with is not known"
     if manifest.target.path is None:
-        return known, "an endpoint that ran already cannot be started again with another log"
+        return costs, "an endpoint that ran already cannot be started again with another log"
     try:
         prepared = prepare_again(run, binary=binary, models_dir=models_dir, trusted=trusted)
         must_be_unchanged(prepared, manifest, run.folder)
     except BenchctlError as error:
-        return known, error.what.rstrip(".")
+        return costs, error.what.rstrip(".")
     with folder_lock(run.folder, "measuring in this run"):
         return _trace(run, prepared, prompts, tokens, notice), None
 
@@ -61,41 +61,41 @@ def trace_costs(
 def _trace(run: RunData, prepared: Prepared, prompts: int, tokens: int, notice: Notice) -> CostTraces:
     recipe, items = prepared.recipe, spread_over_tasks(prepared.prompts, prompts)
     names = [f"{item.task}/{item.prompt_idx}" for item in items]
-    known = run.costs
-    if known is None or (known.prompts, known.max_tokens) != (names, tokens):
-        known = CostTraces(run=run.name, benchctl_version=__version__, made_at=now(), prompts=names, max_tokens=tokens)
-    known.lacking = []
+    costs = run.costs
+    if costs is None or (costs.prompts, costs.max_tokens) != (names, tokens):
+        costs = CostTraces(run=run.name, benchctl_version=__version__, made_at=now(), prompts=names, max_tokens=tokens)
+    costs.lacking = []
     sampling = recipe.sampling.model_copy(update={"max_tokens": min(tokens, recipe.sampling.max_tokens)})
     timed = _timed_in_the_run(run)
     for arm in recipe.arms:
-        if arm.name in timed | {done.arm for done in known.arms} or not _as_usual(arm, recipe.sampling):
+        if arm.name in timed | {done.arm for done in costs.arms} or not _as_usual(arm, recipe.sampling):
             continue
         engine = prepared.engines[arm.name]
         launch = engine.traced(prepared.launches[arm.name]) if isinstance(engine, TracingEngine) else None
         if launch is None or not isinstance(engine, TracingEngine):
             kind = prepared.setup_of(arm.name).capabilities.kind
             message = f"This {kind} has no log that times its passes."
-            known.lacking += [] if message in known.lacking else [message]
+            costs.lacking += [] if message in costs.lacking else [message]
             continue
         notice(f"timing the passes of {arm.name}")
         try:
-            found, log = _answered(run, engine, launch, arm.name, items, sampling)
+            measured, log = _answered(run, engine, launch, arm.name, items, sampling)
             passes = [PassTime.model_validate(vars(passed)) for passed in engine.read_trace(log)]
-            known.arms.append(TracedArm(arm=arm.name, answers=len(items), passes=passes, **found))
+            costs.arms.append(TracedArm(arm=arm.name, answers=len(items), passes=passes, **measured))
         except EngineError as error:
-            known.lacking.append(f"{arm.name} could not be timed: {error.what}")
-        _keep(run, known)
+            costs.lacking.append(f"{arm.name} could not be timed: {error.what}")
+        _keep(run, costs)
     draft = prepared.of_baseline.models.draft if len(prepared.setups) == 1 else None
-    if known.draft_alone is None and draft is not None and not timed:
+    if costs.draft_alone is None and draft is not None and not timed:
         notice("timing the draft model alone")
         try:
             engine = prepared.of_baseline.engine
             launch = engine.launch(recipe.arm(recipe.baseline), ResolvedPair(draft, None))
-            known.draft_alone = DraftAlone(**_answered(run, engine, launch, "draft-alone", items, sampling)[0])
+            costs.draft_alone = DraftAlone(**_answered(run, engine, launch, "draft-alone", items, sampling)[0])
         except BenchctlError as error:  # a drafting head is no model of its own
-            known.lacking.append(f"The draft model does not answer alone: {error.what}")
-    _keep(run, known)
-    return known
+            costs.lacking.append(f"The draft model does not answer alone: {error.what}")
+    _keep(run, costs)
+    return costs
 
 
 def _timed_in_the_run(run: RunData) -> set[str]:
@@ -108,9 +108,9 @@ def _as_usual(arm: Arm, sampling: Sampling) -> bool:
     return not arm.overlapping and not arm.context_length and arm.temperature in (None, sampling.temperature)
 
 
-def _keep(run: RunData, known: CostTraces) -> None:
+def _keep(run: RunData, costs: CostTraces) -> None:
     assert run.manifest is not None, "nothing of a run without a manifest is timed"
-    write_scores(run.folder / MANIFEST, COSTS, known.model_dump_json(by_alias=True, indent=1))
+    write_scores(run.folder / MANIFEST, COSTS, costs.model_dump_json(by_alias=True, indent=1))
 
 
 def _answered(

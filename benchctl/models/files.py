@@ -98,19 +98,19 @@ def file_sha256(path: Path, notice: Notice | None = None) -> str:
 
     The time of change of the inode is among them: whoever writes a file can set the other one back.
     """
-    state, whole = path.stat(), str(path.resolve()).encode("utf-8", "surrogateescape")
-    kept = cache_folder() / "hashes" / hashlib.sha256(whole).hexdigest()
+    state, resolved = path.stat(), str(path.resolve()).encode("utf-8", "surrogateescape")
+    cached = cache_folder() / "hashes" / hashlib.sha256(resolved).hexdigest()
     unchanged = f"{state.st_size} {state.st_mtime_ns} {state.st_ctime_ns} {state.st_ino} "
     with suppress(OSError, UnicodeDecodeError):
-        if (known := kept.read_text("ascii")).startswith(unchanged):
-            return known.removeprefix(unchanged)
+        if (record := cached.read_text("ascii")).startswith(unchanged):
+            return record.removeprefix(unchanged)
     if notice and state.st_size >= _REPORTED_FROM_BYTES:
         notice(f"Hashing {path.name} ({state.st_size / 1e9:.1f} GB)")
     with path.open("rb") as stream:
         digest = hashlib.file_digest(stream, "sha256").hexdigest()
-    with suppress(OSError), unfinished(kept) as part:  # a cache that cannot be written is no error
+    with suppress(OSError), unfinished(cached) as part:  # a cache that cannot be written is no error
         part.write_text(f"{unchanged}{digest}", "ascii")
-        finish(part, kept)
+        finish(part, cached)
     return digest
 
 

@@ -42,8 +42,8 @@ def folder_facts(folder: Path) -> dict[str, Any]:
 def _end_tokens(folder: Path, config: dict[str, Any]) -> list[int]:
     """Return the ids that end an answer, by `generation_config.json`, else `config.json`; empty where neither has."""
     file = folder / "generation_config.json"
-    said = _read(file).get("eos_token_id") if file.is_file() else None
-    ids = config.get("eos_token_id") if said is None else said
+    token_ids = _read(file).get("eos_token_id") if file.is_file() else None
+    ids = config.get("eos_token_id") if token_ids is None else token_ids
     return sorted(token for token in (ids if isinstance(ids, list) else [ids]) if isinstance(token, int))
 
 
@@ -68,8 +68,8 @@ def weights_of(folder: Path) -> tuple[set[str], Counter[str]]:
                     names.add(name)
                     numbers[piece.get_dtype().lower()] += math.prod(piece.get_shape())
         except (SafetensorError, OSError) as error:
-            what = f"this safetensors file is truncated or damaged: {one_line(str(error), 200)}"
-            raise UsageError(what, where=one_line(str(file)), fix="Download it again.") from None
+            message = f"this safetensors file is truncated or damaged: {one_line(str(error), 200)}"
+            raise UsageError(message, where=one_line(str(file)), fix="Download it again.") from None
     return names, numbers
 
 

@@ -113,8 +113,8 @@ def kv_cache_bytes(header: GgufHeader, layers: tuple[int, ...]) -> int | None:
         return None
     total = 0
     for layer in layers:
-        own = width // heads[layer]
-        total += groups[layer] * ((own if keys is None else keys) + (own if values is None else values))
+        head_width = width // heads[layer]
+        total += groups[layer] * ((head_width if keys is None else keys) + (head_width if values is None else values))
     return total * CACHE_BYTES
 
 
@@ -319,8 +319,8 @@ def _counted(config: dict[str, Any], file: Path) -> int:
     kind = config.get("model_type")
     sizes = _sizes(config, "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
     head, experts = _head_size(config), _experts(config)
-    known = kind in _PLAIN or (kind in _MIXTURES and experts is not None)
-    if not known or sizes is None or head is None:
+    countable = kind in _PLAIN or (kind in _MIXTURES and experts is not None)
+    if not countable or sizes is None or head is None:
         raise UsageError(
             f"the weights of a {one_line(str(kind), 40)} model cannot be counted from its config alone",
             where=one_line(str(file)),

@@ -166,7 +166,7 @@ def facts_of(headers: list[GgufHeader]) -> GgufFacts:
     layers = first.integer(f"{architecture}.block_count")
     heads = first.integer(f"{architecture}.nextn_predict_layers") or 0
     memory, recurrent, attending = _memory(
-        tensors, None if layers is None else layers - heads, both=architecture in _BOTH_AT_ONCE
+        tensors, None if layers is None else layers - heads, hybrid=architecture in _BOTH_AT_ONCE
     )
     return GgufFacts(
         architecture=architecture,
@@ -205,11 +205,11 @@ def _tensor_types(tensors: list[Tensor]) -> dict[str, TensorGroup]:
 
 
 def _memory(
-    tensors: list[Tensor], layers: int | None, *, both: bool
+    tensors: list[Tensor], layers: int | None, *, hybrid: bool
 ) -> tuple[Memory, tuple[int, ...], tuple[int, ...]]:
     """Find by the tensor names of the first `layers` blocks which carry a recurrent state, and which attend.
 
-    State-space, RWKV and short-convolution blocks carry a state; `both`: such a block may attend as well.
+    State-space, RWKV and short-convolution blocks carry a state; `hybrid`: such a block may attend as well.
     """
     recurrent: set[int] = set()
     attending: set[int] = set()
@@ -221,7 +221,7 @@ def _memory(
             recurrent.add(int(match[1]))
         elif _ATTENTION.match(match[2]):
             attending.add(int(match[1]))
-    if not both:
+    if not hybrid:
         attending -= recurrent
     kind: Memory = "attention" if not recurrent else "hybrid" if attending else "recurrent"
     return kind, tuple(sorted(recurrent)), tuple(sorted(attending))

@@ -95,8 +95,8 @@ class Tensor:
     @property
     def type_name(self) -> str:
         """The GGML type's name; `type 57` for an unknown type."""
-        known = tensor_types().get(self.type_id)
-        return known.name if known else f"type {self.type_id}"
+        kind = tensor_types().get(self.type_id)
+        return kind.name if kind else f"type {self.type_id}"
 
 
 @dataclass(frozen=True)
@@ -127,43 +127,43 @@ class GgufHeader:
 
     def numbers(self, key: str) -> list[int | float | bool] | None:
         """Read an array of numbers or booleans; None when it is absent or of another type."""
-        place = self.metadata.get(key)
-        if not isinstance(place, ArrayPlace) or place.kind not in SCALARS:
+        array = self.metadata.get(key)
+        if not isinstance(array, ArrayPlace) or array.kind not in SCALARS:
             return None
-        form = f"<{place.count}{SCALARS[place.kind]}"
+        form = f"<{array.count}{SCALARS[array.kind]}"
         with self.path.open("rb") as stream:
-            stream.seek(place.offset)
+            stream.seek(array.offset)
             return list(struct.unpack(form, stream.read(struct.calcsize(form))))
 
     def integers(self, key: str) -> list[int] | None:
         """Read an array of integers; None when it is absent or of another type."""
-        found = self.numbers(key)
+        numbers = self.numbers(key)
         return (
             None
-            if found is None or any(isinstance(number, float | bool) for number in found)
-            else list(map(int, found))
+            if numbers is None or any(isinstance(number, float | bool) for number in numbers)
+            else list(map(int, numbers))
         )
 
     def array_sha256(self, key: str) -> str:
         """Return the SHA-256 of an array of the metadata as it lies in the file. Raises KeyError for no array."""
-        place = self.metadata[key]
-        if not isinstance(place, ArrayPlace):
+        array = self.metadata[key]
+        if not isinstance(array, ArrayPlace):
             raise KeyError(key)
         with self.path.open("rb") as stream:
-            stream.seek(place.offset)
-            return hashlib.sha256(stream.read(place.size)).hexdigest()
+            stream.seek(array.offset)
+            return hashlib.sha256(stream.read(array.size)).hexdigest()
 
     def strings(self, key: str) -> list[bytes] | None:
         """Read an array of strings, as bytes; None when it is absent or of another type."""
-        place = self.metadata.get(key)
-        if not isinstance(place, ArrayPlace) or place.kind != STRING:
+        array = self.metadata.get(key)
+        if not isinstance(array, ArrayPlace) or array.kind != STRING:
             return None
         with self.path.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            items, at = [], place.offset
-            for _ in range(place.count):
-                end = at + 8 + int(_U64.unpack_from(data, at)[0])
-                items.append(data[at + 8 : end])
-                at = end
+            items, position = [], array.offset
+            for _ in range(array.count):
+                end = position + 8 + int(_U64.unpack_from(data, position)[0])
+                items.append(data[position + 8 : end])
+                position = end
             return items
 
 
@@ -218,8 +218,8 @@ class _Parser:
         version = self.version()
         tensor_count, key_count = self.u64(), self.u64()
         if tensor_count > min(_MAX_TENSORS, self.size // 24) or key_count > min(_MAX_KEYS, self.size // 13):
-            what = f"it announces {tensor_count} tensors and {key_count} keys"
-            raise _BrokenError(f"the model file is truncated or corrupt: {what}")
+            claim = f"it announces {tensor_count} tensors and {key_count} keys"
+            raise _BrokenError(f"the model file is truncated or corrupt: {claim}")
         metadata: dict[str, int | float | bool | str | ArrayPlace] = {}
         for _ in range(key_count):
             key = self.string("a key's name")
@@ -247,23 +247,23 @@ class _Parser:
         if version & 0xFFFF == 0:
             raise _BrokenError("this is a big-endian GGUF file, which llama.cpp reads on big-endian machines only")
         if version not in VERSIONS:
-            known = " and ".join(map(str, VERSIONS))
+            readable = " and ".join(map(str, VERSIONS))
             fix = "Update benchctl, or convert the model again."
-            raise _BrokenError(f"this GGUF file is of version {version}; benchctl reads {known}", fix)
+            raise _BrokenError(f"this GGUF file is of version {version}; benchctl reads {readable}", fix)
         return version
 
-    def take(self, count: int, what: str) -> int:
+    def take(self, count: int, part: str) -> int:
         """Move on by `count` bytes and return where they start."""
         start = self.at
         if count > self.size - start:
-            raise _BrokenError(f"the model file is truncated or corrupt: it ends within {what}")
+            raise _BrokenError(f"the model file is truncated or corrupt: it ends within {part}")
         if start + count > _MAX_BYTES:
             raise _BrokenError(f"the header is corrupt: it is longer than {_MAX_BYTES >> 20} MiB")
         self.at = start + count
         return start
 
-    def scalar(self, form: str, what: str = "the header") -> Any:  # noqa: ANN401 - as `form` says
-        return struct.unpack_from(f"<{form}", self.data, self.take(struct.calcsize(f"<{form}"), what))[0]
+    def scalar(self, form: str, part: str = "the header") -> Any:  # noqa: ANN401 - as `form` says
+        return struct.unpack_from(f"<{form}", self.data, self.take(struct.calcsize(f"<{form}"), part))[0]
 
     def u32(self) -> int:
         return int(self.scalar("I"))
@@ -271,9 +271,9 @@ class _Parser:
     def u64(self) -> int:
         return int(self.scalar("Q"))
 
-    def string(self, what: str) -> str:
+    def string(self, part: str) -> str:
         length = self.u64()
-        start = self.take(length, what)
+        start = self.take(length, part)
         self.string_bytes += length
         if length > _MAX_STRING or self.string_bytes > _MAX_STRINGS:
             raise _BrokenError(f"the header is corrupt: a string has {length:,} bytes, or all have too many")
@@ -286,8 +286,8 @@ class _Parser:
             return self.array()
         if kind not in SCALARS:
             raise _BrokenError(f"the header is corrupt: a value has the unknown type {kind}")
-        found: int | float | bool = self.scalar(SCALARS[kind], "the metadata")
-        return found
+        value: int | float | bool = self.scalar(SCALARS[kind], "the metadata")
+        return value
 
     def array(self) -> ArrayPlace:
         kind, count = self.u32(), self.u64()
@@ -304,15 +304,15 @@ class _Parser:
         return ArrayPlace(start, kind, count, self.at - start)
 
     def skip_strings(self, count: int) -> None:
-        unpack, data, end, at = _U64.unpack_from, self.data, self.size - 8, self.at
+        unpack, data, end, position = _U64.unpack_from, self.data, self.size - 8, self.at
         for _ in range(count):
-            if at > end:
+            if position > end:
                 raise _BrokenError("the model file is truncated or corrupt: it ends within the metadata")
-            length = unpack(data, at)[0]
+            length = unpack(data, position)[0]
             if length > _MAX_STRING:
                 raise _BrokenError(f"the header is corrupt: a string of an array has {length:,} bytes")
-            at += 8 + length
-        self.at = at
+            position += 8 + length
+        self.at = position
         self.take(0, "the metadata")
 
     def tensor(self) -> Tensor:
@@ -322,10 +322,10 @@ class _Parser:
             raise _BrokenError(f"the header is corrupt: tensor {one_line(name, 60)} has {dimensions} dimensions")
         shape = tuple(self.u64() for _ in range(dimensions))
         type_id, offset = self.u32(), self.u64()
-        known = tensor_types().get(type_id)
-        if known and shape and shape[0] % known.block:
-            raise _BrokenError(f"the header is corrupt: rows of {one_line(name, 60)} do not fit its type {known.name}")
-        nbytes = math.prod(shape) // known.block * known.size if known else None
+        kind = tensor_types().get(type_id)
+        if kind and shape and shape[0] % kind.block:
+            raise _BrokenError(f"the header is corrupt: rows of {one_line(name, 60)} do not fit its type {kind.name}")
+        nbytes = math.prod(shape) // kind.block * kind.size if kind else None
         return Tensor(name, shape, type_id, offset, nbytes)
 
     def check_places(self, tensors: tuple[Tensor, ...], start: int, alignment: int) -> None:
@@ -337,11 +337,11 @@ class _Parser:
         if needed > self.size:
             missing = needed - self.size
             raise _BrokenError(f"the model file is truncated: {missing:,} of {needed:,} bytes are missing")
-        at = 0
+        expected = 0
         for tensor in tensors:
-            if tensor.offset != at:
+            if tensor.offset != expected:
                 name = one_line(tensor.name, 60)
-                raise _BrokenError(f"the header is corrupt: tensor {name} is at {tensor.offset}, expected {at}")
+                raise _BrokenError(f"the header is corrupt: tensor {name} is at {tensor.offset}, expected {expected}")
             if tensor.nbytes is None:
                 return  # what follows a type that is not known here may lie anywhere
-            at += -(-tensor.nbytes // alignment) * alignment
+            expected += -(-tensor.nbytes // alignment) * alignment

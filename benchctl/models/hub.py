@@ -100,8 +100,8 @@ def _files(repo: str, online: bool) -> list[str]:
 
 
 def _gguf(files: list[str]) -> list[str]:
-    found = sorted({shard_names(name)[0] for name in files if name.lower().endswith(".gguf")})
-    return [name for name in found if "mmproj" not in name.lower()]
+    names = sorted({shard_names(name)[0] for name in files if name.lower().endswith(".gguf")})
+    return [name for name in names if "mmproj" not in name.lower()]
 
 
 def _safetensors_only(files: list[str]) -> bool:
@@ -109,17 +109,17 @@ def _safetensors_only(files: list[str]) -> bool:
 
 
 def _only_gguf(repo: str, files: list[str]) -> str:
-    found, what, fix = _gguf(files), "the repository has no GGUF file", "Name another repository."
-    if len(found) == 1:
-        return found[0]
-    if found:
-        listed = "\n".join(f"  hf:{repo}/{name}" for name in found[:_MAX_LISTED])
-        more = f"\n  … and {len(found) - _MAX_LISTED} more" if len(found) > _MAX_LISTED else ""
-        what, fix = f"the repository has {len(found)} GGUF files; name one", f"One of:\n{listed}{more}"
+    names, message, fix = _gguf(files), "the repository has no GGUF file", "Name another repository."
+    if len(names) == 1:
+        return names[0]
+    if names:
+        listed = "\n".join(f"  hf:{repo}/{name}" for name in names[:_MAX_LISTED])
+        further = f"\n  … and {len(names) - _MAX_LISTED} more" if len(names) > _MAX_LISTED else ""
+        message, fix = f"the repository has {len(names)} GGUF files; name one", f"One of:\n{listed}{further}"
     elif _safetensors_only(files):
-        what = "the repository has safetensors and no GGUF file"
+        message = "the repository has safetensors and no GGUF file"
         fix = f"Make it one first: benchctl models quantize hf:{repo} --type bf16 (or another type)."
-    raise UsageError(what, where=f"hf:{repo}", fix=fix)
+    raise UsageError(message, where=f"hf:{repo}", fix=fix)
 
 
 @contextmanager

@@ -166,9 +166,9 @@ def _explain(status: int, text: str, tool: Program, part: Path) -> None:
     raise _failed(f"llama-quantize {ended}", tool.command[-1], fix, text)
 
 
-def _failed(what: str, where: str, fix: str, output: str) -> EngineError:
+def _failed(message: str, where: str, fix: str, output: str) -> EngineError:
     lines = [one_line(line, 200) for line in output.splitlines() if line.strip()]
-    return EngineError(what, kind="launch", where=where, fix=fix, log_tail=tuple(lines[-_LOG_LINES:]))
+    return EngineError(message, kind="launch", where=where, fix=fix, log_tail=tuple(lines[-_LOG_LINES:]))
 
 
 def _extents(tensor: Tensor) -> tuple[int, ...]:
@@ -182,31 +182,34 @@ def _extents(tensor: Tensor) -> tuple[int, ...]:
 def _read_back(files: Sequence[Path], part: Path, spec: QuantizeSpec, required: dict[str, str]) -> None:
     """Compare the result with the request: every tensor there with its shape, every override in effect."""
     try:
-        found = {tensor.name: tensor for tensor in read_header(part).tensors}
+        result = {tensor.name: tensor for tensor in read_header(part).tensors}
     except UsageError as error:
-        what = f"llama-quantize wrote no whole model: {error.what}"
-        raise EngineError(what, kind="launch", fix=_OTHER_BUILD) from None
+        message = f"llama-quantize wrote no whole model: {error.what}"
+        raise EngineError(message, kind="launch", fix=_OTHER_BUILD) from None
     source = tensors_of(files)
-    extents = {name: _extents(tensor) for name, tensor in found.items()}
+    extents = {name: _extents(tensor) for name, tensor in result.items()}
     lost = [tensor.name for tensor in source if extents.get(tensor.name) != _extents(tensor)]
-    if lost or len(found) != len(source):
+    if lost or len(result) != len(source):
         named = f", such as {one_line(lost[0], 80)}" if lost else ""
         raise EngineError(
-            f"llama-quantize wrote {len(found)} tensors of a model of {len(source)}; {len(lost)} are missing or of "
+            f"llama-quantize wrote {len(result)} tensors of a model of {len(source)}; {len(lost)} are missing or of "
             f"another shape{named}",
             kind="launch",
             fix=_OTHER_BUILD,
         )
-    wrong = [(name, kind, found[name].type_name) for name, kind in required.items() if found[name].type_name != kind]
-    if wrong:
-        name, kind, got = wrong[0]
+    mismatches = [
+        (name, kind, result[name].type_name) for name, kind in required.items() if result[name].type_name != kind
+    ]
+    if mismatches:
+        name, kind, got = mismatches[0]
         raise UsageError(
-            f"llama-quantize made {one_line(name, 80)} {got} where {kind} was requested ({len(wrong)} such tensors)",
+            f"llama-quantize made {one_line(name, 80)} {got} where {kind} was requested "
+            f"({len(mismatches)} such tensors)",
             where="quantize.tensors",
             fix=f"This build leaves such tensors alone, or has another rule for them: leave it out, or try {got}.",
         )
     base = spec.type.lower()
-    if base not in UNQUANTIZED and not any(is_quantized(tensor) for tensor in found.values()) and not required:
+    if base not in UNQUANTIZED and not any(is_quantized(tensor) for tensor in result.values()) and not required:
         raise UsageError(
             f"llama-quantize left every tensor unquantized where {base} was requested",
             where="quantize.type",
@@ -222,8 +225,8 @@ def _stored(folder: Path) -> Iterator[None]:
         fix = None
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             fix = "Free some space, or keep it elsewhere: set BENCHCTL_CACHE, or name another file with -o."
-        what = f"the model cannot be kept: {error.strerror or error}"
-        raise StorageError(what, where=one_line(str(folder)), fix=fix) from None
+        message = f"the model cannot be kept: {error.strerror or error}"
+        raise StorageError(message, where=one_line(str(folder)), fix=fix) from None
 
 
 _READ = (".safetensors", ".json", ".jsonl", ".model", ".jinja", ".txt")
@@ -300,15 +303,15 @@ def converted(folder: Path, converter: Program, *, notice: Notice | None = None,
     precision = _precision(folder)
     hashes = [_hashes(folder, notice)] + ([] if target is None else [_hashes(target, notice)])
     key = hashlib.sha256(json.dumps([*hashes, converter.build, precision, ROTARY_HEADS]).encode()).hexdigest()
-    kept = cache_folder() / "converted" / f"{key}.gguf"
+    cached = cache_folder() / "converted" / f"{key}.gguf"
 
     def make(part: Path) -> None:
         if notice:
             notice(f"Converting {folder.name} to GGUF")
         _convert(folder, part, converter, precision, target)
 
-    with _stored(kept.parent):
-        return made_once(kept, make, notice)
+    with _stored(cached.parent):
+        return made_once(cached, make, notice)
 
 
 def _hashes(folder: Path, notice: Notice | None) -> list[list[str]]:
@@ -339,8 +342,8 @@ def _convert(folder: Path, part: Path, converter: Program, precision: str, targe
         _rotate(part)
     except UsageError as error:
         fix = "Convert it by hand with convert_hf_to_gguf.py, and name the GGUF file."
-        what = f"llama.cpp's converter wrote no whole model: {error.what}"
-        raise EngineError(what, kind="launch", where=where, fix=fix) from None
+        message = f"llama.cpp's converter wrote no whole model: {error.what}"
+        raise EngineError(message, kind="launch", where=where, fix=fix) from None
 
 
 def _rotate(model: Path) -> None:
@@ -349,9 +352,9 @@ def _rotate(model: Path) -> None:
     Nothing else reads a Mamba layer's own number of heads: llama.cpp knows it by its key and value heads, which stay 0.
     """
     header = read_header(model)
-    place = header.metadata.get(ROTARY_HEADS)
-    if not rotates_nothing(header) or not isinstance(place, ArrayPlace):
+    heads = header.metadata.get(ROTARY_HEADS)
+    if not rotates_nothing(header) or not isinstance(heads, ArrayPlace):
         return
     with model.open("r+b") as stream:
-        stream.seek(place.offset)
+        stream.seek(heads.offset)
         stream.write(struct.pack("<I", max(header.integers(ROTARY_HEADS) or ())))

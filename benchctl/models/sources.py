@@ -135,8 +135,8 @@ class ModelSearch:
         if is_safetensors_folder(first):
             if self.find_tool is None:
                 fix = "Make it one first: benchctl models quantize FOLDER --type bf16 (or another type)."
-                what = "this is a folder of safetensors, not a GGUF file"
-                raise UsageError(what, where=one_line(str(first)), fix=fix)
+                message = "this is a folder of safetensors, not a GGUF file"
+                raise UsageError(message, where=one_line(str(first)), fix=fix)
             target = self._target_folder(drafts_for) if needs_target(first) else None
             for folder in filter(None, (first, target)):
                 if not self.may_run_code and (code := code_in(folder)) is not None:
@@ -188,10 +188,10 @@ class ModelSearch:
         tried = [path] if path.is_absolute() else [self.recipe_folder / path, Path.cwd() / path]
         if self.models_dir is not None:
             tried.append(self.models_dir.expanduser() / path.name)
-        for candidate in dict.fromkeys(place.absolute() for place in tried):
+        for candidate in dict.fromkeys(location.absolute() for location in tried):
             if candidate.exists():
                 return _first_shard(candidate)
-        fix = f"Searched: {' and '.join(dict.fromkeys(one_line(str(place.absolute())) for place in tried))}."
+        fix = f"Searched: {' and '.join(dict.fromkeys(one_line(str(location.absolute())) for location in tried))}."
         if not path.is_absolute() and len(path.parts) == 2 and path.suffix == "":
             fix += f" For a repository of the Hugging Face hub write hf:{one_line(source.path)}."
         raise UsageError("there is no such model file", fix=fix)
@@ -200,21 +200,21 @@ class ModelSearch:
         """Return a repository's GGUF file (`files`), or its folder of safetensors (`folders`)."""
 
         def below(folder: Path) -> Path | None:
-            if files and (found := find_local(source, folder)):
-                return _first_shard(found)
+            if files and (path := find_local(source, folder)):
+                return _first_shard(path)
             return _local_folder(source, folder) if folders else None
 
         if self.models_dir is not None:
             if not self.models_dir.expanduser().is_dir():
                 raise UsageError("this folder does not exist", where=f"--models-dir {one_line(str(self.models_dir))}")
-            if found := below(self.models_dir.expanduser().absolute()):
-                return found
+            if path := below(self.models_dir.expanduser().absolute()):
+                return path
         try:
             return fetch(source, self.notice, safetensors=folders) if files else fetch_folder(source, self.notice)
         except OfflineError as error:
             for folder in (self.recipe_folder / "models", self.recipe_folder, Path.cwd() / "models", Path.cwd()):
-                if found := below(folder.absolute()):
-                    return found
+                if path := below(folder.absolute()):
+                    return path
             repository = source.repo.split("/")[-1]
             named = source.file.rsplit("/", 1)[-1] if source.file else f"{repository}.gguf"
             missing = [
@@ -229,7 +229,7 @@ def _local_folder(source: HubSource, folder: Path) -> Path | None:
     """Return the repository's safetensors below `folder`: ORG/REPO, or REPO."""
     organisation, repository = source.repo.split("/")
     places = (folder / organisation / repository, folder / repository)
-    return next((place for place in places if is_safetensors_folder(place)), None)
+    return next((path for path in places if is_safetensors_folder(path)), None)
 
 
 def _parsed(text: str) -> Source:
@@ -244,20 +244,20 @@ def _first_shard(path: Path) -> Path:
 
 
 def _from_bundle(source: BundledSource, notice: Notice | None) -> Path:
-    known = {model.name: model for model in bundled_models()}
-    if not known:
+    models = {model.name: model for model in bundled_models()}
+    if not models:
         fix = "Install a released benchctl, or check out the repository with its model files."
         raise UsageError("this installation of benchctl has no bundled models", fix=fix)
     if source.name in PADDED:
         _from_bundle(BundledSource(PADDED[source.name][0]), notice)
         return padded_model(source.name, notice)
-    if source.name not in known:
-        fix = did_you_mean(source.name, known).strip() or f"Known: {', '.join(known)}."
+    if source.name not in models:
+        fix = did_you_mean(source.name, models).strip() or f"Known: {', '.join(models)}."
         raise UsageError(f"benchctl ships no model called '{one_line(source.name, 60)}'", fix=fix)
-    path, fix = known[source.name].path, "Install benchctl again."
+    path, fix = models[source.name].path, "Install benchctl again."
     if not path.is_file():
         raise UsageError(f"the bundled file {path.name} is missing", fix=fix)
-    if not hmac.compare_digest(file_sha256(path, notice), known[source.name].sha256):
+    if not hmac.compare_digest(file_sha256(path, notice), models[source.name].sha256):
         raise UsageError(f"the bundled file {path.name} is not what benchctl ships", fix=fix)
     return path
 
@@ -272,11 +272,11 @@ def find_local(source: HubSource, folder: Path) -> Path | None:
     places = [folder / organisation / repository, folder / repository, folder]
     if source.file is not None:
         short = source.file.rsplit("/", 1)[-1]
-        candidates = [place / name for place in places for name in dict.fromkeys((source.file, short))]
+        candidates = [directory / name for directory in places for name in dict.fromkeys((source.file, short))]
         return next((path for path in candidates if path.is_file()), None)
-    for place in places[:2]:
-        if found := _one_of(sorted(place.glob("*.gguf")), source):
-            return found
+    for directory in places[:2]:
+        if match := _one_of(sorted(directory.glob("*.gguf")), source):
+            return match
     stem = repository.lower().removesuffix("-gguf")
     called = [path for path in sorted(folder.glob("*.gguf")) if _is_called(path.stem.lower(), stem)]
     return _one_of(called, source)
@@ -337,10 +337,11 @@ def _check_room(folder: Path, size: int) -> None:
     import psutil
 
     free = {"disk": shutil.disk_usage(folder).free, "memory": psutil.virtual_memory().available}
-    for what, needed in (("disk", size), ("memory", round(_ROOM * size))):
-        if free[what] < needed:
+    for resource, needed in (("disk", size), ("memory", round(_ROOM * size))):
+        if free[resource] < needed:
             raise StorageError(
-                f"the padded model needs {needed / 1e9:.1f} GB of free {what}, and there are {free[what] / 1e9:.1f} GB",
+                f"the padded model needs {needed / 1e9:.1f} GB of free {resource}, and there are "
+                f"{free[resource] / 1e9:.1f} GB",
                 where=str(folder),
                 fix="Free some, or measure the bundled model itself.",
             )
@@ -367,7 +368,9 @@ def _write(source: Path, into: Path, times: int) -> None:
             writer.add_tensor(tensor.name, tensor.data, raw_dtype=tensor.tensor_type)
         else:
             values = gguf.dequantize(tensor.data, tensor.tensor_type)
-            zeros = [(0, size * (times - 1) if place == axis else 0) for place, size in enumerate(values.shape)]
+            zeros = [
+                (0, size * (times - 1) if axis_index == axis else 0) for axis_index, size in enumerate(values.shape)
+            ]
             writer.add_tensor(tensor.name, np.pad(values, zeros))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()

@@ -35,13 +35,13 @@ _OF_BASE = {
 
 
 def _named(name: str) -> TensorType:
-    return next(known for known in tensor_types().values() if known.name == name.lower())
+    return next(kind for kind in tensor_types().values() if kind.name == name.lower())
 
 
 def is_quantized(tensor: Tensor) -> bool:
     """Whether a tensor's type rounds in blocks; False for an unknown type."""
-    known = tensor_types().get(tensor.type_id)
-    return known is not None and known.block > 1
+    kind = tensor_types().get(tensor.type_id)
+    return kind is not None and kind.block > 1
 
 
 def takes_other_type(tensor: Tensor) -> bool:
@@ -66,10 +66,10 @@ def requested_types(tensors: Sequence[Tensor], overrides: Mapping[str, str]) -> 
     types: dict[str, str] = {}
     for pattern, requested in overrides.items():
         matching = [tensor for tensor in tensors if re.search(tensor_regex(pattern), tensor.name)]
-        left = [tensor for tensor in matching if takes_other_type(tensor) and tensor.name not in types]
-        if not left:
+        assigned = [tensor for tensor in matching if takes_other_type(tensor) and tensor.name not in types]
+        if not assigned:
             raise _without_effect(pattern, tensors)
-        for tensor in left:
+        for tensor in assigned:
             _must_fit(tensor, _named(requested), pattern)
             types[tensor.name] = requested.lower()
     return types
@@ -79,15 +79,15 @@ def fallback_sentence(tensors: Sequence[Tensor], base: str, overrides: Mapping[s
     """Return what became of tensors of a written file whose rows do not fit the base type; None when all fit."""
     kind = _named(_OF_BASE.get(base.lower(), base.lower()))
     free = [tensor for tensor in tensors if takes_other_type(tensor)]
-    asked = requested_types(tensors, overrides)
-    unfit = [tensor for tensor in free if tensor.shape[0] % kind.block and tensor.name not in asked]
-    others = [tensor for tensor in unfit if tensor.type_name != kind.name]
-    if not others:
+    requested = requested_types(tensors, overrides)
+    unfit = [tensor for tensor in free if tensor.shape[0] % kind.block and tensor.name not in requested]
+    fallbacks = [tensor for tensor in unfit if tensor.type_name != kind.name]
+    if not fallbacks:
         return None
-    kinds = ", ".join(dict.fromkeys(tensor.type_name for tensor in others))
+    kinds = ", ".join(dict.fromkeys(tensor.type_name for tensor in fallbacks))
     return (
-        f"the rows of {len(others)} of {len(free)} tensors do not fit {base}, such as {one_line(others[0].name, 60)} "
-        f"with {others[0].shape[0]} numbers; llama-quantize made them {kinds}"
+        f"the rows of {len(fallbacks)} of {len(free)} tensors do not fit {base}, such as "
+        f"{one_line(fallbacks[0].name, 60)} with {fallbacks[0].shape[0]} numbers; llama-quantize made them {kinds}"
     )
 
 
@@ -106,10 +106,10 @@ def _without_effect(pattern: str, tensors: Sequence[Tensor]) -> UsageError:
 def _must_fit(tensor: Tensor, requested: TensorType, pattern: str) -> None:
     name = one_line(tensor.name, 80)
     if requested.name in _NEEDS_IMPORTANCE and tensor.name not in {"token_embd.weight", "output.weight"}:
-        why, fix = "that type needs an importance matrix, which benchctl cannot make", "Use iq3_s or more, or q2_k."
+        reason, fix = "that type needs an importance matrix, which benchctl cannot make", "Use iq3_s or more, or q2_k."
     elif tensor.shape[0] % requested.block:
         rows = f"its rows have {tensor.shape[0]} numbers, which is no multiple of the type's block of {requested.block}"
-        why, fix = f"{rows}; llama-quantize would silently choose another type", "bf16 fits all rows."
+        reason, fix = f"{rows}; llama-quantize would silently choose another type", "bf16 fits all rows."
     else:
         return
-    raise UsageError(f"{name} cannot be made {requested.name}: {why}", where=f"quantize.tensors.{pattern}", fix=fix)
+    raise UsageError(f"{name} cannot be made {requested.name}: {reason}", where=f"quantize.tensors.{pattern}", fix=fix)

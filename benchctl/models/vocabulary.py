@@ -44,15 +44,15 @@ class SpecialToken:
 def special_tokens(header: GgufHeader) -> tuple[SpecialToken, ...]:
     """Return the special tokens in the order of the header."""
     tokens = header.strings("tokenizer.ggml.tokens") or []
-    found = []
+    specials = []
     for key in header.metadata:
         match, number = _KEY.match(key), header.integer(key)
         if match is None or number is None:
             continue
         text = tokens[number].decode("utf-8", "replace") if 0 <= number < len(tokens) else None
         added = header.metadata.get(f"tokenizer.ggml.add_{match[1]}_token")
-        found.append(SpecialToken(match[1], number, text, added if isinstance(added, bool) else None))
-    return tuple(found)
+        specials.append(SpecialToken(match[1], number, text, added if isinstance(added, bool) else None))
+    return tuple(specials)
 
 
 def end_tokens(header: GgufHeader) -> frozenset[int]:
@@ -82,22 +82,22 @@ class TokenBytes:
 
     def only_split(self, text: bytes, count: int) -> tuple[int, ...] | None:
         """Return the `count` tokens that spell `text`; `None` when there is no such sequence, or several."""
-        found: list[tuple[int, ...]] = []
+        splits: list[tuple[int, ...]] = []
 
-        def search(rest: bytes, taken: tuple[int, ...]) -> None:
-            left = count - len(taken)
-            if len(found) > 1 or left > len(rest):
+        def search(remaining: bytes, prefix: tuple[int, ...]) -> None:
+            budget = count - len(prefix)
+            if len(splits) > 1 or budget > len(remaining):
                 return
-            if not left:
-                if not rest:
-                    found.append(taken)
+            if not budget:
+                if not remaining:
+                    splits.append(prefix)
                 return
-            for end in (len(rest),) if left == 1 else range(1, len(rest) - left + 2):
-                for token in self._ids.get(rest[:end], ()):
-                    search(rest[end:], (*taken, token))
+            for end in (len(remaining),) if budget == 1 else range(1, len(remaining) - budget + 2):
+                for token in self._ids.get(remaining[:end], ()):
+                    search(remaining[end:], (*prefix, token))
 
         search(text, ())
-        return found[0] if len(found) == 1 else None
+        return splits[0] if len(splits) == 1 else None
 
 
 @lru_cache(maxsize=4)
@@ -122,8 +122,8 @@ def token_bytes(model: Path) -> TokenBytes | None:
 def _byte_level_table() -> dict[str, int]:
     """GPT-2's `bytes_to_unicode`: printable bytes stand for themselves, the others for U+0100 and on."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = [byte for byte in range(256) if byte not in printable]
-    return {chr(byte): byte for byte in printable} | {chr(0x100 + place): byte for place, byte in enumerate(others)}
+    remaining = [byte for byte in range(256) if byte not in printable]
+    return {chr(byte): byte for byte in printable} | {chr(0x100 + index): byte for index, byte in enumerate(remaining)}
 
 
 def _byte_level(token: bytes, table: Mapping[str, int]) -> bytes:
@@ -165,13 +165,13 @@ def differences(first: GgufHeader, second: GgufHeader, *, speaking: bool = False
     what no text can show: tokens that fill the vocabulary up, special tokens other than `SPEAKING`, and a token that
     only a single file names where nothing depends on it.
     """
-    found = []
-    for what, key in (("tokenizer", "tokenizer.ggml.model"), ("pre-tokenizer", "tokenizer.ggml.pre")):
+    reasons = []
+    for part, key in (("tokenizer", "tokenizer.ggml.model"), ("pre-tokenizer", "tokenizer.ggml.pre")):
         names = [header.text(key) for header in (first, second)]
         if names[0] != names[1]:
-            found.append(f"the {what} is {_name(names[0])} and {_name(names[1])}")
+            reasons.append(f"the {part} is {_name(names[0])} and {_name(names[1])}")
     ours, theirs = (dict(enumerate(_used(header) if speaking else _texts(header))) for header in (first, second))
-    return [*found, *text_differences(ours, theirs), *_special_differences(first, second, speaking)]
+    return [*reasons, *text_differences(ours, theirs), *_special_differences(first, second, speaking)]
 
 
 def text_differences(ours: Mapping[int, str | bytes], theirs: Mapping[int, str | bytes]) -> Iterator[str]:
@@ -230,9 +230,9 @@ def _special(target: GgufHeader, draft: GgufHeader, which: str) -> list[str]:
 
 def _adds(header: GgufHeader, which: str) -> bool | None:
     """Whether the tokenizer adds this token; None where the file leaves it to the engine's table of tokenizers."""
-    written = header.metadata.get(f"tokenizer.ggml.add_{which}_token")
-    if isinstance(written, bool):
-        return written
+    setting = header.metadata.get(f"tokenizer.ggml.add_{which}_token")
+    if isinstance(setting, bool):
+        return setting
     return which == "bos" if header.text("tokenizer.ggml.model") == "llama" else None
 
 

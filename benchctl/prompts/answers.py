@@ -84,8 +84,8 @@ def _marked(text: str) -> str | None:
     marks = list(_MARK.finditer(text))
     if not marks:
         return None
-    rest = text[marks[-1].end() :].lstrip(_AROUND.replace(".", ""))
-    return rest.partition("}" if marks[-1][0].endswith("{") else "\n")[0]
+    after_mark = text[marks[-1].end() :].lstrip(_AROUND.replace(".", ""))
+    return after_mark.partition("}" if marks[-1][0].endswith("{") else "\n")[0]
 
 
 def _value(number: str) -> Decimal:
@@ -95,14 +95,14 @@ def _value(number: str) -> Decimal:
 def _letter(text: str, marked: str | None, *, cut: bool) -> str | None:
     if marked is not None:
         bare = marked.strip(_AROUND)
-        found = [bare.upper()] if len(bare) == 1 else _MARKED_LETTER.findall(marked)
-        if found:
-            return found[0]
+        letters = [bare.upper()] if len(bare) == 1 else _MARKED_LETTER.findall(marked)
+        if letters:
+            return letters[0]
     first = _LETTER_FIRST.match(text)
     if first:
         return first[1]
-    alone = [] if cut else _LETTER.findall(text)
-    return alone[-1] if alone else None
+    bare_letters = [] if cut else _LETTER.findall(text)
+    return bare_letters[-1] if bare_letters else None
 
 
 def _plain(text: str) -> str:
@@ -112,14 +112,14 @@ def _plain(text: str) -> str:
 @lru_cache(maxsize=1024)
 def _matcher(pattern: str) -> TypeAdapter[str]:
     """Return what accepts the texts that an expression is found in. Raises ValueError for what is none."""
-    copies = prod(max(1, int(least), int(most or 0)) for least, most in _COUNT.findall(pattern))
+    copies = prod(max(1, int(low), int(high or 0)) for low, high in _COUNT.findall(pattern))
     if copies > MOST_COPIES:
         raise ValueError(f"a regular expression repeats its parts at most {MOST_COPIES} times")
     try:
         return TypeAdapter(Annotated[str, StringConstraints(pattern=pattern)])
     except SchemaError as error:
-        why = str(error).splitlines()[-1].partition("rror: ")[2].rstrip(".")
-        raise ValueError(f"this is no regular expression that Rust's engine takes: {why}") from None
+        reason = str(error).splitlines()[-1].partition("rror: ")[2].rstrip(".")
+        raise ValueError(f"this is no regular expression that Rust's engine takes: {reason}") from None
 
 
 def _found(pattern: str, text: str) -> bool:

@@ -38,8 +38,8 @@ def load_context(name: str | None, *, recipe_folder: Path) -> str:
             raise UsageError("this text is larger than 64 MiB.", where="prompts.context")
         text = path.read_text("utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise UsageError(f"the text {one_line(str(path))} cannot be read: {why}.", where="prompts.context") from None
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise UsageError(f"the text {one_line(str(path))} cannot be read: {reason}.", where="prompts.context") from None
     if not text:
         raise UsageError(f"the text {one_line(str(path))} is empty.", where="prompts.context")
     return text
@@ -49,25 +49,25 @@ def fitted(prompt: Prompt, length: int, text: str, count: Count) -> Prompt:
     """Return `prompt` with at most `length` tokens, as near as a word of `text` allows. Raises ContextError."""
     if count(prompt) <= length:
         return _padded(prompt, length, text, count)
-    while len(rest := _without_oldest_turn(prompt).messages or ()) < len(prompt.messages or ()):
-        prompt = prompt.model_copy(update={"messages": rest})
+    while len(shorter := _without_oldest_turn(prompt).messages or ()) < len(prompt.messages or ()):
+        prompt = prompt.model_copy(update={"messages": shorter})
         if count(prompt) <= length:
             return _padded(prompt, length, text, count)
     before, question = _split(_last_text(prompt))
     words = _WORD.findall(before)
-    kept = _most(len(words), lambda size: count(_with_last(prompt, _tail(words, size) + question)) <= length)
-    if kept < 0:
+    words_used = _most(len(words), lambda size: count(_with_last(prompt, _tail(words, size) + question)) <= length)
+    if words_used < 0:
         raise ContextError(f"its question alone has more than {length} tokens")
-    return _with_last(prompt, _tail(words, kept) + question)
+    return _with_last(prompt, _tail(words, words_used) + question)
 
 
 def _padded(prompt: Prompt, length: int, text: str, count: Count) -> Prompt:
     """Return the prompt with as much of the text before its last user message as fits."""
-    words, own = _WORD.findall(text), _last_text(prompt)
+    words, question = _WORD.findall(text), _last_text(prompt)
 
     def made(size: int) -> Prompt:
         padding = "".join(words[:size]).rstrip()
-        return _with_last(prompt, f"{padding}\n\n{own}") if padding else prompt
+        return _with_last(prompt, f"{padding}\n\n{question}") if padding else prompt
 
     size = max(0, _most(min(len(words), 2 * length), lambda size: count(made(size)) <= length))
     if size == len(words) and count(made(size)) < length - length // 50:
@@ -89,8 +89,8 @@ def _tail(words: list[str], size: int) -> str:
 def _split(text: str) -> tuple[str, str]:
     """Return what stands before the last paragraph, and that paragraph."""
     end = len(text.rstrip())
-    place = text.rfind("\n\n", 0, end)
-    return (text[: place + 2], text[place + 2 :]) if place >= 0 else ("", text)
+    index = text.rfind("\n\n", 0, end)
+    return (text[: index + 2], text[index + 2 :]) if index >= 0 else ("", text)
 
 
 def _last_user(prompt: Prompt) -> int:
@@ -106,9 +106,9 @@ def _last_text(prompt: Prompt) -> str:
 def _with_last(prompt: Prompt, text: str) -> Prompt:
     if prompt.messages is None:
         return prompt.model_copy(update={"prompt": text})
-    place = _last_user(prompt)
-    changed = Message(role=prompt.messages[place].role, content=text)
-    return prompt.model_copy(update={"messages": (*prompt.messages[:place], changed, *prompt.messages[place + 1 :])})
+    index = _last_user(prompt)
+    changed = Message(role=prompt.messages[index].role, content=text)
+    return prompt.model_copy(update={"messages": (*prompt.messages[:index], changed, *prompt.messages[index + 1 :])})
 
 
 def _without_oldest_turn(prompt: Prompt) -> Prompt:

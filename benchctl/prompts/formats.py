@@ -114,10 +114,10 @@ class Row(BaseModel):
         try:
             return cls.model_validate(fields)._question()
         except ValidationError as error:
-            wrong = error.errors(include_url=False)[0]
-            what = wrong["msg"].removeprefix("Value error, ")
-            got = "" if wrong["type"] == "missing" else f"; got {quoted(wrong['input'])}"
-            raise ValueError(f"`{path_text(wrong['loc'])}`: {what}{got}" if wrong["loc"] else what) from None
+            detail = error.errors(include_url=False)[0]
+            message = detail["msg"].removeprefix("Value error, ")
+            got = "" if detail["type"] == "missing" else f"; got {quoted(detail['input'])}"
+            raise ValueError(f"`{path_text(detail['loc'])}`: {message}{got}" if detail["loc"] else message) from None
 
 
 class SpecBench(Row):
@@ -380,7 +380,8 @@ def _up_to_the_last_question(question: Question, messages: Sequence[Message]) ->
 
 
 FORMATS: dict[str, type[Row]] = {
-    known.name: known for known in (SpecBench, MtBench, HumanEval, SpeedBench, Gsm8k, Mmlu, MmluPro, Aime, OwnRow)
+    row_format.name: row_format
+    for row_format in (SpecBench, MtBench, HumanEval, SpeedBench, Gsm8k, Mmlu, MmluPro, Aime, OwnRow)
 }
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.+-]+")
 _NAME = re.compile(NAME_PATTERN)

@@ -56,8 +56,6 @@ class Suite:
     sha256: str
     """Of the file's bytes."""
     tasks: dict[str, tuple[Prompt, ...]]
-    own: bool = False
-    """Whether it is the user's own file as it is; its prompts are rendered with the model's chat template."""
     places: Mapping[tuple[str, int], str] = field(default_factory=dict)
     """File and line of every prompt of the user's own file, by its task and index."""
     notes: tuple[str, ...] = ()
@@ -75,15 +73,15 @@ class Suite:
 
     def _named(self, name: str) -> list[str]:
         """Return the tasks of a name, which may hold a `*`."""
-        found = [task for task in self.tasks if task == name or ("*" in name and fnmatchcase(task, name))]
-        if not found:
+        matches = [task for task in self.tasks if task == name or ("*" in name and fnmatchcase(task, name))]
+        if not matches:
             near = did_you_mean(name, self.tasks).strip()
             raise UsageError(
                 f"the suite '{self.name}' has no task '{one_line(name, 60)}'",
                 where="prompts.tasks",
                 fix=near or f"It has: {', '.join(self.tasks)}.",
             )
-        return found
+        return matches
 
     def _place(self, task: str, index: int) -> str:
         return self.places.get((task, index), f"{self.name}: tasks.{task}[{index}]")
@@ -107,9 +105,9 @@ def load_suite(name_or_path: str, *, recipe_folder: Path) -> Suite:
         raise UsageError(f"the prompts file cannot be read: {error.strerror}", where=where) from None
     if len(raw) > MAX_BYTES:
         raise UsageError("the prompts file is larger than 64 MiB", where=where)
-    own = path.name.lower().endswith(_OWN)
-    data = None if own else parse_json(raw, where, "a JSON object with `tasks`, or a list of prompts")
-    if own or isinstance(data, list):
+    is_own = path.name.lower().endswith(_OWN)
+    data = None if is_own else parse_json(raw, where, "a JSON object with `tasks`, or a list of prompts")
+    if is_own or isinstance(data, list):
         return _own_file(path, raw, where)
     try:
         suite = _SuiteFile.model_validate_json(raw.removeprefix(codecs.BOM_UTF8))
@@ -123,22 +121,22 @@ def load_suite(name_or_path: str, *, recipe_folder: Path) -> Suite:
 def _own_file(path: Path, raw: bytes, where: str) -> Suite:
     """Return the user's own prompts, read as an import reads them; their task is the file's name where it is absent."""
     name = path.name.split(".")[0] or "prompts"
-    found = read_questions(path, path.name, FORMATS["jsonl"], kind="chat", no_task=name)
-    tasks = {task: tuple(prompts) for task, prompts in found.tasks.items()}
+    questions = read_questions(path, path.name, FORMATS["jsonl"], kind="chat", no_task=name)
+    tasks = {task: tuple(prompts) for task, prompts in questions.tasks.items()}
     digest = hashlib.sha256(raw).hexdigest()
-    return Suite(name, "chat", "not stated", where, digest, tasks, own=True, places=found.places, notes=found.notes)
+    return Suite(name, "chat", "not stated", where, digest, tasks, places=questions.places, notes=questions.notes)
 
 
 def _find(name_or_path: str, recipe_folder: Path) -> Path:
-    found = prompts_file(name_or_path, recipe_folder)
-    if found is not None:
-        return found
-    known = [file.name for file in sorted(shipped_folder("prompts").glob("*.json"))]
-    near = did_you_mean(Path(name_or_path).name, known).strip()
+    path = prompts_file(name_or_path, recipe_folder)
+    if path is not None:
+        return path
+    shipped = [file.name for file in sorted(shipped_folder("prompts").glob("*.json"))]
+    near = did_you_mean(Path(name_or_path).name, shipped).strip()
     raise UsageError(
         f"there is no prompts file '{one_line(name_or_path, 200)}' beside the recipe, here, or among the shipped ones",
         where="prompts.suite",
-        fix=near or f"Shipped: {', '.join(known)}.",
+        fix=near or f"Shipped: {', '.join(shipped)}.",
     )
 
 
@@ -179,8 +177,8 @@ def write_suite(questions: Questions, path: Path, *, name: str, licence: str, fo
     }
     data = (json.dumps(suite, indent=1, ensure_ascii=False) + "\n").encode()
     if len(data) > MAX_BYTES:
-        what = f"the suite would have {len(data) >> 20} MiB, and benchctl loads at most {MAX_BYTES >> 20}"
-        raise UsageError(what, where=str(path), fix="Take fewer prompts with --limit or --tasks.")
+        message = f"the suite would have {len(data) >> 20} MiB, and benchctl loads at most {MAX_BYTES >> 20}"
+        raise UsageError(message, where=str(path), fix="Take fewer prompts with --limit or --tasks.")
     refuse_overwriting(path, force)
     try:
         with tempfile.TemporaryDirectory(prefix=".import-", dir=path.absolute().parent) as folder:

@@ -57,9 +57,9 @@ def read_questions(
     `label` names the file in the suite and in messages: no path of this machine. `no_task`: of rows that name none.
     Raises UsageError with the file, the line and what was expected.
     """
-    found: dict[str, list[Prompt]] = {}
+    by_task: dict[str, list[Prompt]] = {}
     places: dict[tuple[str, int], str] = {}
-    kept: list[Question] = []
+    questions: list[Question] = []
     names = TaskNames()
     kind = kind or form.kind
     without_text = 0
@@ -74,16 +74,16 @@ def read_questions(
         except ValueError as error:
             raise UsageError(str(error), where=where, fix=f"{form.title} has {form.example}.") from None
         task = names[no_task if question.task == NO_TASK else question.task]
-        prompts = found.setdefault(task, [])
+        prompts = by_task.setdefault(task, [])
         if (limit is None or len(prompts) < limit) and (tasks is None or task in tasks):
             places[task, len(prompts)] = where
             prompts.append(prompt)
-            kept.append(question)
-    if kind is None or not found:
+            questions.append(question)
+    if kind is None or not by_task:
         withheld = f": it withholds the text of all {without_text}" if without_text else ""
         raise UsageError(f"this file has no prompts{withheld}", where=one_line(label))
-    chosen = _chosen(found, tasks, label)
-    notes = tuple(_notes(kept, without_text))
+    chosen = _chosen(by_task, tasks, label)
+    notes = tuple(_notes(questions, without_text))
     return Questions(kind, chosen, places, _source(path, label, form, notes), notes)
 
 
@@ -114,10 +114,10 @@ def _prompt(question: Question, kind: Kind) -> Prompt:
     return prompt
 
 
-def _notes(kept: Sequence[Question], without_text: int) -> Iterator[str]:
-    unsent = list(dict.fromkeys(key for question in kept for key in question.unsent))
+def _notes(questions: Sequence[Question], without_text: int) -> Iterator[str]:
+    unsent = list(dict.fromkeys(key for question in questions for key in question.unsent))
     listed = ", ".join(one_line(key, 40) for key in unsent[:12]) + (", …" if len(unsent) > 12 else "")
-    said = {
+    sentences = {
         "later turns, which depend on the model's own answers, are not asked: only the first turn is": "later_turns",
         "only the last turn of the user is asked; those before it are sent as they stand, with their answers": (
             "earlier_turns"
@@ -125,19 +125,19 @@ def _notes(kept: Sequence[Question], without_text: int) -> Iterator[str]:
         "what follows the turn that is asked is not sent": "goes_on",
         f"keys are not sent ({listed}): the model and the sampling are the recipe's": "unsent",
     }
-    for what, key in said.items():
-        if count := sum(bool(getattr(question, key)) for question in kept):
-            yield f"In {count} of {len(kept)} prompts {what}."
+    for sentence, key in sentences.items():
+        if count := sum(bool(getattr(question, key)) for question in questions):
+            yield f"In {count} of {len(questions)} prompts {sentence}."
     if without_text:
         yield f"{without_text} questions were left out: the file withholds their text."
 
 
-def _chosen(found: dict[str, list[Prompt]], tasks: Sequence[str] | None, label: str) -> dict[str, list[Prompt]]:
+def _chosen(by_task: dict[str, list[Prompt]], tasks: Sequence[str] | None, label: str) -> dict[str, list[Prompt]]:
     for task in tasks or ():
-        if task not in found:
-            fix = did_you_mean(task, found).strip() or f"It has: {', '.join(found)}."
+        if task not in by_task:
+            fix = did_you_mean(task, by_task).strip() or f"It has: {', '.join(by_task)}."
             raise UsageError(f"{one_line(label)} has no task {quoted(task)}", where="--tasks", fix=fix)
-    return {task: prompts for task, prompts in found.items() if prompts}
+    return {task: prompts for task, prompts in by_task.items() if prompts}
 
 
 def _source(path: Path, label: str, form: type[Row], notes: Sequence[str]) -> str:
@@ -193,8 +193,8 @@ def _text_rows(text: str, label: str) -> Iterator[tuple[str, Fields]]:
         ends = line.strip() == _SEPARATOR
         part += [] if ends else [line]
         if ends or not several:
-            if whole := "\n".join(part).strip():
-                yield f"{label}:{start}", {"prompt": whole}
+            if prompt := "\n".join(part).strip():
+                yield f"{label}:{start}", {"prompt": prompt}
             start, part = number + 1, []
 
 

@@ -78,14 +78,14 @@ class Prompt(BaseModel):
             '{"type": "json_schema", "json_schema": {"name": …, "schema": {…}}}.'
         )
 
-    def constraint(self, taken: frozenset[str]) -> str | None:
+    def constraint(self, sent_fields: frozenset[str]) -> str | None:
         """Return the key that may keep the model from its likeliest tokens; `None` where none does.
 
-        `taken`: of `REQUEST_FIELDS`, what the engine takes. With `tool_choice` it sees to calls of tools itself.
+        `sent_fields`: of `REQUEST_FIELDS`, what the engine takes. With `tool_choice` it sees to calls of tools itself.
         """
         if self.response_format is not None:
             return "response_format"
-        calls = self.tools is not None and self.tool_choice != "none" and "tool_choice" in taken
+        calls = self.tools is not None and self.tool_choice != "none" and "tool_choice" in sent_fields
         return "tools" if calls else None
 
 

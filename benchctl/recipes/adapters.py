@@ -143,10 +143,10 @@ def registered() -> Registered:
     owners: dict[str, str] = {}
     packages = sorted((_package(entry) != OWN, _package(entry), entry) for entry in entry_points(group=GROUP))
     for _, package, entry in packages:  # benchctl's own first: no other package replaces them
-        taken = owners.get(entry.name)
-        if taken is not None:
-            broken[entry.name] = f"{package} registers it too, and it belongs to {taken}"
-            if taken != OWN:
+        owner = owners.get(entry.name)
+        if owner is not None:
+            broken[entry.name] = f"{package} registers it too, and it belongs to {owner}"
+            if owner != OWN:
                 adapters.pop(entry.name, None)
             continue
         owners[entry.name] = package
@@ -187,12 +187,12 @@ def kinds() -> tuple[str, ...]:
 
 def adapter_of(kind: str) -> Adapter:
     """Return what declares the engine `kind`. Raises UsageError for an engine that is not registered."""
-    found = registered()
-    if kind in found.adapters:
-        return found.adapters[kind]
-    why = found.broken.get(kind, "no installed package registers it")
+    engines = registered()
+    if kind in engines.adapters:
+        return engines.adapters[kind]
+    reason = engines.broken.get(kind, "no installed package registers it")
     raise UsageError(
-        f"The engine `{kind}` cannot run: {why}.", where="engine.kind", fix=f"Known: {', '.join(kinds())}."
+        f"The engine `{kind}` cannot run: {reason}.", where="engine.kind", fix=f"Known: {', '.join(kinds())}."
     )
 
 
@@ -203,13 +203,13 @@ def default_spec() -> EngineSpec:
 
 def target_settings(adapter: Adapter, args: Sequence[str]) -> dict[str, tuple[str, str | None]]:
     """Return (option as it is written, its value) by the long name of every option that changes the target."""
-    found: dict[str, tuple[str, str | None]] = {}
+    settings: dict[str, tuple[str, str | None]] = {}
     for word, value in read_flags(args):
         name = adapter.aliases.get(word, word)
         for spelling in (name, name.removeprefix("no-")):
             if spelling in adapter.changes_target:
-                found[spelling] = (_as_written(args, word), f"{word.startswith('no-')} {value}")
-    return found
+                settings[spelling] = (_as_written(args, word), f"{word.startswith('no-')} {value}")
+    return settings
 
 
 def without_effect(adapter: Adapter, args: Sequence[str]) -> list[str]:

@@ -55,16 +55,16 @@ def lists_as_axes(data: dict[str, Plain]) -> tuple[dict[str, Plain], dict[str, K
     moved: dict[str, Plain] = {}
     for axis in (*CONDITIONS, BINARY):
         outer, _, inner = axis.rpartition(".")
-        here = data.get(outer) if outer else data
-        if isinstance(here, dict) and isinstance(here.get(inner), list):
-            moved[axis] = here[inner]
-            left = {key: value for key, value in here.items() if key != inner}
-            data = {**data, outer: left} if outer else left
+        section = data.get(outer) if outer else data
+        if isinstance(section, dict) and isinstance(section.get(inner), list):
+            moved[axis] = section[inner]
+            remaining = {key: value for key, value in section.items() if key != inner}
+            data = {**data, outer: remaining} if outer else remaining
     matrix = {} if data.get("matrix") is None else data["matrix"]
     if not moved or not isinstance(matrix, dict):
         return data, {}
-    both = {**moved, **{key: value for key, value in matrix.items() if key not in moved}}
-    return {**data, "matrix": both}, {axis: tuple(axis.split(".")) for axis in moved}
+    axes = {**moved, **{key: value for key, value in matrix.items() if key not in moved}}
+    return {**data, "matrix": axes}, {axis: tuple(axis.split(".")) for axis in moved}
 
 
 def axes_of(matrix: Plain, elsewhere: Mapping[str, KeyPath]) -> tuple[list[Combination], Found]:
@@ -92,8 +92,8 @@ def too_many_arms(combinations: Sequence[Combination], arms: int) -> Found:
     count = max(setups.values(), default=0)
     if count <= 1 or count * arms <= MAX_ARMS:
         return []
-    place = next(value.place[:-1] for axis, value in combinations[0].values.items() if axis in CONDITIONS)
-    return [(place, f"{count} conditions make {count * arms} arms or more; at most {MAX_ARMS} are allowed.")]
+    axis_path = next(value.place[:-1] for axis, value in combinations[0].values.items() if axis in CONDITIONS)
+    return [(axis_path, f"{count} conditions make {count * arms} arms or more; at most {MAX_ARMS} are allowed.")]
 
 
 def _wrong_name(axis: str) -> str | None:
@@ -116,9 +116,9 @@ def _last_parts(paths: list[list[str]]) -> list[str]:
     """Return as few parts of each path as tell them apart, without the end that all share: a build's folder."""
     while len({path[-1] for path in paths}) == 1 and all(len(path) > 1 for path in paths):
         paths = [path[:-1] for path in paths]
-    most = max(map(len, paths))
-    names = (["/".join(path[-count:]) for path in paths] for count in range(1, most + 1))
-    return next((found for found in names if len(set(found)) == len(found)), ["/".join(path) for path in paths])
+    longest = max(map(len, paths))
+    names = (["/".join(path[-count:]) for path in paths] for count in range(1, longest + 1))
+    return next((labels for labels in names if len(set(labels)) == len(labels)), ["/".join(path) for path in paths])
 
 
 def _label(axis: str, value: Plain) -> str:
@@ -150,8 +150,8 @@ def _safe(text: str) -> str:
 def _shortened(labels: list[str]) -> list[str]:
     """Leave out what all labels begin with, up to the last separator: files of a model differ at their end."""
     named = [label for label in labels if label not in ("none", "as_is")]
-    least, most = min(named, default=""), max(named, default="")  # what these share, all between them do
-    shared = least[: next((at for at, (a, b) in enumerate(zip(least, most, strict=False)) if a != b), len(least))]
+    first, last = min(named, default=""), max(named, default="")  # what these share, all between them do
+    shared = first[: next((index for index, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))]
     shared = shared if len(named) > 1 else ""
     cut = max(shared.rfind(sign) for sign in "_.") + 1
     shortened = [label[cut:] if label in named else label for label in labels]
@@ -182,7 +182,7 @@ def merged(parts: Sequence[tuple[Combination, Recipe]]) -> tuple[Recipe, Found]:
             setups[setup] = Setup(name=setup, group=group, axes=labels, engine=recipe.engine, models=recipe.models)
         problems += _same_at_any_temperature(combination, recipe)
         heat = {"temperature": recipe.sampling.temperature} if TEMPERATURE in names.varied else {}
-        here = arms.setdefault(group, {})
+        group_arms = arms.setdefault(group, {})
         for arm in recipe.arms:
             if any(fnmatchcase(arm.name, pattern) for pattern in combination.without):
                 continue
@@ -190,8 +190,8 @@ def merged(parts: Sequence[tuple[Combination, Recipe]]) -> tuple[Recipe, Found]:
             if len(name) > MAX_ARM_NAME:
                 message = f"with its axes an arm is called '{name[:60]}…', longer than {MAX_ARM_NAME}."
                 problems.append((("matrix",), message))
-            own = {"name": name, "of": arm.name, "setup": setup, "group": group} | heat
-            here.setdefault(name, arm.model_copy(update=own))
+            identity = {"name": name, "of": arm.name, "setup": setup, "group": group} | heat
+            group_arms.setdefault(name, arm.model_copy(update=identity))
     return _joined(first, list(setups.values()), arms, names), problems + _wrong_arms(first, arms)
 
 
@@ -200,13 +200,13 @@ class _Names:
 
     def __init__(self, combinations: Sequence[Combination]) -> None:
         axes = list(dict.fromkeys(axis for combination in combinations for axis in combination.values))
-        self.varied = [axis for axis in axes if len({_label_of(each, axis) for each in combinations}) > 1]
+        self.varied = [axis for axis in axes if len({_label_of(combination, axis) for combination in combinations}) > 1]
         self.of_setup = [axis for axis in self.varied if axis not in CONDITIONS]
         self.of_group = [axis for axis in self.of_setup if axis not in OF_THE_DRAFT]
-        at = self.varied.index(self.of_setup[0]) if self.of_setup else 0
-        self.before = self.varied[:at]
+        index = self.varied.index(self.of_setup[0]) if self.of_setup else 0
+        self.before = self.varied[:index]
         """Conditions that are written before the axes of setups, and so in names."""
-        self.after = [axis for axis in self.varied[at:] if axis in CONDITIONS]
+        self.after = [axis for axis in self.varied[index:] if axis in CONDITIONS]
 
     def of(self, arm: Arm, combination: Combination, setup: str, group: str) -> str:
         place = setup if arm.speculation and takes_draft(arm.speculation.types) else group
@@ -226,9 +226,9 @@ def _joined(first: Recipe, setups: Sequence[Setup], groups: Mapping[str, Mapping
     if not names.varied:
         arms = [arm.model_copy(update={"of": None}) for arm in arms]
     used = {arm.setup for arm in arms}
-    kept = [setup for setup in setups if setup.name in used]
-    own = {"engine": kept[0].engine, "models": kept[0].models} if kept else {}
-    return first.model_copy(update={"arms": arms, "setups": kept, "baseline": baseline} | own)
+    used_setups = [setup for setup in setups if setup.name in used]
+    first_setup = {"engine": used_setups[0].engine, "models": used_setups[0].models} if used_setups else {}
+    return first.model_copy(update={"arms": arms, "setups": used_setups, "baseline": baseline} | first_setup)
 
 
 def _baselines_first(arms: list[Arm], recipe: Recipe) -> list[Arm]:
@@ -241,9 +241,10 @@ def _wrong_arms(recipe: Recipe, groups: Mapping[str, Mapping[str, Arm]]) -> Foun
     arms = [arm for group in groups.values() for arm in group.values()]
     problems: Found = []
     with_baseline = {recipe.group_of(arm) for arm in arms if arm.of == recipe.baseline}
-    if left := next((arm for arm in arms if recipe.group_of(arm) not in with_baseline), None):
+    if uncovered := next((arm for arm in arms if recipe.group_of(arm) not in with_baseline), None):
         message = (
-            f"the group {left.group} has no baseline: {recipe.baseline} is excluded there, and {left.name} is not."
+            f"the group {uncovered.group} has no baseline: {recipe.baseline} is excluded there, and "
+            f"{uncovered.name} is not."
         )
         problems.append((("matrix", "exclude"), f"{message} Exclude the whole combination, or keep its baseline."))
     names = Counter(arm.name.casefold() for arm in arms)

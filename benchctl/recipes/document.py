@@ -60,8 +60,8 @@ def read_document(file: Path) -> Document:
     except _WrongError as error:
         raise RecipeError(file, [error.problem]) from None
     if not isinstance(data, dict):
-        what = f"expected a mapping such as `name: …` (see `benchctl recipes new`), got {quoted(data)}."
-        raise RecipeError(file, [Problem(lines.get((), 0), (), what)])
+        message = f"expected a mapping such as `name: …` (see `benchctl recipes new`), got {quoted(data)}."
+        raise RecipeError(file, [Problem(lines.get((), 0), (), message)])
     return Document(file, data, lines)
 
 
@@ -75,9 +75,9 @@ def read_value(text: str) -> Plain:
 
 
 class _WrongError(Exception):
-    def __init__(self, place: yaml.Node | yaml.Event, path: KeyPath, message: str) -> None:
+    def __init__(self, node: yaml.Node | yaml.Event, path: KeyPath, message: str) -> None:
         super().__init__(message)
-        self.problem = Problem(place.start_mark.line + 1 if place.start_mark else 0, path, message)
+        self.problem = Problem(node.start_mark.line + 1 if node.start_mark else 0, path, message)
 
 
 def _read_text(file: Path) -> str:
@@ -86,17 +86,17 @@ def _read_text(file: Path) -> str:
         with file.open("rb") as stream:
             raw = stream.read(MAX_BYTES + 1)
         if len(raw) > MAX_BYTES:
-            what = "the file is larger than 1 MiB, the limit for a recipe."
+            problem = "the file is larger than 1 MiB, the limit for a recipe."
         elif b"\0" in raw:
-            what = "this is a binary file; expected YAML text."
+            problem = "this is a binary file; expected YAML text."
         else:
             return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
-        what = "the file is not UTF-8 text; save it as UTF-8."
+        problem = "the file is not UTF-8 text; save it as UTF-8."
     except OSError as error:
-        what = f"the file cannot be read: {error.strerror}."
-    raise RecipeError(file, [Problem(line, (), what)])
+        problem = f"the file cannot be read: {error.strerror}."
+    raise RecipeError(file, [Problem(line, (), problem)])
 
 
 class _BoundedLoader(yaml.SafeLoader):
@@ -107,11 +107,11 @@ class _BoundedLoader(yaml.SafeLoader):
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         self.nodes += 1
         self.depth += 1
-        here = self.peek_event()  # type: ignore[no-untyped-call]
+        event = self.peek_event()  # type: ignore[no-untyped-call]
         if self.nodes > MAX_NODES:
-            raise _WrongError(here, (), f"the file contains more than {MAX_NODES} values.")
+            raise _WrongError(event, (), f"the file contains more than {MAX_NODES} values.")
         if self.depth > MAX_DEPTH + 1:
-            raise _WrongError(here, (), f"values are nested more than {MAX_DEPTH} deep.")
+            raise _WrongError(event, (), f"values are nested more than {MAX_DEPTH} deep.")
         node = super().compose_node(parent, index)
         self.depth -= 1
         return node
@@ -119,8 +119,8 @@ class _BoundedLoader(yaml.SafeLoader):
 
 def _yaml_problem(error: yaml.YAMLError, text: str) -> Problem:
     if isinstance(error, yaml.reader.ReaderError):
-        what = f"the character U+{ord(text[error.position]):04X} is not allowed"
-        return Problem(text.count("\n", 0, error.position) + 1, (), f"this is not YAML: {what}.")
+        problem = f"the character U+{ord(text[error.position]):04X} is not allowed"
+        return Problem(text.count("\n", 0, error.position) + 1, (), f"this is not YAML: {problem}.")
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
     line = mark.line + 1 if mark else 0
     reason = excerpt(getattr(error, "problem", None) or "it cannot be parsed")
@@ -159,14 +159,14 @@ class _Builder:
             if not isinstance(key_node, yaml.ScalarNode):
                 raise _WrongError(key_node, path, "a key must be a word; got a mapping or a list.")
             key = key_node.value
-            here = (*path, key)
+            key_path = (*path, key)
             if key == "<<":
                 raise _WrongError(key_node, path, "merge keys (`<<`) are not supported; write the keys out.")
             if key in data:
-                first = self.lines[here]
-                raise _WrongError(key_node, here, f"this key is given twice; it is on line {first} already.")
-            self.lines[here] = key_node.start_mark.line + 1
-            data[key] = self.build(value_node, here)
+                first = self.lines[key_path]
+                raise _WrongError(key_node, key_path, f"this key is given twice; it is on line {first} already.")
+            self.lines[key_path] = key_node.start_mark.line + 1
+            data[key] = self.build(value_node, key_path)
         return data
 
     def scalar(self, node: yaml.ScalarNode, path: KeyPath) -> Plain:

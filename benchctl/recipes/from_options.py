@@ -78,9 +78,9 @@ def recipe_of_urls(
     hosts = [urlsplit(address).netloc.rpartition("@")[2].replace(":", "-") for address in (url, arm_url)]
     served = next(name for name, adapter in registered().adapters.items() if adapter.model_format == "served")
     speculation = {"type": kind, **({} if depth is None else {"max": depth})}
-    own: dict[str, Any] = {"name": kind.replace("-", "_"), "url": arm_url, "speculation": speculation}
+    arm: dict[str, Any] = {"name": kind.replace("-", "_"), "url": arm_url, "speculation": speculation}
     return _recipe(
-        name_of(*hosts), {"engine": {"kind": served, "url": url}}, [{"name": "baseline"}, own], "default", **asked
+        name_of(*hosts), {"engine": {"kind": served, "url": url}}, [{"name": "baseline"}, arm], "default", **asked
     )
 
 
@@ -115,19 +115,19 @@ def name_of(target: str, draft: str | None) -> str:
 
 def parse_sweep(options: Sequence[str]) -> dict[str, list[int | float | str]]:
     """Read `KEY=V1,V2` options: `depth=2,4,8`. Raises UsageError for text that is none."""
-    found: dict[str, list[int | float | str]] = {}
+    sweeps: dict[str, list[int | float | str]] = {}
     for option in options:
         key, equals, values = option.partition("=")
         parsed = [plain_value(value.strip()) for value in values.split(",") if value.strip()]
         if not equals or not key.strip() or not parsed:
             raise UsageError(f"Expected KEY=V1,V2, got {quoted(option)}.", where="-L", fix="Such as -L depth=2,4,8.")
-        found[key.strip()] = parsed
-    return found
+        sweeps[key.strip()] = parsed
+    return sweeps
 
 
 def parse_settings(options: Sequence[str]) -> dict[str, Any]:
     """Read `--set sampling.max_tokens=64`: a dotted key of the recipe and a YAML value. Raises UsageError."""
-    found: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     for option in options:
         key, equals, value = option.partition("=")
         parts = key.split(".")
@@ -135,10 +135,10 @@ def parse_settings(options: Sequence[str]) -> dict[str, Any]:
             fix = "Such as --set sampling.max_tokens=64."
             raise UsageError(f"Expected KEY=VALUE, got {quoted(option)}.", where="--set", fix=fix)
         try:
-            found[key] = read_value(value)
+            settings[key] = read_value(value)
         except ValueError as error:
             raise UsageError(f"{error}.", where=f"--set {key}") from None
-    return found
+    return settings
 
 
 def prompt_settings(suite: str | None, limit: int | None) -> dict[str, Any]:
@@ -220,10 +220,10 @@ def _commented(line: str) -> str:
     return line if about is None else f"{line}  # {about}"
 
 
-def _check_name(name: str, known: Sequence[str], what: str) -> None:
-    if name not in known:
-        fix = did_you_mean(name, known).strip() or f"Known: {', '.join(known)}."
-        raise UsageError(f"There is no {what} {quoted(name)}.", fix=fix)
+def _check_name(name: str, valid: Sequence[str], subject: str) -> None:
+    if name not in valid:
+        fix = did_you_mean(name, valid).strip() or f"Known: {', '.join(valid)}."
+        raise UsageError(f"There is no {subject} {quoted(name)}.", fix=fix)
 
 
 def with_settings(recipe: Recipe, settings: Mapping[str, Any]) -> Recipe:
@@ -254,9 +254,9 @@ def with_types(recipe: Recipe, types: Sequence[str], sweeps: Sweeps) -> Recipe:
             fix="Leave it out; or name endpoints in a recipe.",
         )
     chosen = list(types) or [LOOKUP_TYPE if recipe.models.draft is None else DRAFT_TYPE]
-    expanded, wrong = expand([arm_of_type(kind, sweeps) for kind in chosen])
-    if wrong:
-        raise UsageError(wrong[0][1], where="--type, --depth, -L")
+    expanded, messages = expand([arm_of_type(kind, sweeps) for kind in chosen])
+    if messages:
+        raise UsageError(messages[0][1], where="--type, --depth, -L")
     compared, data = recipe.compared, _written_out(recipe)
     data["arms"] = []
     for baseline in recipe.arms:

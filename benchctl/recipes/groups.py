@@ -80,15 +80,22 @@ class ComparedArm:
         return self.name == self.again
 
 
-def with_baselines(arms: Sequence[ComparedArm], baseline: str, again: Collection[str] = ()) -> dict[str, ComparedArm]:
+def with_baselines(
+    arms: Sequence[ComparedArm], baseline: str, second_baselines: Collection[str] = ()
+) -> dict[str, ComparedArm]:
     """Return the arms by name, each with its group's baseline: the arm of the same recipe's arm as `baseline`.
 
-    `again`: the second cells. Where a group has no such arm, `baseline` is named as the recipe's arm.
+    `second_baselines`: second cells of baselines. Where a group has no such arm, `baseline` is named as the recipe's arm.
     """
-    of = recipe_arm(arms, baseline)
-    seconds = {arm.group: arm.name for arm in arms if arm.name in again}
-    firsts = {arm.group: arm.name for arm in reversed(arms) if arm.of == of and arm.name not in again}
-    return {arm.name: replace(arm, baseline=firsts.get(arm.group, of), again=seconds.get(arm.group)) for arm in arms}
+    baseline_arm = recipe_arm(arms, baseline)
+    seconds = {arm.group: arm.name for arm in arms if arm.name in second_baselines}
+    firsts = {
+        arm.group: arm.name for arm in reversed(arms) if arm.of == baseline_arm and arm.name not in second_baselines
+    }
+    return {
+        arm.name: replace(arm, baseline=firsts.get(arm.group, baseline_arm), again=seconds.get(arm.group))
+        for arm in arms
+    }
 
 
 def recipe_arm(arms: Iterable[ComparedArm], name: str) -> str:

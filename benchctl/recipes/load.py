@@ -72,13 +72,13 @@ class WrittenArm(ArmBase):
 
 def _restrict_types_without_own_methods(schema: dict[str, Any]) -> None:
     """Let editors complete and check the types of engines that take benchctl's names alone."""
-    others = [kind for kind, adapter in registered().adapters.items() if not adapter.own_methods]
+    restricted = [kind for kind, adapter in registered().adapters.items() if not adapter.own_methods]
     word = {"anyOf": [{"enum": list(SPECULATION_TYPES)}, DESCRIBED]}
     types = {"anyOf": [*word["anyOf"], {"type": "array", "items": word}]}
     speculation = {"if": {"type": "object"}, "then": {"properties": {"type": types}}}
     schema["if"] = {
         "required": ["engine"],
-        "properties": {"engine": {"required": ["kind"], "properties": {"kind": {"enum": others}}}},
+        "properties": {"engine": {"required": ["kind"], "properties": {"kind": {"enum": restricted}}}},
     }
     schema["then"] = {"properties": {"arms": {"items": {"properties": {"speculation": speculation}}}}}
 
@@ -133,15 +133,15 @@ def _recipe_of(document: Document, overrides: Mapping[str, object]) -> Recipe:
     for key, value in overrides.items():
         data = replaced(data, key.split("."), value)
     if data.get(EXPANDED) is True:
-        recipe, wrong = _saved({key: value for key, value in data.items() if key != EXPANDED})
+        recipe, messages = _saved({key: value for key, value in data.items() if key != EXPANDED})
     else:
         data, elsewhere = lists_as_axes(data)
         if data.get("matrix") is None:
-            recipe, wrong = _loaded(data, Combination())
+            recipe, messages = _loaded(data, Combination())
         else:
-            recipe, wrong = _with_axes(data, elsewhere)
-    if wrong or recipe is None:
-        raise _recipe_error(document, wrong)
+            recipe, messages = _with_axes(data, elsewhere)
+    if messages or recipe is None:
+        raise _recipe_error(document, messages)
     return recipe
 
 
@@ -156,77 +156,77 @@ def _saved(data: dict[str, Plain]) -> tuple[Recipe | None, Found]:
 
 def _with_axes(data: dict[str, Plain], elsewhere: Mapping[str, KeyPath]) -> tuple[Recipe | None, Found]:
     """Return the recipe of a file with axes, each combination loaded as a recipe of its own."""
-    combinations, wrong = axes_of(data["matrix"], elsewhere)
-    wrong += too_many_arms(combinations, len(expand(data.get("arms"))[0]))
-    if wrong:
-        return None, wrong
+    combinations, messages = axes_of(data["matrix"], elsewhere)
+    messages += too_many_arms(combinations, len(expand(data.get("arms"))[0]))
+    if messages:
+        return None, messages
     drafts = [value_at(combination.filled(data), ("models", "draft")) for combination in combinations]
     only_with_draft = any(drafts) and not all(drafts)
     parts: list[tuple[Combination, Recipe]] = []
     for combination in combinations:
         recipe, problems = _loaded(data, combination, only_with_draft=only_with_draft)
-        wrong += problems
+        messages += problems
         if recipe is not None:
             parts.append((combination, recipe))
-    if wrong:
-        return None, wrong
+    if messages:
+        return None, messages
     return merged(parts)
 
 
 def _loaded(
-    whole: dict[str, Plain], combination: Combination, *, only_with_draft: bool = False
+    file_data: dict[str, Plain], combination: Combination, *, only_with_draft: bool = False
 ) -> tuple[Recipe | None, Found]:
     """Return the recipe of a file's data under a combination of its axes, or what is wrong with it in the file.
 
     `only_with_draft`: an arm that needs a draft model is left out where there is none, instead of being refused.
     """
-    data = combination.filled(whole)
-    arms, wrong = expand(data.get("arms"))
+    data = combination.filled(file_data)
+    arms, messages = expand(data.get("arms"))
     if only_with_draft and value_at(data, ("models", "draft")) is None:
         arms = [arm for arm in arms if not needs_draft(arm.data)]
     if isinstance(data.get("arms"), list):
         data["arms"] = [arm.data for arm in arms]
     recipe = None
-    if arms or not wrong:
+    if arms or not messages:
         recipe, problems = _checked(data)
-        wrong += [(_in_file(path, arms), message) for path, message in problems]
-    if not wrong:
+        messages += [(_in_file(path, arms), message) for path, message in problems]
+    if not messages:
         return recipe, []
-    return None, [(combination.in_file(path), message) for path, message in wrong]
+    return None, [(combination.in_file(path), message) for path, message in messages]
 
 
 def _checked(data: dict[str, Plain]) -> tuple[Recipe | None, Found]:
     """Return the recipe of data without any matrix, or what is wrong with it."""
     try:
-        written = WrittenRecipe.model_validate(data)
+        parsed = WrittenRecipe.model_validate(data)
     except ValidationError as error:
         return None, translate(error, data, WrittenRecipe)
-    if written.models is None and adapter_of(written.engine.kind).model_format != "served":
+    if parsed.models is None and adapter_of(parsed.engine.kind).model_format != "served":
         return None, [(("models",), f"this key is missing; expected {ABOUT_MODELS[0].lower()}{ABOUT_MODELS[1:]}")]
-    recipe = _filled_in(written)
+    recipe = _filled_in(parsed)
     return recipe, relation_problems(recipe)
 
 
-def _filled_in(written: WrittenRecipe) -> Recipe:
+def _filled_in(recipe: WrittenRecipe) -> Recipe:
     """Return the recipe of a file whose matrices are expanded, each arm with what the file sets once for all."""
-    cache = written.cache_type
-    every: dict[str, Any] = {key: getattr(written, key) for key in Conditions.model_fields}
-    every["cache_type"] = CacheTypes(target=cache, draft=cache) if isinstance(cache, str) else cache
-    own = {
-        "models": written.models or ModelPair(target=ModelSpec(source="served:")),
-        "blocks": AutoBlocks() if written.blocks == "auto" else written.blocks,
+    cache = recipe.cache_type
+    conditions: dict[str, Any] = {key: getattr(recipe, key) for key in Conditions.model_fields}
+    conditions["cache_type"] = CacheTypes(target=cache, draft=cache) if isinstance(cache, str) else cache
+    expanded = {
+        "models": recipe.models or ModelPair(target=ModelSpec(source="served:")),
+        "blocks": AutoBlocks() if recipe.blocks == "auto" else recipe.blocks,
         "arms": [
             Arm(
                 name=arm.name,
                 speculation=arm.speculation and Speculation(**dict(arm.speculation)),
                 args=arm.args,
                 url=arm.url,
-                **every,
+                **conditions,
             )
-            for arm in written.arms
+            for arm in recipe.arms
         ],
     }
-    return Recipe(**{key: getattr(written, key) for key in RecipeBase.model_fields} | own)
+    return Recipe(**{key: getattr(recipe, key) for key in RecipeBase.model_fields} | expanded)
 
 
 def find_recipe(name_or_path: str) -> Path:
@@ -256,8 +256,8 @@ def _in_file(path: KeyPath, arms: list[ExpandedArm]) -> KeyPath:
     return path
 
 
-def _recipe_error(document: Document, wrong: Found) -> RecipeError:
-    problems = {Problem(document.line(path), path, message): None for path, message in wrong}
+def _recipe_error(document: Document, messages: Found) -> RecipeError:
+    problems = {Problem(document.line(path), path, message): None for path, message in messages}
     return RecipeError(document.file, sorted(problems, key=lambda problem: problem.line))
 
 
@@ -265,11 +265,11 @@ def stored_recipe(document: Mapping[str, Any]) -> Recipe:
     """Return a manifest's recipe; older ones have keys of other engines. Raises ValidationError, UsageError."""
     engine = document.get("engine")
     if isinstance(engine, Mapping) and isinstance(engine.get("kind"), str):
-        own = adapter_of(engine["kind"]).spec.model_fields
+        fields = adapter_of(engine["kind"]).spec.model_fields
         specs = [adapter.spec.model_fields for adapter in registered().adapters.values()]
         silent = {key: field.get_default(call_default_factory=True) for spec in specs for key, field in spec.items()}
-        kept = {key: value for key, value in engine.items() if key in own or silent.get(key, ...) != value}
-        document = {**document, "engine": kept}
+        used = {key: value for key, value in engine.items() if key in fields or silent.get(key, ...) != value}
+        document = {**document, "engine": used}
     return Recipe.model_validate(document)
 
 
@@ -284,12 +284,12 @@ def recipe_text(recipe: Recipe, folder: Path) -> str:
     """
     data: dict[str, Any] = recipe.model_dump(mode="json", exclude_defaults=True)
     data["engine"] = _portable(recipe.engine, data.get("engine", {}))
-    for setup, own in zip(recipe.setups, data.get("setups", []), strict=True):
-        own["engine"] = _portable(setup.engine, own.get("engine", {}))
+    for setup, setup_data in zip(recipe.setups, data.get("setups", []), strict=True):
+        setup_data["engine"] = _portable(setup.engine, setup_data.get("engine", {}))
     for key, places in (("suite", (folder, Path.cwd())), ("context", (folder,))):
         if data["prompts"].get(key) is not None:
             data["prompts"][key] = absolute(data["prompts"][key], *places)
-    for pair in (data["models"], *(own["models"] for own in data.get("setups", []))):
+    for pair in (data["models"], *(setup_data["models"] for setup_data in data.get("setups", []))):
         for model in filter(None, pair.values()):
             model["source"] = absolute(model["source"], folder)
     data["arms"] = [arm for arm in data["arms"] if not arm.get("again")]
@@ -302,13 +302,13 @@ def recipe_text(recipe: Recipe, folder: Path) -> str:
 
 def _portable(engine: EngineSpec, data: Mapping[str, Any]) -> dict[str, Any]:
     """Return an engine's data with its kind, and a program in the working directory by its whole path."""
-    found = {"kind": engine.kind, **data}
-    if "/" in (found.get("binary") or ""):
-        found["binary"] = absolute(found["binary"], Path.cwd())
-    return found
+    portable = {"kind": engine.kind, **data}
+    if "/" in (portable.get("binary") or ""):
+        portable["binary"] = absolute(portable["binary"], Path.cwd())
+    return portable
 
 
 def absolute(name: str, *folders: Path | None) -> str:
     """Return a file of the first folder that has it by its whole path, so that a recipe means it wherever it lies."""
     places = (folder / Path(name).expanduser() for folder in folders if folder is not None)
-    return next((str(place.resolve()) for place in places if place.exists()), name)
+    return next((str(path.resolve()) for path in places if path.exists()), name)

@@ -52,10 +52,10 @@ class Combination:
 
     def filled(self, data: Mapping[str, Plain]) -> dict[str, Plain]:
         """Return a recipe's data with the values in their places."""
-        found = {key: value for key, value in data.items() if key != "matrix"}
+        filled = {key: value for key, value in data.items() if key != "matrix"}
         for axis in sorted(self.values, key=len):  # a model before its quantization
-            found = replaced(found, axis.split("."), self.values[axis].value)
-        return found
+            filled = replaced(filled, axis.split("."), self.values[axis].value)
+        return filled
 
     def in_file(self, path: KeyPath) -> KeyPath:
         """Return where in the file the value at a path of the filled-in data stands."""
@@ -112,39 +112,41 @@ class Matrix:
         if self.wrong:
             return []
         product = itertools.product(*self.axes.values()) if self.axes else ()
-        every = [Combination(dict(zip(self.axes, values, strict=True))) for values in product]
-        kept = [left for combination in every if (left := _excluded(combination, excluded)) is not None]
-        kept = self._include(kept, included)
-        if not kept:
+        product_combinations = [Combination(dict(zip(self.axes, values, strict=True))) for values in product]
+        included_combinations = [
+            limited for combination in product_combinations if (limited := _excluded(combination, excluded)) is not None
+        ]
+        included_combinations = self._include(included_combinations, included)
+        if not included_combinations:
             self.refuse(self.place, "nothing is left to measure: every combination is excluded.")
-        return kept
+        return included_combinations
 
-    def refuse(self, place: KeyPath, message: str) -> None:
+    def refuse(self, path: KeyPath, message: str) -> None:
         """Keep what is wrong."""
-        self.wrong.append((place, message))
+        self.wrong.append((path, message))
 
     def _read_axis(self, axis: str, values: Plain) -> None:
-        place = self.elsewhere.get(axis, (*self.place, axis))
+        path = self.elsewhere.get(axis, (*self.place, axis))
         if message := self.wrong_name(axis):
-            self.refuse(place, message)
+            self.refuse(path, message)
         elif not isinstance(values, list | dict) or not values:
             got = "an empty one" if values in ([], {}) else quoted(values)
-            self.refuse(place, f"expected a list of values, or a mapping of names to values; got {got}.")
+            self.refuse(path, f"expected a list of values, or a mapping of names to values; got {got}.")
         else:
-            self.axes[axis] = self._values(axis, values, place)
+            self.axes[axis] = self._values(axis, values, path)
 
-    def _values(self, axis: str, values: Plain, place: KeyPath) -> list[Value]:
+    def _values(self, axis: str, values: Plain, path: KeyPath) -> list[Value]:
         if isinstance(values, dict):
             for name in values:
                 if not re.fullmatch(NAME_PATTERN, name) or len(name) > 40:
-                    self.refuse((*place, name), "expected a name of letters, digits, '_', '.' and '+'.")
-            return [Value(name, value, (*place, name)) for name, value in values.items()]
+                    self.refuse((*path, name), "expected a name of letters, digits, '_', '.' and '+'.")
+            return [Value(name, value, (*path, name)) for name, value in values.items()]
         for number, value in enumerate(values):
             if value in values[:number]:
-                self.refuse((*place, number), f"{quoted(value)} is here twice.")
+                self.refuse((*path, number), f"{quoted(value)} is here twice.")
         labels = self.labels(axis, values)
         return [
-            Value(label if labels.count(label) == 1 else f"{label}.{number + 1}", value, (*place, number))
+            Value(label if labels.count(label) == 1 else f"{label}.{number + 1}", value, (*path, number))
             for number, (label, value) in enumerate(zip(labels, values, strict=True))
         ]
 
@@ -153,44 +155,46 @@ class Matrix:
         if not isinstance(entries, list):
             self.refuse((*self.place, which), f"expected a list of mappings, got {quoted(entries)}.")
             return []
-        found = []
+        checked = []
         for number, entry in enumerate(entries):
-            place: KeyPath = (*self.place, which, number)
+            path: KeyPath = (*self.place, which, number)
             if not isinstance(entry, dict) or not entry:
-                self.refuse(place, f"expected a mapping such as {{cache_type: q8_0}}, got {quoted(entry)}.")
+                self.refuse(path, f"expected a mapping such as {{cache_type: q8_0}}, got {quoted(entry)}.")
                 continue
-            found.append((place, entry))
+            checked.append((path, entry))
             for key, value in entry.items():
                 if message := self._misfit(key, value, excludes=which == "exclude"):
-                    self.refuse((*place, key), message)
-        return found
+                    self.refuse((*path, key), message)
+        return checked
 
     def _misfit(self, key: str, value: Plain, *, excludes: bool) -> str | None:
         if excludes and self.takes_arms and key == ARM:
             return None
-        known = self.axes.get(key, [])
-        if excludes and known and not any(_is(had, value) for had in known):
-            labels = [had.label for had in known]
+        axis_values = self.axes.get(key, [])
+        if excludes and axis_values and not any(_is(had, value) for had in axis_values):
+            labels = [had.label for had in axis_values]
             message = f"no value of this axis is {quoted(value)}; they are called {', '.join(labels)}."
             return message + did_you_mean(value, labels)
-        if not known and (excludes or self.wrong_name(key)):
+        if not axis_values and (excludes or self.wrong_name(key)):
             return f"there is no axis of this name.{did_you_mean(key, (*self.axes, ARM))}"
         return None
 
-    def _include(self, kept: list[Combination], entries: Entries) -> list[Combination]:
+    def _include(self, combinations: list[Combination], entries: Entries) -> list[Combination]:
         """Add the entries of `include`: to every combination that has their values, else as a further combination."""
         extra: list[Combination] = []
-        for place, entry in entries:
-            own = {axis: Value(self.labels(axis, [value])[0], value, (*place, axis)) for axis, value in entry.items()}
-            new = {axis: value for axis, value in own.items() if axis not in self.axes}
+        for path, entry in entries:
+            entry_values = {
+                axis: Value(self.labels(axis, [value])[0], value, (*path, axis)) for axis, value in entry.items()
+            }
+            new = {axis: value for axis, value in entry_values.items() if axis not in self.axes}
             named = {axis: value for axis, value in entry.items() if axis in self.axes}
-            fits = [number for number, combination in enumerate(kept) if _has(combination, named)]
+            fits = [number for number, combination in enumerate(combinations) if _has(combination, named)]
             for number in fits:
-                kept[number] = replace(kept[number], values={**kept[number].values, **new})
+                combinations[number] = replace(combinations[number], values={**combinations[number].values, **new})
             if not fits:
-                known = {axis: had for axis in named for had in reversed(self.axes[axis]) if _is(had, named[axis])}
-                extra.append(Combination(own | known))
-        return kept + extra
+                existing = {axis: had for axis in named for had in reversed(self.axes[axis]) if _is(had, named[axis])}
+                extra.append(Combination(entry_values | existing))
+        return combinations + extra
 
 
 def _is(value: Value, requested: Plain) -> bool:
@@ -225,25 +229,25 @@ class ExpandedArm:
 def expand(arms: Plain) -> tuple[list[ExpandedArm], Found]:
     """Return the arms that a file's `arms` stand for, none where they are no list, and what is wrong with them."""
     expanded: list[ExpandedArm] = []
-    wrong: Found = []
+    messages: Found = []
     for index, arm in enumerate(arms if isinstance(arms, list) else ()):
         if not isinstance(arm, dict) or arm.get("matrix") is None:
             expanded.append(ExpandedArm(arm, index))
             continue
-        rest = {key: value for key, value in arm.items() if key != "matrix"}
-        used = _placeholders(rest, ("arms", index))
+        template = {key: value for key, value in arm.items() if key != "matrix"}
+        used = _placeholders(template, ("arms", index))
         matrix = _matrix_of_arm(index, {name for _, name in used})
         combinations = matrix.combinations(arm["matrix"])
-        matrix.wrong.extend(found for combination in combinations for found in _unfit(combination, used))
+        matrix.wrong.extend(message for combination in combinations for message in _unfit(combination, used))
         count = len(expanded) + len(combinations)
         if not matrix.wrong and count > MAX_ARMS:
             matrix.refuse(matrix.place, f"the matrices make {count} arms or more; at most {MAX_ARMS} are allowed.")
         if not matrix.wrong:
-            expanded += [ExpandedArm(_arm_of(rest, combination), index) for combination in combinations]
-        wrong += matrix.wrong
-    if not wrong and len(expanded) > MAX_ARMS:
-        wrong.append((("arms",), f"expected at most {MAX_ARMS} arms, got {len(expanded)}."))
-    return expanded, wrong
+            expanded += [ExpandedArm(_arm_of(template, combination), index) for combination in combinations]
+        messages += matrix.wrong
+    if not messages and len(expanded) > MAX_ARMS:
+        messages.append((("arms",), f"expected at most {MAX_ARMS} arms, got {len(expanded)}."))
+    return expanded, messages
 
 
 def _matrix_of_arm(index: int, used: set[str]) -> Matrix:
@@ -268,10 +272,10 @@ def _unfit(combination: Combination, used: Sequence[tuple[KeyPath, str]]) -> Fou
     return problems
 
 
-def _arm_of(rest: dict[str, Plain], combination: Combination) -> Plain:
-    data = _fill(rest, {axis: value.value for axis, value in combination.values.items()})
-    if isinstance(rest.get("name"), str):  # a name is text, even where it is a placeholder alone
-        data["name"] = str(_fill(rest["name"], {axis: value.label for axis, value in combination.values.items()}))
+def _arm_of(arm: dict[str, Plain], combination: Combination) -> Plain:
+    data = _fill(arm, {axis: value.value for axis, value in combination.values.items()})
+    if isinstance(arm.get("name"), str):  # a name is text, even where it is a placeholder alone
+        data["name"] = str(_fill(arm["name"], {axis: value.label for axis, value in combination.values.items()}))
     return data
 
 
@@ -279,9 +283,9 @@ def _placeholders(data: Plain, path: KeyPath) -> list[tuple[KeyPath, str]]:
     if isinstance(data, str):
         return [(path, name) for name in PLACEHOLDER.findall(data)]
     if isinstance(data, dict):
-        return [found for key, value in data.items() for found in _placeholders(value, (*path, key))]
+        return [placeholder for key, value in data.items() for placeholder in _placeholders(value, (*path, key))]
     if isinstance(data, list):
-        return [found for index, value in enumerate(data) for found in _placeholders(value, (*path, index))]
+        return [placeholder for index, value in enumerate(data) for placeholder in _placeholders(value, (*path, index))]
     return []
 
 
@@ -293,9 +297,9 @@ def _fill(data: Plain, values: Mapping[str, Plain]) -> Plain:
         return [_fill(value, values) for value in data]
     if not isinstance(data, str):
         return data
-    whole = PLACEHOLDER.fullmatch(data)
-    if whole:
-        return values[whole.group(1)]
+    placeholder = PLACEHOLDER.fullmatch(data)
+    if placeholder:
+        return values[placeholder.group(1)]
     return PLACEHOLDER.sub(lambda match: _text(values[match.group(1)]), data)
 
 

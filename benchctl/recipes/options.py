@@ -13,9 +13,9 @@ IS_OPTION = re.compile(r"--?[A-Za-z]")
 
 def read_flags(argv: Sequence[str]) -> Iterator[Flag]:
     """Yield every flag with the value after `=`, or else with the next word, whatever that is."""
-    for place, argument in enumerate(argv):
+    for index, argument in enumerate(argv):
         if not argument.startswith("-") or argument.lstrip("-")[:1].isdigit():
             continue
         name, equals, value = argument.lstrip("-").partition("=")
-        after = argv[place + 1] if place + 1 < len(argv) else None
+        after = argv[index + 1] if index + 1 < len(argv) else None
         yield name.replace("_", "-"), value if equals else after

@@ -40,9 +40,9 @@ class RecipeError(UsageError):
 
 
 def _line(file: Path, problem: Problem) -> str:
-    place = f"{one_line(str(file))}:{problem.line}" if problem.line else one_line(str(file))
+    position = f"{one_line(str(file))}:{problem.line}" if problem.line else one_line(str(file))
     key = f"{path_text(problem.path)}: " if problem.path else ""
-    return f"{place}: {key}{problem.message}"
+    return f"{position}: {key}{problem.message}"
 
 
 def path_text(path: KeyPath) -> str:
@@ -83,10 +83,10 @@ def quoted(value: object) -> str:
     return excerpt(str(value))
 
 
-def did_you_mean(word: object, known: Iterable[str]) -> str:
+def did_you_mean(word: object, valid: Iterable[str]) -> str:
     """Return ` Did you mean 'x'?` for the nearest known name, or nothing."""
     if not isinstance(word, str) or len(word) > MAX_QUOTED:
         return ""
-    lowered = {name.lower(): name for name in known}
+    lowered = {name.lower(): name for name in valid}
     near = difflib.get_close_matches(word.lower(), lowered, n=1)
     return f" Did you mean '{lowered[near[0]]}'?" if near else ""

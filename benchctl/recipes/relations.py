@@ -35,9 +35,9 @@ def _processes(recipe: Recipe) -> Found:
     engine = recipe.engine
     texts: list[tuple[KeyPath, str]] = []
     for index, arm in enumerate(recipe.arms):
-        texts += [(("arms", index, "args", place), word) for place, word in enumerate(arm.args)]
+        texts += [(("arms", index, "args", word_index), word) for word_index, word in enumerate(arm.args)]
     if isinstance(engine, LaunchedEngineSpec):
-        texts += [(("engine", "args", place), word) for place, word in enumerate(engine.args)]
+        texts += [(("engine", "args", word_index), word) for word_index, word in enumerate(engine.args)]
         texts += [(("engine", "env", name), value) for name, value in engine.env.items()]
         texts += [(("engine", "binary"), engine.binary or "")]
         for name in engine.env:
@@ -46,7 +46,7 @@ def _processes(recipe: Recipe) -> Found:
             elif name.upper().startswith("BENCHCTL_"):
                 yield ("engine", "env", name), "this is a setting of benchctl's own; set it in your shell."
     message = "what a process is given cannot contain the character U+0000."
-    yield from ((place, message) for place, text in texts if "\0" in text)
+    yield from ((word_index, message) for word_index, text in texts if "\0" in text)
 
 
 def _endpoints(recipe: Recipe) -> Found:
@@ -54,18 +54,18 @@ def _endpoints(recipe: Recipe) -> Found:
     if isinstance(engine, EndpointSpec) and engine.url is not None:
         yield from ((("engine", "url"), message) for message in _url_problems(engine.url))
     for index, arm in enumerate(recipe.arms):
-        here: KeyPath = ("arms", index)
+        arm_key: KeyPath = ("arms", index)
         if not isinstance(engine, EndpointSpec):
             if arm.url is not None:
-                yield (*here, "url"), f"url has no meaning for {engine.kind}: it is for {_endpoint_kinds()}."
+                yield (*arm_key, "url"), f"url has no meaning for {engine.kind}: it is for {_endpoint_kinds()}."
             continue
         if arm.url is not None:
-            yield from (((*here, "url"), message) for message in _url_problems(arm.url))
+            yield from (((*arm_key, "url"), message) for message in _url_problems(arm.url))
         elif engine.url is None:
-            yield (*here, "name"), "this arm has no endpoint. Write `url:` here, or once for all arms as engine.url."
+            yield (*arm_key, "name"), "this arm has no endpoint. Write `url:` here, or once for all arms as engine.url."
         if arm.args:
             message = f"args have no meaning for {engine.kind}: benchctl does not start an endpoint that runs already."
-            yield (*here, "args"), message
+            yield (*arm_key, "args"), message
 
 
 def _endpoint_kinds() -> str:
@@ -92,20 +92,20 @@ def _models(recipe: Recipe) -> Found:
     for role, model in (("target", recipe.models.target), ("draft", recipe.models.draft)):
         if model is None:
             continue
-        here: KeyPath = ("models", role)
+        model_key: KeyPath = ("models", role)
         try:
             source = parse_source(model.source)
         except ValueError as error:
-            yield (*here, "source"), f"{error}; got {quoted(model.source)}."
+            yield (*model_key, "source"), f"{error}; got {quoted(model.source)}."
         else:
-            known = bundled_names()
-            if isinstance(source, BundledSource) and known and source.name not in known:
-                near = did_you_mean(source.name, known) or f" Known: {', '.join(known)}."
-                yield (*here, "source"), f"benchctl ships no model called {quoted(source.name)}.{near}"
-            yield from (((*here, key), message) for key, message in _form(adapter, model, source))
+            valid = bundled_names()
+            if isinstance(source, BundledSource) and valid and source.name not in valid:
+                near = did_you_mean(source.name, valid) or f" Known: {', '.join(valid)}."
+                yield (*model_key, "source"), f"benchctl ships no model called {quoted(source.name)}.{near}"
+            yield from (((*model_key, key), message) for key, message in _form(adapter, model, source))
         if model.quantize is not None:
             for path, message in quantize_problems(model.quantize):
-                yield (*here, "quantize", *path), message
+                yield (*model_key, "quantize", *path), message
 
 
 def _form(adapter: Adapter, model: ModelSpec, source: Source) -> Iterator[tuple[str, str]]:
@@ -114,8 +114,8 @@ def _form(adapter: Adapter, model: ModelSpec, source: Source) -> Iterator[tuple[
     if served and not isinstance(source, ServedSource):
         yield "source", "an endpoint loads its models itself. Write served:NAME, or leave `models` out."
     elif not served and isinstance(source, ServedSource):
-        what = f"served:NAME is for {_endpoint_kinds()}, and this recipe starts {adapter.kind}"
-        yield "source", f"{what}. Name a model's files."
+        message = f"served:NAME is for {_endpoint_kinds()}, and this recipe starts {adapter.kind}"
+        yield "source", f"{message}. Name a model's files."
     if model.quantize is not None and not adapter.quantizes:
         takers = kinds_with(lambda adapter: adapter.quantizes)
         yield "quantize", f"quantize makes GGUF files for {takers}; {adapter.kind} does not take them."
@@ -145,12 +145,12 @@ def _baseline(recipe: Recipe) -> Found:
 
 
 def _lengths(recipe: Recipe) -> Found:
-    answer, most = recipe.sampling.max_tokens, recipe.engine.context
-    if answer >= most:
-        yield ("sampling", "max_tokens"), f"expected less than the context of {most} tokens, got {answer}."
+    answer, context = recipe.sampling.max_tokens, recipe.engine.context
+    if answer >= context:
+        yield ("sampling", "max_tokens"), f"expected less than the context of {context} tokens, got {answer}."
     longest = max((arm.context_length or 0 for arm in recipe.arms), default=0)
-    if longest and longest + answer > most:
-        message = f"{longest} tokens of prompt and {answer} of answer do not fit engine.context, which is {most}."
+    if longest and longest + answer > context:
+        message = f"{longest} tokens of prompt and {answer} of answer do not fit engine.context, which is {context}."
         yield ("context_length",), message
     if recipe.prompts.tasks is not None and len(set(recipe.prompts.tasks)) < len(recipe.prompts.tasks):
         yield ("prompts", "tasks"), "a task is named twice."
@@ -182,13 +182,14 @@ def _same_target(recipe: Recipe) -> Found:
         return
     theirs = target_settings(adapter, baseline.args)
     for index, arm in enumerate(recipe.arms):
-        own = target_settings(adapter, arm.args)
-        for name in [name for name in own | theirs if own.get(name) != theirs.get(name)][:1]:
-            whose, other = ("this arm", "the baseline") if name in own else ("the baseline", "this arm")
+        settings = target_settings(adapter, arm.args)
+        for name in [name for name in settings | theirs if settings.get(name) != theirs.get(name)][:1]:
+            having, lacking = ("this arm", "the baseline") if name in settings else ("the baseline", "this arm")
             message = (
-                f"{whose} has {(own | theirs)[name][0]}, which changes what the target computes or samples, and "
-                f"{other} has not: its effect would be attributed to speculation. Give it to all arms in engine.args, "
-                "or make it an axis (`matrix`: cache_type or engine.args), where every value has its own baseline."
+                f"{having} has {(settings | theirs)[name][0]}, which changes what the target computes or samples, and "
+                f"{lacking} has not: its effect would be attributed to speculation. Give it to all arms in "
+                "engine.args, or make it an axis (`matrix`: cache_type or engine.args), where every value has its own "
+                "baseline."
             )
             yield ("arms", index, "args"), message
 
@@ -201,13 +202,13 @@ def _stated(recipe: Recipe) -> Found:
     ]
     if isinstance(recipe.engine, LaunchedEngineSpec):
         places.insert(0, (("engine", "args"), recipe.engine.args))
-    for place, args in places:
+    for key, args in places:
         for option in without_effect(adapter, args):
             message = (
                 f"{option} has no effect: every request states its samplers. Leave it out; `sampling` has "
                 "temperature, top_k, top_p, penalties, logit_bias, grammar, seed and max_tokens."
             )
-            yield place, message
+            yield key, message
 
 
 def _constraints(recipe: Recipe) -> Found:
@@ -224,33 +225,33 @@ def _takers(key: str) -> str:
 
 def unscored_constraints(recipe: Mapping[str, Any]) -> list[str]:
     """Return what a stored recipe's sampling sets that its engine's scores do not take into account."""
-    written = recipe.get("sampling") or {}
-    found = [key for key in CONSTRAINTS if written.get(key, getattr(GREEDY, key)) != getattr(GREEDY, key)]
+    sampling = recipe.get("sampling") or {}
+    constraints = [key for key in CONSTRAINTS if sampling.get(key, getattr(GREEDY, key)) != getattr(GREEDY, key)]
     try:
         scored = adapter_of((recipe.get("engine") or {}).get("kind") or kinds()[0]).scored
     except UsageError:  # of a package that is not installed here
         scored = frozenset[str]()
-    return [key for key in found if key not in scored]
+    return [key for key in constraints if key not in scored]
 
 
 def _schedule(recipe: Recipe) -> Found:
     if recipe.schedule != "interleaved":
         return
-    kind, other = recipe.engine.kind, "Write `schedule: blocks`."
+    kind, remedy = recipe.engine.kind, "Write `schedule: blocks`."
     if not adapter_of(kind).interleaves:
         message = f"interleaved keeps several engines up at once, which benchctl does not support for {kind}."
-        yield ("schedule",), f"{message} {other}"
-    crowd = next((name for name, alone in ALONE.items() if any(getattr(a, name) != alone for a in recipe.arms)), None)
+        yield ("schedule",), f"{message} {remedy}"
+    crowd = next((name for name, unset in ALONE.items() if any(getattr(a, name) != unset for a in recipe.arms)), None)
     if crowd is not None:
         message = f"interleaved has one request in flight at a time, and {quoted(crowd)} needs more."
-        yield ("schedule",), f"{message} {other}"
+        yield ("schedule",), f"{message} {remedy}"
 
 
 def _arms(recipe: Recipe) -> Found:
     for index, arm in enumerate(recipe.arms):
         if arm.speculation is not None:
-            here: KeyPath = ("arms", index, "speculation")
-            yield from ((here + path, message) for path, message in _speculation(recipe, arm.speculation))
+            arm_key: KeyPath = ("arms", index, "speculation")
+            yield from ((arm_key + path, message) for path, message in _speculation(recipe, arm.speculation))
 
 
 def _speculation(recipe: Recipe, speculation: Speculation) -> Found:

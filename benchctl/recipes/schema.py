@@ -355,22 +355,23 @@ class Recipe(RecipeBase):
     arms: list[Arm] = Field(min_length=1, description=ABOUT_ARMS)
     setups: list[Setup] = Field(default_factory=list, description="What `matrix` stands for; empty without it.")
 
-    def alone(self, what: str) -> Recipe:
-        """Return the recipe, which `what` takes without axes alone. Raises UsageError where it has several setups."""
+    def alone(self, command: str) -> Recipe:
+        """Return the recipe. Raises UsageError where it has several setups, since `command` takes one."""
         if len(self.setups) > 1:
             names = ", ".join(setup.name for setup in self.setups[:6])
             raise UsageError(
-                f"{what} takes one engine and pair of models, and this recipe has {len(self.setups)} setups: {names}.",
+                f"{command} takes one engine and pair of models, and this recipe has {len(self.setups)} setups: "
+                f"{names}.",
                 where="matrix",
                 fix="Write a recipe of the setup that you mean.",
             )
         return self
 
-    def unconstrained(self, what: str) -> Recipe:
-        """Return the recipe; raises UsageError where it has penalties, biases or a grammar, which `what` leaves out."""
+    def unconstrained(self, command: str) -> Recipe:
+        """Return the recipe. Raises UsageError for penalties, biases or a grammar, which `command` does not send."""
         for key in self.sampling.constraints:
             raise UsageError(
-                f"{what} compares with the target's own distribution, which {key} changes.",
+                f"{command} compares with the target's own distribution, which {key} changes.",
                 where=f"sampling.{key}",
                 fix="Leave it out of the recipe.",
             )
@@ -391,10 +392,10 @@ class Recipe(RecipeBase):
             by_setup.setdefault(arm.setup, []).append(arm)
         parts: dict[str | None, Recipe] = {}
         for setup in self.setups:
-            if own := by_setup.get(setup.name):
-                baselines = list(dict.fromkeys(compared[arm.name].baseline for arm in own))
-                names = {arm.name for arm in own}
-                arms = [*(by_name[name] for name in baselines if name not in names), *own]
+            if setup_arms := by_setup.get(setup.name):
+                baselines = list(dict.fromkeys(compared[arm.name].baseline for arm in setup_arms))
+                names = {arm.name for arm in setup_arms}
+                arms = [*(by_name[name] for name in baselines if name not in names), *setup_arms]
                 pair = {"engine": setup.engine, "models": setup.models, "setups": []}
                 parts[setup.name] = self.model_copy(update=pair | {"baseline": baselines[0], "arms": arms})
         return parts
@@ -429,27 +430,27 @@ class Recipe(RecipeBase):
     def compared(self) -> dict[str, ComparedArm]:
         """What each arm is compared with, by its name."""
         setups = {setup.name: setup for setup in self.setups}
-        found = []
+        arms = []
         for arm in self.arms:
-            place = setups.get(arm.setup or "", self)
+            ran_on = setups.get(arm.setup or "", self)
             cache = arm.cache_type or CacheTypes()
-            url = place.engine.url if isinstance(place.engine, EndpointSpec) else None
-            draft = place.models.draft if arm.speculation and takes_draft(arm.speculation.types) else None
-            found.append(
+            url = ran_on.engine.url if isinstance(ran_on.engine, EndpointSpec) else None
+            draft = ran_on.models.draft if arm.speculation and takes_draft(arm.speculation.types) else None
+            arms.append(
                 ComparedArm(
                     name=arm.name,
                     of=arm.of or arm.name,
                     group=self.group_of(arm),
                     setup=arm.setup,
-                    engine=place.engine.kind,
+                    engine=ran_on.engine.kind,
                     url=arm.url or url,
-                    target=place.models.target.name,
+                    target=ran_on.models.target.name,
                     draft=None if draft is None else draft.name,
                     target_cache=cache.target,
                     draft_cache=cache.draft,
                 )
             )
-        return with_baselines(found, self.baseline, [arm.name for arm in self.arms if arm.again])
+        return with_baselines(arms, self.baseline, [arm.name for arm in self.arms if arm.again])
 
     def arm(self, name: str) -> Arm:
         """Return the arm called `name`; raises KeyError."""

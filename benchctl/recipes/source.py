@@ -58,8 +58,8 @@ def parse_source(text: str) -> Source:
             raise ValueError("expected hf:ORG/REPO or hf:ORG/REPO/FILE")
         return HubSource(match.group(1), match.group(2))
     if url := _URL.match(text):
-        found = "/".join(part for part in url.groups() if part)
-        raise ValueError(f"expected a path, hf:ORG/REPO[/FILE] or bundled:NAME; for this page write hf:{found}")
+        repository = "/".join(part for part in url.groups() if part)
+        raise ValueError(f"expected a path, hf:ORG/REPO[/FILE] or bundled:NAME; for this page write hf:{repository}")
     if "://" in text or "\0" in text:
         raise ValueError("expected a path, hf:ORG/REPO[/FILE] or bundled:NAME")
     return PathSource(text)

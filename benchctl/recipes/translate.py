@@ -51,31 +51,31 @@ def translate(error: ValidationError, data: Plain, model: type[BaseModel]) -> li
     Errors of union branches that the value is not meant for are left out: of `type: 5`, only that a name was expected,
     not also that a list was.
     """
-    found: dict[tuple[KeyPath, str], None] = {}
-    for wrong in error.errors(include_url=False, include_input=False):
-        path = _data_path(wrong["loc"], data, missing=wrong["type"] in {"missing", "extra_forbidden"})
-        if path is None or (wrong["type"] == "too_short" and value_at(data, path)):
+    messages: dict[tuple[KeyPath, str], None] = {}
+    for detail in error.errors(include_url=False, include_input=False):
+        path = _data_path(detail["loc"], data, missing=detail["type"] in {"missing", "extra_forbidden"})
+        if path is None or (detail["type"] == "too_short" and value_at(data, path)):
             continue  # pydantic counts the good items only; what is wrong with the others is reported already
-        if wrong["type"] == "union_tag_invalid":
+        if detail["type"] == "union_tag_invalid":
             path = (*path, "kind")  # the only union that is told apart by a key of its own
-        value = path[-1] if wrong["loc"][-1:] == ("[key]",) else value_at(data, path)
-        found[path, _message(wrong, path, value, data, model)] = None
-    return list(found)
+        value = path[-1] if detail["loc"][-1:] == ("[key]",) else value_at(data, path)
+        messages[path, _message(detail, path, value, data, model)] = None
+    return list(messages)
 
 
 def _data_path(loc: tuple[int | str, ...], data: Plain, *, missing: bool) -> KeyPath | None:
     """Drop the union tags from pydantic's location; None for a branch that the value is not meant for."""
     path: list[str | int] = []
-    here = data
+    value = data
     for index, part in enumerate(part for part in loc if part != "[key]"):
         last = missing and index == len(loc) - 1
-        if isinstance(here, dict) and (part in here or last):
-            here = here.get(part)
-        elif isinstance(here, list) and isinstance(part, int) and part < len(here):
-            here = here[part]
+        if isinstance(value, dict) and (part in value or last):
+            value = value.get(part)
+        elif isinstance(value, list) and isinstance(part, int) and part < len(value):
+            value = value[part]
         else:
             expects_list = str(part).startswith(("list[", "tuple["))
-            if expects_list != isinstance(here, list):
+            if expects_list != isinstance(value, list):
                 return None
             continue
         path.append(part)
@@ -142,18 +142,18 @@ def _kind_of(data: Plain) -> str:
 def _unknown(path: KeyPath, data: Plain, model: type[BaseModel]) -> str:
     """Return what is known in place of a key: whose it is, where it is set for all arms, or the nearest name."""
     outer, key = path[:-1], str(path[-1])
-    known = _keys(model, outer)
+    valid = _keys(model, outer)
     if outer == ("engine",):
-        known = _keys(registered().adapters[_kind_of(data)].spec, ())
+        valid = _keys(registered().adapters[_kind_of(data)].spec, ())
         if takers := [kind for kind, adapter in registered().adapters.items() if key in adapter.spec.model_fields]:
             return f"{key} has no meaning for {_kind_of(data)}: it is for {', '.join(takers)}."
     if outer[:1] == ("arms",) and len(outer) == 2:
-        for place in ((), ("sampling",)):
-            if key in _keys(model, place):
-                once = ".".join((*place, key))
-                return f"unknown key of an arm; it is set once for all arms, as `{once}`."
-    near = did_you_mean(key, known)
-    return f"unknown key.{near}" if near else f"unknown key; known here: {', '.join(known)}."
+        for section in ((), ("sampling",)):
+            if key in _keys(model, section):
+                recipe_key = ".".join((*section, key))
+                return f"unknown key of an arm; it is set once for all arms, as `{recipe_key}`."
+    near = did_you_mean(key, valid)
+    return f"unknown key.{near}" if near else f"unknown key; known here: {', '.join(valid)}."
 
 
 def _what_belongs(path: KeyPath, model: type[BaseModel]) -> str:
@@ -169,10 +169,10 @@ def _keys(model: type[BaseModel], path: KeyPath) -> dict[str, JsonSchema]:
 
 def _parts_at(model: type[BaseModel], path: KeyPath) -> list[JsonSchema]:
     """Return the branches of a model's JSON Schema at a path of keys and list indices."""
-    whole = _schema_of(model)
-    parts = _branches(whole, whole)
+    schema = _schema_of(model)
+    parts = _branches(schema, schema)
     for key in path:
-        parts = [branch for part in parts for inner in _inside(part, key) for branch in _branches(inner, whole)]
+        parts = [branch for part in parts for inner in _inside(part, key) for branch in _branches(inner, schema)]
     return parts
 
 
@@ -185,12 +185,12 @@ def _inside(part: JsonSchema, key: str | int) -> list[JsonSchema]:
     if isinstance(key, int):
         return [part["items"]] if "items" in part else []
     of_any_key = [*part.get("patternProperties", {}).values(), part.get("additionalProperties")]
-    found = [part["properties"][key]] if key in part.get("properties", {}) else of_any_key
-    return [inner for inner in found if isinstance(inner, dict)]
+    inner_parts = [part["properties"][key]] if key in part.get("properties", {}) else of_any_key
+    return [inner for inner in inner_parts if isinstance(inner, dict)]
 
 
-def _branches(part: JsonSchema, whole: JsonSchema) -> list[JsonSchema]:
+def _branches(part: JsonSchema, schema: JsonSchema) -> list[JsonSchema]:
     if "$ref" in part:
-        return _branches(whole["$defs"][part["$ref"].rpartition("/")[2]], whole)
+        return _branches(schema["$defs"][part["$ref"].rpartition("/")[2]], schema)
     branches = part.get("anyOf") or part.get("oneOf")
-    return [part] if branches is None else [inner for branch in branches for inner in _branches(branch, whole)]
+    return [part] if branches is None else [inner for branch in branches for inner in _branches(branch, schema)]

@@ -42,8 +42,8 @@ class Opening:
 
 def find_openings(recipe: Recipe, folder: Path) -> list[Opening]:
     """Return what a recipe in `folder` asks for that needs trust, but for the program that it names."""
-    found = [opening for part in recipe.parts.values() for opening in _of_part(part, folder)]
-    return list(dict.fromkeys(found))
+    openings = [opening for part in recipe.parts.values() for opening in _of_part(part, folder)]
+    return list(dict.fromkeys(openings))
 
 
 def _of_part(recipe: Recipe, folder: Path) -> Iterator[Opening]:
@@ -88,8 +88,8 @@ def _of_endpoint(recipe: Recipe, engine: EndpointSpec) -> Iterator[Opening]:
             yield Opening(key, where, f"{url}, which is not this machine")
     if engine.api_key_env is not None:
         servers = ", ".join(dict.fromkeys(url for _, _, url in urls if url is not None))
-        what = f"sends what your variable {engine.api_key_env} holds to {servers or 'the endpoint'}"
-        yield Opening("engine.api_key_env", "engine.api_key_env", what)
+        effect = f"sends what your variable {engine.api_key_env} holds to {servers or 'the endpoint'}"
+        yield Opening("engine.api_key_env", "engine.api_key_env", effect)
 
 
 def is_typed(key: str, typed: Collection[str]) -> bool:
@@ -126,11 +126,11 @@ def own_folder(folder: Path) -> Path | None:
 
     Home, what home lies in, and folders whose names begin with a dot below home are no recipe's own.
     """
-    whole, home = folder.resolve(), Path.home().resolve()
-    if home.is_relative_to(whole):
+    resolved, home = folder.resolve(), Path.home().resolve()
+    if home.is_relative_to(resolved):
         return None
-    hidden = whole.is_relative_to(home) and _is_hidden(whole.relative_to(home))
-    return None if hidden or whole.parent == whole else whole
+    hidden = resolved.is_relative_to(home) and _is_hidden(resolved.relative_to(home))
+    return None if hidden or resolved.parent == resolved else resolved
 
 
 def _is_hidden(path: Path) -> bool:
@@ -139,11 +139,11 @@ def _is_hidden(path: Path) -> bool:
 
 def _is_outside(file: Path, folder: Path) -> bool:
     """Whether a file, links followed, neither lies in the recipe's folder nor is shipped."""
-    whole = own_folder(folder)
+    readable = own_folder(folder)
     try:
         file = file.resolve()
     except (OSError, RuntimeError, ValueError):  # a circle of links, a name that no file can have
         return True
     if file.parent == shipped_folder("prompts").resolve():
         return False
-    return whole is None or not file.is_relative_to(whole) or _is_hidden(file.relative_to(whole))
+    return readable is None or not file.is_relative_to(readable) or _is_hidden(file.relative_to(readable))

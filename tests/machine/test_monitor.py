@@ -35,7 +35,7 @@ from tests.measurement.toy_engine import ToyEngine, answer
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="reads Linux system files")
 
 BEFORE = SystemCounters(
-    at=0.0,
+    read_at=0.0,
     cores=4,
     busy_s=100.0,
     stolen_s=5.0,
@@ -110,7 +110,7 @@ def test_a_watch_that_an_error_ends_has_seen_what_was_before_it() -> None:
 def test_what_happened_is_the_rise_of_the_counters() -> None:
     after = replace(
         BEFORE,
-        at=10.0,
+        read_at=10.0,
         busy_s=112.0,
         stolen_s=5.5,
         ours_s=48.0,
@@ -138,7 +138,7 @@ def test_a_counter_that_was_reset_says_nothing() -> None:
 
 
 def test_what_a_system_does_not_tell_is_none_and_never_0() -> None:
-    seen = compare_counters(NOTHING, replace(NOTHING, at=10.0))
+    seen = compare_counters(NOTHING, replace(NOTHING, read_at=10.0))
     assert {name for name, value in seen.model_dump().items() if value not in (None, {}, [])} == {"wall_s"}
 
 

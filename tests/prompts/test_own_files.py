@@ -29,7 +29,7 @@ def asked(suite: Suite, task: str) -> list[list[tuple[str, str]]]:
 def test_a_text_file_has_a_prompt_a_line(tmp_path: Path) -> None:
     suite = loaded(tmp_path, "questions.txt", "\ufeffWhy is the sky blue?\n\n  And the sea?  \n")
     assert asked(suite, "questions") == [[("user", "Why is the sky blue?")], [("user", "And the sea?")]]
-    assert (suite.name, suite.kind, suite.own) == ("questions", "chat", True)
+    assert (suite.name, suite.kind) == ("questions", "chat")
     assert len(suite.sha256) == 64
 
 

@@ -70,8 +70,8 @@ def huggingface_folder(
                 finally:
                     shutil.rmtree(making, ignore_errors=True)
     except OSError as error:
-        what = f"the folder cannot be written: {error.strerror or error}"
-        raise StorageError(what, where=one_line(str(folder))) from None
+        message = f"the folder cannot be written: {error.strerror or error}"
+        raise StorageError(message, where=one_line(str(folder))) from None
     return folder
 
 
@@ -124,8 +124,8 @@ def _converted(stored: Array, pair: TensorPair) -> Array:
     if numbers.dtype != np.float32:
         return numbers
     short = to_bfloat16(numbers)
-    again = pair.transform.forward(from_bfloat16(short))
-    return short if np.allclose(again, stored, rtol=pair.transform.tolerance, atol=0.0) else numbers
+    roundtrip = pair.transform.forward(from_bfloat16(short))
+    return short if np.allclose(roundtrip, stored, rtol=pair.transform.tolerance, atol=0.0) else numbers
 
 
 def to_bfloat16(numbers: Array) -> Array:
