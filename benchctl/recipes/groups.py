@@ -85,7 +85,7 @@ def with_baselines(
 ) -> dict[str, ComparedArm]:
     """Return the arms by name, each with its group's baseline: the arm of the same recipe's arm as `baseline`.
 
-    `second_baselines`: second cells of baselines. Where a group has no such arm, `baseline` is named as the recipe's arm.
+    `second_baselines`: second cells. Where a group has no such arm, `baseline` is named as the recipe's arm.
     """
     baseline_arm = recipe_arm(arms, baseline)
     seconds = {arm.group: arm.name for arm in arms if arm.name in second_baselines}
