@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import AliasChoices, Field
 
 from benchctl.analysis.result import Result
 
@@ -66,7 +66,9 @@ class NoiseFloor(Result):
     """The largest change at small margins, where tokens flip."""
     null_places: int
     """The null control: prefixes at which both likeliest tokens are known."""
-    null_forks: int
+    null_divergences: int = Field(
+        validation_alias=AliasChoices("null_divergences", "null_forks"), serialization_alias="null_forks"
+    )
     """Of these, at how many the target diverges from itself."""
     by_prefill: bool = False
     """Whether it is the change when everything is read at once, for an engine that cannot read `width` tokens."""

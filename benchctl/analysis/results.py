@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import ConfigDict, Field, model_serializer
+from pydantic import AliasChoices, ConfigDict, Field, model_serializer
 
 from benchctl.analysis.accuracy import Accuracy
 from benchctl.analysis.cells import Resources
@@ -180,14 +180,18 @@ class Comparison(Result):
     """`None` where they could not be compared."""
     blocks_compared: int
     blocks_differing: int
-    fork: FirstDivergence | None = None
+    divergence: FirstDivergence | None = Field(
+        default=None, validation_alias=AliasChoices("divergence", "fork"), serialization_alias="fork"
+    )
     """The most serious, where blocks diverge differently."""
-    other_forks: tuple[FirstDivergence, ...] = ()
+    other_divergences: tuple[FirstDivergence, ...] = Field(
+        default=(), validation_alias=AliasChoices("other_divergences", "other_forks"), serialization_alias="other_forks"
+    )
 
     @property
-    def forks(self) -> tuple[FirstDivergence, ...]:
+    def divergences(self) -> tuple[FirstDivergence, ...]:
         """All of them, the most serious first."""
-        return () if self.fork is None else (self.fork, *self.other_forks)
+        return () if self.divergence is None else (self.divergence, *self.other_divergences)
 
 
 LosslessVerdict = Literal["identical", "consistent with the target", "violation", "undetermined", "not judged"]

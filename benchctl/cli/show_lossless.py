@@ -21,7 +21,7 @@ MOST_PROMPTS = 6
 
 def print_document(run: RunData, verified: Verified) -> None:
     """Print everything as a JSON document in ASCII."""
-    frame, found = verified.outputs.frame, verified.found
+    frame, found = verified.outputs.frame, verified.verdicts
     consistency, scores = verified.consistency, verified.scores
     document = {
         "run": run.name,
@@ -29,7 +29,7 @@ def print_document(run: RunData, verified: Verified) -> None:
         "blocks": len(frame.blocks),
         "prompts": len(frame.prompts),
         "lossless": verified.only("identical"),
-        "arms": [arm.model_dump() for arm in found],
+        "arms": [arm.model_dump(by_alias=True) for arm in found],
         "consistency": [arm.model_dump() for arm in consistency],
         "failed_cells": verified.outputs.failed_cells,
         "damaged": run.damaged,
@@ -43,7 +43,7 @@ def print_document(run: RunData, verified: Verified) -> None:
 
 def print_tables(run: RunData, verified: Verified) -> None:
     """Print the verdicts, then every arm that is not identical with its differing prompts."""
-    frame, found = verified.outputs.frame, verified.found
+    frame, found = verified.outputs.frame, verified.verdicts
     consistency, scores = verified.consistency, verified.scores
     out = Printout()
     baselines = {each_frame.arms[each_frame.baseline] for each_frame in verified.outputs.frames}
@@ -86,7 +86,9 @@ def print_tables(run: RunData, verified: Verified) -> None:
         out.say()
         out.say(forks.title, "bold")
         out.table(forks)
-        count = sum(comparison.fork is not None for arm in found for comparison in arm.comparisons) - len(forks.rows)
+        count = sum(comparison.divergence is not None for arm in found for comparison in arm.comparisons) - len(
+            forks.rows
+        )
         more = f" {count} more divergences: --json lists all." if count else ""
         out.say(f"{forks.note}{more}".strip(), "dim")
         out.say()
@@ -139,7 +141,7 @@ def _print_arm(out: Printout, found: Losslessness) -> None:
 
 def _noise(noise: NoiseFloor) -> str:
     floor = "unknown" if noise.floor is None else f"{noise.floor:.3g} nats"
-    control = f"it diverges from itself at {noise.null_forks} of {noise.null_places:,} prefixes"
+    control = f"it diverges from itself at {noise.null_divergences} of {noise.null_places:,} prefixes"
     return f"Numeric noise of the target at width {noise.width}: {floor}; without speculation {control}."
 
 

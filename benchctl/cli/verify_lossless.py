@@ -17,8 +17,8 @@ def verify_lossless(
     baseline: options.Baseline = None,
     arm: options.OnlyArms = None,
     audit: Annotated[
-        Literal["full", "forks", "off"],
-        typer.Option(metavar="full|forks|off", help="Score whole answers, first divergences, or none."),
+        Literal["full", "divergences", "off"],
+        typer.Option(metavar="full|divergences|off", help="Score whole answers, first divergences, or none."),
     ] = "full",
     audit_minutes: Annotated[
         float | None,
@@ -72,7 +72,7 @@ def verify_lossless(
         quiet=quiet or as_json,
     )
     verified = verify(data, asked)
-    if not verified.found:
+    if not verified.verdicts:
         raise UsageError("The run has only its baseline, so there is nothing to compare.", where=str(data.folder))
     if as_json:
         print_document(data, verified)

@@ -39,8 +39,8 @@ class Reading(Part):
     @property
     def margin(self) -> float | None:
         """How far the target prefers the baseline's token to its rival, in nats; the least that it can be."""
-        other = self.rival_at_most if self.rival is None else self.rival
-        return None if self.token is None or other is None else self.token - other
+        rival = self.rival_at_most if self.rival is None else self.rival
+        return None if self.token is None or rival is None else self.token - rival
 
 
 class Position(Part):
@@ -180,7 +180,7 @@ class TargetScores(Part):
             if len(reading.losses) != len(reading.places):
                 raise ValueError(f"a reading has {len(reading.places)} places and {len(reading.losses)} losses")
             length = lengths.get(reading.answer)
-            if length is not None and any(place >= length for place in reading.places):
+            if length is not None and any(index >= length for index in reading.places):
                 raise ValueError("a reading has a place beyond the end of its answer")
         return self
 
@@ -210,20 +210,20 @@ class TargetScores(Part):
 
     def add(self, positions: Iterable[Position]) -> None:
         """Add positions; of those that are there already only the shapes that it lacks."""
-        known = {position.key: position for position in self.positions}
+        by_key = {position.key: position for position in self.positions}
         for position in positions:
-            there = known.setdefault(position.key, position)
-            if there is position:
+            stored = by_key.setdefault(position.key, position)
+            if stored is position:
                 self.positions.append(position)
                 continue
-            have = {(reading.shape, reading.width) for reading in there.readings}
-            there.readings += [added for added in position.readings if (added.shape, added.width) not in have]
-            there.absent |= position.absent
+            have = {(reading.shape, reading.width) for reading in stored.readings}
+            stored.readings += [added for added in position.readings if (added.shape, added.width) not in have]
+            stored.absent |= position.absent
 
     def add_decoded(self, decoded: Decoded) -> None:
         """Add how an answer was repeated, unless more of it is known already."""
-        place = (decoded.task, decoded.prompt_idx)
-        same = [earlier for earlier in self.decoded if (earlier.task, earlier.prompt_idx) == place]
+        key = (decoded.task, decoded.prompt_idx)
+        same = [earlier for earlier in self.decoded if (earlier.task, earlier.prompt_idx) == key]
         if all(earlier.places < decoded.places for earlier in same):
             self.decoded = [earlier for earlier in self.decoded if earlier not in same] + [decoded]
 

@@ -216,7 +216,8 @@ def folds(run: RunData, analysis: Analysis, drawings: Sequence[Drawing]) -> dict
             fold("Energy and memory", "", speed.resources(analysis)),
         ],
         "output": [
-            fold("Divergences and the target's own noise", "", output.forks(analysis), output.noise_floors(analysis),
+            fold("Divergences and the target's own noise", "", output.scored_divergences(analysis),
+                 output.noise_floors(analysis),
                  sentences=[
                      f"Decoding token by token, the target alone gives the token of {found.baseline} at "
                      f"{found.places_alike} of {found.places_decoded} positions."

@@ -119,7 +119,7 @@ def test_a_far_token_is_a_violation_and_stays_one_offline(forge: Forge, tmp_path
     assert forged_prompt(verify(run)) == one  # what is stored needs no engine either
 
 
-def test_genuine_forks_of_low_bit_weights_are_no_violation(forge: Forge) -> None:
+def test_genuine_divergences_of_low_bit_weights_are_no_violation(forge: Forge) -> None:
     """Every fork that the engine itself made, and a runner-up put in where the target was least sure."""
     first = forge(PLACE, 3000)
     document = verify(first)
@@ -136,8 +136,8 @@ def test_genuine_forks_of_low_bit_weights_are_no_violation(forge: Forge) -> None
 
 def test_whole_answers_are_scored_and_judging_again_starts_nothing(forge: Forge, tmp_path: Path) -> None:
     run = forge(PLACE, 3000)
-    forks = verify(run, "--audit", "forks")["arms"][0]
-    assert "no whole answers" in str(forks["audit"]["lacking"])
+    divergences = verify(run, "--audit", "divergences")["arms"][0]
+    assert "no whole answers" in str(divergences["audit"]["lacking"])
     assert not stored(run).answers
     (arm,) = verify(run)["arms"]
     found = arm["audit"]

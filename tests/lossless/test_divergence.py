@@ -49,10 +49,10 @@ def test_a_margin_within_the_noise_is_a_near_tie_and_never_lossless(forked: Fork
     assert (found.verdict, one.outcome) == ("undetermined", "near-tie")
     assert "target's own noise" in found.reason
     assert "not damage" not in found.reason
-    assert one.fork is not None
-    assert one.fork.margin == pytest.approx(0.05)
-    assert one.fork.noise_floor is not None and 0.3 < one.fork.noise_floor < 3.0
-    assert one.fork.width == 5
+    assert one.divergence is not None
+    assert one.divergence.margin == pytest.approx(0.05)
+    assert one.divergence.noise_floor is not None and 0.3 < one.divergence.noise_floor < 3.0
+    assert one.divergence.width == 5
     assert "0.050 nats" in one.reason and "compatible with" in one.reason and "99 prefixes" in one.reason
 
 
@@ -66,8 +66,8 @@ def test_a_margin_beyond_the_noise_is_a_violation(forked: Forked) -> None:
 def test_the_baselines_own_shape_decides_and_not_a_larger_margin_in_another(forked: Forked) -> None:
     _, one = verdict(forked([*NOISY, fork_at(7, 7, [("decode", 1, 0.1), ("verify", 5, 0.4), ("prefill", 20, 0.9)])]))
     assert one.outcome == "near-tie"
-    assert one.fork is not None
-    assert [round(shape.margin or 0, 3) for shape in one.fork.shapes] == [0.1, 0.4, 0.9]
+    assert one.divergence is not None
+    assert [round(shape.margin or 0, 3) for shape in one.divergence.shapes] == [0.1, 0.4, 0.9]
 
 
 def test_a_target_that_chooses_the_arms_token_at_the_arms_width_explains_it(forked: Forked) -> None:
@@ -79,7 +79,7 @@ def test_a_target_that_chooses_the_arms_token_at_the_arms_width_explains_it(fork
     there = fork_at(7, 7, [("decode", 1, 2.5), ("verify", 9, -0.01), ("verify", 5, 2.5)])
     _, wider = verdict(forked([*NOISY, there]))
     assert wider.outcome == "violation"  # another arm's width
-    assert wider.fork is not None and [shape.width for shape in wider.fork.shapes] == [1, 5]
+    assert wider.divergence is not None and [shape.width for shape in wider.divergence.shapes] == [1, 5]
 
 
 def test_on_an_engine_that_reproduces_itself_no_fork_is_excused(forked: Forked) -> None:
@@ -114,7 +114,7 @@ def test_a_token_too_far_down_the_list_has_at_least_that_margin(forked: Forked) 
     )
     _, one = verdict(forked([*NOISY, far]))
     assert one.outcome == "violation"
-    assert one.fork is not None and one.fork.margin_is_least
+    assert one.divergence is not None and one.divergence.margin_is_least
     assert "at least 9.000" in one.reason
 
 
@@ -154,8 +154,8 @@ def test_the_most_serious_of_several_forks_counts(forked: Forked, make_record: A
     run.records[3] = make_record("spec", block=1, ids=[*ANSWER[:3], 9, 9], text="else", draft_n=8, rounds=2)
     _, one = verdict(run)
     assert (one.outcome, one.blocks_differing) == ("violation", 2)
-    assert one.fork is not None and one.fork.index == 3
-    assert [fork.index for fork in one.other_forks] == [7]
+    assert one.divergence is not None and one.divergence.index == 3
+    assert [fork.index for fork in one.other_divergences] == [7]
 
 
 def test_prefixes_to_score_are_the_forks_with_their_width_and_every_answer(forked: Forked) -> None:
@@ -163,7 +163,7 @@ def test_prefixes_to_score_are_the_forks_with_their_width_and_every_answer(forke
     frame, found = outputs.frame, outputs.verdicts()
     (answer,) = prefixes_to_score(frame, found)
     assert (answer.task, answer.prompt_idx, answer.token_ids) == ("code", 0, tuple(ANSWER))
-    assert [(fork.index, fork.rival, fork.width) for fork in answer.forks] == [(7, 7, 5)]
+    assert [(fork.index, fork.rival, fork.width) for fork in answer.divergences] == [(7, 7, 5)]
     outputs = OutputComparison(forked(None, ids=ANSWER, text="def add(a, b): return a + b"))
     frame, found = outputs.frame, outputs.verdicts()
     assert prefixes_to_score(frame, found) == []
@@ -197,7 +197,7 @@ def test_where_no_width_can_be_read_reading_at_once_is_the_measure(forked: Forke
     assert one.outcome == "violation"
     assert "at margins up to" in one.reason
     assert found.noise[0].by_prefill
-    assert one.fork is not None and one.fork.shapes_absent == absent
+    assert one.divergence is not None and one.divergence.shapes_absent == absent
     near = fork_at(7, 7, [("decode", 1, 0.05), ("prefill", 20, -0.01)])
     _, tied = verdict(forked([*positions, near.model_copy(update={"absent": absent})]))
     assert tied.outcome == "near-tie"

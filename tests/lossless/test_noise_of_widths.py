@@ -18,7 +18,7 @@ def test_nothing_replayed_is_no_noise_known() -> None:
 
 def test_a_target_that_never_moves_excuses_nothing() -> None:
     noise = find_noise(scores(sample([0.0] * FEWEST)), 5)
-    assert (noise.floor, noise.changed, noise.null_forks) == (0.0, 0, 0)
+    assert (noise.floor, noise.changed, noise.null_divergences) == (0.0, 0, 0)
     assert f"none of {FEWEST} prefixes" in noise.method
 
 
@@ -75,7 +75,7 @@ def test_other_widths_and_forks_are_left_out() -> None:
 
 def test_the_null_control_counts_where_the_target_leaves_itself() -> None:
     positions = sample([0.1] * 28) + sample([-2.0, -2.0], margin=1.0, start=100)
-    assert find_noise(scores(positions), 5).null_forks == 2
+    assert find_noise(scores(positions), 5).null_divergences == 2
 
 
 def at_once(changes: list[float]) -> list[Position]:
@@ -95,7 +95,7 @@ def test_where_no_width_can_be_read_the_noise_is_that_of_reading_at_once() -> No
     assert noise.by_prefill
     assert noise.floor is not None and 0 < noise.floor <= 3.0
     assert "everything at once" in noise.method
-    assert (noise.null_places, noise.null_forks) == (100, 0)
+    assert (noise.null_places, noise.null_divergences) == (100, 0)
 
 
 def test_reading_at_once_is_no_noise_of_a_width_that_can_be_read() -> None:

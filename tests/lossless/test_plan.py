@@ -76,7 +76,7 @@ def test_short_runs_read_their_answers_in_more_ways() -> None:
 def test_prompts_that_do_not_fit_are_left_out_and_the_cost_is_told() -> None:
     whole = plan_answers(selection(100), None, CHEAP, 1e9, in_batches=True)
     part = plan_answers(selection(100), None, CHEAP, whole.seconds / 2, in_batches=True)
-    assert (len(whole.prompts), part.of) == (100, 100)
+    assert (len(whole.prompts), part.total_prompts) == (100, 100)
     assert 10 < len(part.prompts) < 100
     assert part.seconds < 0.7 * whole.seconds
 
@@ -131,25 +131,25 @@ def test_tasks_come_in_turn_and_every_answer_gives_to_the_sample() -> None:
     answers = [baseline("code", i, 60, *([DivergenceToScore(9, 1, 5)] if i == 0 else [])) for i in range(4)]
     plans = plan_prefixes([*answers, baseline("chat", 0, 60)])
     assert [(plan.answer.task, plan.answer.prompt_idx) for plan in plans][:3] == [("code", 0), ("chat", 0), ("code", 1)]
-    assert all(any(not scored_pass.fork for scored_pass in plan.passes) for plan in plans)
+    assert all(any(not scored_pass.at_divergence for scored_pass in plan.passes) for plan in plans)
 
 
 def test_the_sample_is_large_enough_and_no_larger() -> None:
     answers = [baseline("code", i, 400, *([DivergenceToScore(9, 1, 5)] if i == 0 else [])) for i in range(50)]
     plans = plan_prefixes(answers)
-    count = sum(len(scored_pass.ends) for plan in plans for scored_pass in plan.passes if not scored_pass.fork)
+    count = sum(len(scored_pass.ends) for plan in plans for scored_pass in plan.passes if not scored_pass.at_divergence)
     assert SAMPLE <= count <= SAMPLE + 8
     assert len(plans) < 50
 
 
 def test_short_answers_are_read_a_second_time_from_another_start() -> None:
     plans = plan_prefixes([baseline("code", 0, 40, DivergenceToScore(30, 1, 9))])
-    starts = [scored_pass.first for scored_pass in plans[0].passes if not scored_pass.fork]
+    starts = [scored_pass.first for scored_pass in plans[0].passes if not scored_pass.at_divergence]
     assert starts[:2] == [9, 5]
     ends = [
         end
         for scored_pass in plans[0].passes
-        if not scored_pass.fork
+        if not scored_pass.at_divergence
         for end in scored_pass.ends
         if end - scored_pass.width >= 0
     ]
@@ -158,7 +158,7 @@ def test_short_answers_are_read_a_second_time_from_another_start() -> None:
 
 def test_a_width_that_is_sampled_already_is_not_read_again() -> None:
     plans = plan_prefixes([baseline("code", 0, 40, DivergenceToScore(30, 1, 9)), baseline("code", 1, 40)], sampled=[9])
-    assert [plan.passes for plan in plans] == [(PrefixPass(9, 3, 30, fork=True),)]
+    assert [plan.passes for plan in plans] == [(PrefixPass(9, 3, 30, at_divergence=True),)]
 
 
 def test_the_baselines_own_shape_reaches_as_far_as_anything_else() -> None:

@@ -98,7 +98,7 @@ def test_scores_decide_nothing_of_answers_that_a_schema_holds(
     (group,) = split(run)
     frame = make_frame(run.records, manifest)
     scored = [1] if stored else [0, 1]
-    assert sorted(answer.prompt_idx for answer in select_answers([(group, frame)]).own) == scored
+    assert sorted(answer.prompt_idx for answer in select_answers([(group, frame)]).baseline_answers) == scored
     assert [answer.prompt_idx for answer in prefixes_to_score(frame, [found])] == scored
     same = [*records, *(make_record("spec", prompt) for prompt in range(2))]
     assert analyse_run(make_run(same, manifest)).losslessness[0].verdict == "identical"
@@ -109,10 +109,15 @@ def test_a_fork_is_named_by_token_with_both_continuations(make_record: Any, make
     assert found.verdict == "undetermined"
     one = only(found)
     assert (one.outcome, one.blocks_differing) == ("differs", 2)
-    assert one.fork is not None
-    assert (one.fork.index, one.fork.unit, one.fork.baseline_token, one.fork.arm_token) == (7, "token", 107, 7)
-    assert (one.fork.agreed_text, one.fork.baseline_text) == ("def add(a, b): ", "return a + b")
-    assert one.fork.arm_text == "pass"
+    assert one.divergence is not None
+    assert (one.divergence.index, one.divergence.unit, one.divergence.baseline_token, one.divergence.arm_token) == (
+        7,
+        "token",
+        107,
+        7,
+    )
+    assert (one.divergence.agreed_text, one.divergence.baseline_text) == ("def add(a, b): ", "return a + b")
+    assert one.divergence.arm_text == "pass"
     assert "token 7" in one.reason
 
 
@@ -126,7 +131,7 @@ def test_one_differing_block_is_enough(make_record: Any, make_run: Any) -> None:
 def test_equal_text_of_other_tokens_differs(make_record: Any, make_run: Any) -> None:
     one = only(verdict_on(both(make_record, ids=OTHER), make_run))
     assert (one.outcome, one.text_equal, one.tokens_equal) == ("differs", True, False)
-    assert one.fork is not None and one.fork.index == 7
+    assert one.divergence is not None and one.divergence.index == 7
 
 
 def test_equal_text_is_no_other_answer_by_a_count(make_record: Any, make_run: Any) -> None:
@@ -234,7 +239,7 @@ def test_without_ids_on_both_sides_the_text_decides_and_says_so(make_record: Any
     assert "absent on both sides" in found.reason
     assert only(found).tokens_equal is None
     changed = [records[0], make_record("spec", text="def add(a, b): pass", **gone)]
-    fork = only(verdict_on(changed, make_run)).fork
+    fork = only(verdict_on(changed, make_run)).divergence
     assert fork is not None and (fork.index, fork.unit) == (15, "character")
 
 

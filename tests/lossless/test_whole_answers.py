@@ -49,14 +49,18 @@ def test_every_arm_stands_beside_its_own_baseline(folder: Path) -> None:
             seen.add((arm, *place))
         for found in answers.diverging:
             arm = found.comparison.arm
-            assert found.whole, f"both answers of {arm} are kept"
+            assert found.complete, f"both answers of {arm} are kept"
             assert found.agreed + found.baseline in said[baselines[arm], *place], (arm, place)
             assert found.agreed + found.arm in said[arm, *place], (arm, place)
             assert found.baseline != found.arm
             seen.add((arm, *place))
-        for other in answers.other:
+        for other in answers.not_compared:
             seen.add((other.arm, *place))
-        arms = [*answers.identical, *(one.comparison.arm for one in answers.diverging), *(o.arm for o in answers.other)]
+        arms = [
+            *answers.identical,
+            *(one.comparison.arm for one in answers.diverging),
+            *(o.arm for o in answers.not_compared),
+        ]
         assert {baselines[arm] for arm in arms} == {answers.baseline_arm}
     stored = json.loads((folder / "manifest.json").read_text("utf-8"))["arms"]
     alone = {arm["name"] for arm in stored if arm["baseline"] or arm.get("again")}
@@ -70,7 +74,7 @@ def test_over_axes_the_probabilities_are_those_of_the_arms_own_target(folder: Pa
     known = 0
     for answers in find_whole_answers(run, analyse_run(run)):
         for found in answers.diverging:
-            fork = found.comparison.fork
+            fork = found.comparison.divergence
             assert fork is not None
             readings: dict[tuple[str, int], dict[str, Any]] = {}
             for position in _positions(folder, groups[found.comparison.arm]):

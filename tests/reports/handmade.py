@@ -62,7 +62,7 @@ NOISE = NoiseFloor(
     median=0.077,
     largest=0.41,
     null_places=121,
-    null_forks=1,
+    null_divergences=1,
 )
 
 
@@ -225,7 +225,7 @@ def _losslessness(name: str, tasks: tuple[str, ...], blocks: int) -> Losslessnes
             tokens_equal=not (differs and task == tasks[0] and i == 1),
             blocks_compared=blocks,
             blocks_differing=blocks if differs and task == tasks[0] and i == 1 else 0,
-            fork=FirstDivergence(
+            divergence=FirstDivergence(
                 index=17,
                 unit="token",
                 agreed_text="use std::sync::",

@@ -1,4 +1,4 @@
-"""How forks and their margins are written."""
+"""How divergences and their margins are written."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from benchctl.analysis.losslessness import FirstDivergence, ShapeMargin
 from benchctl.data.store import open_run
 from benchctl.lossless.judge.run import analyse_run
-from benchctl.reports.tables.output import TargetNoise, divergence_start, forks, margin, noise_floors
+from benchctl.reports.tables.output import TargetNoise, divergence_start, margin, noise_floors, scored_divergences
 from benchctl.words.numbers import nats
 from tests.kept_runs import ROOT
 from tests.reports.handmade import NOISE, build_analysis
@@ -46,9 +46,9 @@ def test_the_start_of_an_answer_is_one_short_line() -> None:
 
 def test_every_scored_fork_has_a_row_and_every_width_one_noise() -> None:
     analysis = build_analysis(["spec_d4", "ngram"])
-    rows = forks(analysis).rows
+    rows = scored_divergences(analysis).rows
     assert rows
-    assert all(row.fork is not None and row.fork.margin is not None for row in rows)
+    assert all(row.divergence is not None and row.divergence.margin is not None for row in rows)
     assert noise_floors(analysis).rows == [TargetNoise("baseline", NOISE)]
 
 

@@ -33,14 +33,17 @@ SAID = "The quick brown fox jumps over the lazy dog. " * 24
 
 
 def forked(analysis: Analysis) -> Analysis:
-    """The analysis with a fork in every prompt of every arm."""
-    fork = FirstDivergence(index=3, unit="token", agreed_text="quick ", baseline_text="brown fox", arm_text="red fox",
+    """The analysis with a divergence in every prompt of every arm."""
+    divergence = FirstDivergence(index=3, unit="token", agreed_text="quick ", baseline_text="brown fox",
+                arm_text="red fox",
                 baseline_token=7, arm_token=8)  # fmt: skip
     judged = [
         arm.model_copy(
             update={
                 "comparisons": [
-                    comparison.model_copy(update={"outcome": "near-tie", "fork": fork, "blocks_differing": 3})
+                    comparison.model_copy(
+                        update={"outcome": "near-tie", "divergence": divergence, "blocks_differing": 3}
+                    )
                     for comparison in arm.comparisons
                 ]
             }
@@ -81,7 +84,7 @@ def test_every_prompt_has_both_whole_answers_with_the_divergence_marked() -> Non
 
 def test_what_the_target_alone_gave_both_tokens_stands_there() -> None:
     analysis = build_analysis(["baseline", "spec_d4"])
-    one = next(comparison for comparison in analysis.losslessness[0].comparisons if comparison.fork)
+    one = next(comparison for comparison in analysis.losslessness[0].comparisons if comparison.divergence)
     reading = Reading(shape="decode", width=1, likeliest=19689, token=-0.5, rival=-1.0)
     other = reading.model_copy(update={"shape": "verify", "width": 17})
     manifest = build_manifest(analysis)

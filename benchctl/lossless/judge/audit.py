@@ -162,7 +162,7 @@ def _places(known: Sequence[tuple[Answer, ScoredAnswer]], reach: Mapping[AnswerK
         index = np.arange(start, size)
         diverged = np.isin(index, [divergence.index for divergence in scored.diverged])
         rounds = _reach_of(answer, size, reach)
-        surely, perhaps = index >= size - rounds.least, index >= size - rounds.most
+        surely, perhaps = index >= size - rounds.fewest, index >= size - rounds.largest
         parts.append(Places(np.array(scored.margins[start:]), diverged, np.full(len(index), number), perhaps, surely))
     return joined(parts)
 
@@ -177,7 +177,7 @@ def _beyond(known: Sequence[tuple[Answer, ScoredAnswer]], reach: Mapping[AnswerK
     found = 0
     for answer, scored in known:
         size = len(scored.margins)
-        first = size - _reach_of(answer, size, reach).most
+        first = size - _reach_of(answer, size, reach).largest
         found += sum(divergence.gap > floor or divergence.index < first for divergence in scored.diverged)
     return found
 

@@ -57,8 +57,8 @@ class Stratum:
 
 def paired(differs: bool, control_differs: bool) -> Stratum:
     """Return a prompt at which arm and control are as likely to have changed places."""
-    both = np.bincount([int(differs), int(control_differs)], minlength=2) / 2
-    return Stratum(1, 1, int(differs), both)
+    chances = np.bincount([int(differs), int(control_differs)], minlength=2) / 2
+    return Stratum(1, 1, int(differs), chances)
 
 
 def by_class(sizes: Sequence[int], arms: int) -> Floats:
@@ -66,9 +66,9 @@ def by_class(sizes: Sequence[int], arms: int) -> Floats:
     ways = {(0, 0): 1}  # by how many answers are the arm's, and how many of those differ
     for size in sizes:
         further: dict[tuple[int, int], int] = {}
-        for (taken, differing), count in ways.items():
-            for number in range(min(size, arms - taken) + 1):
-                key = (taken + number, differing + (number if number == size else 0))
+        for (arms_share, differing), count in ways.items():
+            for number in range(min(size, arms - arms_share) + 1):
+                key = (arms_share + number, differing + (number if number == size else 0))
                 further[key] = further.get(key, 0) + count * comb(size, number)
         ways = further
     return np.array([ways.get((arms, number), 0) for number in range(arms + 1)]) / comb(sum(sizes), arms)
@@ -83,15 +83,15 @@ def exact_p(strata: Sequence[Stratum]) -> float:
     return min(1.0, float(total[sum(stratum.differing for stratum in strata) :].sum()))
 
 
-def power(prompts: int, alone: float, level: float) -> float:
+def power(prompts: int, chance: float, level: float) -> float:
     """Return the power at `level` to find an arm that changes its answers to `CHANGED_SHARE` of the prompts.
 
     `alone`: the chance of a prompt at which all of the arm's answers differ, and none of the control's.
     """
-    needed = next((number for number in range(1, prompts + 1) if alone**number <= level), prompts + 1)
+    needed = next((number for number in range(1, prompts + 1) if chance**number <= level), prompts + 1)
     share = CHANGED_SHARE
-    return sum(comb(prompts, found) * share**found * (1 - share) ** (prompts - found)
-               for found in range(needed, prompts + 1))  # fmt: skip
+    return sum(comb(prompts, changed) * share**changed * (1 - share) ** (prompts - changed)
+               for changed in range(needed, prompts + 1))  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -144,8 +144,8 @@ def find_controls(
     for name, adjusted in zip(tests, holm(list(tests.values())), strict=True):
         test = results[name]
         count = test.arms_answers, test.controls_answers
-        alone = float(by_class(count[::-1], count[0])[-1]) if test.against == "noise" else 0.5
-        chance = power(test.tested, alone, AUDIT_LEVEL / 2 / len(tests) / test.tests)
+        differs_alone = float(by_class(count[::-1], count[0])[-1]) if test.against == "noise" else 0.5
+        chance = power(test.tested, differs_alone, AUDIT_LEVEL / 2 / len(tests) / test.tests)
         results[name] = test.model_copy(update={"p_adjusted": adjusted, "power": chance})
     return results
 
@@ -159,7 +159,7 @@ def _test(tested: Tested, prompts: Sequence[int]) -> ControlTest:
         outside += any(_differs(answer, theirs) for answer in ours) if theirs else 0
         varying += any(not same_answer(theirs[0], answer) for answer in theirs[1:])
     candidates = [*_by_arms(tested, prompts), *_by_silence(tested, prompts), *_by_scores(tested, prompts)]
-    against, control, strata = min(candidates, key=lambda each: exact_p(each[2]), default=(None, None, []))
+    against, control, strata = min(candidates, key=lambda candidate: exact_p(candidate[2]), default=(None, None, []))
     return ControlTest(
         arm=frame.arms[tested.arm],
         prompts=len(prompts),
@@ -177,8 +177,8 @@ def _test(tested: Tested, prompts: Sequence[int]) -> ControlTest:
     )
 
 
-def _differs(answer: Record, others: Sequence[Record]) -> bool:
-    return not any(same_answer(other, answer) for other in others)
+def _differs(answer: Record, references: Sequence[Record]) -> bool:
+    return not any(same_answer(reference, answer) for reference in references)
 
 
 Candidate = tuple[Literal["arm", "noise", "scores"], str | None, list[Stratum]]
@@ -188,30 +188,30 @@ Candidate = tuple[Literal["arm", "noise", "scores"], str | None, list[Stratum]]
 def _by_arms(tested: Tested, prompts: Sequence[int]) -> Iterator[Candidate]:
     """Test against each arm of the same width and at least as many rounds: how often answers are not the baseline's."""
     frame = tested.frame
-    for other in tested.condition.compared:
-        if other == tested.arm or not _alike(frame, tested.arm, other):
+    for control in tested.condition.compared:
+        if control == tested.arm or not _alike(frame, tested.arm, control):
             continue
         strata = []
         for prompt in prompts:
             theirs = tested.baselines(prompt)
-            ours, controls = tested.answers(prompt), tested.answers(prompt, (other,))
+            ours, controls = tested.answers(prompt), tested.answers(prompt, (control,))
             if theirs and ours and controls:
                 blocks = min(len(ours), len(controls))
                 strata.append(paired(*(any(_differs(answer, theirs) for answer in part[:blocks])
                                        for part in (ours, controls))))  # fmt: skip
         if strata:
-            yield "arm", frame.arms[other], strata
+            yield "arm", frame.arms[control], strata
 
 
-def _alike(frame: Frame, arm: int, other: int) -> bool:
+def _alike(frame: Frame, arm: int, control: int) -> bool:
     """Whether another arm's verify steps are as wide and at least about as many: its noise is then no less."""
-    (width, rounds), (other_width, other_rounds) = _rounds(frame, arm), _rounds(frame, other)
-    if not speculates(frame, other) or width != other_width:
+    (width, rounds), (control_width, control_rounds) = _rounds(frame, arm), _rounds(frame, control)
+    if not speculates(frame, control) or width != control_width:
         return False
-    if rounds is None or other_rounds is None:
-        ours, theirs = (identity_of(frame.manifest, frame.arms[number]) for number in (arm, other))
+    if rounds is None or control_rounds is None:
+        ours, theirs = (identity_of(frame.manifest, frame.arms[number]) for number in (arm, control))
         return ours is not None and theirs is not None and ours.speculation == theirs.speculation
-    return other_rounds >= FEWEST_ROUNDS * rounds > 0
+    return control_rounds >= FEWEST_ROUNDS * rounds > 0
 
 
 def _rounds(frame: Frame, arm: int) -> tuple[int | None, int | None]:
@@ -265,12 +265,12 @@ def _by_scores(tested: Tested, prompts: Sequence[int]) -> Iterator[Candidate]:
         return
     gaps = {scored.answer: max((token.gap for token in scored.diverged), default=0.0)
             for scored in tested.scores.answers}  # fmt: skip
-    both = [(_gaps(tested.answers(prompt), gaps), _gaps(tested.baselines(prompt), gaps)) for prompt in prompts]
-    both = [(ours, theirs) for ours, theirs in both if ours and len(theirs) >= len(ours)]
-    if not both:
+    paired_gaps = [(_gaps(tested.answers(prompt), gaps), _gaps(tested.baselines(prompt), gaps)) for prompt in prompts]
+    paired_gaps = [(ours, theirs) for ours, theirs in paired_gaps if ours and len(theirs) >= len(ours)]
+    if not paired_gaps:
         return
-    limit = BEYOND * max(gap for _, theirs in both for gap in theirs)
-    yield "scores", None, [paired(any(gap > limit for gap in ours), False) for ours, _ in both]
+    limit = BEYOND * max(gap for _, theirs in paired_gaps for gap in theirs)
+    yield "scores", None, [paired(any(gap > limit for gap in ours), False) for ours, _ in paired_gaps]
 
 
 def _gaps(answers: Sequence[Record], gaps: Mapping[AnswerKey, float]) -> list[float]:

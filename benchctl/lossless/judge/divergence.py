@@ -224,7 +224,7 @@ def find_noise(scores: TargetScores | None, width: int, *, tokens: int = 0) -> N
         largest=float(sizes.max()) if count else None,
         largest_at_small=float(np.abs(noise.small.losses).max()) if count else None,
         null_places=count,
-        null_forks=int((noise.losses > noise.margins).sum()),
+        null_divergences=int((noise.losses > noise.margins).sum()),
         by_prefill=by_prefill,
     )
 

@@ -39,14 +39,18 @@ class Endings:
         whose end may be the answer's."""
         end = None if constrained else self._broken_end(theirs, ours)
         same = theirs.token_ids is not None and theirs.token_ids == ours.token_ids
-        other = "The tokens are the target's own, and the text is another."
-        return self._broken_limit(ours) or end or (other if same and not same_characters(theirs, ours) else None)
+        same_tokens_other_text = "The tokens are the target's own, and the text is another."
+        return (
+            self._broken_limit(ours)
+            or end
+            or (same_tokens_other_text if same and not same_characters(theirs, ours) else None)
+        )
 
     def _broken_end(self, theirs: Record, ours: Record) -> str | None:
         tokens = ours.token_ids
         if not tokens or not self.ends:
             return None
-        early = next((place for place, token in enumerate(tokens[:-1]) if token in self.shown), None)
+        early = next((index for index, token in enumerate(tokens[:-1]) if token in self.shown), None)
         if early is not None:
             return f"The answer goes on for {len(tokens) - early - 1} tokens after an end token ({tokens[early]})."
         # After a divergence it may have ended with a stop string of the server's, which no token tells.

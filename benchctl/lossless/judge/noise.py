@@ -124,9 +124,9 @@ class Noise:
         """Those at small margins."""
         fewest = np.sort(self.margins)[:FEWEST_SMALL]
         limit = max(SMALL_MARGIN, float(fewest.max(initial=0.0)))
-        here = self.margins <= limit
-        _, answers = np.unique(self.answers[here], return_inverse=True)
-        return Noise(self.margins[here], self.losses[here], answers.astype(np.int64))
+        mask = self.margins <= limit
+        _, answers = np.unique(self.answers[mask], return_inverse=True)
+        return Noise(self.margins[mask], self.losses[mask], answers.astype(np.int64))
 
     @cached_property
     def tail(self) -> Tail:
@@ -187,7 +187,7 @@ def noise_of(scores: TargetScores | None, widths: Sequence[int], slots: int = 1)
     for read in scores.passes if scores else ():
         if read.width in chosen and read.slots == slots and read.answer in scored:
             margins, number = scored[read.answer].margins, numbers.setdefault(read.answer, len(numbers))
-            rows += [(margins[place], loss, number) for place, loss in zip(read.places, read.losses, strict=True)]
+            rows += [(margins[index], loss, number) for index, loss in zip(read.places, read.losses, strict=True)]
     return Noise.of(rows)
 
 
@@ -228,8 +228,8 @@ class Places:
 
 def joined(parts: Sequence[Places]) -> Places:
     """Return the places of several answers, in order."""
-    every = parts or [Places.everywhere(np.zeros(0), np.zeros(0, dtype=np.bool_), np.zeros(0, dtype=np.int64))]
-    return Places(*(np.concatenate([getattr(part, column.name) for part in every]) for column in fields(Places)))
+    nonempty = parts or [Places.everywhere(np.zeros(0), np.zeros(0, dtype=np.bool_), np.zeros(0, dtype=np.int64))]
+    return Places(*(np.concatenate([getattr(part, column.name) for part in nonempty]) for column in fields(Places)))
 
 
 @dataclass(frozen=True)
@@ -250,9 +250,9 @@ def statistic(diverged: Booleans, chance: Floats, margins: Floats) -> Floats:
     variance = np.broadcast_to((1 - h) / h, surprise.shape)
     best = np.full(len(surprise), -np.inf)
     for tau in TAUS:
-        here = margins <= tau
-        if here.any():
-            sums, scale = surprise[:, here].sum(axis=1), np.sqrt(variance[:, here].sum(axis=1))
+        mask = margins <= tau
+        if mask.any():
+            sums, scale = surprise[:, mask].sum(axis=1), np.sqrt(variance[:, mask].sum(axis=1))
             best = np.maximum(best, sums / scale)
     return best
 
@@ -290,11 +290,11 @@ class Simulation:
 def null_statistics(simulation: Simulation, margins: Floats, rounds: int) -> Floats:
     """Return `rounds` draws of the statistic of an arm without a fault."""
     step = max(1, CHUNK // max(1, len(margins)))
-    found = []
+    statistics = []
     for start in range(0, rounds, step):
         rows = min(step, rounds - start)
-        found.append(statistic(simulation.flips(rows), simulation.chances(rows), margins))
-    return np.concatenate(found)
+        statistics.append(statistic(simulation.flips(rows), simulation.chances(rows), margins))
+    return np.concatenate(statistics)
 
 
 def hazard_test(noise: Noise, places: Places, *, seed: int = 1, rounds: int = SECOND_ROUND) -> Hazard:
@@ -310,8 +310,8 @@ def hazard_test(noise: Noise, places: Places, *, seed: int = 1, rounds: int = SE
     near = reached.up_to(max(TAUS))
     if not near.diverged.any():
         return Hazard(1.0, flips, expected, float("-inf"))
-    own = noise.tail.chance_above(near.margins)
-    observed = float(statistic(near.diverged[np.newaxis], own[np.newaxis], near.margins)[0])
+    chances = noise.tail.chance_above(near.margins)
+    observed = float(statistic(near.diverged[np.newaxis], chances[np.newaxis], near.margins)[0])
     if noise.silent:
         return Hazard(0.0, flips, expected, observed)
     simulation = Simulation(noise, near, np.random.default_rng(seed))

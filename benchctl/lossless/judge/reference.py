@@ -98,9 +98,9 @@ class ReferenceComparison(Result):
     @property
     def identical(self) -> bool:
         """Whether the run and all its arms equal every reference on every prompt."""
-        own = [pair for pair in self.baselines if pair.runs[0] == self.runs[0].run]
+        pairs = [pair for pair in self.baselines if pair.runs[0] == self.runs[0].run]
         arms = [arm for arm in self.arms if arm.run == self.runs[0].run]
-        return all(not pair.differing and not pair.undetermined and pair.prompts for pair in own) and all(
+        return all(not pair.differing and not pair.undetermined and pair.prompts for pair in pairs) and all(
             arm.same for arm in arms
         )
 
@@ -121,27 +121,27 @@ def compare_with_references(
 ) -> ReferenceComparison:
     """Compare a run's answers with those of every reference. Raises UsageError for runs of other prompts."""
     everything = [run, *references]
-    for this, other in combinations(everything, 2):
-        if this.folder.resolve() == other.folder.resolve():
-            raise UsageError("A run cannot be its own reference.", where=str(this.folder), fix="Name another run.")
-    on_trust = dict.fromkeys(text for other in references for text in require_same_questions(run, other))
+    for first, second in combinations(everything, 2):
+        if first.folder.resolve() == second.folder.resolve():
+            raise UsageError("A run cannot be its own reference.", where=str(first.folder), fix="Name another run.")
+    on_trust = dict.fromkeys(text for second in references for text in require_same_questions(run, second))
     sides = [_side(compared_run) for compared_run in everything]
-    known = [arm for arm in sides[0].answers if arm != sides[0].baseline]
+    valid = [arm for arm in sides[0].answers if arm != sides[0].baseline]
     for name in arms or ():
-        if name not in known:
+        if name not in valid:
             raise UsageError(
-                f"There is no arm {name!r} to compare.", where="--arm", fix=f"The arms are: {', '.join(known)}."
+                f"There is no arm {name!r} to compare.", where="--arm", fix=f"The arms are: {', '.join(valid)}."
             )
     return ReferenceComparison(
         runs=[_facts(side) for side in sides],
         on_trust=list(on_trust),
-        baselines=[_baselines(this, other) for this, other in combinations(sides, 2)],
+        baselines=[_baselines(first, second) for first, second in combinations(sides, 2)],
         arms=[
             _arm(side, arm, reference)
-            for place, side in enumerate(sides[:-1])
+            for index, side in enumerate(sides[:-1])
             for arm in side.answers
-            if arm != side.baseline and (place or not arms or arm in arms)
-            for reference in sides[place + 1 :]
+            if arm != side.baseline and (index or not arms or arm in arms)
+            for reference in sides[index + 1 :]
         ],
     )
 
@@ -154,12 +154,12 @@ def _side(data: RunData) -> _Side:
             fix="Compare greedy runs (sampling.temperature 0).",
         )
     frame = OutputComparison(data).frame
-    found = find_answers(frame)
+    checked = find_answers(frame)
     return _Side(
         data=data,
         name=data.name,
         baseline=frame.arms[frame.baseline],
-        answers={arm: sound_answers(frame, found, arm) for arm in frame.arms},
+        answers={arm: sound_answers(frame, checked, arm) for arm in frame.arms},
         prompts=frame.prompts,
     )
 
@@ -189,9 +189,11 @@ def precision_of(manifest: Manifest) -> str:
     return " + ".join(_NAMES.get(kind.lower(), kind.lower()) for kind in named) or "not recorded"
 
 
-def _differs(this: _Side, other: _Side) -> Iterator[Literal["engine", "precision"]]:
-    ours, theirs = this.data.manifest, other.data.manifest
-    engines = [found and (found.engine.kind, found.engine.details.get("sha256")) for found in (ours, theirs)]
+def _differs(first: _Side, second: _Side) -> Iterator[Literal["engine", "precision"]]:
+    ours, theirs = first.data.manifest, second.data.manifest
+    engines = [
+        manifest and (manifest.engine.kind, manifest.engine.details.get("sha256")) for manifest in (ours, theirs)
+    ]
     if ours is None or theirs is None or engines[0] != engines[1]:
         yield "engine"
     if ours is None or theirs is None or precision_of(ours) != precision_of(theirs):
@@ -201,23 +203,23 @@ def _differs(this: _Side, other: _Side) -> Iterator[Literal["engine", "precision
 def _answers(*arms: tuple[_Side, str]) -> Iterator[tuple[PromptKey, list[Record]]]:
     """Yield every prompt of these runs with the arms' answers; none where any lacks, or is to another prompt."""
     for key in dict.fromkeys(key for side, _ in (arms[0], arms[-1]) for key in side.prompts):
-        found = [answer for side, arm in arms if (answer := side.answers[arm].get(key)) is not None]
-        alike = len(found) == len(arms) and all(same_prompt(found[0], other) for other in found[1:])
-        yield key, found if alike else []
+        records = [answer for side, arm in arms if (answer := side.answers[arm].get(key)) is not None]
+        alike = len(records) == len(arms) and all(same_prompt(records[0], record) for record in records[1:])
+        yield key, records if alike else []
 
 
-def _baselines(this: _Side, other: _Side) -> BaselinePair:
+def _baselines(first: _Side, second: _Side) -> BaselinePair:
     same, differing, undetermined = 0, [], []
-    for (task, index), answers in _answers((this, this.baseline), (other, other.baseline)):
+    for (task, index), answers in _answers((first, first.baseline), (second, second.baseline)):
         if not answers:
             undetermined.append(f"{task}/{index}")
         elif same_answer(*answers):
             same += 1
         else:
-            differing.append(_difference(this, answers[0], other, answers[1]))
+            differing.append(_difference(first, answers[0], second, answers[1]))
     return BaselinePair(
-        runs=(this.name, other.name),
-        differs_in=list(_differs(this, other)),
+        runs=(first.name, second.name),
+        differs_in=list(_differs(first, second)),
         prompts=same + len(differing) + len(undetermined),
         same=same,
         differing=differing,
@@ -240,19 +242,19 @@ def _arm(side: _Side, arm: str, reference: _Side) -> ArmCauses:
     )
 
 
-def _cause(answer: Record, own: Record, reference: Record) -> Cause:
+def _cause(answer: Record, baseline: Record, reference: Record) -> Cause:
     if same_answer(answer, reference):
-        return "none" if same_answer(own, reference) else "undone"
-    if same_answer(answer, own):
+        return "none" if same_answer(baseline, reference) else "undone"
+    if same_answer(answer, baseline):
         return "baseline"
-    return "speculation" if same_answer(own, reference) else "both"
+    return "speculation" if same_answer(baseline, reference) else "both"
 
 
-def _difference(this: _Side, ours: Record, other: _Side, theirs: Record, cause: Cause | None = None) -> Difference:
-    fork = find_divergence(theirs, ours)
+def _difference(first: _Side, ours: Record, second: _Side, theirs: Record, cause: Cause | None = None) -> Difference:
+    divergence = find_divergence(theirs, ours)
     # Equal texts and tokens, and other endings: they diverge where the answers end.
-    index, unit = (fork.index, fork.unit) if fork is not None else (ours.n_predicted, "token")
-    sides = ((this, ours), (other, theirs))
+    index, unit = (divergence.index, divergence.unit) if divergence is not None else (ours.n_predicted, "token")
+    sides = ((first, ours), (second, theirs))
     return Difference(
         task=ours.task,
         prompt_idx=ours.prompt_idx,
@@ -265,13 +267,19 @@ def _difference(this: _Side, ours: Record, other: _Side, theirs: Record, cause: 
 
 def _margin(side: _Side, record: Record, index: int) -> float | None:
     """Return the margin of a run's own target at a place, where that was scored."""
-    ids, known = record.token_ids, scores_of(side.data)
-    if ids is None or known is None:
+    ids, scores = record.token_ids, scores_of(side.data)
+    if ids is None or scores is None:
         return None
-    own = (record.task, record.prompt_idx, record.prompt_sha, sha256_tokens(ids))
-    whole = next((scored.margins for scored in known.answers if scored.answer == own), None)
-    if whole is not None:
-        return whole[index] if index < len(whole) else None
-    where = (record.task, record.prompt_idx, index, sha256_tokens(ids[:index]))
-    read = (at for at in known.positions if (at.task, at.prompt_idx, at.index, at.agreed_sha) == where)
-    return next((reading.margin for at in read for reading in at.readings if reading.shape == "decode"), None)
+    key = (record.task, record.prompt_idx, record.prompt_sha, sha256_tokens(ids))
+    margins = next((scored.margins for scored in scores.answers if scored.answer == key), None)
+    if margins is not None:
+        return margins[index] if index < len(margins) else None
+    prefix = (record.task, record.prompt_idx, index, sha256_tokens(ids[:index]))
+    read = (
+        position
+        for position in scores.positions
+        if (position.task, position.prompt_idx, position.index, position.agreed_sha) == prefix
+    )
+    return next(
+        (reading.margin for position in read for reading in position.readings if reading.shape == "decode"), None
+    )

@@ -50,9 +50,9 @@ class Reach:
     round was is not reported, so that there is a range.
     """
 
-    least: int
+    fewest: int
     """Where the first such round was as late as its counters allow: the tokens that rounds decided."""
-    most: int
+    largest: int
     """Where it was the first of all: every token after the prompt's own; 0 of an answer that drafted nothing."""
 
 
@@ -84,7 +84,7 @@ class Selection:
     """The answers that an audit of a run scores."""
 
     arms: tuple[ArmAnswers, ...] = ()
-    own: tuple[Answer, ...] = ()
+    baseline_answers: tuple[Answer, ...] = ()
     """The baselines' own answers to the same prompts."""
     lacks: dict[str, str] = field(default_factory=dict)
     """By arm, why none of its answers can be audited; the end of a sentence."""
@@ -98,7 +98,7 @@ class Selection:
         for arm in self.arms:
             for answer in arm.answers:
                 by_prompt.setdefault((answer.task, answer.prompt_idx), {}).setdefault(answer.key, answer)
-        shuffled = sorted(by_prompt, key=lambda place: sha256(f"{place[0]}/{place[1]}".encode()).digest())
+        shuffled = sorted(by_prompt, key=lambda key: sha256(f"{key[0]}/{key[1]}".encode()).digest())
         return [list(by_prompt[prompt].values()) for prompt in shuffled]
 
     @property
@@ -111,9 +111,9 @@ class Selection:
         """Every (width, slots, baseline) of requests that shared their batches."""
         return sorted({(width, arm.slots, arm.baseline) for arm in self.arms for width in arm.widths if arm.slots > 1})
 
-    def with_own_answers(self) -> Selection:
+    def with_baseline_answers(self) -> Selection:
         """Return the selection with the baseline's own answers as those of a further arm, to measure noise on."""
-        return replace(self, arms=(*self.arms, _further_arm(self.own)))
+        return replace(self, arms=(*self.arms, _further_arm(self.baseline_answers)))
 
     def equal_alone(self) -> Selection:
         """Return the answers of identical arms as those of a single arm."""
@@ -127,61 +127,61 @@ def _further_arm(answers: tuple[Answer, ...]) -> ArmAnswers:
 
 def select_answers(parts: Iterable[tuple[Group, Frame]], arms: Sequence[str] | None = None) -> Selection:
     """Return what is to be audited of a run's conditions. `arms`: only these, where named."""
-    found: list[ArmAnswers] = []
-    own: dict[AnswerKey, Answer] = {}
+    arm_answers: list[ArmAnswers] = []
+    baselines: dict[AnswerKey, Answer] = {}
     equal: dict[AnswerKey, Answer] = {}
     lacks: dict[str, str] = {}
-    made: _Made = {}
+    by_record: _Made = {}
     for group, frame in parts:
         if not is_greedy(frame.manifest) or frame.manifest is None or speculates(frame, frame.baseline):
             continue
-        theirs = _answers(frame, frame.baseline, made)
+        theirs = _answers(frame, frame.baseline, by_record)
         for arm, name in enumerate(frame.arms):
             if arm in (frame.baseline, frame.again) or (arms is not None and name not in arms):
                 continue
-            ours = _answers(frame, arm, made)
-            if not group.overlapping and all(theirs.get(place) == answer for place, answer in ours.items()):
+            ours = _answers(frame, arm, by_record)
+            if not group.overlapping and all(theirs.get(cell) == answer for cell, answer in ours.items()):
                 equal |= {answer.key: answer for answer in ours.values()}
                 continue  # of overlapping requests the baseline's own answers need not be the target's alone
             distinct = tuple({answer.key: answer for answer in ours.values()}.values())
             agreed = {
-                answer.key: common_length(answer.token_ids, theirs[place].token_ids) if place in theirs else 0
-                for place, answer in ours.items()
+                answer.key: common_length(answer.token_ids, theirs[cell].token_ids) if cell in theirs else 0
+                for cell, answer in ours.items()
             }
             widths, slots = _widths(frame, arm), _slots(group)
             if not widths:
                 lacks[name] = "its verify width is not reported"
             elif slots is None:
                 lacks[name] = "how many requests shared a batch is not reported"
-            own_name = frame.arms[frame.baseline]
+            baseline = frame.arms[frame.baseline]
             depth = max(widths, default=1) - 1
             rejecting = proposed_share(frame, arm)
             reach = {} if group.overlapping else _reach(frame, arm, ours, depth)
-            found.append(
-                ArmAnswers(name, widths, distinct, agreed, group.overlapping, slots or 1, own_name, rejecting, reach)
+            arm_answers.append(
+                ArmAnswers(name, widths, distinct, agreed, group.overlapping, slots or 1, baseline, rejecting, reach)
             )
-            own |= {answer.key: answer for answer in theirs.values()}
-    return Selection(tuple(found), tuple(own.values()), lacks, tuple(equal.values()))
+            baselines |= {answer.key: answer for answer in theirs.values()}
+    return Selection(tuple(arm_answers), tuple(baselines.values()), lacks, tuple(equal.values()))
 
 
 _Made = dict[tuple[object, ...], "Answer | None"]
 """Answers by what identifies their records: most blocks and arms give the same ones, and hash them once."""
 
 
-def _answers(frame: Frame, arm: int, made: _Made) -> dict[tuple[int, int], Answer]:
+def _answers(frame: Frame, arm: int, by_record: _Made) -> dict[tuple[int, int], Answer]:
     """Return an arm's whole answers by block and prompt."""
-    found = {}
+    answers = {}
     for row in frame.rows(arm).tolist():
         record = frame.records[row]
         if record.error is None and record.token_ids and (record.task, record.prompt_idx) not in frame.constrained:
             # Reading shares the lists of equal answers, and `frame` keeps them alive: an id is of a single list.
             prompt = (record.task, record.prompt_idx, record.prompt_sha, record.prompt_tokens)
             key = (id(record.token_ids), record.token_sha, *prompt)
-            if key not in made:
-                made[key] = answer_of(record)
-            if (answer := made[key]) is not None:
-                found[int(frame.block[row]), int(frame.prompt[row])] = answer
-    return found
+            if key not in by_record:
+                by_record[key] = answer_of(record)
+            if (answer := by_record[key]) is not None:
+                answers[int(frame.block[row]), int(frame.prompt[row])] = answer
+    return answers
 
 
 def answer_of(record: Record) -> Answer | None:
@@ -200,22 +200,22 @@ def key_of(record: Record) -> AnswerKey:
 def _widths(frame: Frame, arm: int) -> tuple[int, ...]:
     """Return what an arm's rounds read at once of a request: its widest verify step."""
     reported = {verify_width(frame.manifest, frame.records[row]) for row in frame.rows(arm).tolist()}
-    known = [width for width in reported if width is not None]
-    return (max(known),) if known else ()
+    widths = [width for width in reported if width is not None]
+    return (max(widths),) if widths else ()
 
 
 def _reach(frame: Frame, arm: int, answers: Mapping[tuple[int, int], Answer], depth: int) -> dict[AnswerKey, Reach]:
     """Return the reach of rounds for every answer; `depth`: of the arm's longest draft."""
-    found: dict[AnswerKey, Reach] = {}
+    reaches: dict[AnswerKey, Reach] = {}
     by_prompt = 0 if first_token_by_round(frame.manifest, frame.arms[arm]) else 1
     for row in frame.rows(arm).tolist():
         answer = answers.get((int(frame.block[row]), int(frame.prompt[row])))
         if answer is None:
             continue
-        here = _reach_of(frame.records[row], len(answer.token_ids) - by_prompt, depth)
-        before = found.get(answer.key, here)  # several blocks may have given it, each with rounds of its own
-        found[answer.key] = Reach(min(here.least, before.least), max(here.most, before.most))
-    return found
+        reach = _reach_of(frame.records[row], len(answer.token_ids) - by_prompt, depth)
+        before = reaches.get(answer.key, reach)  # several blocks may have given it, each with rounds of its own
+        reaches[answer.key] = Reach(min(reach.fewest, before.fewest), max(reach.largest, before.largest))
+    return reaches
 
 
 def _reach_of(record: Record, tokens: int, depth: int) -> Reach:
@@ -232,9 +232,9 @@ def proposed_share(frame: Frame, arm: int) -> float | None:
     """Return `ArmAnswers.rejecting`: about how often the draft proposes another token than the target's likeliest."""
     depth = max(_widths(frame, arm), default=1) - 1
     records = [frame.records[row] for row in frame.rows(arm).tolist()]
-    known = [record for record in records if record.draft_n and record.draft_n_accepted is not None]
-    tokens = sum(record.n_predicted or 0 for record in known)
-    return sum(_rejections(record, depth) for record in known) / tokens if tokens else None
+    reporting = [record for record in records if record.draft_n and record.draft_n_accepted is not None]
+    tokens = sum(record.n_predicted or 0 for record in reporting)
+    return sum(_rejections(record, depth) for record in reporting) / tokens if tokens else None
 
 
 def _rejections(record: Record, depth: int) -> float:
@@ -263,10 +263,10 @@ def _slots(group: Group) -> int | None:
 
 def unchanged_prompts(manifest: Manifest, suite: str, folder: Path) -> dict[tuple[str, int], Prompt]:
     """Return the run's prompts that are in `suite` still as they were, by task and index. Raises UsageError."""
-    known = load_suite(suite, recipe_folder=folder).tasks
+    prompts = load_suite(suite, recipe_folder=folder).tasks
     return {
         (identity.task, identity.prompt_idx): prompt
         for identity in manifest.prompts
-        for prompt in known.get(identity.task, ())[identity.prompt_idx : identity.prompt_idx + 1]
+        for prompt in prompts.get(identity.task, ())[identity.prompt_idx : identity.prompt_idx + 1]
         if prompt_sha256(prompt) == identity.sha256
     }

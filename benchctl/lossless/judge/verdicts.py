@@ -83,7 +83,7 @@ def find_losslessness(
         audit = evidence.audits.get(frame.arms[arm])
         found["verdict"], explanation = _of_differing(comparisons, audit)
         rest = f"; {len(unknown)} could not be determined" if unknown else ""
-        other = "answer" if any(answer.fork for answer in differing) else "ending"
+        other = "answer" if any(answer.divergence for answer in differing) else "ending"
         what = f"{len(differing)} of {_prompts(total)} got another {other} than from the target alone"
         found["reason"] = f"{what}{_weight(differing)}{rest}. {explanation}"
         found |= {"audit": audit, "noise": _noise(frame, arm, comparisons, evidence)}
@@ -202,8 +202,8 @@ def _compare(frame: Frame, answers: Answers, arm: int, prompt: int, evidence: Ev
         tokens_equal=False if False in tokens else None if None in tokens or not pairs else True,
         blocks_compared=len(pairs),
         blocks_differing=len(unequal),
-        fork=forks[0] if forks else None,
-        other_forks=tuple(forks[1:]),
+        divergence=forks[0] if forks else None,
+        other_divergences=tuple(forks[1:]),
     )
 
 
@@ -342,7 +342,7 @@ def _noise(frame: Frame, arm: int, comparisons: list[Comparison], evidence: Evid
     """Return the noise at the widths of the divergences and of the arm itself."""
     if evidence.scores is None or not evidence.scores.positions:
         return ()
-    widths = {fork.width for comparison in comparisons for fork in comparison.forks}
+    widths = {fork.width for comparison in comparisons for fork in comparison.divergences}
     widths |= {verify_width(frame.manifest, frame.records[row]) for row in frame.rows(arm)[:1].tolist()}
     every = [evidence.noise_at(width) for width in sorted(width for width in widths if width and width > 1)]
     return tuple(noise for noise in every if noise.prefixes)

@@ -49,7 +49,7 @@ class DivergingAnswer:
     baseline: str
     arm: str
     """The two continuations."""
-    whole: bool
+    complete: bool
     probabilities: tuple[Probability, ...] = ()
 
 
@@ -67,7 +67,7 @@ class PromptAnswers:
     """That arm's answer."""
     diverging: list[DivergingAnswer] = field(default_factory=list)
     identical: list[str] = field(default_factory=list)
-    other: list[Comparison] = field(default_factory=list)
+    not_compared: list[Comparison] = field(default_factory=list)
     """Not identical, but without a divergence: degenerate, or not comparable."""
 
 
@@ -79,50 +79,62 @@ def find_whole_answers(run: RunData, analysis: Analysis) -> list[PromptAnswers]:
         if record.phase == "measure" and record.error is None and record.content is not None:
             records[record.label, record.task, record.prompt_idx][record.key[0]] = record
     part_of = {arm.name: part for part in parts_of(run) if part.manifest for arm in part.manifest.arms}
-    found: dict[tuple[str, str, int], PromptAnswers] = {}
+    by_prompt: dict[tuple[str, str, int], PromptAnswers] = {}
     for arm in analysis.losslessness:
         baseline = analysis.compared[arm.arm].baseline
         scores = find_evidence(part_of.get(baseline, run), baseline).scores
         for comparison in arm.comparisons:
-            place = (comparison.task, comparison.prompt_idx)
-            theirs, ours = records[baseline, *place], records[arm.arm, *place]
+            key = (comparison.task, comparison.prompt_idx)
+            theirs, ours = records[baseline, *key], records[arm.arm, *key]
             first = theirs[min(theirs)].content if theirs else None
-            empty = PromptAnswers(*place, prompts.get(place), baseline, first)
-            answers = found.setdefault((baseline, *place), empty)
+            empty = PromptAnswers(*key, prompts.get(key), baseline, first)
+            answers = by_prompt.setdefault((baseline, *key), empty)
             if comparison.outcome == "identical":
                 answers.identical.append(arm.arm)
-            elif comparison.fork is None:
-                answers.other.append(comparison)
+            elif comparison.divergence is None:
+                answers.not_compared.append(comparison)
             else:
                 pairs = [(theirs[block], ours[block]) for block in sorted(theirs.keys() & ours.keys())]
-                answers.diverging.append(_divergence(comparison, comparison.fork, pairs, scores))
-    return sorted(found.values(), key=lambda answers: not answers.diverging)
+                answers.diverging.append(_divergence(comparison, comparison.divergence, pairs, scores))
+    return sorted(by_prompt.values(), key=lambda answers: not answers.diverging)
 
 
 def _divergence(
-    comparison: Comparison, fork: FirstDivergence, pairs: Sequence[tuple[Record, Record]], scores: TargetScores | None
+    comparison: Comparison,
+    divergence: FirstDivergence,
+    pairs: Sequence[tuple[Record, Record]],
+    scores: TargetScores | None,
 ) -> DivergingAnswer:
     """The whole answers of the block with the divergence."""
-    texts, whole = (fork.agreed_text, fork.baseline_text, fork.arm_text), False
+    texts, complete = (divergence.agreed_text, divergence.baseline_text, divergence.arm_text), False
     for baseline, arm in pairs:
         theirs, ours = baseline.content or "", arm.content or ""
         split = common_length(theirs, ours)
-        if theirs[split:].startswith(fork.baseline_text) and ours[split:].startswith(fork.arm_text) and theirs != ours:
-            texts, whole = (theirs[:split], theirs[split:], ours[split:]), True
+        if (
+            theirs[split:].startswith(divergence.baseline_text)
+            and ours[split:].startswith(divergence.arm_text)
+            and theirs != ours
+        ):
+            texts, complete = (theirs[:split], theirs[split:], ours[split:]), True
             break
-    return DivergingAnswer(comparison, *texts, whole, _probabilities(comparison, fork, scores))
+    return DivergingAnswer(comparison, *texts, complete, _probabilities(comparison, divergence, scores))
 
 
 def _probabilities(
-    comparison: Comparison, fork: FirstDivergence, scores: TargetScores | None
+    comparison: Comparison, divergence: FirstDivergence, scores: TargetScores | None
 ) -> tuple[Probability, ...]:
-    if scores is None or fork.unit != "token":
+    if scores is None or divergence.unit != "token":
         return ()
-    place = (comparison.task, comparison.prompt_idx, fork.index, fork.baseline_token, fork.arm_token)
+    key = (comparison.task, comparison.prompt_idx, divergence.index, divergence.baseline_token, divergence.arm_token)
     position = next(
-        (at for at in scores.positions if (at.task, at.prompt_idx, at.index, at.token, at.rival) == place), None
+        (
+            candidate
+            for candidate in scores.positions
+            if (candidate.task, candidate.prompt_idx, candidate.index, candidate.token, candidate.rival) == key
+        ),
+        None,
     )
-    scored = {(shape.shape, shape.width) for shape in fork.shapes}
+    scored = {(shape.shape, shape.width) for shape in divergence.shapes}
     read = (
         Probability(reading.shape, reading.width, _exp(reading.token), _exp(reading.rival), reading.likeliest)
         for reading in (position.readings if position else ())
@@ -139,11 +151,11 @@ def _prompt_texts(manifest: Manifest) -> dict[tuple[str, int], str]:
     """Return (task, prompt_idx) to text of every prompt of the recipe's suite that still has the run's SHA-256."""
     named = manifest.recipe.get("prompts")
     suite = named.get("suite") if isinstance(named, dict) else None
-    found: dict[tuple[str, int], Prompt] = {}
+    prompts: dict[tuple[str, int], Prompt] = {}
     if isinstance(suite, str):
         with suppress(BenchctlError, OSError):
-            found = unchanged_prompts(manifest, suite, Path(manifest.recipe_folder or "."))
-    return {place: _text(prompt) for place, prompt in found.items()}
+            prompts = unchanged_prompts(manifest, suite, Path(manifest.recipe_folder or "."))
+    return {key: _text(prompt) for key, prompt in prompts.items()}
 
 
 def _text(prompt: Prompt) -> str:

@@ -50,21 +50,21 @@ class DivergenceToScore:
 class AnswerToScore(Answer):
     """A baseline's answer and the divergences from it."""
 
-    forks: tuple[DivergenceToScore, ...] = ()
+    divergences: tuple[DivergenceToScore, ...] = ()
 
 
-def prefixes_to_score(frame: Frame, found: Iterable[Losslessness]) -> list[AnswerToScore]:
+def prefixes_to_score(frame: Frame, verdicts: Iterable[Losslessness]) -> list[AnswerToScore]:
     """Return the baseline's sound answers, of each prompt the first, with the divergences from them that can be scored.
 
     Answers without a divergence come along: the sample of the noise is taken from all.
     """
-    forks: dict[tuple[str, int], dict[DivergenceToScore, None]] = {}
-    for arm in found:
+    divergences: dict[tuple[str, int], dict[DivergenceToScore, None]] = {}
+    for arm in verdicts:
         for comparison in arm.comparisons:
             if comparison.outcome in ("differs", "near-tie", "violation", "degenerate"):
-                scorable = filter(None, map(_scorable, comparison.forks))
-                forks.setdefault((comparison.task, comparison.prompt_idx), {}).update(dict.fromkeys(scorable))
-    if not any(forks.values()):
+                scorable = filter(None, map(_scorable, comparison.divergences))
+                divergences.setdefault((comparison.task, comparison.prompt_idx), {}).update(dict.fromkeys(scorable))
+    if not any(divergences.values()):
         return []
     result = []
     for prompt, (task, index) in enumerate(frame.prompts):
@@ -73,14 +73,18 @@ def prefixes_to_score(frame: Frame, found: Iterable[Losslessness]) -> list[Answe
         rows = frame.row_at[frame.baseline, :, prompt].tolist()
         answer = next(filter(None, (answer_of(frame.records[row]) for row in rows if row >= 0)), None)
         if answer is not None:
-            result.append(AnswerToScore(**vars(answer), forks=tuple(forks.get((task, index), ()))))
+            result.append(AnswerToScore(**vars(answer), divergences=tuple(divergences.get((task, index), ()))))
     return result
 
 
-def _scorable(fork: FirstDivergence) -> DivergenceToScore | None:
-    if fork.unit != "token" or None in (fork.baseline_token, fork.width) or fork.arm_token is None:
+def _scorable(divergence: FirstDivergence) -> DivergenceToScore | None:
+    if (
+        divergence.unit != "token"
+        or None in (divergence.baseline_token, divergence.width)
+        or divergence.arm_token is None
+    ):
         return None
-    return DivergenceToScore(fork.index, fork.arm_token, fork.width)
+    return DivergenceToScore(divergence.index, divergence.arm_token, divergence.width)
 
 
 @dataclass(frozen=True)
@@ -90,7 +94,7 @@ class PrefixPass:
     width: int
     first: int
     last: int
-    fork: bool
+    at_divergence: bool
     """Whether it ends at a divergence; only that end counts. Else every end of a batch belongs to the sample."""
 
     @property
@@ -109,10 +113,13 @@ class PrefixPlan:
     @property
     def last(self) -> int:
         """The last place that needs the baseline's own shape to compare with."""
-        return max([fork.index for fork in self.answer.forks] + [each.last for each in self.passes], default=-1)
+        return max(
+            [divergence.index for divergence in self.answer.divergences] + [planned.last for planned in self.passes],
+            default=-1,
+        )
 
 
-def divergence_pass(fork: DivergenceToScore) -> PrefixPass | None:
+def divergence_pass(divergence: DivergenceToScore) -> PrefixPass | None:
     """Return the pass that ends at a divergence with a batch of the arm's width; `None` where it read none at once.
 
     A divergence before the `width`-th token has fewer before it: they are read in a narrower batch. The prompt is
@@ -120,9 +127,11 @@ def divergence_pass(fork: DivergenceToScore) -> PrefixPass | None:
 
     A divergence at the very first token has no such pass: the prompt's own reading, which is no round, decides it.
     """
-    if fork.width is None or fork.width < 2 or fork.index < 1:
+    if divergence.width is None or divergence.width < 2 or divergence.index < 1:
         return None
-    return PrefixPass(fork.width, fork.index % fork.width or fork.width, fork.index, fork=True)
+    return PrefixPass(
+        divergence.width, divergence.index % divergence.width or divergence.width, divergence.index, at_divergence=True
+    )
 
 
 def plan_prefixes(answers: Sequence[AnswerToScore], sampled: Sequence[int] = ()) -> list[PrefixPlan]:
@@ -131,33 +140,42 @@ def plan_prefixes(answers: Sequence[AnswerToScore], sampled: Sequence[int] = ())
     Answers with a divergence come first, and those of all tasks in turn. A sample takes a few prefixes of each
     answer, then more of each.
     """
-    ordered = sorted(by_turns(answers), key=lambda answer: not answer.forks)
-    passes: list[list[PrefixPass]] = [list(dict.fromkeys(filter(None, map(divergence_pass, a.forks)))) for a in ordered]
+    ordered = sorted(by_turns(answers), key=lambda answer: not answer.divergences)
+    passes: list[list[PrefixPass]] = [
+        list(dict.fromkeys(filter(None, map(divergence_pass, a.divergences)))) for a in ordered
+    ]
     for width in widths_of(answers):
         if width not in sampled:
-            for place, added in _sample(ordered, width):
-                passes[place].append(added)
-    plans = [PrefixPlan(answer, tuple(own)) for answer, own in zip(ordered, passes, strict=True)]
+            for position, added in _sample(ordered, width):
+                passes[position].append(added)
+    plans = [PrefixPlan(answer, tuple(planned)) for answer, planned in zip(ordered, passes, strict=True)]
     return [plan for plan in plans if plan.last >= 0]
 
 
 def widths_of(answers: Sequence[AnswerToScore]) -> list[int]:
     """Return the widths at which divergences were verified, narrowest first."""
-    return sorted({fork.width for answer in answers for fork in answer.forks if fork.width and fork.width > 1})
+    return sorted(
+        {
+            divergence.width
+            for answer in answers
+            for divergence in answer.divergences
+            if divergence.width and divergence.width > 1
+        }
+    )
 
 
 def _sample(answers: Sequence[AnswerToScore], width: int) -> list[tuple[int, PrefixPass]]:
     share = max(SHARE, -(-SAMPLE // max(1, len(answers))))
-    found: list[tuple[int, PrefixPass]] = []
+    passes: list[tuple[int, PrefixPass]] = []
     count = 0
     for number, start in enumerate(dict.fromkeys((width, -(-width // 2), *range(1, width)))):
-        for place, answer in enumerate(answers):
+        for position, answer in enumerate(answers):
             last = min(len(answer.token_ids) - 1, start + width * (share - 1))
             if count < (SAMPLE if number < 2 else ENOUGH) and last >= start:
-                added = PrefixPass(width, start, last, fork=False)
-                found.append((place, added))
+                added = PrefixPass(width, start, last, at_divergence=False)
+                passes.append((position, added))
                 count += len(added.ends) - (start < width)
-    return found
+    return passes
 
 
 @dataclass(frozen=True)
@@ -211,15 +229,15 @@ class ScoringCost:
 
 def cost_of(records: Sequence[Record], baseline: str) -> ScoringCost:
     """Return what reading took while the run was measured."""
-    own = [
+    timed = [
         record
         for record in records
         if record.label == baseline and record.e2e_s is not None and record.decode_s is not None
     ]
-    tokens = sum(max(0, record.n_predicted - 1) for record in own)
-    decode = sum(record.decode_s or 0.0 for record in own)
-    prompts = sum((record.e2e_s or 0.0) - (record.decode_s or 0.0) for record in own)
-    return ScoringCost(decode / tokens if tokens else 0.05, prompts / len(own) if own else 0.1)
+    tokens = sum(max(0, record.n_predicted - 1) for record in timed)
+    decode = sum(record.decode_s or 0.0 for record in timed)
+    prompts = sum((record.e2e_s or 0.0) - (record.decode_s or 0.0) for record in timed)
+    return ScoringCost(decode / tokens if tokens else 0.05, prompts / len(timed) if timed else 0.1)
 
 
 @dataclass(frozen=True)
@@ -238,7 +256,7 @@ class ScoringPlan:
 
     prompts: tuple[tuple[AnswerPlan, ...], ...]
     """By prompt; as many of them as fit."""
-    of: int
+    total_prompts: int
     """Prompts that there are."""
     seconds: float
     budget_s: float
@@ -252,48 +270,48 @@ def plan_answers(
     Prompts come in an order that nothing about them decides; those that do not fit into `budget_s` are left out. The
     noise is measured on the first prompts, a few places of each answer, then more of each.
     """
-    known = {answer.answer for answer in stored.answers} if stored else set()
-    read = {each.key for each in stored.passes} if stored else set()
+    scored = {answer.answer for answer in stored.answers} if stored else set()
+    read = {reading.key for reading in stored.passes} if stored else set()
     prompts, answers, spent = selection.prompts, list[Answer](), 0.0
     null = _null_cost(selection, stored, cost) if in_batches else 0.0
-    kept: list[list[Answer]] = []
+    chosen_prompts: list[list[Answer]] = []
     for group in prompts:
-        price = sum(cost.of_answer(chosen) for chosen in group if chosen.key not in known)
-        if kept and spent + price + null > budget_s and price:
+        price = sum(cost.of_answer(chosen) for chosen in group if chosen.key not in scored)
+        if chosen_prompts and spent + price + null > budget_s and price:
             continue
-        kept.append(group)
+        chosen_prompts.append(group)
         spent += price
         answers += group
-    passes: dict[int, list[Alignment]] = {place: [] for place in range(len(answers))}
+    passes: dict[int, list[Alignment]] = {position: [] for position in range(len(answers))}
     soon = max(FEWEST_ANSWERS, len(answers) // 2)
     for width in selection.widths if in_batches else ():
         have = stored.known_places(width) if stored else 0
         for first, last in ((0, soon), (soon, len(answers))):
-            for alignment, place in product(alignments(width), range(first, min(last, len(answers)))):
-                key = (*answers[place].key, width, alignment.first, alignment.skipped, 1)
-                count = alignment.places(len(answers[place].token_ids))
+            for alignment, position in product(alignments(width), range(first, min(last, len(answers)))):
+                key = (*answers[position].key, width, alignment.first, alignment.skipped, 1)
+                count = alignment.places(len(answers[position].token_ids))
                 if have < PREFIXES and count and key not in read:
-                    passes[place].append(alignment)
+                    passes[position].append(alignment)
                     have += count
     plans, number, seconds = [], 0, _shared_cost(selection, stored, cost) if in_batches else 0.0
-    for group in kept:
-        here = []
+    for group in chosen_prompts:
+        group_plans = []
         for answer in group:
-            planned = AnswerPlan(answer, answer.key in known, tuple(passes[number]))
+            planned = AnswerPlan(answer, answer.key in scored, tuple(passes[number]))
             number += 1
             if planned.alignments or not planned.scored:
-                here.append(planned)
-                seconds += cost.of_answer(answer) + sum(cost.of_pass(answer, each) for each in planned.alignments)
-        if here:
-            plans.append(tuple(here))
+                group_plans.append(planned)
+                seconds += cost.of_answer(answer) + sum(cost.of_pass(answer, reading) for reading in planned.alignments)
+        if group_plans:
+            plans.append(tuple(group_plans))
     return ScoringPlan(tuple(plans), len(prompts), seconds, budget_s)
 
 
 def _null_cost(selection: Selection, stored: TargetScores | None, cost: ScoringCost) -> float:
     """Return about what measuring the missing noise takes."""
     missing = {width: PREFIXES - (stored.known_places(width) if stored else 0) for width in selection.widths}
-    alone = sum(max(0, count) * (width * cost.token_s / 2 + REQUEST_S) for width, count in missing.items())
-    return alone + _shared_cost(selection, stored, cost)
+    cost_alone = sum(max(0, count) * (width * cost.token_s / 2 + REQUEST_S) for width, count in missing.items())
+    return cost_alone + _shared_cost(selection, stored, cost)
 
 
 def _shared_cost(selection: Selection, stored: TargetScores | None, cost: ScoringCost) -> float:

@@ -35,10 +35,10 @@ def read_steps(
 
     Yields the end, the tokens that are new there, and the scores of what follows: the `top(end)` likeliest.
     """
-    there = 0
+    reached = 0
     for end in ends:
-        yield end, end - there, scorer.read_on([*prompt, *answer[:end]], top(end))
-        there = end
+        yield end, end - reached, scorer.read_on([*prompt, *answer[:end]], top(end))
+        reached = end
 
 
 def read_answer(scorer: Scorer, prompt: Sequence[int], plan: PrefixPlan) -> tuple[list[Position], Decoded]:
@@ -47,59 +47,61 @@ def read_answer(scorer: Scorer, prompt: Sequence[int], plan: PrefixPlan) -> tupl
     Raises EngineError.
     """
     answer = plan.answer.token_ids
-    at_divergence = {fork.index for fork in plan.answer.forks}
+    at_divergence = {divergence.index for divergence in plan.answer.divergences}
     readings: dict[int, list[tuple[Shape, int, Scores]]] = defaultdict(list)
     absent: dict[str, str] = {}
 
-    def top(place: int) -> int:
-        return TOP_AT_DIVERGENCE if place in at_divergence else TOP
+    def top(index: int) -> int:
+        return TOP_AT_DIVERGENCE if index in at_divergence else TOP
 
     # Token by token, as the baseline made it.
     decoded = {0: scorer.read_prompt(prompt, top(0))}
-    for place, new, scores in read_steps(scorer, prompt, answer, range(1, plan.last + 1), top):
+    for index, new, scores in read_steps(scorer, prompt, answer, range(1, plan.last + 1), top):
         if scores.evaluated != new:
             absent["decode"] = _not_kept(scores.evaluated, new)
             break
-        decoded[place] = scores
-    for place, scores in decoded.items():
-        readings[place].append(("decode", 1, scores))
+        decoded[index] = scores
+    for index, scores in decoded.items():
+        readings[index].append(("decode", 1, scores))
 
-    sampled = {end for each in plan.passes if not each.fork for end in each.ends}
+    sampled = {end for prefix_pass in plan.passes if not prefix_pass.at_divergence for end in prefix_pass.ends}
     if not scorer.in_batches:
         absent["verify"] = "this engine evaluates no more than one token at a time"
-    for each in plan.passes if scorer.in_batches else ():
+    for prefix_pass in plan.passes if scorer.in_batches else ():
         scorer.read_prompt(prompt, 1)
-        for place, new, scores in read_steps(scorer, prompt, answer, each.ends, top):
+        for index, new, scores in read_steps(scorer, prompt, answer, prefix_pass.ends, top):
             if scores.evaluated != new:
                 absent["verify"] = _not_kept(scores.evaluated, new)
                 break
-            if not each.fork or place == each.last:
-                readings[place].append(("verify", new, scores))
+            if not prefix_pass.at_divergence or index == prefix_pass.last:
+                readings[index].append(("verify", new, scores))
 
     # Where no width can be read, reading everything at once is the only measure of the noise.
-    for place in sorted(at_divergence if scorer.in_batches else at_divergence | sampled):
-        whole = [*prompt, *answer[:place]]
-        readings[place].append(("prefill", len(whole), scorer.read_whole(whole, top(place))))
+    for index in sorted(at_divergence if scorer.in_batches else at_divergence | sampled):
+        prefix = [*prompt, *answer[:index]]
+        readings[index].append(("prefill", len(prefix), scorer.read_whole(prefix, top(index))))
 
-    places = [(fork.index, fork.rival, True) for fork in plan.answer.forks]
-    places += [(end, _runner_up(decoded[end], answer[end]), False) for end in sorted(sampled) if end in decoded]
+    divergences_and_sample = [(divergence.index, divergence.rival, True) for divergence in plan.answer.divergences]
+    divergences_and_sample += [
+        (end, _runner_up(decoded[end], answer[end]), False) for end in sorted(sampled) if end in decoded
+    ]
     positions = [
         Position(
             task=plan.answer.task,
             prompt_idx=plan.answer.prompt_idx,
             prompt_sha=plan.answer.prompt_sha,
-            index=place,
-            agreed_sha=sha256_tokens(answer[:place]),
-            token=answer[place],
+            index=index,
+            agreed_sha=sha256_tokens(answer[:index]),
+            token=answer[index],
             rival=rival,
-            fork=fork,
-            readings=[_reading(shape, width, scores, answer[place], rival) for shape, width, scores in readings[place]],
-            absent=absent if fork else {},
+            fork=is_divergence,
+            readings=[_reading(shape, width, scores, answer[index], rival) for shape, width, scores in readings[index]],
+            absent=absent if is_divergence else {},
         )
-        for place, rival, fork in dict.fromkeys(places)
+        for index, rival, is_divergence in dict.fromkeys(divergences_and_sample)
     ]
-    others = [place for place, scores in decoded.items() if scores.likeliest != answer[place]]
-    decodings = Decoded(task=plan.answer.task, prompt_idx=plan.answer.prompt_idx, places=len(decoded), others=others)
+    changed = [index for index, scores in decoded.items() if scores.likeliest != answer[index]]
+    decodings = Decoded(task=plan.answer.task, prompt_idx=plan.answer.prompt_idx, places=len(decoded), others=changed)
     return positions, decodings
 
 
@@ -108,18 +110,18 @@ def _not_kept(evaluated: int, expected: int) -> str:
 
 
 def _runner_up(scores: Scores, token: int) -> int:
-    return next(other for other in scores.logprobs if other != token)
+    return next(candidate for candidate in scores.logprobs if candidate != token)
 
 
 def _reading(shape: Shape, width: int, scores: Scores, token: int, rival: int) -> Reading:
-    known = scores.logprobs
+    logprobs = scores.logprobs
     return Reading(
         shape=shape,
         width=width,
         likeliest=scores.likeliest,
-        token=known.get(token),
-        rival=known.get(rival),
-        rival_at_most=None if rival in known else min(known.values()),
+        token=logprobs.get(token),
+        rival=logprobs.get(rival),
+        rival_at_most=None if rival in logprobs else min(logprobs.values()),
     )
 
 
@@ -131,17 +133,17 @@ class ReadAnswer:
     prompt: tuple[int, ...]
     tokens: tuple[int, ...]
 
-    def likeliest(self, place: int) -> int:
+    def likeliest(self, index: int) -> int:
         """The target's likeliest token there: the answer's own, unless the target left it."""
-        left = (token.likeliest for token in self.scored.diverged if token.index == place)
-        return next(left, self.tokens[place])
+        likeliest = (token.likeliest for token in self.scored.diverged if token.index == index)
+        return next(likeliest, self.tokens[index])
 
-    def loss(self, place: int, scores: Scores) -> float:
+    def loss(self, index: int, scores: Scores) -> float:
         """Return how much less the target now prefers its likeliest token to the best other; nats."""
-        known, likeliest = scores.logprobs, self.likeliest(place)
-        value = known.get(likeliest, min(known.values()))
-        best = max(other for token, other in known.items() if token != likeliest)
-        return round(self.scored.margins[place] - (value - best), DIGITS)
+        logprobs, likeliest = scores.logprobs, self.likeliest(index)
+        value = logprobs.get(likeliest, min(logprobs.values()))
+        best = max(logprob for token, logprob in logprobs.items() if token != likeliest)
+        return round(self.scored.margins[index] - (value - best), DIGITS)
 
     def null_pass(self, alignment: Alignment, slots: int = 1) -> NullPass:
         """Return a reading in batches, with no place yet."""
@@ -157,15 +159,17 @@ class ReadAnswer:
 def score(scorer: Scorer, prompt: Sequence[int], answer: Answer) -> ReadAnswer:
     """Score every token of an answer. Raises EngineError, also where the engine keeps no cache of a prefix."""
     margins, diverged = [], []
-    for index, place in enumerate(scores_of(scorer, prompt, answer.token_ids, TOP)):
-        best, second = list(place.logprobs.values())[:2]
+    for index, scores in enumerate(scores_of(scorer, prompt, answer.token_ids, TOP)):
+        best, second = list(scores.logprobs.values())[:2]
         margins.append(round(best - second, DIGITS))
-        token, likeliest = answer.token_ids[index], place.likeliest
-        known = place.logprobs.get(token)
-        gap = place.logprobs[likeliest] - (min(place.logprobs.values()) if known is None else known)
+        token, likeliest = answer.token_ids[index], scores.likeliest
+        logprob = scores.logprobs.get(token)
+        gap = scores.logprobs[likeliest] - (min(scores.logprobs.values()) if logprob is None else logprob)
         if token != likeliest and gap > 0:
-            least = known is None
-            diverged.append(DivergedToken(index=index, likeliest=likeliest, gap=round(gap, DIGITS), gap_is_least=least))
+            gap_is_least = logprob is None
+            diverged.append(
+                DivergedToken(index=index, likeliest=likeliest, gap=round(gap, DIGITS), gap_is_least=gap_is_least)
+            )
     about = {name: getattr(answer, name) for name in ("task", "prompt_idx", "prompt_sha", "token_sha")}
     return ReadAnswer(ScoredAnswer(**about, margins=margins, diverged=diverged), tuple(prompt), answer.token_ids)
 
@@ -183,17 +187,17 @@ def scores_of(scorer: Scorer, prompt: Sequence[int], answer: Sequence[int], top:
 
 def read_in_batches(scorer: Scorer, answer: ReadAnswer, alignment: Alignment) -> NullPass:
     """Read an answer in batches and compare it with its scores. Raises EngineError."""
-    found = answer.null_pass(alignment)
+    batches = answer.null_pass(alignment)
     scorer.read_prompt(answer.prompt, 1)
     counted = dict(alignment.ends(len(answer.tokens)))
     for end, new, scores in read_steps(
-        scorer, answer.prompt, answer.tokens, counted, lambda place: TOP if counted[place] else 1
+        scorer, answer.prompt, answer.tokens, counted, lambda index: TOP if counted[index] else 1
     ):
         _require_kept(scores, new)
         if counted[end]:
-            found.places.append(end)
-            found.losses.append(answer.loss(end, scores))
-    return found
+            batches.places.append(end)
+            batches.losses.append(answer.loss(end, scores))
+    return batches
 
 
 def read_by_decoding(scorer: Scorer, answer: ReadAnswer) -> NullPass:
@@ -201,16 +205,16 @@ def read_by_decoding(scorer: Scorer, answer: ReadAnswer) -> NullPass:
 
     Ends where the target goes another way than the answer.
     """
-    found = answer.null_pass(Alignment(0, 0))
-    found.places.append(0)
-    found.losses.append(answer.loss(0, scorer.read_prompt(answer.prompt, TOP)))
+    decoding = answer.null_pass(Alignment(0, 0))
+    decoding.places.append(0)
+    decoding.losses.append(answer.loss(0, scorer.read_prompt(answer.prompt, TOP)))
     steps = read_steps(scorer, answer.prompt, answer.tokens, range(1, len(answer.tokens)), lambda _: TOP)
-    for place, new, scores in steps:
+    for index, new, scores in steps:
         if scores.evaluated != new:
             break
-        found.places.append(place)
-        found.losses.append(answer.loss(place, scores))
-    return found
+        decoding.places.append(index)
+        decoding.losses.append(answer.loss(index, scores))
+    return decoding
 
 
 def _require_kept(scores: Scores, expected: int) -> None:
@@ -249,7 +253,13 @@ def _batches(answers: Sequence[ReadAnswer], width: int) -> Iterator[_Batch]:
 
 
 def read_shared(
-    scorer: SlotScorer, answers: Sequence[ReadAnswer], known: TargetScores, *, width: int, slots: int, until: float
+    scorer: SlotScorer,
+    answers: Sequence[ReadAnswer],
+    target_scores: TargetScores,
+    *,
+    width: int,
+    slots: int,
+    until: float,
 ) -> None:
     """Measure the noise of batches that several requests share, an answer in each slot, in step; adds to `known`.
 
@@ -257,21 +267,23 @@ def read_shared(
     and where it begins its next answer, that prompt is in the batch, too. `until`: the monotonic time to end at. Only
     batches in which every slot reads on count. Raises EngineError.
     """
-    slot_batches = [_batches(own, width) for own in _dealt(answers, slots)]
-    have = known.known_places(width, slots)
+    slot_batches = [_batches(slot_answers, width) for slot_answers in _dealt(answers, slots)]
+    have = target_scores.known_places(width, slots)
     passes: dict[tuple[object, ...], NullPass] = {}
     for batches in zip(*slot_batches, strict=False):
         if have >= PREFIXES or time.monotonic() >= until:
             break
         ordered = sorted(batches, key=lambda batch: batch.end == 0)  # a new prompt takes the slot that is left
-        for batch, scores in zip(ordered, scorer.read_together([each.prefix for each in ordered], TOP), strict=True):
+        for batch, scores in zip(
+            ordered, scorer.read_together([batch_of_slot.prefix for batch_of_slot in ordered], TOP), strict=True
+        ):
             if batch.counts and scores.evaluated == batch.new:
-                found = batch.answer.null_pass(batch.alignment, slots)
-                found = passes.setdefault(found.key, found)
-                found.places.append(batch.end)
-                found.losses.append(batch.answer.loss(batch.end, scores))
+                null_pass = batch.answer.null_pass(batch.alignment, slots)
+                null_pass = passes.setdefault(null_pass.key, null_pass)
+                null_pass.places.append(batch.end)
+                null_pass.losses.append(batch.answer.loss(batch.end, scores))
                 have += 1
-    known.passes.extend(passes.values())
+    target_scores.passes.extend(passes.values())
 
 
 def _dealt(answers: Sequence[ReadAnswer], slots: int) -> list[list[ReadAnswer]]:

@@ -201,13 +201,13 @@ def relaunch(
         raise RelaunchError(f"the manifest has no command line of {baseline}")
     if arm.speculation is not None:
         raise RelaunchError(f"{baseline} speculates itself, so it does not show the target alone")
-    again = context_of_run(run, trusted=trusted)
-    recipe, home = again.recipe, again.folder
+    context = context_of_run(run, trusted=trusted)
+    recipe, home = context.recipe, context.folder
     try:
-        permit(recipe, home, trusted=again.trusted)
+        permit(recipe, home, trusted=context.trusted)
     except UsageError as error:
         raise RelaunchError(f"{' '.join(error.what.split())} Add --trust-recipe if you trust its writer") from None
-    trusted = trusted or (again.trusted and is_own_command(manifest.run, arm.argv))
+    trusted = trusted or (context.trusted and is_own_command(manifest.run, arm.argv))
     spec = recipe.engine
     if not served:
         spec = spec.model_copy(update={"binary": None if binary else _recorded_binary(arm.argv[0])})
@@ -239,8 +239,8 @@ def _same_endpoint(engine: Engine, arm: Arm, manifest: Manifest) -> Launch:
 
     That its weights are the same is taken on trust; that its tokens are the baseline's is checked when it scores.
     """
-    found = engine.probe()
-    if (found.version, found.details) != (manifest.engine.version, manifest.engine.details):
+    capabilities = engine.probe()
+    if (capabilities.version, capabilities.details) != (manifest.engine.version, manifest.engine.details):
         raise RelaunchError("the endpoint is another server now, or serves other models")
     return engine.launch(arm, ResolvedPair(ResolvedModel(manifest.target.source, ()), None))
 
@@ -249,33 +249,33 @@ def _same_process(
     engine: Engine, arm: Arm, manifest: Manifest, recorded: ArmIdentity, models_dir: Path | None
 ) -> tuple[Launch, list[str]]:
     """Return the baseline's command line with the files of today, and what of it benchctl would not write."""
-    found = engine.probe()
-    if any(found.details.get(part) != manifest.engine.details.get(part) for part in ("sha256", "siblings")):
-        raise RelaunchError(f"the engine at {found.binary} is not the one that ran (its hash differs)")
+    capabilities = engine.probe()
+    if any(capabilities.details.get(part) != manifest.engine.details.get(part) for part in ("sha256", "siblings")):
+        raise RelaunchError(f"the engine at {capabilities.binary} is not the one that ran (its hash differs)")
     model = str(Path(manifest.target.path or "").expanduser())
     target = _target(manifest, Path(model), models_dir)
     launch = engine.launch(arm, ResolvedPair(target, None))
     arguments = [str(Path(word).expanduser()) if word.startswith("~/") else word for word in recorded.argv]
     argv = [str(target.path) if word == model else word for word in arguments[1:]]
-    beyond = _beyond([*recorded.argv[:1], *argv], launch.argv)
-    return Launch((str(found.binary), *argv), launch.env, launch.set_by_us), beyond
+    unexpected = _beyond([*recorded.argv[:1], *argv], launch.argv)
+    return Launch((str(capabilities.binary), *argv), launch.env, launch.set_by_us), unexpected
 
 
-def _beyond(recorded: Sequence[str], own: Sequence[str]) -> list[str]:
+def _beyond(recorded: Sequence[str], expected: Sequence[str]) -> list[str]:
     """Return the options of a recorded command line that benchctl would not write, or not with that value.
 
     Another number is no matter: machines differ in their threads.
     """
-    known = set(pairwise([*own[1:], ""]))
-    flags = {word for word in own[1:] if word.startswith("-")}
-    numbers = {word for word, after in known if after.isdecimal()}
-    found: list[str] = []
+    pairs = set(pairwise([*expected[1:], ""]))
+    flags = {word for word in expected[1:] if word.startswith("-")}
+    numbers = {word for word, after in pairs if after.isdecimal()}
+    unexpected: list[str] = []
     for word, after in pairwise([*recorded[1:], ""]):
-        same = (word, after) in known or (word in flags and after.startswith("-"))
+        same = (word, after) in pairs or (word in flags and after.startswith("-"))
         same = same or (word in numbers and after.isdecimal())
         if word.startswith("-") and not same:
-            found += [word] if after.startswith("-") or not after else [word, after]
-    return found
+            unexpected += [word] if after.startswith("-") or not after else [word, after]
+    return unexpected
 
 
 def _recorded_binary(recorded: str) -> str:
@@ -291,30 +291,32 @@ def _target(manifest: Manifest, first: Path, models_dir: Path | None) -> Resolve
     Those of a Hugging Face model lie in a folder; what was derived from a file that benchctl ships is made again.
     """
     names = [identity.name for identity in manifest.target.files]
-    whole = first.suffix != ".gguf" and not any(name.endswith(".gguf") for name in names)
-    home = first if whole else first.parent
+    in_folder = first.suffix != ".gguf" and not any(name.endswith(".gguf") for name in names)
+    home = first if in_folder else first.parent
     folders = [folder.expanduser() for folder in (models_dir, home) if folder is not None]
-    if whole and models_dir is not None:
+    if in_folder and models_dir is not None:
         folders.insert(0, models_dir.expanduser() / first.name)
-    if whole and not home.is_dir() and manifest.target.source.startswith("bundled:"):
+    if in_folder and not home.is_dir() and manifest.target.source.startswith("bundled:"):
         folders.append(ModelSearch(Path.cwd()).folder(manifest.target.source))
-    if not whole and manifest.target.source.startswith("bundled:") and not first.is_file():  # padded, and removed since
+    if (
+        not in_folder and manifest.target.source.startswith("bundled:") and not first.is_file()
+    ):  # padded, and removed since
         folders += [file.parent for file in ModelSearch(Path.cwd()).files(manifest.target.source)]
     files = []
     for identity in manifest.target.files:
-        found = [folder / identity.name for folder in folders if (folder / identity.name).is_file()]
-        if not found:
+        candidates = [folder / identity.name for folder in folders if (folder / identity.name).is_file()]
+        if not candidates:
             raise RelaunchError(f"the model file {identity.name} is not here; name its folder with --models-dir")
-        path = next((path for path in found if file_sha256(path) == identity.sha256), None)
+        path = next((path for path in candidates if file_sha256(path) == identity.sha256), None)
         if path is None:
-            raise RelaunchError(f"the model file {found[0]} is not the one that ran (its hash differs)")
+            raise RelaunchError(f"the model file {candidates[0]} is not the one that ran (its hash differs)")
         files.append(ModelFile(path, identity.size, identity.sha256))
     if not files:
         raise RelaunchError("the manifest names no model file")
     places = {file.path.parent for file in files}
-    if whole and len(places) > 1:
+    if in_folder and len(places) > 1:
         raise RelaunchError(f"the model's files are in {len(places)} folders; name the one that has all: --models-dir")
-    return ResolvedModel(manifest.target.source, tuple(files), folder=places.pop() if whole else None)
+    return ResolvedModel(manifest.target.source, tuple(files), folder=places.pop() if in_folder else None)
 
 
 def _prompts(manifest: Manifest, recipe: Recipe, folder: Path) -> tuple[dict[tuple[str, int], Prompt], str]:
@@ -325,5 +327,5 @@ def _prompts(manifest: Manifest, recipe: Recipe, folder: Path) -> tuple[dict[tup
     except BenchctlError as error:
         return {}, f"the prompts file {suite} cannot be read ({error.what})"
     constrained = {(prompt.task, prompt.prompt_idx) for prompt in manifest.prompts if prompt.constrained is not None}
-    usable = {place: prompt for place, prompt in same.items() if place not in constrained}
+    usable = {key: prompt for key, prompt in same.items() if key not in constrained}
     return usable, f"the prompt in {suite} is no longer the one that was measured"

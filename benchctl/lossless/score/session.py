@@ -75,9 +75,9 @@ Show = Callable[[str, int, int], None]
 OFFLINE = "it was not replayed before, and --offline starts no engine"
 UNSCORED_OFFLINE = "its answers were not scored before, and --offline starts no engine"
 ELSEWHERE = "its answers come from several kinds of machines, and this machine's target may compute other values"
-FORKS_ALONE = "--audit forks scores no whole answers"
+DIVERGENCES_ALONE = "--audit divergences scores no whole answers"
 
-Depth = Literal["full", "forks", "off"]
+Depth = Literal["full", "divergences", "off"]
 """What is scored: whole answers, the first divergences alone, or nothing."""
 
 
@@ -86,7 +86,7 @@ class Verified:
     """The verdicts on a run's arms, with every difference explained as far as possible."""
 
     outputs: OutputComparison
-    found: list[Losslessness]
+    verdicts: list[Losslessness]
     consistency: list[SelfConsistency]
     scores: TargetScores | None = None
     """Of a run of several parts `None`: each has its own."""
@@ -99,7 +99,7 @@ class Verified:
 
     def only(self, *accepted: LosslessVerdict) -> bool:
         """Whether every arm that can be assessed has any of these verdicts; false where none can be."""
-        verdicts = [arm.verdict for arm in self.found if arm.verdict != "not judged"]
+        verdicts = [arm.verdict for arm in self.verdicts if arm.verdict != "not judged"]
         return bool(verdicts) and all(verdict in accepted for verdict in verdicts)
 
 
@@ -118,7 +118,7 @@ class Request:
     quiet: bool = False
 
 
-def verify(run: RunData, asked: Request) -> Verified:
+def verify(run: RunData, request: Request) -> Verified:
     """Compare answers, score what no stored score explains, and assess.
 
     Raises UsageError, for an arm that the run does not have before anything is scored, and StorageError.
@@ -126,7 +126,7 @@ def verify(run: RunData, asked: Request) -> Verified:
     Each part of a run with axes is scored on its own target, in turn. A run measured on unlike machines of
     a cluster is not scored.
     """
-    arms, baseline, parts = asked.arms, asked.baseline, parts_of(run)
+    arms, baseline, parts = request.arms, request.baseline, parts_of(run)
     if arms:
         comparable = OutputComparison(run, baseline=baseline)
         for name in arms:
@@ -134,75 +134,79 @@ def verify(run: RunData, asked: Request) -> Verified:
                 fix = f"The arms are: {', '.join(comparable.arms)}."
                 raise UsageError(f"There is no arm {name!r} to compare.", where="--arm", fix=fix)
     elsewhere = run.manifest is not None and any(MACHINE in setup.axes for setup in run.manifest.setups)
-    budget = None if asked.budget_min is None else asked.budget_min / len(parts)
-    asked = replace(asked, depth="off" if elsewhere else asked.depth, budget_min=budget)
+    budget = None if request.budget_min is None else request.budget_min / len(parts)
+    request = replace(request, depth="off" if elsewhere else request.depth, budget_min=budget)
     if len(parts) == 1:
-        return _verified(parts[0], asked)
-    known = run.manifest.compared().values() if run.manifest else ()
-    chosen = replace(asked, baseline=None if baseline is None else recipe_arm(known, baseline))
+        return _verified(parts[0], request)
+    compared = run.manifest.compared().values() if run.manifest else ()
+    chosen = replace(request, baseline=None if baseline is None else recipe_arm(compared, baseline))
     scored, failures = {}, []
     for part in parts:
         names = {name for arm in part.manifest.arms for name in (arm.name, arm.of)} if part.manifest else set()
         if arms and not names & set(arms):
             continue
-        own = _verified(part, chosen)
-        scored[part.part or ""] = own.scores
-        failures += [own.failure] if own.failure is not None else []
+        of_this_part = _verified(part, chosen)
+        scored[part.part or ""] = of_this_part.scores
+        failures += [of_this_part.failure] if of_this_part.failure is not None else []
     outputs = OutputComparison(replace(run, of_parts={**run.of_parts, **scored}), baseline=baseline, arms=arms)
     offline = ELSEWHERE if elsewhere else UNSCORED_OFFLINE
-    found = outputs.verdicts(reason={"off": offline, "forks": FORKS_ALONE}.get(asked.depth, NOT_SCORED))
-    failure = next((_if_nothing(problem, found) for problem in failures), None)
-    return Verified(outputs, found, outputs.consistency(), failure=failure)
+    verdicts = outputs.verdicts(
+        reason={"off": offline, "divergences": DIVERGENCES_ALONE}.get(request.depth, NOT_SCORED)
+    )
+    failure = next((_if_nothing(problem, verdicts) for problem in failures), None)
+    return Verified(outputs, verdicts, outputs.consistency(), failure=failure)
 
 
-def _verified(run: RunData, asked: Request) -> Verified:
+def _verified(run: RunData, request: Request) -> Verified:
     """Explain a run of a single target, or a part of a run."""
-    outputs = OutputComparison(run, baseline=asked.baseline, arms=asked.arms)
-    if asked.depth == "off":
+    outputs = OutputComparison(run, baseline=request.baseline, arms=request.arms)
+    if request.depth == "off":
         stored = outputs.stored
         reason = OFFLINE if stored.reason == UNREPLAYED else stored.reason
-        found = outputs.verdicts(replace(stored, reason=reason), reason=changed_scores(run) or UNSCORED_OFFLINE)
-        return Verified(outputs, found, outputs.consistency(), stored.scores)
+        verdicts = outputs.verdicts(replace(stored, reason=reason), reason=changed_scores(run) or UNSCORED_OFFLINE)
+        return Verified(outputs, verdicts, outputs.consistency(), stored.scores)
     name = outputs.frame.arms[outputs.frame.baseline]
-    target = Target(run, name, binary=asked.binary, models_dir=asked.models_dir, trusted=asked.trusted)
+    target = Target(run, name, binary=request.binary, models_dir=request.models_dir, trusted=request.trusted)
     with signals_interrupt(), target:
-        return _scored(target, outputs, asked)
+        return _scored(target, outputs, request)
 
 
-def _scored(target: Target, outputs: OutputComparison, asked: Request) -> Verified:
+def _scored(target: Target, outputs: OutputComparison, request: Request) -> Verified:
     """Explain a run by scores of its target: of divergences that are not yet explained, then of whole answers."""
     session, evidence, failure = ScoringSession(target, outputs.stored.scores), outputs.stored, None
-    here = [verdict for verdict in outputs.verdicts() if verdict.arm in outputs.frame.arms]
-    prefixes = prefixes_to_score(outputs.frame, here)
-    if any(prefix.forks for prefix in prefixes) and not _is_explained(here):
-        with shown_steps("Explaining what differs", quiet=asked.quiet) as show:
+    stored_verdicts = [verdict for verdict in outputs.verdicts() if verdict.arm in outputs.frame.arms]
+    prefixes = prefixes_to_score(outputs.frame, stored_verdicts)
+    if any(prefix.divergences for prefix in prefixes) and not _is_explained(stored_verdicts):
+        with shown_steps("Explaining what differs", quiet=request.quiet) as show:
             outcome = session.score_prefixes(prefixes, show)
         failure = outcome.error
         reason = f"it could not be replayed: {outcome.reason}" if outcome.reason else "it was not replayed"
-        by_answer = {answer: f"it could not be replayed: {why}" for answer, why in outcome.by_answer.items()}
+        by_answer = {answer: f"it could not be replayed: {message}" for answer, message in outcome.by_answer.items()}
         evidence = replace(evidence, scores=session.scores, reason=reason, by_answer=by_answer, noise={})
-    unscored = FORKS_ALONE
+    unscored = DIVERGENCES_ALONE
     differing = outputs.selection
     selection = differing if differing.arms else differing.equal_alone()
-    if asked.depth == "full" and selection.arms:
-        with shown_steps("Scoring whole answers", quiet=asked.quiet) as show:
+    if request.depth == "full" and selection.arms:
+        with shown_steps("Scoring whole answers", quiet=request.quiet) as show:
             outcome = session.score_answers(
                 selection,
                 show,
-                budget_s=None if asked.budget_min is None else 60 * asked.budget_min,
-                announce=None if asked.quiet else _announce,
+                budget_s=None if request.budget_min is None else 60 * request.budget_min,
+                announce=None if request.quiet else _announce,
             )
         unscored = f"its answers could not be scored: {outcome.reason}" if outcome.reason else NOT_SCORED
         evidence = replace(evidence, scores=session.scores, noise={})  # more is known of the noise now
         failure = failure or (outcome.error if differing.arms else None)
-    found = outputs.verdicts(evidence, reason=unscored)
-    return Verified(outputs, found, outputs.consistency(), session.scores, _if_nothing(failure, found))
+    verdicts = outputs.verdicts(evidence, reason=unscored)
+    return Verified(outputs, verdicts, outputs.consistency(), session.scores, _if_nothing(failure, verdicts))
 
 
-def _if_nothing(failure: EngineError | None, found: list[Losslessness]) -> EngineError | None:
+def _if_nothing(failure: EngineError | None, verdicts: list[Losslessness]) -> EngineError | None:
     """Return the engine's failure where no difference is explained."""
     explained = any(
-        comparison.fork and comparison.fork.margin is not None for arm in found for comparison in arm.comparisons
+        comparison.divergence and comparison.divergence.margin is not None
+        for arm in verdicts
+        for comparison in arm.comparisons
     )
     return None if explained else failure
 
@@ -210,17 +214,23 @@ def _if_nothing(failure: EngineError | None, found: list[Losslessness]) -> Engin
 def _announce(plan: ScoringPlan) -> None:
     """Print how long scoring whole answers will take, before it begins."""
     answers = sum(len(prompt) for prompt in plan.prompts)
-    of = f" of {plan.of}" if len(plan.prompts) < plan.of else ""
+    share = f" of {plan.total_prompts}" if len(plan.prompts) < plan.total_prompts else ""
     time = f"about {spoken(plan.seconds)}, at most {spoken(plan.budget_s)}"
-    message = f"Scoring {answers} whole answers to {len(plan.prompts)}{of} prompts on the target alone: {time}"
-    Console(stderr=True).print(Text(f"{message} (skip it with --audit forks)."), soft_wrap=True)
+    message = f"Scoring {answers} whole answers to {len(plan.prompts)}{share} prompts on the target alone: {time}"
+    Console(stderr=True).print(Text(f"{message} (skip it with --audit divergences)."), soft_wrap=True)
 
 
-def _is_explained(found: list[Losslessness]) -> bool:
+def _is_explained(verdicts: list[Losslessness]) -> bool:
     """Whether every divergence that can be scored has been."""
-    forks = [fork for arm in found for comparison in arm.comparisons for fork in comparison.forks]
-    scorable = [fork for fork in forks if fork.unit == "token" and fork.arm_token is not None and fork.width]
-    return all(fork.noise_floor is not None for fork in scorable)
+    divergences = [
+        divergence for arm in verdicts for comparison in arm.comparisons for divergence in comparison.divergences
+    ]
+    scorable = [
+        divergence
+        for divergence in divergences
+        if divergence.unit == "token" and divergence.arm_token is not None and divergence.width
+    ]
+    return all(divergence.noise_floor is not None for divergence in scorable)
 
 
 class ScoringSession:
@@ -240,10 +250,10 @@ class ScoringSession:
         """
         outcome = ScoringOutcome()
         with outcome.keeping_failures():
-            again = self._target.again()
-            usable = [answer for answer in answers if (answer.task, answer.prompt_idx) in again.prompts]
-            lacking = {(answer.task, answer.prompt_idx) for answer in answers} - again.prompts.keys()
-            outcome.by_answer = dict.fromkeys(lacking, again.prompts_lack)
+            relaunch = self._target.again()
+            usable = [answer for answer in answers if (answer.task, answer.prompt_idx) in relaunch.prompts]
+            lacking = {(answer.task, answer.prompt_idx) for answer in answers} - relaunch.prompts.keys()
+            outcome.by_answer = dict.fromkeys(lacking, relaunch.prompts_lack)
             sampled = self.scores.sampled if self.scores else []
             plans = plan_prefixes(usable, sampled)
             if not plans:
@@ -254,7 +264,7 @@ class ScoringSession:
                 for number, plan in enumerate(plans):
                     where = (plan.answer.task, plan.answer.prompt_idx)
                     show(f"{where[0]}/{where[1]}", number, len(plans))
-                    prompt = _prompt_of(again, scorer, plan.answer)
+                    prompt = _prompt_of(relaunch, scorer, plan.answer)
                     if prompt is None:
                         outcome.by_answer[where] = _RENDERED_DIFFERENTLY
                         continue
@@ -283,14 +293,14 @@ class ScoringSession:
         with outcome.keeping_failures():
             if plan.prompts:
                 with self._target.scorer() as scorer, self._kept():
-                    own = set[AnswerKey]()
+                    own_answers = set[AnswerKey]()
                     if isinstance(scorer, PrefillScorer):  # its noise is against decoding the baseline's own answers
-                        own = {answer.key for answer in selection.own}
-                        both = selection.with_own_answers()
-                        plan = plan_answers(both, self.scores, cost, budget_s, in_batches=False)
+                        own_answers = {answer.key for answer in selection.baseline_answers}
+                        with_own = selection.with_baseline_answers()
+                        plan = plan_answers(with_own, self.scores, cost, budget_s, in_batches=False)
                     if announce is not None:
                         announce(plan)
-                    self._read_plan(scorer, plan, own, outcome, show)
+                    self._read_plan(scorer, plan, own_answers, outcome, show)
             self._target.stop()
             scores = self.scores
             if scores is None or not scores.answers or scores.shape != "decode":
@@ -301,7 +311,7 @@ class ScoringSession:
         return outcome
 
     def _read_plan(
-        self, scorer: Scorer, plan: ScoringPlan, own: set[AnswerKey], outcome: ScoringOutcome, show: Show
+        self, scorer: Scorer, plan: ScoringPlan, own_answers: set[AnswerKey], outcome: ScoringOutcome, show: Show
     ) -> None:
         """Read prompt by prompt until the time is over."""
         scores = self._begun(scorer)
@@ -313,42 +323,49 @@ class ScoringSession:
                 break
             for planned in prompt:
                 show(f"{planned.answer.task}/{planned.answer.prompt_idx}", number, len(plan.prompts))
-                self._read_planned(scorer, scores, planned, own, outcome)
+                self._read_planned(scorer, scores, planned, own_answers, outcome)
                 scores.seconds = before + time.monotonic() - start
                 self._keep_soon()
         show("done", len(plan.prompts), len(plan.prompts))
 
     def _read_planned(
-        self, scorer: Scorer, scores: TargetScores, plan: AnswerPlan, own: set[AnswerKey], outcome: ScoringOutcome
+        self,
+        scorer: Scorer,
+        scores: TargetScores,
+        plan: AnswerPlan,
+        own_answers: set[AnswerKey],
+        outcome: ScoringOutcome,
     ) -> None:
-        answer, again = plan.answer, self._target.again()
-        prompt = _prompt_of(again, scorer, answer)
+        answer, relaunch = plan.answer, self._target.again()
+        prompt = _prompt_of(relaunch, scorer, answer)
         if prompt is None:
-            here = (answer.task, answer.prompt_idx) in again.prompts
-            outcome.reason = _RENDERED_DIFFERENTLY if here else again.prompts_lack
+            known = (answer.task, answer.prompt_idx) in relaunch.prompts
+            outcome.reason = _RENDERED_DIFFERENTLY if known else relaunch.prompts_lack
             return
         reading = score(scorer, prompt, answer)
         if not plan.scored:
             scores.answers.append(reading.scored)
         scores.passes += [read_in_batches(scorer, reading, alignment) for alignment in plan.alignments]
-        if answer.key in own and not any(read.answer == answer.key for read in scores.passes if read.width == 0):
+        if answer.key in own_answers and not any(
+            read.answer == answer.key for read in scores.passes if read.width == 0
+        ):
             scores.passes.append(read_by_decoding(scorer, reading))
 
     def _read_shared(
-        self, scores: TargetScores, again: Relaunch, selection: Selection, width: int, slots: int, until: float
+        self, scores: TargetScores, relaunch: Relaunch, selection: Selection, width: int, slots: int, until: float
     ) -> None:
         """Measure the noise of batches of `width` tokens of each of `slots` requests, on scored answers."""
         scored = {earlier.answer: earlier for earlier in scores.answers}
         start = time.monotonic()
-        with again.slot_scorer(self._target.run.folder, f"audit-{slots}x{width}") as scorer, self._kept():
+        with relaunch.slot_scorer(self._target.run.folder, f"audit-{slots}x{width}") as scorer, self._kept():
             usable = [
                 ReadAnswer(scored[answer.key], prompt, answer.token_ids)
                 for answer in chain.from_iterable(selection.prompts)
-                if answer.key in scored and (prompt := _prompt_of(again, scorer, answer)) is not None
+                if answer.key in scored and (prompt := _prompt_of(relaunch, scorer, answer)) is not None
             ]
             try:
-                least = start + SHARED_S  # what was scored before it may have taken all of the time
-                read_shared(scorer, usable, scores, width=width, slots=slots, until=max(until, least))
+                earliest_end = start + SHARED_S  # what was scored before it may have taken all of the time
+                read_shared(scorer, usable, scores, width=width, slots=slots, until=max(until, earliest_end))
             finally:
                 scores.seconds += time.monotonic() - start
                 self._changed = True
@@ -393,12 +410,12 @@ class ScoringSession:
         self._changed, self._written_at = False, time.monotonic()
 
 
-def _prompt_of(again: Relaunch, scorer: Renders, answer: Answer) -> tuple[int, ...] | None:
+def _prompt_of(relaunch: Relaunch, scorer: Renders, answer: Answer) -> tuple[int, ...] | None:
     """Return the tokens of the prompt that was answered; `None` where that is not what it renders to now."""
-    prompt = again.prompts.get((answer.task, answer.prompt_idx))
+    prompt = relaunch.prompts.get((answer.task, answer.prompt_idx))
     if prompt is None:
         return None
-    rendered = again.render(scorer, prompt)
+    rendered = relaunch.render(scorer, prompt)
     same_text = answer.prompt_sha is None or sha256_text(rendered.text) == answer.prompt_sha
     same_length = answer.prompt_tokens is None or len(rendered.token_ids) == answer.prompt_tokens
     return rendered.token_ids if same_text and same_length else None

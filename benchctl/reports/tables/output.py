@@ -69,18 +69,18 @@ def divergences(found: Sequence[Losslessness], baseline: str, most: int) -> Tabl
     diverging = [
         comparison
         for arm in found
-        for comparison in [comparison for comparison in arm.comparisons if comparison.fork is not None][:most]
+        for comparison in [comparison for comparison in arm.comparisons if comparison.divergence is not None][:most]
     ]
 
     def beginning(side: str) -> Callable[[Comparison], Cell]:
         def cell(row: Comparison) -> Cell:
-            text, token = (getattr(row.fork, f"{side}_{what}") for what in ("text", "token"))
+            text, token = (getattr(row.divergence, f"{side}_{what}") for what in ("text", "token"))
             start = Code(chop_cells(one_line(text or "(end)"), DIVERGENCE_CELLS)[0])
             return start if token is None else (start, f"(token {token})")
 
         return cell
 
-    scored = any(row.fork is not None and row.fork.margin is not None for row in diverging)
+    scored = any(row.divergence is not None and row.divergence.margin is not None for row in diverging)
     return Table(
         "divergences",
         "First divergences, scored on the target alone" if scored else "First divergences",
@@ -88,11 +88,15 @@ def divergences(found: Sequence[Losslessness], baseline: str, most: int) -> Tabl
             Column("arm", "arm", Name, heads=True),
             Column("prompt", _prompt, heads=True),
             Column("class", "outcome"),
-            Column("index", lambda row: f"{row.fork.unit} {row.fork.index}" if row.fork else "", align="right"),
-            numeric("margin", "fork.margin", numbers.nats, optional=True),
-            numeric("noise", "fork.noise_floor", numbers.nats, optional=True),
-            Column(baseline, "fork.baseline_text", cell=beginning("baseline"), least_width=110, wrap=True),
-            Column("arm's", "fork.arm_text", cell=beginning("arm"), least_width=110, wrap=True),
+            Column(
+                "index",
+                lambda row: f"{row.divergence.unit} {row.divergence.index}" if row.divergence else "",
+                align="right",
+            ),
+            numeric("margin", "divergence.margin", numbers.nats, optional=True),
+            numeric("noise", "divergence.noise_floor", numbers.nats, optional=True),
+            Column(baseline, "divergence.baseline_text", cell=beginning("baseline"), least_width=110, wrap=True),
+            Column("arm's", "divergence.arm_text", cell=beginning("arm"), least_width=110, wrap=True),
         ),
         diverging,
         note="Margin: how far the target alone prefers its own token, in nats. Noise: margins up to this may change."
@@ -111,19 +115,19 @@ def answers(analysis: Analysis) -> Table[Comparison]:
             *for_programs("arm", baseline=lambda row: analysis.compared[row.arm].baseline),
             *for_programs("task", "prompt_idx", "outcome", "reason"),
             *for_programs("text_equal", "tokens_equal", "blocks_compared", "blocks_differing"),
-            *for_programs(**{f"fork_{name}": f"fork.{name}" for name in of_divergence}),
-            *for_programs(margin="fork.margin", noise_floor="fork.noise_floor"),
+            *for_programs(**{f"fork_{name}": f"divergence.{name}" for name in of_divergence}),
+            *for_programs(margin="divergence.margin", noise_floor="divergence.noise_floor"),
             *for_programs(margin_verify=_margin("verify"), margin_prefill=_margin("prefill")),
         ),
         [comparison for arm in analysis.losslessness for comparison in arm.comparisons],
     )
 
 
-def forks(analysis: Analysis) -> Table[Comparison]:
+def scored_divergences(analysis: Analysis) -> Table[Comparison]:
     """A row a divergence that was scored on the target alone, in the order of arms and prompts."""
 
     def in_shape(header: str, shape: str) -> Column[Comparison]:
-        return numeric(header, _margin(shape), cell=lambda row: margin(row.fork, shape) if row.fork else "")
+        return numeric(header, _margin(shape), cell=lambda row: margin(row.divergence, shape) if row.divergence else "")
 
     return Table(
         "forks",
@@ -131,18 +135,18 @@ def forks(analysis: Analysis) -> Table[Comparison]:
         (
             arm_column(analysis),
             Column("Prompt", _prompt),
-            numeric("Token", "fork.index"),
-            Column(analysis.baseline, "fork.baseline_text", divergence_start),
-            Column("Arm’s", "fork.arm_text", divergence_start),
+            numeric("Token", "divergence.index"),
+            Column(analysis.baseline, "divergence.baseline_text", divergence_start),
+            Column("Arm’s", "divergence.arm_text", divergence_start),
             in_shape("Token by token", "decode"),
             in_shape("As verified", "verify"),
             in_shape("All at once", "prefill"),
-            numeric("Noise", "fork.noise_floor", numbers.nats).means(
+            numeric("Noise", "divergence.noise_floor", numbers.nats).means(
                 "the margin up to which the target’s own numeric noise may change a token at the arm’s width."
             ),
             Column("Class", "outcome"),
         ),
-        [row for row in answers(analysis).rows if row.fork is not None and row.fork.margin is not None],
+        [row for row in answers(analysis).rows if row.divergence is not None and row.divergence.margin is not None],
         note="Margin by which the target alone prefers the baseline’s token to the arm’s where they diverge, in nats "
         "(3 nats: 20 times as likely). Token by token: as the baseline decoded; as verified: with as many tokens at "
         "once as the arm verified (in brackets); all at once: prompt and answer in one pass. ←: in that shape the "
@@ -154,7 +158,7 @@ def forks(analysis: Analysis) -> Table[Comparison]:
 def probabilities(found: DivergingAnswer) -> Table[Probability]:
     """What the target alone gave the tokens where two answers diverge, a row a shape."""
     ways = {"decode": "token by token", "prefill": "prompt and answer at once"}
-    fork = found.comparison.fork
+    fork = found.comparison.divergence
 
     def choice(row: Probability) -> str:
         names = {fork.baseline_token: "the baseline’s", fork.arm_token: "the arm’s"} if fork else {}
@@ -190,7 +194,7 @@ def noise_floors(analysis: Analysis) -> Table[TargetNoise]:
     targets = list(dict.fromkeys(row.baseline for row in found))
 
     def diverging(row: TargetNoise) -> str:
-        return f"{numbers.count(row.noise.null_forks)} of {numbers.count(row.noise.null_places)}"
+        return f"{numbers.count(row.noise.null_divergences)} of {numbers.count(row.noise.null_places)}"
 
     return Table(
         "noise",
@@ -204,7 +208,7 @@ def noise_floors(analysis: Analysis) -> Table[TargetNoise]:
             Column("Method", "noise.method", wrap=True),
             numeric("Median change", "noise.median", numbers.nats),
             numeric("Largest", "noise.largest", numbers.nats),
-            numeric("Null control: diverges from itself", "noise.null_forks", cell=diverging),
+            numeric("Null control: diverges from itself", "noise.null_divergences", cell=diverging),
         ),
         sorted(found, key=lambda row: (targets.index(row.baseline), row.noise.width)),
     )
@@ -293,7 +297,7 @@ def _margin(shape: str) -> Callable[[Comparison], float | None]:
     """The margin in a shape, of a divergence that was scored in it."""
 
     def value(row: Comparison) -> float | None:
-        shapes = row.fork.shapes if row.fork else ()
+        shapes = row.divergence.shapes if row.divergence else ()
         return next((scored.margin for scored in shapes if scored.shape == shape), None)
 
     return value
