@@ -13,9 +13,18 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from benchctl.analysis.cells import identity_of
-from benchctl.analysis.results import ALL_TASKS, Advice, Analysis, GroupDecision, Interval, Verdict
+from benchctl.analysis.results import (
+    ALL_TASKS,
+    Advice,
+    AdviceReason,
+    Analysis,
+    Candidate,
+    GroupAction,
+    GroupDecision,
+    Interval,
+    Verdict,
+)
 from benchctl.recipes.options import IS_OPTION
-from benchctl.text import listed, plural
 
 if TYPE_CHECKING:
     from benchctl.data.manifest import ArmIdentity, Manifest
@@ -63,12 +72,16 @@ def _decide(analysis: Analysis, manifest: Manifest | None, baseline: str, arms: 
         and verdict.arm not in damaged
     ]
     fastest = max(timed, key=_speedup, default=None)
+    sound = [verdict for verdict in drafted if not verdict.lossy and verdict.arm not in damaged]
+    not_shown = [row.arm for row in sound if row.speed == "faster" and not shown_to_draft(row)]
+    action = _action(drafted, sound, overall, tasks)
     return GroupDecision(
         baseline=baseline,
         condition=condition,
         arms=[verdict.arm for verdict in arms],
         fastest=fastest.arm if fastest else None,
-        sentence=_sentence(drafted, damaged, overall, tasks),
+        action=action,
+        not_shown=not_shown if action == "not shown to draft" else [],
         overall=overall,
         tasks=tasks,
     )
@@ -92,23 +105,18 @@ def _advice(
     shared: dict[str, Any] = {"task": task, "condition": condition}
     shared["command"] = production_command(manifest, best.arm if best else baseline)
     if best is None:
-        why = _why_none([verdict for verdict in candidates if verdict.speedup is not None], damaged)
-        nothing: dict[str, Any] = {"arm": None, "speedup": None, "interval": None, "output": ""}
-        return Advice(**shared, **nothing, setting="no speculation", evidence=why)
+        reason, candidate = _why_none([verdict for verdict in candidates if verdict.speedup is not None], damaged)
+        nothing: dict[str, Any] = {"arm": None, "speedup": None, "interval": None, "lossless": None}
+        return Advice(**shared, **nothing, setting="no speculation", reason=reason, candidate=candidate)
     prompts = _prompts(analysis, best.arm, task)
-    jointly = " for all arms and tasks together" if several and task != ALL_TASKS else ""
-    for_others = shown_for_others(best.like_these, prompts)
-    few = f": {prompts} {plural(prompts, 'is', 'are')} too few" if prompts < ENOUGH_PROMPTS else ""
-    others = "it pays for prompts like these, too" if for_others else f"open for other prompts like these{few}"
-    shown = f"{best.interval.from_to if best.interval else ''}{jointly} (95 %); {others}"
-    output = _output(best)
     return Advice(
         **shared,
-        **{name: getattr(best, name) for name in ("arm", "setting", "speedup", "interval")},
-        output=output,
-        for_others=for_others,
-        few_prompts=bool(few),
-        evidence=f"{shown[0].upper()}{shown[1:]}{_KEPT.get(output, f'; {output}')}.",
+        **{name: getattr(best, name) for name in ("arm", "setting", "speedup", "interval", "lossless", "unviolated")},
+        for_others=shown_for_others(best.like_these, prompts),
+        few_prompts=prompts < ENOUGH_PROMPTS,
+        prompts=prompts,
+        jointly=several and task != ALL_TASKS,
+        reason="pays",
         added=added_options(manifest, best.arm, baseline),
     )
 
@@ -168,90 +176,53 @@ def _pays(verdict: Verdict) -> bool:
     return verdict.speed == "faster" and shown_to_draft(verdict) and sound and not verdict.lossy
 
 
-_KEPT = {"identical": "", "consistent with the target": "; its output is consistent with the target, not identical"}
-
-
-def _output(verdict: Verdict) -> str:
-    if verdict.unviolated is None:
-        return verdict.lossless
-    return f"no violation found, power {100 * verdict.unviolated:.0f} %"
-
-
 def shown_to_draft(verdict: Verdict) -> bool:
     """Whether there is evidence that an arm drafted: its attestation, or in a study's bare files its counters."""
     return verdict.attestation == "active" or (verdict.attestation == "unknown" and verdict.acceptance is not None)
 
 
-def _why_none(candidates: Sequence[Verdict], damaged: Collection[str]) -> str:
-    """Return why no arm is advised."""
+def _why_none(candidates: Sequence[Verdict], damaged: Collection[str]) -> tuple[AdviceReason, Candidate | None]:
+    """Return why no arm is advised, and the arm that would be advised first."""
     if not candidates:
-        return "Nothing was drafted, or no answer was timed in both arms."
+        return "nothing drafted", None
     honest = [verdict for verdict in candidates if not verdict.lossy]
     if not honest:
-        return "Every arm is lossy by design."
-    honest = [verdict for verdict in honest if verdict.arm not in damaged]
-    if not honest:
-        return "The output of every arm is damaged."
-    not_slower = [verdict for verdict in honest if verdict.speed != "slower"]
-    best = max(not_slower or honest, key=_speedup)
-    ends = f" ({best.interval.from_to})" if best.interval else ""
-    ran = f"{best.arm}, the fastest, ran {_speedup(best):.2f}×{ends}"
-    if not not_slower:
-        return f"Every arm is slower; {ran}."
-    if best.interval is None:
-        return f"Not known: {ran}, with too few blocks for an interval."
-    if best.speed == "unknown":
-        return f"Not known: {ran}. {best.sentence}"
-    if best.speed == "within":
-        return f"Within ±5 %: {ran}."
-    if best.speed == "undecided":
-        return f"Undecided: {ran}, which includes 1.00×."
-    if not shown_to_draft(best):
-        return f"{ran}, but it is not shown that speculation is the cause. {best.why}"
-    return f"{ran}, but its output is not shown to be the target's own: {best.lossless}."
+        return "all lossy", None
+    sound = [verdict for verdict in honest if verdict.arm not in damaged]
+    if not sound:
+        return "all damaged", None
+    not_slower = [verdict for verdict in sound if verdict.speed != "slower"]
+    best = max(not_slower or sound, key=_speedup)
+    reasons: tuple[tuple[AdviceReason, bool], ...] = (
+        ("all slower", not not_slower),
+        ("no interval", best.interval is None),
+        ("speed unknown", best.speed == "unknown"),
+        ("within", best.speed == "within"),
+        ("undecided", best.speed == "undecided"),
+        ("not shown to draft", not shown_to_draft(best)),
+    )
+    reason: AdviceReason = next((reason for reason, holds in reasons if holds), "output not shown")
+    candidate = Candidate(arm=best.arm, speedup=_speedup(best), interval=best.interval, lossless=best.lossless)
+    return reason, candidate
 
 
-def _sentence(drafted: Sequence[Verdict], damaged: Collection[str], overall: Advice, tasks: Sequence[Advice]) -> str:
-    """Return what to do, as the advice for all tasks and for each has it."""
-    if overall.arm is not None:
-        kept = _KEPT.get(overall.output, f"; {overall.output}").replace(";", ":")
-        tasks_too = "" if {row.arm for row in tasks} <= {overall.arm} else f" {_by_task(tasks)}"
-        if not overall.for_others:
-            few = f": fewer than {ENOUGH_PROMPTS} are too few to tell" if overall.few_prompts else ""
-            return (
-                f"For these prompts run with {overall.arm} ({overall.setting}){kept}; whether it pays for others like "
-                f"them is open{few}.{tasks_too}"
-            )
-        over_tasks = " for these tasks together" if tasks_too else ""
-        return f"Run with {overall.arm} ({overall.setting}){over_tasks}{kept}.{tasks_too}"
-    if any(row.arm for row in tasks):
-        return f"For all tasks together no arm is advised. {_by_task(tasks)}"
-    if not drafted:
-        return "Nothing was drafted: run the target alone."
-    honest = [verdict for verdict in drafted if not verdict.lossy and verdict.arm not in damaged]
-    if not honest:
-        return "Run the target alone: every arm that drafted is lossy by design or damages the output."
-    faster = [verdict for verdict in honest if verdict.speed == "faster"]
-    unseen = [verdict.arm for verdict in faster if not shown_to_draft(verdict)]
-    if unseen:
-        return f"No advice: it is not shown that {listed(unseen)} speculated; the difference may have any other cause."
-    if faster:
-        return "Run the target alone until it is known whether the faster arms' output is the target's own."
-    speeds = {verdict.speed for verdict in honest}
-    if speeds <= {"slower", "within"}:
-        return "Do not speculate: run the target alone."
-    if "undecided" in speeds:
-        return "Do not speculate on this evidence: run the target alone, or measure more blocks (--blocks auto)."
-    return "No advice: run at least three blocks on equal terms (--blocks auto)."
-
-
-def _by_task(tasks: Sequence[Advice]) -> str:
-    """Return for which task alone which arm is shown to pay."""
-    paying = [f"{row.arm} for {row.task}" for row in tasks if row.arm]
-    if not paying:
-        return "For no task alone is a gain shown."
-    rest = "" if len(paying) == len(tasks) else ", the target alone for the others"
-    return f"By task it is {', '.join(paying)}{rest}."
+def _action(
+    drafted: Sequence[Verdict], sound: Sequence[Verdict], overall: Advice, tasks: Sequence[Advice]
+) -> GroupAction:
+    """Return what to do; `sound`: the arms that drafted, are not lossy by design and do not damage the output."""
+    faster = [verdict for verdict in sound if verdict.speed == "faster"]
+    speeds = {verdict.speed for verdict in sound}
+    actions: tuple[tuple[GroupAction, bool], ...] = (
+        ("run", overall.arm is not None),
+        ("by task", any(row.arm for row in tasks)),
+        ("nothing drafted", not drafted),
+        ("none is sound", not sound),
+        ("not shown to draft", not all(map(shown_to_draft, faster))),
+        ("output not known", bool(faster)),
+        ("do not speculate", speeds <= {"slower", "within"}),
+        ("undecided", "undecided" in speeds),
+    )
+    return next((action for action, holds in actions if holds), "not comparable")
 
 
 def searched_values(analysis: Analysis) -> bool:

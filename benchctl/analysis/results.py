@@ -279,10 +279,31 @@ class Caution(Result):
 
 
 Speed = Literal["faster", "slower", "within", "undecided", "unknown"]
+SpeedDoubt = Literal["not drafted", "unequal lengths", "no equal pair"]
+"""Why a clear interval shows no effect of speculation. not drafted: it is faster, but drafted nothing. unequal lengths:
+the ratio turns once every pair is cut to the length that both reached. no equal pair: no pair has one length."""
+VerdictReason = Literal[
+    "distrusted",
+    "refused",
+    "not timed",
+    "not shown",
+    "off",
+    "never fired",
+    "not reported",
+    "no rounds",
+    "no cost",
+    "cost",
+]
+"""What explains an arm's speed, or why nothing does. distrusted: the stored files cannot be relied on. refused: an
+attestation failed. not timed: no answer was. not shown: an endpoint does not show whether it speculated. off: the arm
+does not speculate. never fired: nothing was drafted. not reported: what was accepted is not known. no rounds, no cost:
+the acceptance, without the verify rounds or the cost of a round. cost: the acceptance and the cost of a round."""
+BreakEvenReach = Literal["every", "nearly every", "none"]
+"""Which acceptance would pay at the measured cost, where that adds to the cost of a round."""
 
 
 class Verdict(Result):
-    """What is concluded of an arm: does it pay, is it lossless, why."""
+    """What is concluded of an arm: does it pay, is it lossless, why. `benchctl.words.verdict` says it in sentences."""
 
     arm: str
     setting: str
@@ -300,6 +321,8 @@ class Verdict(Result):
     """Of a speed that is `undecided`: about how many more blocks would separate ±10 % from no difference."""
     selected: bool = False
     """Whether this is the fastest of several arms: the best of noisy values is, on average, above its true value."""
+    selected_of: int | None = None
+    """Of how many arms it is the fastest."""
     lossless: LosslessVerdict
     unviolated: float | None = None
     """Of an output that is undetermined: the power with which no violation was found, where all of it was tested."""
@@ -309,10 +332,22 @@ class Verdict(Result):
     acceptance_doubt: AcceptanceDoubt | None = None
     """`Acceptance.doubt`."""
     attestation: Literal["active", "idle", "unverified", "failed", "off", "unknown"]
-    sentence: str
-    """The conclusion in a sentence."""
-    why: str
-    """The reason in a sentence: acceptance, cost of a round, break-even."""
+    doubt: SpeedDoubt | None = None
+    """Of a speed that is `unknown`, although its interval excludes 1."""
+    reason: VerdictReason
+    refusal: str = ""
+    """Why the evidence is not relied on, in the words of the engine's adapter or of the check of the files."""
+    break_even: BreakEvenReach | None = None
+    not_shown: list[str] = Field(default_factory=list)
+    """This arm and its baseline, where the endpoint does not show whether they speculated."""
+    blocks: int = 0
+    """With pairs."""
+    median: float | None = None
+    """The median of the prompts; `speedup` is pooled."""
+    length_matched: float | None = None
+    """`speedup` with each pair cut to the length that both reached."""
+    whole_answers: bool = False
+    """Whether `speedup` is that of whole answers."""
 
 
 class Stopping(Result):
@@ -335,6 +370,22 @@ class Stopping(Result):
     """All of it in sentences."""
 
 
+AdviceReason = Literal[
+    "pays", "nothing drafted", "all lossy", "all damaged", "all slower", "no interval", "speed unknown", "within",
+    "undecided", "not shown to draft", "output not shown",
+]  # fmt: skip
+"""Why an arm is advised (pays), or none. From `all slower` on it is said of the fastest arm that could be advised."""
+
+
+class Candidate(Result):
+    """The arm that would be advised first, where none is."""
+
+    arm: str
+    speedup: float
+    interval: Interval | None
+    lossless: LosslessVerdict
+
+
 class Advice(Result):
     """What to run for a task, or for all together, of the arms that share a baseline."""
 
@@ -347,18 +398,31 @@ class Advice(Result):
     setting: str
     speedup: float | None
     interval: Interval | None
-    output: str
-    """Of the arm: its verdict, or with which power no violation was found; empty for the target alone."""
+    lossless: LosslessVerdict | None
+    """The verdict on the arm's output; `None` for the target alone."""
+    unviolated: float | None = None
+    """`Verdict.unviolated` of the arm."""
     for_others: bool = False
     """Whether it is shown for prompts like these: `like_these` excludes 1, from `ENOUGH_PROMPTS` on."""
     few_prompts: bool = False
     """Whether fewer than `ENOUGH_PROMPTS` were compared, so that nothing is said of prompts like these."""
-    evidence: str
-    """A sentence: what shows it, or why no arm is advised."""
+    prompts: int = 0
+    """Of the arm, so many were compared."""
+    jointly: bool = False
+    """Whether the interval holds together with those of all arms and tasks."""
+    reason: AdviceReason
+    candidate: Candidate | None = None
     command: str | None
     """The engine's own command line, exactly as it was measured but for the port; `None` where it is not known."""
     added: str | None = None
     """What of it the baseline's command does not have; `None` where either is not known."""
+
+
+GroupAction = Literal[
+    "run", "by task", "nothing drafted", "none is sound", "not shown to draft", "output not known", "do not speculate",
+    "undecided", "not comparable",
+]  # fmt: skip
+"""What to do: run the arm of `overall`, run the arms of `tasks`, or run the target alone and why."""
 
 
 class GroupDecision(Result):
@@ -370,8 +434,9 @@ class GroupDecision(Result):
     arms: list[str]
     fastest: str | None
     """Of the arms that drafted; `None` where none has a speed-up."""
-    sentence: str
-    """What to do."""
+    action: GroupAction
+    not_shown: list[str] = Field(default_factory=list)
+    """The faster arms that are not shown to have drafted, where that is why there is no advice."""
     overall: Advice
     """For all tasks together."""
     tasks: list[Advice]

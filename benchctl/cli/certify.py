@@ -104,7 +104,7 @@ def _scope(stated: object) -> str:
     from pydantic import ValidationError
 
     from benchctl.analysis.losslessness import Scope
-    from benchctl.analysis.scope import scope_sentence
+    from benchctl.words.scope import scope_sentence
 
     try:
         return scope_sentence(Scope.model_validate(stated))

@@ -79,6 +79,8 @@ def report(
         raise UsageError("This option needs --layout.", where="--isolation", fix="Add --layout plamo2-study.")
     files = write_report(data, analysis, report_folder(analysis, out), figures=figures)
     if as_json:
+        from benchctl.words.document import analysis_document
+
         paths = {
             "folder": str(files.folder),
             "page": str(files.page),
@@ -88,7 +90,7 @@ def report(
             "figures": [str(path) for path in files.figures],
         }
         document = {
-            "analysis": analysis.model_dump(by_alias=True),
+            "analysis": analysis_document(analysis),
             "integrity": data.integrity.as_dict(),
             "files": paths,
         }

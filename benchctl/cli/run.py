@@ -192,6 +192,7 @@ def _show_run(folder: Path, *, as_json: bool, quiet: bool, verbose: bool) -> Non
     from benchctl.data.store import open_run
     from benchctl.lossless.judge.run import analyse_run
     from benchctl.reports.run_summary import print_run
+    from benchctl.words.document import analysis_document
 
     run = open_run(folder)
     analysis = analyse_run(run)
@@ -206,7 +207,7 @@ def _show_run(folder: Path, *, as_json: bool, quiet: bool, verbose: bool) -> Non
             "status": run.manifest.status if run.manifest else None,
             "failed": failed,
             "integrity": run.integrity.as_dict(),
-            "analysis": analysis.model_dump(by_alias=True),
+            "analysis": analysis_document(analysis),
         }
         print_json("run", document)
     elif not quiet:

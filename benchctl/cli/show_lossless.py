@@ -6,7 +6,6 @@ import shlex
 
 from benchctl.analysis.losslessness import NoiseFloor
 from benchctl.analysis.results import Losslessness, SelfConsistency
-from benchctl.analysis.scope import scope_lines
 from benchctl.data.scores import TargetScores
 from benchctl.data.store import RunData
 from benchctl.lossless.score.session import Verified
@@ -14,6 +13,7 @@ from benchctl.reports.json_output import print_json
 from benchctl.reports.tables.output import OUTPUT_TONE, divergences, verdict_counts
 from benchctl.reports.terminal import STYLES, Printout
 from benchctl.text import one_line, plural
+from benchctl.words.scope import scope_lines
 
 MOST_PROMPTS = 6
 """Diverging prompts of an arm that are printed."""

@@ -168,6 +168,7 @@ def _show(found: RunData, fresh: RunData | None, *, as_json: bool, quiet: bool) 
     from benchctl.recipes.load import RECIPE
     from benchctl.reports.run_summary import print_decision, print_next, print_summary
     from benchctl.reports.terminal import Printout
+    from benchctl.words.document import analysis_document
 
     tuning = found.manifest.tuning if found.manifest else None
     assert tuning is not None
@@ -185,7 +186,7 @@ def _show(found: RunData, fresh: RunData | None, *, as_json: bool, quiet: bool) 
             "recipe": None if fresh is None else str(fresh.folder / RECIPE),
             "winner": winner,
             "command": decided.command if decided else None,
-            "analysis": None if analysis is None else analysis.model_dump(by_alias=True),
+            "analysis": None if analysis is None else analysis_document(analysis),
         }
         print_json("tune", document)
         return

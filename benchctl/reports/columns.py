@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar
 
 from benchctl.text import percent
 from benchctl.words import numbers
+from benchctl.words.labels import lossy_label
 
 if TYPE_CHECKING:
     from benchctl.analysis.results import Analysis, Interval
@@ -242,8 +243,6 @@ def arm_column(analysis: Analysis, path: str = "arm", *, of: str | None = None, 
 
 def lossy_labels(analysis: Analysis) -> dict[str, str]:
     """The mark after the name of every arm that is lossy by design."""
-    from benchctl.analysis.verdict import lossy_label  # numpy, which lists of runs do without
-
     return {verdict.arm: lossy_label(verdict.lossy).strip() for verdict in analysis.verdicts if verdict.lossy}
 
 

@@ -12,8 +12,7 @@ from benchctl.analysis.comparison.compare import ArmComparison, RunComparison, R
 from benchctl.analysis.comparison.gates import GateResult
 from benchctl.analysis.comparison.several import ArmRow, SeveralRuns
 from benchctl.analysis.comparison.workload import Change
-from benchctl.analysis.scope import by_condition, scope_sentence
-from benchctl.analysis.verdict import lossy_label
+from benchctl.analysis.scope import by_condition
 from benchctl.errors import StorageError
 from benchctl.reports.columns import Column, Name, Table, interval, numeric
 from benchctl.reports.tables.output import output_column
@@ -21,6 +20,8 @@ from benchctl.reports.tables.speed import SPEED_TONE
 from benchctl.reports.terminal import Printout
 from benchctl.text import first, one_line, plural
 from benchctl.words import numbers
+from benchctl.words.labels import lossy_label
+from benchctl.words.scope import scope_sentence
 
 _PARTS = {"rate": "decode rates", "speedup": "speed-ups", "answers": "answers"}
 MOST_NAMED = 6

@@ -22,6 +22,7 @@ from benchctl.analysis.warnings import NOTED
 from benchctl.data.store import RunData
 from benchctl.reports.columns import Column, Name, Table, Tone, interval, numeric
 from benchctl.text import listed, plural
+from benchctl.words import advice as advice_words
 from benchctl.words import numbers
 
 if TYPE_CHECKING:
@@ -346,7 +347,7 @@ def _groups(analysis: Analysis) -> Iterator[str]:
             who = "its arm" if len(group.arms) == 1 else f"the fastest of {len(group.arms)} arms"
             best = f"{who} is {fastest.arm}, {numbers.ratio(fastest.speedup)}. "
         where = ", ".join(f"{axis} {label}" for axis, label in rows[group.baseline].labels.items()) or group.baseline
-        yield f"{where}: {best}{group.sentence}"
+        yield f"{where}: {best}{advice_words.action(group)}"
 
 
 def _rates(levels: list[Level]) -> Iterator[str]:
@@ -393,8 +394,8 @@ def what_to_run(analysis: Analysis) -> Table[Advice]:
             Column("Setting", "setting"),
             numeric("Speed-up", "speedup", numbers.ratio),
             interval("95 % interval", "interval"),
-            Column("Output", lambda row: row.output or None),
-            Column("Evidence", "evidence", wrap=True),
+            Column("Output", lambda row: advice_words.output(row) or None),
+            Column("Evidence", lambda row: advice_words.evidence(analysis, row), wrap=True),
         ),
         analysis.decision.rows if analysis.decision else [],
         note=WHY,

@@ -12,7 +12,6 @@ from typing import Any
 from benchctl.analysis.advice import inactive_arms
 from benchctl.analysis.conditions.split import closed_levels, open_levels
 from benchctl.analysis.results import ALL_TASKS, Analysis, Interval, SpeedUp, Verdict
-from benchctl.analysis.verdict import contrary
 from benchctl.reports.columns import DOUBTS, WHAT_AN_ARM_IS, Table, Tone, acceptance_rate, arm_column, interval, numeric
 from benchctl.reports.conclusion import never_folded
 from benchctl.reports.tables.output import correct_column, output_column
@@ -20,6 +19,7 @@ from benchctl.reports.tables.speed import SPEED_TONE
 from benchctl.reports.tables.sweep import summary
 from benchctl.text import listed
 from benchctl.words import numbers
+from benchctl.words.verdict import contrary
 
 MOST_ARMS = 6
 """Arms with a row of their own, unless another number is asked for."""
@@ -122,7 +122,7 @@ def _note(analysis: Analysis, rows: list[ScreenRow]) -> str:
         found.append(f"{listed(again)}: the baseline once more, so its distance from 1.00× is noise.")
     found += _other_rates(analysis, rows)
     found += [f"{row.arm}: {direction}" for row in rows if row.verdict and row.speed and not row.inactive
-              and (direction := contrary(row.speed))]  # fmt: skip
+              and (direction := contrary(row.speed.pooled, row.speed.median))]  # fmt: skip
     if any(row.ends for row in rows):
         found.append("Intervals hold for all arms together.")
     elif any(row.verdict for row in rows):

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from benchctl.analysis.scope import scope_lines
 from benchctl.reports import conclusion
 from benchctl.reports.first_screen import ScreenRow, first_screen, screen_rows
 from benchctl.reports.render import markdown_code, markdown_table, markdown_text
 from benchctl.reports.tables import provenance
 from benchctl.text import one_line
+from benchctl.words.scope import scope_lines
 
 if TYPE_CHECKING:
     from benchctl.analysis.results import Analysis

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from benchctl.analysis.advice import launch_command
 from benchctl.analysis.results import Analysis
-from benchctl.analysis.scope import scope_lines
 from benchctl.data.store import RunData
 from benchctl.lossless.judge.whole_answers import PromptAnswers, find_whole_answers
 from benchctl.reports import conclusion, page
@@ -17,7 +16,10 @@ from benchctl.reports.columns import Cell, Code, Folded, Name, Piece, Table, los
 from benchctl.reports.first_screen import decisive
 from benchctl.reports.tables import breakeven, output, provenance
 from benchctl.text import one_line, visible
+from benchctl.words import advice as advice_words
 from benchctl.words import numbers
+from benchctl.words import verdict as verdict_words
+from benchctl.words.scope import scope_lines
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -132,7 +134,7 @@ def template_environment(
 
 def _view(run: RunData, analysis: Analysis, drawings: Sequence[Drawing]) -> dict[str, Any]:
     """The values of both templates, by name."""
-    manifest = run.manifest
+    manifest, decided = run.manifest, conclusion.only_group(analysis)
     to_run, warnings = conclusion.what_to_run(analysis), conclusion.grouped_warnings(analysis)
     choices = conclusion.has_choices(to_run) and not conclusion.told_by_group(analysis)
     first: dict[str, Drawing] = {}
@@ -150,12 +152,15 @@ def _view(run: RunData, analysis: Analysis, drawings: Sequence[Drawing]) -> dict
         "first_table": decisive(analysis, None)[0],
         "stopped": conclusion.stopped(analysis),
         "null_control": conclusion.null_control(analysis),
-        "decided": conclusion.only_group(analysis),
+        "decided": decided,
+        "action": advice_words.action(decided) if decided else "",
         "what_to_run": to_run if choices else None,
         "additions": {row.arm: row.added for row in reversed(to_run.rows) if row.added},
         "accuracy": output.accuracy(analysis),
         "experiment": analysis.decision.next if analysis.decision else None,
         "verdicts": analysis.verdicts,
+        "conclusions": {row.arm: verdict_words.conclusion(analysis, row) for row in analysis.verdicts},
+        "explanations": {row.arm: verdict_words.explanation(analysis, row) for row in analysis.verdicts},
         "lossy": lossy_labels(analysis),
         "faults": conclusion.faults(analysis),
         "never_folded": conclusion.never_folded(analysis),

@@ -10,11 +10,14 @@ from pathlib import Path
 from rich.console import Console
 
 from benchctl.analysis.results import Analysis
-from benchctl.analysis.scope import scope_lines
 from benchctl.reports import conclusion
 from benchctl.reports.first_screen import MOST_ARMS, decisive
 from benchctl.reports.terminal import Printout
 from benchctl.text import first, one_line, plural
+from benchctl.words import advice as advice_words
+from benchctl.words.scope import scope_lines
+from benchctl.words.verdict import conclusion as conclusion_of_arm
+from benchctl.words.verdict import explanation
 
 MOST_PLACES = 3
 """Places of a warning that are listed; the others are counted."""
@@ -59,7 +62,7 @@ def print_summary(console: Console, analysis: Analysis, run: str, *, verbose: bo
         out.say(table.note, "dim")
     for verdict in analysis.verdicts:
         if verbose or verdict.attestation in ("failed", "off"):
-            out.say(f"{verdict.arm}: {verdict.sentence} {verdict.why}")
+            out.say(f"{verdict.arm}: {conclusion_of_arm(analysis, verdict)} {explanation(analysis, verdict)}")
     for line in scope_lines(analysis.losslessness):
         out.say(line, "dim")
     if control := conclusion.null_control(analysis):
@@ -88,7 +91,7 @@ def print_decision(console: Console, analysis: Analysis, page: str | None = None
     out, decided = Printout(console), conclusion.only_group(analysis)
     out.say()
     if decided is not None:
-        out.say(decided.sentence, "bold")
+        out.say(advice_words.action(decided), "bold")
     table = conclusion.what_to_run(analysis)
     if conclusion.has_choices(table) and (verbose or (decided is None and not conclusion.told_by_group(analysis))):
         out.say()

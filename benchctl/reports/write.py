@@ -27,6 +27,7 @@ from benchctl.reports.tables.rounds import forecasts, left_out, round_splits, un
 from benchctl.reports.tables.speed import acceptance, costs, decode_rates, resources, speedups
 from benchctl.reports.tables.sweep import by_axis, conditions
 from benchctl.text import one_line
+from benchctl.words.document import analysis_document
 
 MARK = "analysis.json"
 """The file by which a folder is known to be a report, and may be replaced."""
@@ -90,7 +91,7 @@ def render_files(run: RunData, analysis: Analysis, *, figures: bool = True) -> d
     texts = {
         "index.html": render_html(run, analysis, drawings),
         "report.md": render_markdown(run, analysis, drawings),
-        MARK: json_text(None, analysis.model_dump(by_alias=True)),
+        MARK: json_text(None, analysis_document(analysis)),
         **all_tables(analysis),
     }
     contents = {name: text.encode() for name, text in texts.items()}

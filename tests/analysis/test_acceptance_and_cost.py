@@ -16,6 +16,7 @@ from benchctl.reports.figures.arms import draw_acceptance
 from benchctl.reports.first_screen import first_screen
 from benchctl.reports.paste import card
 from benchctl.reports.tables.speed import acceptance as acceptance_table
+from benchctl.words.verdict import explanation
 
 DEPTH_4 = {"baseline": None, "spec_d4": {"type": "draft-simple", "max": 4, "min": 1}}
 
@@ -307,7 +308,7 @@ def test_the_cost_of_a_round_is_not_known_where_few_steps_had_a_draft(
     cost = analysis.costs[0]
     assert (cost.overhead, cost.predicted, cost.break_even_alpha) == (None, None, None)
     assert analysis.acceptance[0].acceptance_length == 2.0
-    assert analysis.verdicts[0].why.endswith("too few steps had a draft to measure the cost of a round.")
+    assert analysis.verdicts[0].reason == "no cost"
 
 
 def test_no_acceptance_pays_for_a_round_dearer_than_its_tokens(
@@ -319,18 +320,9 @@ def test_no_acceptance_pays_for_a_round_dearer_than_its_tokens(
     assert analysis.costs[0].break_even_alpha is None
     verdict = analysis.verdicts[0]
     assert (verdict.speed, verdict.setting) == ("slower", "draft-simple, depth 4, at least 1")
-    assert verdict.sentence == (
-        "Slower: 0.25× the baseline (95 % interval 0.25 to 0.25). "
-        "Its output is identical on the one prompt. Scope: greedy, one request at a time, "
-        "at most 1 request per process, prompt length not reported, answers of 11 tokens, "
-        "prompt cache not reported, first turn, "
-        "identical arms differ on at most 95 % of prompts like these (95 %; "
-        "power not measured: `benchctl verify-lossless --arm spec_d4` measures it)."
-    )
-    assert verdict.why == (
-        "37.5 % of its draft tokens were accepted, but a round cost 10.0 baseline steps and yielded 2.5 tokens. "
-        "At this cost no acceptance would pay."
-    )
+    assert (verdict.lossless, verdict.reason, verdict.break_even) == ("identical", "cost", "none")
+    assert analysis.costs[0].overhead == pytest.approx(9.0)
+    assert analysis.acceptance[0].acceptance_length == 2.5
 
 
 def test_no_break_even_is_claimed_from_a_speed_up_that_may_be_none(
@@ -342,8 +334,7 @@ def test_no_break_even_is_claimed_from_a_speed_up_that_may_be_none(
     analysis = analyse_run(make_run(records, make_manifest(DEPTH_4, 1, 3)))
     assert analysis.costs[0].break_even_alpha is None  # by the point estimate
     verdict = analysis.verdicts[0]
-    assert verdict.speed == "undecided"
-    assert "would pay" not in verdict.why and "pays" not in verdict.why
+    assert (verdict.speed, verdict.break_even) == ("undecided", None)
 
 
 @pytest.mark.parametrize(
@@ -360,7 +351,7 @@ def test_no_acceptance_pays_only_when_the_whole_interval_shows_it(
     records += [spec(make_record, rate=rate, block=b) for b, rate in enumerate(rates)]
     analysis = analyse_run(make_run(records, make_manifest(DEPTH_4, 1, 3)))
     assert analysis.costs[0].break_even_alpha is None and analysis.verdicts[0].speed == "slower"
-    assert ("no acceptance would pay" in analysis.verdicts[0].why) is claimed
+    assert analysis.verdicts[0].break_even == ("none" if claimed else None)
 
 
 @pytest.mark.parametrize(
@@ -397,7 +388,7 @@ def test_acceptance_that_is_in_doubt_is_marked_wherever_it_is_shown(
         rates = [str(column.text(row)) for column in table.columns for row in table.rows if column.header]
         assert any(rate.endswith(shown) and "%" in rate for rate in rates)
         assert (doubt or "%").lower() in (table.explanation.lower() + "%")
-    assert doubt is None or f"% ({doubt}) of its draft tokens" in analysis.verdicts[0].why
+    assert doubt is None or f"% ({doubt}) of its draft tokens" in explanation(analysis, analysis.verdicts[0])
     assert (f"acceptance: {doubt}" in card(data, analysis)) == (doubt is not None)
     many = [row.model_copy(update={"rounds": 1000}) for row in analysis.acceptance]  # fewer are not drawn
     figure = draw_acceptance(analysis.model_copy(update={"acceptance": many}))

@@ -68,17 +68,12 @@ def test_each_task_has_its_own_arm_or_none(analysis: Analysis) -> None:
         ALL_TASKS: "ngram_simple", "code": "ngram_simple", "ja_chat": None, "translation_en_ja": None}  # fmt: skip
     decision = decided(analysis).decision
     assert decision is not None
-    assert decision.groups[0].sentence == (
-        "Run with ngram_simple (ngram-simple) for these tasks together. By task it is ngram_simple for code, the "
-        "target alone for the others."
-    )
-    assert rows["code"].evidence == (
-        "1.20 to 1.40 for all arms and tasks together (95 %); open for other prompts like these."
-    )
-    assert rows["ja_chat"].evidence.startswith("Every arm is slower; ngram_simple, the fastest,")
-    assert rows["translation_en_ja"].evidence == (
-        "Undecided: ngram_simple, the fastest, ran 1.21× (0.97 to 1.50), which includes 1.00×."
-    )
+    assert decision.groups[0].action == "run"
+    assert (rows["code"].reason, rows["code"].jointly, rows["code"].for_others) == ("pays", True, False)
+    assert [rows[task].reason for task in ("ja_chat", "translation_en_ja")] == ["all slower", "undecided"]
+    candidate = rows["translation_en_ja"].candidate
+    assert candidate is not None and candidate.interval is not None
+    assert (candidate.arm, candidate.interval.low, candidate.interval.high) == ("ngram_simple", 0.97, 1.5)
     assert "--port 8080" in (rows["code"].command or "")
 
 
@@ -115,14 +110,13 @@ def test_the_command_is_that_of_what_is_advised(analysis: Analysis) -> None:
 )
 def test_what_is_never_advised(analysis: Analysis, fields: dict[str, Any]) -> None:
     row = by_task(with_verdict(analysis, "ngram_simple", **fields))["code"]
-    assert (row.arm, row.setting, row.speedup, row.interval, row.output) == (None, "no speculation", None, None, "")
+    assert (row.arm, row.setting, row.speedup, row.interval, row.lossless) == (None, "no speculation", None, None, None)
     assert not row.for_others
 
 
 def test_consistent_output_is_marked(analysis: Analysis) -> None:
     row = by_task(with_verdict(analysis, "ngram_simple", lossless="consistent with the target"))["code"]
-    assert (row.arm, row.output) == ("ngram_simple", "consistent with the target")
-    assert row.evidence.endswith("its output is consistent with the target, not identical.")
+    assert (row.arm, row.lossless) == ("ngram_simple", "consistent with the target")
 
 
 def test_lengths_that_decide_are_not_taken_for_speed(analysis: Analysis) -> None:
@@ -136,7 +130,7 @@ def test_without_intervals_nothing_is_certain() -> None:
     fewer = [verdict.model_copy(update={"speed": "unknown", "interval": None}) for verdict in few.verdicts]
     few = few.model_copy(update={"verdicts": fewer})
     rows = rows_of(few)
-    assert all(row.arm is None and "too few blocks" in row.evidence for row in rows)
+    assert all(row.arm is None and row.reason == "no interval" for row in rows)
     result = next_experiment(few)
     assert result is not None
     assert result.command is not None
@@ -235,16 +229,10 @@ def test_below_twelve_prompts_nothing_is_said_of_others(analysis: Analysis) -> N
     assert list(by_task(few)) == [ALL_TASKS], "a task of four prompts gets no advice of its own"
     overall = by_task(few)[ALL_TASKS]
     assert overall.arm == "ngram_simple" and not overall.for_others
-    assert "11 are too few" in overall.evidence and "fewer than 12 are too few to tell" in sentence_of(few)
+    assert (overall.prompts, overall.few_prompts) == (11, True)
     assert "pays here" not in headline(decided(few)) and "pays here" in headline(decided(analysis))
     result = next_experiment(few)
     assert result is not None and result.sentence.startswith("At least 12 prompts")
-
-
-def sentence_of(analysis: Analysis) -> str:
-    decision = decided(analysis).decision
-    assert decision is not None
-    return decision.groups[0].sentence
 
 
 def test_a_gain_that_rests_on_a_few_prompts_asks_for_more_of_them(analysis: Analysis) -> None:
@@ -253,9 +241,8 @@ def test_a_gain_that_rests_on_a_few_prompts_asks_for_more_of_them(analysis: Anal
         row.model_copy(update={"like_these": others}) if row.arm == "ngram_simple" else row for row in analysis.speedups
     ]
     fewer = with_verdict(analysis, "ngram_simple", like_these=others).model_copy(update={"speedups": rows})
-    assert by_task(fewer)["code"].evidence == (
-        "1.20 to 1.40 for all arms and tasks together (95 %); open for other prompts like these."
-    )
+    row = by_task(fewer)["code"]
+    assert (row.arm, row.jointly, row.for_others) == ("ngram_simple", True, False)
     result = next_experiment(fewer)
     assert result is not None
     assert result.sentence.startswith("More prompts") and "for others like them it is open" in result.sentence
@@ -270,7 +257,7 @@ def test_an_arm_that_is_not_shown_to_have_drafted_is_concluded_once(analysis: An
     assert "pays here" not in headline(result)
     assert result.decision is not None
     (group,) = result.decision.groups
-    assert (group.overall.arm, group.sentence.partition(":")[0]) == (None, "No advice")
+    assert (group.overall.arm, group.action, group.not_shown) == (None, "not shown to draft", ["ngram_simple"])
     assert result.decision.next is None
 
 
@@ -281,7 +268,8 @@ def test_no_claim_of_a_fallback_is_made_up(analysis: Analysis) -> None:
     within = with_verdict(two, "spec_d2", speed="within")
     assert "every arm here is slower" not in experiment(within)[0]
     (group,) = decided(within).decision.groups  # type: ignore[union-attr]
-    assert group.overall.evidence.startswith("Within ±5 %: spec_d2")
+    assert group.overall.reason == "within" and group.overall.candidate is not None
+    assert group.overall.candidate.arm == "spec_d2"
 
 
 def test_damaged_output_is_never_to_be_measured_further(analysis: Analysis) -> None:

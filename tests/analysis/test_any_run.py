@@ -10,6 +10,7 @@ import pytest
 
 from benchctl.analysis.results import Analysis
 from benchctl.lossless.judge.run import analyse_run
+from benchctl.words.verdict import conclusion, explanation
 
 ARMS = {
     "baseline": None,
@@ -70,7 +71,7 @@ def test_any_run_is_analysed(make_record: Any, make_run: Any, make_manifest: Any
         Analysis.model_validate(json.loads(json.dumps(analysis.model_dump(by_alias=True), allow_nan=False))) == analysis
     )
     for verdict, lossless in zip(analysis.verdicts, analysis.losslessness, strict=True):
-        assert verdict.sentence and verdict.why
+        assert conclusion(analysis, verdict) and explanation(analysis, verdict)
         assert sum(lossless.counts.values()) == len(lossless.comparisons)
         if lossless.verdict == "identical":
             assert lossless.counts == {"identical": len(lossless.comparisons)}

@@ -48,7 +48,6 @@ def test_equal_hashes_do_not_make_it_lossless(equal: RunData) -> None:
 def test_the_verdict_says_so(equal: RunData) -> None:
     spec = next(verdict for verdict in analyse_run(equal).verdicts if verdict.arm == "spec")
     assert (spec.lossless, spec.lossy) == ("violation", LOSSY)
-    assert "synthetic acceptance" in spec.sentence
 
 
 def test_arms_that_accept_by_lot_are_no_claims_and_never_lossless(
@@ -75,6 +74,5 @@ def test_arms_that_accept_by_lot_are_no_claims_and_never_lossless(
     for verdict in beside.verdicts:
         if verdict.arm.startswith("synth"):
             assert verdict.lossless == "violation"
-            assert "model's output" in verdict.sentence
     assert beside.breakeven is not None
     assert alone.breakeven is None

@@ -9,6 +9,7 @@ import pytest
 from benchctl.analysis.comparison.compare import compare_runs
 from benchctl.analysis.results import ALL_TASKS, SpeedUp
 from benchctl.lossless.judge.run import analyse_run, judge
+from benchctl.words.verdict import explanation
 
 COPIES = {"type": "ngram-simple"}
 
@@ -59,7 +60,7 @@ def test_else_they_count_as_measured(
     assert result.pooled == pytest.approx(4 / (1 / 1.5 + 3 / idle), rel=2e-3)
 
 
-def test_the_sentence_shows_them(make_record: Any, make_run: Any, make_manifest: Any) -> None:
+def test_a_run_counts_them(make_record: Any, make_run: Any, make_manifest: Any) -> None:
     records = [
         make_record(arm, index, block=block, rate=10.0, draft_n=8 * (arm == "spec" and index == 0), draft_n_accepted=0)
         for block in range(3)
@@ -67,8 +68,10 @@ def test_the_sentence_shows_them(make_record: Any, make_run: Any, make_manifest:
         for arm in ("baseline", "spec")
     ]
     analysis = analyse_run(make_run(records, make_manifest({"baseline": None, "spec": COPIES}, 4, 3)))
-    why = analysis.verdicts[0].why
-    assert "1 of 4 prompts" in why and "other 3 ran 1.00×" in why
+    idle = analysis.speedups[0].no_draft
+    assert idle is not None and idle.prompts == 3
+    assert idle.pooled == pytest.approx(1.0)
+    assert (analysis.acceptance[0].prompts_drafted, analysis.acceptance[0].prompts) == (1, 4)
 
 
 def test_comparing_two_runs_counts_them_the_same_way(make_record: Any, make_run: Any, make_manifest: Any) -> None:
@@ -112,6 +115,8 @@ def test_wide_is_not_called_noise(
         for drafted in [8 if arm == "baseline" or index == 0 else 0]
     ]
     records = [record if record.label == "spec" else record.changed(draft_n=0) for record in records]
-    why = analyse_run(make_run(records, make_manifest({"baseline": None, "spec": COPIES}, 4, 3))).verdicts[0].why
-    assert "noise" not in why
-    assert ("price" in why) == price
+    analysis = analyse_run(make_run(records, make_manifest({"baseline": None, "spec": COPIES}, 4, 3)))
+    idle = analysis.speedups[0].no_draft
+    assert idle is not None and idle.interval is not None and not idle.counted
+    assert (idle.interval.high < 1) == price
+    assert ("price" in explanation(analysis, analysis.verdicts[0])) == price

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from benchctl.analysis.losslessness import DetectionPower, Scope
-from benchctl.analysis.scope import scope_lines, scope_sentence
 from benchctl.data.store import open_run
 from benchctl.lossless.judge.run import analyse_run
+from benchctl.words.scope import scope_lines, scope_sentence
 from tests.analysis.conditions.simulated import Sweep, write_sweep
 
 DEPTH_4 = {"type": "draft-simple", "max": 4}

@@ -172,12 +172,8 @@ def build_analysis(arms: list[str], blocks: int = 3, tasks: tuple[str, ...] = TA
                 lossless="undetermined" if name == "spec_d4" else "identical",
                 acceptance=rate,
                 attestation="active" if rate is not None else "idle",
-                sentence=f"Decoding with {name} takes {1 / speed:.2f} times as long as without speculation."
-                if speed < 0.95
-                else f"{name} decodes at {speed:.2f}× the baseline.",
-                why="A round costs more than the tokens that it gains."
-                if speed < 1
-                else "The prompt repeats itself, and copying costs nothing.",
+                reason="never fired" if rate is None else "no rounds" if depth is None else "cost",
+                blocks=blocks,
             )
         )
     result = Analysis(

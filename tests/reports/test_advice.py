@@ -29,19 +29,19 @@ def test_the_fastest_arm_and_its_own_command() -> None:
     analysis = build_analysis(["baseline", "spec_d4", "ngram_simple"])
     group = decision_of(analysis)
     assert group.overall.arm == "ngram_simple"
-    assert group.sentence.startswith("Run with ngram_simple (ngram-simple)")
+    assert (group.action, group.overall.setting, group.overall.for_others) == ("run", "ngram-simple", True)
     assert shlex.split(group.overall.command or "")[-4:] == ["--port", "8080", "-np", "1"]
     others = Interval(low=0.98, high=1.25, method="")
     verdicts = [
         one.model_copy(update={"like_these": others}) if one.arm == "ngram_simple" else one for one in analysis.verdicts
     ]
     group = decision_of(analysis.model_copy(update={"verdicts": verdicts}))
-    assert "for others like them is open." in group.sentence
+    assert (group.overall.for_others, group.overall.few_prompts) == (False, False)
 
 
 def test_slower_arms_are_not_advised() -> None:
     group = decision_of(build_analysis(["baseline", "spec_d2", "spec_d4"]))
-    assert (group.overall.arm, group.sentence) == (None, "Do not speculate: run the target alone.")
+    assert (group.overall.arm, group.action) == (None, "do not speculate")
 
 
 def test_a_damaged_arm_is_not_advised_however_fast() -> None:

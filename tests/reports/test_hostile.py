@@ -29,7 +29,7 @@ def poisoned() -> Analysis:
     clean = build_analysis(["baseline", "spec_d4"])
     names = {"arms": ["baseline", "spec_d4"], "tasks": ["code", HOSTILE], "run": HOSTILE, "recipe": f"=1+1 {HOSTILE}"}
     verdict = Verdict.model_validate(
-        clean.verdicts[0].model_dump() | dict.fromkeys(("setting", "sentence", "why"), HOSTILE)
+        clean.verdicts[0].model_dump() | {"setting": HOSTILE, "reason": "refused", "refusal": HOSTILE}
     )
     warning = Caution(id="x", where=HOSTILE, seen=HOSTILE, why=HOSTILE, todo=HOSTILE)
     rows = [row.model_copy(update={"task": HOSTILE if row.task == "ja_chat" else row.task}) for row in clean.speedups]

@@ -14,6 +14,7 @@ from benchctl.analysis.results import Analysis, Verdict
 from benchctl.data.manifest import RunStatus
 from benchctl.data.store import RunData
 from benchctl.reports.write import render_files
+from benchctl.words.verdict import conclusion, explanation
 from tests.reports.handmade import ARMS, build_analysis, build_manifest
 from tests.reports.page_text import PageText
 
@@ -131,9 +132,9 @@ def with_verdict(analysis: Analysis, arm: str, **changed: object) -> Analysis:
 
 
 def test_evidence_is_folded_and_damage_is_not(run_data: RunData, analysis: Analysis) -> None:
-    sentence = analysis.verdicts[1].sentence
+    sentence = conclusion(analysis, analysis.verdicts[1])
     seen = page_of(run_data, analysis).unfolded
-    assert analysis.verdicts[1].why in seen and sentence not in seen
+    assert explanation(analysis, analysis.verdicts[1]) in seen and sentence not in seen
     bad = [row.model_copy(update={"outcome": "violation"}) for row in analysis.losslessness[1].comparisons[:2]]
     judged = [row.model_copy(update={"comparisons": bad, "counts": {"violation": 2}}) if row.arm == "spec_d4" else row
               for row in analysis.losslessness]  # fmt: skip

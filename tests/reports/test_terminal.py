@@ -12,6 +12,7 @@ from benchctl.analysis.result import Interval
 from benchctl.analysis.results import Analysis, Verdict
 from benchctl.reports.first_screen import MOST_ARMS
 from benchctl.reports.run_summary import print_decision, print_summary
+from benchctl.words.verdict import explanation
 from tests.reports.handmade import build_analysis, decided
 
 
@@ -29,7 +30,7 @@ def test_every_arm_with_its_numbers(analysis: Analysis, width: int) -> None:
     for verdict in analysis.verdicts:
         assert verdict.arm in text
         assert ("inactive" if verdict.attestation == "idle" else f"{verdict.speedup:.2f}×") in text
-        assert verdict.why.split()[0] in words
+        assert explanation(analysis, verdict).split()[0] in words
     assert "ngram_simple, 1.12×" in words
     assert "Failed: block 2, spec_d16" in words
     assert "A load average of 4.7" in words
@@ -86,9 +87,12 @@ def test_warnings_are_counted_and_shown_on_request(analysis: Analysis) -> None:
 
 
 def test_an_arm_whose_attestation_failed_says_so(analysis: Analysis) -> None:
-    failed = analysis.verdicts[0].model_copy(update={"attestation": "failed", "sentence": "It never ran."})
+    failed = analysis.verdicts[0].model_copy(
+        update={"attestation": "failed", "reason": "refused", "refusal": "It never ran."}
+    )
     text = printed(analysis.model_copy(update={"verdicts": [failed, *analysis.verdicts[1:]]}), 80)
-    assert f"{failed.arm}: It never ran." in text
+    words = " ".join(text.split())
+    assert f"{failed.arm}: Its speed is not assessed" in words and "It never ran." in words
 
 
 def test_only_the_baseline() -> None:

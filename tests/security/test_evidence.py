@@ -65,7 +65,7 @@ def nothing_is_concluded(run: Path, *words: str) -> None:
     (warning,) = [warning for warning in analysis.warnings if warning.id == "changed-evidence"]
     for word in words:
         assert word in warning.seen, warning.seen
-        assert all(word in verdict.why for verdict in analysis.verdicts)
+        assert all(word in verdict.refusal for verdict in analysis.verdicts)
     assert data.records and any(verdict.speedup for verdict in analysis.verdicts)
 
 

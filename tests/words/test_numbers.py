@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from benchctl.analysis.results import Interval
+from benchctl.analysis.results import ALL_TASKS, Interval
 from benchctl.data.store import open_run
 from benchctl.lossless.judge.run import analyse_run
 from benchctl.words import numbers
+from benchctl.words.verdict import explanation
 from tests.reports.handmade import build_analysis
 
 
@@ -53,11 +54,8 @@ def test_why_there_is_no_interval() -> None:
 def test_an_acceptance_reads_the_same_in_a_table_and_in_a_sentence() -> None:
     kept = Path(__file__).parents[2] / "results" / "qwen2.5-coder" / "20261122-191218-f263"
     analysis = analyse_run(open_run(kept))
-    reasons = [verdict for verdict in analysis.verdicts if "tokens were accepted" in verdict.why]
+    reasons = {verdict.arm: explanation(analysis, verdict) for verdict in analysis.verdicts if verdict.acceptance}
     assert len(reasons) > 3
-    for verdict in reasons:
-        assert f"{numbers.percent(verdict.acceptance)} of its draft tokens were accepted" in verdict.why
-    for cost in analysis.costs:
-        why = next(verdict.why for verdict in analysis.verdicts if verdict.arm == cost.arm)
-        if "α was" in why:
-            assert f"α was {numbers.percent(cost.alpha)}" in why
+    for row in analysis.acceptance:
+        if row.task == ALL_TASKS and row.arm in reasons:
+            assert f"{numbers.percent(row.rate)} of its draft tokens were accepted" in reasons[row.arm]

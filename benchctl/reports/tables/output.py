@@ -11,11 +11,11 @@ from rich.cells import chop_cells
 from benchctl.analysis.accuracy import ArmAccuracy
 from benchctl.analysis.losslessness import FirstDivergence, NoiseFloor
 from benchctl.analysis.results import Analysis, Comparison, Losslessness, PromptClass, SelfConsistency
-from benchctl.analysis.verdict import lossy_label
 from benchctl.lossless.judge.whole_answers import DivergingAnswer, Probability
 from benchctl.reports.columns import Cell, Code, Column, Name, Table, Tone, arm_column, for_programs, numeric
 from benchctl.text import first, one_line
 from benchctl.words import numbers
+from benchctl.words.labels import lossy_label
 
 OUTPUT_TONE: dict[str, Tone] = {
     "identical": "good",

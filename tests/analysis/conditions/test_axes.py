@@ -135,7 +135,7 @@ def test_the_best_arm_of_each_group_is_named_with_what_to_do(run: RunData) -> No
     assert [len(group.arms) for group in groups] == [2, 2]
     assert [group.fastest for group in groups] == ["spec-small-f16", "spec-large-q8"]
     assert [group.overall.arm for group in groups] == ["spec-small-f16", "spec-large-q8"]
-    assert groups[0].sentence.startswith("For these prompts run with spec-small-f16 (draft-simple, depth 4)")
+    assert (groups[0].action, groups[0].overall.setting) == ("run", "draft-simple, depth 4")
 
 
 def test_labels_stand_on_their_axes_and_a_draft_s_on_no_baseline(run: RunData) -> None:

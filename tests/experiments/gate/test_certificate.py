@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from benchctl.analysis.scope import scope_sentence
 from benchctl.cli.app import app
 from benchctl.data.store import open_run
 from benchctl.errors import BenchctlError, GateError, StorageError, UsageError
 from benchctl.experiments.gate.certificate import Statement, make_certificate, text_of
 from benchctl.lossless.judge.run import analyse_run
+from benchctl.words.scope import scope_sentence
 from tests.cli.calls import call
 from tests.cli.test_compare import write_run
 from tests.kept_runs import ROOT

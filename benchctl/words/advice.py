@@ -1,0 +1,105 @@
+"""What to run, in sentences: what to do with a group of arms, and what shows it for a task."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from benchctl.analysis.advice import ENOUGH_PROMPTS
+from benchctl.text import listed, plural
+from benchctl.words import numbers
+from benchctl.words import verdict as verdict_words
+
+if TYPE_CHECKING:
+    from benchctl.analysis.results import Advice, AdviceReason, Analysis, GroupAction, GroupDecision
+
+_NO_ARM: dict[AdviceReason, str] = {
+    "nothing drafted": "Nothing was drafted, or no answer was timed in both arms.",
+    "all lossy": "Every arm is lossy by design.",
+    "all damaged": "The output of every arm is damaged.",
+    "all slower": "Every arm is slower; {ran}.",
+    "no interval": "Not known: {ran}, with too few blocks for an interval.",
+    "speed unknown": "Not known: {ran}. {conclusion}",
+    "within": "Within ±5 %: {ran}.",
+    "undecided": "Undecided: {ran}, which includes 1.00×.",
+    "not shown to draft": "{ran}, but it is not shown that speculation is the cause. {explanation}",
+    "output not shown": "{ran}, but its output is not shown to be the target's own: {lossless}.",
+}
+_ALONE: dict[GroupAction, str] = {
+    "nothing drafted": "Nothing was drafted: run the target alone.",
+    "none is sound": "Run the target alone: every arm that drafted is lossy by design or damages the output.",
+    "not shown to draft": "No advice: it is not shown that {arms} speculated; the difference may have any other cause.",
+    "output not known": "Run the target alone until it is known whether the faster arms' output is the target's own.",
+    "do not speculate": "Do not speculate: run the target alone.",
+    "undecided": "Do not speculate on this evidence: run the target alone, or measure more blocks (--blocks auto).",
+    "not comparable": "No advice: run at least three blocks on equal terms (--blocks auto).",
+}
+_CONSISTENT = "its output is consistent with the target, not identical"
+
+
+def action(group: GroupDecision) -> str:
+    """Return what to do, as the advice for all tasks and for each has it."""
+    overall = group.overall
+    if group.action == "by task":
+        return f"For all tasks together no arm is advised. {_by_task(group.tasks)}"
+    if group.action != "run":
+        return _ALONE[group.action].format(arms=listed(group.not_shown))
+    tasks = "" if {row.arm for row in group.tasks} <= {overall.arm} else f" {_by_task(group.tasks)}"
+    remark = _output_remark(overall)
+    remark = f": {remark}" if remark else ""
+    if not overall.for_others:
+        few = f": fewer than {ENOUGH_PROMPTS} are too few to tell" if overall.few_prompts else ""
+        return (
+            f"For these prompts run with {overall.arm} ({overall.setting}){remark}; whether it pays for others like "
+            f"them is open{few}.{tasks}"
+        )
+    together = " for these tasks together" if tasks else ""
+    return f"Run with {overall.arm} ({overall.setting}){together}{remark}.{tasks}"
+
+
+def _by_task(tasks: Sequence[Advice]) -> str:
+    """Return for which task alone which arm is shown to pay."""
+    paying = [f"{row.arm} for {row.task}" for row in tasks if row.arm]
+    if not paying:
+        return "For no task alone is a gain shown."
+    others = "" if len(paying) == len(tasks) else ", the target alone for the others"
+    return f"By task it is {', '.join(paying)}{others}."
+
+
+def evidence(analysis: Analysis, row: Advice) -> str:
+    """Return what shows that an arm pays, or why no arm is advised."""
+    if row.reason != "pays":
+        return _why_no_arm(analysis, row)
+    few = f": {row.prompts} {plural(row.prompts, 'is', 'are')} too few" if row.few_prompts else ""
+    others = "it pays for prompts like these, too" if row.for_others else f"open for other prompts like these{few}"
+    jointly = " for all arms and tasks together" if row.jointly else ""
+    remark = _output_remark(row)
+    shown = f"{numbers.between(row.interval) if row.interval else ''}{jointly} (95 %); {others}"
+    return f"{shown[0].upper()}{shown[1:]}{f'; {remark}' if remark else ''}."
+
+
+def _why_no_arm(analysis: Analysis, row: Advice) -> str:
+    best, text = row.candidate, _NO_ARM[row.reason]
+    if best is None:
+        return text
+    ends = f" ({numbers.between(best.interval)})" if best.interval else ""
+    verdict = next(verdict for verdict in analysis.verdicts if verdict.arm == best.arm)
+    return text.format(
+        ran=f"{best.arm}, the fastest, ran {numbers.ratio(best.speedup)}{ends}",
+        lossless=best.lossless,
+        conclusion=verdict_words.conclusion(analysis, verdict),
+        explanation=verdict_words.explanation(analysis, verdict),
+    )
+
+
+def output(row: Advice) -> str:
+    """Return the verdict on the arm's output, or with which power no violation was found; empty without an arm."""
+    if row.unviolated is None:
+        return row.lossless or ""
+    return f"no violation found, power {100 * row.unviolated:.0f} %"
+
+
+def _output_remark(row: Advice) -> str:
+    """Return what is added on an output that is not identical."""
+    written = output(row)
+    return {"identical": "", "consistent with the target": _CONSISTENT}.get(written, written)

@@ -1,0 +1,27 @@
+"""An analysis as JSON: the codes and numbers of every finding, and beside them what is said of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from benchctl.words import advice as advice_words
+from benchctl.words import verdict as verdict_words
+
+if TYPE_CHECKING:
+    from benchctl.analysis.results import Analysis
+
+
+def analysis_document(analysis: Analysis) -> dict[str, Any]:
+    """Return everything that was found in a run, and beside each finding what is said of it."""
+    document = analysis.model_dump(by_alias=True)
+    for written, verdict in zip(document["verdicts"], analysis.verdicts, strict=True):
+        written["sentence"] = verdict_words.conclusion(analysis, verdict)
+        written["why"] = verdict_words.explanation(analysis, verdict)
+    if analysis.decision is not None:
+        for written, group in zip(document["decision"]["groups"], analysis.decision.groups, strict=True):
+            written["sentence"] = advice_words.action(group)
+            rows = zip((written["overall"], *written["tasks"]), (group.overall, *group.tasks), strict=True)
+            for advice, row in rows:
+                advice["evidence"] = advice_words.evidence(analysis, row)
+                advice["output"] = advice_words.output(row)
+    return document

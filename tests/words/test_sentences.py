@@ -1,0 +1,226 @@
+"""The sentences themselves. Tests of the analysis compare codes and numbers; wording is pinned here alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from benchctl.analysis.result import Interval
+from benchctl.analysis.results import ALL_TASKS, Advice, Analysis, Candidate, NoDraft
+from benchctl.words import advice, verdict
+from tests.reports.handmade import build_analysis, decided
+
+FASTER = Interval(low=1.1, high=1.4, method="")
+WIDE = Interval(low=0.9, high=1.3, method="")
+SLOWER = Interval(low=0.5, high=0.7, method="")
+
+
+@pytest.fixture(scope="module")
+def analysis() -> Analysis:
+    """A run of a baseline and `spec_d4`, which is identical in what follows."""
+    built = build_analysis(["baseline", "spec_d4"])
+    same = [row.model_copy(update={"verdict": "identical", "reason": "Every prompt is identical."})
+            for row in built.losslessness]  # fmt: skip
+    return built.model_copy(update={"losslessness": same})
+
+
+def changed(analysis: Analysis, **fields: Any) -> Analysis:
+    """Return the analysis with other fields of its only verdict."""
+    return analysis.model_copy(update={"verdicts": [analysis.verdicts[0].model_copy(update=fields)]})
+
+
+SPEEDS: list[tuple[dict[str, Any], str]] = [
+    ({"speed": "faster", "speedup": 1.25, "interval": FASTER, "like_these": FASTER},
+     "Faster: 1.25× the baseline (95 % interval 1.10 to 1.40)."),
+    ({"speed": "faster", "speedup": 1.25, "interval": FASTER, "like_these": WIDE},
+     "Faster: 1.25× the baseline (95 % interval 1.10 to 1.40). For other prompts like these it is open."),
+    ({"speed": "slower", "speedup": 0.6, "interval": SLOWER, "median": 1.2, "whole_answers": True},
+     "Slower: 0.60× the baseline over whole answers (95 % interval 0.50 to 0.70); the median prompt gains (1.20×), but "
+     "the prompts that lose cost more time than the others save."),
+    ({"speed": "faster", "speedup": 1.25, "interval": FASTER, "median": 0.9, "like_these": None},
+     "Faster: 1.25× the baseline (95 % interval 1.10 to 1.40); the median prompt loses (0.90×), but the prompts that "
+     "gain save more time than the others cost."),
+    ({"speed": "within", "speedup": 1.01, "interval": WIDE, "within": 0.0412},
+     "Within ±4.2 % of the baseline: 1.01× the baseline (95 % interval 0.90 to 1.30)."),
+    ({"speed": "undecided", "speedup": 1.1, "interval": WIDE, "more_blocks": 4},
+     "Undecided: 1.10× the baseline (95 % interval 0.90 to 1.30); about 4 more blocks would separate ±10 %."),
+    ({"speed": "undecided", "speedup": 1.1, "interval": WIDE, "more_blocks": None},
+     "Undecided: 1.10× the baseline (95 % interval 0.90 to 1.30)."),
+    ({"speed": "unknown", "speedup": 1.1, "interval": None, "blocks": 1},
+     "1.10× the baseline in one block; below three blocks it is not known how far another run would differ."),
+    ({"speed": "unknown", "speedup": None, "interval": None},
+     "Its speed is not known: no prompt was timed in both arms."),
+    ({"speed": "unknown", "speedup": 1.25, "interval": FASTER, "doubt": "unequal lengths", "length_matched": 0.86},
+     "1.25× the baseline (95 % interval 1.10 to 1.40), but 0.86× when answers are cut to the length that both reached, "
+     "so it is due to their lengths."),
+    ({"speed": "unknown", "speedup": 1.25, "interval": FASTER, "doubt": "no equal pair"},
+     "1.25× the baseline (95 % interval 1.10 to 1.40), but no answer is as long as the baseline's, so they are not the "
+     "same work."),
+    ({"speed": "unknown", "attestation": "idle"}, "Nothing was drafted, so no speed-up is reported."),
+    ({"speed": "unknown", "reason": "refused", "refusal": "Add --spec-type."},
+     "Its speed is not assessed: a cell of it or of the baseline did not run what the recipe requests."),
+    ({"speed": "unknown", "speedup": None, "not_shown": ["spec_d4", "baseline"]},
+     "Its speed is not known: no prompt was timed in both arms. Not verified: the endpoint does not show whether it "
+     "speculated (spec_d4 and baseline)."),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("fields", "sentence"), SPEEDS)
+def test_a_speed_is_concluded(analysis: Analysis, fields: dict[str, Any], sentence: str) -> None:
+    run = changed(analysis, **({"median": fields.get("speedup")} | fields))
+    assert verdict.conclusion(run, run.verdicts[0]) == f"{sentence} Its output is identical on all 12 prompts."
+
+
+def test_a_selected_value_is_said_to_be_selected(analysis: Analysis) -> None:
+    run = changed(analysis, selected=True, selected_of=3)
+    assert verdict.conclusion(run, run.verdicts[0]).endswith(
+        "It is the fastest of 3 arms, so its value is selected: expect somewhat less of a new run."
+    )
+
+
+def test_evidence_that_is_not_relied_on_concludes_nothing(analysis: Analysis) -> None:
+    run = changed(analysis, reason="distrusted", refusal="records.jsonl was changed.")
+    assert verdict.conclusion(run, run.verdicts[0]) == (
+        "Neither its speed nor whether its output is the target's own is known. records.jsonl was changed."
+    )
+    assert verdict.explanation(run, run.verdicts[0]) == "records.jsonl was changed."
+
+
+@pytest.mark.parametrize(
+    ("judged", "sentence"),
+    [
+        ("consistent with the target", "Its output differs, consistently with the target: 2 of 12 prompts differ."),
+        ("violation", "Its output is not the target's own: 2 of 12 prompts differ."),
+        ("undetermined", "Whether its output is the target's own is undetermined: 2 of 12 prompts differ."),
+        ("not judged", "Whether its output is the target's own is not assessed: 2 of 12 prompts differ.."),
+    ],
+)
+def test_an_output_is_concluded(analysis: Analysis, judged: str, sentence: str) -> None:
+    row = analysis.losslessness[0].model_copy(update={"verdict": judged, "reason": "2 of 12 prompts differ."})
+    run = analysis.model_copy(update={"losslessness": [row]})
+    assert verdict.conclusion(run, run.verdicts[0]).endswith(sentence)
+
+
+@pytest.mark.parametrize(
+    ("reason", "sentence"),
+    [
+        ("not timed", "Of this arm or of the baseline no answer was timed; the warnings say why."),
+        ("not shown", "The endpoint does not show whether it speculated, so a difference may have any other cause."),
+        ("off", "This arm does not speculate: a difference from the baseline is noise, or another setting."),
+        ("never fired", "Speculation was on but never fired: nothing was drafted, so there was nothing to gain."),
+        ("not reported", "What was drafted is not reported, or the counters contradict each other, so these records "
+         "cannot explain the speed."),
+        ("refused", "The attestation failed."),
+        ("no rounds", "40.0 % of its draft tokens were accepted; the engine does not report verify rounds, so the cost "
+         "of a round is not known."),
+        ("no cost", "40.0 % of its draft tokens were accepted; too few steps had a draft to measure the cost of a "
+         "round."),
+    ],
+)  # fmt: skip
+def test_a_speed_is_explained(analysis: Analysis, reason: str, sentence: str) -> None:
+    rows = [row.model_copy(update={"rate": 0.4, "doubt": None}) for row in analysis.acceptance]
+    run = changed(analysis.model_copy(update={"acceptance": rows}), reason=reason)
+    assert verdict.explanation(run, run.verdicts[0]) == sentence
+
+
+@pytest.mark.parametrize(
+    ("speed", "break_even", "end"),
+    [
+        ("slower", None, "but a round cost 3.2 baseline steps and yielded 2.5 tokens."),
+        ("faster", "every", "and a round cost 3.2 baseline steps and yielded 2.5 tokens. At this cost every acceptance "
+         "pays."),
+        ("slower", "none", "tokens. At this cost no acceptance would pay."),
+        ("slower", "nearly every", "For depth 4 to pay at this cost, nearly every draft token would have to be "
+         "accepted."),
+    ],
+)  # fmt: skip
+def test_the_cost_of_a_round_explains_a_speed(analysis: Analysis, speed: str, break_even: str, end: str) -> None:
+    counted = {"rate": 0.4, "doubt": "unchecked", "acceptance_length": 2.5, "prompts": 12, "prompts_drafted": 5}
+    rows = [row.model_copy(update=counted) for row in analysis.acceptance]
+    idle = NoDraft(prompts=7, pooled=0.9, interval=SLOWER, counted=False)
+    speeds = [row.model_copy(update={"no_draft": idle}) for row in analysis.speedups]
+    run = changed(
+        analysis.model_copy(update={"acceptance": rows, "speedups": speeds}),
+        reason="cost", speed=speed, break_even=break_even,
+    )  # fmt: skip
+    explained = verdict.explanation(run, run.verdicts[0])
+    assert explained.startswith(
+        "It drafted for 5 of 12 prompts (the other 7 ran 0.90×, 0.50 to 0.70: to look for a draft has a price, too); "
+        "40.0 % (unchecked) of its draft tokens were accepted, "
+    )
+    assert explained.endswith(end)
+
+
+def row_of(task: str = ALL_TASKS, arm: str | None = "spec_d4", **fields: Any) -> Advice:
+    given = {
+        "task": task, "condition": "", "arm": arm, "setting": "draft-simple, depth 4", "speedup": 1.25,
+        "interval": FASTER, "lossless": "identical", "for_others": True, "prompts": 20, "reason": "pays",
+        "command": None,
+    }  # fmt: skip
+    return Advice.model_validate(given | fields)
+
+
+OPEN: dict[str, Any] = {"for_others": False}
+ACTIONS: list[tuple[str, Advice, list[Advice], str]] = [
+    ("run", row_of(), [], "Run with spec_d4 (draft-simple, depth 4)."),
+    ("run", row_of(), [row_of("code"), row_of("chat", None)],
+     "Run with spec_d4 (draft-simple, depth 4) for these tasks together. By task it is spec_d4 for code, the target "
+     "alone for the others."),
+    ("run", row_of(lossless="consistent with the target"), [],
+     "Run with spec_d4 (draft-simple, depth 4): its output is consistent with the target, not identical."),
+    ("run", row_of(lossless="undetermined", unviolated=0.36), [],
+     "Run with spec_d4 (draft-simple, depth 4): no violation found, power 36 %."),
+    ("run", row_of(**OPEN), [],
+     "For these prompts run with spec_d4 (draft-simple, depth 4); whether it pays for others like them is open."),
+    ("run", row_of(**OPEN, few_prompts=True), [],
+     "For these prompts run with spec_d4 (draft-simple, depth 4); whether it pays for others like them is open: fewer "
+     "than 12 are too few to tell."),
+    ("by task", row_of(arm=None), [row_of("code")],
+     "For all tasks together no arm is advised. By task it is spec_d4 for code."),
+    ("nothing drafted", row_of(arm=None), [], "Nothing was drafted: run the target alone."),
+    ("none is sound", row_of(arm=None), [],
+     "Run the target alone: every arm that drafted is lossy by design or damages the output."),
+    ("not shown to draft", row_of(arm=None), [],
+     "No advice: it is not shown that a and b speculated; the difference may have any other cause."),
+    ("output not known", row_of(arm=None), [],
+     "Run the target alone until it is known whether the faster arms' output is the target's own."),
+    ("do not speculate", row_of(arm=None), [], "Do not speculate: run the target alone."),
+    ("undecided", row_of(arm=None), [],
+     "Do not speculate on this evidence: run the target alone, or measure more blocks (--blocks auto)."),
+    ("not comparable", row_of(arm=None), [],
+     "No advice: run at least three blocks on equal terms (--blocks auto)."),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("action", "overall", "tasks", "sentence"), ACTIONS)
+def test_what_to_do(action: str, overall: Advice, tasks: list[Advice], sentence: str) -> None:
+    decision = decided(build_analysis(["baseline", "spec_d4"])).decision
+    assert decision is not None
+    fields = {"action": action, "overall": overall, "tasks": tasks, "not_shown": ["a", "b"]}
+    assert advice.action(decision.groups[0].model_copy(update=fields)) == sentence
+
+
+BEST = Candidate(arm="spec_d4", speedup=1.1, interval=WIDE, lossless="violation")
+RAN = "spec_d4, the fastest, ran 1.10× (0.90 to 1.30)"
+
+
+@pytest.mark.parametrize(
+    ("row", "sentence"),
+    [
+        (row_of(), "1.10 to 1.40 (95 %); it pays for prompts like these, too."),
+        (row_of("code", jointly=True, lossless="consistent with the target", **OPEN),
+         "1.10 to 1.40 for all arms and tasks together (95 %); open for other prompts like these; its output is "
+         "consistent with the target, not identical."),
+        (row_of(few_prompts=True, prompts=1, **OPEN),
+         "1.10 to 1.40 (95 %); open for other prompts like these: 1 is too few."),
+        (row_of(arm=None, reason="nothing drafted"), "Nothing was drafted, or no answer was timed in both arms."),
+        (row_of(arm=None, reason="all slower", candidate=BEST), f"Every arm is slower; {RAN}."),
+        (row_of(arm=None, reason="within", candidate=BEST), f"Within ±5 %: {RAN}."),
+        (row_of(arm=None, reason="undecided", candidate=BEST), f"Undecided: {RAN}, which includes 1.00×."),
+        (row_of(arm=None, reason="output not shown", candidate=BEST),
+         f"{RAN}, but its output is not shown to be the target's own: violation."),
+    ],
+)  # fmt: skip
+def test_what_shows_it(analysis: Analysis, row: Advice, sentence: str) -> None:
+    assert advice.evidence(analysis, row) == sentence
