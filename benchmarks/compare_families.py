@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchctl.analysis.comparison.changes import InAllRuns, Measured, find_quantities, speed_change
+from benchctl.analysis.comparison.changes import InAllRuns, find_ratios, speed_change, without_prompts
+from benchctl.analysis.speed_table import Measured
 from benchctl.analysis.statistics import LEVEL, block_variance, change_interval
 from benchmarks.keep import keep
 
@@ -80,16 +81,15 @@ def _words(logs: Floats, of_a: int) -> list[str]:
     names = [str(number) for number in range(logs.shape[1])]
     groups = dict.fromkeys(names, names[0])
     level = 1 - (1 - LEVEL) / len(names)
-    rates = {name: _in_all_runs(logs[:, number]) for number, name in enumerate(names)}
-    speedups = {name: _in_all_runs(logs[:, number] - logs[:, 0]) for number, name in enumerate(names) if number}
-    changes = find_quantities(rates, of_a, groups, level, arms_repeat=False)
-    changes |= find_quantities(speedups, of_a, groups, level, arms_repeat=True)
-    return [speed_change(changes[name].change.interval) for name in names]
+    rates = {name: _in_all_runs(logs[:, number], of_a) for number, name in enumerate(names)}
+    speedups = {name: _in_all_runs(logs[:, number] - logs[:, 0], of_a) for number, name in enumerate(names) if number}
+    changes = find_ratios(rates, groups, level, arms_repeat=False)
+    changes |= find_ratios(speedups, groups, level, arms_repeat=True)
+    return [speed_change(changes[name].interval) for name in names]
 
 
-def _in_all_runs(logs: Floats) -> InAllRuns:
-    runs = [Measured(float(np.exp(run.mean())), np.exp(run).tolist()) for run in logs]
-    return InAllRuns(runs, [run.value for run in runs], unequal=False, prompts=1)
+def _in_all_runs(logs: Floats, of_a: int) -> InAllRuns:
+    return without_prompts([Measured(float(np.exp(run.mean())), np.exp(run).tolist()) for run in logs], of_a)
 
 
 def _alone(before: Floats, after: Floats) -> bool:

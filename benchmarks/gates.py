@@ -22,11 +22,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import fdtrc, ndtri, stdtr, stdtrit
 
-from benchctl.analysis.comparison.changes import InAllRuns, Measured
-from benchctl.analysis.comparison.compare import ArmFacts, OwnFacts, RunComparison, RunFacts, compare_arms
+from benchctl.analysis.comparison.changes import InAllRuns, without_prompts
+from benchctl.analysis.comparison.compare import ArmInRuns, OwnFacts, RunComparison, RunFacts, compare_arms
 from benchctl.analysis.comparison.gates import ERROR, MISSED, POWER, ArmTest, Gate, find_worse, tests_of
 from benchctl.analysis.comparison.workload import Outputs
 from benchctl.analysis.results import ALL_TASKS
+from benchctl.analysis.speed_table import Measured
 from benchctl.analysis.statistics import COMMON, LEVEL, MOST_SHARED, PLAINLY_NOISIER
 from benchctl.data.store import open_run
 from benchctl.lossless.judge.run import analyse_run
@@ -132,7 +133,7 @@ def _case(stored: Floats, runs: int, number: int, case: dict[str, Any]) -> dict[
 
 
 def _change(logs: Floats, kept: int, *, arms_repeat: bool) -> tuple[Floats, list[tuple[Floats, Floats]]]:
-    """Return the changes, (gate runs, arms), and their variances with degrees of freedom, as `find_quantities` does.
+    """Return the changes, (gate runs, arms), and their variances with degrees of freedom, as `find_ratios` does.
 
     `logs` is (gate runs, runs, arms, blocks). That it is the same is checked on `CHECKED` gate runs of each case.
     """
@@ -161,7 +162,6 @@ def _change(logs: Floats, kept: int, *, arms_repeat: bool) -> tuple[Floats, list
 def _compared(logs: Floats, others: dict[str, Floats], kept: int) -> RunComparison:
     """Return the comparison of `kept` runs with one; arrays are (runs, baseline and arms, blocks)."""
     names = [str(number) for number in range(logs.shape[1])]
-    groups = dict.fromkeys(names, names[0])
     level = 1 - (1 - LEVEL) / len(names)
     watched = {
         name: [
@@ -172,9 +172,22 @@ def _compared(logs: Floats, others: dict[str, Floats], kept: int) -> RunComparis
     }
     own = OwnFacts(None, None, [])
     nothing = Outputs(same=0, differing=[], undetermined=[], kept=False)
-    facts = {name: ArmFacts(name == names[0], (own, own), nothing, prompts=1, doubt=None) for name in names}
-    rates, ratios = _in_all_runs(names, logs), _in_all_runs(names[1:], logs[:, 1:] - logs[:, :1])
-    arms = compare_arms(facts, rates, ratios, watched, of_a=kept, groups=groups, level=level)
+    rates, ratios = _in_all_runs(names, logs, kept), _in_all_runs(names[1:], logs[:, 1:] - logs[:, :1], kept)
+    measured = {
+        name: ArmInRuns(
+            baseline=names[0],
+            is_baseline=name == names[0],
+            own=(own, own),
+            outputs=nothing,
+            prompts=0,
+            doubt=None,
+            rate=rates[name],
+            speedup=ratios.get(name),
+            watched=watched[name],
+        )
+        for name in names
+    }
+    arms = compare_arms(measured, of_a=kept, level=level)
     return RunComparison(
         a=_facts("A"),
         b=_facts("B"),
@@ -208,12 +221,12 @@ def _slowed(test: ArmTest, share: float) -> ArmTest:
     return replace(test, change=test.change.model_copy(update={"ratio": ratio}))
 
 
-def _in_all_runs(names: list[str], logs: Floats) -> dict[str, InAllRuns]:
-    found = {}
+def _in_all_runs(names: list[str], logs: Floats, kept: int) -> dict[str, InAllRuns]:
+    measured = {}
     for number, name in enumerate(names):
         runs = [Measured(float(np.exp(run[number].mean())), np.exp(run[number]).tolist()) for run in logs]
-        found[name] = InAllRuns(runs, [run.value for run in runs], unequal=False, prompts=1)
-    return found
+        measured[name] = without_prompts(runs, kept)
+    return measured
 
 
 if __name__ == "__main__":

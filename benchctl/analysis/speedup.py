@@ -6,7 +6,7 @@ Variances are shared among the arms of a condition, and claims hold together ove
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import fsum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ import numpy as np
 
 from benchctl.analysis.cells import identity_of, is_synthetic
 from benchctl.analysis.results import ALL_TASKS, Interval, NoDraft, SpeedUp, Throughput
+from benchctl.analysis.speed_table import SpeedTable, speed_table
 from benchctl.analysis.statistics import (
     Variance,
     level_for,
@@ -42,7 +43,8 @@ Variances = Mapping[str, Variance | None]
 
 def block_variances(frame: Frame, arm: int) -> Variances:
     """Return the variance between an arm's blocks over all tasks and in each task, from these records alone."""
-    sums, rows, _, _ = _counted_pairs(frame, arm)
+    table, _ = counted_table(frame, arm)
+    sums, rows = table.sums(table.timed), frame.row_at[arm][table.timed]
     return {name: own_variance(sums[here], frame.block[rows[here]]) for name, here in frame.by_task(rows)}
 
 
@@ -52,41 +54,32 @@ def whole_variances(frame: Frame, arm: int) -> Variances:
     return {ALL_TASKS: own_variance(sums, frame.block[rows])}
 
 
-def _timed_pairs(frame: Frame, arm: int) -> tuple[Floats, Integers, Integers]:
-    """Return decode tokens and seconds of the pairs with known times, (pairs, 4), and the rows of both, (pairs,)."""
-    ours, theirs = frame.pairs(arm, frame.baseline)
-    timed = np.isfinite(frame.decode_s[ours]) & np.isfinite(frame.decode_s[theirs])
-    ours, theirs = ours[timed], theirs[timed]
-    columns = [frame.decoded[ours], frame.decode_s[ours], frame.decoded[theirs], frame.baseline_s(theirs)]
-    return np.stack(columns, axis=1), ours, theirs
-
-
-def _counted_pairs(frame: Frame, arm: int) -> tuple[Floats, Integers, Integers, dict[str, NoDraft]]:
-    """Return `_timed_pairs` as they count, and by task what the prompts ran for which nothing was drafted.
+def counted_table(frame: Frame, arm: int) -> tuple[SpeedTable, dict[str, NoDraft]]:
+    """Return the table of an arm as it counts, and by task how fast the prompts ran for which nothing was drafted.
 
     An arm that copies text and found none to copy did the baseline's work: where such prompts are shown to have run as
     fast as it (on some engines they do not), the rest is noise, and they are given the baseline's own pace.
     """
-    sums, ours, theirs = _timed_pairs(frame, arm)
-    idle = _never_drafted(frame, arm)[frame.prompt[ours]]
-    if not idle.any() or idle.all():
-        return sums, ours, theirs, {}
-    block, level = frame.block[ours], level_for(frame.manifest)
-    ends = pooled_interval(sums[idle], block[idle], level)
+    table = speed_table(frame, arm)
+    idle = table.timed & _never_drafted(frame, arm)
+    if not idle.any() or (idle == table.timed).all():
+        return table, {}
+    (block, prompt), sums, level = np.nonzero(idle), table.sums(idle), level_for(frame.manifest)
+    ends = pooled_interval(sums, block, level)
     counted = ends is not None and abs(ends.low - 1) <= AS_GOOD_AS_NONE and abs(ends.high - 1) <= AS_GOOD_AS_NONE
-    found: dict[str, NoDraft] = {}
-    for name, of_task in frame.by_task(ours):
-        here = idle & of_task
-        if (ratio := pooled(sums[here])) is not None:
-            found[name] = NoDraft(
-                prompts=len(np.unique(frame.prompt[ours[here]])),
+    no_draft: dict[str, NoDraft] = {}
+    for name, of_task in frame.by_task(frame.row_at[arm][idle]):
+        if (ratio := pooled(sums[of_task])) is not None:
+            no_draft[name] = NoDraft(
+                prompts=len(np.unique(prompt[of_task])),
                 pooled=ratio,
-                interval=pooled_interval(sums[here], block[here], level),
+                interval=pooled_interval(sums[of_task], block[of_task], level),
                 counted=counted,
             )
     if counted:
-        sums[idle, 1] = sums[idle, 0] * sums[idle, 3] / sums[idle, 2]
-    return sums, ours, theirs, found
+        paced = table.tokens * table.base_seconds / table.base_tokens
+        table = replace(table, seconds=np.where(idle, paced, table.seconds))
+    return table, no_draft
 
 
 def _never_drafted(frame: Frame, arm: int) -> Booleans:
@@ -103,12 +96,6 @@ def _never_drafted(frame: Frame, arm: int) -> Booleans:
     return nothing
 
 
-def counts_as_baseline(frame: Frame, arm: int) -> Booleans:
-    """Return the prompts at which an arm counts as having run at the baseline's own pace, (prompts,)."""
-    overall = _counted_pairs(frame, arm)[-1].get(ALL_TASKS)
-    return _never_drafted(frame, arm) & (overall is not None and overall.counted)
-
-
 def find_speedups(frame: Frame, arm: int, arms: int = 1, variances: Variances = MappingProxyType({})) -> list[SpeedUp]:
     """Return the speed-up of an arm over all tasks, then of each task.
 
@@ -118,9 +105,11 @@ def find_speedups(frame: Frame, arm: int, arms: int = 1, variances: Variances = 
     ours, theirs = frame.pairs(arm, frame.baseline)
     both = frame.answered[ours] & frame.answered[theirs]
     finished = frame.prompt[ours[both]]
-    sums, ours, theirs, no_draft = _counted_pairs(frame, arm)
+    table, no_draft = counted_table(frame, arm)
+    sums, rows, base_rows = table.sums(table.timed), frame.row_at[arm], frame.row_at[frame.baseline]
+    ours, theirs = rows[table.timed], base_rows[table.timed]
     equal = frame.work[ours] == frame.work[theirs]
-    end_to_end, waits = _whole_answers(frame, ours, theirs)
+    end_to_end, waits = _whole_answers(frame, arm, table)
     first, told = _first_tokens(frame, ours, theirs)
     level = level_for(frame.manifest)
     searching = frame.manifest is not None and frame.manifest.tuning is not None  # not every block has every prompt
@@ -198,16 +187,14 @@ def find_latency_speedup(frame: Frame, arm: int) -> tuple[float | None, Interval
 
 def _latency_pairs(frame: Frame, arm: int) -> tuple[Floats, Integers]:
     """Return `_whole_answers` of the pairs whose times are known, (pairs, 4), and the arm's rows, (pairs,)."""
-    _, ours, theirs = _timed_pairs(frame, arm)
-    sums, waits = _whole_answers(frame, ours, theirs)
-    return sums[waits], ours[waits]
+    table = speed_table(frame, arm)
+    sums, waits = _whole_answers(frame, arm, table)
+    return sums[waits], frame.row_at[arm][table.timed][waits]
 
 
-def _whole_answers(frame: Frame, ours: Integers, theirs: Integers) -> tuple[Floats, Booleans]:
-    """Return all tokens and the whole time of the pairs, (pairs, 4), and where both times are known."""
-    waited = frame.column("e2e_s")
-    base_s = frame.baseline_e2e_s(theirs)
-    sums = np.stack([frame.decoded[ours] + 1, waited[ours], frame.decoded[theirs] + 1, base_s], axis=1)
+def _whole_answers(frame: Frame, arm: int, table: SpeedTable) -> tuple[Floats, Booleans]:
+    """Return all tokens and the whole time of the pairs that `table` timed, (pairs, 4), and where both are known."""
+    sums = speed_table(frame, arm, whole=True).sums(table.timed)
     waits: Booleans = np.all(np.isfinite(sums) & (sums > 0), axis=1)
     return sums, waits
 

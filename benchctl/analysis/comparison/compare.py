@@ -8,7 +8,7 @@ show what changes from run to run: where a setting was measured again, the dista
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -19,24 +19,23 @@ from benchctl.analysis.analyse import Judge, analyse
 from benchctl.analysis.answers import Answers, find_answers
 from benchctl.analysis.comparison.changes import (
     InAllRuns,
-    Quantity,
     Ratio,
     SpeedChange,
-    Times,
     Watched,
     doubt_of,
-    find_quantities,
+    find_ratios,
     in_all_runs,
-    rate_times,
+    rate_over,
     speed_change,
-    speedup_times,
+    speedup_over,
     watch,
-    watched_changes,
+    watched_ratios,
 )
 from benchctl.analysis.comparison.workload import Change, Outputs, compare_answers, find_changes, require_same_workload
 from benchctl.analysis.frame import Frame, PromptKey, make_frame
 from benchctl.analysis.losslessness import Scope
 from benchctl.analysis.results import ALL_TASKS, AcceptanceDoubt, Analysis, Result
+from benchctl.analysis.speed_table import SpeedTable
 from benchctl.analysis.statistics import LEVEL, level_for
 from benchctl.data.store import RunData
 from benchctl.errors import UsageError
@@ -171,10 +170,14 @@ class Side:
         """Whether an arm has a baseline beside it."""
         return name in self.analysis.compared and not self.analysis.compared[name].is_baseline
 
-    def speedup_times(self, name: str, prompts: Sequence[PromptKey]) -> Times:
-        """Return the times of an arm and its baseline."""
+    def rate_over(self, name: str, prompts: Sequence[PromptKey]) -> SpeedTable:
+        """Return the table of an arm alone."""
+        return rate_over(self.frame, name, prompts)
+
+    def speedup_over(self, name: str, prompts: Sequence[PromptKey]) -> SpeedTable:
+        """Return the table of an arm beside its baseline."""
         arm: ComparedArm = self.analysis.compared[name]
-        return speedup_times(self.frame, arm, prompts, whole=name in self.overlapping)
+        return speedup_over(self.frame, arm, prompts, whole=name in self.overlapping)
 
     def own(self, name: str) -> OwnFacts:
         """Return what the run says of an arm by itself."""
@@ -221,20 +224,55 @@ def compare_runs(
     before, after = ([side_of(run, judge, baseline) for run in runs] for runs in ((a, *more_a), (b, *more_b)))
     runs = [*before, *after]
     chosen = chosen_arms((name for side in runs for name in side.arms), arms)
-    both = [name for name in chosen if all(name in side.frame.arms for side in runs)]
-    return RunComparison(
-        a=run_facts(before[0], names[0]),
-        b=run_facts(after[0], names[1]),
-        more_a=[run_facts(side, names[0]) for side in before[1:]],
-        more_b=[run_facts(side, names[1]) for side in after[1:]],
-        claims=max(1, len(both)),
+    return comparison(
+        [run_facts(side, names[0]) for side in before],
+        after,
+        names[1],
+        arms=chosen,
+        arms_of_a=[name for name in chosen if all(name in side.frame.arms for side in before)],
+        measure=lambda both: _measure(before, after, both),
         on_trust=on_trust,
         changed=find_changes(a, b),
-        arms=_compare_arms(before, after, both),
-        only_in_a=[name for name in chosen if not all(name in side.frame.arms for side in after)],
-        only_in_b=[name for name in chosen if not all(name in side.frame.arms for side in before)],
         level=level_for(*(side.data.manifest for side in runs)),
-        lossless_b=own_verdicts(after, chosen),
+    )
+
+
+def comparison(
+    a: Sequence[RunFacts],
+    after: Sequence[Side],
+    name_of_b: str | None = None,
+    *,
+    arms: Sequence[str],
+    arms_of_a: Collection[str],
+    measure: Callable[[Sequence[str]], Mapping[str, ArmInRuns]],
+    on_trust: list[str],
+    changed: list[Change],
+    level: float,
+) -> RunComparison:
+    """Return the comparison of A, which may be kept in a file, with the runs of B.
+
+    `measure` returns what was measured of the arms that all runs have.
+    """
+    b = [run_facts(side, name_of_b or side.data.name) for side in after]
+    both = [name for name in arms if name in arms_of_a and all(name in side.frame.arms for side in after)]
+    return RunComparison(
+        a=a[0],
+        b=b[0],
+        more_a=list(a[1:]),
+        more_b=b[1:],
+        claims=max(1, len(both)),
+        level=level,
+        on_trust=on_trust,
+        changed=changed,
+        arms=compare_arms(measure(both), of_a=len(a), level=1 - (1 - level) / max(1, len(both))),
+        only_in_a=[name for name in arms if name in arms_of_a and name not in both],
+        only_in_b=[name for name in arms if name not in arms_of_a],
+        lossless_b=[
+            OwnVerdict(arm=row.arm, verdict=row.verdict, reason=row.reason, scope=row.scope)
+            for side in after
+            for row in side.analysis.losslessness
+            if row.arm in arms
+        ],
     )
 
 
@@ -246,16 +284,6 @@ def chosen_arms(known: Iterable[str], wanted: Collection[str] | None) -> list[st
             fix = f"The arms are: {', '.join(names)}."
             raise UsageError(f"No run has an arm {name!r}.", where="--arm", fix=fix)
     return [name for name in names if not wanted or name in wanted]
-
-
-def own_verdicts(sides: Sequence[Side], arms: Collection[str]) -> list[OwnVerdict]:
-    """Return what runs conclude of these arms by themselves."""
-    return [
-        OwnVerdict(arm=row.arm, verdict=row.verdict, reason=row.reason, scope=row.scope)
-        for side in sides
-        for row in side.analysis.losslessness
-        if row.arm in arms
-    ]
 
 
 def side_of(data: RunData, judge: Judge, baseline: str | None) -> Side:
@@ -282,113 +310,108 @@ def run_facts(side: Side, name: str) -> RunFacts:
     )
 
 
-def _compare_arms(before: Sequence[Side], after: Sequence[Side], names: Sequence[str]) -> list[ArmComparison]:
-    runs = [*before, *after]
-    common = set[PromptKey].intersection(*(set(side.frame.prompts) for side in runs))
-    prompts = [key for key in runs[0].frame.prompts if key in common]
-    rates = {name: [rate_times(side.frame, name, prompts) for side in runs] for name in names}
-    speedups = {
-        name: [side.speedup_times(name, prompts) for side in runs]
-        for name in names
-        if all(side.is_compared(name) for side in runs)
-    }
-    compared = runs[-1].analysis.compared
-    timed = {name: timed_prompts(prompts, of_arm) for name, of_arm in rates.items()}
-    by_run = [watch(side.frame, timed) for side in runs]
-    distrust = next((reason for side in runs if (reason := side.data.integrity.reason)), None)
-    return compare_arms(
-        {
-            name: ArmFacts(
-                is_baseline=name in after[0].analysis.baselines,
-                own=(before[0].own(name), after[0].own(name)),
-                outputs=_outputs(before[0], after[0], name),
-                prompts=len(prompts),
-                doubt=distrust,
-            )
-            for name in names
-        },
-        {name: in_all_runs(of_arm) for name, of_arm in rates.items()},
-        {name: in_all_runs(of_arm) for name, of_arm in speedups.items()},
-        {name: [run[name] for run in by_run] for name in names},
-        of_a=len(before),
-        groups={name: compared[name].baseline for name in names},
-        level=1 - (1 - level_for(*(side.data.manifest for side in runs))) / max(1, len(names)),
-    )
-
-
-def timed_prompts(prompts: Sequence[PromptKey], runs: Sequence[Times]) -> list[PromptKey]:
-    """Return the prompts that every block of all runs timed."""
-    timed = np.logical_and.reduce([run.timed for run in runs])
-    return [key for key, is_timed in zip(prompts, timed, strict=True) if is_timed]
-
-
-_BASELINE_THERE = "It is the baseline of A or of B, so there it has no speed-up."
-
-
 @dataclass(frozen=True)
-class ArmFacts:
-    """What is known of an arm beside how fast it was."""
+class ArmInRuns:
+    """An arm that all runs have: what was measured, and what each run says of it."""
 
+    baseline: str
+    """Of its group: its own name for a baseline."""
     is_baseline: bool
     """Of B."""
     own: tuple[OwnFacts, OwnFacts]
     """What A, and what B says of it."""
     outputs: Outputs
     prompts: int
-    """That all runs have."""
+    """How many all runs have."""
     doubt: str | None
     """Why nothing is concluded, whatever was measured."""
+    rate: InAllRuns
+    speedup: InAllRuns | None
+    """`None` where it is the baseline of a run."""
+    watched: Sequence[Watched]
+    """By run, those of A first."""
 
 
-def compare_arms(
-    facts: Mapping[str, ArmFacts],
-    rates: Mapping[str, InAllRuns],
-    speedups: Mapping[str, InAllRuns],
-    watched: Mapping[str, Sequence[Watched]],
-    *,
-    of_a: int,
-    groups: Mapping[str, str],
-    level: float,
-) -> list[ArmComparison]:
-    """Return what changed of every arm from the first `of_a` runs to the others; arguments as `find_quantities`."""
+def _measure(before: Sequence[Side], after: Sequence[Side], names: Sequence[str]) -> dict[str, ArmInRuns]:
+    runs, of_a = [*before, *after], len(before)
+    common = set[PromptKey].intersection(*(set(side.frame.prompts) for side in runs))
+    prompts = [key for key in runs[0].frame.prompts if key in common]
+    rates = {name: [side.rate_over(name, prompts) for side in runs] for name in names}
+    timed = {name: timed_prompts(tables) for name, tables in rates.items()}
+    watched = [watch(side.frame, timed) for side in runs]
+    return {
+        name: ArmInRuns(
+            baseline=runs[-1].analysis.compared[name].baseline,
+            is_baseline=name in after[0].analysis.baselines,
+            own=(before[0].own(name), after[0].own(name)),
+            outputs=_outputs(before[0], after[0], name),
+            prompts=len(prompts),
+            doubt=distrust_of(runs),
+            rate=in_all_runs(rates[name], of_a),
+            speedup=in_all_runs([side.speedup_over(name, prompts) for side in runs], of_a)
+            if all(side.is_compared(name) for side in runs)
+            else None,
+            watched=[run[name] for run in watched],
+        )
+        for name in names
+    }
+
+
+def distrust_of(sides: Sequence[Side]) -> str | None:
+    """Return why nothing is concluded of some runs, whatever was measured."""
+    return next((reason for side in sides if (reason := side.data.integrity.reason)), None)
+
+
+def timed_prompts(runs: Sequence[SpeedTable]) -> list[PromptKey]:
+    """Return the prompts that every block of all runs timed."""
+    timed = np.logical_and.reduce([run.timed_prompts for run in runs])
+    return [key for key, is_timed in zip(runs[0].prompts, timed, strict=True) if is_timed]
+
+
+_BASELINE_THERE = "It is the baseline of A or of B, so there it has no speed-up."
+
+
+def compare_arms(arms: Mapping[str, ArmInRuns], *, of_a: int, level: float) -> list[ArmComparison]:
+    """Return what changed of every arm from the first `of_a` runs to the others; `level`: of a single interval."""
+    groups = {name: arm.baseline for name, arm in arms.items()}
+    speedups = {name: arm.speedup for name, arm in arms.items() if arm.speedup is not None}
     # the machine's state of a run moves all decode rates together, so that arms are no repetitions of each other
-    rate = find_quantities(rates, of_a, groups, level, arms_repeat=False)
-    speedup = find_quantities(speedups, of_a, groups, level, arms_repeat=True)
-    changes = watched_changes(watched, of_a, groups, level)
-    return [_compare_arm(name, known, rate[name], speedup.get(name), changes[name]) for name, known in facts.items()]
+    rate = find_ratios({name: arm.rate for name, arm in arms.items()}, groups, level, arms_repeat=False)
+    speedup = find_ratios(speedups, groups, level, arms_repeat=True)
+    watched = watched_ratios({name: arm.watched for name, arm in arms.items()}, of_a, groups, level)
+    return [_compare_arm(name, arm, rate[name], speedup.get(name), watched[name]) for name, arm in arms.items()]
 
 
 def _compare_arm(
-    name: str, facts: ArmFacts, rate: Quantity, speedup: Quantity | None, watched: Mapping[str, Ratio]
+    name: str, arm: ArmInRuns, rate: Ratio, speedup: Ratio | None, watched: Mapping[str, Ratio]
 ) -> ArmComparison:
-    bare: dict[str, object] = {"interval": None, "variances": []} if facts.doubt else {}
-    judged = rate if facts.is_baseline else speedup
-    doubt = facts.doubt or (_BASELINE_THERE if judged is None else doubt_of(judged))
-    measured = (judged or rate).measured
-    counts = [len(run.by_block) for run in measured.runs]
-    nothing = Ratio(a=None, b=None, ratio=None, interval=None)
+    bare: dict[str, object] = {"interval": None, "variances": []} if arm.doubt else {}
+    judged = rate if arm.is_baseline else speedup
+    measured = arm.rate if arm.is_baseline or arm.speedup is None else arm.speedup
+    doubt = arm.doubt or (_BASELINE_THERE if judged is None else doubt_of(measured, judged))
+    ours, theirs = arm.own
     return ArmComparison(
         arm=name,
-        is_baseline=facts.is_baseline,
-        change="unknown" if doubt or judged is None else speed_change(judged.change.interval),
+        is_baseline=arm.is_baseline,
+        change="unknown" if doubt or judged is None else speed_change(judged.interval),
         doubt=doubt,
-        rate=rate.change.model_copy(update=bare),
-        rate_length_matched=rate.matched,
-        rate_doubt=facts.doubt or doubt_of(rate),
-        blocks_a=counts[0],
-        blocks_b=counts[-1],
+        rate=rate.model_copy(update=bare),
+        rate_length_matched=arm.rate.matched_ratio,
+        rate_doubt=arm.doubt or doubt_of(arm.rate, rate),
+        blocks_a=len(measured.runs[0].blocks),
+        blocks_b=len(measured.runs[-1].blocks),
         prompts=measured.prompts,
-        prompts_left_out=facts.prompts - measured.prompts,
-        speedup=speedup.change.model_copy(update=bare) if speedup else nothing,
-        watched={quantity: change.model_copy(update=bare) for quantity, change in watched.items()},
-        acceptance_a=facts.own[0].acceptance,
-        acceptance_b=facts.own[1].acceptance,
-        acceptance_doubt_a=facts.own[0].acceptance_doubt,
-        acceptance_doubt_b=facts.own[1].acceptance_doubt,
-        lossy=list(dict.fromkeys([*facts.own[0].lossy, *facts.own[1].lossy])),
-        lossless_a=facts.own[0].verdict,
-        lossless_b=facts.own[1].verdict,
-        outputs=facts.outputs,
+        prompts_left_out=arm.prompts - measured.prompts,
+        speedup=speedup.model_copy(update=bare) if speedup else Ratio(a=None, b=None, ratio=None, interval=None),
+        watched={quantity: ratio.model_copy(update=bare) for quantity, ratio in watched.items()},
+        acceptance_a=ours.acceptance,
+        acceptance_b=theirs.acceptance,
+        acceptance_doubt_a=ours.acceptance_doubt,
+        acceptance_doubt_b=theirs.acceptance_doubt,
+        lossy=list(dict.fromkeys([*ours.lossy, *theirs.lossy])),
+        lossless_a=ours.verdict,
+        lossless_b=theirs.verdict,
+        outputs=arm.outputs,
     )
 
 

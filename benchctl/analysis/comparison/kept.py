@@ -8,30 +8,31 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
+from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 from pydantic import Field, model_validator
 
 from benchctl.analysis.analyse import Judge
-from benchctl.analysis.comparison.changes import InAllRuns, Measured, Times, in_all_runs, rate_times, watch
+from benchctl.analysis.comparison.changes import InAllRuns, in_all_runs, watch
 from benchctl.analysis.comparison.compare import (
-    ArmComparison,
-    ArmFacts,
+    ArmInRuns,
     OwnFacts,
     RunComparison,
     RunFacts,
     Side,
     chosen_arms,
-    compare_arms,
-    own_verdicts,
+    comparison,
+    distrust_of,
     run_facts,
     side_of,
     timed_prompts,
 )
 from benchctl.analysis.comparison.workload import Change, Outputs, is_repeat, rendered_settings
 from benchctl.analysis.conditions.results import DIMENSIONS
+from benchctl.analysis.frame import PromptKey
+from benchctl.analysis.speed_table import Measured, SpeedTable, or_none
 from benchctl.analysis.statistics import MIN_BLOCKS, level_for
 from benchctl.data.manifest import Manifest
 from benchctl.data.store import RunData
@@ -39,26 +40,9 @@ from benchctl.data.versions import Part, StoredFormat
 from benchctl.errors import UsageError
 from benchctl.writing import write_whole
 
-if TYPE_CHECKING:
-    from benchctl.analysis.frame import Floats
-
-Positive = Annotated[float, Field(gt=0)]
+BY_PROMPT = ("rate", "speedup")
+"""The quantities that are kept by prompt."""
 FORMAT = StoredFormat("kept baseline", version=1, fix="Write it again: benchctl baseline write FILE RUN.")
-
-
-class KeptMeasure(Part):
-    """A quantity of an arm in a run."""
-
-    value: Positive
-    blocks: list[Positive]
-    """Its values by block, of which the interval is made."""
-    by_prompt: list[float | None] = Field(default_factory=list)
-    """Of `rate` and `speedup`, pooled over blocks; `None` where some block did not time the prompt."""
-
-    @property
-    def measured(self) -> Measured:
-        """As it was measured."""
-        return Measured(self.value, self.blocks)
 
 
 class KeptArm(Part):
@@ -70,8 +54,9 @@ class KeptArm(Part):
     own: OwnFacts
     lengths: list[float | None]
     """Tokens of every prompt's answer, and .25 where it stopped, .5 where it was cut; `None`: blocks differ."""
-    measures: dict[str, list[KeptMeasure]]
-    """A list by run. `rate` (tok/s), `speedup` (over its baseline), and what is watched: `changes.py`."""
+    measures: dict[str, list[Measured]]
+    """A list by run. `rate` (tok/s), `speedup` (over its baseline), and what is watched (`changes.watch`), which is not
+    kept by prompt."""
 
 
 class KeptRun(Part):
@@ -106,7 +91,10 @@ class Kept(Part):
     @model_validator(mode="after")
     def _fits_together(self) -> Kept:
         for name, arm in self.arms.items():
-            by_prompt = [run.by_prompt for what in ("rate", "speedup") for run in arm.measures.get(what, [])]
+            by_prompt = [run.by_prompt for quantity in BY_PROMPT for run in arm.measures.get(quantity, [])]
+            values = [value for runs in arm.measures.values() for run in runs for value in (run.value, *run.blocks)]
+            if not all(value is not None and 0 < value < inf for value in values):
+                raise ValueError(f"a value of {name} is no positive number")
             if any(len(values) != len(self.prompts) for values in (arm.lengths, *by_prompt)):
                 raise ValueError(f"a list of {name} is not of its {len(self.prompts)} prompts")
             if "rate" not in arm.measures or any(len(of_runs) != len(self.runs) for of_runs in arm.measures.values()):
@@ -131,28 +119,28 @@ def keep(runs: Sequence[RunData], judge: Judge) -> Kept:
     first = sides[0]
     prompts = first.frame.prompts
     rates = {
-        name: [rate_times(side.frame, name, prompts) for side in sides]
+        name: [side.rate_over(name, prompts) for side in sides]
         for name in first.arms
         if all(name in side.frame.arms for side in sides)
     }
-    timed = {name: keys for name, times in rates.items() if (keys := timed_prompts(prompts, times))}
+    timed = {name: keys for name, tables in rates.items() if (keys := timed_prompts(tables))}
     watched = [watch(side.frame, timed) for side in sides]
     arms = {}
     for name in timed:
-        measures = {"rate": _measures(rates[name])}
+        measures = {"rate": in_all_runs(rates[name], len(sides)).runs}
         if first.is_compared(name):
-            measures["speedup"] = _measures([side.speedup_times(name, prompts) for side in sides])
+            speedups = in_all_runs([side.speedup_over(name, prompts) for side in sides], len(sides))
+            measures |= {"speedup": speedups.runs} if speedups.prompts else {}
         for quantity in set[str].intersection(*(set(run[name]) for run in watched)):
-            runs_of = [run[name][quantity] for run in watched]
-            measures[quantity] = [KeptMeasure(value=run.value or 0.0, blocks=run.by_block) for run in runs_of]
+            measures[quantity] = [run[name][quantity] for run in watched]
         arm = next(arm for arm in manifests[0].arms if arm.name == name)
-        lengths = np.concatenate([times.lengths() for times in rates[name]])
+        lengths = np.concatenate([table.lengths for table in rates[name]])
         arms[name] = KeptArm(
             baseline=first.analysis.compared[name].baseline,
             condition={what: getattr(arm, what) for what in DIMENSIONS},
             own=first.own(name),
-            lengths=_or_none(np.where((lengths == lengths[:1]).all(axis=0), lengths[0], np.nan)),
-            measures={quantity: found for quantity, found in sorted(measures.items()) if found},
+            lengths=or_none(np.where((lengths == lengths[:1]).all(axis=0), lengths[0], np.nan)),
+            measures=dict(sorted(measures.items())),
         )
     return Kept(
         workload_sha256=manifests[0].workload_sha256,
@@ -190,101 +178,86 @@ def against_kept(
             "The runs are of several settings.", where="RUN", fix="Compare each with the baseline by itself."
         )
     sides = [side_of(run, judge, None) for run in runs]
-    first = sides[0]
-    chosen = chosen_arms([*kept.arms, *first.arms], arms)
-    both = [name for name in chosen if name in kept.arms and all(name in side.frame.arms for side in sides)]
     level = max(kept.level, level_for(*manifests))
-    own = rendered_settings(manifests[0])
-    what = dict.fromkeys([*kept.setting, *own])
-    both_settings = {key: (kept.setting.get(key, "none"), own.get(key, "none")) for key in what}
-    return RunComparison(
-        a=kept.runs[0].facts(where),
-        b=run_facts(first, first.data.name),
-        more_a=[run.facts(where) for run in kept.runs[1:]],
-        more_b=[run_facts(side, side.data.name) for side in sides[1:]],
-        claims=max(1, len(both)),
-        level=level,
+    setting = rendered_settings(manifests[0])
+    values = {key: (kept.setting.get(key, "none"), setting.get(key, "none")) for key in {**kept.setting, **setting}}
+    return comparison(
+        [run.facts(where) for run in kept.runs],
+        sides,
+        arms=chosen_arms([*kept.arms, *sides[0].arms], arms),
+        arms_of_a=kept.arms,
+        measure=lambda both: _measure(kept, sides, both),
         on_trust=[],
-        changed=[Change(what=key, a=a, b=b) for key, (a, b) in both_settings.items() if a != b],
-        arms=_arms(kept, sides, both, 1 - (1 - level) / max(1, len(both))),
-        only_in_a=[name for name in chosen if name in kept.arms and name not in both],
-        only_in_b=[name for name in chosen if name not in kept.arms],
-        lossless_b=own_verdicts(sides, chosen),
+        changed=[Change(what=key, a=a, b=b) for key, (a, b) in values.items() if a != b],
+        level=level,
     )
 
 
-def _arms(kept: Kept, sides: Sequence[Side], names: Sequence[str], level: float) -> list[ArmComparison]:
-    of_a = len(kept.runs)
-    lacking: dict[str, str] = {}
-    measured: dict[str, dict[str, InAllRuns]] = {"rate": {}, "speedup": {}}
-    timed = {}
+def _measure(kept: Kept, sides: Sequence[Side], names: Sequence[str]) -> dict[str, ArmInRuns]:
+    """Return what was measured of the arms in the kept runs and in new ones, over the prompts of the kept ones."""
+    tables: dict[str, dict[str, list[SpeedTable]]] = {}
+    for name in names:
+        measures = kept.arms[name].measures
+        tables[name] = {"rate": [side.rate_over(name, _prompts_of(kept, name, "rate")) for side in sides]}
+        if "speedup" in measures and all(side.is_compared(name) for side in sides):
+            keys = _prompts_of(kept, name, "speedup")
+            tables[name]["speedup"] = [side.speedup_over(name, keys) for side in sides]
+    prompts = {name: list(tables[name].get("speedup", tables[name]["rate"])[0].prompts) for name in names}
+    watched = [watch(side.frame, prompts) for side in sides]
+    arms = {}
     for name in names:
         arm = kept.arms[name]
-        for quantity, of_arm in measured.items():
-            runs = arm.measures.get(quantity)
-            if not runs or (quantity == "speedup" and not all(side.is_compared(name) for side in sides)):
-                continue
-            keys = [_key(key) for key, value in zip(kept.prompts, runs[0].by_prompt, strict=True) if value is not None]
-            times = [
-                side.speedup_times(name, keys) if quantity == "speedup" else rate_times(side.frame, name, keys)
-                for side in sides
-            ]
-            missing = len(keys) - len(timed_prompts(keys, times))
-            if missing:
-                lacking[name] = f"B did not time {missing} of the {len(keys)} prompts that the baseline has."
-            timed[name] = keys
-            of_arm[name] = _in_all_runs(kept, name, runs, times)
-    by_run = [watch(side.frame, timed) for side in sides]
-    watched = {
-        name: [
-            *(
-                {what: run[number].measured for what, run in kept.arms[name].measures.items() if what not in measured}
-                for number in range(of_a)
-            ),
-            *(run[name] for run in by_run),
+        measured = {what: _in_all_runs(kept, name, what, of_new) for what, of_new in tables[name].items()}
+        lacking = [
+            f"B did not time {missing} of the {len(of_new[0].prompts)} prompts that the baseline has."
+            for of_new in tables[name].values()
+            if (missing := len(of_new[0].prompts) - len(timed_prompts(of_new)))
         ]
-        for name in names
-    }
-    distrust = next((reason for side in sides if (reason := side.data.integrity.reason)), None)
-    facts = {
-        name: ArmFacts(
+        of_kept = [
+            {what: runs[number] for what, runs in arm.measures.items() if what not in BY_PROMPT}
+            for number in range(len(kept.runs))
+        ]
+        arms[name] = ArmInRuns(
+            baseline=arm.baseline,
             is_baseline=name in sides[0].analysis.baselines,
-            own=(kept.arms[name].own, sides[0].own(name)),
+            own=(arm.own, sides[0].own(name)),
             outputs=Outputs(same=0, differing=[], undetermined=[], kept=False),
-            prompts=len(timed[name]),
-            doubt=distrust or lacking.get(name),
+            prompts=len(prompts[name]),
+            doubt=distrust_of(sides) or (lacking[-1] if lacking else None),
+            rate=measured["rate"],
+            speedup=measured.get("speedup"),
+            watched=[*of_kept, *(run[name] for run in watched)],
         )
-        for name in names
-    }
-    groups = {name: kept.arms[name].baseline for name in names}
-    return compare_arms(facts, measured["rate"], measured["speedup"], watched, of_a=of_a, groups=groups, level=level)
+    return arms
 
 
-def _in_all_runs(kept: Kept, name: str, runs: Sequence[KeptMeasure], times: Sequence[Times]) -> InAllRuns:
-    """Return a quantity in the kept runs and in new ones; `times` are over the prompts of the kept ones alone."""
-    of_new = in_all_runs(times)
-    at = [place for place, value in enumerate(runs[0].by_prompt) if value is not None]
+def _prompts_of(kept: Kept, name: str, quantity: str) -> list[PromptKey]:
+    """Return the prompts that every block of the kept runs timed."""
+    values = kept.arms[name].measures[quantity][0].by_prompt
+    keys = (text.rpartition("/") for text, value in zip(kept.prompts, values, strict=True) if value is not None)
+    return [(task, int(index)) for task, _, index in keys]
+
+
+def _in_all_runs(kept: Kept, name: str, quantity: str, tables: Sequence[SpeedTable]) -> InAllRuns:
+    """Return a quantity in the kept runs and in new ones; `tables` are over the prompts of the kept ones alone."""
     arm = kept.arms[name]
-    lengths = [arm.lengths, kept.arms[arm.baseline].lengths][: len(times[0].work)]
-    before = np.array(lengths, dtype=np.float64)[:, at]  # numpy reads None as NaN, which equals nothing
-    equal = np.logical_and.reduce([(before == run.lengths()).all(axis=0) for run in times])
-    matched = [np.array(run.by_prompt, dtype=np.float64)[at] for run in runs] + [run.by_prompt() for run in times]
-    return InAllRuns(
-        runs=[*(run.measured for run in runs), *of_new.runs],
-        matched=[float(np.exp(np.log(run[equal]).mean())) if equal.any() else None for run in matched],
-        unequal=not equal.all(),
-        prompts=len(at),
-    )
-
-
-def _measures(times: Sequence[Times]) -> list[KeptMeasure]:
-    """Return what is kept of every run; nothing where no prompt was timed in all of them."""
-    timed = np.logical_and.reduce([run.timed for run in times])
-    return [
-        KeptMeasure(value=run.value, blocks=run.by_block, by_prompt=_or_none(np.where(timed, own.by_prompt(), np.nan)))
-        for run, own in zip(in_all_runs(times).runs, times, strict=True)
-        if run.value is not None
+    runs = arm.measures[quantity]
+    columns = [number for number, value in enumerate(runs[0].by_prompt) if value is not None]
+    of_new = in_all_runs(tables, 0)
+    lengths = [arm.lengths, kept.arms[arm.baseline].lengths][: len(tables[0].work)]
+    before = np.array(lengths, dtype=np.float64)[:, columns]  # numpy reads None as NaN, which equals nothing
+    equal = np.logical_and.reduce([(before == table.lengths).all(axis=0) for table in tables])
+    by_prompt = [
+        *(np.array(run.by_prompt, dtype=np.float64)[columns] for run in runs),
+        *(np.array(run.by_prompt or [None] * len(columns), dtype=np.float64) for run in of_new.runs),
     ]
+    return InAllRuns(
+        runs=[*runs, *of_new.runs],
+        of_a=len(runs),
+        matched=[float(np.exp(np.log(values[equal]).mean())) if equal.any() else None for values in by_prompt],
+        unequal=not equal.all(),
+        prompts=len(columns),
+    )
 
 
 def _manifest(run: RunData) -> Manifest:
@@ -307,15 +280,6 @@ def _require_same(kept: Kept, manifest: Manifest, where: str) -> None:
             where=where,
             fix="Run the recipe that the baseline is of, or write it anew: benchctl baseline write FILE RUN.",
         )
-
-
-def _key(text: str) -> tuple[str, int]:
-    task, _, index = text.rpartition("/")
-    return task, int(index)
-
-
-def _or_none(values: Floats) -> list[float | None]:
-    return [float(value) if np.isfinite(value) else None for value in values]
 
 
 def _text(value: object, depth: int) -> str:

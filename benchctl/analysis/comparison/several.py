@@ -17,18 +17,16 @@ from pydantic import Field
 
 from benchctl.analysis.comparison.changes import (
     InAllRuns,
-    Measured,
-    Quantity,
     Ratio,
     SpeedChange,
-    Times,
-    find_quantities,
-    full_blocks,
+    find_ratios,
     in_all_runs,
     speed_change,
+    without_prompts,
 )
 from benchctl.analysis.comparison.compare import chosen_arms
 from benchctl.analysis.result import Interval, Result
+from benchctl.analysis.speed_table import Measured, SpeedTable, rates
 from benchctl.data.summary import ArmSummary, RunSummary
 from benchctl.errors import UsageError
 from benchctl.recipes.axes import BINARY
@@ -145,12 +143,11 @@ def _row(number: int, run: RunSummary, arm: ArmSummary) -> ArmRow:
     )
 
 
-def _times(arm: ArmSummary, prompts: int, places: Sequence[int]) -> Times:
-    """Return the times of an arm at some prompts, in the blocks that timed at least half of the fullest's."""
-    tokens, seconds = (arm.array(name, prompts) for name in ("tokens", "seconds"))
-    full = full_blocks(seconds)
-    tokens, seconds = tokens[full][:, places], seconds[full][:, places]
-    return Times(tokens, seconds, np.ones(tokens.shape), np.ones(tokens.shape), ())
+def _table(arm: ArmSummary, run: RunSummary, columns: Sequence[int]) -> SpeedTable:
+    """Return the table of an arm alone over some of its run's prompts, in the blocks that did not break off."""
+    keys = [(task, index) for task, index, _ in run.prompts]
+    table = rates(keys, *(arm.array(name, len(keys)) for name in ("tokens", "seconds")))
+    return table.in_blocks(table.full_blocks).at([keys[number] for number in columns])
 
 
 def _against(
@@ -160,16 +157,14 @@ def _against(
     common = _common(first, run)
     groups = {b.name: b.compared.baseline for _, b in pairs}
     unlike = {b.name: _unlike(first, a, run, b, common) for a, b in pairs}
-    rates, speedups = dict[str, InAllRuns](), dict[str, InAllRuns]()
+    of_rate, of_speedup = dict[str, InAllRuns](), dict[str, InAllRuns]()
     for a, b in pairs:
         if "rate" not in unlike[b.name]:
-            sides = ((a, first, common[0]), (b, run, common[1]))
-            rates[b.name] = in_all_runs([_times(arm, len(of.prompts), places) for arm, of, places in sides])
+            of_rate[b.name] = in_all_runs([_table(a, first, common[0]), _table(b, run, common[1])], 1)
         if "speedup" not in unlike[b.name] and not b.compared.is_baseline:
-            both = [Measured(arm.speedup, arm.by_block) for arm in (a, b)]
-            speedups[b.name] = InAllRuns(both, [None, None], unequal=False, prompts=0)
-    rate = find_quantities(rates, 1, groups, level, arms_repeat=False)
-    speedup = find_quantities(speedups, 1, groups, level, arms_repeat=False)
+            of_speedup[b.name] = without_prompts([Measured(arm.speedup, arm.by_block) for arm in (a, b)], 1)
+    rate = find_ratios(of_rate, groups, level, arms_repeat=False)
+    speedup = find_ratios(of_speedup, groups, level, arms_repeat=False)
     return {b.name: _compared(a, b, common, unlike[b.name], rate.get(b.name), speedup.get(b.name)) for a, b in pairs}
 
 
@@ -178,17 +173,17 @@ def _compared(
     b: ArmSummary,
     common: tuple[list[int], list[int]],
     unlike: dict[ComparedPart, str],
-    rate: Quantity | None,
-    speedup: Quantity | None,
+    rate: Ratio | None,
+    speedup: Ratio | None,
 ) -> dict[str, object]:
     found: dict[str, object] = {"not_compared": unlike}
-    if rate is not None and rate.change.ratio is None:
+    if rate is not None and rate.ratio is None:
         found |= {"change": "unknown", "not_compared": {"rate": "no prompt was timed in every block of both runs"}}
     elif rate is not None:
-        found |= {"rate_ratio": rate.change}
-        found |= {"change": speed_change(rate.change.interval)} if b.compared.is_baseline else {}
+        found |= {"rate_ratio": rate}
+        found |= {"change": speed_change(rate.interval)} if b.compared.is_baseline else {}
     if speedup is not None:
-        found |= {"speedup_ratio": speedup.change, "change": speed_change(speedup.change.interval)}
+        found |= {"speedup_ratio": speedup, "change": speed_change(speedup.interval)}
     if "answers" not in unlike:
         ours = np.frombuffer(a.answers, dtype=np.uint64)[common[0]]
         theirs = np.frombuffer(b.answers, dtype=np.uint64)[common[1]]

@@ -19,6 +19,7 @@ from benchctl.analysis.answers import find_answers
 from benchctl.analysis.cells import axes_of, identity_of, setup_of
 from benchctl.analysis.frame import Frame, make_frame
 from benchctl.analysis.results import ALL_TASKS, Analysis
+from benchctl.analysis.speed_table import rate_table
 from benchctl.analysis.statistics import level_for
 from benchctl.data.manifest import Manifest, SetupIdentity
 from benchctl.data.store import MANIFEST, RunData, open_run
@@ -63,7 +64,7 @@ def _arm(
     frame: Frame, found: Analysis, manifest: Manifest | None, answers: NDArray[np.uint64], number: int
 ) -> ArmSummary:
     name = frame.arms[number]
-    rows = frame.row_at[number]
+    table = rate_table(frame, number)
     arm = found.compared[name]
     identity = identity_of(manifest, name)
     setup = setup_of(manifest, arm.setup)
@@ -90,8 +91,8 @@ def _arm(
         acceptance_doubt=accepted.doubt if accepted else None,
         acceptance_length=accepted.acceptance_length if accepted else None,
         lossless=lossless.verdict if lossless else None,
-        tokens=np.append(frame.decoded, np.nan)[rows].astype(np.float32).tobytes(),  # what -1 points at: no record
-        seconds=np.append(frame.decode_s, np.nan)[rows].astype(np.float32).tobytes(),
+        tokens=table.tokens.astype(np.float32).tobytes(),
+        seconds=table.seconds.astype(np.float32).tobytes(),
         answers=answers[number].tobytes(),
     )
 

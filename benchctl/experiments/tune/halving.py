@@ -24,6 +24,7 @@ import numpy as np
 
 from benchctl.analysis.cells import states
 from benchctl.analysis.frame import make_frame
+from benchctl.analysis.speed_table import speed_table
 from benchctl.analysis.speedup import pooled
 from benchctl.data.manifest import Tuning, TuningRung
 from benchctl.data.store import RunData, open_run
@@ -239,13 +240,10 @@ def find_standings(run: RunData, arms: Sequence[str]) -> list[Standing]:
     place = {name: number for number, name in enumerate(frame.arms)}
     found = []
     for name in arms:
-        ours, theirs = frame.pairs(place[name], frame.baseline)
-        timed = np.isfinite(frame.decode_s[ours]) & np.isfinite(frame.decode_s[theirs])
-        ours, theirs = ours[timed], theirs[timed]
-        columns = [frame.decoded[ours], frame.decode_s[ours], frame.decoded[theirs], frame.baseline_s(theirs)]
-        sums, blocks = np.stack(columns, axis=1), frame.block[ours]
+        table = speed_table(frame, place[name])
+        sums, (blocks, _) = table.sums(table.timed), np.nonzero(table.timed)
         ratios = [pooled(sums[blocks == block]) or np.nan for block in np.unique(blocks)]
-        drafted = [frame.records[row].draft_n for row in ours]
+        drafted = [frame.records[row].draft_n for row in frame.row_at[place[name]][table.timed]]
         reported = [count for count in drafted if count is not None]
         found.append(
             Standing(
