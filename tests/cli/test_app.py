@@ -70,14 +70,14 @@ def test_an_error_of_our_own_is_no_verdict(
 ) -> None:
     monkeypatch.setenv("BENCHCTL_CACHE", str(tmp_path))
     monkeypatch.setattr(program, "app", _fails)
-    with pytest.raises(SystemExit) as left:
+    with pytest.raises(SystemExit) as raised:
         program.main()
-    assert left.value.code == 70, "1 would say: not lossless"
-    said = capsys.readouterr().err
-    (kept,) = (tmp_path / "errors").iterdir()
-    assert "KeyError" in said and str(kept) in said and "Traceback" not in said and "\x1b[2J" not in said
-    assert "[bold]nobody thought of this" in said
-    assert "Traceback" in kept.read_text() and "nobody thought of this" in kept.read_text()
+    assert raised.value.code == 70, "1 would say: not lossless"
+    message = capsys.readouterr().err
+    (entry,) = (tmp_path / "errors").iterdir()
+    assert "KeyError" in message and str(entry) in message and "Traceback" not in message and "\x1b[2J" not in message
+    assert "[bold]nobody thought of this" in message
+    assert "Traceback" in entry.read_text() and "nobody thought of this" in entry.read_text()
 
 
 def test_an_error_of_our_own_is_told_where_nothing_can_be_kept(
@@ -87,9 +87,9 @@ def test_an_error_of_our_own_is_told_where_nothing_can_be_kept(
     monkeypatch.setenv("BENCHCTL_CACHE", str(tmp_path / "file"))
     monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path / "file"))
     monkeypatch.setattr(program, "app", _fails)
-    with pytest.raises(SystemExit) as left:
+    with pytest.raises(SystemExit) as raised:
         program.main()
-    assert left.value.code == 70
+    assert raised.value.code == 70
     assert "Traceback" in capsys.readouterr().err
 
 
@@ -103,14 +103,14 @@ def test_ctrl_c_that_native_code_has_made_an_error_is_an_interrupt(
         raise SchemaError(message)
 
     monkeypatch.setattr(program, "app", cut_off)
-    with pytest.raises(SystemExit) as left:
+    with pytest.raises(SystemExit) as raised:
         program.main()
-    assert left.value.code == 130
+    assert raised.value.code == 130
     assert capsys.readouterr().err == "Interrupted.\n"
     message = "KeyboardInterrupt: is no key of this schema"
-    with pytest.raises(SystemExit) as left:
+    with pytest.raises(SystemExit) as raised:
         program.main()
-    assert left.value.code == 70
+    assert raised.value.code == 70
 
 
 def test_no_command_imports_anything_heavy_before_it_is_called() -> None:

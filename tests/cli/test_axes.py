@@ -59,8 +59,8 @@ def test_groups_are_measured_verified_and_reported_in_one_run(tmp_path: Path) ->
     assert run("report", "--no-figures", cwd=tmp_path).returncode == 0
     (report,) = (tmp_path / "reports" / "small").iterdir()
     assert "- cache_type f16: " in (report / "report.md").read_text()
-    again = run("run", "--resume", folder, "--dry-run", "--json", cwd=tmp_path)
-    assert json.loads(again.stdout)["cells"] == []
+    repeated = run("run", "--resume", folder, "--dry-run", "--json", cwd=tmp_path)
+    assert json.loads(repeated.stdout)["cells"] == []
 
 
 @pytest.mark.engine
@@ -81,8 +81,8 @@ def test_the_plan_names_its_groups_and_prompts_have_their_length(tmp_path: Path)
 
 
 def test_very_many_cells_are_begun_on_a_word_alone(tmp_path: Path) -> None:
-    asked = run("run", recipe(tmp_path, blocks=500), cwd=tmp_path)
-    assert (asked.returncode, asked.stdout) == (2, "")
-    assert "2,000 cells" in asked.stderr
-    assert "Confirm it with --yes" in asked.stderr
+    done = run("run", recipe(tmp_path, blocks=500), cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "2,000 cells" in done.stderr
+    assert "Confirm it with --yes" in done.stderr
     assert not (tmp_path / "results").exists()

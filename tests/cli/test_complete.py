@@ -16,12 +16,12 @@ MANIFEST = '{"arms": [{"name": "baseline"}, {"name": "spec_d2"}]}'
 
 def completed(folder: Path, line: str) -> list[str]:
     words = line.split(" ")
-    asked = {"_BENCHCTL_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)}
+    environment = {"_BENCHCTL_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)}
     script = "from benchctl.cli.app import app; app(prog_name='benchctl')"
     done = subprocess.run(
         [sys.executable, "-c", script],
         cwd=folder,
-        env={**os.environ, **asked},
+        env={**os.environ, **environment},
         capture_output=True,
         text=True,
         check=False,

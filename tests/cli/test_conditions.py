@@ -30,14 +30,14 @@ def measured(run: RunData) -> list[Record]:
 
 
 def only_run(folder: Path) -> RunData:
-    (found,) = (folder / "results" / "small").iterdir()
-    return open_run(found)
+    (run_folder,) = (folder / "results" / "small").iterdir()
+    return open_run(run_folder)
 
 
 def test_each_condition_is_measured_and_one_request_alone_is_as_ever(tmp_path: Path) -> None:
-    for folder, more in (("plain", ()), ("swept", ("concurrency: [1, 2]",))):
+    for folder, extra_words in (("plain", ()), ("swept", ("concurrency: [1, 2]",))):
         (tmp_path / folder).mkdir()
-        done = run("run", recipe(tmp_path / folder, *more), "--quiet", cwd=tmp_path / folder)
+        done = run("run", recipe(tmp_path / folder, *extra_words), "--quiet", cwd=tmp_path / folder)
         assert done.returncode == 0, done.stderr
     plain, swept = only_run(tmp_path / "plain"), only_run(tmp_path / "swept")
     assert swept.manifest is not None
@@ -52,8 +52,10 @@ def test_each_condition_is_measured_and_one_request_alone_is_as_ever(tmp_path: P
     )
     assert all(record.token_ids and record.error is None for record in measured(swept))
     before = {(record.label, record.prompt_idx): record.token_sha for record in measured(plain)}
-    alone = [record for record in measured(swept) if record.label.endswith("-c1")]
-    assert {(record.label.removesuffix("-c1"), record.prompt_idx): record.token_sha for record in alone} == before
+    single_requests = [record for record in measured(swept) if record.label.endswith("-c1")]
+    assert {
+        (record.label.removesuffix("-c1"), record.prompt_idx): record.token_sha for record in single_requests
+    } == before
 
 
 @pytest.mark.parametrize("condition", ["concurrency: 2", "rate: 1000"])
@@ -62,23 +64,23 @@ def test_a_cell_broken_off_in_its_middle_is_measured_anew_as_a_whole(condition: 
     process = start("run", file, "--only", "baseline", cwd=tmp_path)
     until = time.monotonic() + 60
     records = tmp_path / "results" / "small"
-    while not [one for one in records.glob("*/records.jsonl") if b'"phase":"measure"' in one.read_bytes()]:
+    while not [path for path in records.glob("*/records.jsonl") if b'"phase":"measure"' in path.read_bytes()]:
         assert time.monotonic() < until
         time.sleep(0.02)
     engines = psutil.Process(process.pid).children(recursive=True)
     process.send_signal(signal.SIGINT)
-    _, told = process.communicate(timeout=30)
-    assert process.returncode == 130, told
+    _, output = process.communicate(timeout=30)
+    assert process.returncode == 130, output
     _, alive = psutil.wait_procs(engines, timeout=10)
     assert not alive, "an engine is left behind"
     broken = only_run(tmp_path)
     assert all(record.error is None for record in broken.records), "no request is blamed for the interrupt"
     assert 0 < len(measured(broken)) < 4
-    again = run("run", "--resume", broken.folder, "--quiet", cwd=tmp_path)
-    assert again.returncode == 0, again.stderr
-    whole = measured(open_run(broken.folder))
-    assert sorted(record.prompt_idx for record in whole) == [0, 1, 2, 3]
-    assert {record.attempt for record in whole} == {1}, "the last ones alone would have had less company"
+    repeated = run("run", "--resume", broken.folder, "--quiet", cwd=tmp_path)
+    assert repeated.returncode == 0, repeated.stderr
+    complete_run = measured(open_run(broken.folder))
+    assert sorted(record.prompt_idx for record in complete_run) == [0, 1, 2, 3]
+    assert {record.attempt for record in complete_run} == {1}, "the last ones alone would have had less company"
 
 
 def test_the_plan_shows_every_condition(tmp_path: Path) -> None:

@@ -32,8 +32,8 @@ def test_from_nothing_to_a_report(llama_server: Path, tmp_path: Path, tmp_path_f
     )
     assert done.returncode == 0, done.stderr
     assert f"Using {llama_server} (environment)" in done.stderr
-    said = done.stdout[done.stdout.index("The demo is done: ") :]
-    assert said.count("every answer is identical") == 2
+    output = done.stdout[done.stdout.index("The demo is done: ") :]
+    assert output.count("every answer is identical") == 2
     assert sorted(path.name for path in tmp_path.iterdir()) == ["here"]
     assert not list((cache / "padded").iterdir()), "400 MB are not left behind"
     answers = {}
@@ -45,7 +45,7 @@ def test_from_nothing_to_a_report(llama_server: Path, tmp_path: Path, tmp_path_f
         answers[recipe] = {(row["task"], row["prompt_idx"]): row["token_ids"] for row in rows
                            if row["label"] == "baseline" and row["task"] not in ("maths", "warmup")}  # fmt: skip
     assert len(answers["padded"]) == 12
-    same = [tokens == answers["quickstart"][place][: len(tokens)] for place, tokens in answers["padded"].items()]
+    same = [tokens == answers["quickstart"][index][: len(tokens)] for index, tokens in answers["padded"].items()]
     assert sum(same) >= 6, "zeros change nothing; float32 in place of bf16 may decide a near-tie otherwise"
 
 
@@ -69,14 +69,14 @@ def test_without_an_engine_one_is_built_first(monkeypatch: pytest.MonkeyPatch) -
     class EnoughError(Exception):
         """What follows needs a real engine."""
 
-    asked = []
+    questions = []
 
     def install(kind: str, **backends: bool) -> None:
-        asked.append((kind, backends))
+        questions.append((kind, backends))
         raise EnoughError
 
     monkeypatch.setattr("benchctl.engines.registry.find_engines", lambda: [FoundEngine("llama.cpp", hint="build it")])
     monkeypatch.setattr("benchctl.cli.engines.install_engine", install)
     with pytest.raises(EnoughError):
         CliRunner().invoke(app, ["demo", "--cpu"], catch_exceptions=False)
-    assert asked == [("llama.cpp", {"cuda": False, "metal": False, "cpu": True})]
+    assert questions == [("llama.cpp", {"cuda": False, "metal": False, "cpu": True})]

@@ -35,8 +35,8 @@ def parse(words: list[str]) -> None:
     command = typer.main.get_command(app)
     context = command.make_context("benchctl", words)
     while hasattr(command, "resolve_command"):
-        name, command, rest = command.resolve_command(context, [*context._protected_args, *context.args])
-        context = command.make_context(name, rest, parent=context)
+        name, command, remaining = command.resolve_command(context, [*context._protected_args, *context.args])
+        context = command.make_context(name, remaining, parent=context)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -48,8 +48,12 @@ def test_every_command_of_a_page_exists_and_parses(page: Path) -> None:
         try:
             parse(words)
         except Exception as error:
-            known = ("MissingParameter", "NoArgsIsHelpError", "Exit")  # a command is named without its arguments
-            assert type(error).__name__ in known, f"{command}: {error}"
+            accepted_errors = (
+                "MissingParameter",
+                "NoArgsIsHelpError",
+                "Exit",
+            )  # a command is named without its arguments
+            assert type(error).__name__ in accepted_errors, f"{command}: {error}"
 
 
 def anchors(page: Path) -> set[str]:
@@ -70,8 +74,8 @@ def test_no_link_of_a_page_is_broken(page: Path) -> None:
         if re.match(r"[a-z]+:", link):
             continue
         name, _, anchor = link.partition("#")
-        there = (page.parent / name).resolve() if name else page
-        if not there.exists() or (anchor and there.suffix == ".md" and anchor not in anchors(there)):
+        target = (page.parent / name).resolve() if name else page
+        if not target.exists() or (anchor and target.suffix == ".md" and anchor not in anchors(target)):
             broken.append(link)
     assert broken == []
 

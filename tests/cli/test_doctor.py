@@ -25,43 +25,43 @@ HIDDEN = Check("heat", "unknown", "The system does not report it.", "Heat slows.
 def run(monkeypatch: pytest.MonkeyPatch, checks: list[Check], *arguments: str) -> tuple[int, str]:
     monkeypatch.setattr("benchctl.machine.doctor.check_machine", lambda: checks)
     monkeypatch.setattr("benchctl.cli.engines.check_installation", list)
-    told = CliRunner().invoke(app, list(arguments), catch_exceptions=False)
-    return told.exit_code, told.stdout
+    result = CliRunner().invoke(app, list(arguments), catch_exceptions=False)
+    return result.exit_code, result.stdout
 
 
 def test_this_machine_for_real() -> None:
-    told = CliRunner().invoke(app, ["--json"], catch_exceptions=False)
-    document = json.loads(told.stdout)
+    result = CliRunner().invoke(app, ["--json"], catch_exceptions=False)
+    document = json.loads(result.stdout)
     failed = [check["id"] for check in document["checks"] if check["state"] == "fail"]
     assert document["fit"] == (not failed)
-    assert told.exit_code == (1 if failed else 0)
+    assert result.exit_code == (1 if failed else 0)
     assert {"load", "memory", "disk", "engine.llama.cpp", "models.bundled"} <= {c["id"] for c in document["checks"]}
     assert document["machine"]["cpu"]
 
 
 def test_warnings_do_not_fail(monkeypatch: pytest.MonkeyPatch) -> None:
-    status, told = run(monkeypatch, [FINE, WARNING, HIDDEN])
+    status, output = run(monkeypatch, [FINE, WARNING, HIDDEN])
     assert status == 0
-    assert "It slows." in told
-    assert "→ Change it." in told
-    assert "1 check could not be made" in told
-    assert "[red]powersave␛[2J" in told
-    assert "\x1b[2J" not in told
+    assert "It slows." in output
+    assert "→ Change it." in output
+    assert "1 check could not be made" in output
+    assert "[red]powersave␛[2J" in output
+    assert "\x1b[2J" not in output
 
 
 def test_a_failure_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    status, told = run(monkeypatch, [FINE, FAILURE])
+    status, output = run(monkeypatch, [FINE, FAILURE])
     assert status == 1
-    assert "Not fit to measure" in told
-    status, told = run(monkeypatch, [FINE, FAILURE], "--json")
+    assert "Not fit to measure" in output
+    status, output = run(monkeypatch, [FINE, FAILURE], "--json")
     assert status == 1
-    assert json.loads(told)["checks"][1]["todo"] == "Wait."
+    assert json.loads(output)["checks"][1]["todo"] == "Wait."
 
 
 def test_all_well(monkeypatch: pytest.MonkeyPatch) -> None:
-    status, told = run(monkeypatch, [FINE])
+    status, output = run(monkeypatch, [FINE])
     assert status == 0
-    assert told.rstrip().endswith("Fit to measure.")
+    assert output.rstrip().endswith("Fit to measure.")
 
 
 @pytest.mark.parametrize(

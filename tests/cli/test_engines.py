@@ -43,13 +43,13 @@ def test_install_then_list(machine: Path, monkeypatch: pytest.MonkeyPatch) -> No
             archive.addfile(member, io.BytesIO(content))
     monkeypatch.setenv("CMAKE_ARGS", "-DCMAKE_CXX_FLAGS='-O1 -g0'")
     arguments = ["install", "llama.cpp", "--cpu", "--jobs", "2", "--sdist", str(machine / "fake.tar.gz")]
-    told = CliRunner().invoke(app, [*arguments, "--json"], catch_exceptions=False)
-    build = json.loads(told.stdout)
+    result = CliRunner().invoke(app, [*arguments, "--json"], catch_exceptions=False)
+    build = json.loads(result.stdout)
     assert "-DCMAKE_CXX_FLAGS=-O1 -g0" in build["flags"]
-    assert "llama.cpp: compiling" in told.stderr
-    again = CliRunner().invoke(app, arguments, catch_exceptions=False)
-    assert "0.0.1-fake" in again.stdout
-    assert again.stderr == ""
+    assert "llama.cpp: compiling" in result.stderr
+    repeated = CliRunner().invoke(app, arguments, catch_exceptions=False)
+    assert "0.0.1-fake" in repeated.stdout
+    assert repeated.stderr == ""
     server = Path(build["folder"]) / "bin" / "llama-server"
     entry = listed(server)
     assert entry["found_in"] == "bundled"
@@ -62,8 +62,8 @@ def test_install_then_list(machine: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def listed(binary: Path) -> dict[str, Any]:
-    told = CliRunner().invoke(app, ["list", "--json"], catch_exceptions=False)
-    engines: list[dict[str, Any]] = json.loads(told.stdout)["engines"]
+    result = CliRunner().invoke(app, ["list", "--json"], catch_exceptions=False)
+    engines: list[dict[str, Any]] = json.loads(result.stdout)["engines"]
     return next(entry for entry in engines if entry["where"] == str(binary))
 
 
@@ -95,19 +95,19 @@ def test_list_shows_the_real_server(llama_server: Path, monkeypatch: pytest.Monk
     assert (engines[0]["found_in"], engines[0]["runs"], engines[0]["problem"]) == ("environment", True, None)
     assert {"draft-simple", "ngram-simple"} <= set(engines[0]["speculation_types"])
     assert {engine["kind"] for engine in engines} == set(kinds())
-    told = CliRunner().invoke(app, ["list"], catch_exceptions=False)
-    assert "▸ llama.cpp" in told.stdout
-    assert "draft-simple" in told.stdout
+    result = CliRunner().invoke(app, ["list"], catch_exceptions=False)
+    assert "▸ llama.cpp" in result.stdout
+    assert "draft-simple" in result.stdout
 
 
 def test_list_shows_what_cannot_be_used_harmlessly(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hostile = program(machine / "evil[bold]", "#!/bin/sh\nprintf 'version: \\033[2J[red]\\n'\nexit 3\n")
     monkeypatch.setenv("BENCHCTL_LLAMA_SERVER", str(hostile))
-    told = CliRunner().invoke(app, ["list"], catch_exceptions=False)
-    assert told.exit_code == 0
-    assert "evil[bold]" in told.stdout.replace("\n", "")
-    assert "cannot be used" in told.stdout
-    assert "\x1b[2J" not in told.stdout
+    result = CliRunner().invoke(app, ["list"], catch_exceptions=False)
+    assert result.exit_code == 0
+    assert "evil[bold]" in result.stdout.replace("\n", "")
+    assert "cannot be used" in result.stdout
+    assert "\x1b[2J" not in result.stdout
 
 
 def test_list_shows_a_variable_that_names_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,8 +119,8 @@ def test_list_shows_a_variable_that_names_nothing(monkeypatch: pytest.MonkeyPatc
 
 def test_list_without_any(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(machine))
-    told = CliRunner().invoke(app, ["list"], catch_exceptions=False)
-    assert "benchctl engines install llama.cpp" in " ".join(told.stdout.split())
+    result = CliRunner().invoke(app, ["list"], catch_exceptions=False)
+    assert "benchctl engines install llama.cpp" in " ".join(result.stdout.split())
 
 
 def test_plain_progress_is_a_line_a_tenth(capsys: pytest.CaptureFixture[str]) -> None:
@@ -137,5 +137,5 @@ def test_plain_progress_is_a_line_a_tenth(capsys: pytest.CaptureFixture[str]) ->
 def test_importing_the_commands_imports_nothing_heavy() -> None:
     heavy = ["pydantic", "httpx", "numpy", "pandas", "matplotlib", "psutil", "yaml", "rich"]
     code = f"import sys, benchctl.cli.engines; print([n for n in {heavy} if n in sys.modules])"
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert told.stdout.strip() == "[]"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -20,12 +20,12 @@ pytestmark = pytest.mark.usefixtures("empty_folder")
 
 def test_inspect_shows_what_decides_how_a_model_runs() -> None:
     lines = answer(app, "models", "inspect", "bundled:tiny-hybrid").splitlines()
-    told = {line[:15].strip(): line[15:].strip() for line in lines[1:]}
-    assert told["model"] == "tiny-hybrid (falcon-h1)"
-    assert told["recurrent state"].startswith("0.52 MiB per sequence (0.02 MiB convolution, 0.50 MiB state; 4 layers")
-    assert told["KV cache"] == "2,048 bytes per token in f16, 8.00 MiB at 4,096 tokens"
-    assert told["layers"].startswith("4 blocks; hybrid: recurrent state and attention; recurrent in 0–3; attention in")
-    assert "<|im_start|>" in told["chat template"]
+    facts = {line[:15].strip(): line[15:].strip() for line in lines[1:]}
+    assert facts["model"] == "tiny-hybrid (falcon-h1)"
+    assert facts["recurrent state"].startswith("0.52 MiB per sequence (0.02 MiB convolution, 0.50 MiB state; 4 layers")
+    assert facts["KV cache"] == "2,048 bytes per token in f16, 8.00 MiB at 4,096 tokens"
+    assert facts["layers"].startswith("4 blocks; hybrid: recurrent state and attention; recurrent in 0–3; attention in")
+    assert "<|im_start|>" in facts["chat template"]
     assert "\x1b" not in "".join(lines)
 
 
@@ -49,13 +49,13 @@ def test_a_file_that_is_no_model_is_one_message(empty_folder: Path) -> None:
 def test_quantize_then_see_what_differs(llama_server: Path, empty_folder: Path) -> None:
     words = ["models", "quantize", "bundled:tiny-hybrid-draft", "-t", "q8_0", "--tensor", "ssm_out=bf16"]
     words += ["--engine-binary", str(llama_server)]
-    told = answer(app, *words)
-    assert told.splitlines()[0] == "tiny-hybrid-draft-q8_0.gguf"
+    result = answer(app, *words)
+    assert result.splitlines()[0] == "tiny-hybrid-draft-q8_0.gguf"
     assert read_facts(empty_folder / "tiny-hybrid-draft-q8_0.gguf").tensor_types["bf16"].count == 2
 
-    again = call(app, *words)
-    assert isinstance(again.exception, UsageError)
-    assert again.exception.what == "this file exists already"
+    repeated = call(app, *words)
+    assert isinstance(repeated.exception, UsageError)
+    assert repeated.exception.what == "this file exists already"
     document = json.loads(answer(app, *words, "--force", "--json", "-o", "other.gguf"))
     assert document["file_type"] == "q8_0"
 
@@ -75,9 +75,9 @@ def test_inspect_reads_the_config_of_a_mixture(tmp_path: Path) -> None:
     file.write_text(json.dumps(MIXTRAL))
     result = json.loads(answer(app, "models", "inspect", str(file), "--json"))
     assert result["active_parameters"] < result["parameters"] / 3
-    told = {line[:14].strip(): line[14:].strip() for line in answer(app, "models", "inspect", str(file)).splitlines()}
-    assert f"{result['active_parameters']:,}" in told["parameters"]
-    assert "for 2" in told["a verify reads"]
+    facts = {line[:14].strip(): line[14:].strip() for line in answer(app, "models", "inspect", str(file)).splitlines()}
+    assert f"{result['active_parameters']:,}" in facts["parameters"]
+    assert "for 2" in facts["a verify reads"]
     assert isinstance(call(app, "models", "inspect", str(file), "--tensors").exception, UsageError)
 
 

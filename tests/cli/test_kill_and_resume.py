@@ -49,32 +49,32 @@ def test_whenever_it_is_killed_it_is_finished_as_if_it_had_not_been(tmp_path: Pa
     began = time.monotonic()
     assert run("run", recipe, "--output", "undisturbed", cwd=tmp_path).returncode == 0
     whole_s = time.monotonic() - began
-    whole = open_run(the_run(tmp_path / "undisturbed"))
-    told: Counter[str] = Counter()
-    results, kept = tmp_path / "results", dict[Any, Any]()
+    complete_run = open_run(the_run(tmp_path / "undisturbed"))
+    outcomes: Counter[str] = Counter()
+    results, stored = tmp_path / "results", dict[Any, Any]()
     for _ in range(KILLS):
         if results.exists() and open_run(the_run(results)).manifest.status == "finished":  # type: ignore[union-attr]
-            finish(tmp_path, whole, told)
+            finish(tmp_path, complete_run, outcomes)
             shutil.rmtree(results)
-            kept = {}
+            stored = {}
         words = ("run", "--resume", the_run(results)) if list(results.glob("*/*/manifest.json")) else ("run", recipe)
         process = start(*words, cwd=tmp_path)
         number = chance.choice(SIGNALS)
         time.sleep(chance.uniform(0.0, whole_s))
         process.send_signal(number)
-        _, said = process.communicate(timeout=60)
-        told[f"{number.name}: {'finished before' if process.returncode == 0 else 'cut off'}"] += 1
-        assert "Traceback" not in said or "benchctl" not in said, said
+        _, stderr = process.communicate(timeout=60)
+        outcomes[f"{number.name}: {'finished before' if process.returncode == 0 else 'cut off'}"] += 1
+        assert "Traceback" not in stderr or "benchctl" not in stderr, stderr
         wait_for(lambda: not engines_of(tmp_path), "the engine's end", timeout=20)
         if list(results.glob("*/*/manifest.json")):
-            there = answers(open_run(the_run(results)))
-            assert kept.items() <= there.items(), "what was measured stays"
-            kept = there
+            answers_now = answers(open_run(the_run(results)))
+            assert stored.items() <= answers_now.items(), "what was measured stays"
+            stored = answers_now
         elif results.exists():
             shutil.rmtree(results)  # killed before the manifest was there: nothing was measured yet
-    finish(tmp_path, whole, told)
+    finish(tmp_path, complete_run, outcomes)
     if LONG_RUN:
-        document = {"kills": KILLS, "undisturbed_s": round(whole_s, 1), "outcomes": dict(sorted(told.items()))}
+        document = {"kills": KILLS, "undisturbed_s": round(whole_s, 1), "outcomes": dict(sorted(outcomes.items()))}
         Path(LONG_RUN).write_text(json.dumps(document, indent=1) + "\n")
 
 

@@ -49,5 +49,5 @@ def test_a_damaged_target_warns_and_stops_a_strict_recipe(
     assert run.manifest is not None
     assert (run.manifest.status, run.manifest.cells, run.records) == ("failed", [], [])
 
-    again = call(app, "run", "--resume", str(run.folder), "--quiet")
-    assert isinstance(again.exception, GateError), "a resumed run must be looked at again"
+    repeated = call(app, "run", "--resume", str(run.folder), "--quiet")
+    assert isinstance(repeated.exception, GateError), "a resumed run must be looked at again"

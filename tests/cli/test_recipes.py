@@ -33,9 +33,9 @@ def test_list_names_every_shipped_recipe_and_its_question() -> None:
 
 
 def test_list_as_json() -> None:
-    found = {entry["name"]: entry for entry in json.loads(good("list", "--json"))}
-    assert found["quickstart"]["draft"] == "bundled:tiny-hybrid-draft"
-    assert found["quickstart"]["arms"] == ["baseline", "spec_d2", "spec_d4", "spec_d8", "spec_d16", "ngram"]
+    document = {entry["name"]: entry for entry in json.loads(good("list", "--json"))}
+    assert document["quickstart"]["draft"] == "bundled:tiny-hybrid-draft"
+    assert document["quickstart"]["arms"] == ["baseline", "spec_d2", "spec_d4", "spec_d8", "spec_d16", "ngram"]
 
 
 def test_show_prints_the_file_as_it_is() -> None:
@@ -99,18 +99,18 @@ def test_check_looks_into_the_prompts_too() -> None:
 def test_check_asks_the_engine_about_a_type_that_benchctl_does_not_know(
     tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place = tmp_path_factory.mktemp("bin")
+    folder = tmp_path_factory.mktemp("bin")
     Path("a.yaml").write_text(
         "name: a\nmodels: {target: {source: 'bundled:tiny-hybrid'}}\nprompts: {suite: tiny.json}\n"
         "arms: [{name: baseline}, {name: x, speculation: {type: ngram-simpel}}]\n"
     )
-    monkeypatch.setenv("PATH", str(place))
-    monkeypatch.setenv("BENCHCTL_CACHE", str(place))
+    monkeypatch.setenv("PATH", str(folder))
+    monkeypatch.setenv("BENCHCTL_CACHE", str(folder))
     monkeypatch.delenv("BENCHCTL_LLAMA_SERVER", raising=False)
     result = run("check", "a.yaml")
     assert result.exit_code == 2
     assert "no engine here" in result.stderr and "'ngram-simple'" in result.stderr
-    server = place / "llama-server"
+    server = folder / "llama-server"
     flags = "--model M\n--ctx-size N\n--port P\n--parallel N\n--batch-size N\n--spec-type none,ngram-simpel\n"
     server.write_text(f"#!{sys.executable}\nprint({flags!r})\n")
     server.chmod(0o755)
@@ -123,14 +123,14 @@ def test_check_asks_the_engine_about_a_type_that_benchctl_does_not_know(
 def test_new_writes_a_recipe_that_checks_and_never_overwrites() -> None:
     assert good("new", "mine") == "Wrote mine.yaml. Next: benchctl recipes check mine.yaml\n"
     good("check", "mine.yaml")
-    written = Path("mine.yaml").read_text()
-    assert "# yaml-language-server: $schema=recipe.schema.json" in written
+    text = Path("mine.yaml").read_text()
+    assert "# yaml-language-server: $schema=recipe.schema.json" in text
     result = run("new", "mine", "--types", "ngram-mod")
     assert (result.exit_code, str(result.exception)) == (
         1,  # the runner's own; the program turns the exception into 2
         "mine.yaml: this file exists already\nOverwrite it with --force.",
     )
-    assert Path("mine.yaml").read_text() == written
+    assert Path("mine.yaml").read_text() == text
     good("new", "mine", "--types", "ngram-mod, ngram-cache", "--force")
     assert [arm.name for arm in load_recipe(Path("mine.yaml")).arms] == ["baseline", "ngram_mod", "ngram_cache"]
 

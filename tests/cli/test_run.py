@@ -61,8 +61,8 @@ def run(*words: object, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 def the_run(results: Path) -> Path:
     """The folder with a manifest; a listing may miss that for a moment, while it is replaced."""
-    found: list[Path] = wait_for(lambda: list(results.glob("*/*/manifest.json")), "the manifest", timeout=5.0)
-    (folder,) = (file.parent for file in found)
+    manifests: list[Path] = wait_for(lambda: list(results.glob("*/*/manifest.json")), "the manifest", timeout=5.0)
+    (folder,) = (file.parent for file in manifests)
     return folder
 
 
@@ -78,15 +78,15 @@ def wait_for(condition: Callable[[], Any], what: str, timeout: float = 60.0) -> 
 
 def engines_of(folder: Path) -> list[psutil.Process]:
     """The llama-servers whose log lies in `folder`: those of this test, and of no other running beside it."""
-    found = []
+    engines = []
     for process in psutil.process_iter():
         try:
             log = Path(f"/proc/{process.pid}/fd/2").readlink()
             if process.name() == "llama-server" and log.is_relative_to(folder.resolve()):
-                found.append(process)
+                engines.append(process)
         except (OSError, psutil.Error):
             continue
-    return found
+    return engines
 
 
 def ended(pid: int) -> bool:
@@ -101,13 +101,13 @@ def measured(results: Path) -> list[tuple[int, str, str, int]]:
     """The measurements in the file; one whose token ids were fetched later stands there twice and counts once."""
     lines = (the_run(results) / "records.jsonl").read_text().splitlines()
     records = [record for record in map(json.loads, lines) if record["phase"] == "measure"]
-    once = {(r["block"], r["label"], r["task"], r["prompt_idx"], r["started_at"]): None for r in records}
-    return [(block, label, task, index) for block, label, task, index, _ in once]
+    unique = {(r["block"], r["label"], r["task"], r["prompt_idx"], r["started_at"]): None for r in records}
+    return [(block, label, task, index) for block, label, task, index, _ in unique]
 
 
 def outcomes(results: Path) -> set[str]:
-    (found,) = analyse_run(open_run(the_run(results))).losslessness
-    return set(found.counts)
+    (analysis,) = analyse_run(open_run(the_run(results))).losslessness
+    return set(analysis.counts)
 
 
 def test_a_run_from_recipe_to_verdict(tmp_path: Path) -> None:
@@ -212,7 +212,7 @@ def test_a_killed_engine_among_interleaved_ones_costs_its_cell_only(tmp_path: Pa
     results = tmp_path / "results"
     wait_for(lambda: results.exists() and list(results.glob("*/*/records.jsonl")), "the run folder")
     wait_for(lambda: len(measured(results)) >= 2, "an answer of each")
-    engines = {Path(f"/proc/{one.pid}/fd/2").readlink().name: one for one in engines_of(tmp_path)}
+    engines = {Path(f"/proc/{engine.pid}/fd/2").readlink().name: engine for engine in engines_of(tmp_path)}
     assert set(engines) == {"block0-baseline.log", "block0-spec.log"}, "both are up at once"
     engines["block0-baseline.log"].kill()
     _, err = process.communicate(timeout=120)
@@ -241,13 +241,13 @@ def test_blocks_as_many_as_it_takes(tmp_path: Path) -> None:
     assert data.manifest.stopped is not None
     assert data.manifest.stopped.reason in {"reached", "maximum"}, "how narrow it got is the machine's affair"
     assert (data.manifest.blocks, len(data.manifest.cells)) == (5, 10)
-    found = analyse_run(data).stopping
-    assert found is not None
-    assert found.half_widths == data.manifest.stopped.half_widths, "a report comes to what the run decided by"
-    assert found.sentence.partition(". ")[0] in " ".join(done.stdout.split())
+    stopping = analyse_run(data).stopping
+    assert stopping is not None
+    assert stopping.half_widths == data.manifest.stopped.half_widths, "a report comes to what the run decided by"
+    assert stopping.sentence.partition(". ")[0] in " ".join(done.stdout.split())
     assert "further blocks" not in run("run", "--resume", "small", "--dry-run", cwd=tmp_path).stdout
-    again = run("run", "--resume", "small", cwd=tmp_path)
-    assert again.returncode == 0, again.stderr
+    repeated = run("run", "--resume", "small", cwd=tmp_path)
+    assert repeated.returncode == 0, repeated.stderr
     assert len(measured(tmp_path / "results")) == 10, "a run that has ended stays as it is"
 
 
@@ -283,11 +283,11 @@ def test_a_preparation_that_is_cut_off_leaves_nothing_running(tmp_path: Path) ->
     slow.write_text("#!/bin/sh\necho $$ > pid\nexec sleep 60\n")
     slow.chmod(0o755)
     process = start("run", write_recipe(tmp_path), "--engine-binary", slow, cwd=tmp_path)
-    asked = int(wait_for(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text(), "the probe"))
+    pid = int(wait_for(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text(), "the probe"))
     process.send_signal(signal.SIGTERM)
     _, err = process.communicate(timeout=30)
     assert process.returncode == 130, err
-    wait_for(lambda: ended(asked), "the probe's end", timeout=10)
+    wait_for(lambda: ended(pid), "the probe's end", timeout=10)
 
 
 def test_json_is_one_document_on_stdout(tmp_path: Path) -> None:

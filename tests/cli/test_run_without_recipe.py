@@ -22,21 +22,21 @@ def test_a_question_in_a_line_is_measured_and_its_recipe_kept(tmp_path: Path) ->
     assert done.returncode == 0, done.stderr
     (manifest,) = (tmp_path / "results" / "tiny-hybrid--tiny-hybrid-draft").glob("*/manifest.json")
     recipe = manifest.parent / "recipe.yaml"
-    kept = json.loads(manifest.read_text())
-    assert kept["recipe"]["sampling"]["max_tokens"] == 12
-    assert [arm["name"] for arm in kept["arms"]] == ["baseline", "draft_simple_d2", "ngram_mod"]
-    assert [(prompt["task"], prompt["prompt_idx"]) for prompt in kept["prompts"]] == [("mine", 0), ("mine", 1)]
-    again = benchctl("run", recipe, "--dry-run", "-k", "ngram*", "-k", "mine", cwd=tmp_path)
-    assert again.returncode == 0, again.stderr
-    assert "ngram_mod:" in again.stdout and "draft_simple_d2:" not in again.stdout
+    stored = json.loads(manifest.read_text())
+    assert stored["recipe"]["sampling"]["max_tokens"] == 12
+    assert [arm["name"] for arm in stored["arms"]] == ["baseline", "draft_simple_d2", "ngram_mod"]
+    assert [(prompt["task"], prompt["prompt_idx"]) for prompt in stored["prompts"]] == [("mine", 0), ("mine", 1)]
+    repeated = benchctl("run", recipe, "--dry-run", "-k", "ngram*", "-k", "mine", cwd=tmp_path)
+    assert repeated.returncode == 0, repeated.stderr
+    assert "ngram_mod:" in repeated.stdout and "draft_simple_d2:" not in repeated.stdout
     before = sorted(tmp_path.rglob("*"))
     (tmp_path / "elsewhere").mkdir()
     run = str(manifest.parent)
     for options in ((str(recipe),), (run, "--type", "draft-simple", "--depth", "3"), (run, "--only", "ngram_mod")):
-        again = benchctl("run", *options, "--dry-run", "--json", cwd=tmp_path / "elsewhere")
-        assert again.returncode == 0, again.stderr
-        planned = json.loads(again.stdout)["recipe"]
-        assert planned["sampling"] == kept["recipe"]["sampling"]
+        repeated = benchctl("run", *options, "--dry-run", "--json", cwd=tmp_path / "elsewhere")
+        assert repeated.returncode == 0, repeated.stderr
+        planned = json.loads(repeated.stdout)["recipe"]
+        assert planned["sampling"] == stored["recipe"]["sampling"]
         assert planned["prompts"]["suite"] == str(tmp_path / "mine.txt")
     (tmp_path / "elsewhere").rmdir()
     assert sorted(tmp_path.rglob("*")) == before, "a dry run writes nothing"
@@ -76,7 +76,7 @@ def test_help_fits_a_screen_of_80_columns(command: str) -> None:
     assert "--json" in shown
     lines = [line.rstrip() for line in shown.splitlines()]
     assert max(map(len, lines)) <= 80
-    about = lines[: next(place for place, line in enumerate(lines) if line.startswith("╭"))]
+    about = lines[: next(index for index, line in enumerate(lines) if line.startswith("╭"))]
     early = [line for line, following in pairwise(about) if following and line and len(line) < 60]
     assert not early, "a paragraph is wrapped where the screen ends"
 

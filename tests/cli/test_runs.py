@@ -31,8 +31,8 @@ def results(tmp_path: Path) -> Path:
 
 def test_list_names_every_kept_run_newest_first() -> None:
     result = json.loads(benchctl("runs", "list", "--results", KEPT, "--json").stdout)
-    kept = {str(file.parent) for file in KEPT.glob("*/*/manifest.json")}
-    assert {row["folder"] for row in result} >= kept
+    folders = {str(file.parent) for file in KEPT.glob("*/*/manifest.json")}
+    assert {row["folder"] for row in result} >= folders
     assert all(row["status"] == "finished" and row["problem"] is None for row in result)
     names = [row["run"] for row in result]
     assert names == sorted(names, reverse=True)

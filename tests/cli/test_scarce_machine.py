@@ -57,8 +57,8 @@ def test_what_runs_short_is_said_and_the_run_can_be_made_later(
     if short.returncode:  # where a machine gets by with so little, it is no fault
         assert short.returncode == code, short.stderr
         assert said in short.stderr
-    there = list((tmp_path / "results").glob("*/*/manifest.json"))
-    done = run("run", *(("--resume", there[0].parent) if there else (recipe,)), cwd=tmp_path)
+    runs = list((tmp_path / "results").glob("*/*/manifest.json"))
+    done = run("run", *(("--resume", runs[0].parent) if runs else (recipe,)), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert len(measured(tmp_path / "results")) == 4
     data = open_run(sorted((tmp_path / "results").glob("*/*/manifest.json"))[-1].parent)

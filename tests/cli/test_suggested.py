@@ -47,24 +47,24 @@ def options_of(command: str) -> dict[str, str]:
 
 def planned(command: str, folder: Path) -> Recipe:
     """The recipe that a suggested command measures."""
-    given = options_of(command)
+    options = options_of(command)
     recipe = requested_recipe(
         shlex.split(command)[2], Path("results"), target=None, draft=None, kind=None,
-        types=[given["--type"]] if "--type" in given else None, depth=given.get("--depth"), sweep=None,
-        prompts=str(folder / YOUR_PROMPTS) if given.get("--prompts") == YOUR_PROMPTS else given.get("--prompts"),
-        limit=int(given["--limit"]) if "--limit" in given else None, settings=None, trust=False,
+        types=[options["--type"]] if "--type" in options else None, depth=options.get("--depth"), sweep=None,
+        prompts=str(folder / YOUR_PROMPTS) if options.get("--prompts") == YOUR_PROMPTS else options.get("--prompts"),
+        limit=int(options["--limit"]) if "--limit" in options else None, settings=None, trust=False,
     ).recipe  # fmt: skip
-    recipe = keep_only(recipe, [given["--only"]]) if "--only" in given else recipe
-    return with_blocks(recipe, given["--blocks"]) if "--blocks" in given else recipe
+    recipe = keep_only(recipe, [options["--only"]]) if "--only" in options else recipe
+    return with_blocks(recipe, options["--blocks"]) if "--blocks" in options else recipe
 
 
 def must_fit(recipe: Recipe, manifest: Manifest) -> None:
     """Every arm is one that the recorded engine and models can run."""
-    known = set(manifest.engine.speculation_types)
-    own = adapter_of(recipe.engine.kind)
+    engine_types = set(manifest.engine.speculation_types)
+    configured = adapter_of(recipe.engine.kind)
     for arm in recipe.arms:
         types = arm.speculation.types if arm.speculation else []
-        assert own.launched and set(types) <= known, arm.name
+        assert configured.launched and set(types) <= engine_types, arm.name
         pair = next((setup.models for setup in recipe.setups if setup.name == arm.setup), recipe.models)
         assert pair.draft is not None or not set(types) & NEEDS_DRAFT_MODEL
         assert recipe.arm(recipe.compared[arm.name].baseline).speculation is None

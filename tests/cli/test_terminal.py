@@ -42,23 +42,23 @@ def at_a_terminal(folder: Path, *words: str, answers: Mapping[str, str] | None =
         os.chdir(folder)
         os.environ.update(TERM="xterm-256color", COLUMNS="120", LINES="40")
         os.execv(sys.executable, [sys.executable, "-m", "benchctl", *words])
-    seen, silence, last = b"", 0.0, time.monotonic()
-    left = dict(answers or {})
+    screen, silence, last = b"", 0.0, time.monotonic()
+    unanswered = dict(answers or {})
     try:
         while True:
             if not select.select([terminal], [], [], 60)[0]:
-                raise AssertionError(f"silent for a minute after {seen[-500:]!r}")
+                raise AssertionError(f"silent for a minute after {screen[-500:]!r}")
             try:
-                more = os.read(terminal, 65536)
+                chunk = os.read(terminal, 65536)
             except OSError:  # Linux: the child is gone
                 break
-            if not more:
+            if not chunk:
                 break
             now = time.monotonic()
-            silence, last = max(silence, now - last if seen else 0.0), now
-            seen += more
-            for question in [question for question in left if question.encode() in seen]:
-                os.write(terminal, left.pop(question).encode() + b"\n")
+            silence, last = max(silence, now - last if screen else 0.0), now
+            screen += chunk
+            for question in [question for question in unanswered if question.encode() in screen]:
+                os.write(terminal, unanswered.pop(question).encode() + b"\n")
     finally:
         os.close(terminal)
         try:
@@ -66,7 +66,7 @@ def at_a_terminal(folder: Path, *words: str, answers: Mapping[str, str] | None =
         except BaseException:
             os.kill(child, signal.SIGKILL)
             raise
-    return os.waitstatus_to_exitcode(status), seen.decode("utf-8", "replace"), silence
+    return os.waitstatus_to_exitcode(status), screen.decode("utf-8", "replace"), silence
 
 
 def test_a_new_recipe_asks(tmp_path: Path) -> None:
@@ -80,8 +80,8 @@ def test_a_new_recipe_asks(tmp_path: Path) -> None:
         "Name of the recipe": "asked",
     }
     (tmp_path / "mine.txt").write_text("What is a harbour?\n")
-    status, seen, _ = at_a_terminal(tmp_path, "recipes", "new", answers=answers)
-    assert status == 0, seen
+    status, screen, _ = at_a_terminal(tmp_path, "recipes", "new", answers=answers)
+    assert status == 0, screen
     recipe = load_recipe(tmp_path / "asked.yaml")
     assert (recipe.models.target.source, recipe.prompts.suite) == ("t.gguf", "mine.txt")
     assert [arm.name for arm in recipe.arms] == ["baseline", "draft_simple_d3", "draft_simple_d5"]
@@ -102,8 +102,8 @@ def test_a_new_recipe_asks_again_for_what_does_not_fit(tmp_path: Path) -> None:
         "exists already": "free",
     }
     (tmp_path / "taken.yaml").write_text("")
-    status, seen, _ = at_a_terminal(tmp_path, "recipes", "new", answers=answers)
-    assert status == 0, seen
+    status, screen, _ = at_a_terminal(tmp_path, "recipes", "new", answers=answers)
+    assert status == 0, screen
     recipe = load_recipe(tmp_path / "free.yaml")
     assert (recipe.models.target.source, [arm.name for arm in recipe.arms]) == ("t.gguf", ["baseline", "ngram_mod"])
 
@@ -139,10 +139,10 @@ QUESTION = "This is 10,000 cells: 500 arms in 20 blocks"
 )
 def test_ten_thousand_cells_are_asked_about(tmp_path: Path, typed: str, status: int, message: str) -> None:
     (tmp_path / "many.yaml").write_text(MANY)
-    code, seen, _ = at_a_terminal(tmp_path, "run", "many.yaml", answers={"Start? [y/N]": typed})
-    assert (code, QUESTION in seen) == (status, True), seen
-    assert message in seen
-    assert "Traceback" not in seen
+    code, screen, _ = at_a_terminal(tmp_path, "run", "many.yaml", answers={"Start? [y/N]": typed})
+    assert (code, QUESTION in screen) == (status, True), screen
+    assert message in screen
+    assert "Traceback" not in screen
     assert list(tmp_path.iterdir()) == [tmp_path / "many.yaml"], "nothing was started"
 
 
@@ -160,9 +160,9 @@ def test_ten_thousand_cells_in_a_pipe_need_a_word(tmp_path: Path) -> None:
 @pytest.mark.engine
 def test_a_run_is_never_silent_and_says_the_speed_up_so_far(tmp_path: Path) -> None:
     (tmp_path / "seen.yaml").write_text(RECIPE)
-    status, seen, silence = at_a_terminal(tmp_path, "run", "seen.yaml", "-v")
-    assert status == 0, seen
+    status, screen, silence = at_a_terminal(tmp_path, "run", "seen.yaml", "-v")
+    assert status == 0, screen
     assert silence < 5, f"nothing was shown for {silence:.1f} s"  # 2 s on a machine with nothing else to do
-    for said in ("preflight: ", "launching the engine", "spec: ", "× so far (", ", 3 blocks)", "tok/s"):
-        assert said in seen, said
-    assert "code/0: 64 tokens" in seen
+    for expected in ("preflight: ", "launching the engine", "spec: ", "× so far (", ", 3 blocks)", "tok/s"):
+        assert expected in screen, expected
+    assert "code/0: 64 tokens" in screen

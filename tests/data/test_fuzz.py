@@ -52,13 +52,13 @@ def folder(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("name", FILES)
 def test_a_document_with_other_bytes(name: str, folder: Path) -> None:
     source, read = FILES[name]
-    place = folder / source.relative_to(KEPT)
+    target = folder / source.relative_to(KEPT)
 
     @fuzzed
     @given(spoilt((source / name).read_bytes()))
     def one(content: bytes) -> None:
-        (place / name).write_bytes(content)
-        outcome(name, lambda: read(place))
+        (target / name).write_bytes(content)
+        outcome(name, lambda: read(target))
 
     one()
 
@@ -66,20 +66,20 @@ def test_a_document_with_other_bytes(name: str, folder: Path) -> None:
 @pytest.mark.parametrize("name", FILES)
 def test_a_document_with_other_values(name: str, folder: Path) -> None:
     source, read = FILES[name]
-    place = folder / source.relative_to(KEPT)
+    target = folder / source.relative_to(KEPT)
 
     @fuzzed
     @given(mistaken(json.loads((source / name).read_bytes())))
     def one(content: bytes) -> None:
-        (place / name).write_bytes(content)
-        outcome(name, lambda: read(place))
+        (target / name).write_bytes(content)
+        outcome(name, lambda: read(target))
 
     one()
 
 
 @pytest.mark.parametrize(("name", "source"), [(RECORDS, KEPT), (ANSWERS, KEPT / "sampling")])
 def test_a_file_of_lines_loses_no_more_than_the_damaged_ones(name: str, source: Path, folder: Path) -> None:
-    place = folder / source.relative_to(KEPT)
+    target = folder / source.relative_to(KEPT)
     lines = (source / name).read_bytes().splitlines(keepends=True)
 
     @fuzzed
@@ -87,11 +87,11 @@ def test_a_file_of_lines_loses_no_more_than_the_damaged_ones(name: str, source: 
     def one(number: int, data: st.DataObject) -> None:
         line = lines[number]
         content = data.draw(st.one_of(spoilt(line), mistaken(json.loads(line)))).replace(b"\n", b"") + b"\n"
-        (place / name).write_bytes(b"".join([*lines[:number], content, *lines[number + 1 :]]))
+        (target / name).write_bytes(b"".join([*lines[:number], content, *lines[number + 1 :]]))
         if name == ANSWERS:
-            outcome(name, lambda: kept(open_check(place).answers))
+            outcome(name, lambda: kept(open_check(target).answers))
         else:
-            outcome(name, lambda: kept(read_lines(place)))
+            outcome(name, lambda: kept(read_lines(target)))
 
     def kept(found: list[Any]) -> None:
         assert len(found) >= len(lines) - 1

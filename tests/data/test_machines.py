@@ -17,7 +17,7 @@ def test_every_setup_has_the_engine_of_the_nodes_that_ran_it() -> None:
     nodes = nodes.model_copy(update={"engines": {"a": engine("of the nodes, a"), "b": engine("of the nodes, b")}})
     cell = Cell(block=0, arm="spec", order=0, status="finished", started_at="", wall_s=1, log="", machine="m1")
     manifest = Manifest.model_construct(cells=[cell], machines=[nodes], setups=setups, engine=engine("of the caller"))
-    found, _ = by_machine(manifest, [])
-    assert [setup.engine.version for setup in found.setups] == ["of the nodes, a", "of the nodes, b"]
-    assert found.engine.version == "of the nodes, a"
-    assert found.machine == {"cpu": "fast"}
+    machines, _ = by_machine(manifest, [])
+    assert [setup.engine.version for setup in machines.setups] == ["of the nodes, a", "of the nodes, b"]
+    assert machines.engine.version == "of the nodes, a"
+    assert machines.machine == {"cpu": "fast"}

@@ -66,9 +66,9 @@ def test_unknown_keys_are_left_out_and_absent_ones_are_none() -> None:
 
 def test_a_line_keeps_every_value_under_the_keys_of_the_schema() -> None:
     full = Record.from_line(line(token_ids=[], error={"kind": "crash", "message": "gone"}))
-    written = json.loads(full.to_line())
-    assert list(written)[:4] == ["label", "task", "prompt_idx", "rep"]
-    assert (written["schema"], written["token_ids"], written["rounds"]) == (1, [], None)
+    parsed = json.loads(full.to_line())
+    assert list(parsed)[:4] == ["label", "task", "prompt_idx", "rep"]
+    assert (parsed["schema"], parsed["token_ids"], parsed["rounds"]) == (1, [], None)
     assert Record.from_line(full.to_line()) == full == Record.from_dict(full.to_dict())
     with pytest.raises(ValueError, match="not JSON compliant"):
         full.changed(tok_per_sec=math.nan).to_line()
@@ -86,4 +86,4 @@ def test_a_changed_copy_leaves_the_record_as_it_was() -> None:
 
 @pytest.mark.parametrize("ids", [[], [7], [0, 31999, 2**70], (1, 2)])
 def test_the_hash_of_tokens_is_that_of_their_decimal_list(ids: list[int]) -> None:
-    assert sha256_tokens(ids) == hashlib.sha256(",".join(str(one) for one in ids).encode()).hexdigest()
+    assert sha256_tokens(ids) == hashlib.sha256(",".join(str(token) for token in ids).encode()).hexdigest()

@@ -22,11 +22,11 @@ def write(folder: Path, made: TargetScores) -> None:
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
-    made = scores([*sample([0.1, 0.2]), fork_at(3, 9, [("decode", 1, 0.5)])])
+    target_scores = scores([*sample([0.1, 0.2]), fork_at(3, 9, [("decode", 1, 0.5)])])
     with RunWriter(tmp_path, build_manifest({"baseline": None}, prompts=1, blocks=1)):
         pass
-    write(tmp_path, made)
-    assert read_scores(tmp_path) == made
+    write(tmp_path, target_scores)
+    assert read_scores(tmp_path) == target_scores
     assert read_manifest(tmp_path).files.keys() == {RECORDS, SCORES}
     assert {file.name for file in tmp_path.iterdir()} == {SCORES, RECORDS, MANIFEST, LOCK, LOGS}
 
@@ -56,27 +56,27 @@ def test_a_file_that_is_not_understood_is_refused(tmp_path: Path, content: str, 
 
 
 def test_adding_keeps_what_is_there_and_takes_what_is_new() -> None:
-    made = scores(sample([0.1, 0.2]))
-    again = sample([9.9])[0]
-    made.add([again, *sample([0.4], width=9), *sample([0.5], start=7)])
-    assert len(made.positions) == 3
-    widths = {(reading.shape, reading.width): reading.margin for reading in made.positions[0].readings}
+    target_scores = scores(sample([0.1, 0.2]))
+    duplicate = sample([9.9])[0]
+    target_scores.add([duplicate, *sample([0.4], width=9), *sample([0.5], start=7)])
+    assert len(target_scores.positions) == 3
+    widths = {(reading.shape, reading.width): reading.margin for reading in target_scores.positions[0].readings}
     assert widths[("verify", 5)] == pytest.approx(3.1)  # what was measured first stays
     assert widths[("verify", 9)] == pytest.approx(3.4)
 
 
 def test_the_longest_repetition_of_an_answer_counts() -> None:
-    made = scores([])
+    target_scores = scores([])
     for places in (10, 30, 20):
-        made.add_decoded(Decoded(task="code", prompt_idx=0, places=places, others=[]))
-    assert [one.places for one in made.decoded] == [30]
+        target_scores.add_decoded(Decoded(task="code", prompt_idx=0, places=places, others=[]))
+    assert [decoded.places for decoded in target_scores.decoded] == [30]
 
 
 @pytest.mark.parametrize("changed", ["run", "engine_sha256", "model"])
 def test_scores_of_something_else_are_not_of_this_run(changed: str) -> None:
     manifest = build_manifest({"baseline": None}, prompts=1, blocks=1)
-    made = scores([])
-    assert made.of(manifest)
-    other = {"run": "other", "engine_sha256": "0" * 64, "model": [{"name": "x", "size": 1, "sha256": "0" * 64}]}
-    raw = json.loads(made.model_dump_json(by_alias=True)) | {changed: other[changed]}
-    assert not type(made).model_validate(raw).of(manifest)
+    target_scores = scores([])
+    assert target_scores.of(manifest)
+    foreign = {"run": "other", "engine_sha256": "0" * 64, "model": [{"name": "x", "size": 1, "sha256": "0" * 64}]}
+    raw = json.loads(target_scores.model_dump_json(by_alias=True)) | {changed: foreign[changed]}
+    assert not type(target_scores).model_validate(raw).of(manifest)

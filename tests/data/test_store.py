@@ -91,11 +91,11 @@ def test_two_good_records_that_disagree_are_neither(
 ) -> None:
     for line in (record(**first), record(**second), record(**first), record(**second)):
         writer.append(line)
-    (found,) = open_run(folder).records
-    assert found.error == RecordError(
+    (conflict,) = open_run(folder).records
+    assert conflict.error == RecordError(
         kind="conflict", message=f"two good records of this measurement disagree in their {message}"
     )
-    assert found.content is None
+    assert conflict.content is None
 
 
 def test_an_answer_that_a_later_process_repeats_is_one_answer(writer: RunWriter, folder: Path) -> None:
@@ -205,26 +205,26 @@ def test_runs_are_found_by_folder_recipe_id_or_recency(tmp_path: Path, manifest:
 
 def test_equal_answers_share_their_memory_and_others_stay_apart(tmp_path: Path) -> None:
     ids = [70001, 70002]
-    written = [
+    records = [
         record("baseline", text="same", token_ids=ids),
         record("spec", text="same", token_ids=list(ids)),
         record("spec", prompt_idx=1, text="same", token_ids=[70001, 70003]),
         record("spec", prompt_idx=2, text="other", content_sha=sha256_text("same"), token_ids=ids),
     ]
     file = tmp_path / "records.jsonl"
-    file.write_text("".join(one.to_line() + "\n" for one in written))
+    file.write_text("".join(line.to_line() + "\n" for line in records))
     read = open_run(file).records
-    assert read == written
+    assert read == records
     assert read[0].token_ids is read[1].token_ids
 
 
 def test_the_record_that_counts_keeps_its_own_place(tmp_path: Path) -> None:
     failed = record("spec", error=RecordError(kind="crash", message="gone"))
-    again = record("spec", text="first", attempt=1, e2e_s=1.0)
-    written = [record("spec", text="first"), failed, record("spec", prompt_idx=1), again]
+    retried = record("spec", text="first", attempt=1, e2e_s=1.0)
+    records = [record("spec", text="first"), failed, record("spec", prompt_idx=1), retried]
     file = tmp_path / "records.jsonl"
-    file.write_text("".join(one.to_line() + "\n" for one in [*written, failed]))
-    assert open_run(file).records == [written[2], written[3]]
+    file.write_text("".join(line.to_line() + "\n" for line in [*records, failed]))
+    assert open_run(file).records == [records[2], records[3]]
 
 
 def test_a_folder_of_one_file_an_arm_is_a_run(tmp_path: Path) -> None:

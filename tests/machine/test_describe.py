@@ -50,13 +50,13 @@ def fake_program(folder: Path, name: str, prints: str, monkeypatch: pytest.Monke
 
 def test_this_machine_is_described_without_names_of_people_or_hosts() -> None:
     facts = describe_machine()
-    told = json.dumps(facts)
+    text = json.dumps(facts)
     assert facts["cpu"]
     assert facts["cores"] >= facts["usable_cores"] > 0
     assert facts["memory_bytes"] > facts["memory_available_bytes"] > 0
     assert set(facts) >= {"os", "kernel", "python", "accelerators", "governor", "boost", "virtualised", "swap_bytes"}
-    assert f'"{platform.node()}"' not in told
-    assert f'"{getpass.getuser()}"' not in told
+    assert f'"{platform.node()}"' not in text
+    assert f'"{getpass.getuser()}"' not in text
 
 
 @linux_only
@@ -68,12 +68,12 @@ def test_cpu_model(tmp_path: Path) -> None:
 
 @linux_only
 def test_cpu_identity_tells_instruction_sets_apart(tmp_path: Path) -> None:
-    one = cpu_identity(write(tmp_path / "one", proc__cpuinfo=X86))
+    first = cpu_identity(write(tmp_path / "one", proc__cpuinfo=X86))
     reordered = cpu_identity(write(tmp_path / "same", proc__cpuinfo=X86.replace("fpu avx2", "avx2 fpu")))
     poorer = cpu_identity(write(tmp_path / "poorer", proc__cpuinfo=X86.replace(" avx512f", "")))
-    assert one == reordered
-    assert one != poorer
-    assert one.startswith("AMD Ryzen 9 7950X [")
+    assert first == reordered
+    assert first != poorer
+    assert first.startswith("AMD Ryzen 9 7950X [")
 
 
 def test_cpu_quota(tmp_path: Path) -> None:

@@ -26,12 +26,12 @@ RANGE = 262_143_328_850
 
 def domain(root: Path, folder: str, name: str, microjoules: int) -> Path:
     """A RAPL domain, as the kernel lays it out; all of them lie side by side in /sys/class/powercap."""
-    place = root / "sys/class/powercap" / folder
-    place.mkdir(parents=True, exist_ok=True)
-    (place / "name").write_text(f"{name}\n")
-    (place / "max_energy_range_uj").write_text(f"{RANGE}\n")
-    (place / "energy_uj").write_text(f"{microjoules}\n")
-    return place / "energy_uj"
+    directory = root / "sys/class/powercap" / folder
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "name").write_text(f"{name}\n")
+    (directory / "max_energy_range_uj").write_text(f"{RANGE}\n")
+    (directory / "energy_uj").write_text(f"{microjoules}\n")
+    return directory / "energy_uj"
 
 
 @pytest.fixture
@@ -109,9 +109,9 @@ def test_a_watch_tells_the_energy_meanwhile(
     monkeypatch.setattr(monitor, "LARGEST_SHARE", 1.0)
     with Watch(tmp_path) as watch:
         for value in (2_000_000, 500_000, 600_000):  # once around
-            written = tmp_path / "next"
-            written.write_text(f"{value}\n")
-            written.replace(two_sockets["package-0"])  # at once, as the kernel answers
+            file = tmp_path / "next"
+            file.write_text(f"{value}\n")
+            file.replace(two_sockets["package-0"])  # at once, as the kernel answers
             time.sleep(0.1)
     assert watch.disturbance is not None
     assert watch.disturbance.energy_j["processor"] == pytest.approx((RANGE + 1 + 600_000 - 1_000_000) / 1e6, rel=1e-6)
@@ -128,10 +128,10 @@ def test_idle_power_takes_no_time_where_nothing_tells_it(tmp_path: Path, two_soc
 
 
 def script(folder: Path, text: str) -> str:
-    place = folder / "tells-power"
-    place.write_text(f"#!/bin/sh\n{text}\n")
-    place.chmod(0o755)
-    return str(place)
+    directory = folder / "tells-power"
+    directory.write_text(f"#!/bin/sh\n{text}\n")
+    directory.chmod(0o755)
+    return str(directory)
 
 
 def test_the_power_of_every_gpu_is_averaged_and_added_up(tmp_path: Path) -> None:

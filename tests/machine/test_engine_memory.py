@@ -36,8 +36,8 @@ def test_the_peak_of_a_child_counts_when_it_is_over() -> None:
 
 
 def test_what_the_system_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as one:
-        status = tmp_path / f"proc/{one.pid}/status"
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        status = tmp_path / f"proc/{process.pid}/status"
         status.parent.mkdir(parents=True)
         status.write_text("Name:\tpython\nVmHWM:\t  2048 kB\nVmRSS:\t  1024 kB\nVmSwap:\t   512 kB\n")
         for number, text in enumerate(
@@ -51,23 +51,23 @@ def test_what_the_system_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
             file = status.with_name("fdinfo") / str(number)
             file.parent.mkdir(exist_ok=True)
             file.write_text(text)
-        assert read_engine_memory(one.pid, tmp_path).device == 5 << 20, "a client once, without RAM"
+        assert read_engine_memory(process.pid, tmp_path).device == 5 << 20, "a client once, without RAM"
         smi = tmp_path / "nvidia-smi"
-        smi.write_text(f"#!/bin/sh\nprintf '{one.pid}, 1500\\n99999999, 7000\\n{one.pid}, 24\\n'\n")
+        smi.write_text(f"#!/bin/sh\nprintf '{process.pid}, 1500\\n99999999, 7000\\n{process.pid}, 24\\n'\n")
         smi.chmod(0o755)
         monkeypatch.setenv("PATH", str(tmp_path))
-        engine_memory = read_engine_memory(one.pid, tmp_path)
-        assert one.stdin is not None
-        one.stdin.close()
+        engine_memory = read_engine_memory(process.pid, tmp_path)
+        assert process.stdin is not None
+        process.stdin.close()
     assert engine_memory.device == 1524 << 20
     if sys.platform == "linux":
         assert (engine_memory.resident, engine_memory.swapped) == (2 << 20, 512 << 10)
 
 
 def test_a_process_that_is_gone_tells_nothing_and_earlier_readings_stay() -> None:
-    with subprocess.Popen([sys.executable, "-c", ""]) as one:
-        one.wait()
-    gone = read_engine_memory(one.pid)
+    with subprocess.Popen([sys.executable, "-c", ""]) as process:
+        process.wait()
+    gone = read_engine_memory(process.pid)
     assert gone == EngineMemory()
     assert gone.at_least(EngineMemory(5, None, 7)) == EngineMemory(5, None, 7)
     assert EngineMemory(9, 1, None).at_least(EngineMemory(5, None, 7)) == EngineMemory(9, 1, 7)

@@ -58,11 +58,13 @@ def write(root: Path, file: str, text: str) -> None:
 @pytest.fixture
 def spinner() -> Iterator[subprocess.Popen[bytes]]:
     """A process that computes until it is ended: an engine, as far as the watch can see."""
-    with subprocess.Popen([sys.executable, "-c", "print(flush=True)\nwhile True: pass"], stdout=subprocess.PIPE) as one:
-        assert one.stdout is not None
-        one.stdout.readline()
-        yield one
-        one.kill()
+    with subprocess.Popen(
+        [sys.executable, "-c", "print(flush=True)\nwhile True: pass"], stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        yield process
+        process.kill()
 
 
 def test_a_watch_tells_our_own_work_from_others(spinner: subprocess.Popen[bytes]) -> None:
@@ -70,13 +72,15 @@ def test_a_watch_tells_our_own_work_from_others(spinner: subprocess.Popen[bytes]
         until = psutil.Process(spinner.pid).cpu_times().user + 0.3
         while psutil.Process(spinner.pid).cpu_times().user < until:
             time.sleep(0.02)
-    seen = watch.disturbance
-    assert seen is not None
-    assert seen.wall_s > 0
-    assert seen.own_cpu_s is not None and seen.own_cpu_s >= 0.25
-    assert seen.other_cpu_s is not None and seen.cores is not None
-    assert seen.own_cpu_s + seen.other_cpu_s <= seen.cores * seen.wall_s * 1.2 + 0.5, "no more time than there was"
-    assert abs(seen.clock_jump_s or 0.0) < 0.1
+    disturbance = watch.disturbance
+    assert disturbance is not None
+    assert disturbance.wall_s > 0
+    assert disturbance.own_cpu_s is not None and disturbance.own_cpu_s >= 0.25
+    assert disturbance.other_cpu_s is not None and disturbance.cores is not None
+    assert disturbance.own_cpu_s + disturbance.other_cpu_s <= disturbance.cores * disturbance.wall_s * 1.2 + 0.5, (
+        "no more time than there was"
+    )
+    assert abs(disturbance.clock_jump_s or 0.0) < 0.1
 
 
 def test_a_thread_looks_between_the_readings_and_says_what_it_cost(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,27 +123,27 @@ def test_what_happened_is_the_rise_of_the_counters() -> None:
         throttled={"cpu0/core_throttle_count": 5, "cpu1/core_throttle_count": 10},
         gpu_slowed_s=(1.0, 2.5),
     )
-    seen = compare_counters(BEFORE, after)
-    assert seen.wall_s == 10.0
-    assert (seen.own_cpu_s, seen.other_cpu_s, seen.stolen_cpu_s) == (8.0, 4.0, 0.5)
-    assert (seen.engine_major_faults, seen.swapped_bytes) == (2, 4096)
-    assert (seen.throttled, seen.gpu_slowed_s) == (2, 0.5)
+    disturbance = compare_counters(BEFORE, after)
+    assert disturbance.wall_s == 10.0
+    assert (disturbance.own_cpu_s, disturbance.other_cpu_s, disturbance.stolen_cpu_s) == (8.0, 4.0, 0.5)
+    assert (disturbance.engine_major_faults, disturbance.swapped_bytes) == (2, 4096)
+    assert (disturbance.throttled, disturbance.gpu_slowed_s) == (2, 0.5)
 
 
 def test_an_engine_that_ended_meanwhile_leaves_its_time_unknown() -> None:
     after = replace(BEFORE, busy_s=112.0, ours=frozenset({1, 2}), ours_s=41.0)
-    seen = compare_counters(BEFORE, after)
-    assert (seen.own_cpu_s, seen.other_cpu_s, seen.engine_major_faults) == (None, None, None)
+    disturbance = compare_counters(BEFORE, after)
+    assert (disturbance.own_cpu_s, disturbance.other_cpu_s, disturbance.engine_major_faults) == (None, None, None)
 
 
 def test_a_counter_that_was_reset_says_nothing() -> None:
-    seen = compare_counters(BEFORE, replace(BEFORE, stolen_s=1.0, throttled={"cpu0/core_throttle_count": 0}))
-    assert (seen.stolen_cpu_s, seen.throttled) == (None, None)
+    disturbance = compare_counters(BEFORE, replace(BEFORE, stolen_s=1.0, throttled={"cpu0/core_throttle_count": 0}))
+    assert (disturbance.stolen_cpu_s, disturbance.throttled) == (None, None)
 
 
 def test_what_a_system_does_not_tell_is_none_and_never_0() -> None:
-    seen = compare_counters(NOTHING, replace(NOTHING, read_at=10.0))
-    assert {name for name, value in seen.model_dump().items() if value not in (None, {}, [])} == {"wall_s"}
+    disturbance = compare_counters(NOTHING, replace(NOTHING, read_at=10.0))
+    assert {name for name, value in disturbance.model_dump().items() if value not in (None, {}, [])} == {"wall_s"}
 
 
 @linux_only
@@ -149,9 +153,9 @@ def test_counters_of_another_machines_files(tmp_path: Path) -> None:
         folder = f"sys/devices/system/cpu/cpu{core}/thermal_throttle"
         write(tmp_path, f"{folder}/core_throttle_count", f"{count}\n")
         write(tmp_path, f"{folder}/package_throttle_count", "7\n")
-    told = read_counters(tmp_path)
-    assert told.swapped_bytes == 7 * os.sysconf("SC_PAGE_SIZE")
-    assert told.throttled == {
+    counters = read_counters(tmp_path)
+    assert counters.swapped_bytes == 7 * os.sysconf("SC_PAGE_SIZE")
+    assert counters.throttled == {
         "cpu0/core_throttle_count": 2,
         "cpu0/package_throttle_count": 7,
         "cpu1/core_throttle_count": 5,
@@ -167,8 +171,8 @@ def test_only_the_cores_that_we_may_use_count(monkeypatch: pytest.MonkeyPatch, t
     times = [core._replace(user=float(user), nice=0.0, system=0.0, irq=0.0, softirq=0.0) for user in (10, 20, 40)]
     monkeypatch.setattr(psutil, "cpu_times", lambda percpu: times)
     monkeypatch.setattr(psutil.Process, "cpu_affinity", lambda self: [0, 2])
-    told = read_counters(tmp_path)
-    assert (told.cores, told.busy_s) == (2, 50.0)
+    counters = read_counters(tmp_path)
+    assert (counters.cores, counters.busy_s) == (2, 50.0)
     limited = tmp_path / "limited"
     write(limited, "proc/self/cgroup", "0::/\n")
     write(limited, "sys/fs/cgroup/cpu.max", "150000 100000\n")
@@ -195,7 +199,7 @@ def test_the_gpus_counters_are_read_where_the_driver_has_them(tmp_path: Path, mo
 def test_a_clock_that_is_set_is_a_jump_and_one_that_is_steered_is_not() -> None:
     steered = [100.0 + 0.0005 * second for second in range(60)]
     assert abs(largest_jump(steered)) < 0.001
-    assert largest_jump([*steered[:30], *(one - 3600 for one in steered[30:])]) == pytest.approx(-3600, abs=0.01)
+    assert largest_jump([*steered[:30], *(values - 3600 for values in steered[30:])]) == pytest.approx(-3600, abs=0.01)
 
 
 def test_a_machine_without_frequencies(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,8 +216,8 @@ def test_every_cell_keeps_what_its_watch_saw(
     recipe: Recipe, prompts: list[PromptItem], writer: RunWriter, folder: Path
 ) -> None:
     launches = {arm.name: Launch(argv=("toy", arm.name), env={}) for arm in recipe.arms}
-    once = recipe.model_copy(update={"blocks": 1})
-    Runner(once, ToyEngine(), launches, writer).run(make_plan(once, prompts), RunProgress())
+    one_block = recipe.model_copy(update={"blocks": 1})
+    Runner(one_block, ToyEngine(), launches, writer).run(make_plan(one_block, prompts), RunProgress())
     run = open_run(folder)
     assert run.manifest is not None
     for cell in run.manifest.cells:

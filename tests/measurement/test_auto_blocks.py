@@ -110,13 +110,13 @@ def test_a_resumed_run_goes_on_by_the_same_rule(go: Go, folder: Path) -> None:
 
 def test_what_is_told_after_every_look(go: Go) -> None:
     class Notes(RunProgress):
-        told: ClassVar[list[str]] = []
+        notes: ClassVar[list[str]] = []
 
         def note(self, text: str) -> None:
-            self.told.append(text)
+            self.notes.append(text)
 
     go(AutoBlocks(half_width=0.04, max=6), width_falls, Notes())
-    assert Notes.told == [
+    assert Notes.notes == [
         # 5 (5.6 / 4)² = 9.8 and 6 (4.67 / 4)² = 8.2 blocks would do.
         "After 5 blocks: spec ±5.6 %; required: ±4 %. "
         "At this spread that takes about 5 more, 0 s; at most 6 are allowed.",

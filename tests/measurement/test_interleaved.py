@@ -30,14 +30,14 @@ def execute(engine: ToyEngine, recipe: Recipe, prompts: list[PromptItem], writer
 
 def test_each_prompt_goes_round_the_arms_and_begins_one_later(interleaved: Recipe, prompts: list[PromptItem]) -> None:
     cells = make_plan(interleaved, prompts)
-    seen = [(cells[place].arm.name, item.prompt_idx, order) for place, item, order in turns(cells)]
-    assert seen == [("baseline", 0, 0), ("spec", 0, 1), ("spec", 1, 0), ("baseline", 1, 1)]
+    turns_taken = [(cells[index].arm.name, item.prompt_idx, order) for index, item, order in turns(cells)]
+    assert turns_taken == [("baseline", 0, 0), ("spec", 0, 1), ("spec", 1, 0), ("baseline", 1, 1)]
 
 
 def test_a_resumed_cell_answers_only_what_it_lacks(interleaved: Recipe, prompts: list[PromptItem]) -> None:
     cells = make_plan(interleaved, prompts, done={(0, "spec", "code", 0)})
-    seen = [(cells[place].arm.name, item.prompt_idx) for place, item, _ in turns(cells)]
-    assert seen == [("baseline", 0), ("spec", 1), ("baseline", 1)]
+    order = [(cells[index].arm.name, item.prompt_idx) for index, item, _ in turns(cells)]
+    assert order == [("baseline", 0), ("spec", 1), ("baseline", 1)]
 
 
 def test_all_engines_are_up_while_prompts_alternate(
@@ -70,13 +70,13 @@ def test_a_failing_engine_is_stopped_at_once_and_the_others_go_on(
         return answer()
 
     dead = {"spec": EngineError("It died.", kind="launch")} if fault == "start" else {}
-    failing, other = ("spec", "baseline") if fault == "start" else ("baseline", "spec")
+    failing, healthy = ("spec", "baseline") if fault == "start" else ("baseline", "spec")
     engine = ToyEngine(answers=answers, start_failures=dead)
     execute(engine, interleaved, prompts, writer)
     run = open_run(folder)
     assert run.manifest is not None
-    assert [(cell.arm, cell.status) for cell in run.manifest.cells] == [(failing, "failed"), (other, "finished")]
-    assert [r.label for r in run.records if r.phase == "measure" and r.error is None] == [other, other]
+    assert [(cell.arm, cell.status) for cell in run.manifest.cells] == [(failing, "failed"), (healthy, "finished")]
+    assert [r.label for r in run.records if r.phase == "measure" and r.error is None] == [healthy, healthy]
     if fault == "answer":
         assert engine.steps.index("baseline: stop") < engine.steps.index("spec: stop") - 2, "not kept up until the end"
 
@@ -96,5 +96,5 @@ def test_an_interrupt_stops_every_engine(
     run = open_run(folder)
     assert run.manifest is not None
     assert [cell.status for cell in run.manifest.cells] == ["interrupted", "interrupted"]
-    left = make_plan(interleaved, prompts, {r.key for r in run.records if r.phase == "measure"})
-    assert sum(len(cell.prompts) for cell in left) == 2, "what was answered is kept"
+    remaining = make_plan(interleaved, prompts, {r.key for r in run.records if r.phase == "measure"})
+    assert sum(len(cell.prompts) for cell in remaining) == 2, "what was answered is kept"

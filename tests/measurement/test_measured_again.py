@@ -110,10 +110,10 @@ def test_a_disturbed_cell_is_measured_again_after_all_blocks_once(
         (1, "baseline", 0)
     ]
     assert engine.steps[-1] == "baseline: stop" and engine.steps.count("baseline: start") == 6
-    found = analyse_run(run)
-    assert found.speedups[0].blocks == ([1, 2, 3, 4, 5] if again is USUAL else [1, 3, 4, 5])
-    seen = [warning.seen for warning in found.warnings if warning.where == "baseline" and warning.id == "pause"]
-    assert seen == ["Block 2 was measured again, since it ran 50 % slower than the arm's median cell."]
+    analysis = analyse_run(run)
+    assert analysis.speedups[0].blocks == ([1, 2, 3, 4, 5] if again is USUAL else [1, 3, 4, 5])
+    evidence = [warning.seen for warning in analysis.warnings if warning.where == "baseline" and warning.id == "pause"]
+    assert evidence == ["Block 2 was measured again, since it ran 50 % slower than the arm's median cell."]
     assert [cells for cells in fixed_blocks([], recipe, prompts, writer, progress) if cells] == []
 
 

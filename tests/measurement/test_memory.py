@@ -44,8 +44,8 @@ def test_slots_that_may_not_fit_are_said(recipe: Recipe, models: ResolvedPair, m
     arms = [Arm(name=f"a{slots}", concurrency=slots) for slots in (1, 8, 64)]
     wanted = recipe.model_copy(update={"arms": arms})
     free(monkeypatch, memory.engine_bytes(arms[2], models, recipe.engine.context) / memory.SHARE - 1)
-    (said,) = memory.tight_slots(wanted, models, [])
-    assert said.startswith("Concurrency 64: so many slots of 4096 tokens take about")
+    (sentence,) = memory.tight_slots(wanted, models, [])
+    assert sentence.startswith("Concurrency 64: so many slots of 4096 tokens take about")
     free(monkeypatch, memory.engine_bytes(arms[2], models, recipe.engine.context) / memory.SHARE + 1)
     assert memory.tight_slots(wanted, models, []) == []
 
@@ -55,10 +55,10 @@ def test_what_does_not_fit_is_refused_with_what_would(
 ) -> None:
     arms = [Arm(name=f"a{number}") for number in range(4)]
     wanted = recipe.model_copy(update={"arms": arms, "schedule": "interleaved"})
-    one = memory.engine_bytes(arms[0], models, wanted.engine.context)
-    free(monkeypatch, 4 * one / memory.SHARE + 1)
+    single = memory.engine_bytes(arms[0], models, wanted.engine.context)
+    free(monkeypatch, 4 * single / memory.SHARE + 1)
     memory.check_memory(wanted, models, [])
-    free(monkeypatch, 2 * one / memory.SHARE + 1)
+    free(monkeypatch, 2 * single / memory.SHARE + 1)
     with pytest.raises(UsageError, match="all 4 arms up at once") as caught:
         memory.check_memory(wanted, models, [])
     assert "2 would fit" in (caught.value.fix or "")

@@ -73,8 +73,8 @@ def test_a_stall_hides_in_a_closed_loop_and_shows_in_an_open_one(
 ) -> None:
     prompts = asked(40)
     closed = execute(OneSlot(), under(recipe), prompts, writer)
-    with RunWriter(tmp_path / "open", writer.manifest.model_copy(deep=True)) as other:
-        opened = execute(OneSlot(), under(recipe, rate=50.0), prompts, other)
+    with RunWriter(tmp_path / "open", writer.manifest.model_copy(deep=True)) as second:
+        opened = execute(OneSlot(), under(recipe, rate=50.0), prompts, second)
     slow = OneSlot.STALL_S / 2
     assert sum((r.e2e_s or 0) > slow for r in closed) == 1, "the others were not asked while the server stalled"
     assert sum((r.e2e_s or 0) > slow for r in opened) > 5, "whoever was due during the stall waited for its end"
@@ -188,7 +188,7 @@ def test_a_full_disk_ends_the_run_and_can_be_resumed(
 
 
 def test_each_arm_is_asked_at_its_own_temperature(recipe: Recipe, writer: RunWriter) -> None:
-    seen: list[float] = []
+    temperatures: list[float] = []
 
     class Listening(ToyEngine):
         def start(self, launch: Launch, log_path: Path) -> ToyServer:
@@ -196,7 +196,7 @@ def test_each_arm_is_asked_at_its_own_temperature(recipe: Recipe, writer: RunWri
             complete = server.complete
 
             async def heard(prompt: Rendered, sampling: Sampling, on_tokens: Progress | None = None) -> Completion:
-                seen.append(sampling.temperature)
+                temperatures.append(sampling.temperature)
                 return await complete(prompt, sampling, on_tokens)
 
             server.complete = heard  # type: ignore[method-assign]
@@ -204,4 +204,4 @@ def test_each_arm_is_asked_at_its_own_temperature(recipe: Recipe, writer: RunWri
 
     hot = under(recipe, temperature=0.8).model_copy(update={"warmup": 1})
     execute(Listening(), hot, asked(2), writer)
-    assert seen == [0.8] * 3, "the warm-up too"
+    assert temperatures == [0.8] * 3, "the warm-up too"

@@ -38,8 +38,8 @@ def test_each_block_begins_one_arm_later() -> None:
 @pytest.mark.parametrize("count", range(2, 9))
 def test_an_arm_stands_at_every_place_and_follows_every_other_equally_often(count: int) -> None:
     blocks = [mirrored(range(count), block) for block in range(count if count % 2 == 0 else 2 * count)]
-    for place in zip(*blocks, strict=True):
-        assert sorted(place) == sorted([*range(count)] * (len(blocks) // count))
+    for column in zip(*blocks, strict=True):
+        assert sorted(column) == sorted([*range(count)] * (len(blocks) // count))
     follows = Counter(pair for block in blocks for pair in pairwise(block))
     assert len(follows) == count * (count - 1)
     assert len(set(follows.values())) == 1
@@ -103,8 +103,8 @@ def test_every_good_answer_is_kept_and_a_cell_without_its_last_attestation_is_op
     assert len(done) == answers
     assert earlier_processes(records) == {(0, "spec"): EarlierProcesses(attempt=0, drafted=3 * answers)}
     planned = make_plan(recipe, prompts, done, [0], unclosed=unclosed(run, done))
-    left = [len(cell.prompts) for cell in planned if cell.arm.name == "spec"]
-    assert left == ([2 - answers] if answers < 2 or status != "finished" else [])
+    counts = [len(cell.prompts) for cell in planned if cell.arm.name == "spec"]
+    assert counts == ([2 - answers] if answers < 2 or status != "finished" else [])
 
 
 @pytest.mark.parametrize(("attempts", "kept"), [([0], 0), ([0, 0], 2), ([0, 1], 0)])
@@ -168,16 +168,16 @@ def test_arms_of_a_condition_stay_neighbours_in_every_block(swept: Recipe) -> No
 
 def test_too_few_prompts_for_a_concurrency_are_said(swept: Recipe) -> None:
     assert idle_slots(swept, 8) == []
-    (said,) = idle_slots(swept, 7)
-    assert said.startswith("Concurrency 4: with 7 prompts there are less than 4 requests in flight")
+    (sentence,) = idle_slots(swept, 7)
+    assert sentence.startswith("Concurrency 4: with 7 prompts there are less than 4 requests in flight")
     assert idle_slots(swept.model_copy(update={"arms": [Arm(name="a", concurrency=4, rate=1.0)]}), 1) == []
 
 
 def test_blocks_of_the_command_line(recipe: Recipe) -> None:
     assert with_blocks(recipe, "7").blocks == 7
     assert with_blocks(recipe, "auto").blocks == AutoBlocks()
-    own = recipe.model_copy(update={"blocks": AutoBlocks(max=9)})
-    assert with_blocks(own, "auto").blocks == AutoBlocks(max=9), "the recipe's own limits"
+    configured = recipe.model_copy(update={"blocks": AutoBlocks(max=9)})
+    assert with_blocks(configured, "auto").blocks == AutoBlocks(max=9), "the recipe's own limits"
 
 
 @pytest.mark.parametrize("text", ["0", "1001", "-3", "three", "2.5", "9" * 5000, "²", "\x1b[2J"])

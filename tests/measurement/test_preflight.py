@@ -135,13 +135,13 @@ def test_damaged_weights_are_found_without_anything_to_compare_with(
 def test_a_context_that_is_too_short_is_counted_in_tokens(tmp_path: Path, llama_server: Path) -> None:
     engine = {"device": "cpu", "context": 128, "threads": 1}
     look = prepared(tmp_path, llama_server, engine=engine, sampling={"max_tokens": 100})
-    seen = found(preflight(look, tmp_path / "preflight.log"))
-    assert seen["context-too-short"].endswith("that is 144 of a context of 128.")
+    findings = found(preflight(look, tmp_path / "preflight.log"))
+    assert findings["context-too-short"].endswith("that is 144 of a context of 128.")
 
 
 def test_off_looks_at_nothing_and_is_recorded(recipe: Recipe) -> None:
-    nothing: Any = type("Nothing", (), {"recipe": recipe.model_copy(update={"preflight": "off"})})()
-    record = preflight(nothing, Path("log"))
+    absent: Any = type("Nothing", (), {"recipe": recipe.model_copy(update={"preflight": "off"})})()
+    record = preflight(absent, Path("log"))
     assert (record.mode, record.findings, record.holds) == ("off", [], True)
     assert record.checked == ["Nothing was checked: the recipe has `preflight: off`."]
 
@@ -187,8 +187,8 @@ class Fixed:
 
 
 def test_divergence_and_confidence_by_hand() -> None:
-    own = Scores({7: math.log(0.75), 8: math.log(0.25)}, 1)
-    answer = ProbeAnswer("code/0", (1, 2), tokens=[7, 7], scores=[own, own])
+    scores = Scores({7: math.log(0.75), 8: math.log(0.25)}, 1)
+    answer = ProbeAnswer("code/0", (1, 2), tokens=[7, 7], scores=[scores, scores])
     mean, tokens = confidence([answer])
     assert mean == pytest.approx(math.log(0.75))
     assert tokens == 2

@@ -123,5 +123,5 @@ def test_a_manifest_does_not_tell_whose_home_the_models_lie_in(
         prepare(recipe, recipe_folder=tmp_path, binary=str(llama_server)), ["benchctl", "run", "try.yaml"]
     )
     assert manifest.target.source == manifest.recipe["models"]["target"]["source"] == "~/models/mine.gguf"
-    again = prepare(Recipe.model_validate(manifest.recipe), recipe_folder=tmp_path, binary=str(llama_server))
-    assert again.of_baseline.models.target.path == mine
+    second = prepare(Recipe.model_validate(manifest.recipe), recipe_folder=tmp_path, binary=str(llama_server))
+    assert second.of_baseline.models.target.path == mine

@@ -17,23 +17,23 @@ from tests.measurement.toy_engine import answer
 
 
 def test_in_a_pipe_a_cell_is_one_line(recipe: Recipe, prompts: list[PromptItem]) -> None:
-    written = io.StringIO()
-    lines = RunProgress(Console(file=written, width=40))
+    stream = io.StringIO()
+    lines = RunProgress(Console(file=stream, width=40))
     cells = make_plan(recipe, prompts)
     lines.begin(cells)
     lines.note("warning: one that is longer than\x1b[2J the forty columns of this console")
     lines.cell_started(cells[0])
     lines.cell_ended(cells[0], "The engine ended with status 3 before it was healthy.")
-    told = written.getvalue().splitlines()
-    assert told == [
+    printed = stream.getvalue().splitlines()
+    assert printed == [
         "warning: one that is longer than␛[2J the forty columns of this console",
         "[1/4] block 1, baseline: failed: The engine ended with status 3 before it was healthy.",
     ]
 
 
 def test_a_cell_with_several_in_flight_says_what_it_yields_in_all(recipe: Recipe, prompts: list[PromptItem]) -> None:
-    written = io.StringIO()
-    lines = RunProgress(Console(file=written, width=80))
+    stream = io.StringIO()
+    lines = RunProgress(Console(file=stream, width=80))
     arm = recipe.arms[0].model_copy(update={"concurrency": 2})
     (cell,) = make_plan(recipe.model_copy(update={"arms": [arm]}), prompts, blocks=[0])
     lines.begin([cell])
@@ -47,7 +47,7 @@ def test_a_cell_with_several_in_flight_says_what_it_yields_in_all(recipe: Recipe
     lines.span[cell.name] = first - 10, last
     time.sleep(0.3)  # the engine takes its time to stop, and nothing is measured then
     lines.cell_ended(cell, None)
-    assert re.search(r"baseline: 2 answers, 10\.0 tok/s each, 1\.6 tok/s together", written.getvalue())
+    assert re.search(r"baseline: 2 answers, 10\.0 tok/s each, 1\.6 tok/s together", stream.getvalue())
 
 
 def test_the_time_left_goes_by_the_starts_and_answers_so_far(
@@ -55,10 +55,10 @@ def test_the_time_left_goes_by_the_starts_and_answers_so_far(
 ) -> None:
     clock = 1000.0
     monkeypatch.setattr("benchctl.measurement.progress.time.monotonic", lambda: clock)
-    written = io.StringIO()
-    shown = RunProgress(Console(file=written, width=80))
-    first, *rest = make_plan(recipe, prompts)
-    shown.begin([first, *rest])
+    stream = io.StringIO()
+    shown = RunProgress(Console(file=stream, width=80))
+    first, *later_cells = make_plan(recipe, prompts)
+    shown.begin([first, *later_cells])
     assert shown.left() == ""
     shown.cell_started(first)
     clock += 60
@@ -70,35 +70,35 @@ def test_the_time_left_goes_by_the_starts_and_answers_so_far(
     clock += 4
     shown.cell_ended(first, None)
     assert shown.left() == f"about {spoken(3 * (64 + 2 * 20))} left"
-    for cell in rest:
+    for cell in later_cells:
         shown.cell_started(cell)
         shown.cell_ended(cell, "it did not start")
     assert shown.left() == "", "what was not answered will not come"
-    assert written.getvalue().splitlines()[:2] == [
+    assert stream.getvalue().splitlines()[:2] == [
         f"By the first answers: about {spoken(20 + 3 * (60 + 2 * 20))} left.",
         "[1/4] block 1, baseline: 2 answers, 10.0 tok/s, about 5 min left",
     ]
 
 
 def test_an_open_end_is_said(recipe: Recipe, prompts: list[PromptItem]) -> None:
-    written = io.StringIO()
-    lines = RunProgress(Console(file=written, width=80))
-    first, *rest = make_plan(recipe, prompts)
+    stream = io.StringIO()
+    lines = RunProgress(Console(file=stream, width=80))
+    first, *later_cells = make_plan(recipe, prompts)
     lines.begin([first], open_ended=True)
     lines.cell_started(first)
     lines.cell_ended(first, None)
-    lines.more(rest)
-    lines.cell_started(rest[0])
-    lines.cell_ended(rest[0], None)
-    assert written.getvalue().splitlines() == [
+    lines.more(later_cells)
+    lines.cell_started(later_cells[0])
+    lines.cell_ended(later_cells[0], None)
+    assert stream.getvalue().splitlines() == [
         "[1/1+] block 1, baseline: 0 answers",
         "[2/4+] block 1, spec: 0 answers",
     ]
 
 
 def test_the_speed_up_so_far_is_over_both_cells_of_the_baseline(recipe: Recipe, prompts: list[PromptItem]) -> None:
-    again = recipe.arms[0].model_copy(update={"name": "baseline-again", "again": True})
-    recipe = recipe.model_copy(update={"arms": [*recipe.arms, again]})
+    second_baseline = recipe.arms[0].model_copy(update={"name": "baseline-again", "again": True})
+    recipe = recipe.model_copy(update={"arms": [*recipe.arms, second_baseline]})
     result = RunningSpeedups(recipe.compared)
     paces = {"baseline": 0.10, "baseline-again": 0.14, "spec": 0.08}
     for cell in make_plan(recipe, prompts, blocks=[0]):

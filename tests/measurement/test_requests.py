@@ -70,7 +70,7 @@ def test_no_request_is_sent_before_it_is_due() -> None:
         sent.append(time.perf_counter())
 
     asyncio.run(open_loop([note] * 10, due, lambda: None))
-    assert all(at >= moment for at, moment in zip(sent, due, strict=True))
+    assert all(sent_at >= moment for sent_at, moment in zip(sent, due, strict=True))
 
 
 def test_what_finds_no_room_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,7 +132,9 @@ def test_arrivals_are_the_same_for_every_arm_of_a_block() -> None:
     assert times[-1] == pytest.approx(500, rel=0.1), "2000 requests at 4 a second"
     assert arrival_times(2000, 4.0, seed=1, block=1) != times
     assert arrival_times(2000, 4.0, seed=2, block=0) != times
-    assert arrival_times(3, 8.0, seed=1, block=0) == pytest.approx([at / 2 for at in times[:3]]), "the same, compressed"
+    assert arrival_times(3, 8.0, seed=1, block=0) == pytest.approx([due_at / 2 for due_at in times[:3]]), (
+        "the same, compressed"
+    )
 
 
 def test_there_is_a_socket_for_every_request() -> None:

@@ -48,16 +48,16 @@ def test_llama_server(tmp_path: Path, llama_server: Path, monkeypatch: pytest.Mo
     manifest = open_run(run).manifest
     assert manifest is not None
     memory = {cell.arm: cell.memory for cell in manifest.cells}
-    alone, pair = memory["baseline"], memory["spec"]
-    assert alone is not None
+    baseline_memory, pair = memory["baseline"], memory["spec"]
+    assert baseline_memory is not None
     assert pair is not None
     if sys.platform == "linux":
-        assert alone.resident is not None
+        assert baseline_memory.resident is not None
         assert pair.resident is not None
-        assert 10 << 20 < alone.resident < pair.resident < 2 << 30, "the draft is a model more"
-        assert alone.swapped is not None
+        assert 10 << 20 < baseline_memory.resident < pair.resident < 2 << 30, "the draft is a model more"
+        assert baseline_memory.swapped is not None
     # 4 layers of 8 heads x 32 x 128 and convolution states in float32; of the draft 2 of 4 x 32 x 128.
-    assert alone.checkpoint == pytest.approx(0.525 * 2**20, rel=0.02)
+    assert baseline_memory.checkpoint == pytest.approx(0.525 * 2**20, rel=0.02)
     assert pair.checkpoint == pytest.approx(0.657 * 2**20, rel=0.02)
     assert manifest.idle is not None
     assert bool(manifest.idle.watts) or bool(manifest.idle.untold), "told, or why not"
@@ -91,8 +91,8 @@ def test_what_logs_tell() -> None:
         "0.2 D slot: created speculative checkpoint (pos_min = 1, n_tokens = 2, size = 1.047 MiB, draft = 0.524 MiB)",
         "0.3 I load_tensors: offloaded 20/29 layers to GPU",
     ]
-    told = read_memory(log)
-    assert told.checkpoint == round(1.571 * 2**20)
-    assert told.spilled == "20 of 29 layers are on the GPU, the others in the machine's memory"
+    memory = read_memory(log)
+    assert memory.checkpoint == round(1.571 * 2**20)
+    assert memory.spilled == "20 of 29 layers are on the GPU, the others in the machine's memory"
     assert read_memory(["load_tensors: offloaded 29/29 layers to GPU", "offloaded 0/29 layers to GPU"]).spilled is None
     assert read_memory([]).checkpoint is None

@@ -188,8 +188,10 @@ def test_a_model_that_changes_under_the_run_ends_its_cells(
         return answer()
 
     launches = {arm.name: Launch(argv=("toy", arm.name), env={}) for arm in recipe.arms}
-    once = recipe.model_copy(update={"blocks": 1})
-    Runner(once, ToyEngine(answers=answers), launches, writer, [model]).run(make_plan(once, prompts), RunProgress())
+    one_block = recipe.model_copy(update={"blocks": 1})
+    Runner(one_block, ToyEngine(answers=answers), launches, writer, [model]).run(
+        make_plan(one_block, prompts), RunProgress()
+    )
     run = open_run(folder)
     assert run.manifest is not None
     assert [cell.status for cell in run.manifest.cells] == ["finished", "failed"]
@@ -200,10 +202,10 @@ def test_a_model_that_changes_under_the_run_ends_its_cells(
 def test_the_log_of_a_cell_that_a_killed_benchctl_left_is_kept(
     recipe: Recipe, prompts: list[PromptItem], writer: RunWriter, folder: Path
 ) -> None:
-    left = folder / "logs" / "block0-baseline.log"
-    left.write_text("what the killed one saw")
+    leftover = folder / "logs" / "block0-baseline.log"
+    leftover.write_text("what the killed one saw")
     execute(ToyEngine(), recipe, prompts, writer)
-    assert left.read_text() == "what the killed one saw"
+    assert leftover.read_text() == "what the killed one saw"
     first = writer.manifest.cells[0]
     assert (first.arm, first.attempt, first.log) == ("baseline", 1, "logs/block0-baseline.1.log")
     assert {r.attempt for r in open_run(folder).records if (r.block, r.label) == (0, "baseline")} == {1}
@@ -309,22 +311,25 @@ def test_one_cause_is_told_once_with_its_log(
 def test_a_cell_that_only_lacks_its_last_attestation_is_opened_and_measures_nothing(
     recipe: Recipe, prompts: list[PromptItem], writer: RunWriter, folder: Path
 ) -> None:
-    once = recipe.model_copy(update={"blocks": 1})
+    one_block = recipe.model_copy(update={"blocks": 1})
     execute(
-        ToyEngine(answers=lambda arm, number: answer(drafted=None if arm == "baseline" else 5)), once, prompts, writer
+        ToyEngine(answers=lambda arm, number: answer(drafted=None if arm == "baseline" else 5)),
+        one_block,
+        prompts,
+        writer,
     )
     before = open_run(folder).records
     del writer.manifest.cells[1]  # as a benchctl leaves it that is killed after its last answer
     run = open_run(folder)
     done = measured(run, len(prompts))
-    plan = make_plan(once, prompts, done, unclosed={(0, "spec")})
+    plan = make_plan(one_block, prompts, done, unclosed={(0, "spec")})
 
     def idle(arm: str, drafted: int | None) -> Attestation:
         return Attestation("idle", ("nothing drafted yet",))
 
     launches = {arm.name: Launch(argv=("toy", arm.name), env={}) for arm in recipe.arms}
     engine = ToyEngine(attestations=idle)
-    Runner(once, engine, launches, writer, earlier=earlier_processes(run.records)).run(plan, RunProgress())
+    Runner(one_block, engine, launches, writer, earlier=earlier_processes(run.records)).run(plan, RunProgress())
     assert engine.steps == ["spec: start", "spec: attest(None)", "spec: ask", "spec: attest(None)", "spec: stop"]
     closing = writer.manifest.cells[-1]
     assert (closing.arm, closing.status, closing.attempt) == ("spec", "finished", 1)
@@ -332,19 +337,19 @@ def test_a_cell_that_only_lacks_its_last_attestation_is_opened_and_measures_noth
     assert closing.attestation.state == "active", "its answers were drafted, and that is what it says of them"
     assert "drafted 10 tokens" in closing.attestation.evidence[-1]
     assert [record for record in open_run(folder).records if record.phase == "measure"] == [
-        one for one in before if one.phase == "measure"
+        earlier for earlier in before if earlier.phase == "measure"
     ]
 
 
 def test_an_earlier_process_that_drafted_where_nothing_should_is_no_baseline(
     recipe: Recipe, prompts: list[PromptItem], writer: RunWriter, folder: Path
 ) -> None:
-    once = recipe.model_copy(update={"blocks": 1, "arms": recipe.arms[:1]})
+    one_block = recipe.model_copy(update={"blocks": 1, "arms": recipe.arms[:1]})
     launches = {"baseline": Launch(argv=("toy", "baseline"), env={})}
-    (plan,) = make_plan(once, prompts)
-    execute(ToyEngine(answers=lambda arm, number: answer(drafted=4)), once, prompts, writer)
+    (plan,) = make_plan(one_block, prompts)
+    execute(ToyEngine(answers=lambda arm, number: answer(drafted=4)), one_block, prompts, writer)
     writer.manifest.cells.clear()
-    runner = Runner(once, ToyEngine(), launches, writer, earlier=earlier_processes(open_run(folder).records))
+    runner = Runner(one_block, ToyEngine(), launches, writer, earlier=earlier_processes(open_run(folder).records))
     runner.run([replace(plan, prompts=())], RunProgress())
     assert writer.manifest.cells[-1].status == "failed"
     assert not [record for record in open_run(folder).records if record.phase == "measure"]
@@ -362,8 +367,8 @@ def test_a_clock_that_jumps_changes_no_duration_and_is_noted(
             jumped[0] = jump_s
         return answer()
 
-    once = recipe.model_copy(update={"blocks": 1})
-    execute(ToyEngine(answers=answers), once, prompts, writer)
+    one_block = recipe.model_copy(update={"blocks": 1})
+    execute(ToyEngine(answers=answers), one_block, prompts, writer)
     run = open_run(folder)
     assert run.manifest is not None
     baseline, spec = (cell.watch for cell in run.manifest.cells)

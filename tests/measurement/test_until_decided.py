@@ -86,9 +86,9 @@ def test_decided_arms_drop_out_and_the_others_keep_their_order(
     manifest = run.manifest
     assert manifest is not None and manifest.stopped is not None
     assert manifest.stopped.reason == "decided"
-    found = {name: (row.speed, row.blocks) for name, row in manifest.decided.items()}
-    assert found["slow"] == ("slower", 3)
-    assert {name: speed for name, (speed, _) in found.items()} == {
+    speeds = {name: (row.speed, row.blocks) for name, row in manifest.decided.items()}
+    assert speeds["slow"] == ("slower", 3)
+    assert {name: speed for name, (speed, _) in speeds.items()} == {
         "slow": "slower",
         "fast": "faster",
         "fastest": "faster",
@@ -96,12 +96,12 @@ def test_decided_arms_drop_out_and_the_others_keep_their_order(
     }
     for block in range(manifest.blocks):
         ran = list(dict.fromkeys(record.label for record in run.records if record.block == block))
-        left = [
+        remaining = [
             arm.name
             for arm in arms_of_block(decided_recipe, block)
-            if arm.name == "baseline" or block < found[arm.name][1]
+            if arm.name == "baseline" or block < speeds[arm.name][1]
         ]
-        assert ran == left
+        assert ran == remaining
 
 
 def test_a_report_judges_each_arm_by_the_blocks_that_it_has(
@@ -111,9 +111,9 @@ def test_a_report_judges_each_arm_by_the_blocks_that_it_has(
     assert run.manifest is not None
     analysis = analyse_run(run)
     rows = {row.arm: row for row in analysis.speedups if row.task == "all"}
-    for name, found in run.manifest.decided.items():
-        assert len(rows[name].by_block) == found.blocks and rows[name].pairs_missing == 0
-        assert next(row for row in analysis.verdicts if row.arm == name).speed == found.speed, "as it was decided"
+    for name, decision in run.manifest.decided.items():
+        assert len(rows[name].by_block) == decision.blocks and rows[name].pairs_missing == 0
+        assert next(row for row in analysis.verdicts if row.arm == name).speed == decision.speed, "as it was decided"
     assert all(row.verdict == "identical" for row in analysis.losslessness), "later blocks are not missing answers"
     assert not {"missing-records"} & {warning.id for warning in analysis.warnings}
     assert analysis.stopping is not None
@@ -131,8 +131,8 @@ def test_what_is_open_at_the_limit_is_named(
     stopping = analyse_run(run).stopping
     assert stopping is not None and "undecided" in stopping.sentence
     before = run.records
-    again = measure(decided_recipe, prompts, writer, rule, noise=0.2)
-    assert again.records == before, "a resumed run measures nothing of an arm that was dropped, or after its end"
+    second_run = measure(decided_recipe, prompts, writer, rule, noise=0.2)
+    assert second_run.records == before, "a resumed run measures nothing of an arm that was dropped, or after its end"
 
 
 def test_the_time_goes_to_the_open_arms(decided_recipe: Recipe, prompts: list[PromptItem], writer: RunWriter) -> None:

@@ -64,8 +64,8 @@ class ToyServer:
         self.asked += 1
         with self.request():
             try:
-                found = self.engine.answers(self.arm, self.asked)
-                return await found if isinstance(found, Awaitable) else found
+                completion = self.engine.answers(self.arm, self.asked)
+                return await completion if isinstance(completion, Awaitable) else completion
             except EngineError as error:
                 self.running = error.kind == "http"
                 raise

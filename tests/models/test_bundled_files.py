@@ -57,9 +57,9 @@ def test_tokenizer_and_chat_template(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(INDEX.keys() - {"tiny-hybrid"}))
 def test_all_share_one_tokenizer(name: str) -> None:
-    first, other = (GGUFReader(FOLDER / INDEX[model]["file"]) for model in ("tiny-hybrid", name))
+    first, second = (GGUFReader(FOLDER / INDEX[model]["file"]) for model in ("tiny-hybrid", name))
     for key in ("tokenizer.ggml.tokens", "tokenizer.ggml.merges", "tokenizer.chat_template"):
-        assert field(first, key) == field(other, key)
+        assert field(first, key) == field(second, key)
 
 
 @pytest.mark.parametrize(

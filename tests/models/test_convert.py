@@ -27,12 +27,12 @@ def store(folder: Path, number: float, kind: type[np.floating[Any]] = np.float32
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A model folder."""
-    here = tmp_path / "hf"
-    here.mkdir()
-    (here / "config.json").write_text("{}")
-    (here / "tokenizer.json").write_text("{}")
-    store(here, 1.0)
-    return here
+    model_folder = tmp_path / "hf"
+    model_folder.mkdir()
+    (model_folder / "config.json").write_text("{}")
+    (model_folder / "tokenizer.json").write_text("{}")
+    store(model_folder, 1.0)
+    return model_folder
 
 
 def converter(made: Path | None, *, status: int = 0, build: str = "1", precision: str = "f32") -> Program:
@@ -51,15 +51,15 @@ def converter(made: Path | None, *, status: int = 0, build: str = "1", precision
 def test_it_is_converted_once_for_the_same_content_and_converter(
     folder: Path, make_gguf: MakeGguf, cache: Path
 ) -> None:
-    made = make_gguf()
-    said: list[str] = []
-    first = converted(folder, converter(made), notice=said.append)
-    assert converted(folder, converter(None), notice=said.append) == first
-    assert said == ["Converting hf to GGUF"]
-    assert first.read_bytes() == made.read_bytes()
-    assert converted(folder, converter(made, build="2")) != first
+    model = make_gguf()
+    notices: list[str] = []
+    first = converted(folder, converter(model), notice=notices.append)
+    assert converted(folder, converter(None), notice=notices.append) == first
+    assert notices == ["Converting hf to GGUF"]
+    assert first.read_bytes() == model.read_bytes()
+    assert converted(folder, converter(model, build="2")) != first
     store(folder, 2.0)
-    assert converted(folder, converter(made)) != first
+    assert converted(folder, converter(model)) != first
     assert len(list((cache / "converted").iterdir())) == 3
 
 
@@ -106,12 +106,12 @@ def test_a_head_without_a_tokenizer_is_converted_with_its_target(
     head.mkdir()
     (head / "config.json").write_text(json.dumps({"architectures": ["LlamaForCausalLMEagle3"]}))
     store(head, 3.0)
-    made, given = make_gguf(), []
+    model, arguments = make_gguf(), []
 
     def run(argv: Sequence[str], log: Path, on_line: OnLine | None) -> int:
-        given.append(argv[5:])
+        arguments.append(argv[5:])
         log.write_text("")
-        shutil.copy(made, argv[4])
+        shutil.copy(model, argv[4])
         return 0
 
     def resolved(target: Path) -> None:
@@ -119,9 +119,9 @@ def test_a_head_without_a_tokenizer_is_converted_with_its_target(
         ModelSearch(tmp_path, find_tool=lambda name: Program(("convert.py",), "1", run)).pair(pair)
 
     resolved(folder)
-    assert given == [[str(folder)], ["--target-model-dir", str(folder), str(head)]]
+    assert arguments == [[str(folder)], ["--target-model-dir", str(folder), str(head)]]
     (folder / "tokenizer.json").write_text('{"other": 1}')
     resolved(folder)
-    assert len(given) == 4, "the head's file holds its target's tokenizer, so another one makes another file"
+    assert len(arguments) == 4, "the head's file holds its target's tokenizer, so another one makes another file"
     with pytest.raises(UsageError, match="its target's"):
-        resolved(made)
+        resolved(model)

@@ -23,8 +23,8 @@ def test_a_hash_is_computed_once(tmp_path: Path, cache: Path, monkeypatch: pytes
     assert file_sha256(path) == sha256(b"abc")
     monkeypatch.setattr(hashlib, "file_digest", lambda *_: pytest.fail("read again"))
     assert file_sha256(path) == sha256(b"abc")
-    (kept,) = (cache / "hashes").iterdir()
-    assert kept.read_text().split()[-1] == sha256(b"abc")
+    (entry,) = (cache / "hashes").iterdir()
+    assert entry.read_text().split()[-1] == sha256(b"abc")
 
 
 def test_a_changed_file_of_equal_size_is_hashed_again(tmp_path: Path, cache: Path) -> None:
@@ -38,13 +38,13 @@ def test_a_changed_file_of_equal_size_is_hashed_again(tmp_path: Path, cache: Pat
 
 
 def test_a_replaced_file_with_the_old_time_is_hashed_again(tmp_path: Path) -> None:
-    path, other = tmp_path / "a.gguf", tmp_path / "b.gguf"
+    path, second = tmp_path / "a.gguf", tmp_path / "b.gguf"
     path.write_bytes(b"abc")
-    other.write_bytes(b"abd")
-    for file in (path, other):
+    second.write_bytes(b"abd")
+    for file in (path, second):
         os.utime(file, ns=(1, 1))
     file_sha256(path)
-    other.replace(path)
+    second.replace(path)
     assert file_sha256(path) == sha256(b"abd")
 
 
@@ -66,11 +66,11 @@ def test_a_damaged_cache_is_only_slow(tmp_path: Path, cache: Path, content: str)
     path = tmp_path / "a.gguf"
     path.write_bytes(b"abc")
     assert file_sha256(path) == sha256(b"abc")
-    (kept,) = (cache / "hashes").iterdir()
-    kept.write_text(content, "utf-8")
+    (entry,) = (cache / "hashes").iterdir()
+    entry.write_text(content, "utf-8")
     assert file_sha256(path) == sha256(b"abc")
-    (kept,) = (cache / "hashes").iterdir()
-    assert kept.read_text().split()[-1] == sha256(b"abc")
+    (entry,) = (cache / "hashes").iterdir()
+    assert entry.read_text().split()[-1] == sha256(b"abc")
 
 
 def test_a_cache_that_cannot_be_written_is_no_error(tmp_path: Path, cache: Path) -> None:
@@ -95,6 +95,6 @@ def test_a_large_file_is_announced(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(files, "_REPORTED_FROM_BYTES", 100)
     path = tmp_path / "big.gguf"
     path.write_bytes(bytes(1000))
-    said: list[str] = []
-    file_sha256(path, said.append)
-    assert len(said) == 1 and "big.gguf" in said[0]
+    notices: list[str] = []
+    file_sha256(path, notices.append)
+    assert len(notices) == 1 and "big.gguf" in notices[0]

@@ -44,8 +44,8 @@ def test_a_folder_resolves_and_a_gguf_file_does_not(folder: Path, tiny_target: P
 
 
 def test_a_hub_source_is_found_in_the_models_folder(folder: Path) -> None:
-    there = ModelSearch(Path(), models_dir=folder.parent).pair(pair(f"hf:someone/{folder.name}"), "huggingface")
-    assert there.target.folder == folder
+    search = ModelSearch(Path(), models_dir=folder.parent).pair(pair(f"hf:someone/{folder.name}"), "huggingface")
+    assert search.target.folder == folder
 
 
 def test_an_empty_folder_is_refused(tmp_path: Path) -> None:
@@ -94,13 +94,13 @@ def test_damaged_weights_are_one_clear_error(folder: Path, tmp_path: Path) -> No
 
 
 def test_vocabularies_are_compared_by_what_ids_mean(folder: Path, tmp_path: Path) -> None:
-    other = tmp_path / "other"
-    shutil.copytree(folder, other)
-    assert vocabulary_differences(folder, other) == []
-    tokenizer = json.loads((other / "tokenizer.json").read_text("utf-8"))
+    second = tmp_path / "other"
+    shutil.copytree(folder, second)
+    assert vocabulary_differences(folder, second) == []
+    tokenizer = json.loads((second / "tokenizer.json").read_text("utf-8"))
     vocabulary = tokenizer["model"]["vocab"]
-    one, two = list(vocabulary)[300:302]
-    vocabulary[one], vocabulary[two] = vocabulary[two], vocabulary[one]
-    (other / "tokenizer.json").write_text(json.dumps(tokenizer), "utf-8")
-    (found,) = vocabulary_differences(folder, other)
-    assert found.startswith("2 token ids mean different texts")
+    token, two = list(vocabulary)[300:302]
+    vocabulary[token], vocabulary[two] = vocabulary[two], vocabulary[token]
+    (second / "tokenizer.json").write_text(json.dumps(tokenizer), "utf-8")
+    (reason,) = vocabulary_differences(folder, second)
+    assert reason.startswith("2 token ids mean different texts")

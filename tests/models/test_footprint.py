@@ -134,11 +134,11 @@ def mixture(tmp_path: Path) -> Path:
 
 
 def test_a_verify_reads_the_experts_of_all_its_tokens(mixture: Path) -> None:
-    found, facts = footprint_of_gguf(mixture), read_facts(mixture)
+    footprint, facts = footprint_of_gguf(mixture), read_facts(mixture)
     assert (facts.experts, facts.experts_used) == (4, 1)
     assert (facts.parameters, facts.active_parameters) == (336, 80 + 64)
-    assert found.weights_per_step == 4 * (80 + 64)
-    read = [found.weights_per_step + found.further_per_verify(width) for width in (1, 2, 1000)]
+    assert footprint.weights_per_step == 4 * (80 + 64)
+    read = [footprint.weights_per_step + footprint.further_per_verify(width) for width in (1, 2, 1000)]
     assert read == [pytest.approx(4 * 144), pytest.approx(4 * (80 + 256 * (1 - 0.75**2))), pytest.approx(4 * 336)]
 
 

@@ -35,15 +35,15 @@ def test_a_gguf_is_read_or_refused(tmp_path: Path) -> None:
     write_trial_model(sound, "q4_0")
     content = sound.read_bytes()
     end = content.index(b"tokenizer.ggml.tokens") + 400
-    head, rest = content[:end], content[end:]
+    head, tail = content[:end], content[end:]
 
     @fuzzed
     @given(st.data())
     def one(data: st.DataObject) -> None:
         if data.draw(st.booleans()):
-            file.write_bytes(data.draw(spoilt(head)) + rest)
+            file.write_bytes(data.draw(spoilt(head)) + tail)
         else:
-            file.write_bytes(head + data.draw(spoilt(rest[: 1 << 13])) + rest[1 << 13 :])
+            file.write_bytes(head + data.draw(spoilt(tail[: 1 << 13])) + tail[1 << 13 :])
         outcome("gguf", lambda: read_gguf(file, sound))
 
     one()
@@ -75,13 +75,13 @@ def folders(tmp_path: Path) -> tuple[Path, Path]:
     import numpy as np
     from safetensors.numpy import save_file
 
-    made = (tmp_path / "model", tmp_path / "sound")
-    for folder in made:
+    folders = (tmp_path / "model", tmp_path / "sound")
+    for folder in folders:
         folder.mkdir()
         (folder / "config.json").write_text(json.dumps(CONFIG))
         (folder / "tokenizer.json").write_text(json.dumps(TOKENIZER))
         save_file({"model.layers.0.self_attn.weight": np.zeros((2, 2), np.float32)}, folder / "model.safetensors")
-    return made
+    return folders
 
 
 @pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "model.safetensors"])

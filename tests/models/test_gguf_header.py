@@ -202,8 +202,8 @@ def test_an_unknown_tensor_type_is_read_without_a_size(make_gguf: Callable[..., 
     path = make_gguf()
     data = path.read_bytes()
     name = b"blk.0.attn_q.weight"
-    at = data.index(name) + len(name) + 4 + 16
-    path.write_bytes(data[:at] + struct.pack("<I", 99) + data[at + 4 :])
+    offset = data.index(name) + len(name) + 4 + 16
+    path.write_bytes(data[:offset] + struct.pack("<I", 99) + data[offset + 4 :])
     tensor = read_header(path).tensors[1]
     assert (tensor.type_name, tensor.nbytes) == ("type 99", None)
 
@@ -235,16 +235,16 @@ def test_tensor_data_begins_where_gguf_says(tiny_draft: Path) -> None:
 
 def test_whatever_a_damaged_byte_says_it_is_one_error_and_soon(tmp_path: Path, make_gguf: Callable[..., Path]) -> None:
     """A header with any few bytes replaced is read, or refused; it is never a crash."""
-    whole = make_gguf(numbers={"llama.block_count": 2}, flags={"tokenizer.ggml.add_bos_token": True}).read_bytes()
-    header_bytes = whole.index(b"blk.0.attn_q.weight") + 60
+    complete = make_gguf(numbers={"llama.block_count": 2}, flags={"tokenizer.ggml.add_bos_token": True}).read_bytes()
+    header_bytes = complete.index(b"blk.0.attn_q.weight") + 60
     random = Random(20261121)
     path = tmp_path / "damaged.gguf"
     outcomes = set()
     for _ in range(400):
-        data = bytearray(whole)
+        data = bytearray(complete)
         for _ in range(random.choice((1, 1, 2, 8))):
-            at = random.randrange(header_bytes)
-            data[at : at + random.choice((1, 4, 8))] = random.choice(
+            offset = random.randrange(header_bytes)
+            data[offset : offset + random.choice((1, 4, 8))] = random.choice(
                 (
                     b"\0",
                     b"\xff",

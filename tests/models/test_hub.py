@@ -37,9 +37,9 @@ def test_a_named_file_is_downloaded_once(hub: ThreadingHTTPServer) -> None:
 
 
 def test_the_only_gguf_file_needs_no_name(hub: ThreadingHTTPServer) -> None:
-    said: list[str] = []
-    assert fetch(HubSource("org/one", None), said.append).read_bytes() == b"GGUF one"
-    assert said == ["Fetching org/one/model.gguf"]
+    notices: list[str] = []
+    assert fetch(HubSource("org/one", None), notices.append).read_bytes() == b"GGUF one"
+    assert notices == ["Fetching org/one/model.gguf"]
 
 
 def test_a_repository_of_safetensors_is_a_folder_where_that_will_do(hub: ThreadingHTTPServer) -> None:

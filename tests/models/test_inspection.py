@@ -117,14 +117,14 @@ def test_equal_models_have_no_difference(tiny_target: Path) -> None:
 
 
 def test_a_difference_names_keys_tensors_and_tokens(make_gguf: MakeGguf) -> None:
-    one = make_gguf("one.gguf", numbers={"llama.block_count": 1, "tokenizer.ggml.eos_token_id": 1})
-    other = make_gguf(
+    first = make_gguf("one.gguf", numbers={"llama.block_count": 1, "tokenizer.ggml.eos_token_id": 1})
+    second = make_gguf(
         "other.gguf",
         tokens=["x", *[f"t{number}" for number in range(1, 20)]],
         tensors=("token_embd.weight", "blk.0.attn_k.weight"),
         numbers={"llama.block_count": 2},
     )
-    result = compare_models(one, other)
+    result = compare_models(first, second)
     changes = result.metadata | result.tensors
     assert changes["llama.block_count"] == ("1", "2")
     assert changes["blk.0.attn_q.weight"] == ("f32 32 × 32", None)

@@ -33,8 +33,8 @@ def test_a_named_file_is_found_in_every_usual_place(tmp_path: Path, place: str) 
 
 
 def test_the_most_exact_place_wins(tmp_path: Path) -> None:
-    for place in ("model-q8_0.gguf", "Org/Repo-GGUF/model-q8_0.gguf"):
-        path = tmp_path / place
+    for location in ("model-q8_0.gguf", "Org/Repo-GGUF/model-q8_0.gguf"):
+        path = tmp_path / location
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
     assert find_local(NAMED, tmp_path) == tmp_path / "Org/Repo-GGUF/model-q8_0.gguf"

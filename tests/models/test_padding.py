@@ -35,8 +35,8 @@ def test_every_weight_is_there_and_the_rest_is_zero(made: Path) -> None:
     wider = 0
     for before, after in zip(old.tensors, new.tensors, strict=True):
         values, padded = content(base, before), content(made, after)
-        kept = padded[tuple(slice(size) for size in values.shape)]
-        assert before.name == after.name and np.array_equal(kept, values)
+        original = padded[tuple(slice(size) for size in values.shape)]
+        assert before.name == after.name and np.array_equal(original, values)
         assert np.count_nonzero(padded) == np.count_nonzero(values)
         wider += padded.size == 3 * values.size
     assert wider == 12, "three matrices in each of four layers"

@@ -45,24 +45,24 @@ def scripted(folder: Path, script: str) -> Program:
 
 @pytest.mark.engine
 def test_the_base_type_and_the_exception_are_both_in_the_file(tool: Program, tiny_target: Path, cache: Path) -> None:
-    said: list[str] = []
+    notices: list[str] = []
     spec = QuantizeSpec(type="q8_0", tensors={"ssm_out": "bf16"})
-    path = quantized([tiny_target], spec, tool, notice=said.append)
+    path = quantized([tiny_target], spec, tool, notice=notices.append)
     types = {tensor.name: tensor.type_name for tensor in read_header(path).tensors}
     assert {types[f"blk.{layer}.ssm_out.weight"] for layer in range(4)} == {"bf16"}
     assert types["blk.0.ssm_in.weight"] == types["blk.0.ffn_down.weight"] == "q8_0"
-    assert said == ["Quantizing tiny-hybrid.gguf to q8_0"]
+    assert notices == ["Quantizing tiny-hybrid.gguf to q8_0"]
     assert list((cache / "quantized").iterdir()) == [path]
 
 
 @pytest.mark.engine
 def test_the_same_request_is_served_from_the_cache_and_another_is_not(tool: Program, tiny_draft: Path) -> None:
-    said: list[str] = []
-    plain = quantized([tiny_draft], QuantizeSpec(type="q8_0"), tool, notice=said.append)
-    assert quantized([tiny_draft], QuantizeSpec(type="Q8_0"), tool, notice=said.append) == plain
-    other = quantized([tiny_draft], QuantizeSpec(type="q8_0", tensors={"ssm_out": "f16"}), tool, notice=said.append)
-    assert other != plain
-    assert len(said) == 2
+    notices: list[str] = []
+    plain = quantized([tiny_draft], QuantizeSpec(type="q8_0"), tool, notice=notices.append)
+    assert quantized([tiny_draft], QuantizeSpec(type="Q8_0"), tool, notice=notices.append) == plain
+    second = quantized([tiny_draft], QuantizeSpec(type="q8_0", tensors={"ssm_out": "f16"}), tool, notice=notices.append)
+    assert second != plain
+    assert len(notices) == 2
 
 
 @pytest.mark.engine
@@ -83,16 +83,16 @@ def test_a_failing_tool_leaves_nothing_behind_and_its_words_are_kept(
 
 @pytest.mark.engine
 def test_quantizing_twice_is_refused(tool: Program, tiny_draft: Path) -> None:
-    once = quantized([tiny_draft], QuantizeSpec(type="q8_0"), tool)
+    first = quantized([tiny_draft], QuantizeSpec(type="q8_0"), tool)
     with pytest.raises(UsageError, match=r"quantizing twice"):
-        quantized([once], QuantizeSpec(type="q8_0"), tool)
+        quantized([first], QuantizeSpec(type="q8_0"), tool)
 
 
 @pytest.mark.engine
 def test_quantizing_twice_is_done_where_it_is_asked_for(tool: Program, tiny_draft: Path) -> None:
-    once = quantized([tiny_draft], QuantizeSpec(type="q8_0"), tool)
-    again = quantized([once], QuantizeSpec(type="q4_0", allow_requantize=True), tool)
-    assert read_facts(again).tensor_types["q4_0"].count > 0
+    first = quantized([tiny_draft], QuantizeSpec(type="q8_0"), tool)
+    requantized = quantized([first], QuantizeSpec(type="q4_0", allow_requantize=True), tool)
+    assert read_facts(requantized).tensor_types["q4_0"].count > 0
 
 
 def refusal(path: Path, spec: QuantizeSpec) -> str:
@@ -145,11 +145,11 @@ def test_what_is_foretold_is_what_the_tool_writes(
 ) -> None:
     before = read_header(tiny_target).tensors
     foretold = requested_types(before, tensors)
-    made = quantized([tiny_target], QuantizeSpec(type=base, tensors=tensors), tool)
-    after = {tensor.name: tensor.type_name for tensor in read_header(made).tensors}
+    result = quantized([tiny_target], QuantizeSpec(type=base, tensors=tensors), tool)
+    after = {tensor.name: tensor.type_name for tensor in read_header(result).tensors}
     assert {name: after[name] for name in foretold} == foretold
-    kept = [tensor for tensor in before if not takes_other_type(tensor)]
-    assert {tensor.name: after[tensor.name] for tensor in kept} == {t.name: t.type_name for t in kept}
+    unchanged = [tensor for tensor in before if not takes_other_type(tensor)]
+    assert {tensor.name: after[tensor.name] for tensor in unchanged} == {t.name: t.type_name for t in unchanged}
     changed = {tensor.name for tensor in before if after[tensor.name] != tensor.type_name}
     assert {tensor.name for tensor in before if takes_other_type(tensor)} - set(foretold) <= changed
 
@@ -244,8 +244,8 @@ def test_a_killed_benchctl_takes_the_tool_along_and_what_it_left_is_never_used(
     started.kill()
     started.wait()
     assert psutil.wait_procs([sleeper], timeout=15)[1] == []
-    left = list((cache / "quantized").iterdir())
-    assert [path.suffix for path in left] == [".part"]
+    leftovers = list((cache / "quantized").iterdir())
+    assert [path.suffix for path in leftovers] == [".part"]
     with pytest.raises(EngineError, match="wrote no whole model"):
         quantized([source], QuantizeSpec(type="q8_0"), scripted(tmp_path, half))
     assert list((cache / "quantized").iterdir()) == []

@@ -46,12 +46,12 @@ def refusal(target: str, folder: Path, models_dir: Path | None = None) -> str:
 
 
 def test_a_path_is_relative_to_the_recipe_first(make_gguf: MakeGguf, tmp_path: Path) -> None:
-    beside, here = make_gguf("recipes/m.gguf"), make_gguf("cwd/m.gguf", tokens=["other"])
+    in_recipes, in_cwd = make_gguf("recipes/m.gguf"), make_gguf("cwd/m.gguf", tokens=["other"])
     file = resolve("m.gguf", tmp_path / "recipes").target.files[0]
-    assert (file.path, file.size) == (beside, beside.stat().st_size)
-    assert file.sha256 == hashlib.sha256(beside.read_bytes()).hexdigest()
-    assert resolve("m.gguf", tmp_path).target.path == here
-    assert resolve(str(here), tmp_path).target.path == here
+    assert (file.path, file.size) == (in_recipes, in_recipes.stat().st_size)
+    assert file.sha256 == hashlib.sha256(in_recipes.read_bytes()).hexdigest()
+    assert resolve("m.gguf", tmp_path).target.path == in_cwd
+    assert resolve(str(in_cwd), tmp_path).target.path == in_cwd
 
 
 def test_a_path_below_home_is_expanded(make_gguf: MakeGguf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,43 +40,43 @@ def test_a_failure_leaves_nothing_and_keeps_what_was_there(tmp_path: Path) -> No
 
 
 def test_a_second_maker_waits_and_then_finds_it_made(tmp_path: Path) -> None:
-    target, said, seen = tmp_path / "model.gguf", threading.Event(), []
+    target, message, observed = tmp_path / "model.gguf", threading.Event(), []
 
     def second() -> None:
-        with unfinished(target, lambda text: said.set()):
-            seen.append(target.read_text())
+        with unfinished(target, lambda text: message.set()):
+            observed.append(target.read_text())
 
     with unfinished(target) as part:
-        other = threading.Thread(target=second)
-        other.start()
-        assert said.wait(15)
-        assert not seen
+        maker = threading.Thread(target=second)
+        maker.start()
+        assert message.wait(15)
+        assert not observed
         part.write_text("whole")
         finish(part, target)
-    other.join(15)
-    assert seen == ["whole"]
+    maker.join(15)
+    assert observed == ["whole"]
     assert [path.name for path in tmp_path.iterdir()] == ["model.gguf"]
 
 
 def test_leftovers_go_and_parts_in_the_making_stay(tmp_path: Path) -> None:
-    left = tmp_path / ".killed.gguf.part"
-    left.write_text("half")
+    leftover = tmp_path / ".killed.gguf.part"
+    leftover.write_text("half")
     with unfinished(tmp_path / "mine.gguf") as part:
         remove_leftovers(tmp_path)
         assert part.exists()
-    assert not left.exists()
+    assert not leftover.exists()
 
 
 def test_what_is_there_is_not_made_again(tmp_path: Path) -> None:
-    made: list[Path] = []
+    calls: list[Path] = []
 
     def make(part: Path) -> None:
-        made.append(part)
+        calls.append(part)
         part.write_text("whole")
 
     target = tmp_path / "new" / "model.gguf"
     assert made_once(target, make) == made_once(target, make) == target
-    assert len(made) == 1
+    assert len(calls) == 1
     assert target.read_text() == "whole"
 
 

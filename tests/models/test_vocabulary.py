@@ -65,14 +65,14 @@ def test_reasons(make_gguf: MakeGguf, target: dict[str, object], draft: dict[str
 def test_equal_sizes_are_not_enough(make_gguf: MakeGguf) -> None:
     """What llama.cpp lets pass: other tokens among the first five, another pad or end token."""
     special = {"tokenizer.ggml.eos_token_id": 3, "tokenizer.ggml.padding_token_id": 3}
-    one = make_gguf("one.gguf", numbers=special)
-    other = make_gguf(
+    first = make_gguf("one.gguf", numbers=special)
+    second = make_gguf(
         "other.gguf",
         tokens=["<s>", *[f"t{number}" for number in range(1, 20)]],
         numbers={"tokenizer.ggml.eos_token_id": 4, "tokenizer.ggml.padding_token_id": 5},
     )
-    assert compare(one, other) == []
-    headers = read_header(one), read_header(other)
+    assert compare(first, second) == []
+    headers = read_header(first), read_header(second)
     ids = "1 token ids mean different texts; the first is 0, 't0' and '<s>'"
     assert differences(*headers) == [ids, "the eos token is 3 and 4", "the padding token is 3 and 5"]
     assert differences(*headers, speaking=True) == [ids, "the eos token is 3 and 4"]
@@ -81,9 +81,9 @@ def test_equal_sizes_are_not_enough(make_gguf: MakeGguf) -> None:
 
 def test_sizes_and_what_is_added_are_told(make_gguf: MakeGguf) -> None:
     end = {"tokenizer.ggml.bos_token_id": 1}
-    one = make_gguf("one.gguf", numbers=end, flags={"tokenizer.ggml.add_bos_token": True})
-    other = make_gguf("other.gguf", tokens=["t0", "t1"], numbers=end, flags={"tokenizer.ggml.add_bos_token": False})
-    assert differences(read_header(one), read_header(other)) == [
+    first = make_gguf("one.gguf", numbers=end, flags={"tokenizer.ggml.add_bos_token": True})
+    second = make_gguf("other.gguf", tokens=["t0", "t1"], numbers=end, flags={"tokenizer.ggml.add_bos_token": False})
+    assert differences(read_header(first), read_header(second)) == [
         "one has 20 tokens, the other 2",
         "one adds a bos token to every text, the other does not",
     ]

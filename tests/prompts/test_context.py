@@ -28,28 +28,28 @@ def chat(*contents: str) -> Prompt:
 @pytest.mark.parametrize("length", [20, 100, 399])
 def test_a_short_prompt_is_padded_to_the_word_and_ends_as_it_did(length: int) -> None:
     for prompt in (chat("What is it?"), Prompt(prompt="What is it?")):
-        made = fitted(prompt, length, TEXT, count)
-        assert count(made) == length
-        text = made.messages[-1].content if made.messages else made.prompt or ""
+        prompt_sent = fitted(prompt, length, TEXT, count)
+        assert count(prompt_sent) == length
+        text = prompt_sent.messages[-1].content if prompt_sent.messages else prompt_sent.prompt or ""
         padding, _, question = text.rpartition("\n\n")
         assert question == "What is it?"
         assert TEXT.startswith(padding)
 
 
 def test_a_long_prompt_loses_its_beginning_and_never_its_question() -> None:
-    made = fitted(chat(f"{TEXT}\n\nWhat is it?"), 50, "unused", count)
-    assert count(made) == 50
-    assert made.messages is not None
-    assert made.messages[-1].content.endswith("word399\n\nWhat is it?")
+    prompt_sent = fitted(chat(f"{TEXT}\n\nWhat is it?"), 50, "unused", count)
+    assert count(prompt_sent) == 50
+    assert prompt_sent.messages is not None
+    assert prompt_sent.messages[-1].content.endswith("word399\n\nWhat is it?")
 
 
 def test_the_oldest_turns_go_first_and_the_room_is_filled() -> None:
     prompt = chat(TEXT, TEXT, "One more.", "Yes.", "What is it?")
-    made = fitted(prompt, 40, TEXT, count)
-    assert made.messages is not None
-    assert [message.content for message in made.messages[:2]] == ["One more.", "Yes."]
-    assert made.messages[-1].content.endswith("What is it?")
-    assert count(made) == 40
+    prompt_sent = fitted(prompt, 40, TEXT, count)
+    assert prompt_sent.messages is not None
+    assert [message.content for message in prompt_sent.messages[:2]] == ["One more.", "Yes."]
+    assert prompt_sent.messages[-1].content.endswith("What is it?")
+    assert count(prompt_sent) == 40
 
 
 def test_what_cannot_be_done_is_said() -> None:

@@ -123,8 +123,8 @@ def test_speed_bench_leaves_out_what_the_file_withholds(tmp_path: Path) -> None:
     left_out = "1 questions were left out: the file withholds their text."
     assert questions.notes == (later_turns(1, 2), left_out)
     assert questions.source.endswith(f"; {left_out.rstrip('.')}")
-    nothing = write_parquet(tmp_path / "none.parquet", SPEED_BENCH[1:2])
-    assert refusal(nothing, "speed-bench") == "none.parquet: this file has no prompts: it withholds the text of all 1"
+    absent = write_parquet(tmp_path / "none.parquet", SPEED_BENCH[1:2])
+    assert refusal(absent, "speed-bench") == "none.parquet: this file has no prompts: it withholds the text of all 1"
 
 
 def answers(questions: Questions) -> dict[str, list[tuple[str, str]]]:
@@ -299,11 +299,11 @@ def test_a_bad_row_of_a_table_is_one_error_with_its_number(tmp_path: Path) -> No
 
 
 def test_files_that_are_not_what_their_ending_says(tmp_path: Path) -> None:
-    whole = gzip.compress(GOOD_LINE.encode() * 2000)
+    complete = gzip.compress(GOOD_LINE.encode() * 2000)
     for name, data, message in (
         ("a.parquet", b"no", "a.parquet: this is not a parquet file, or it is damaged"),
         ("a.jsonl.gz", b"no", "a.jsonl.gz: this gzip file is truncated or damaged"),
-        ("b.jsonl.gz", whole[:-20], "b.jsonl.gz: this gzip file is truncated or damaged"),
+        ("b.jsonl.gz", complete[:-20], "b.jsonl.gz: this gzip file is truncated or damaged"),
         ("empty.jsonl", b"\n\n", "empty.jsonl: this file has no prompts"),
     ):
         (tmp_path / name).write_bytes(data)

@@ -199,8 +199,8 @@ def test_every_shipped_suite_loads_under_its_own_name(path: Path, tmp_path: Path
 
 
 def test_a_prompt_s_hash_is_of_what_is_asked_alone() -> None:
-    one = Prompt(messages=(Message(role="user", content="日本"),))
+    prompt = Prompt(messages=(Message(role="user", content="日本"),))
     canonical = '{"messages":[{"content":"\\u65e5\\u672c","role":"user"}]}'
-    assert prompt_sha256(one) == hashlib.sha256(canonical.encode()).hexdigest()
-    assert prompt_sha256(one) == prompt_sha256(one.model_copy(update={"reference": "x"}))
-    assert prompt_sha256(one) != prompt_sha256(Prompt(prompt="日本"))
+    assert prompt_sha256(prompt) == hashlib.sha256(canonical.encode()).hexdigest()
+    assert prompt_sha256(prompt) == prompt_sha256(prompt.model_copy(update={"reference": "x"}))
+    assert prompt_sha256(prompt) != prompt_sha256(Prompt(prompt="日本"))

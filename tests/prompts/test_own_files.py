@@ -23,7 +23,7 @@ def loaded(folder: Path, name: str, content: str | bytes) -> Suite:
 
 
 def asked(suite: Suite, task: str) -> list[list[tuple[str, str]]]:
-    return [[(one.role, one.content) for one in prompt.messages or ()] for prompt in suite.tasks[task]]
+    return [[(message.role, message.content) for message in prompt.messages or ()] for prompt in suite.tasks[task]]
 
 
 def test_a_text_file_has_a_prompt_a_line(tmp_path: Path) -> None:

@@ -73,15 +73,15 @@ def test_a_part_is_a_recipe_of_one_pair_with_the_baseline_of_its_group(load: Loa
 
 def test_planning_derives_what_arms_are_compared_with_once(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
     recipe = load(HEAD + DRAFTS + ARMS)
-    made: list[int] = []
+    lengths: list[int] = []
 
     def counted(arms: Sequence[ComparedArm], *others: Any) -> dict[str, ComparedArm]:
-        made.append(len(arms))
+        lengths.append(len(arms))
         return with_baselines(arms, *others)
 
     monkeypatch.setattr("benchctl.recipes.schema.with_baselines", counted)
     assert len(recipe.parts) == 4
-    assert made == [12]
+    assert lengths == [12]
 
 
 def test_the_type_of_the_drafts_cache_makes_no_group(load: Load) -> None:
@@ -135,8 +135,8 @@ def test_exclude_leaves_out_combinations_and_single_arms(load: Load) -> None:
 
 
 def test_include_adds_keys_where_it_fits_and_combinations_where_it_does_not(load: Load) -> None:
-    more = "  include:\n    - {cache_type: q8_0, engine.threads: 2}\n    - {cache_type: q4_0}\n"
-    recipe = load(HEAD + "matrix:\n  cache_type: [f16, q8_0]\n" + more + ARMS.replace("draft-simple", "ngram-mod"))
+    include = "  include:\n    - {cache_type: q8_0, engine.threads: 2}\n    - {cache_type: q4_0}\n"
+    recipe = load(HEAD + "matrix:\n  cache_type: [f16, q8_0]\n" + include + ARMS.replace("draft-simple", "ngram-mod"))
     by_group = {setup.group: setup for setup in recipe.setups}
     assert set(by_group) == {"kv_f16", "kv_q8_0-threads_2", "kv_q4_0"}
     assert by_group["kv_q8_0-threads_2"].engine.model_dump()["threads"] == 2
@@ -210,9 +210,9 @@ def test_an_arms_own_arguments_may_not_change_what_the_target_computes(refusal: 
     message = refusal(HEAD + arms % args)
     assert "arms[1].args" in message
     assert "attributed to speculation" in message
-    both = arms.replace("{name: baseline}", "{name: baseline, args: %s}")
-    assert load(HEAD + both % (args, args)).arms[1].args
-    assert "the baseline has" in refusal(HEAD + both % (args, "[]"))
+    doubled = arms.replace("{name: baseline}", "{name: baseline, args: %s}")
+    assert load(HEAD + doubled % (args, args)).arms[1].args
+    assert "the baseline has" in refusal(HEAD + doubled % (args, "[]"))
 
 
 @pytest.mark.parametrize("option", ["--repeat-penalty", "--temp", "-s", "--presence_penalty"])

@@ -32,9 +32,9 @@ def test_every_arm_of_the_file_stands_under_every_condition(load: Load) -> None:
     recipe = load(f"{HEAD}concurrency: [1, 8]\nsampling: {{temperature: [0, 0.8], top_k: 0}}\n{ARMS}")
     conditions = [(1, 0.0), (1, 0.8), (8, 0.0), (8, 0.8)]
     assert [(arm.name, arm.of, arm.concurrency, arm.temperature) for arm in recipe.arms] == [
-        (f"{of}-c{count}-t{heat:g}", of, count, heat)
+        (f"{recipe_arm}-c{count}-t{heat:g}", recipe_arm, count, heat)
         for count, heat in conditions
-        for of in ("baseline", "spec_d2", "spec_d4")
+        for recipe_arm in ("baseline", "spec_d2", "spec_d4")
     ]
     assert recipe.baseline == "baseline-c1-t0"
     assert recipe.sampling.temperature == 0
@@ -109,9 +109,9 @@ WRONG = {
 
 @pytest.mark.parametrize(("text", "message"), WRONG.values(), ids=WRONG.keys())
 def test_a_wrong_condition_is_named_once_with_line_and_key(refusal: Refusal, text: str, message: str) -> None:
-    told = refusal(f"{HEAD}{text}\n{ARMS}")
-    assert message in told
-    assert told.count("\n") == 0
+    problem = refusal(f"{HEAD}{text}\n{ARMS}")
+    assert message in problem
+    assert problem.count("\n") == 0
 
 
 @pytest.mark.parametrize(
@@ -124,19 +124,19 @@ def test_a_wrong_condition_is_named_once_with_line_and_key(refusal: Refusal, tex
     ],
 )
 def test_an_arm_of_a_file_has_no_condition_of_its_own(refusal: Refusal, key: str, message: str) -> None:
-    told = refusal(f"{HEAD}arms:\n  - name: baseline\n    {key}\n")
-    assert message in told
-    assert told.count("\n") == 0
+    problem = refusal(f"{HEAD}arms:\n  - name: baseline\n    {key}\n")
+    assert message in problem
+    assert problem.count("\n") == 0
 
 
 def test_a_problem_of_an_arm_is_told_once_however_many_conditions_there_are(refusal: Refusal) -> None:
-    told = refusal(f"{HEAD}concurrency: [1, 2, 4]\narms:\n  - name: baseline\n  - name: Baseline\n")
-    assert told == "recipe.yaml:9: arms[1].name: the name 'Baseline' is taken by an earlier arm; give each its own."
+    message = refusal(f"{HEAD}concurrency: [1, 2, 4]\narms:\n  - name: baseline\n  - name: Baseline\n")
+    assert message == "recipe.yaml:9: arms[1].name: the name 'Baseline' is taken by an earlier arm; give each its own."
 
 
 def test_a_name_must_have_room_for_its_condition(refusal: Refusal) -> None:
-    place = "{many_requests_in_flight_at_the_same_time: 16, few_requests_in_flight: 20}"
-    axes = f"matrix: {{concurrency: {place}, context_length: {place}, rate: {place}}}\n"
+    condition = "{many_requests_in_flight_at_the_same_time: 16, few_requests_in_flight: 20}"
+    axes = f"matrix: {{concurrency: {condition}, context_length: {condition}, rate: {condition}}}\n"
     assert "longer than 160" in refusal(f"{HEAD}{axes}arms:\n  - name: baseline\n  - name: {'x' * 61}\n")
 
 
@@ -173,5 +173,5 @@ arms:
     speculation: {type: draft-simple, max: "{depth}", p_min: "{p}"}
     matrix: {depth: {short: 2, long: 8}, p: [0.0, 0.5], exclude: [{depth: long, p: 0.5}]}
 """
-    found = {arm.name: arm.speculation.max for arm in load(HEAD + arms).arms if arm.speculation}
-    assert found == {"spec_short_0.0": 2, "spec_short_0.5": 2, "spec_long_0.0": 8}
+    depths = {arm.name: arm.speculation.max for arm in load(HEAD + arms).arms if arm.speculation}
+    assert depths == {"spec_short_0.0": 2, "spec_short_0.5": 2, "spec_long_0.0": 8}

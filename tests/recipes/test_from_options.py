@@ -14,11 +14,11 @@ from benchctl.recipes.schema import Recipe
 
 
 def loaded(folder: Path, **options: Any) -> Recipe:
-    given: dict[str, Any] = {
+    defaults: dict[str, Any] = {
         "target": "t.gguf", "draft": "d.gguf", "engine": None, "types": [], "sweeps": {}, "prompts": None,
         "limit": None, "folder": folder, "settings": {},
     }  # fmt: skip
-    return recipe_of_options(recipe_from_options(**(given | options)))
+    return recipe_of_options(recipe_from_options(**(defaults | options)))
 
 
 def test_a_pair_alone_is_measured_at_the_usual_depths(tmp_path: Path) -> None:
@@ -36,11 +36,11 @@ def test_a_target_alone_is_measured_with_what_needs_no_draft(tmp_path: Path) -> 
 def test_every_type_takes_the_keys_that_mean_something_for_it(tmp_path: Path) -> None:
     sweeps = parse_sweep(["depth=2,16", "p_min=0.5,0.9", "size_n=3"])
     recipe = loaded(tmp_path, types=["draft-simple", "ngram-simple"], sweeps=sweeps)
-    said = [arm.speculation.model_dump(exclude_none=True) for arm in recipe.arms if arm.speculation]
-    assert said[:4] == [
+    speculations = [arm.speculation.model_dump(exclude_none=True) for arm in recipe.arms if arm.speculation]
+    assert speculations[:4] == [
         {"type": "draft-simple", "max": depth, "p_min": p_min} for depth in (2, 16) for p_min in (0.5, 0.9)
     ]
-    assert said[4:] == [{"type": "ngram-simple", "size_n": 3}]
+    assert speculations[4:] == [{"type": "ngram-simple", "size_n": 3}]
 
 
 def test_files_are_meant_wherever_the_recipe_lies(tmp_path: Path) -> None:

@@ -45,17 +45,17 @@ def test_over_axes_and_conditions_every_arm_has_its_own(load: Load) -> None:
     assert len(compared) == (1 + 2 + 1) * 2 * 2 * 2 * 2, "n-grams and baselines are measured once, whatever drafts"
     sources = {"small": "bundled:tiny-hybrid", "plain": "bundled:tiny-transformer"}
     for name, arm in compared.items():
-        of, concurrency, heat, *labels = name.split("-")
+        recipe_arm, concurrency, heat, *labels = name.split("-")
         target, cache = labels[0].removeprefix("t_"), labels[-1].removeprefix("kv_")
         group = f"{labels[0]}-{labels[-1]}"
         assert arm.group == GroupKey(group, None, int(concurrency[1:]), None, float(heat[1:])), name
-        assert (arm.of, arm.baseline) == (of, f"baseline-{concurrency}-{heat}-{group}"), name
+        assert (arm.of, arm.baseline) == (recipe_arm, f"baseline-{concurrency}-{heat}-{group}"), name
         assert arm.target is not None
         assert (arm.target.source, arm.target_cache, arm.engine) == (sources[target], cache, "llama.cpp")
         quantized = ('{"type":"q8_0","tensors":{},"allow_requantize":false}',)
         draft = ModelName("bundled:tiny-hybrid-draft", quantized if "d_coarse" in name else ())
-        assert arm.draft == (draft if of == "drafted" else None), name
-        assert (arm.is_baseline, arm.again) == (of == "baseline", None)
+        assert arm.draft == (draft if recipe_arm == "drafted" else None), name
+        assert (arm.is_baseline, arm.again) == (recipe_arm == "baseline", None)
 
 
 @pytest.mark.parametrize("folder", RUNS, ids=lambda path: path.parent.name)
@@ -74,9 +74,9 @@ def test_a_kept_run_says_the_same_as_the_recipe_in_it(folder: Path) -> None:
     assert {arm.name for arm in from_manifest.values() if arm.is_baseline} == {
         arm.name for arm in manifest.arms if arm.baseline
     }
-    for one in from_manifest.values():
-        for other in from_manifest.values():
-            assert (one.baseline == other.baseline) == (one.group == other.group)
+    for identity in from_manifest.values():
+        for second in from_manifest.values():
+            assert (identity.baseline == second.baseline) == (identity.group == second.group)
 
 
 def test_two_urls_share_a_baseline_and_keep_their_addresses(load: Load) -> None:
@@ -84,8 +84,8 @@ def test_two_urls_share_a_baseline_and_keep_their_addresses(load: Load) -> None:
         "name: two\nprompts: {suite: tiny.json}\nengine: {kind: openai, url: 'http://127.0.0.1:1/v1'}\n"
         "arms: [{name: baseline}, {name: served, url: 'http://127.0.0.1:2/v1', speculation: {type: draft-mtp}}]\n"
     )
-    found = recipe.compared
-    assert [(arm.url, arm.baseline) for arm in found.values()] == [
+    compared = recipe.compared
+    assert [(arm.url, arm.baseline) for arm in compared.values()] == [
         ("http://127.0.0.1:1/v1", "baseline"),
         ("http://127.0.0.1:2/v1", "baseline"),
     ]
@@ -93,10 +93,10 @@ def test_two_urls_share_a_baseline_and_keep_their_addresses(load: Load) -> None:
 
 def test_a_second_cell_is_its_baselines_alone(load: Load) -> None:
     many = "".join(f"  - {{name: n{depth}, speculation: {{type: ngram-mod, max: {depth}}}}}\n" for depth in range(1, 7))
-    found = with_second_baseline(load(HEAD + "arms:\n  - name: baseline\n" + many)).compared
-    assert {(arm.baseline, arm.again) for arm in found.values()} == {("baseline", "baseline-again")}
-    assert [name for name, arm in found.items() if arm.is_again] == ["baseline-again"]
-    assert [name for name, arm in found.items() if arm.is_baseline] == ["baseline"]
+    compared = with_second_baseline(load(HEAD + "arms:\n  - name: baseline\n" + many)).compared
+    assert {(arm.baseline, arm.again) for arm in compared.values()} == {("baseline", "baseline-again")}
+    assert [name for name, arm in compared.items() if arm.is_again] == ["baseline-again"]
+    assert [name for name, arm in compared.items() if arm.is_baseline] == ["baseline"]
     speculation: dict[str, Any] = {"type": "ngram-mod"}
     manifest = build_manifest({"baseline": None, "n1": speculation, "baseline-again": None}, 1, 1)
     manifest.arms[2].again = True

@@ -36,10 +36,10 @@ def test_every_mapping_of_fixed_keys_refuses_others_and_describes_itself() -> No
 
 def disagreements(schema: dict[str, Any], value: Any, root: dict[str, Any], path: str = "") -> Iterator[str]:
     """Yield where `value` breaks `schema`: the few keywords that ours uses, and an error for any other."""
-    known = {"title", "description", "default", "examples", "discriminator", "$defs", "$schema"}
+    ignored_keys = {"title", "description", "default", "examples", "discriminator", "$defs", "$schema"}
     for keyword, rule in schema.items():
         match keyword:
-            case _ if keyword in known:
+            case _ if keyword in ignored_keys:
                 continue
             case "$ref":
                 yield from disagreements(root["$defs"][rule.split("/")[-1]], value, root, path)

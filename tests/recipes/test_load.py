@@ -180,7 +180,7 @@ def test_every_speculation_type_has_a_shipped_recipe() -> None:
     from benchctl.recipes.adapters import adapter_of
     from benchctl.recipes.speculation import SPECULATION_TYPES
 
-    every = [load_recipe(path) for path in shipped_recipes().values()]
-    recipes = [recipe for recipe in every if adapter_of(recipe.engine.kind).lists_types]
+    loaded_recipes = [load_recipe(path) for path in shipped_recipes().values()]
+    recipes = [recipe for recipe in loaded_recipes if adapter_of(recipe.engine.kind).lists_types]
     used = {kind for recipe in recipes for arm in recipe.arms if arm.speculation for kind in arm.speculation.types}
     assert used == set(SPECULATION_TYPES)

@@ -61,11 +61,11 @@ def test_relative_paths_keep_their_base(tmp_path: Path, monkeypatch: pytest.Monk
         tmp_path / "other",
     )
     monkeypatch.chdir("/")
-    again = load_recipe(file)
-    assert again.binary == str(tmp_path / "mine" / "engine")
-    assert again.models.target.source == str(tmp_path / "mine" / "target.gguf")
-    assert again.prompts.context == str(tmp_path / "mine" / "words.txt")
-    assert load_suite(again.prompts.suite, recipe_folder=file.parent).tasks["p"]
+    reloaded = load_recipe(file)
+    assert reloaded.binary == str(tmp_path / "mine" / "engine")
+    assert reloaded.models.target.source == str(tmp_path / "mine" / "target.gguf")
+    assert reloaded.prompts.context == str(tmp_path / "mine" / "words.txt")
+    assert load_suite(reloaded.prompts.suite, recipe_folder=file.parent).tasks["p"]
     assert load_suite(load_recipe(elsewhere).prompts.suite, recipe_folder=file.parent).tasks["here"]
 
 

@@ -44,10 +44,10 @@ class Everyday:
 
     def build(self) -> Path:
         """Put a llama-server of the user's own where they build."""
-        own = self.home / "llama.cpp" / "build" / "bin"
-        if not own.exists():
-            shutil.copytree(self.server.parent, own)
-        return own / self.server.name
+        build = self.home / "llama.cpp" / "build" / "bin"
+        if not build.exists():
+            shutil.copytree(self.server.parent, build)
+        return build / self.server.name
 
 
 @pytest.fixture
@@ -59,9 +59,14 @@ Lines = list[tuple[object, ...]]
 
 
 def own_models(user: Everyday) -> Lines:
-    own = ("run", "-t", user.elsewhere / "tiny-hybrid.gguf", *DRY)
+    model_words = ("run", "-t", user.elsewhere / "tiny-hybrid.gguf", *DRY)
     draft = ("-d", user.elsewhere / "tiny-hybrid-draft.gguf", "--depth", "2,4")
-    return [own, (*own, *draft), (*own, "--prompts", user.home / "asked.txt"), (*own, "--type", "ngram-mod")]
+    return [
+        model_words,
+        (*model_words, *draft),
+        (*model_words, "--prompts", user.home / "asked.txt"),
+        (*model_words, "--type", "ngram-mod"),
+    ]
 
 
 def models_in_a_recipe(user: Everyday) -> Lines:
@@ -170,5 +175,5 @@ def test_a_stranger_gets_none_of_it(user: Everyday, engine: str, prompts: str, n
     done = benchctl("run", "r.yaml", "--dry-run", MY_KEY="x")
     assert done.returncode == 2, done.stdout
     assert not mark.exists()
-    said = " ".join(done.stderr.split())
-    assert named in said and "--trust-recipe" in said
+    output = " ".join(done.stderr.split())
+    assert named in output and "--trust-recipe" in output

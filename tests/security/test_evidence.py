@@ -133,12 +133,12 @@ def test_scores_that_were_replaced_are_not_used(run: Path) -> None:
 
 
 def test_scores_of_another_run_are_not_used(run: Path, tmp_path: Path) -> None:
-    other = shutil.copytree(run, tmp_path / "other")
-    (other / "scores.json").write_text((other / "scores.json").read_text("utf-8") + "\n", "utf-8")
-    assert open_run(reseal(other)).integrity.state == "intact"
-    shutil.copy(other / "scores.json", run / "scores.json")
+    second = shutil.copytree(run, tmp_path / "other")
+    (second / "scores.json").write_text((second / "scores.json").read_text("utf-8") + "\n", "utf-8")
+    assert open_run(reseal(second)).integrity.state == "intact"
+    shutil.copy(second / "scores.json", run / "scores.json")
     assert open_run(run).scores is None
-    shutil.copy(other / MANIFEST, run / MANIFEST)
+    shutil.copy(second / MANIFEST, run / MANIFEST)
     (run / RECORDS).write_bytes((run / RECORDS).read_bytes()[:-1] + b" \n")
     nothing_is_concluded(run, "records.jsonl was changed")
 
@@ -182,16 +182,16 @@ def test_a_check_of_the_sampling_is_covered(run: Path) -> None:
 def test_what_a_killed_process_had_appended_is_no_damage_and_the_run_goes_on(run: Path) -> None:
     edit_manifest(run, lambda one: one.update(status="started"), seal=False)
     reseal(run)
-    whole, last = (run / RECORDS).read_bytes(), open_run(run).records[-1]
-    (run / RECORDS).write_bytes(whole + whole.splitlines(keepends=True)[-1][:-100])
+    complete_run, last = (run / RECORDS).read_bytes(), open_run(run).records[-1]
+    (run / RECORDS).write_bytes(complete_run + complete_run.splitlines(keepends=True)[-1][:-100])
     data = open_run(run)
     assert data.integrity.findings == ()
     assert "is cut off" in data.damaged[0]
     with RunWriter(run, read_manifest(run)) as writer:
         writer.append(last)
-    again = open_run(run)
-    assert (again.integrity.findings, again.damaged) == ((), [])
-    assert read_manifest(run).files[RECORDS].bytes == len(whole), "the last record came after the manifest"
+    reopened = open_run(run)
+    assert (reopened.integrity.findings, reopened.damaged) == ((), [])
+    assert read_manifest(run).files[RECORDS].bytes == len(complete_run), "the last record came after the manifest"
     edit_manifest(run, lambda one: one.update(status="finished"), seal=False)
     write_sealed(run / MANIFEST, json.loads((run / MANIFEST).read_text("utf-8")))
     nothing_is_concluded(run, "records.jsonl was changed")
@@ -201,9 +201,9 @@ def test_a_run_whose_records_were_changed_is_not_resumed(run: Path) -> None:
     edit_manifest(run, lambda one: one.update(status="interrupted"))
     drop_lines(run, 43, 46)
     before = (run / MANIFEST).read_bytes()
-    nothing = cast("Any", None)  # it is refused before anything is prepared or shown
+    absent = cast("Any", None)  # it is refused before anything is prepared or shown
     with pytest.raises(StorageError, match=r"records\.jsonl was changed") as caught:
-        resume_run(nothing, open_run(run), nothing)
+        resume_run(absent, open_run(run), absent)
     assert "--resume" in str(caught.value)
     assert (run / MANIFEST).read_bytes() == before
 
@@ -251,8 +251,8 @@ def test_report_runs_and_compare_warn(run: Path, tmp_path: Path) -> None:
     assert "records.jsonl was changed" in said_by("runs", "show", str(run))
     compared = said_by("compare", str(sound), str(run))
     assert "records.jsonl was changed" in compared
-    for left, right in ((sound, run), (run, sound)):
-        result = compare_runs(open_run(left), open_run(right), judge=judge)
+    for first, right in ((sound, run), (run, sound)):
+        result = compare_runs(open_run(first), open_run(right), judge=judge)
         assert {arm.change for arm in result.arms} == {"unknown"}
         assert not check_gates([parse_gate("slower:3%")], result)[0].passed
     third = shutil.copytree(sound, run.with_name("20261123-063549-cccc"))

@@ -71,10 +71,10 @@ def test_nothing_is_sent_of_a_diary_and_check_says_so(diary: Path, listener: Lis
 
 def test_the_working_directory_is_not_the_recipes_folder(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = written("{suite: notes.txt}")
-    own = home / "work"
-    own.mkdir()
-    (own / "notes.txt").write_text(SECRET)
-    monkeypatch.chdir(own)
+    work = home / "work"
+    work.mkdir()
+    (work / "notes.txt").write_text(SECRET)
+    monkeypatch.chdir(work)
     assert len(refused(file)) == 1
 
 
@@ -109,13 +109,13 @@ def test_a_typed_text_is_sent_and_only_by_that_call(diary: Path) -> None:
 def test_a_typed_name_means_the_file_here_and_not_the_strangers(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = written("{suite: tiny.json}")
     Path("mine.txt").write_text("theirs")
-    own = home / "work"
-    own.mkdir()
-    (own / "mine.txt").write_text("mine")
-    monkeypatch.chdir(own)
+    work = home / "work"
+    work.mkdir()
+    (work / "mine.txt").write_text("mine")
+    monkeypatch.chdir(work)
     done = benchctl("run", file, "--dry-run", "--json", "--prompts", "mine.txt")
     assert done.returncode == 0, done.stderr
-    assert str(own / "mine.txt") in done.stdout
+    assert str(work / "mine.txt") in done.stdout
 
 
 def test_a_strangers_run_has_its_own_folder_whatever_its_manifest_says(diary: Path, llama_server: Path) -> None:

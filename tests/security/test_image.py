@@ -18,15 +18,19 @@ STEPS = [
 
 
 def test_it_runs_as_a_user_of_its_own() -> None:
-    users = [rest for word, rest in STEPS if word == "USER"]
+    users = [arguments for word, arguments in STEPS if word == "USER"]
     assert users == ["benchctl"]
-    made = next(number for number, (word, rest) in enumerate(STEPS) if word == "RUN" and "useradd" in rest)
+    added_at = next(
+        number for number, (word, arguments) in enumerate(STEPS) if word == "RUN" and "useradd" in arguments
+    )
     used = STEPS.index(["USER", "benchctl"])
-    assert made < used < next(number for number, (_, rest) in enumerate(STEPS) if "engines install" in rest)
+    assert (
+        added_at < used < next(number for number, (_, arguments) in enumerate(STEPS) if "engines install" in arguments)
+    )
 
 
 def test_every_package_has_a_hash() -> None:
-    installs = [part for _, rest in STEPS for part in rest.split("&&") if re.search(r"\bpip3? install", part)]
+    installs = [part for _, arguments in STEPS for part in arguments.split("&&") if re.search(r"\bpip3? install", part)]
     assert len(installs) == 2
     assert "--require-hashes" in installs[0] and "docker.lock" in installs[0]
     assert {"--no-deps", "--no-build-isolation", "--no-index"} <= set(installs[1].split())
@@ -41,8 +45,8 @@ def test_every_package_has_a_hash() -> None:
         match = re.fullmatch(r"([\w.-]+)(?:\[\w+\])?>=([\d.]+)", requirement)
         assert match is not None, requirement
         assert match[1] in locked, f"make docker.lock again: {match[1]}"
-        have, least = (tuple(map(int, re.findall(r"\d+", text)[:3])) for text in (locked[match[1]], match[2]))
-        assert have >= least, f"make docker.lock again: {match[1]}"
+        have, required = (tuple(map(int, re.findall(r"\d+", text)[:3])) for text in (locked[match[1]], match[2]))
+        assert have >= required, f"make docker.lock again: {match[1]}"
 
 
 LOCK = (TOP / "docker.lock").read_text()
@@ -53,7 +57,7 @@ LOCK = (TOP / "docker.lock").read_text()
 )
 def test_a_release_names_its_base_by_digest(release: str, digest: str, code: int) -> None:
     assert ["FROM", "${BASE}${BASE_DIGEST:+@${BASE_DIGEST}}"] in STEPS
-    check = next(rest for word, rest in STEPS if word == "RUN" and "RELEASE" in rest)
+    check = next(arguments for word, arguments in STEPS if word == "RUN" and "RELEASE" in arguments)
     environment = {"RELEASE": release, "BASE_DIGEST": digest}
     done = subprocess.run(["/bin/sh", "-c", check], env=environment, capture_output=True, check=False)
     assert done.returncode == code

@@ -36,15 +36,15 @@ def test_a_recipe_cannot_choose_a_variable_of_the_user(home: Path, listener: Lis
     assert done.returncode == 2, done.stderr
     assert listener.heard == []
     if words[0] != "breakeven":  # which has no synthetic arms for an endpoint, and says so first
-        said = done.stdout + done.stderr
-        assert "AWS_SECRET_ACCESS_KEY" in said
-        assert "--trust-recipe" in said
+        output = done.stdout + done.stderr
+        assert "AWS_SECRET_ACCESS_KEY" in output
+        assert "--trust-recipe" in output
 
 
 def test_a_trusted_folder_sends_its_keys_and_no_other_folder_does(home: Path, listener: Listener) -> None:
     written(listener.url, "MY_KEY")
-    said = benchctl(*DRY, MY_KEY=SECRET).stderr
-    assert f"sends what your variable MY_KEY holds to {listener.url}" in said
+    output = benchctl(*DRY, MY_KEY=SECRET).stderr
+    assert f"sends what your variable MY_KEY holds to {listener.url}" in output
     assert listener.heard == []
     assert benchctl("recipes", "trust", ".").returncode == 0
     assert benchctl(*DRY, MY_KEY=SECRET).returncode == 2  # two arms on one server: refused by the adapter, after asking

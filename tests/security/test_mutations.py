@@ -45,15 +45,15 @@ def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
         manifest = document.get("manifest", document)
         manifest["run"] = "20261201-101010-beef"
         (folder / head).write_text(json.dumps(document), "utf-8")
-        made = [json.loads(line) for line in (folder / lines).read_text("ascii").splitlines()]
-        for line in made:
+        records = [json.loads(line) for line in (folder / lines).read_text("ascii").splitlines()]
+        for line in records:
             if "run" in line:
                 line["run"] = manifest["run"]
                 for name in ("client_tok_per_sec", "tok_per_sec"):
                     line[name] = line[name] and 2 * line[name]
                 for name in ("decode_s", "engine_decode_s"):
                     line[name] = line[name] and line[name] / 2
-        (folder / lines).write_text("".join(json.dumps(line) + "\n" for line in made), "ascii")
+        (folder / lines).write_text("".join(json.dumps(line) + "\n" for line in records), "ascii")
         reseal(folder)
     assert open_run(run).integrity.state == open_check(run / "sampling").integrity.state == "intact"
     return run
@@ -72,8 +72,8 @@ def cut_off(rng: random.Random, file: Path, other: Path) -> None:
 
 def remove_bytes(rng: random.Random, file: Path, other: Path) -> None:
     content, size = file.read_bytes(), rng.randrange(1, 200)
-    at = rng.randrange(len(content))
-    file.write_bytes(content[:at] + content[at + size :])
+    offset = rng.randrange(len(content))
+    file.write_bytes(content[:offset] + content[offset + size :])
 
 
 def _lines(file: Path) -> list[bytes]:
@@ -94,15 +94,15 @@ def repeat_a_line(rng: random.Random, file: Path, other: Path) -> None:
 
 def swap_lines(rng: random.Random, file: Path, other: Path) -> None:
     lines = _lines(file)
-    one, two = rng.randrange(len(lines)), rng.randrange(len(lines))
-    lines[one], lines[two] = lines[two], lines[one]
+    line, two = rng.randrange(len(lines)), rng.randrange(len(lines))
+    lines[line], lines[two] = lines[two], lines[line]
     file.write_bytes(b"".join(lines))
 
 
 def take_a_line_of_another_run(rng: random.Random, file: Path, other: Path) -> None:
     lines, theirs = _lines(file), _lines(other)
-    at = rng.randrange(min(len(lines), len(theirs)))
-    lines[at] = theirs[at]
+    offset = rng.randrange(min(len(lines), len(theirs)))
+    lines[offset] = theirs[offset]
     file.write_bytes(b"".join(lines))
 
 
@@ -118,8 +118,8 @@ def _edit(rng: random.Random, file: Path, change: Callable[[Any], Any]) -> None:
     """Change the JSON of a file, or of one of its lines, and write it as it was written."""
     if file.suffix == ".jsonl":
         lines = _lines(file)
-        at = rng.randrange(len(lines))
-        lines[at] = json.dumps(change(json.loads(lines[at])), separators=(",", ":")).encode("ascii") + b"\n"
+        offset = rng.randrange(len(lines))
+        lines[offset] = json.dumps(change(json.loads(lines[offset])), separators=(",", ":")).encode("ascii") + b"\n"
         file.write_bytes(b"".join(lines))
     else:
         text = file.read_text("utf-8")
@@ -173,8 +173,8 @@ def concluded_of_a_run(folder: Path) -> tuple[Any, tuple[str, ...]]:
     analysis = analyse_run(data)
     if data.integrity.damage:
         assert {(verdict.speed, verdict.lossless) for verdict in analysis.verdicts} == {("unknown", "undetermined")}
-    every = (analysis.model_dump(), data.records, data.scores, data.costs, data.manifest)
-    return every, (*data.integrity.findings, *data.damaged)
+    conclusions = (analysis.model_dump(), data.records, data.scores, data.costs, data.manifest)
+    return conclusions, (*data.integrity.findings, *data.damaged)
 
 
 def concluded_of_a_check(folder: Path) -> tuple[Any, tuple[str, ...]]:
@@ -205,48 +205,53 @@ def outcome(
         if file.exists() and file.read_bytes() == before:
             return "unchanged"
         try:
-            found, named = conclude(whole)
+            conclusion, named = conclude(whole)
         except BenchctlError as error:
             assert error.what
             return "refused"
         if named:
             return "named"
-        assert found == sound, f"{mutate.__name__} of {file.name} (mutation {number} of {seed}) was not seen"
+        assert conclusion == sound, f"{mutate.__name__} of {file.name} (mutation {number} of {seed}) was not seen"
         return "no difference"
     finally:
         file.write_bytes(before)
 
 
 def many(count: int, seed: str, folder: Path, other: Path) -> Counter[str]:
-    whole = shutil.copytree(KEPT, folder / "run")
-    seen: Counter[str] = Counter()
+    run_copy = shutil.copytree(KEPT, folder / "run")
+    outcomes: Counter[str] = Counter()
     targets: tuple[tuple[Path, Path, tuple[str, ...], Conclude], ...] = (
-        (whole, other, OF_A_RUN, concluded_of_a_run),
-        (whole / "sampling", other / "sampling", OF_A_CHECK, concluded_of_a_check),
+        (run_copy, other, OF_A_RUN, concluded_of_a_run),
+        (run_copy / "sampling", other / "sampling", OF_A_CHECK, concluded_of_a_check),
     )
     sound = []
-    for place, _, _, conclude in targets:
-        found, named = conclude(place)
+    for target, _, _, conclude in targets:
+        conclusion, named = conclude(target)
         assert not named
-        sound.append(found)
+        sound.append(conclusion)
     for number in range(count):
         which = 0 if number % 4 else 1
-        place, theirs, names, conclude = targets[which]
-        seen[outcome(number, seed, place, theirs, names, conclude, sound[which])] += 1
-    return seen
+        target, theirs, names, conclude = targets[which]
+        outcomes[outcome(number, seed, target, theirs, names, conclude, sound[which])] += 1
+    return outcomes
 
 
 def test_a_hundred_mutations(tmp_path: Path, other: Path) -> None:
-    seen = many(104, "quick", tmp_path, other)
-    assert seen["named"] > 60
+    outcomes = many(104, "quick", tmp_path, other)
+    assert outcomes["named"] > 60
 
 
 @pytest.mark.slow
 def test_a_thousand_mutations(tmp_path: Path, other: Path) -> None:
     began = time.monotonic()
     seed = str(time.time_ns()) if BY_HAND else "suite"
-    seen = many(BY_HAND or 1000, seed, tmp_path, other)
-    assert seen["named"] > 0.6 * seen.total()
+    outcomes = many(BY_HAND or 1000, seed, tmp_path, other)
+    assert outcomes["named"] > 0.6 * outcomes.total()
     if LONG_RUN:
-        kept = {"mutations": seen.total(), "seed": seed, "outcomes": dict(seen), "seconds": time.monotonic() - began}
-        Path(LONG_RUN).write_text(json.dumps(kept, indent=1) + "\n", "utf-8")
+        summary = {
+            "mutations": outcomes.total(),
+            "seed": seed,
+            "outcomes": dict(outcomes),
+            "seconds": time.monotonic() - began,
+        }
+        Path(LONG_RUN).write_text(json.dumps(summary, indent=1) + "\n", "utf-8")

@@ -40,13 +40,13 @@ def test_ctrl_c_in_the_first_second_is_one_line(words: tuple[str, ...], tmp_path
         ) as process:
             time.sleep(attempt / 24)
             process.send_signal(signal.SIGINT)
-            _, said = process.communicate(timeout=120)
-        where = f"after {attempt / 24:.2f} s, exit {process.returncode}:\n{said}"
-        if "Traceback" in said:  # Python itself was starting: no line of benchctl had been read
-            assert f"{Path('benchctl')}/" not in said and attempt < 12, where
+            _, stderr = process.communicate(timeout=120)
+        where = f"after {attempt / 24:.2f} s, exit {process.returncode}:\n{stderr}"
+        if "Traceback" in stderr:  # Python itself was starting: no line of benchctl had been read
+            assert f"{Path('benchctl')}/" not in stderr and attempt < 12, where
             continue
         assert process.returncode in {130, -signal.SIGINT, 0}, where
-        interrupted = sum("Interrupted" in line for line in said.splitlines())
+        interrupted = sum("Interrupted" in line for line in stderr.splitlines())
         assert interrupted == (process.returncode == 130) or process.returncode == -signal.SIGINT, where
         lines += interrupted
     assert lines > 6, "else this shows nothing"

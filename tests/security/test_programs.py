@@ -77,16 +77,16 @@ def test_a_name_is_not_found_through_the_strangers_folder(
 
 
 def test_links_and_dots_do_not_make_a_known_path(home: Path) -> None:
-    known = home / "bin" / "server"
-    marking_program(known)
+    server = home / "bin" / "server"
+    marking_program(server)
     with changing() as trusted:
-        trusted.add_program(known)
+        trusted.add_program(server)
     folder = Path.cwd()
     deep = folder / "a" / "b"
     deep.mkdir(parents=True)
     marking_program(folder / "a" / "bin" / "server")
     (home / "way").symlink_to(deep)
-    permit_program(known, "recipe", folder)
+    permit_program(server, "recipe", folder)
     with pytest.raises(UsageError):
         permit_program(home / "way" / ".." / "bin" / "server", "recipe", folder)
 
@@ -195,10 +195,10 @@ def test_a_named_program_below_a_recipes_folder_is_asked_for_again(home: Path, l
     for typed in (("--engine-binary", "./bin/llama-server"), ("--set", "engine.binary=./bin/llama-server")):
         assert benchctl(*dry, *typed).returncode == 0
         assert benchctl(*dry).returncode == 2
-    beside = home / "beside"
-    beside.mkdir()
-    shutil.copy(written(str(Path.cwd() / "bin" / "llama-server")), beside)
-    assert benchctl("run", beside / "r.yaml", "--dry-run", "-q").returncode == 0, "named, and not of that folder"
+    neighbour = home / "beside"
+    neighbour.mkdir()
+    shutil.copy(written(str(Path.cwd() / "bin" / "llama-server")), neighbour)
+    assert benchctl("run", neighbour / "r.yaml", "--dry-run", "-q").returncode == 0, "named, and not of that folder"
 
 
 def test_verify_runs_nothing_of_a_strangers_folder_nor_what_has_another_hash(home: Path, llama_server: Path) -> None:

@@ -193,10 +193,10 @@ def little_memory(mib: int = 32) -> Iterator[None]:
     tracemalloc.start()
     try:
         yield
-        held = tracemalloc.get_traced_memory()[1]
+        allocated = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert held < mib * 2**20
+    assert allocated < mib * 2**20
 
 
 def flood(name: str) -> Talk:
@@ -232,8 +232,8 @@ def test_a_flood_beside_a_small_answer_is_cut_off(listen: Listen, name: str) -> 
 
 
 def test_chunks_may_be_small_and_have_trailers(listen: Listen) -> None:
-    whole = EVENT + b'data: {"choices":[{"index":0,"text":"","finish_reason":"length"}]}\n\ndata: [DONE]\n\n'
-    chunks = b"".join(b"1;x=%d\r\n%c\r\n" % (place, byte) for place, byte in enumerate(whole))
+    complete = EVENT + b'data: {"choices":[{"index":0,"text":"","finish_reason":"length"}]}\n\ndata: [DONE]\n\n'
+    chunks = b"".join(b"1;x=%d\r\n%c\r\n" % (index, byte) for index, byte in enumerate(complete))
     head = HEAD % (b"".join(b"X-%d: a\r\n" % number for number in range(100)) + b"Transfer-Encoding: chunked\r\n")
     sound = b"HTTP/1.1 103 Early Hints\r\n\r\n" + head + chunks + b"0\r\nX-Trailer: a\r\n\r\n"
     assert stream_of(listen(lambda connection, _: connection.sendall(sound))).answer.text == "a"
@@ -360,15 +360,15 @@ def test_what_a_server_reports_of_itself(
 ) -> None:
     client = listen(pages(**replies))
     with little_memory():
-        found = discover(client, parse_address(f"{client._base}/v1", "url"))
+        matches = discover(client, parse_address(f"{client._base}/v1", "url"))
     if models is not None and len(models[0]) > 2:
-        assert found.models is not None and found.models[0].startswith("m\ufffd")
+        assert matches.models is not None and matches.models[0].startswith("m\ufffd")
     else:
-        assert found.models == models
-    shown = "\n".join(found.evidence)
+        assert matches.models == models
+    shown = "\n".join(matches.evidence)
     assert len(shown.encode()) < 4000, "it can be stored, and read"
-    assert found.context in (None, 1, 4096)
-    assert not isinstance(found.context, bool)
+    assert matches.context in (None, 1, 4096)
+    assert not isinstance(matches.context, bool)
 
 
 def _send(answer: bytes, connection: socket.socket, _: bytes) -> None:
@@ -405,13 +405,13 @@ def test_an_answers_text_has_no_half_characters() -> None:
 def test_a_counter_is_exactly_a_count(value: str, expected: int | None) -> None:
     series = 'vllm:x_total{engine="0"} %s\n'
     assert read_total(series % value, "vllm:x_total") == expected
-    both = None if expected is None else 4 + expected
-    assert read_total(series % 4 + series % value, "vllm:x_total") == both, "a sum lacks nothing"
+    total = None if expected is None else 4 + expected
+    assert read_total(series % 4 + series % value, "vllm:x_total") == total, "a sum lacks nothing"
 
 
 def test_metric_positions_are_bounded_in_time_and_memory() -> None:
     name = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
-    text = "".join(f'{name}{{position="{place % 99_999}"}} 1\n' for place in range(150_000)) + f"{name}{{" * 30_000
+    text = "".join(f'{name}{{position="{index % 99_999}"}} 1\n' for index in range(150_000)) + f"{name}{{" * 30_000
     began = time.process_time()
     counts, figures = [1] * 300_000, {"num_spec_steps": 1, "num_spec_tokens": 2**40, "num_draft_tokens": True}
     steps = {"per_step_accepted": counts, "per_step_drafted": counts}
@@ -513,11 +513,11 @@ MOST_RESIDENT = 400 * 2**20
 
 def endpoint(answer: bytes, piece: bytes = b"", **replies: bytes) -> Talk:
     """An endpoint whose every streamed answer begins with `answer` and goes on with `piece` for ever."""
-    told = pages(**({"models": MODELS % (b'"m"', b"4096")} | replies))
+    address = pages(**({"models": MODELS % (b'"m"', b"4096")} | replies))
 
     def talk(connection: socket.socket, asked: bytes) -> None:
         if asked.startswith(b"GET "):
-            told(connection, asked)
+            address(connection, asked)
         elif b'"stream": true' not in asked:
             connection.sendall(b"HTTP/1.1 400 No\r\nConnection: close\r\nContent-Length: 2\r\n\r\n{}")
         else:
@@ -567,9 +567,9 @@ def test_a_command_ends_with_one_message_in_bounded_memory(listen: Listen, tmp_p
     talk, code, message = HOSTILE[name]
     (tmp_path / "recipe.yaml").write_text(RECIPE % f"{listen(talk)._base}/v1")
     command = [sys.executable, "-m", "benchctl", "run", "recipe.yaml", "-q"]
-    with (tmp_path / "said").open("wb") as said:
+    with (tmp_path / "said").open("wb") as output:
         launcher = [sys.executable, "-c", LAUNCHER, str(tmp_path / "used"), *command]
-        status = subprocess.call(launcher, cwd=tmp_path, stdin=subprocess.DEVNULL, stdout=said, stderr=said)
+        status = subprocess.call(launcher, cwd=tmp_path, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
     text = (tmp_path / "said").read_text("utf-8")
     assert (status, "Traceback" in text) == (code, False), text
     assert re.search(message, text), text

@@ -40,14 +40,14 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_link_in_place_of_a_runs_lock_is_not_followed(tmp_path: Path) -> None:
-    own = tmp_path / "own.txt"
-    own.write_text("the user's own")
+    user_file = tmp_path / "own.txt"
+    user_file.write_text("the user's own")
     run = tmp_path / "run"
     run.mkdir()
-    (run / LOCK).symlink_to(own)
+    (run / LOCK).symlink_to(user_file)
     with pytest.raises(StorageError), folder_lock(run):
         pass
-    assert own.read_text() == "the user's own"
+    assert user_file.read_text() == "the user's own"
 
 
 @pytest.fixture
@@ -59,17 +59,17 @@ def run(tmp_path: Path) -> Path:
 
 def links(run: Path, *names: str) -> Path:
     """Put links to the user's file at these names; return that file."""
-    own = run.parents[2] / "own.txt"
+    user_file = run.parents[2] / "own.txt"
     for name in names:
         (run / name).parent.mkdir(exist_ok=True)
         (run / name).unlink(missing_ok=True)
-        (run / name).symlink_to(own)
-    return own
+        (run / name).symlink_to(user_file)
+    return user_file
 
 
 @pytest.mark.parametrize("name", ["records.jsonl", "manifest.json", "scores.json", ".manifest.json.new", ".summary.7"])
 def test_a_run_with_a_link_in_it_is_refused_by_every_command(run: Path, name: str) -> None:
-    own = links(run, name)
+    user_file = links(run, name)
     for words in (
         ("report", str(run), "--no-figures"),
         ("verify-lossless", str(run)),
@@ -81,7 +81,7 @@ def test_a_run_with_a_link_in_it_is_refused_by_every_command(run: Path, name: st
         error = call(app, *words).exception
         assert isinstance(error, StorageError), words
         assert (error.exit_code, error.where) == (4, str(run / name)) and "links" in error.what
-    assert own.read_text() == "the user's own"
+    assert user_file.read_text() == "the user's own"
     assert run.name in call(app, "runs", "list", "--results", str(run.parents[1])).output
 
 
@@ -109,10 +109,10 @@ def test_a_log_that_leads_elsewhere_is_no_free_name_and_never_written(run: Path,
 
 
 def test_a_file_is_replaced_whole_and_no_link_is_followed(run: Path) -> None:
-    own = links(run, "scores.json", ".scores.json.new", ".scores.json.tmp")
+    user_file = links(run, "scores.json", ".scores.json.new", ".scores.json.tmp")
     write_whole(run / "scores.json", "{}\n")
     assert (run / "scores.json").read_text() == "{}\n" and not (run / "scores.json").is_symlink()
-    assert own.read_text() == "the user's own"
+    assert user_file.read_text() == "the user's own"
     assert [file.name for file in run.glob(".scores.json*")] == [".scores.json.new", ".scores.json.tmp"], "none is left"
 
 
@@ -127,13 +127,13 @@ def test_records_with_another_name_elsewhere_are_not_appended_to(run: Path, tmp_
 
 
 def test_files_that_a_user_names_replace_a_link_too(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    own = run.parents[2] / "own.txt"
+    user_file = run.parents[2] / "own.txt"
     for name in ("certificate.json", "recipe.yaml"):
-        (run.parent / name).symlink_to(own)
+        (run.parent / name).symlink_to(user_file)
     monkeypatch.chdir(run.parent)
     assert call(app, "runs", "certify", str(run)).exit_code == 0
     assert call(app, "recipes", "new", "ngram-mod", "-o", "recipe.yaml", "--force").exit_code == 0
-    assert own.read_text() == "the user's own"
+    assert user_file.read_text() == "the user's own"
 
 
 def test_every_write_uses_the_helper() -> None:
@@ -182,7 +182,7 @@ def test_the_folder_of_a_killed_supervisor_goes_at_the_next_start(temporary: Pat
     while "up" not in (tmp_path / "log").read_text() and time.monotonic() < until:
         time.sleep(0.05)
     old(access.folder)
-    beside = make_access(by_socket=True)
+    neighbour = make_access(by_socket=True)
     assert access.folder.is_dir(), "its engine runs"
     engine._supervisor.send_signal(signal.SIGKILL)
     engine._supervisor.wait(20)
@@ -190,26 +190,26 @@ def test_the_folder_of_a_killed_supervisor_goes_at_the_next_start(temporary: Pat
     old(access.folder)
     after = make_access(by_socket=True)
     assert not access.folder.exists()
-    assert beside.folder.is_dir() and after.folder.is_dir(), "just made, and not locked yet"
+    assert neighbour.folder.is_dir() and after.folder.is_dir(), "just made, and not locked yet"
 
 
 def test_only_folders_that_benchctl_made_for_engines_go(temporary: Path, tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
-    made = make_access(by_socket=False).folder
-    prefix = made.name[:-8]
-    link, other, held = temporary / f"{prefix}link", temporary / "benchctl-other", temporary / f"{prefix}held"
+    access_folder = make_access(by_socket=False).folder
+    prefix = access_folder.name[:-8]
+    link, second, locked = temporary / f"{prefix}link", temporary / "benchctl-other", temporary / f"{prefix}held"
     link.symlink_to(elsewhere)
-    for folder in (other, held):
+    for folder in (second, locked):
         folder.mkdir()
         old(folder)
-    old(made)
-    lock = os.open(held, os.O_RDONLY)
+    old(access_folder)
+    lock = os.open(locked, os.O_RDONLY)
     fcntl.flock(lock, fcntl.LOCK_SH)
     make_access(by_socket=False)
     os.close(lock)
-    assert link.is_symlink() and elsewhere.is_dir() and other.is_dir() and held.is_dir()
-    assert not made.exists()
+    assert link.is_symlink() and elsewhere.is_dir() and second.is_dir() and locked.is_dir()
+    assert not access_folder.exists()
 
 
 def test_a_supervisor_starts_where_its_folder_cannot_be_locked(tmp_path: Path) -> None:
@@ -217,5 +217,5 @@ def test_a_supervisor_starts_where_its_folder_cannot_be_locked(tmp_path: Path) -
     command = [sys.executable, "-I", "-S", str(supervisor), str(tmp_path / "gone"), "/bin/true"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        said = process.stdout.read()  # its input stays open: the end of it is the end of benchctl, which ends engines
-    assert "exit 0" in said
+        output = process.stdout.read()  # its input stays open: the end of it is the end of benchctl, which ends engines
+    assert "exit 0" in output

@@ -96,8 +96,8 @@ def test_options_that_the_adapter_types_need_nothing(home: Path, monkeypatch: py
     assert Option(list).problem(["/etc/passwd"]) is not None
     method = Method("other:Drafter", options=None)
     monkeypatch.setattr("benchctl.engines.transformers.speculation.registered", lambda: {"self-other": method})
-    written = Speculation(type="self-other", max=4, options={"file": "/etc/passwd", "number": 1})
-    (problem,) = recipe_problems(written)
+    document = Speculation(type="self-other", max=4, options={"file": "/etc/passwd", "number": 1})
+    (problem,) = recipe_problems(document)
     assert problem.startswith("options.file")
 
 
@@ -105,10 +105,10 @@ def test_what_is_typed_is_the_users_own_and_nothing_else(home: Path) -> None:
     recipe = recipe_in(Path.cwd(), "{args: [--x], env: {A: a, B: b}}")
     permit(recipe, Path.cwd(), trusted=False, typed=["engine"])
     permit(recipe, Path.cwd(), trusted=False, typed=["engine.args", "matrix.engine.env"])
-    for typed, left in ((["engine.args"], ["A=a", "B=b"]), (["engine.env.A", "engine.arg", "arms"], ["--x", "B=b"])):
+    for typed, raised in ((["engine.args"], ["A=a", "B=b"]), (["engine.env.A", "engine.arg", "arms"], ["--x", "B=b"])):
         with pytest.raises(UsageError) as caught:
             permit(recipe, Path.cwd(), trusted=False, typed=typed)
-        assert [line.split(": ")[1] for line in caught.value.what.splitlines()[1:]] == left
+        assert [line.split(": ")[1] for line in caught.value.what.splitlines()[1:]] == raised
 
 
 @pytest.mark.parametrize("name", sorted(shipped_recipes()))
@@ -125,14 +125,14 @@ def test_shipped_recipes_run_and_their_copies_ask(home: Path, name: str) -> None
 
 
 def test_a_folder_is_trusted_once_with_what_lies_below_it_and_taken_back(home: Path) -> None:
-    mine, sub, beside = home / "mine", home / "mine" / "deep", home / "mine2"
-    for folder in (sub, beside):
+    mine, sub, neighbour = home / "mine", home / "mine" / "deep", home / "mine2"
+    for folder in (sub, neighbour):
         folder.mkdir(parents=True)
-    for folder in (mine, sub, beside):
+    for folder in (mine, sub, neighbour):
         recipe_in(folder, "{args: [--no-warmup]}")
 
     def codes() -> list[int]:
-        return [benchctl("recipes", "check", folder / "r.yaml").returncode for folder in (mine, sub, beside)]
+        return [benchctl("recipes", "check", folder / "r.yaml").returncode for folder in (mine, sub, neighbour)]
 
     assert codes() == [2, 2, 2]
     listed = benchctl("recipes", "trust", mine)
@@ -141,11 +141,11 @@ def test_a_folder_is_trusted_once_with_what_lies_below_it_and_taken_back(home: P
     recipe_in(mine, "{args: [--no-warmup, --tools, all]}")  # editing it asks nothing
     assert codes() == [0, 0, 2]
     assert benchctl("run", mine / "r.yaml", "--dry-run", "-q").returncode == 0
-    (beside / "manifest.json").write_text("{}")
+    (neighbour / "manifest.json").write_text("{}")
     assert benchctl("recipes", "trust", mine, "--remove").returncode == 0
     assert codes() == [2, 2, 2]
-    again = benchctl("recipes", "trust", mine, "--remove")
-    assert (again.returncode, "not trusted" in again.stderr) == (2, True)
+    repeated = benchctl("recipes", "trust", mine, "--remove")
+    assert (repeated.returncode, "not trusted" in repeated.stderr) == (2, True)
 
 
 def test_a_results_folder_below_a_trusted_one_is_not_trusted(home: Path) -> None:

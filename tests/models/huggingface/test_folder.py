@@ -47,14 +47,14 @@ def contents(file: Path) -> tuple[dict[str, Any], dict[str, tuple[str, tuple[int
 @BUNDLED
 def test_a_bundled_model_survives_the_round_trip_bit_by_bit(model: BundledModel, tmp_path: Path) -> None:
     folder = huggingface_folder(model.path)
-    again = tmp_path / "again.gguf"
+    roundtrip = tmp_path / "again.gguf"
     description = read_header(model.path).text("general.description")
     assert description is not None
-    assert write_gguf(folder, folder, model.name, description, again) == model.parameters
+    assert write_gguf(folder, folder, model.name, description, roundtrip) == model.parameters
     fields, tensors = contents(model.path)
     assert len(tensors) > 10
     assert None not in fields.values()
-    assert contents(again) == (fields, tensors)
+    assert contents(roundtrip) == (fields, tensors)
 
 
 @BUNDLED
@@ -73,18 +73,18 @@ def test_the_folder_says_what_it_was_derived_from(model: BundledModel, cache: Pa
 
 
 def test_the_folder_is_made_once(tiny_draft: Path) -> None:
-    made = huggingface_folder(tiny_draft)
-    times = {path: path.stat().st_mtime_ns for path in made.iterdir()}
-    assert huggingface_folder(tiny_draft) == made
-    assert {path: path.stat().st_mtime_ns for path in made.iterdir()} == times
+    derived = huggingface_folder(tiny_draft)
+    times = {path: path.stat().st_mtime_ns for path in derived.iterdir()}
+    assert huggingface_folder(tiny_draft) == derived
+    assert {path: path.stat().st_mtime_ns for path in derived.iterdir()} == times
 
 
 def test_another_file_makes_another_folder(make_model: MakeModel) -> None:
     config = CONFIGS["qwen3"]
     first = huggingface_folder(make_model("qwen3")[1], config=config)
     before = (first / "config.json").read_bytes()
-    other = config | {"rms_norm_eps": 1e-6}
-    second = huggingface_folder(make_model("qwen3", rms_norm_eps=1e-6)[1], config=other)  # the same path, changed
+    changed = config | {"rms_norm_eps": 1e-6}
+    second = huggingface_folder(make_model("qwen3", rms_norm_eps=1e-6)[1], config=changed)  # the same path, changed
     assert second != first
     assert (first / "config.json").read_bytes() == before
     assert json.loads((second / "config.json").read_text("utf-8"))["rms_norm_eps"] == 1e-6
@@ -113,10 +113,10 @@ def lose_the_origin(folder: Path) -> None:
 @pytest.mark.parametrize("damage", [lose_a_file, lose_the_end_of_a_file, lose_the_origin])
 def test_a_damaged_folder_is_made_again(tiny_draft: Path, damage: Callable[[Path], None]) -> None:
     folder = huggingface_folder(tiny_draft)
-    whole = {path.name: path.read_bytes() for path in folder.iterdir()}
+    complete = {path.name: path.read_bytes() for path in folder.iterdir()}
     damage(folder)
     assert huggingface_folder(tiny_draft) == folder
-    assert {path.name: path.read_bytes() for path in folder.iterdir()} == whole
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == complete
 
 
 def test_what_a_killed_process_left_is_not_used(tiny_draft: Path) -> None:
@@ -139,9 +139,9 @@ def test_processes_at_the_same_time_get_one_whole_folder(tiny_target: Path, cach
     )
     command = [sys.executable, "-c", script, str(tiny_target)]
     processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
-    said = {process.communicate(timeout=60)[0] for process in processes}
+    stderr = {process.communicate(timeout=60)[0] for process in processes}
     assert [process.returncode for process in processes] == [0, 0, 0]
-    (line,) = said
+    (line,) = stderr
     folder = Path(line.split()[0])
     assert list(folder.parent.iterdir()) == [folder]
     assert folder.is_relative_to(cache)

@@ -36,10 +36,10 @@ def test_llama_cpp_knows_every_tensor_name() -> None:
     """By gguf's own table of names, which its converters and llama.cpp share."""
     numbers = {name: number for number, name in gguf.MODEL_ARCH_NAMES.items()}
     for architecture, config in CONFIGS.items():
-        known = gguf.get_tensor_name_map(numbers[architecture], 2)
+        tensor_names = gguf.get_tensor_name_map(numbers[architecture], 2)
         for pair in LAYOUTS[architecture].tensors(config):
             if not pair.huggingface.endswith("dt_bias"):  # the converter renames it before it looks
-                expected = known.get_name(pair.huggingface, try_suffixes=(".weight", ".bias"))
+                expected = tensor_names.get_name(pair.huggingface, try_suffixes=(".weight", ".bias"))
                 assert expected is not None
                 assert pair.gguf in {expected, f"{expected}.weight"}
 
@@ -86,8 +86,8 @@ def test_a_tiny_norm_weight_is_stored_the_same_again() -> None:
     """What 1 + w loses of w below 2^-16 is lost once, not at every conversion."""
     stored = np.float32(1) + np.ldexp(np.float32(1.7), np.arange(-40, 1)).astype(np.float32)
     weight = from_bfloat16(to_bfloat16(ONE_ADDED.backward(stored)))
-    once = ONE_ADDED.forward(weight)
-    assert ONE_ADDED.forward(from_bfloat16(to_bfloat16(ONE_ADDED.backward(once)))).tolist() == once.tolist()
+    first = ONE_ADDED.forward(weight)
+    assert ONE_ADDED.forward(from_bfloat16(to_bfloat16(ONE_ADDED.backward(first)))).tolist() == first.tolist()
 
 
 def test_bfloat16_is_rounded_as_gguf_rounds_it() -> None:

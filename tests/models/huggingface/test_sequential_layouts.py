@@ -147,12 +147,12 @@ def test_llama_cpp_knows_every_tensor_name() -> None:
         "mtp.pre_fc_norm_embedding.weight": gguf.MODEL_TENSOR.NEXTN_ENORM,
         "mtp.pre_fc_norm_hidden.weight": gguf.MODEL_TENSOR.NEXTN_HNORM,
     }
-    known = gguf.get_tensor_name_map(gguf.MODEL_ARCH.QWEN35, 4)
+    tensor_names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.QWEN35, 4)
     for pair in LAYOUTS["qwen35"].tensors(CONFIGS["qwen35"]):
         special = next((kind for end, kind in by_hand.items() if pair.huggingface.endswith(end)), None)
         if special is None:
             name = pair.huggingface.replace("mtp.layers.0.", "model.layers.3.")  # so the converter renames it
-            expected = known.get_name(name, try_suffixes=(".weight", ".bias"))
+            expected = tensor_names.get_name(name, try_suffixes=(".weight", ".bias"))
         else:
             expected = gguf.TENSOR_NAMES[special].format(bid=pair.gguf.split(".")[1])
         assert expected is not None, pair.huggingface
