@@ -33,10 +33,8 @@ import httpx
 
 from benchctl.data.record import Record, sha256_text, sha256_tokens
 from benchctl.engines.base import Completion, Rendered
-from benchctl.engines.common.launched_server import StartUp
 from benchctl.engines.common.process import EngineProcess, free_port
 from benchctl.engines.llama_cpp.adapter import LlamaCppSpec
-from benchctl.engines.llama_cpp.causes import launch_cause
 from benchctl.engines.llama_cpp.probe import Flags
 from benchctl.engines.llama_cpp.server import LlamaServer
 from benchctl.engines.llama_cpp.stream import completion_body
@@ -61,11 +59,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         launch, log, port = engine.launch(Arm(name="baseline"), pair), Path(scratch) / "engine.log", free_port()
         # On a port and without a key, where all three can reach it.
-        argv = [str(port) if word == "{port}" else word for word in launch.argv]
+        argv = launch.command(port)
         process, url = EngineProcess(argv, launch.env, log), f"http://127.0.0.1:{port}"
-        server = LlamaServer(process, log, url, spec, argv, Flags(()))
+        server = LlamaServer(process, url, spec, argv, Flags(()))
         try:
-            server.wait_until_healthy(StartUp(process, log, spec.health_timeout_s, launch_cause, 0.03))
+            server.wait_until_healthy(server.start_up(0.03))
             found = _measure(server, url, sampling, Path(scratch) / "records.jsonl", options)
         finally:
             server.stop()

@@ -167,7 +167,7 @@ def check_installation(models: Path | None = None) -> list[Check]:
         of_kind = [engine for engine in engines if engine.kind == kind]
         if adapter.doctor is not None:
             usable_others = any(engine.kind != kind for engine in usable)
-            checks += resolve_name(adapter.doctor)(of_kind, others=usable_others)
+            checks += resolve_name(adapter.doctor)(of_kind, other_engines=usable_others)
         else:
             unchecked += [engine for engine in of_kind if engine in usable]
     if unchecked:

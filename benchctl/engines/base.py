@@ -62,6 +62,10 @@ class Launch:
     overlapping: bool = False
     """Whether several requests may be in flight at a time: `Arm.overlapping`."""
 
+    def command(self, port: int) -> list[str]:
+        """Return the command line with its port."""
+        return [str(port) if argument == "{port}" else argument for argument in self.argv]
+
 
 @dataclass(frozen=True)
 class Rendered:
@@ -76,8 +80,8 @@ class Rendered:
     @property
     def sha256(self) -> str:
         """Of all that is sent: of the text alone where it has no settings."""
-        beside = json.dumps(self.settings, sort_keys=True, separators=(",", ":")) if self.settings else ""
-        return sha256_text(self.text + beside)
+        settings = json.dumps(self.settings, sort_keys=True, separators=(",", ":")) if self.settings else ""
+        return sha256_text(self.text + settings)
 
 
 @dataclass(frozen=True)

@@ -50,9 +50,10 @@ class FoundEngine:
 
 def find_engines() -> list[FoundEngine]:
     """Return what is found of every engine that an installed package brings, an entry each at least."""
-    known = registered()
-    found = [engine for adapter in known.adapters.values() for engine in resolve_name(adapter.inventory)()]
-    return found + [FoundEngine(kind, problem=why, hint="Update or remove it.") for kind, why in known.broken.items()]
+    engines = registered()
+    found = [engine for adapter in engines.adapters.values() for engine in resolve_name(adapter.inventory)()]
+    unusable = engines.broken.items()
+    return found + [FoundEngine(kind, problem=reason, hint="Update or remove it.") for kind, reason in unusable]
 
 
 @dataclass(frozen=True)
@@ -68,8 +69,8 @@ class Search:
     """Its place in a folder that was named instead."""
     install: str
     """What to do to have it."""
-    others: Callable[[], Sequence[FoundBinary]]
-    """Returns what is there beside PATH's, in order."""
+    fallbacks: Callable[[], Sequence[FoundBinary]]
+    """Returns the programs that run where nothing is named or on PATH, in order."""
     program: str | None = None
     """Looked up on PATH; a recipe that says just this names none in particular."""
     installs: str | None = None
@@ -81,38 +82,38 @@ class Search:
             optional = found_in == "recipe" and value == self.program
             if value is not None and (path := self._named(value, f"{where}{value}", optional=optional)):
                 return FoundBinary(path, found_in)
-        if found := self.unnamed():
-            return found[0]
+        if programs := self.unnamed():
+            return programs[0]
         raise EngineError(
             f"no {self.name} was found", kind="launch", where=self.kind, fix=self.install, installs=self.installs
         )
 
     def unnamed(self) -> list[FoundBinary]:
         """Return all that is found without a recipe or an option, the winner first. Raises UsageError."""
-        found = []
-        if (own := os.environ.get(self.variable)) and (path := self._named(own, f"{self.variable}={own}")):
-            found.append(FoundBinary(path, "environment"))
-        if self.program is not None and (there := on_path(self.program)):
-            found.append(FoundBinary(there, "PATH"))
-        return [*found, *self.others()]
+        programs = []
+        if (named := os.environ.get(self.variable)) and (path := self._named(named, f"{self.variable}={named}")):
+            programs.append(FoundBinary(path, "environment"))
+        if self.program is not None and (located := on_path(self.program)):
+            programs.append(FoundBinary(located, "PATH"))
+        return [*programs, *self.fallbacks()]
 
     def inventory(self, describe: Callable[[FoundBinary, bool], FoundEngine], hint: str) -> list[FoundEngine]:
         """Return what is found; `describe` is called with each, and whether it runs; `hint`: what to do for one."""
         try:
-            found = self.unnamed()
+            programs = self.unnamed()
         except BenchctlError as error:
             return [FoundEngine(self.kind, "environment", error.where, problem=error.what, hint=error.fix)]
-        return [describe(program, number == 0) for number, program in enumerate(found)] or [
+        return [describe(program, number == 0) for number, program in enumerate(programs)] or [
             FoundEngine(self.kind, hint=hint)
         ]
 
     def _named(self, value: str, where: str, *, optional: bool = False) -> Path | None:
         """Return the program of a path, or of a name on PATH; `None` only if `optional`. Raises UsageError."""
         if os.sep not in value and not value.startswith("~"):
-            if (found := on_path(value)) or optional:
-                return found
-            here = f" To run the file in this folder, write ./{value}." if Path(value).is_file() else ""
-            raise UsageError(f"there is no program called {value!r} on PATH", where=where, fix=f"{self.install}{here}")
+            if (program := on_path(value)) or optional:
+                return program
+            hint = f" To run the file in this folder, write ./{value}." if Path(value).is_file() else ""
+            raise UsageError(f"there is no program called {value!r} on PATH", where=where, fix=f"{self.install}{hint}")
         path = Path(value).expanduser().absolute()
         if path.is_dir():
             raise UsageError("this is a folder, no program", where=where, fix=f"Did you mean {path / self.within}?")

@@ -49,8 +49,8 @@ class Adapter:
     """`module:function` that returns the `benchctl.engines.registry.FoundEngine`s of this machine, never none."""
     model_format: ModelFormat
     doctor: str | None = None
-    """`module:function(found, others=)` that makes `benchctl.machine.doctor.Check`s of its `FoundEngine`s for `benchctl
-    engines doctor`; without it, an engine that is found is only listed there."""
+    """`module:function(engines, other_engines=)` that makes `benchctl.machine.doctor.Check`s of its engines that were
+    found, for `benchctl engines doctor`; without it, an engine that is found is only listed there."""
     program: str | None = None
     """Its program's name on PATH, which a recipe may name without trust; another name may be any program there."""
     installer: str | None = None

@@ -76,7 +76,11 @@ def _apply(source: Path, patch: Path, *options: str) -> None:
 def _compile(folder: Path, sound: Build) -> None:
     tools = find_toolchain(sound.backend)
     tree = ["-S", str(folder / "source"), "-B", str(folder / "build")]
-    subprocess.run([tools.cmake, *tree, *tools.generator, *sound.flags], stdout=sys.stderr, check=True)
+    subprocess.run(
+        [tools.cmake, *tree, "-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={tools.ninja}", *sound.flags],
+        stdout=sys.stderr,
+        check=True,
+    )
     make = [tools.cmake, "--build", str(folder / "build"), "--parallel", "--target", _TARGET]
     subprocess.run(make, stdout=sys.stderr, check=True)
 

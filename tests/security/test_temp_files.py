@@ -176,7 +176,7 @@ def test_the_folder_of_a_killed_supervisor_goes_at_the_next_start(temporary: Pat
         [sys.executable, "-c", "import time; print('up', flush=True); time.sleep(300)"],
         dict(os.environ),
         tmp_path / "log",
-        scratch=access.folder,
+        access,
     )
     until = time.monotonic() + 20
     while "up" not in (tmp_path / "log").read_text() and time.monotonic() < until:

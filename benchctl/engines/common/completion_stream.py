@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -74,7 +74,10 @@ class StreamedAnswer:
         return self.first_tokens if unseen == 0 or (unseen == 1 and self.finish_reason == "stop") else None
 
 
-def completed(streamed: Streamed[StreamedAnswer], ledger: Ledger) -> Completion:
+AnyAnswer = TypeVar("AnyAnswer", bound=StreamedAnswer)
+
+
+def completed(streamed: Streamed[AnyAnswer], ledger: Ledger) -> Completion:
     """Return a finished answer, of whose tokens all ids came; the engine's own times are not known."""
     answer = streamed.answer
     return Completion(
@@ -143,17 +146,17 @@ class CompletionReader(AnswerReader[StreamedAnswer]):
     def payload(self, payload: bytes) -> None:
         """Take an event: the shape that nearly all have at once, any other as a whole."""
         try:
-            found = _piece_in(payload)
+            event = _piece_in(payload)
         except (ValueError, RecursionError):
             super().payload(payload)
             return
-        (choice,) = found.choices
+        (choice,) = event.choices
         if choice.index:
             return
         piece, delta = choice.text or "", choice.delta
         if delta is not None:
             piece = (delta.reasoning_content or delta.reasoning or "") + (delta.content or "")
-        ids = choice.token_ids or (found.verbose.tokens if found.verbose else ())
+        ids = choice.token_ids or (event.verbose.tokens if event.verbose else ())
         if piece or ids:
             self._add(piece, ids)
 

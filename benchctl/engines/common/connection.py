@@ -66,12 +66,12 @@ class Connection(asyncio.Protocol):
         self._transport.write(request)
         self._watch()
 
-    def abort(self, why: str = "The connection was closed") -> None:
+    def abort(self, reason: str = "The connection was closed") -> None:
         """Close it at once, from whichever thread; what waits for the answer gets an error."""
         if threading.get_ident() == self._thread:
-            self._end(BrokenConnectionError(why))
+            self._end(BrokenConnectionError(reason))
         else:
-            self._loop.call_soon_threadsafe(self._end, BrokenConnectionError(why))
+            self._loop.call_soon_threadsafe(self._end, BrokenConnectionError(reason))
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Remember the transport."""
@@ -203,11 +203,11 @@ async def connect(url: SplitResult, route: Route) -> Connection:
 
 
 async def _through(proxy: SplitResult, host: str, port: int, tls: ssl.SSLContext | None) -> Connection:
-    loop, at = asyncio.get_running_loop(), (proxy.hostname or "", proxy.port or 80)
+    loop, proxy_address = asyncio.get_running_loop(), (proxy.hostname or "", proxy.port or 80)
     if tls is None:
-        _, connection = await loop.create_connection(Connection, *at)
+        _, connection = await loop.create_connection(Connection, *proxy_address)
         return connection
-    opened = await asyncio.to_thread(socket.create_connection, at, wire.CONNECT_TIMEOUT_S)
+    opened = await asyncio.to_thread(socket.create_connection, proxy_address, wire.CONNECT_TIMEOUT_S)
     try:
         opened.setblocking(False)
         named = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -42,28 +42,28 @@ Reading = TypeVar("Reading")
 def read_counters(text: str, engine: str) -> Ledger:
     """Read the counters of `engine` (`llamacpp`, `vllm`), over all labels; `None` for what it does not count."""
     prefix = f"{engine}:spec_decode_num_"
-    rounds, drafted, accepted = (read_total(text, f"{prefix}{what}_total") for what in _COUNTERS)
+    rounds, drafted, accepted = (read_total(text, f"{prefix}{counter}_total") for counter in _COUNTERS)
     positions: dict[int, int] = {}
     for labels, count in _series(text, f"{prefix}accepted_tokens_per_pos_total"):
-        found = _POSITION.search(labels)
-        if found is None or int(found[1]) >= DEEPEST or count is None:
+        match = _POSITION.search(labels)
+        if match is None or int(match[1]) >= DEEPEST or count is None:
             return Ledger(drafted, accepted, rounds)
-        positions[int(found[1])] = positions.get(int(found[1]), 0) + count
+        positions[int(match[1])] = positions.get(int(match[1]), 0) + count
     by_position = tuple(positions.get(i, 0) for i in range(max(positions) + 1)) if positions else None
     return Ledger(drafted, accepted, rounds, accepted_by_position=by_position)
 
 
 def prefix_of(text: str) -> str | None:
     """Return below which name a server of whatever kind has such counters; `None` where it has none."""
-    found = _DRAFTED.search(text)
-    return found[1] if found else None
+    match = _DRAFTED.search(text)
+    return match[1] if match else None
 
 
 def read_total(text: str, name: str) -> int | None:
     """Return the sum of all series called `name`; `None` when there is none, or any of them is no count."""
     counts = [count for _, count in _series(text, name)]
-    known = [count for count in counts if count is not None]
-    return sum(known) if known and len(known) == len(counts) else None
+    valid = [count for count in counts if count is not None]
+    return sum(valid) if valid and len(valid) == len(counts) else None
 
 
 def _series(text: str, name: str) -> Iterator[tuple[str, int | None]]:
@@ -72,17 +72,17 @@ def _series(text: str, name: str) -> Iterator[tuple[str, int | None]]:
     for line in re.finditer(rf"{re.escape(name)}(?=[{{ \t])(.*)", text):
         if text[max(0, line.start() - 1) : line.start()] not in ("", "\n"):
             continue
-        found = _SAMPLE.fullmatch(line[1]) if len(line[1]) <= _LONGEST_LINE else None
-        yield ("", None) if found is None else (found[1] or "", _number(found[2]))
+        sample = _SAMPLE.fullmatch(line[1]) if len(line[1]) <= _LONGEST_LINE else None
+        yield ("", None) if sample is None else (sample[1] or "", _number(sample[2]))
 
 
 def settled(read: Callable[[], Reading], good: Callable[[Reading], bool], within_s: float) -> Reading:
     """Return what `read` returns once it is good, or so many seconds later: engines count and log beside answers."""
     deadline = time.monotonic() + within_s
     while True:
-        found = read()
-        if good(found) or time.monotonic() > deadline:
-            return found
+        reading = read()
+        if good(reading) or time.monotonic() > deadline:
+            return reading
         time.sleep(0.02)
 
 
@@ -169,8 +169,8 @@ class Tally:
         return max((count for count in (self.drafted, *counts) if count is not None), default=None)
 
 
-def _sum(total: int | None, more: int | None) -> int | None:
-    return total if more is None else (total or 0) + more
+def _sum(total: int | None, count: int | None) -> int | None:
+    return total if count is None else (total or 0) + count
 
 
 @dataclass(frozen=True)
@@ -190,14 +190,14 @@ def read_drafts(extra: Mapping[str, Any], usage: Mapping[str, Any], *, silent_is
     `silent_is_none`: the server reported drafts in `timings` before, whose draft keys llama.cpp leaves out where
     nothing was drafted.
     """
-    for place, read in _SHAPES:
-        fields = usage if place == "usage" else extra.get(place)
-        found = read(fields) if isinstance(fields, dict) else None
-        if found is not None:
-            return found
-    found = _mean("`avg_decoded_tokens_per_iter` (TensorRT-LLM's shape)", extra.get("avg_decoded_tokens_per_iter"))
-    if found is not None:
-        return found
+    for key, read in _SHAPES:
+        fields = usage if key == "usage" else extra.get(key)
+        drafts = read(fields) if isinstance(fields, dict) else None
+        if drafts is not None:
+            return drafts
+    drafts = _mean("`avg_decoded_tokens_per_iter` (TensorRT-LLM's shape)", extra.get("avg_decoded_tokens_per_iter"))
+    if drafts is not None:
+        return drafts
     timings = extra.get("timings")
     if silent_is_none and isinstance(timings, dict) and not _DRAFT_KEYS & timings.keys():
         return Drafts(LLAMA_CPP, Ledger(drafted=0, accepted=0))
@@ -209,8 +209,8 @@ def contradictions(ledger: Ledger, tokens: int, *, free: bool = True) -> list[st
 
     By `benchctl.data.counts`; `free`: no grammar rules out what a round drafted.
     """
-    at, drafted_at = ledger.accepted_by_position, ledger.drafted_by_position
-    cut = number(len(at) if at else None)
+    accepted_at, drafted_at = ledger.accepted_by_position, ledger.drafted_by_position
+    cut = number(len(accepted_at) if accepted_at else None)
     rules = contradicted(
         DraftCounts(
             tokens=tokens,
@@ -220,18 +220,19 @@ def contradictions(ledger: Ledger, tokens: int, *, free: bool = True) -> list[st
             plain=number(ledger.plain_steps),
             cut=cut,
             at_most=tokens + cut,
-            accepted_by_position=number(sum(at) if at else None),
+            accepted_by_position=number(sum(accepted_at) if accepted_at else None),
             drafted_by_position=number(sum(drafted_at) if drafted_at else None),
             accepted_by_length=number(sum(ledger.accepted_by_length) if ledger.accepted_by_length else None),
             free=free,
         )
     )
-    told = f"{ledger.accepted} of {ledger.drafted} draft tokens accepted in {ledger.rounds} rounds".replace("None", "?")
-    return [f"{sentence} ({tokens} tokens, {told})" for sentence, holds in rules.items() if holds]
+    counts = f"{ledger.accepted} of {ledger.drafted} draft tokens accepted in {ledger.rounds} rounds"
+    counts = counts.replace("None", "?")
+    return [f"{sentence} ({tokens} tokens, {counts})" for sentence, holds in rules.items() if holds]
 
 
 LLAMA_CPP, IK_LLAMA_CPP, MLX_VLM = (
-    f"`timings` ({whose} shape)" for whose in ("llama.cpp's", "ik_llama.cpp's", "mlx-vlm's")
+    f"`timings` ({owner} shape)" for owner in ("llama.cpp's", "ik_llama.cpp's", "mlx-vlm's")
 )
 IN_TIMINGS = frozenset({LLAMA_CPP, IK_LLAMA_CPP, MLX_VLM})
 _DRAFT_KEYS = {"draft_n", "draft_n_accepted"}
@@ -268,10 +269,10 @@ def _by_depth(rows: object, name: str) -> tuple[int, ...] | None:
     return tuple(counts.get(depth, 0) for depth in range(1, max(counts) + 1))
 
 
-def _lm_studio(fields: Mapping[str, Any], place: str) -> Drafts | None:
+def _lm_studio(fields: Mapping[str, Any], key: str) -> Drafts | None:
     drafted = _count(fields, "total_draft_tokens_count")
     ledger = Ledger(drafted=drafted, accepted=_count(fields, "accepted_draft_tokens_count"))
-    return None if drafted is None else Drafts(f"`{place}` (LM Studio's shape)", ledger)
+    return None if drafted is None else Drafts(f"`{key}` (LM Studio's shape)", ledger)
 
 
 def _vllm(metrics: Mapping[str, Any]) -> Drafts | None:
@@ -319,8 +320,8 @@ _SHAPES: tuple[tuple[str, Callable[[Mapping[str, Any]], Drafts | None]], ...] = 
     ("timings", _timings),
     ("metrics", _vllm),
     ("meta_info", _sglang),
-    ("usage", partial(_lm_studio, place="usage")),
-    ("stats", partial(_lm_studio, place="stats")),
+    ("usage", partial(_lm_studio, key="usage")),
+    ("stats", partial(_lm_studio, key="stats")),
 )
 """Where a shape stands in an answer or its last event, and its reader."""
 

@@ -65,10 +65,10 @@ class Pages:
 
     def object(self, path: str) -> dict[str, Any]:
         """Return the JSON object at `path`, its strings without the key; empty where there is none."""
-        found = self.json(path)
-        if not isinstance(found, dict):
+        page = self.json(path)
+        if not isinstance(page, dict):
             return {}
-        return {name: self._client.redact(value) if isinstance(value, str) else value for name, value in found.items()}
+        return {name: self._client.redact(value) if isinstance(value, str) else value for name, value in page.items()}
 
     def metrics(self, prefix: str, generated: str) -> MetricsReading | None:
         """Read the counters below `prefix` of `/metrics`, and the total called `generated`; `None` without either."""
@@ -133,8 +133,8 @@ class TokenizingTarget(EndpointTarget):
 
     def render(self, prompt: Prompt) -> Rendered:
         """Tokenize as the endpoint itself does; the text is what is sent."""
-        what = {"prompt": prompt.prompt} if prompt.prompt is not None else self.chat(prompt)
-        return Rendered(as_sent(prompt), self.token_ids(self.http.post("/tokenize", {"model": self.model, **what})))
+        content = {"prompt": prompt.prompt} if prompt.prompt is not None else self.chat(prompt)
+        return Rendered(as_sent(prompt), self.token_ids(self.http.post("/tokenize", {"model": self.model, **content})))
 
 
 @dataclass(frozen=True)

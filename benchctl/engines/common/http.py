@@ -66,9 +66,9 @@ class Streamed(Generic[Answer]):
 class _Whole(AnswerReader[bytes]):
     """Reads an answer that is no stream, of `most` bytes."""
 
-    def __init__(self, path: str, most: int) -> None:
+    def __init__(self, path: str, max_bytes: int) -> None:
         super().__init__()
-        self._path, self._most, self._body = path, most, bytearray()
+        self._path, self._most, self._body = path, max_bytes, bytearray()
 
     def feed(self, chunk: bytes, now: float) -> None:
         self._body += chunk
@@ -112,7 +112,7 @@ class HttpClient:
         self._headers = {"Accept-Encoding": "identity", "User-Agent": "benchctl", **(headers or {})}
         self._open: set[Connection] = set()
         self._closed = False
-        self._broken = broken or (lambda what: protocol_error(f"{what}."))
+        self._broken = broken or (lambda message: protocol_error(f"{message}."))
         self.redact = redact
 
     def close(self) -> None:
@@ -167,8 +167,8 @@ class HttpClient:
             try:
                 return self._fetch(method, path, body, timeout_s)
             except TimeoutError as error:
-                what = f"The engine finished no answer for {timeout_s:g} s."
-                raise EngineError(what, kind="timeout", fix=READ_THE_LOG) from error
+                message = f"The engine finished no answer for {timeout_s:g} s."
+                raise EngineError(message, kind="timeout", fix=READ_THE_LOG) from error
             except OSError as error:
                 raise self._broken("The engine accepts no connections") from error
             except BrokenConnectionError as error:
@@ -303,6 +303,6 @@ class HttpClient:
         )
 
 
-async def _in_thread(broken: Broken, what: str) -> EngineError:
+async def _in_thread(broken: Broken, message: str) -> EngineError:
     """Make the error of a broken connection off the event loop: it may take seconds, and other streams go on."""
-    return await asyncio.to_thread(broken, what)
+    return await asyncio.to_thread(broken, message)

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from benchctl.engines.base import Attestation, Capabilities, Completion, MemoryReport, Progress, Rendered
 from benchctl.engines.common.drafts import Tally
 from benchctl.engines.common.http import HttpClient, Streamed
 from benchctl.engines.common.log import READ_THE_LOG, Reason, log_tail, name_log, read_log
-from benchctl.engines.common.process import Access, EngineProcess, describe_exit
+from benchctl.engines.common.process import EngineProcess, describe_exit, refused_variables
 from benchctl.engines.common.programs import FoundBinary
 from benchctl.engines.common.stream import Answer, AnswerReader
 from benchctl.engines.common.wire import prompt_ids, protocol_error
@@ -22,7 +22,7 @@ from benchctl.engines.registry import Search
 from benchctl.errors import EngineError, UsageError
 from benchctl.prompts.suite import Prompt
 from benchctl.recipes.engine_spec import LaunchedEngineSpec
-from benchctl.recipes.schema import Sampling
+from benchctl.recipes.schema import Arm, Sampling
 from benchctl.text import one_line
 
 MODEL_NAME = "benchctl"
@@ -51,38 +51,33 @@ class LaunchedServer:
     """Base of the servers of adapters that launch their engine: `benchctl.engines.base.Server` but for what differs."""
 
     model = MODEL_NAME
+    dying_s: ClassVar[float]
+    """How long it may outlive a broken connection."""
+    interrupt_s: ClassVar[float] = 0.0
+    """How long it may outlive a SIGINT at the end; 0: it gets none."""
 
-    def __init__(
-        self,
-        process: EngineProcess,
-        log_path: Path,
-        url: str,
-        spec: LaunchedEngineSpec,
-        launch_cause: LaunchCause,
-        *,
-        dying_s: float,
-        interrupt_s: float = 0.0,
-        access: Access | None = None,
-    ) -> None:
-        """`dying_s`, `interrupt_s`: how long it may outlive a broken connection, and a SIGINT at the end."""
+    def __init__(self, process: EngineProcess, url: str, spec: LaunchedEngineSpec) -> None:
+        """`url`: where it answers, on a port or by the socket of `process.access`."""
         self._process = process
-        self._log_path = log_path
+        self._log_path = process.log_path
         self._spec = spec
         self.context, self.timeout_s = spec.context, spec.request_timeout_s
-        self._launch_cause = launch_cause
-        self._dying_s = dying_s
-        self._interrupt_s = interrupt_s
         self._tally = Tally()
         self._stopping = False
         """Set by `stop`: what breaks after that is no failure."""
-        self.access = access
+        self.access = process.access
         self.http = HttpClient(
             url,
-            socket_path=None if access is None else access.socket_path,
-            headers=None if access is None else access.headers,
+            socket_path=None if self.access is None else self.access.socket_path,
+            headers=None if self.access is None else self.access.headers,
             broken=self._broken_off,
-            log_path=log_path,
+            log_path=process.log_path,
         )
+
+    @staticmethod
+    def launch_cause(log: Sequence[str]) -> Reason | None:
+        """Return why the engine ended, where the lines of its log and the last one, how it ended, show that."""
+        raise NotImplementedError
 
     @property
     def log_path(self) -> Path:
@@ -114,11 +109,11 @@ class LaunchedServer:
         """Close the connections first (a request in flight would delay SIGTERM), then end the process."""
         self._stopping = True
         self.http.close()
-        return self._process.stop(interrupt_s=self._interrupt_s)
+        return self._process.stop(interrupt_s=self.interrupt_s)
 
-    def start_up(self, timeout_s: float, poll_s: float) -> StartUp:
-        """Return the wait for this server, of `timeout_s` seconds at most, asked every `poll_s` seconds."""
-        return StartUp(self._process, self._log_path, timeout_s, self._launch_cause, poll_s)
+    def start_up(self, poll_s: float) -> StartUp:
+        """Return the wait for this server, which is asked every `poll_s` seconds."""
+        return StartUp(self._process, self._spec.health_timeout_s, self.launch_cause, poll_s)
 
     def wait_until_healthy(self, start_up: StartUp, path: str = "/health") -> None:
         """Wait until `path` answers with 200. Raises EngineError (`launch`, `health`)."""
@@ -132,21 +127,21 @@ class LaunchedServer:
         limits = {"silence_s": self._spec.stall_timeout_s, "timeout_s": self._spec.request_timeout_s}
         return await self.http.stream(path, body, reader, on_tokens=on_tokens, **limits)
 
-    def _ids(self, what: Mapping[str, Any]) -> tuple[int, ...]:
+    def _ids(self, content: Mapping[str, Any]) -> tuple[int, ...]:
         """Tokenize as vLLM and SGLang do. Raises EngineError."""
-        return prompt_ids(self.http.post("/tokenize", {"model": self.model, **what}))
+        return prompt_ids(self.http.post("/tokenize", {"model": self.model, **content}))
 
     def _log(self) -> list[str]:
         return read_log(self._log_path)
 
-    def _broken_off(self, what: str) -> EngineError:
+    def _broken_off(self, message: str) -> EngineError:
         """Return a crash when the engine has ended, be it with status 0, else a broken protocol."""
-        if not self._process.wait(0.0 if self._stopping else self._dying_s):
-            return protocol_error(f"{what}, but the engine still runs.")
-        return self._crash(what, f"the engine ended with {describe_exit(self._process.status)}")
+        if not self._process.wait(0.0 if self._stopping else self.dying_s):
+            return protocol_error(f"{message}, but the engine still runs.")
+        return self._crash(message, f"the engine ended with {describe_exit(self._process.status)}")
 
-    def _crash(self, what: str, how: str) -> EngineError:
-        return _ended(f"{what}: {how}.", "crash", self._process, self._log_path, self._launch_cause)
+    def _crash(self, message: str, reason: str) -> EngineError:
+        return _ended(f"{message}: {reason}.", "crash", self._process, self.launch_cause)
 
 
 class Probed(Protocol):
@@ -219,6 +214,23 @@ class LaunchedEngine(ABC, Generic[OwnSpec]):
         """Raise EngineError (`launch`): most engines have no programs of that kind."""
         raise EngineError(f"{self.title} has no program {name}", kind="launch", where=self._spec.kind)
 
+    def _recipe_problems(
+        self,
+        arms: Sequence[Arm],
+        refused: Mapping[str, str],
+        of_arguments: Callable[[Sequence[str]], Iterable[str]],
+        of_arm: Callable[[Arm], Iterable[str]],
+    ) -> list[str]:
+        """Return a sentence for everything that `engine.env`, `engine.args` or an arm may not hold.
+
+        `refused`: variables of this engine, by their beginning, and why they may not be set.
+        """
+        problems = [f"engine.env: {text}" for text in refused_variables(self._spec.env, refused)]
+        problems += [f"engine.args: {text}" for text in of_arguments(self._spec.args)]
+        for arm in arms:
+            problems += [f"arm {arm.name}: {text}" for text in (*of_arguments(arm.args), *of_arm(arm))]
+        return problems
+
     def _refuse(self, problems: Sequence[str]) -> None:
         """Raise UsageError where there are any."""
         if problems:
@@ -227,7 +239,7 @@ class LaunchedEngine(ABC, Generic[OwnSpec]):
     def _healthy(self, server: OwnServer) -> OwnServer:
         """Wait until `server` is healthy, else end it. Raises EngineError (`launch`, `health`)."""
         try:
-            server.wait_until_healthy(server.start_up(self._spec.health_timeout_s, self.poll_s))
+            server.wait_until_healthy(server.start_up(self.poll_s))
         except BaseException:
             server.stop()
             raise
@@ -239,7 +251,6 @@ class StartUp:
     """An engine that is starting; call `wait_a_moment` in a loop until it is healthy."""
 
     process: EngineProcess
-    log_path: Path
     timeout_s: float
     launch_cause: LaunchCause
     poll_s: float
@@ -248,27 +259,23 @@ class StartUp:
     def wait_a_moment(self) -> None:
         """Wait `poll_s` seconds. Raises EngineError: the process has ended (`launch`), the time is up (`health`)."""
         if self.process.wait(self.poll_s):
-            how = f"The engine ended with {describe_exit(self.process.status)} before it was healthy."
-            raise _ended(how, "launch", self.process, self.log_path, self.launch_cause)
+            message = f"The engine ended with {describe_exit(self.process.status)} before it was healthy."
+            raise _ended(message, "launch", self.process, self.launch_cause)
         if time.monotonic() - self._began > self.timeout_s:
-            raise EngineError(
-                f"The engine was not healthy after {self.timeout_s:g} s.",
-                kind="health",
-                fix=name_log(
-                    "Raise engine.health_timeout_s if the model is large; else read the engine's log.", self.log_path
-                ),
-                log_tail=log_tail(self.log_path),
-            )
+            log, message = self.process.log_path, f"The engine was not healthy after {self.timeout_s:g} s."
+            fix = "Raise engine.health_timeout_s if the model is large; else read the engine's log."
+            raise EngineError(message, kind="health", fix=name_log(fix, log), log_tail=log_tail(log))
 
 
-def _ended(how: str, kind: str, process: EngineProcess, log_path: Path, launch_cause: LaunchCause) -> EngineError:
+def _ended(message: str, kind: str, process: EngineProcess, launch_cause: LaunchCause) -> EngineError:
     """Return the error of an engine that has ended, with the remedy where its log shows a known reason."""
-    cause = launch_cause([*read_log(log_path), describe_exit(process.status)])
+    log = process.log_path
+    cause = launch_cause([*read_log(log), describe_exit(process.status)])
     return EngineError(
-        f"{how} {cause[0]}" if cause else how,
+        f"{message} {cause[0]}" if cause else message,
         kind=kind,
-        fix=name_log(cause[1] if cause else READ_THE_LOG, log_path),
-        log_tail=log_tail(log_path),
+        fix=name_log(cause[1] if cause else READ_THE_LOG, log),
+        log_tail=log_tail(log),
     )
 
 
@@ -290,14 +297,14 @@ def other_model(served: str | None, requested: str | None) -> Reason | None:
     """Return what is wrong where the server that answers serves another model than its command line names."""
     if served == requested:
         return None
-    what = f"The server that answers serves {one_line(str(served), 200)}, not {requested}."
-    return what, "Another program uses the port; run it again."
+    message = f"The server that answers serves {one_line(str(served), 200)}, not {requested}."
+    return message, "Another program uses the port; run it again."
 
 
-def unrequested(what: str) -> Reason:
+def unrequested(evidence: str) -> Reason:
     """Return what is wrong with an arm without speculation; `what` shows that it speculates."""
     remedy = "Remove what turns speculation on from engine.args, the arm's args and engine.env."
-    return f"The arm requests no speculation, but {what}.", remedy
+    return f"The arm requests no speculation, but {evidence}.", remedy
 
 
 def drafted_nothing(name: str, longest: int, fix: str = READ_THE_LOG, *, did: str = "drafted") -> Reason | None:

@@ -52,13 +52,13 @@ def log_tail(path: Path, lines: int = 20) -> tuple[str, ...]:
             text = log.read().decode("utf-8", "replace")
     except FileNotFoundError:
         return ()
-    kept = [line.rstrip()[:_LINE_CHARACTERS] for line in clean(text).split("\n") if line.strip()]
-    return tuple(kept[-lines:])
+    not_blank = [line.rstrip()[:_LINE_CHARACTERS] for line in clean(text).split("\n") if line.strip()]
+    return tuple(not_blank[-lines:])
 
 
 def name_log(advice: str, path: Path | None) -> str:
     """Return `advice` with the file's path where it mentions the engine's log; `None`: the log is not benchctl's."""
-    return _LOG_MENTIONED.sub(lambda found: f"{found[0]} ({path})" if path else "the server's own log", advice)
+    return _LOG_MENTIONED.sub(lambda match: f"{match[0]} ({path})" if path else "the server's own log", advice)
 
 
 def make_private(path: Path) -> None:
@@ -76,11 +76,11 @@ def hide(path: Path, secret: str) -> None:
     """Put stars where a log holds `secret`, in place: the engine may still be writing."""
     with suppress(FileNotFoundError), path.open("r+b") as log:
         content, sought = log.read(), secret.encode()
-        place = content.find(sought)
-        while place >= 0:
-            log.seek(place)
+        position = content.find(sought)
+        while position >= 0:
+            log.seek(position)
             log.write(b"*" * len(sought))
-            place = content.find(sought, place + len(sought))
+            position = content.find(sought, position + len(sought))
 
 
 Reason = tuple[str, str]
@@ -105,7 +105,7 @@ def read_causes(file: Path) -> dict[str, tuple[Cause, ...]]:
 def causes_in(table: str) -> tuple[Cause, ...]:
     """Read causes from a table, three lines each: the pattern, and below it the sentence and what to do."""
     lines = [line.strip() for line in table.splitlines() if line.strip()]
-    return tuple(Cause(*lines[place : place + 3]) for place in range(0, len(lines), 3))
+    return tuple(Cause(*lines[index : index + 3]) for index in range(0, len(lines), 3))
 
 
 def first_cause(log: Sequence[str], causes: Sequence[Cause]) -> tuple[str, str, str] | None:
@@ -113,14 +113,14 @@ def first_cause(log: Sequence[str], causes: Sequence[Cause]) -> tuple[str, str, 
     for cause in causes:
         pattern = re.compile(cause.pattern)
         for line in log:
-            found = pattern.search(line)
-            if found:
-                groups = [str(group)[:300] for group in found.groups() or ("",)]
+            match = pattern.search(line)
+            if match:
+                groups = [str(group)[:300] for group in match.groups() or ("",)]
                 return cause.sentence.format(*groups), cause.fix, line
     return None
 
 
 def first_reason(log: Sequence[str], causes: Sequence[Cause]) -> Reason | None:
     """Return (sentence, fix) for the first of `causes` that the log shows."""
-    found = first_cause(log, causes)
-    return found and found[:2]
+    cause = first_cause(log, causes)
+    return cause and cause[:2]

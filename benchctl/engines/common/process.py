@@ -74,32 +74,34 @@ class EngineProcess:
     """A running engine; `pid` is its process id and that of its process group."""
 
     def __init__(
-        self, argv: Sequence[str], env: Mapping[str, str], log_path: Path, *, scratch: Path | None = None
+        self, argv: Sequence[str], env: Mapping[str, str], log_path: Path, access: Access | None = None
     ) -> None:
-        """Start `argv`; the folder `scratch` goes with it, however it ends. Raises EngineError, StorageError."""
+        """Start `argv`; the folder of `access` goes with it, however it ends. Raises EngineError, StorageError."""
+        self.log_path, self.access = log_path, access
         self._status: int | None = None
         self._ended = False
         self._unread = b""
         self._waiting = threading.RLock()
         try:
-            self.pid = self._start(argv, env, log_path, scratch)
+            self.pid = self._start(argv, env)
         except BaseException:
-            if scratch is not None:
-                shutil.rmtree(scratch, ignore_errors=True)
+            if access is not None:
+                shutil.rmtree(access.folder, ignore_errors=True)
             raise
 
-    def _start(self, argv: Sequence[str], env: Mapping[str, str], log_path: Path, scratch: Path | None) -> int:
+    def _start(self, argv: Sequence[str], env: Mapping[str, str]) -> int:
         try:
-            log_path.parent.mkdir(parents=True, exist_ok=True)
-            log = os.fdopen(open_unlinked(log_path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "wb")
+            self.log_path.parent.mkdir(parents=True, exist_ok=True)
+            log = os.fdopen(open_unlinked(self.log_path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "wb")
         except OSError as error:
-            raise cannot_write(error, log_path) from error
+            raise cannot_write(error, self.log_path) from error
+        scratch = "" if self.access is None else str(self.access.folder)
         with log:
             # A process group of its own keeps the terminal's Ctrl-C away: benchctl decides when an engine stops.
             # Not a session of its own: Linux schedules sessions against each other (autogroup), and on a busy
             # machine the client then sees the engine's first tokens 20 ms late.
             self._supervisor = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(SUPERVISOR), "" if scratch is None else str(scratch), *argv],
+                [sys.executable, "-I", "-S", str(SUPERVISOR), scratch, *argv],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -189,11 +191,11 @@ class EngineProcess:
         return self._status
 
 
-def refused_variables(added: Mapping[str, str], own: Mapping[str, str] = MappingProxyType({})) -> list[str]:
+def refused_variables(added: Mapping[str, str], refused: Mapping[str, str] = MappingProxyType({})) -> list[str]:
     """Return a sentence for every variable that `engine.env` may not set; `own`: an engine's, by their beginning."""
     problems = []
     for name in added:
-        reason = next((own[start] for start in own if name.startswith(start)), None)
+        reason = next((refused[start] for start in refused if name.startswith(start)), None)
         if reason is not None:
             problems.append(f"{name} may not be set: {reason}.")
         elif name.startswith("LLAMA_ARG_"):
@@ -207,8 +209,8 @@ def refused_variables(added: Mapping[str, str], own: Mapping[str, str] = Mapping
 
 def engine_environment(caller: Mapping[str, str], added: Mapping[str, str]) -> dict[str, str]:
     """Return the whole environment of an engine: what is kept of the caller's, benchctl's settings, the recipe's."""
-    kept = {name: value for name, value in caller.items() if name in _KEPT.split() or name.startswith("LC_")}
-    return {**kept, **OWN_SETTINGS, **added}
+    inherited = {name: value for name, value in caller.items() if name in _KEPT.split() or name.startswith("LC_")}
+    return {**inherited, **OWN_SETTINGS, **added}
 
 
 _LONGEST_PATH = 103
@@ -248,8 +250,8 @@ def make_access(*, by_socket: bool) -> Access:
     try:
         folder = _folder()
     except OSError as error:
-        what = f"No folder can be made for the engine's socket: {error.strerror}."
-        raise StorageError(what, where=tempfile.gettempdir()) from error
+        message = f"No folder can be made for the engine's socket: {error.strerror}."
+        raise StorageError(message, where=tempfile.gettempdir()) from error
     path = folder / _SOCKET
     # Letters and digits alone: a key that begins with a dash would be taken for an option.
     return Access(folder, path if by_socket and _takes_sockets(path) else None, secrets.token_hex(24))
@@ -257,11 +259,11 @@ def make_access(*, by_socket: bool) -> Access:
 
 def _folder() -> Path:
     """Make a folder that only this user can enter, in the short place where the caller's is too long for sockets."""
-    made = tempfile.mkdtemp(prefix=_PREFIX)
-    if len(os.fsencode(made)) + 1 + _LONGEST_NAME > _LONGEST_PATH and Path("/tmp").is_dir():  # noqa: S108
-        shutil.rmtree(made)
-        made = tempfile.mkdtemp(prefix=_PREFIX, dir="/tmp")
-    return Path(made)
+    folder = tempfile.mkdtemp(prefix=_PREFIX)
+    if len(os.fsencode(folder)) + 1 + _LONGEST_NAME > _LONGEST_PATH and Path("/tmp").is_dir():  # noqa: S108
+        shutil.rmtree(folder)
+        folder = tempfile.mkdtemp(prefix=_PREFIX, dir="/tmp")
+    return Path(folder)
 
 
 def _remove_leftovers() -> None:
@@ -269,14 +271,14 @@ def _remove_leftovers() -> None:
     for parent in {tempfile.gettempdir(), "/tmp"}:  # noqa: S108
         for folder in Path(parent).glob(f"{_PREFIX}*"):
             with suppress(OSError):
-                held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+                descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
                 try:
-                    status = os.fstat(held)
+                    status = os.fstat(descriptor)
                     if status.st_uid == os.getuid() and time.time() - status.st_mtime > LEFT_FOR_S:
-                        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                         shutil.rmtree(folder, ignore_errors=True)
                 finally:
-                    os.close(held)
+                    os.close(descriptor)
 
 
 def _takes_sockets(path: Path) -> bool:

@@ -54,8 +54,8 @@ def _run_script(argv: Sequence[str], log: Path, on_line: OnLine | None = None) -
 
 def converting_python() -> Path:
     """Return a Python with the packages of the extra `convert`, this or an installed engine's. Raises UsageError."""
-    found = (_EXTRA.match(line) for line in importlib.metadata.requires("benchctl") or ())
-    missing = [match[1] for match in found if match and importlib.util.find_spec(match[1]) is None]
+    requirements = (_EXTRA.match(line) for line in importlib.metadata.requires("benchctl") or ())
+    missing = [match[1] for match in requirements if match and importlib.util.find_spec(match[1]) is None]
     if not missing:
         return Path(sys.executable)
     converting = {
@@ -64,11 +64,11 @@ def converting_python() -> Path:
     for adapter in converting.values():
         if (python := resolve_name(str(adapter.converting_python))()) is not None:
             return Path(python)
-    what = f"Converting safetensors needs the Python packages {', '.join(missing)}."
+    message = f"Converting safetensors needs the Python packages {', '.join(missing)}."
     for kind in converting:
         fix = f"Install them: benchctl engines install {kind}. Or name a GGUF file."
-        raise UsageError(what, fix=fix, installs=kind)
-    raise UsageError(what, fix="Install them beside benchctl: pip install 'benchctl[convert]'. Or name a GGUF file.")
+        raise UsageError(message, fix=fix, installs=kind)
+    raise UsageError(message, fix="Install them beside benchctl: pip install 'benchctl[convert]'. Or name a GGUF file.")
 
 
 def run_to_end(
@@ -123,14 +123,14 @@ def reserved(options: Mapping[str, str]) -> dict[str, str]:
 def sibling_hashes(binary: Path) -> dict[str, str]:
     """Return name and SHA-256 of ggml's shared libraries beside the binary or in the `lib` folder next to it."""
     home = binary.resolve().parent
-    found = {
+    libraries = {
         library.resolve()
         for folder in (home, home.parent / "lib")
         for pattern in _LIBRARIES
         for library in folder.glob(pattern)
         if library.is_file() and (".so" in library.name or library.suffix == ".dylib")
     }
-    return {library.name: file_sha256(library) for library in sorted(found)}
+    return {library.name: file_sha256(library) for library in sorted(libraries)}
 
 
 MOST_BYTES = 4 * 2**20
@@ -194,7 +194,7 @@ def short_run(
     finally:
         for pipe in filter(None, (process.stdout, process.stderr)):
             pipe.close()
-    output, errors = (*(bytes(whole) for _, whole in printed), b"")[:2]
+    output, errors = (*(bytes(printed_bytes) for _, printed_bytes in printed), b"")[:2]
     return Ended(status, output, errors)
 
 

@@ -71,8 +71,8 @@ class PythonEnvironment:
 
     def installed(self) -> Path | None:
         """Return the program of a whole installation; `None` when there is none."""
-        whole = (self.folder / MARKER).is_file() and self.program_path.is_file()
-        return self.program_path if whole else None
+        complete = (self.folder / MARKER).is_file() and self.program_path.is_file()
+        return self.program_path if complete else None
 
     def install(self, report: Report, *, force: bool = False) -> Path:
         """Install what the lock names, then torch, unless it is whole; `force` makes it anew. Raises BenchctlError."""
@@ -92,16 +92,16 @@ class PythonEnvironment:
             raise self.disk_error(error.strerror or str(error)) from error
         return self.program_path
 
-    def disk_error(self, what: str) -> StorageError:
+    def disk_error(self, reason: str) -> StorageError:
         """Return the error for a full disk."""
         fix = "Free some space, or set BENCHCTL_CACHE to a folder on another disk."
-        return StorageError(f"{self.name} could not be installed: {what}", where=str(self.folder), fix=fix)
+        return StorageError(f"{self.name} could not be installed: {reason}", where=str(self.folder), fix=fix)
 
-    def check_free(self, needed: int, why: str) -> None:
+    def check_free(self, needed: int, purpose: str) -> None:
         """Raise StorageError where less than `needed` bytes are free; `why` begins its sentence."""
         free = shutil.disk_usage(self.folder.parent).free
         if free < needed:
-            raise self.disk_error(f"{why}, and {free / 1e9:.1f} GB are free")
+            raise self.disk_error(f"{purpose}, and {free / 1e9:.1f} GB are free")
 
 
 @dataclass(frozen=True)
@@ -144,10 +144,10 @@ class _Making:
 
     def _check_build(self, torch: str, cuda_bytes: int) -> None:
         """Check which build of torch the index has: for CUDA it takes many times the disk. Raises StorageError."""
-        found = self.environment.folder / "torch.json"
-        self._pip(f"looking for {torch}", 0, "--dry-run", "--ignore-installed", "--report", str(found), torch)
-        packages = [package["metadata"]["name"].lower() for package in json.loads(found.read_text("utf-8"))["install"]]
-        if any(name.startswith("nvidia-") for name in packages):
+        report_file = self.environment.folder / "torch.json"
+        self._pip(f"looking for {torch}", 0, "--dry-run", "--ignore-installed", "--report", str(report_file), torch)
+        packages = json.loads(report_file.read_text("utf-8"))["install"]
+        if any(package["metadata"]["name"].lower().startswith("nvidia-") for package in packages):
             self.environment.check_free(
                 cuda_bytes,
                 f"the package index has {torch} with CUDA's libraries for this machine, which takes "
@@ -177,19 +177,19 @@ class _Making:
         text = "\n".join(failure.lines)
         if "No space left on device" in text:
             raise self.environment.disk_error("the disk is full") from failure
-        here = f"{platform.system()} {platform.machine()}, Python {platform.python_version()}"
+        machine = f"{platform.system()} {platform.machine()}, Python {platform.python_version()}"
         if "DO NOT MATCH THE HASHES" in text:
-            what = "what the package index has is not what benchctl was tested with (other SHA-256)"
+            reason = "what the package index has is not what benchctl was tested with (other SHA-256)"
             fix = "Do not use it. Check which index or mirror pip is configured to use: `pip config list`."
         elif any(sign in text for sign in _OFFLINE):  # pip itself blames the package
-            what, fix = "pip could not reach a package index", "Connect, or have pip use a mirror (`pip config`)."
+            reason, fix = "pip could not reach a package index", "Connect, or have pip use a mirror (`pip config`)."
         elif "No matching distribution found" in text:
-            what, fix = f"the package index has no build of it for this machine ({here})", self.environment.fix
+            reason, fix = f"the package index has no build of it for this machine ({machine})", self.environment.fix
         else:
-            what, fix = f"it ended with status {failure.status}", "The lines above are the first that show an error."
+            reason, fix = f"it ended with status {failure.status}", "The lines above are the first that show an error."
         fix += f" What was downloaded is kept: the same command continues from there. The whole log: {self.log_path}"
         raise EngineError(
-            f"{stage}: {what}", kind="install", where=self.environment.engine, fix=fix, log_tail=failure.tail()
+            f"{stage}: {reason}", kind="install", where=self.environment.engine, fix=fix, log_tail=failure.tail()
         ) from failure
 
 
@@ -218,19 +218,19 @@ class Question:
     added: Mapping[str, str]
     """Of `env`: what the recipe adds."""
 
-    def answered(self, what: str, fix: str, read: Callable[[dict[str, Any]], Read]) -> Read:
+    def answered(self, subject: str, fix: str, read: Callable[[dict[str, Any]], Read]) -> Read:
         """Return what `read` makes of the facts, of an earlier probe or a new one. Raises EngineError (`launch`)."""
         try:
             facts = self.known() or self._ask()
-            made = read(facts)
+            answer = read(facts)
         except (_UnusableError, KeyError, TypeError, AttributeError, ValueError) as error:
-            known = isinstance(error, _UnusableError)
-            why, tail = error.args if known else (f"it does not report {one_line(str(error), 300)}", ())
+            unusable = isinstance(error, _UnusableError)
+            reason, tail = error.args if unusable else (f"it does not report {one_line(str(error), 300)}", ())
             where = str(self.program)
-            what = f"{what} cannot be used: {why}"
-            raise EngineError(what, kind="launch", where=where, fix=fix, log_tail=tail) from None
+            message = f"{subject} cannot be used: {reason}"
+            raise EngineError(message, kind="launch", where=where, fix=fix, log_tail=tail) from None
         self._keep(facts)
-        return made
+        return answer
 
     def known(self) -> dict[str, Any] | None:
         """Return the kept result of an earlier probe; `None` where there is none."""
@@ -300,7 +300,7 @@ def argument_problems(
 
 def named_types(own_names: Mapping[str, str], supported: Sequence[str]) -> tuple[str, ...]:
     """Return the types that recipes may name, benchctl's name first; `own_names`: those, and the package's."""
-    names = [own for own, name in own_names.items() if name in supported]
+    names = [recipe_name for recipe_name, name in own_names.items() if name in supported]
     return (*names, *(name for name in supported if name not in own_names.values()))
 
 
@@ -316,16 +316,16 @@ def type_problems(speculation: Speculation, own_names: Mapping[str, str], title:
 
 def unused_keys(speculation: Speculation, keys: Sequence[str], method: str) -> list[str]:
     """Return a sentence for every one of these keys that a speculation sets."""
-    given = [key for key in keys if getattr(speculation, key) is not None]
-    return [f"`{key}` has no effect on {method}; its own keys are written in options." for key in given]
+    unused = [key for key in keys if getattr(speculation, key) is not None]
+    return [f"`{key}` has no effect on {method}; its own keys are written in options." for key in unused]
 
 
 def key_problems(
-    keys: Sequence[str], known: Collection[str], recipe_keys: Mapping[str, str], package: str
+    keys: Sequence[str], valid: Collection[str], recipe_keys: Mapping[str, str], package: str
 ) -> list[str]:
     """Return a sentence for every key of a speculation's `options` that the package lacks or the recipe has itself."""
     problems = [f"options.{key}: use instead `{recipe_keys[key]}`." for key in keys if key in recipe_keys]
-    unknown = [key for key in keys if key not in recipe_keys and key not in known]
+    unknown = [key for key in keys if key not in recipe_keys and key not in valid]
     return problems + [
-        f"options.{key}: this {package} has no such key of speculation.{did_you_mean(key, known)}" for key in unknown
+        f"options.{key}: this {package} has no such key of speculation.{did_you_mean(key, valid)}" for key in unknown
     ]

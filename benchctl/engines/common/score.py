@@ -82,10 +82,10 @@ class RequestScorer(ServerScorer[Target], ABC):
     def score_answer(self, prompt: Sequence[int], answer: Sequence[int], top: int) -> list[Scores]:
         """Read prompt and answer at once: the answer is sent as part of the prompt."""
         with _readable("prompt tokens"):
-            found = self._prefill([*prompt, *answer], len(prompt), min(top, self._most_logprobs))
-            if len(found) != len(answer):
+            scores = self._prefill([*prompt, *answer], len(prompt), min(top, self._most_logprobs))
+            if len(scores) != len(answer):
                 raise ValueError("a position is missing")
-        return found
+        return scores
 
     def read_prompt(self, prompt: Sequence[int], top: int) -> Scores:
         """Read a prompt; the positions of its answer are then read from there."""
@@ -108,24 +108,24 @@ class RequestScorer(ServerScorer[Target], ABC):
 
     def _places(self, count: int, top: int) -> list[tuple[int, Scores]]:
         """Return the target's own tokens after the prompt, with its distribution at each; `count` unless it ends."""
-        known = self._decoded.get(top, [])
-        if count > len(known) and top not in self._ended:
+        decoded = self._decoded.get(top, [])
+        if count > len(decoded) and top not in self._ended:
             ahead = max(_FIRST_STRETCH, 2 * (count - 1)) if top <= _FEW else count
             tokens = min(ahead, self._server.context - len(self._prompt))
-            self._decoded[top] = known = [
+            self._decoded[top] = decoded = [
                 (token, Scores(scores.logprobs, evaluated=1 if number else len(self._prompt)))
                 for number, (token, scores) in enumerate(self._generate(self._prompt, tokens, top))
             ]
-            if len(known) < tokens:
+            if len(decoded) < tokens:
                 self._ended.add(top)
-        return known
+        return decoded
 
     def _generate(self, prompt: Sequence[int], tokens: int, top: int) -> list[tuple[int, Scores]]:
         with _readable("the next token"):
-            found = self._decode(prompt, tokens, min(top, self._most_logprobs))
-            if not found:
+            decoded = self._decode(prompt, tokens, min(top, self._most_logprobs))
+            if not decoded:
                 raise ValueError("a position is missing")
-        return found
+        return decoded
 
     @abstractmethod
     def _prefill(self, tokens: Sequence[int], start: int, top: int) -> list[Scores]:
@@ -137,17 +137,17 @@ class RequestScorer(ServerScorer[Target], ABC):
 
 
 @contextmanager
-def _readable(what: str) -> Iterator[None]:
+def _readable(subject: str) -> Iterator[None]:
     """Raise EngineError for an answer that is not as its protocol says."""
     try:
         yield
     except (LookupError, TypeError, ValueError, AttributeError) as error:
-        raise protocol_error(f"The engine returned no probabilities of {what}.") from error
+        raise protocol_error(f"The engine returned no probabilities of {subject}.") from error
 
 
-def usable_scores(logprobs: Mapping[int, float], evaluated: int, *, least: int = 1) -> Scores:
+def usable_scores(logprobs: Mapping[int, float], evaluated: int, *, min_tokens: int = 1) -> Scores:
     """Return the scores, likeliest first. Raises ValueError for fewer than `least` tokens."""
     likeliest = dict(sorted(logprobs.items(), key=lambda pair: -pair[1]))
-    if len(likeliest) < least:
+    if len(likeliest) < min_tokens:
         raise ValueError("log-probabilities that cannot be used")
     return Scores(likeliest, evaluated)

@@ -57,8 +57,8 @@ class SseParser:
         text = self._rest + chunk
         if b"\r" in text:
             text = text.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-        *lines, rest = text.split(b"\n")
-        self._rest = rest
+        *lines, unfinished = text.split(b"\n")
+        self._rest = unfinished
         if self._first_line and lines:
             self._first_line = False
             lines[0] = lines[0].removeprefix(codecs.BOM_UTF8)
@@ -73,7 +73,7 @@ class SseParser:
                     self._bytes = 0
             elif line.startswith(b"error:"):
                 self._keep(line[6:].lstrip(b" "))
-        if len(rest) + self._bytes > wire.MOST_EVENT_BYTES:
+        if len(unfinished) + self._bytes > wire.MOST_EVENT_BYTES:
             raise ValueError("an event is longer than 32 MiB")
         return payloads
 
@@ -217,10 +217,10 @@ class AnswerReader(ABC, Generic[Answer]):
     def burst_gaps_s(self) -> list[float]:
         """Seconds between bursts: an engine may send the tokens of a round one by one, so `BURST` tells these apart."""
         gaps = [round(later - earlier, 6) for earlier, later in itertools.pairwise(self._arrivals)]
-        passed, whole = 0.0, sum(gaps)
+        passed, total = 0.0, sum(gaps)
         for typical in sorted(gaps, reverse=True):
             passed += typical
-            if 2 * passed >= whole:
+            if 2 * passed >= total:
                 return [gap for gap in gaps if gap > BURST * typical]
         return []
 

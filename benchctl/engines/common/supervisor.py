@@ -67,9 +67,9 @@ def _descendants() -> list[int]:
         for name in filter(str.isdigit, os.listdir("/proc")):  # noqa: PTH208 - a supervisor imports as little as it can
             with contextlib.suppress(OSError, ValueError, IndexError), open(f"/proc/{name}/stat", "rb") as file:  # noqa: PTH123
                 parents[int(name)] = int(file.read().rpartition(b")")[2].split()[1])
-    family, found = {os.getpid()}, -1
-    while len(family) != found:
-        found = len(family)
+    family, size = {os.getpid()}, -1
+    while len(family) != size:
+        size = len(family)
         family |= {pid for pid, parent in parents.items() if parent in family}
     return sorted(family - {os.getpid()})
 
@@ -122,11 +122,11 @@ def _watch(engine: subprocess.Popen[bytes], wake: int, shared: _SharedMemory) ->
         ready, _, _ = select.select([0, wake] if pipe_open else [wake], [], [], timeout)
         numbers = os.read(wake, 512) if wake in ready else b""
         request = os.read(0, 64) if 0 in ready else None
-        alone = request == b"" or signal.SIGTERM in numbers
+        orphaned = request == b"" or signal.SIGTERM in numbers
         late = time.monotonic() >= kill_at
-        if request is not None or alone or late:
+        if request is not None or orphaned or late:
             shared.remember()
-        if alone:
+        if orphaned:
             pipe_open = pipe_open and request != b""
             _signal(engine.pid, signal.SIGTERM)
             kill_at = min(kill_at, time.monotonic() + ORPHAN_GRACE_S)

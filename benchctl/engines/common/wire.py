@@ -89,10 +89,10 @@ def proxy_header(proxy: SplitResult) -> str:
 
 
 def protocol_error(
-    what: str, fix: str = "Read the engine's log, and check that this is the kind of server that the recipe names."
+    message: str, fix: str = "Read the engine's log, and check that this is the kind of server that the recipe names."
 ) -> EngineError:
     """Return the error for an answer that is not what the server's protocol says."""
-    return EngineError(what, kind="protocol", fix=fix)
+    return EngineError(message, kind="protocol", fix=fix)
 
 
 def error_in(payload: object) -> str | None:
@@ -168,21 +168,21 @@ def _cleaned(value: Any) -> Any:  # noqa: ANN401 - whatever a server sends
     return value
 
 
-def text_in(value: object, most: int = 4096) -> str | None:
+def text_in(value: object, max_length: int = 4096) -> str | None:
     """Return what a server reports as text of at most `most` characters; `None` where there is nothing."""
-    return None if value is None else str(value)[:most]
+    return None if value is None else str(value)[:max_length]
 
 
-def count_in(value: object, most: float = math.inf) -> int | None:
+def count_in(value: object, maximum: float = math.inf) -> int | None:
     """Return a number that a server reports as a count; `None` where it is none, or more than `most`."""
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= most else None
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= maximum else None
 
 
-def counts_in(value: object, most: float = math.inf, *, longest: float = math.inf) -> list[int] | None:
+def counts_in(value: object, maximum: float = math.inf, *, longest: float = math.inf) -> list[int] | None:
     """Return a list of counts; `None` where it is none, or longer than `longest`."""
     if not isinstance(value, list) or len(value) > longest:
         return None
-    return value if all(count_in(count, most) is not None for count in value) else None
+    return value if all(count_in(count, maximum) is not None for count in value) else None
 
 
 def ids_in(value: object) -> list[int] | None:
@@ -202,10 +202,10 @@ def prompt_ids(answer: Mapping[str, object]) -> tuple[int, ...]:
 
 def id_of(value: object) -> int:
     """Return a token id. Raises ValueError for what is none."""
-    found = count_in(value, MOST_ID)
-    if found is None:
+    token_id = count_in(value, MOST_ID)
+    if token_id is None:
         raise ValueError("no token id")
-    return found
+    return token_id
 
 
 def id_named(name: str) -> int:

@@ -50,11 +50,11 @@ _MIB = 1 << 20
 
 def make_ledger(before: Ledger, after: Ledger, timings: Mapping[str, object], *, speculating: bool) -> Ledger:
     """Return the ledger of the request between two readings; all `None` where nothing speculates or drafted."""
-    found = since(before, after)
+    ledger = since(before, after)
     drafted, accepted = (count_in(timings.get(name), 2**53) for name in ("draft_n", "draft_n_accepted"))
     if drafted is not None:
-        found = replace(found, drafted=drafted, accepted=found.accepted if accepted is None else accepted)
-    return found if speculating or found.drafted else Ledger()
+        ledger = replace(ledger, drafted=drafted, accepted=ledger.accepted if accepted is None else accepted)
+    return ledger if speculating or ledger.drafted else Ledger()
 
 
 def against(tally: Tally, counters: Ledger) -> str | None:
@@ -84,11 +84,11 @@ class LoggedCounts:
 
 def read_counts(log: Sequence[str]) -> LoggedCounts | None:
     """Return the last counts in a log; `None` where it has none."""
-    last = {found[1]: found for line in log if (found := _STATISTICS.search(line))}
+    last = {match[1]: match for line in log if (match := _STATISTICS.search(line))}
     if not last:
         return None
-    drafted, accepted = (sum(int(found[column]) for found in last.values()) for column in (2, 3))
-    times = [found[4] for found in last.values()]
+    drafted, accepted = (sum(int(match[column]) for match in last.values()) for column in (2, 3))
+    times = [match[4] for match in last.values()]
     draft_s = None if None in times else sum(float(time) for time in times) / 1000
     return LoggedCounts(drafted, accepted, uses_checkpoints(log), draft_s)
 
@@ -103,16 +103,16 @@ def with_rounds(ledger: Ledger, log: str) -> Ledger | None:
     the lines are not those of `ledger`.
     """
     rounds: list[tuple[int, int]] = []
-    again = False
+    repeated = False
     for accepted, drafted, restored in _ROUND.findall(log):
-        if not again:
+        if not repeated:
             rounds.append((int(accepted), int(drafted)))
-        again = bool(restored)
+        repeated = bool(restored)
     sums = [sum(column) for column in zip(*rounds, strict=True)]
     if sums != [ledger.accepted, ledger.drafted] or len(rounds) != ledger.rounds:
         return None
     longest = max(drafted for _, drafted in rounds)
-    places = tuple(sum(drafted > place for _, drafted in rounds) for place in range(longest))
+    places = tuple(sum(drafted > position for _, drafted in rounds) for position in range(longest))
     return replace(ledger, drafted_by_position=places, accepted_by_length=by_length(rounds, longest))
 
 
@@ -131,15 +131,15 @@ def contradiction(logged: LoggedCounts | None, counters: Ledger, answers: int | 
     """
     if logged is None:
         return None
-    drafted, accepted, most = counters.drafted, counters.accepted, 0
+    drafted, accepted, surplus = counters.drafted, counters.accepted, 0
     if drafted is None or accepted is None:  # a build whose `/metrics` has no drafts
         drafted, accepted = logged.drafted, logged.accepted
     if logged.replays:
-        most = logged.drafted if counters.rounds is None else counters.rounds
+        surplus = logged.drafted if counters.rounds is None else counters.rounds
     if drafted != logged.drafted or (answers or 0) > logged.drafted:
         counted = drafted if drafted != logged.drafted else answers
         return f"{counted} draft tokens were counted, and its own log counts {logged.drafted}"
-    if not 0 <= logged.accepted - accepted <= most:
+    if not 0 <= logged.accepted - accepted <= surplus:
         return f"{accepted} tokens were counted as accepted, and its own log counts {logged.accepted}"
     return None
 
@@ -147,16 +147,17 @@ def contradiction(logged: LoggedCounts | None, counters: Ledger, answers: int | 
 def read_memory(log: Sequence[str]) -> MemoryReport:
     """Return the largest checkpoint of a sequence, and whether some layers are not on the GPU."""
     sizes = [
-        float(found[1]) + (float(found[2]) if found[2] and "speculative" in found[0] else 0.0)
+        float(match[1]) + (float(match[2]) if match[2] and "speculative" in match[0] else 0.0)
         for line in log
-        if (found := _CHECKPOINT_SIZE.search(line))
+        if (match := _CHECKPOINT_SIZE.search(line))
     ]
-    layers = [(int(found[1]), int(found[2])) for line in log if (found := _OFFLOADED.search(line))]
-    there, all_layers = next(((some, whole) for some, whole in layers if 0 < some < whole), (0, 0))
-    return MemoryReport(
-        checkpoint=round(max(sizes) * _MIB) if sizes else None,
-        spilled=f"{there} of {all_layers} layers are on the GPU, the others in the machine's memory" if there else None,
+    layers = [(int(match[1]), int(match[2])) for line in log if (match := _OFFLOADED.search(line))]
+    spilled = (
+        f"{on_gpu} of {total} layers are on the GPU, the others in the machine's memory"
+        for on_gpu, total in layers
+        if 0 < on_gpu < total
     )
+    return MemoryReport(checkpoint=round(max(sizes) * _MIB) if sizes else None, spilled=next(spilled, None))
 
 
 _RELEVANT = re.compile(
@@ -213,9 +214,9 @@ def attest(observed: LlamaObserved) -> Attestation:
             f"{counters.accepted} accepted{unchecked if logged.replays and logged.accepted else ''}"
         )
     failure = _wrong_server(observed) or _wrong_device(observed)
-    if not failure and (wrong := contradiction(logged, counters, observed.answers)):
-        what = f"The engine's counters contradict its own log: {wrong}."
-        failure = what, "Report it to the maintainer of this build of llama-server."
+    if not failure and (mismatch := contradiction(logged, counters, observed.answers)):
+        message = f"The engine's counters contradict its own log: {mismatch}."
+        failure = message, "Report it to the maintainer of this build of llama-server."
     failure = failure or (_not_speculating(observed) if observed.requested.types else _speculating(observed))
     return concluded(evidence, failure, requested=bool(observed.requested.types), drafted=observed.drafted)
 
@@ -233,12 +234,12 @@ def reports(slots: Sequence[bool | None] | None) -> bool:
 
 def rendered(slots: Sequence[bool | None]) -> str:
     """Return the states of slots as a short line."""
-    each = ["not reported" if state is None else str(state).lower() for state in slots]
-    return one_line(", ".join(each), 600) or "not reported"
+    states = ["not reported" if state is None else str(state).lower() for state in slots]
+    return one_line(", ".join(states), 600) or "not reported"
 
 
 def _wrong_server(observed: LlamaObserved) -> Reason | None:
-    config = next((found[1] for line in observed.log if (found := _CONFIG.search(line))), None)
+    config = next((match[1] for line in observed.log if (match := _CONFIG.search(line))), None)
     if config:
         return (
             f"llama-server took settings from {config.strip()[:200]}, which benchctl does not know.",
@@ -247,20 +248,20 @@ def _wrong_server(observed: LlamaObserved) -> Reason | None:
     if observed.total_slots != observed.requested_slots or (
         observed.slots is not None and len(observed.slots) != observed.requested_slots
     ):
-        what = f"The server's slots are {observed.total_slots}, and {observed.requested_slots} are requested."
-        return what, "Remove whatever sets --parallel, and check that this is a llama-server."
+        message = f"The server's slots are {observed.total_slots}, and {observed.requested_slots} are requested."
+        return message, "Remove whatever sets --parallel, and check that this is a llama-server."
     return None if observed.model_path is None else other_model(observed.model_path, observed.requested_model)
 
 
 def _wrong_device(observed: LlamaObserved) -> Reason | None:
     """Return what is wrong where the log shows the models' parts, and none of them on the device that is requested."""
     prefix = DEVICES.get(observed.device)
-    held = {found[1] for line in observed.log if (found := _BUFFER.search(line))}
-    there = any(name.startswith(prefix or ()) and not name.endswith("_Host") for name in held)
-    if prefix is None or not held or there:
+    devices = {match[1] for line in observed.log if (match := _BUFFER.search(line))}
+    on_device = any(name.startswith(prefix or ()) and not name.endswith("_Host") for name in devices)
+    if prefix is None or not devices or on_device:
         return None
     return (
-        f"The recipe requests {observed.device}, and the log has the model on {', '.join(sorted(held))} alone.",
+        f"The recipe requests {observed.device}, and the log has the model on {', '.join(sorted(devices))} alone.",
         "Check the device's driver, and what GGML_VK_VISIBLE_DEVICES and its like hide.",
     )
 
@@ -288,7 +289,7 @@ def _not_speculating(observed: LlamaObserved) -> Reason | None:
             f"There is no evidence that {', '.join(observed.requested.types)} was initialised.",
             "Read the engine's log; check that models.draft belongs to the target.",
         )
-    added = {found[1] for line in observed.log if (found := _ADDED.search(line))}
+    added = {match[1] for line in observed.log if (match := _ADDED.search(line))}
     strange = [name for name in observed.requested.types if name not in SPECULATION_TYPES and name not in added]
     if added and strange:
         return (

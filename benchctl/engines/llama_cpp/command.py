@@ -73,24 +73,24 @@ def command_line(
     devices: Sequence[str] = (),
 ) -> tuple[str, ...]:
     """Return the whole command of a cell; `{port}` stands for the port. `devices`: those that the binary lists."""
-    own: list[list[str]] = [["-m", str(models.target.path)]]
+    settings_first: list[list[str]] = [["-m", str(models.target.path)]]
     draft = models.draft if uses_draft(arm, models) else None
     if draft is not None:
-        own.append(["-md", str(draft.path)])
-    own += [["--host", "127.0.0.1"], ["--port", "{port}"], *_slots(arm.concurrency, engine.context, flags)]
-    own += [["-b", str(BATCH)], ["-ub", str(BATCH)], ["-t", str(engine.threads or default_threads())]]
-    own += _device(engine.device, draft is not None, flags, devices)
-    own += _cache_types(arm, with_draft=draft is not None, flags=flags)
+        settings_first.append(["-md", str(draft.path)])
+    settings_first += [["--host", "127.0.0.1"], ["--port", "{port}"], *_slots(arm.concurrency, engine.context, flags)]
+    settings_first += [["-b", str(BATCH)], ["-ub", str(BATCH)], ["-t", str(engine.threads or default_threads())]]
+    settings_first += _device(engine.device, draft is not None, flags, devices)
+    settings_first += _cache_types(arm, with_draft=draft is not None, flags=flags)
     always = ["-fit off", "--cache-ram 0", "--no-context-shift", "--metrics", "--slots", "--jinja"]
     settings = [setting.split() for setting in [*always, flags.first("--no-ui", "--no-webui") or "--no-ui"]]
-    own += [setting for setting in settings if setting[0] in flags]
+    settings_first += [setting for setting in settings if setting[0] in flags]
     verbosity = flags.get("-lv")
     if verbosity and "4: trace" in verbosity.description:  # This level logs how speculation was initialised.
-        own.append(["-lv", "4"])
+        settings_first.append(["-lv", "4"])
     theirs = [*engine.args, *arm.args]
     replaced = {name for flag in map(flags.get, _flags_in(theirs)) if flag for name in flag.names}
-    kept = [argument for setting in own if setting[0] not in replaced for argument in setting]
-    return (str(binary), *kept, *speculation_args(arm.speculation, flags), *theirs)
+    arguments = [argument for setting in settings_first if setting[0] not in replaced for argument in setting]
+    return (str(binary), *arguments, *speculation_args(arm.speculation, flags), *theirs)
 
 
 def _slots(count: int, context: int, flags: Flags) -> list[list[str]]:
@@ -193,5 +193,5 @@ def batch_problems(args: Sequence[str], slots: int, deepest: int, flags: Flags) 
         if flag is not None and "--batch-size" in flag.names and value.isdigit():
             size = int(value)
     if size < (needed := slots * (1 + deepest)):
-        each = f" in each of {slots} slots" if slots > 1 else ""
-        yield f"A round of {deepest} draft tokens{each} needs a batch of {needed}, and -b is {size}."
+        per_slot = f" in each of {slots} slots" if slots > 1 else ""
+        yield f"A round of {deepest} draft tokens{per_slot} needs a batch of {needed}, and -b is {size}."

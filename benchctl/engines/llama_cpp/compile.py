@@ -103,13 +103,11 @@ def builds_folder() -> Path:
 
 def installed_builds() -> list[Build]:
     """Return every finished build that this machine can run, newest first."""
-    found, here = map(Build.read, builds_folder().glob("[!.]*")), Host.here()
-    return sorted((build for build in found if build and build.host == here), key=attrgetter("built_at"), reverse=True)
+    builds, host = map(Build.read, builds_folder().glob("[!.]*")), Host.here()
+    return sorted((build for build in builds if build and build.host == host), key=attrgetter("built_at"), reverse=True)
 
 
-_NEEDED_CMAKE = (3, 14)
 _NO_CUDA = "Install the CUDA toolkit and put its bin folder on PATH (or set CUDACXX), or build without --cuda."
-_WITH_BENCHCTL = "benchctl brings CMake and ninja along: install it again, or install CMake 3.14 or newer and ninja."
 
 
 @dataclass(frozen=True)
@@ -118,31 +116,21 @@ class Toolchain:
 
     cmake: str
     cmake_version: str
-    maker: str
-    """What runs the build: ninja or make."""
+    ninja: str
     cxx: str
     """The C++ compiler."""
     compiler: str
     """Its version, and that of the CUDA compiler for a CUDA build."""
     nvcc: str | None = None
 
-    @property
-    def generator(self) -> tuple[str, ...]:
-        """The options by which CMake writes what the build program runs."""
-        makes = "Ninja" if "ninja" in Path(self.maker).name else "Unix Makefiles"
-        return ("-G", makes, f"-DCMAKE_MAKE_PROGRAM={self.maker}")
-
 
 def find_toolchain(backend: Backend) -> Toolchain:
     """Find every tool, this Python environment's first, then PATH's. Raises EngineError that says what is missing."""
-    cmake = _first("cmake", own=True)
-    digits = re.search(r"(\d+)\.(\d+)", cmake[1]) if cmake else None
-    if cmake is None or digits is None or (int(digits[1]), int(digits[2])) < _NEEDED_CMAKE:
-        what = "CMake is not installed" if cmake is None else f"CMake is too old: {cmake[1]}"
-        raise EngineError(what, kind="install", where=cmake and cmake[0], fix=_WITH_BENCHCTL)
-    maker = _first("ninja", own=True) or _first("make", own=True)
-    if maker is None:
-        raise EngineError("neither ninja nor make is installed", kind="install", fix=_WITH_BENCHCTL)
+    cmake, ninja = (_first(name, prefer_environment=True) for name in ("cmake", "ninja"))
+    if cmake is None or ninja is None:
+        message = f"{'CMake' if cmake is None else 'ninja'} is not installed"
+        fix = "benchctl brings CMake and ninja along: install it again, or put both on PATH."
+        raise EngineError(message, kind="install", fix=fix)
     names = shlex.split(os.environ.get("CXX", ""))[:1] or ["c++", "g++", "clang++"]
     cxx = _first(*names)  # macOS has a placeholder c++ that only offers an installation
     if cxx is None:
@@ -150,27 +138,28 @@ def find_toolchain(backend: Backend) -> Toolchain:
         fix = "Run `xcode-select --install`." if sys.platform == "darwin" else fix
         raise EngineError(f"there is no working C++ compiler (tried {', '.join(names)})", kind="install", fix=fix)
     if backend != "cuda":
-        return Toolchain(*cmake, maker[0], *cxx)
+        return Toolchain(*cmake, ninja[0], *cxx)
     nvcc = _first(*nvcc_candidates(), line=-1)
     if nvcc is None:
         raise EngineError("the CUDA compiler (nvcc) was not found", kind="install", fix=_NO_CUDA)
-    return Toolchain(*cmake, maker[0], cxx[0], f"{cxx[1]}; nvcc {nvcc[1]}", nvcc[0])
+    return Toolchain(*cmake, ninja[0], cxx[0], f"{cxx[1]}; nvcc {nvcc[1]}", nvcc[0])
 
 
 def nvcc_candidates() -> list[str]:
     """Return where the CUDA compiler may be."""
     homes = [home for name in ("CUDA_PATH", "CUDA_HOME") if (home := os.environ.get(name))]
-    own = [compiler] if (compiler := os.environ.get("CUDACXX")) else []
-    return [*own, *(f"{home}/bin/nvcc" for home in homes), "nvcc", "/usr/local/cuda/bin/nvcc"]
+    from_variable = [compiler] if (compiler := os.environ.get("CUDACXX")) else []
+    return [*from_variable, *(f"{home}/bin/nvcc" for home in homes), "nvcc", "/usr/local/cuda/bin/nvcc"]
 
 
-def _first(*names: str, line: int = 0, own: bool = False) -> tuple[str, str] | None:
+def _first(*names: str, line: int = 0, prefer_environment: bool = False) -> tuple[str, str] | None:
     """Return the path of the first of these programs that runs, and a line of its version.
 
-    `own`: this Python environment's wins; where it is not activated, its programs are not on PATH.
+    `prefer_environment`: this Python environment's wins; where it is not activated, its programs are not on PATH.
     """
     for name in names:
-        path = (shutil.which(name, path=sysconfig.get_path("scripts")) if own else None) or shutil.which(name)
+        in_environment = shutil.which(name, path=sysconfig.get_path("scripts")) if prefer_environment else None
+        path = in_environment or shutil.which(name)
         with suppress(OSError, subprocess.TimeoutExpired):
             done = path and subprocess.run([path, "--version"], capture_output=True, text=True, timeout=60, check=False)
             if path and done and done.returncode == 0 and (lines := done.stdout.strip().splitlines()):
@@ -248,19 +237,19 @@ def make_build(work: Work, sdist: Sdist, key: str) -> Path:
     # A plain build of the unpacked archive counts one commit, too: its history is cut off. The commit identifies it.
     identity = ("-DLLAMA_BUILD_NUMBER=1", f"-DLLAMA_BUILD_COMMIT={(commit or 'unknown')[:7]}")
     quick = sdist.sha256 in KNOWN_SHA256.values()  # untested with other sources
-    whole = (*work.flags, *identity)
-    attempts = [whole, without_amx(whole)] if uses_amx(work.toolchain.cxx) else [whole]
+    all_flags = (*work.flags, *identity)
+    attempts = [all_flags, without_amx(all_flags)] if uses_amx(work.toolchain.cxx) else [all_flags]
     for flags in attempts:
-        if flags is not whole:
+        if flags is not all_flags:
             work.report("crashed with quantized models; building again without AMX", 0, 0)
         server, printed = _compiled(work, flags, quick=quick)
-        if not (wrong := _crashed(work, server)):
+        if not (crashes := _crashed(work, server)):
             break
     else:
-        also = "" if flags is whole else ", also without AMX"
-        what = f"the llama-server that was built crashes with quantized models{also}"
+        also = "" if flags is all_flags else ", also without AMX"
+        message = f"the llama-server that was built crashes with quantized models{also}"
         fix = f"Set CC and CXX to another compiler and install again; else report it to llama.cpp: {work.log_path}"
-        raise EngineError(what, kind="install", where="llama.cpp", fix=fix, log_tail=wrong)
+        raise EngineError(message, kind="install", where="llama.cpp", fix=fix, log_tail=crashes)
     work.report("putting it in place", 0, 0)
     staged = work.folder / "staged"
     (staged / "bin").mkdir(parents=True)
@@ -281,7 +270,7 @@ def make_build(work: Work, sdist: Sdist, key: str) -> Path:
         build_s=round(time.monotonic() - started, 1),
         version_output=" · ".join(line for line in printed if line.strip()),
         files={name: file_sha256(staged / "bin" / name) for name in TARGETS},
-        left_out=() if flags is whole else ("AMX",),
+        left_out=() if flags is all_flags else ("AMX",),
     )
     (staged / "build.json").write_text(json.dumps(finished.to_json(), indent=1) + "\n")
     return staged
@@ -292,12 +281,13 @@ def _compiled(work: Work, flags: tuple[str, ...], *, quick: bool) -> tuple[Path,
     toolchain, build = work.toolchain, work.folder / "build"
     work.report("configuring", 0, 0)
     sooner = [f"-DCMAKE_PROJECT_llama.cpp_INCLUDE={QUICK_BUILD}"] if quick else []
-    places = ("-S", str(work.folder / "source"), "-B", str(build))
-    work.run("configure", toolchain.cmake, *places, *toolchain.generator, *sooner, *flags)
+    folders = ("-S", str(work.folder / "source"), "-B", str(build))
+    generator = ("-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={toolchain.ninja}")
+    work.run("configure", toolchain.cmake, *folders, *generator, *sooner, *flags)
 
     def on_line(line: str) -> None:
-        if (step := re.match(r"\[\s*(\d+)/(\d+)\]", line)) or (step := re.match(r"\[\s*(\d+)(%)\]", line)):
-            work.report("compiling", int(step[1]), 100 if step[2] == "%" else int(step[2]))
+        if step := re.match(r"\[\s*(\d+)/(\d+)\]", line):
+            work.report("compiling", int(step[1]), int(step[2]))
 
     jobs = ("--parallel", str(work.jobs))
     work.run("compile", toolchain.cmake, "--build", str(build), *jobs, "--target", *TARGETS, on_line=on_line)
@@ -323,11 +313,11 @@ def without_amx(flags: tuple[str, ...]) -> tuple[str, ...]:
     """Return CMake arguments that leave AMX out; the compilers' flags that the user gave stay."""
     added = []
     for language in ("C", "CXX"):
-        own = os.environ.get(f"{language}FLAGS", "")
+        user_flags = os.environ.get(f"{language}FLAGS", "")
         for flag in flags:
-            if given := re.match(rf"-DCMAKE_{language}_FLAGS(?::\w+)?=(.*)", flag, re.DOTALL):
-                own = given[1]
-        added.append(f"-DCMAKE_{language}_FLAGS={f'{own} {NO_AMX}'.strip()}")
+            if setting := re.match(rf"-DCMAKE_{language}_FLAGS(?::\w+)?=(.*)", flag, re.DOTALL):
+                user_flags = setting[1]
+        added.append(f"-DCMAKE_{language}_FLAGS={f'{user_flags} {NO_AMX}'.strip()}")
     return (*flags, *added)
 
 

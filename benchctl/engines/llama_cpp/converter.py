@@ -25,14 +25,14 @@ def converter_script() -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         sdist = fetch_sdist(PINNED_VERSION, io.StringIO())
         with tempfile.TemporaryDirectory(dir=folder, prefix=".unpacking-", ignore_cleanup_errors=True) as temporary:
-            tree, kept = Path(temporary) / "source", Path(temporary) / "kept"
+            tree, parts = Path(temporary) / "source", Path(temporary) / "kept"
             extract_llama_cpp(sdist, tree)
-            kept.mkdir()
+            parts.mkdir()
             for part in _PARTS:
-                shutil.move(tree / part, kept / part)
+                shutil.move(tree / part, parts / part)
             final = folder / f"{sdist.version}-{sdist.sha256[:8]}"
             if not final.exists():
-                kept.rename(final)
+                parts.rename(final)
     except OSError as error:
         raise StorageError(
             f"llama.cpp's converter cannot be unpacked: {error.strerror or error}", where=str(folder)

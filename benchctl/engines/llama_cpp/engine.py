@@ -10,7 +10,7 @@ from pathlib import Path
 
 from benchctl.engines.base import Launch, Pass
 from benchctl.engines.common.launched_server import LaunchedEngine
-from benchctl.engines.common.process import OWN_SETTINGS, engine_environment, refused_variables
+from benchctl.engines.common.process import OWN_SETTINGS, engine_environment
 from benchctl.engines.common.programs import FoundBinary, program, sibling_hashes
 from benchctl.engines.llama_cpp.adapter import ADAPTER, LlamaCppSpec
 from benchctl.engines.llama_cpp.command import (
@@ -88,11 +88,11 @@ class LlamaCppEngine(LaunchedEngine[LlamaCppSpec]):
 
     def check(self, recipe: Recipe, models: ResolvedPair) -> Sequence[str]:
         """Refuse what the binary cannot do, all of it at once. Raises UsageError; returns warnings."""
-        flags = self._probe.flags
-        problems = [f"engine.env: {text}" for text in refused_variables(self._spec.env)]
-        problems += [f"engine.args: {text}" for text in argument_problems(self._spec.args, flags)]
+        flags, warnings = self._probe.flags, []
+        problems = self._recipe_problems(
+            recipe.arms, {}, lambda args: argument_problems(args, flags), lambda arm: self._problems_of(arm, models)
+        )
         problems += [*self._device_problems(), *_vocabulary_problems(recipe, models)]
-        warnings = []
         if self._spec.device == "rpc":
             warnings.append("What the RPC servers are, and the memory that they take, is not known to benchctl.")
         drafts = () if models.draft is None else (models.draft.path,)
@@ -104,14 +104,12 @@ class LlamaCppEngine(LaunchedEngine[LlamaCppSpec]):
             if rotates_nothing(read_header(path))
         ]
         for arm in recipe.arms:
-            problems += [f"arm {arm.name}: {text}" for text in self._problems_of(arm, models)]
             warnings += [f"Arm {arm.name}: {text}" for text in speculation_warnings(arm.speculation, flags)]
         self._refuse(problems)
         return warnings
 
     def _problems_of(self, arm: Arm, models: ResolvedPair) -> Iterator[str]:
         flags, speculation = self._probe.flags, arm.speculation
-        yield from argument_problems(arm.args, flags)
         if speculation is not None:
             yield from speculation_problems(speculation, flags)
             without_draft = [name for name in speculation.types if name in NEEDS_DRAFT_MODEL and models.draft is None]

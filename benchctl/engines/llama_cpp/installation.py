@@ -66,22 +66,22 @@ def search(device: str = "auto") -> Search:
     return Search("llama.cpp", SERVER, VARIABLE, SERVER, _INSTALL, bundled, program=SERVER, installs=installs)
 
 
-def refuse_backends_here(found: FoundBinary) -> None:
+def refuse_backends_here(server: FoundBinary) -> None:
     """Raise UsageError where the working folder holds backends that are not the binary's own.
 
     A llama.cpp with loadable backends (its published builds) looks for `libggml-*.so` beside itself and in the working
     folder, and runs what it finds there: a folder of somebody's recipe would bring code. benchctl's own builds load
     none.
     """
-    here = Path.cwd()
-    if found.found_in == "bundled" or here in (found.path.parent, found.path.resolve().parent):
+    folder = Path.cwd()
+    if server.found_in == "bundled" or folder in (server.path.parent, server.path.resolve().parent):
         return
     with suppress(OSError):  # a folder that cannot be listed is searched by no engine
-        for file in sorted(here.iterdir()):
+        for file in sorted(folder.iterdir()):
             if _BACKEND.match(file.name):
                 raise UsageError(
-                    f"{found.path.name} may load {one_line(file.name, 100)} of the working folder.",
-                    where=one_line(str(here), 400),
+                    f"{server.path.name} may load {one_line(file.name, 100)} of the working folder.",
+                    where=one_line(str(folder), 400),
                     fix="Run benchctl from another folder.",
                 )
 
@@ -95,11 +95,11 @@ def find_tool(name: str, server: Path) -> Path:
     for candidate in places:
         if candidate.is_file() and os.access(candidate, os.X_OK):
             return candidate
-    what, fix = f"no {name} was found beside {server}", _INSTALL
+    message, fix = f"no {name} was found beside {server}", _INSTALL
     if measures:
-        what += ", and that of another build would measure another engine"
+        message += ", and that of another build would measure another engine"
         fix = f"Build llama.cpp's target {name} there too; or `benchctl engines install llama.cpp`, and use that build."
-    raise EngineError(what, kind="launch", where="llama.cpp", fix=fix)
+    raise EngineError(message, kind="launch", where="llama.cpp", fix=fix)
 
 
 def inventory() -> list[FoundEngine]:
@@ -169,8 +169,8 @@ def install(options: InstallOptions, report: Report) -> Build:
                 shutil.rmtree(leftover, ignore_errors=True)
             free, needed = shutil.disk_usage(folder).free / 1e9, _FREE_GB[backend]
             if free < needed:
-                what = f"building llama.cpp needs {needed:.1f} GB of free disk, and there are {free:.1f} GB"
-                raise StorageError(what, where=str(folder), fix=FREE_SOME)
+                message = f"building llama.cpp needs {needed:.1f} GB of free disk, and there are {free:.1f} GB"
+                raise StorageError(message, where=str(folder), fix=FREE_SOME)
             log_path = folder / "logs" / f"{final.name}.log"
             log_path.parent.mkdir(exist_ok=True)
             temporary = tempfile.TemporaryDirectory(dir=folder, prefix=".building-", ignore_cleanup_errors=True)
@@ -184,11 +184,11 @@ def install(options: InstallOptions, report: Report) -> Build:
                 finished.rename(final)
     except OSError as error:
         fix = FREE_SOME if error.errno == errno.ENOSPC else "Set BENCHCTL_CACHE to a folder that can be written to."
-        what = f"the build could not be written: {error.strerror or error}"
-        raise StorageError(what, where=str(error.filename or folder), fix=fix) from error
-    made = Build.read(final)
-    assert made is not None
-    return made
+        message = f"the build could not be written: {error.strerror or error}"
+        raise StorageError(message, where=str(error.filename or folder), fix=fix) from error
+    installed = Build.read(final)
+    assert installed is not None
+    return installed
 
 
 def _source(options: InstallOptions) -> tuple[str, Sdist | None]:
@@ -231,17 +231,17 @@ class LlamaCppInstaller:
         )
 
 
-def check(found: Sequence[FoundEngine], *, others: bool) -> list[Check]:
+def check(engines: Sequence[FoundEngine], *, other_engines: bool) -> list[Check]:
     """Check the llama-server that runs when a recipe names none; `others`: another kind of engine can be measured."""
-    name, why = "engine.llama.cpp", "Without an engine nothing can be measured."
-    first = found[0]
+    name, reason = "engine.llama.cpp", "Without an engine nothing can be measured."
+    first = engines[0]
     if first.problem:
-        return [Check(name, "fail", f"{first.where}: {first.problem.rstrip('.')}.", why, first.hint)]
+        return [Check(name, "fail", f"{first.where}: {first.problem.rstrip('.')}.", reason, first.hint)]
     if not first.found_in:
         todo = "Run `benchctl engines install llama.cpp`."
-        return [Check(name, "warn" if others else "fail", "There is no llama-server.", why, todo)]
+        return [Check(name, "warn" if other_engines else "fail", "There is no llama-server.", reason, todo)]
     summary = f"{first.where} ({first.found_in}) is {first.version or 'of an unknown version'}."
     if not first.speculation_types:
         todo = "Use a newer build: `benchctl engines install llama.cpp` makes one."
-        return [Check(name, "warn", f"{summary} It knows no speculation types.", why, todo)]
-    return [Check(name, "ok", summary, why), check_quantized(Path(first.where or ""))]
+        return [Check(name, "warn", f"{summary} It knows no speculation types.", reason, todo)]
+    return [Check(name, "ok", summary, reason), check_quantized(Path(first.where or ""))]

@@ -60,14 +60,14 @@ class Flag:
     @property
     def replacement(self) -> str | None:
         """What the help names in place of a removed flag."""
-        found = _REMOVED.search(self.description)
-        return found["instead"] if found else None
+        match = _REMOVED.search(self.description)
+        return match["instead"] if match else None
 
     @property
     def default(self) -> int | None:
         """The whole-number default that the help states."""
-        found = _DEFAULT.search(self.description)
-        return int(found[1]) if found else None
+        match = _DEFAULT.search(self.description)
+        return int(match[1]) if match else None
 
 
 def normalise(name: str) -> str:
@@ -147,15 +147,15 @@ def _type_names(kind: Flag) -> list[str]:
     values = _SPACED.sub("-", kind.metavar)  # ik_llama.cpp writes `ngram - map - k | ngram - mod`
     names = _TYPE_NAME.findall(values)
     if len(names) < 2:
-        names = [name for found in _LISTED.finditer(kind.description) for name in _TYPE_NAME.findall(found[0])]
+        names = [name for listing in _LISTED.finditer(kind.description) for name in _TYPE_NAME.findall(listing[0])]
     return list(dict.fromkeys(names))
 
 
 def parse_help(text: str) -> Flags:
     """Read the output of `llama-server --help`; text that is no such help gives no flags."""
     flags: list[Flag] = []
-    for whole in text.splitlines():
-        line = whole[:_LONGEST_LINE]
+    for full_line in text.splitlines():
+        line = full_line[:_LONGEST_LINE]
         if len(flags) >= _MOST_FLAGS:
             break
         indent = len(line) - len(line.lstrip(" "))
@@ -168,10 +168,10 @@ def parse_help(text: str) -> Flags:
             continue
         names: list[str] = []
         position = 0
-        while found := _FLAG.match(line, position):
-            names.append(normalise(found[1]))
-            position = found.end()
-            if not found[0].endswith((" ", ",")):
+        while match := _FLAG.match(line, position):
+            names.append(normalise(match[1]))
+            position = match.end()
+            if not match[0].endswith((" ", ",")):
                 break
         metavar, _, description = line[position:].strip().partition("  ")
         if line[position : position + 2] == "  ":  # Nothing between the name and its description.
@@ -215,8 +215,8 @@ def probe_server(binary: Path, found_in: str, added: Mapping[str, str] = Mapping
             fix="Point engine.binary, --engine-binary or BENCHCTL_LLAMA_SERVER at llama.cpp's llama-server.",
         )
     output = _run(binary, "--version", environment)
-    found = _VERSION.search(output)
-    line = found[0] if found else next((line for line in output.splitlines() if line.strip()), None)
+    version = _VERSION.search(output)
+    line = version[0] if version else next((line for line in output.splitlines() if line.strip()), None)
     line = line and line[:_LINE_CHARACTERS]
     speculation = flags.speculation_names()
     capabilities = Capabilities(
@@ -224,8 +224,8 @@ def probe_server(binary: Path, found_in: str, added: Mapping[str, str] = Mapping
         binary=binary,
         found_in=found_in,
         version=line,
-        build=(found["b1"] or found["b2"]) if found else None,
-        commit=(found["c1"] or found["c2"]) if found else None,
+        build=(version["b1"] or version["b2"]) if version else None,
+        commit=(version["c1"] or version["c2"]) if version else None,
         speculation_types=tuple(speculation),
         request_fields=frozenset({"tools", "response_format", "chat_template_kwargs"}),
         details={
@@ -247,18 +247,18 @@ def _run(binary: Path, question: str, environment: Mapping[str, str]) -> str:
     try:
         answer = short_run([str(binary), question], environment, timeout_s=PROBE_TIMEOUT_S, one_stream=True)
         text = clean(answer.output.decode("utf-8", "replace"))
-        what = f"It ended with status {answer.status} on {question}."
+        message = f"It ended with status {answer.status} on {question}."
         # ik_llama.cpp's ends with 1 after its help.
         helped = answer.status == 1 and question == "--help" and all(name in parse_help(text) for name in SERVER_FLAGS)
         if answer.status == 0 or helped:
             return text
     except NoAnswerError as error:
-        what = f"It did not answer {question}: {error}."
+        message = f"It did not answer {question}: {error}."
     except OSError as error:
-        what = f"It cannot be run: {error.strerror}."
+        message = f"It cannot be run: {error.strerror}."
     fix = "Check that the file is a llama-server built for this machine and that it is executable (chmod +x)."
     last = tuple(line[:_LINE_CHARACTERS] for line in text.splitlines() if line.strip())[-5:]
-    raise EngineError(what, kind="launch", where=str(binary), fix=fix, log_tail=last)
+    raise EngineError(message, kind="launch", where=str(binary), fix=fix, log_tail=last)
 
 
 def _devices(binary: Path, flags: Flags, environment: Mapping[str, str]) -> list[str] | None:
@@ -266,5 +266,5 @@ def _devices(binary: Path, flags: Flags, environment: Mapping[str, str]) -> list
     if "--list-devices" not in flags:
         return None
     output = _run(binary, "--list-devices", environment)
-    found = _DEVICE.findall(output.partition("Available devices:")[2])[:_MOST_DEVICES]
-    return [f"{name}: {text}"[:_LINE_CHARACTERS] for name, text in found]
+    devices = _DEVICE.findall(output.partition("Available devices:")[2])[:_MOST_DEVICES]
+    return [f"{name}: {text}"[:_LINE_CHARACTERS] for name, text in devices]

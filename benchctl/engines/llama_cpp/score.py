@@ -49,8 +49,8 @@ class LogitShift:
         self._bias = sampling.logit_bias
         self._presence, self._frequency = sampling.presence_penalty, sampling.frequency_penalty
         self._penalises = bool(self._presence or self._frequency)
-        most = -min(0.0, self._presence) - LAST_TOKENS * min(0.0, self._frequency)
-        self._rise = max([0.0, *self._bias.values()]) + most
+        penalty_rise = -min(0.0, self._presence) - LAST_TOKENS * min(0.0, self._frequency)
+        self._rise = max([0.0, *self._bias.values()]) + penalty_rise
         """How much a token may gain, at most."""
 
     @property
@@ -154,8 +154,8 @@ class LlamaScorer(ServerScorer["LlamaServer | Served"]):
         """Read a prompt from its beginning, split where a measured request would be."""
         cuts = [] if self._splits is None else [len(prompt) - SPLIT - self._splits, len(prompt) - SPLIT]
         ends = [end for end in cuts if end > 0] + [len(prompt)]
-        for place, end in enumerate(ends[:-1]):
-            self._score(prompt[:end], 1, cached=place > 0)
+        for index, end in enumerate(ends[:-1]):
+            self._score(prompt[:end], 1, cached=index > 0)
         return self._score(prompt, top, cached=len(ends) > 1)
 
     def read_on(self, prefix: Sequence[int], top: int) -> Scores:
@@ -193,14 +193,14 @@ class LlamaScorer(ServerScorer["LlamaServer | Served"]):
         by_place = {count_in(answer.get("index")): answer for answer in answers}
         if by_place.keys() != set(range(len(prefixes))):
             raise protocol_error("The engine did not answer every prompt of the request.")
-        return [self._scores(by_place[place], prefix, top) for place, prefix in enumerate(prefixes)]
+        return [self._scores(by_place[index], prefix, top) for index, prefix in enumerate(prefixes)]
 
 
 def likeliest(answer: Mapping[str, Any]) -> dict[int, float]:
     """Read the likeliest tokens of the only position that was scored; empty where anything in it is malformed."""
     try:
-        (place,) = answer["completion_probabilities"]
-        return {id_of(entry["id"]): logprob_of(entry["logprob"]) for entry in place["top_logprobs"]}
+        (position,) = answer["completion_probabilities"]
+        return {id_of(entry["id"]): logprob_of(entry["logprob"]) for entry in position["top_logprobs"]}
     except (KeyError, TypeError, ValueError):
         return {}
 
@@ -213,14 +213,14 @@ def _recognise(pages: Pages) -> Recognised | None:
     if "build_info" not in props and "total_slots" not in props:
         return None
     version, slots = short_line(props.get("build_info")), pages.json("/slots")
-    known = [state for state in speculating(slots) if state is not None] if isinstance(slots, list) else []
+    reported = [state for state in speculating(slots) if state is not None] if isinstance(slots, list) else []
     reading = _metrics(pages)
     evidence = (
         f"GET /props: build {version}, total_slots = {short_line(props.get('total_slots'))}",
-        f"GET /slots: speculative = {rendered(known)}",
+        f"GET /slots: speculative = {rendered(reported)}",
         str(reading or MetricsReading(Ledger(), None)),
     )
-    return Recognised(version, any(known) if known else None, reading, evidence)
+    return Recognised(version, any(reported) if reported else None, reading, evidence)
 
 
 def _ledger(server: Recognised, extra: Mapping[str, Any], before: Ledger, after: Ledger) -> Ledger:

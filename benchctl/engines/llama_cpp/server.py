@@ -14,7 +14,7 @@ from benchctl.engines.common.completion_stream import CompletionReader, complete
 from benchctl.engines.common.drafts import read_counters, read_drafts, settled
 from benchctl.engines.common.endpoint import EndpointTarget
 from benchctl.engines.common.launched_server import LaunchedServer, StartUp, check_tools
-from benchctl.engines.common.process import Access, EngineProcess, free_port, make_access
+from benchctl.engines.common.process import EngineProcess, free_port, make_access
 from benchctl.engines.common.wire import count_in, ids_in, prompt_ids, protocol_error, seconds_in, text_in
 from benchctl.engines.llama_cpp.attest import (
     LlamaObserved,
@@ -49,7 +49,6 @@ from benchctl.prompts.suite import Prompt
 from benchctl.recipes.engine_spec import LaunchedEngineSpec
 from benchctl.recipes.schema import Sampling
 
-_DYING_S = 2.0
 _LOGGING_S = 1.0
 """How long the log may lag behind the end of an answer."""
 _TIMING_S = 0.2
@@ -68,20 +67,21 @@ class StreamedCompletion(Completion):
 class LlamaServer(LaunchedServer):
     """A healthy llama-server; see `benchctl.engines.base.Server`."""
 
+    launch_cause = staticmethod(launch_cause)
+    dying_s = 2.0
+
     def __init__(
         self,
         process: EngineProcess,
-        log_path: Path,
         url: str,
         spec: LaunchedEngineSpec,
         argv: Sequence[str],
         flags: Flags,
         *,
         overlapping: bool = False,
-        access: Access | None = None,
     ) -> None:
         """`argv`: its command line; `flags`: the options that it has."""
-        super().__init__(process, log_path, url, spec, launch_cause, dying_s=_DYING_S, access=access)
+        super().__init__(process, url, spec)
         self.model = argv[argv.index("-m") + 1]
         """The file of the target, as the engine was given it."""
         self._requested = requested_of(argv, flags)
@@ -136,25 +136,14 @@ class LlamaServer(LaunchedServer):
         draft_s = self._draft_seconds(ledger)
         ledger = self._with_rounds(ledger)
         ids = answer.token_ids or filled_ids(answer, Path(self.model))
-        return StreamedCompletion(
-            text=answer.text,
+        done = replace(
+            completed(streamed, ledger),
             token_ids=ids,
             n_predicted=answer.n_predicted,
-            finish_reason=answer.finish_reason,
-            prompt_tokens=answer.prompt_tokens,
-            ttft_s=answer.ttft_s,
-            decode_s=answer.decode_s,
-            first_tokens=answer.first_tokens,
-            e2e_s=streamed.e2e_s,
-            sent_at=streamed.sent_at,
-            burst_gaps_s=streamed.burst_gaps_s,
-            engine_prompt_s=seconds_in(answer.timings.get("prompt_ms")),
-            engine_decode_s=seconds_in(answer.timings.get("predicted_ms")) if answer.n_predicted > 1 else None,
-            ledger=ledger,
-            phase_s=None if draft_s is None else {"draft": draft_s},
             token_gap=answer.token_gap if ids is None else None,
-            known_ids=answer.known_ids,
+            **_engine_times(answer.timings, answer.n_predicted, draft_s),
         )
+        return StreamedCompletion(**vars(done), known_ids=answer.known_ids)
 
     def _listed(self, answer: LlamaAnswer, prompt: Rendered, sampling: Sampling) -> LlamaAnswer:
         """Return an answer whose end lies within a round with its own tokens alone. Raises EngineError.
@@ -162,9 +151,9 @@ class LlamaServer(LaunchedServer):
         They are those that the engine lists of the same answer when it is asked again; it may end within another
         round then, and the tokens that came are all where they spell the text.
         """
-        again = self.ask(completion_body(prompt.token_ids, sampling, stream=False) | prompt.settings)
-        ids = ids_in(again.get("tokens"))
-        if ids is None or str(again.get("content")).rstrip("\ufffd") != answer.text.rstrip("\ufffd"):
+        second_answer = self.ask(completion_body(prompt.token_ids, sampling, stream=False) | prompt.settings)
+        ids = ids_in(second_answer.get("tokens"))
+        if ids is None or str(second_answer.get("content")).rstrip("\ufffd") != answer.text.rstrip("\ufffd"):
             came, vocabulary = [token for _, token in answer.known_ids], token_bytes(Path(self.model))
             spelled = answer.text.encode("utf-8", "surrogatepass")
             ids = came if vocabulary and spelled in map(vocabulary.spelling, (came, came[:-1])) else None
@@ -203,9 +192,9 @@ class LlamaServer(LaunchedServer):
                 log.seek(self._traced)
                 return with_rounds(ledger, log.read().decode("utf-8", "replace"))
 
-        found = settled(read, lambda rounds: rounds is not None, _TIMING_S)
+        with_positions = settled(read, lambda rounds: rounds is not None, _TIMING_S)
         self._traced = self._log_path.stat().st_size
-        return found or ledger
+        return with_positions or ledger
 
     def _before_answer(self) -> Ledger:
         """Return the counters before an answer; where answers overlap, zeros for a server that has counters.
@@ -224,8 +213,8 @@ class LlamaServer(LaunchedServer):
         if self._overlapping and self._before_recovery is None:
             self._before_recovery = self._counters()  # the repeated request is in no answer's sum
         answer = self.ask(completion_body(prompt.token_ids, sampling, stream=False) | prompt.settings)
-        known = completion.known_ids if isinstance(completion, StreamedCompletion) else ()
-        return agreeing_ids(answer, completion, known)
+        streamed_ids = completion.known_ids if isinstance(completion, StreamedCompletion) else ()
+        return agreeing_ids(answer, completion, streamed_ids)
 
     def ask(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """Return the whole answer to an unstreamed `/completion` request. Raises EngineError."""
@@ -234,10 +223,10 @@ class LlamaServer(LaunchedServer):
     def ask_all(self, body: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Return the answers to an unstreamed `/completion` request of several prompts. Raises EngineError."""
         answers = self.http.post_any("/completion", body, timeout_s=self._spec.request_timeout_s)
-        each = answers if isinstance(answers, list) else [answers]
-        if not all(isinstance(answer, dict) for answer in each):
+        answer_list = answers if isinstance(answers, list) else [answers]
+        if not all(isinstance(answer, dict) for answer in answer_list):
             raise protocol_error("The engine's answer to /completion is no list of JSON objects.")
-        return each
+        return answer_list
 
     def memory_report(self) -> MemoryReport:
         """Read the log."""
@@ -282,6 +271,15 @@ class LlamaServer(LaunchedServer):
         response = self.http.get("/metrics")
         self._has_metrics = response.status_code == 200
         return read_counters(response.text, "llamacpp") if self._has_metrics else Ledger()
+
+
+def _engine_times(timings: Mapping[str, Any], n_predicted: int, draft_s: float | None) -> dict[str, Any]:
+    """Return the fields of a `Completion` that the engine's own clock gives."""
+    return {
+        "engine_prompt_s": seconds_in(timings.get("prompt_ms")),
+        "engine_decode_s": seconds_in(timings.get("predicted_ms")) if n_predicted > 1 else None,
+        "phase_s": None if draft_s is None else {"draft": draft_s},
+    }
 
 
 _IK_PATH = "/v1/completions"
@@ -335,10 +333,8 @@ class IkServer(LlamaServer):
             finish_reason=finish,
             first_tokens=first,
             least_after_first=answer.later_tokens if first is None else None,
-            engine_prompt_s=seconds_in(timings.get("prompt_ms")),
-            engine_decode_s=seconds_in(timings.get("predicted_ms")) if n_predicted > 1 else None,
-            phase_s=None if draft_s is None else {"draft": draft_s},
             token_gap=None if ids else "the stream of this engine has no token ids",
+            **_engine_times(timings, n_predicted, draft_s),
         )
 
     def _ledger(self, extra: Mapping[str, Any], usage: Mapping[str, Any]) -> Ledger:
@@ -395,7 +391,7 @@ def start_server(launch: Launch, log_path: Path, spec: LaunchedEngineSpec, flags
     port = 0 if flags.dialect == "current" else free_port()
     host = flags.get("--host")  # a build says in its help that it takes the path of a Unix socket for its address
     access = make_access(by_socket=host is not None and "unix socket" in host.description.lower())
-    argv = [str(port) if argument == "{port}" else argument for argument in launch.argv]
+    argv = launch.command(port)
     if access.socket_path is not None and "--host" in argv:
         argv[argv.index("--host") + 1] = str(access.socket_path)
     if flags.dialect == "ik":  # it reads no variable of a key
@@ -403,14 +399,16 @@ def start_server(launch: Launch, log_path: Path, spec: LaunchedEngineSpec, flags
         file.touch(mode=0o600)
         file.write_text(f"{access.key}\n")
         argv += ["--api-key-file", str(file)]
-    process = EngineProcess(argv, {**launch.env, "LLAMA_API_KEY": access.key}, log_path, scratch=access.folder)
+    process = EngineProcess(argv, {**launch.env, "LLAMA_API_KEY": access.key}, log_path, access)
     try:
-        start_up, found = StartUp(process, log_path, spec.health_timeout_s, launch_cause, _POLL_S), None
+        start_up, listening = StartUp(process, spec.health_timeout_s, launch_cause, _POLL_S), None
         # On a port, wait for the log line with that on which this very process listens.
-        while not access.socket_path and not (found := _LISTENING.search(log_path.read_bytes())):
+        while not access.socket_path and not (listening := _LISTENING.search(log_path.read_bytes())):
             start_up.wait_a_moment()
-        kind, url = IkServer if flags.dialect == "ik" else LlamaServer, access.url(int(found[1]) if found else None)
-        server = kind(process, log_path, url, spec, argv, flags, overlapping=launch.overlapping, access=access)
+        url, server_class = access.url(int(listening[1]) if listening else None), LlamaServer
+        if flags.dialect == "ik":
+            server_class = IkServer
+        server = server_class(process, url, spec, argv, flags, overlapping=launch.overlapping)
         server.wait_until_healthy(start_up)
     except BaseException:
         process.stop(grace_s=2.0)

@@ -1,29 +1,22 @@
 """The source of llama.cpp: the tree that the llama-cpp-python source distribution carries.
 
 A source distribution of an exact version with a known SHA-256 gives every machine the same engine. pip downloads it
-from where the user's pip and uv are configured to look. pip asks an archive's build backend for its metadata before it
-keeps the archive; it is given a backend of benchctl's own, which copies what the archive itself has (`PKG-INFO`), so
-that nothing of the package is run but what builds llama.cpp. uv's settings
-(https://docs.astral.sh/uv/reference/settings/) become pip's, in the environment: command lines and logs can be read.
+from where the user's pip is configured to look. pip asks an archive's build backend for its metadata before it keeps
+the archive; it is given a backend of benchctl's own, which copies what the archive itself has (`PKG-INFO`), so that
+nothing of the package is run but what builds llama.cpp.
 """
 
 from __future__ import annotations
 
-import ast
 import os
 import re
 import shutil
-import subprocess
 import sys
 import tarfile
 import tempfile
-import tomllib
-from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any, TextIO
-from urllib.parse import quote, urlsplit, urlunsplit
+from typing import TextIO
 
 from benchctl.engines.common.programs import CommandFailedError, run_logged
 from benchctl.errors import EngineError, UsageError
@@ -52,8 +45,6 @@ for name in list(os.environ):
 """
 """Run by every Python that pip starts: whatever backend an archive names, or brings, this backend is asked."""
 _PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input")
-_SETTING = re.compile(r"^(global|download|:env:)\.(index-url|extra-index-url|find-links)=(.*)$", re.MULTILINE)
-_YES = {"1", "true", "yes", "on"}
 
 
 def download(package: str, version: str, sha256: str | None, into: Path, log: TextIO) -> Path:
@@ -63,86 +54,13 @@ def download(package: str, version: str, sha256: str | None, into: Path, log: Te
     for name, code in (("metadata_alone", _BACKEND), ("sitecustomize", _AT_START)):
         (backend / f"{name}.py").write_text(code)
     (backend / "requirements.txt").write_text(f"{package}=={version}{f' --hash=sha256:{sha256}' if sha256 else ''}\n")
-    found = into / "found"
+    archives = into / "found"
     options = ("--no-deps", "--no-binary", ":all:", "--no-build-isolation", "--use-pep517", "--progress-bar", "off")
-    what = ("--dest", str(found), "--requirement", str(backend / "requirements.txt"))
-    environment = with_uvs_places(os.environ) | {"PYTHONPATH": str(backend), "PYTHONSAFEPATH": "1"}
-    run_logged((*_PIP, "download", *options, *what), log=log, env=environment)
-    (archive,) = found.iterdir()
+    target = ("--dest", str(archives), "--requirement", str(backend / "requirements.txt"))
+    environment = {**os.environ, "PYTHONPATH": str(backend), "PYTHONSAFEPATH": "1"}
+    run_logged((*_PIP, "download", *options, *target), log=log, env=environment)
+    (archive,) = archives.iterdir()
     return archive
-
-
-def with_uvs_places(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment with pip told where uv looks: beside its own places, and for an index only where it has
-    none of its own."""
-    listed = subprocess.run([*_PIP, "config", "list"], capture_output=True, text=True, check=False, env=environment)
-    pip: dict[str, list[str]] = {}
-    for _, name, value in sorted(_SETTING.findall(listed.stdout), reverse=True):  # variables win, and come last
-        pip[name] = str(ast.literal_eval(value)).split()
-    uv = _places_of_uv(environment)
-    told = {
-        "PIP_INDEX_URL": (pip.get("index-url") or uv["index-url"])[:1],
-        "PIP_EXTRA_INDEX_URL": [*pip.get("extra-index-url", ()), *uv["extra-index-url"]],
-        "PIP_FIND_LINKS": [*pip.get("find-links", ()), *uv["find-links"]],
-        "PIP_NO_INDEX": uv["no-index"],
-    }
-    return {**environment, **{name: " ".join(values) for name, values in told.items() if values}}
-
-
-def _places_of_uv(environment: Mapping[str, str]) -> dict[str, list[str]]:
-    """Return what uv is told by pip's names: variables before files, the user's file before the system's."""
-    own = {name.removeprefix("UV_"): value for name, value in environment.items() if name.startswith("UV_")}
-    indexes = [_index(own["DEFAULT_INDEX"]) | {"default": True}] if own.get("DEFAULT_INDEX") else []
-    tables: list[dict[str, Any]] = [
-        {
-            "index": [*indexes, *map(_index, own.get("INDEX", "").split())],
-            "index-url": own.get("INDEX_URL"),
-            "extra-index-url": own.get("EXTRA_INDEX_URL", "").split(),
-            "find-links": [place for place in own.get("FIND_LINKS", "").split(",") if place],
-            "no-index": own.get("NO_INDEX", own.get("OFFLINE", "")).lower() in _YES,
-        }
-    ]
-    for file in _files_of_uv(environment):
-        with suppress(OSError, tomllib.TOMLDecodeError, UnicodeDecodeError):
-            tables.append(tomllib.loads(file.read_text("utf-8")))
-    found: dict[str, list[str]] = {"index-url": [], "extra-index-url": [], "find-links": [], "no-index": []}
-    for table in tables:
-        for index in table.get("index") or ():
-            name = "index-url" if index.get("default") else "extra-index-url"
-            if not index.get("explicit"):
-                found["find-links" if index.get("format") == "flat" else name].append(_with_login(index, environment))
-        for name in ("index-url", "extra-index-url", "find-links"):
-            value = table.get(name) or []
-            found[name] += [value] if isinstance(value, str) else value
-        found["no-index"] += ["1"] if table.get("no-index") or table.get("offline") else []
-    return found
-
-
-def _files_of_uv(environment: Mapping[str, str]) -> list[Path]:
-    if environment.get("UV_NO_CONFIG", "").lower() in _YES:
-        return []
-    if own := environment.get("UV_CONFIG_FILE"):
-        return [Path(own)]
-    user = Path(environment.get("XDG_CONFIG_HOME") or Path(environment.get("HOME") or "~").expanduser() / ".config")
-    shared = (environment.get("XDG_CONFIG_DIRS") or "/etc/xdg").split(":")
-    return [folder / "uv" / "uv.toml" for folder in (user, *map(Path, shared), Path("/etc"))]
-
-
-def _index(text: str) -> dict[str, Any]:
-    """Read `NAME=URL` or a URL."""
-    match = re.fullmatch(r"([\w.-]+)=(.+)", text)
-    return {"name": match[1], "url": match[2]} if match else {"url": text}
-
-
-def _with_login(index: Mapping[str, Any], environment: Mapping[str, str]) -> str:
-    """Return an index's URL, with the user and password that variables give it by its name."""
-    url, name = str(index.get("url") or ""), re.sub(r"\W", "_", str(index.get("name") or "")).upper()
-    user, password = (environment.get(f"UV_INDEX_{name}_{what}", "") for what in ("USERNAME", "PASSWORD"))
-    if not name or not (user or password):
-        return url
-    parts = urlsplit(url)
-    host = parts.netloc.rpartition("@")[2]
-    return urlunsplit(parts._replace(netloc=f"{quote(user, safe='')}:{quote(password, safe='')}@{host}"))
 
 
 PACKAGE = "llama-cpp-python"
@@ -153,7 +71,10 @@ _COMMIT = PurePosixPath(".git/modules/vendor/llama.cpp/HEAD")
 _MAX_BYTES = 2 * 1024**3
 """Ten times what the tree unpacks to; more is no source distribution."""
 
-_OFFLINE = "Connect to the network, or give the file itself: `benchctl engines install llama.cpp --sdist FILE`."
+_OFFLINE = (
+    "Connect to the network, name an index that pip reaches (PIP_INDEX_URL), or give the file itself: "
+    "`benchctl engines install llama.cpp --sdist FILE`."
+)
 
 
 @dataclass(frozen=True)
@@ -186,10 +107,10 @@ def read_sdist(path: Path) -> Sdist:
             fix="See `benchctl docs engines`.",
         )
     sdist = Sdist(path, version, file_sha256(path))
-    known = KNOWN_SHA256.get(version)
-    if known and sdist.sha256 != known:
+    published = KNOWN_SHA256.get(version)
+    if published and sdist.sha256 != published:
         raise EngineError(
-            f"this is not {PACKAGE} {version} as it was published: its SHA-256 is {sdist.sha256}, not {known}",
+            f"this is not {PACKAGE} {version} as it was published: its SHA-256 is {sdist.sha256}, not {published}",
             kind="install",
             where=str(path),
             fix="Download it again.",
@@ -208,12 +129,12 @@ def fetch_sdist(version: str, log: TextIO) -> Sdist:
         try:
             fetched = download(PACKAGE, version, KNOWN_SHA256.get(version), Path(temporary), log)
         except CommandFailedError as failure:
-            what, fix = f"{PACKAGE} {version} could not be downloaded", _OFFLINE
+            message, fix = f"{PACKAGE} {version} could not be downloaded", _OFFLINE
             if "DO NOT MATCH THE HASHES" in "\n".join(failure.lines):
-                what = f"what the package index has as {PACKAGE} {version} is not what was published (other SHA-256)"
-                fix = "Do not use it. Check which index or mirror pip (`pip config list`) or uv is configured to use."
+                message = f"what the package index has as {PACKAGE} {version} is not what was published (other SHA-256)"
+                fix = "Do not use it. Check which index or mirror pip is configured to use: `pip config list`."
             raise EngineError(
-                what, kind="install", where="package index", fix=fix, log_tail=failure.tail()
+                message, kind="install", where="package index", fix=fix, log_tail=failure.tail()
             ) from failure
         sdist = Sdist(cached, version, file_sha256(fetched))
         fetched.replace(cached)

@@ -40,7 +40,7 @@ def _spellings(type_name: str) -> dict[str, list[list[str]]]:
     its log tells what it took."""
     kind = "copy" if type_name in COPIES else "draft" if type_name.startswith("draft-") else type_name
     rows = [row.split() for row in _SPELLED.strip().splitlines()]
-    return {key: [names.format(type_name).split(",") for names in each] for of, key, *each in rows if of == kind}
+    return {key: [cell.format(type_name).split(",") for cell in cells] for word, key, *cells in rows if word == kind}
 
 
 _BESIDE_THE_TYPE = {"max": "n_max", "p_min": "p_min"}
@@ -62,8 +62,8 @@ SET_BY_KEYS = {
 
 def _flags_of(type_name: str, key: str, flags: Flags) -> list[str]:
     """Return the flags of this binary that carry a key for a type; empty where it has no effect."""
-    found = _spellings(type_name).get(key, [])
-    return next((names for names in found if all(name in flags for name in names)), [])
+    spellings = _spellings(type_name).get(key, [])
+    return next((names for names in spellings if all(name in flags for name in names)), [])
 
 
 def _takes(type_name: str, key: str, flags: Flags) -> bool:
@@ -90,16 +90,16 @@ def _written(value: OptionValue) -> str:
 
 def speculation_problems(speculation: Speculation, flags: Flags) -> list[str]:
     """Return a sentence for everything in `speculation` that the binary cannot do."""
-    known = flags.speculation_names()
+    types = flags.speculation_names()
     problems = []
     for name in speculation.types:
-        if name in known:
+        if name in types:
             continue
-        if list(known) == ["draft-simple"] and flags.dialect == "legacy":
-            why = "it is of the older dialect (--draft-max), which has draft models only; build a newer llama.cpp."
+        if list(types) == ["draft-simple"] and flags.dialect == "legacy":
+            reason = "it is of the older dialect (--draft-max), which has draft models only; build a newer llama.cpp."
         else:
-            why = f"it knows {', '.join(known) or 'no speculation'}.{did_you_mean(name, known)}"
-        problems.append(f"This llama-server has no speculation type `{name}`: {why}")
+            reason = f"it knows {', '.join(types) or 'no speculation'}.{did_you_mean(name, types)}"
+        problems.append(f"This llama-server has no speculation type `{name}`: {reason}")
     if problems:
         return problems
     if len(speculation.types) > 1 and not flags.takes_several_types:
@@ -125,23 +125,24 @@ def _option_problems(speculation: Speculation, flags: Flags) -> Iterator[str]:
     options = speculation.options or {}
     yield from (f"options.{key}: leave out what is not to be set." for key, value in options.items() if value is False)
     if flags.types_take_keys:
-        taken = {own: key for key, own in _BESIDE_THE_TYPE.items()}
-        beside = _beside_the_type(options, flags)
-        for key, value in beside.items():
-            if key in taken:
-                yield f"options.{key}: use instead `{taken[key]}`."
+        recipe_keys = {setting_names: key for key, setting_names in _BESIDE_THE_TYPE.items()}
+        type_settings = _beside_the_type(options, flags)
+        for key, value in type_settings.items():
+            if key in recipe_keys:
+                yield f"options.{key}: use instead `{recipe_keys[key]}`."
             elif not _SETTING.fullmatch(f"{key}={_written(value)}"):
                 yield f"options.{key}: expected a word or number without commas, colons and spaces."
-        options = {key: value for key, value in options.items() if key not in beside}
-    own = [name for name in flags.names() if name.lstrip("-").startswith(_OWN_PREFIXES)]
-    known = all(name in SPECULATION_TYPES for name in speculation.types)  # of others a recipe's key is `max` alone
+        options = {key: value for key, value in options.items() if key not in type_settings}
+    setting_names = [name for name in flags.names() if name.lstrip("-").startswith(_OWN_PREFIXES)]
+    # Of a type that benchctl does not know a recipe's key is `max` alone.
+    known_types = all(name in SPECULATION_TYPES for name in speculation.types)
     for key in options:
         name = normalise(f"--{key}")
         flag = flags.get(name)
-        if flag is None or flag.removed or name not in own:
-            near = did_you_mean(name.lstrip("-"), [option.lstrip("-") for option in own])
+        if flag is None or flag.removed or name not in setting_names:
+            near = did_you_mean(name.lstrip("-"), [option.lstrip("-") for option in setting_names])
             yield f"options.{key}: this llama-server has no such setting of speculation.{near}"
-        elif not known and _MINIMUMS.intersection(flag.names):
+        elif not known_types and _MINIMUMS.intersection(flag.names):
             continue
         elif instead := next((SET_BY_KEYS[word] for word in flag.names if word in SET_BY_KEYS), None):
             yield f"options.{key}: a key of the recipe sets it; use {instead}."
@@ -229,27 +230,27 @@ def speculation_args(speculation: Speculation | None, flags: Flags) -> list[str]
     names = flags.speculation_names()
     if speculation is None:
         return ["--spec-type", "none"] if "--spec-type" in flags else []
-    own = [names[name] for name in speculation.types if names[name]]
-    given, options = _given(speculation), speculation.options or {}
-    beside = _beside_the_type(options, flags) if own else {}
-    if flags.types_take_keys and own:
-        settings = {_BESIDE_THE_TYPE[key]: value for key, value in given.items()} | beside
-        written = ",".join(f"{key}={_written(value)}" for key, value in settings.items())
-        own, given = [f"{own[0]}:{written}" if written else own[0]], {}
-    args = ["--spec-type", ",".join(own)] if own else []
+    type_words = [names[name] for name in speculation.types if names[name]]
+    values, options = _given(speculation), speculation.options or {}
+    type_settings = _beside_the_type(options, flags) if type_words else {}
+    if flags.types_take_keys and type_words:
+        settings = {_BESIDE_THE_TYPE[key]: value for key, value in values.items()} | type_settings
+        joined = ",".join(f"{key}={_written(value)}" for key, value in settings.items())
+        type_words, values = [f"{type_words[0]}:{joined}" if joined else type_words[0]], {}
+    args = ["--spec-type", ",".join(type_words)] if type_words else []
     if "draft-mtp" in speculation.types and not names["draft-mtp"]:
         args.append(MTP_SWITCH)
-    if "ngram-mod" in speculation.types and "max" in given and "min" not in given:
-        given["min"] = min(int(given["max"]), 48)  # Its own minimum is 48, which a smaller maximum contradicts.
-    seen: set[str] = set()
+    if "ngram-mod" in speculation.types and "max" in values and "min" not in values:
+        values["min"] = min(int(values["max"]), 48)  # Its own minimum is 48, which a smaller maximum contradicts.
+    flags_set: set[str] = set()
     for name in speculation.types:
-        for key, value in given.items():
+        for key, value in values.items():
             for flag in _flags_of(name, key, flags):
-                if flag not in seen:
-                    seen.add(flag)
+                if flag not in flags_set:
+                    flags_set.add(flag)
                     args += [flag, _written(value)]
     for key, setting in options.items():
-        if key not in beside:
+        if key not in type_settings:
             args += [normalise(f"--{key}")] if setting is True else [normalise(f"--{key}"), _written(setting)]
     return args
 
@@ -266,9 +267,9 @@ class RequestedSpeculation:
 
 def requested_of(argv: Sequence[str], flags: Flags) -> RequestedSpeculation:
     """Read the requested speculation from a command line, so that the check uses what really ran."""
-    names = {own: key for key, own in flags.speculation_names().items()}
+    names = {engine_name: key for key, engine_name in flags.speculation_names().items()}
     settings = dict(zip(argv, [*argv[1:], ""], strict=True))
-    kind, _, beside = settings.get("--spec-type", "").partition(":")
+    kind, _, type_settings = settings.get("--spec-type", "").partition(":")
     if "--spec-type" in settings:
         types = tuple(names.get(name, name) for name in kind.split(",") if name != "none")
     elif MTP_SWITCH in argv:
@@ -277,7 +278,7 @@ def requested_of(argv: Sequence[str], flags: Flags) -> RequestedSpeculation:
         types = ("draft-simple",) if any(flag in settings for flag in ("-md", "--model-draft")) else ()
     may_hold_back = any(float(settings[flag]) > 0 for flag in _MINIMUMS if flag in settings)
     if flags.types_take_keys:
-        may_hold_back = "p_min=0" not in beside.replace(".0", "").split(",")
+        may_hold_back = "p_min=0" not in type_settings.replace(".0", "").split(",")
     elif flags.dialect != "current" and "--draft-p-min" not in settings:
         may_hold_back = True  # Its default is not 0, as today, but as high as 0.9.
     return RequestedSpeculation(types, may_hold_back)

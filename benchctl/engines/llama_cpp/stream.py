@@ -19,6 +19,7 @@ import msgspec
 
 from benchctl.data.record import FinishReason
 from benchctl.engines.base import Completion
+from benchctl.engines.common.completion_stream import StreamedAnswer
 from benchctl.engines.common.log import clean
 from benchctl.engines.common.stream import AnswerReader
 from benchctl.engines.common.wire import TokenId, count_in, ids_in, protocol_error
@@ -38,25 +39,18 @@ class Gap:
     position: int
     count: int
     text: str
-    """What they and the tokens in `known` spell together."""
-    known: tuple[int, ...]
-    """The ids that came with the text, the last ones of it."""
+    """What they and the tokens in `last_ids` spell together."""
+    last_ids: tuple[int, ...]
+    """The ids that came with the text, those of its end."""
 
 
-@dataclass(frozen=True)
-class LlamaAnswer:
-    """An answer as it was received. Times are seconds since the request was sent."""
+@dataclass(frozen=True, kw_only=True)
+class LlamaAnswer(StreamedAnswer):
+    """An answer as it was received."""
 
-    text: str
     known_ids: tuple[tuple[int, int], ...]
     """(position, id) of every token whose id came with the stream."""
     n_predicted: int
-    prompt_tokens: int
-    finish_reason: FinishReason
-    ttft_s: float
-    decode_s: float
-    first_tokens: int
-    """How many tokens came at `ttft_s`."""
     timings: Mapping[str, Any]
     settings: Mapping[str, Any]
     counted: bool = True
@@ -76,8 +70,8 @@ class LlamaAnswer:
     def token_gap(self) -> str | None:
         """Why `token_ids` is `None`."""
         missing = self.n_predicted - len(self.known_ids)
-        what = f"the stream lacks {missing} of {self.n_predicted} token ids (characters of several tokens)"
-        return what if missing else None
+        reason = f"the stream lacks {missing} of {self.n_predicted} token ids (characters of several tokens)"
+        return reason if missing else None
 
 
 class _Token(msgspec.Struct):
@@ -142,7 +136,7 @@ class LlamaReader(AnswerReader[LlamaAnswer]):
         if count == before and ids and not self.by_round:  # they were counted with an earlier event
             self.by_round = True
             self.count = len(self._known)
-            self._known = [(place, token) for place, (_, token) in enumerate(self._known)]
+            self._known = [(position, token) for position, (_, token) in enumerate(self._known)]
             self._gaps.clear()
         if self.by_round:
             count = self.count + len(ids)
@@ -169,10 +163,11 @@ class LlamaReader(AnswerReader[LlamaAnswer]):
             raise ValueError("tokens_evaluated is a count")
         return LlamaAnswer(
             text="".join(self._pieces) + event["content"],
+            ids=tuple(token for _, token in self._known),
             known_ids=tuple(self._known),
             n_predicted=self.count,
             counted=self.count == count,
-            prompt_tokens=prompt_tokens,
+            usage={"prompt_tokens": prompt_tokens},
             finish_reason=finish,
             ttft_s=self.ttft_s,
             decode_s=self.decode_s,
@@ -193,25 +188,25 @@ def filled_ids(answer: LlamaAnswer, model: Path) -> tuple[int, ...] | None:
         return None
     ids = dict(answer.known_ids)
     for gap in answer.gaps:
-        spelled, rest = gap.text.encode("utf-8", "surrogatepass"), vocabulary.spelling(gap.known)
-        if not spelled.endswith(rest):
+        spelled, suffix = gap.text.encode("utf-8", "surrogatepass"), vocabulary.spelling(gap.last_ids)
+        if not spelled.endswith(suffix):
             return None
-        split = vocabulary.only_split(spelled[: len(spelled) - len(rest)], gap.count)
+        split = vocabulary.only_split(spelled[: len(spelled) - len(suffix)], gap.count)
         if split is None:
             return None
         ids.update(enumerate(split, gap.position))
-    return tuple(ids[place] for place in range(answer.n_predicted)) if len(ids) == answer.n_predicted else None
+    return tuple(ids[position] for position in range(answer.n_predicted)) if len(ids) == answer.n_predicted else None
 
 
 def agreeing_ids(
-    again: Mapping[str, Any], completion: Completion, known: Sequence[tuple[int, int]]
+    answer: Mapping[str, Any], completion: Completion, streamed_ids: Sequence[tuple[int, int]]
 ) -> tuple[int, ...] | None:
     """Return the ids of an unstreamed answer to the same request; `None` unless its text, and the (position, id) that
     are `known` of the stream, agree."""
-    ids, text = ids_in(again.get("tokens")), again.get("content")
+    ids, text = ids_in(answer.get("tokens")), answer.get("content")
     if ids is None or not isinstance(text, str):
         return None
-    agree = all(position < len(ids) and ids[position] == token for position, token in known)
+    agree = all(position < len(ids) and ids[position] == token for position, token in streamed_ids)
     # A last character that the token limit cut in two is U+FFFD here, and nothing in the stream.
     same = text.startswith(completion.text) and not text[len(completion.text) :].strip("\ufffd")
     return tuple(ids) if agree and same and len(ids) == completion.n_predicted else None
@@ -241,12 +236,12 @@ LAST_TOKENS = 64
 
 def constraints(sampling: Sampling) -> dict[str, Any]:
     """Return the recipe's penalties, biases and grammar by llama-server's names; what is not set is left out."""
-    found = sampling.constraints
+    settings = sampling.constraints
     if sampling.penalised:
-        found |= {key: getattr(sampling, key) for key in PENALTIES} | {"repeat_last_n": LAST_TOKENS}
-    if "logit_bias" in found:
-        found["logit_bias"] = [[token, bias] for token, bias in sampling.logit_bias.items()]
-    return found
+        settings |= {key: getattr(sampling, key) for key in PENALTIES} | {"repeat_last_n": LAST_TOKENS}
+    if "logit_bias" in settings:
+        settings["logit_bias"] = [[token, bias] for token, bias in sampling.logit_bias.items()]
+    return settings
 
 
 def answer_schema(prompt: Prompt) -> dict[str, Any]:

@@ -54,8 +54,8 @@ def _turns(log: str) -> Iterator[list[Line]]:
         match = _TIMED.match(line)
         if match is None:
             continue
-        minutes, whole, thousandths, millionths = map(int, match.groups()[:4])
-        entry = (60 * minutes + whole + thousandths / 1e3 + millionths / 1e6, match[5])
+        minutes, seconds, thousandths, millionths = map(int, match.groups()[:4])
+        entry = (60 * minutes + seconds + thousandths / 1e3 + millionths / 1e6, match[5])
         if _TURN in entry[1]:
             yield turn
             turn = []
@@ -83,8 +83,8 @@ def _passes(turn: Sequence[Line], *, rolled_back: bool) -> Iterator[tuple[PassKi
         yield "checkpoint", 1, saved - computed[0][1] + (computed[0][0] - may)
     target: PassKind = "re-evaluate" if rolled_back else "verify" if drafted else "plain"
     kinds: tuple[PassKind, ...] = (target, "draft-read")
-    for kind, (left, back) in zip(kinds, _computations(after), strict=False):
-        yield kind, width, back - left
+    for kind, (left_at, back) in zip(kinds, _computations(after), strict=False):
+        yield kind, width, back - left_at
     for (began, message), (ended, _) in pairwise(after):
         if _GOES_BACK in message:
             yield "restore", 1, ended - began
@@ -92,10 +92,10 @@ def _passes(turn: Sequence[Line], *, rolled_back: bool) -> Iterator[tuple[PassKi
 
 def _computations(lines: Sequence[Line]) -> Iterator[tuple[float, float]]:
     """Yield start and end of each computation for which the loop left its queue, in seconds since server start."""
-    left: float | None = None
+    left_at: float | None = None
     for time, message in lines:
         if message.endswith(_LEAVE):
-            left = time
-        elif message.endswith(_BACK) and left is not None:
-            yield left, time
-            left = None
+            left_at = time
+        elif message.endswith(_BACK) and left_at is not None:
+            yield left_at, time
+            left_at = None

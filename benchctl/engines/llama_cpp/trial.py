@@ -123,20 +123,20 @@ def crashed(failures: Mapping[str, EngineError]) -> tuple[str, ...]:
 
 def check_quantized(binary: Path) -> Check:
     """Try `binary` now, for `benchctl engines doctor`."""
-    name, why = "engine.llama.cpp.quantized", "Most models that people serve are quantized."
+    name, reason = "engine.llama.cpp.quantized", "Most models that people serve are quantized."
     try:
         failures = try_quantized(binary, lambda case: None)
     except EngineError as error:
-        return Check(name, "fail", f"It cannot be tried: {error.what}", why, error.fix)
-    if wrong := crashed(failures):
+        return Check(name, "fail", f"It cannot be tried: {error.what}", reason, error.fix)
+    if crashes := crashed(failures):
         cases = len(QUANTIZATIONS) * len(_ARMS)
-        summary = f"It crashes with {len(wrong)} of {cases} small models: {' '.join(wrong)}"
-        return Check(name, "fail", summary, why, BROKEN_BUILD)
+        summary = f"It crashes with {len(crashes)} of {cases} small models: {' '.join(crashes)}"
+        return Check(name, "fail", summary, reason, BROKEN_BUILD)
     if failures:
         todo = "Run `benchctl engines doctor` again when the machine is less busy."
         unclear = " ".join(f"{case}: {error.what}" for case, error in failures.items())
-        return Check(name, "warn", f"Not all small models gave an answer: {unclear}", why, todo)
-    return Check(name, "ok", f"It answers with {', '.join(QUANTIZATIONS)}, alone and with a draft.", why)
+        return Check(name, "warn", f"Not all small models gave an answer: {unclear}", reason, todo)
+    return Check(name, "ok", f"It answers with {', '.join(QUANTIZATIONS)}, alone and with a draft.", reason)
 
 
 def _request(probe: Probe, model: Path, arm: Arm, log: Path) -> None:

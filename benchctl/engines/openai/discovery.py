@@ -64,8 +64,8 @@ def discover(client: HttpClient, address: Address) -> Endpoint:
     for kind, adapter in registered().adapters.items():
         reader: ServerFamily | None = resolve_name(adapter.endpoint) if adapter.endpoint else None
         if reader is not None and (server := reader.recognise(pages)) is not None:
-            told = {**vars(server), "evidence": (listed, *server.evidence)}
-            return Endpoint(**told, family=kind, reader=reader, models=models, context=context)
+            reported = {**vars(server), "evidence": (listed, *server.evidence)}
+            return Endpoint(**reported, family=kind, reader=reader, models=models, context=context)
     reading = pages.any_metrics()
     silent = "/props, /slots, /server_info and /metrics: not reported"
     evidence = silent if reading is None else f"{reading}; /props, /slots and /server_info: not reported"
@@ -91,8 +91,8 @@ def _models(client: HttpClient, address: Address) -> tuple[tuple[str, ...] | Non
 
 def shown(names: Sequence[str]) -> str:
     """Return the first names of what is served as a line."""
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(one_line(name, 80) for name in names[:_SHOWN]) + more
+    rest_of_list = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(one_line(name, 80) for name in names[:_SHOWN]) + rest_of_list
 
 
 def endpoint_ledger(
@@ -106,8 +106,8 @@ def endpoint_ledger(
     shown = Ledger() if drafts is None else drafts.ledger
     if endpoint.reader is None:
         return since(earlier, later) if shown == Ledger() else shown
-    told = endpoint.reader.ledger(endpoint, answer.extra, earlier, later)
-    return replace(told, **{name: count for name, count in vars(shown).items() if getattr(told, name) is None})
+    ledger = endpoint.reader.ledger(endpoint, answer.extra, earlier, later)
+    return replace(ledger, **{name: count for name, count in vars(shown).items() if getattr(ledger, name) is None})
 
 
 def alone(before: MetricsReading | None, after: MetricsReading | None, n_predicted: int) -> bool:
@@ -254,56 +254,57 @@ class EndpointObserved:
 
 
 def attest(
-    seen: EndpointObserved, first: Endpoint, last: Endpoint, drafted: int | None, *, only_chat: bool
+    observed: EndpointObserved, first: Endpoint, last: Endpoint, drafted: int | None, *, only_chat: bool
 ) -> Attestation:
     """Return the attestation of a cell, from what its endpoint reported first and last; `drafted`: in all answers."""
-    drafted, answers = seen.tally.most_drafted(drafted), seen.tally.answers
+    drafted, answers = observed.tally.most_drafted(drafted), observed.tally.answers
     counted = "not reported" if drafted is None else drafted
     evidence = [*last.evidence, f"draft tokens of our answers: {counted}"]
-    evidence.append(f"drafts read from {', '.join(seen.shapes)}" if seen.shapes else "drafts in answers: not reported")
-    if lengths := seen.lengths:
-        each = f"{min(lengths):.2f} to {max(lengths):.2f} tokens a step in {len(lengths)} answers"
-        evidence.append(f"acceptance length, as the answers state it: {each}; no counts")
-    if count := len(seen.contradictions):
-        evidence.append(f"contradiction ({count} in all): {seen.contradictions[0]}")
-    elif seen.tally.accepted and seen.tally.rounds is None:
+    shapes = ", ".join(observed.shapes)
+    evidence.append(f"drafts read from {shapes}" if shapes else "drafts in answers: not reported")
+    if lengths := observed.lengths:
+        range_of_lengths = f"{min(lengths):.2f} to {max(lengths):.2f} tokens a step in {len(lengths)} answers"
+        evidence.append(f"acceptance length, as the answers state it: {range_of_lengths}; no counts")
+    if count := len(observed.contradictions):
+        evidence.append(f"contradiction ({count} in all): {observed.contradictions[0]}")
+    elif observed.tally.accepted and observed.tally.rounds is None:
         evidence.append(f"{UNCHECKED_ACCEPTANCE}: no verify rounds are counted that could confirm the accepted tokens")
-    if seen.shared:
-        evidence.append(f"{seen.shared} of {answers} answers shared the endpoint with other requests")
-    if seen.cached:
-        evidence.append(f"{seen.cached} of {answers} prompts were partly taken from a cache, which shortens TTFT")
+    if observed.shared:
+        evidence.append(f"{observed.shared} of {answers} answers shared the endpoint with other requests")
+    if observed.cached:
+        evidence.append(f"{observed.cached} of {answers} prompts were partly taken from a cache, which shortens TTFT")
     if only_chat:
         evidence.append("no /v1/completions: raw prompts were sent as a user message")
-    if seen.speculation is not None:
-        evidence.append(f"type and depth: not reported; the recipe says {seen.speculation}")
-    state, reason, remedy = _state(seen, first, last, drafted)
+    if observed.speculation is not None:
+        evidence.append(f"type and depth: not reported; the recipe says {observed.speculation}")
+    state, reason, remedy = _state(observed, first, last, drafted)
     return Attestation(state, tuple(evidence), reason, remedy)
 
 
 def _state(
-    seen: EndpointObserved, first: Endpoint, last: Endpoint, drafted: int | None
+    observed: EndpointObserved, first: Endpoint, last: Endpoint, drafted: int | None
 ) -> tuple[AttestationState, str | None, str | None]:
     """Return the state of a cell, with its reason and remedy."""
     if (first.family, first.version) != (last.family, last.version):
         was, now = (f"{server.family} {server.version}" for server in (first, last))
         return "failed", f"A different server answers than at the start: {now}, not {was}.", _DEPLOYED
-    count, says = drafted or seen.tally.accepted, f"the recipe says {seen.speculation}"
-    speculated = bool(count) or max(seen.lengths, default=1.0) > 1.0
-    if seen.speculation is None:
+    count, says = drafted or observed.tally.accepted, f"the recipe says {observed.speculation}"
+    speculated = bool(count) or max(observed.lengths, default=1.0) > 1.0
+    if observed.speculation is None:
         if speculated or last.speculates:
-            what = f"drafted {count} tokens for it" if count else "states an acceptance length above 1"
-            what = what if speculated else "reports that it is on"
-            return "failed", f"The arm requests no speculation, but the endpoint {what}.", _REMEDY
+            message = f"drafted {count} tokens for it" if count else "states an acceptance length above 1"
+            message = message if speculated else "reports that it is on"
+            return "failed", f"The arm requests no speculation, but the endpoint {message}.", _REMEDY
         if last.speculates is False:
             return "off", None, None
         return "unverified", "The endpoint does not report whether it speculated; none was requested.", None
     if speculated:
         return "active", None, None
     if last.speculates is False:
-        what = f"The recipe says {seen.speculation}, but the endpoint reports that it does not speculate."
-        return "failed", what, _REMEDY
+        message = f"The recipe says {observed.speculation}, but the endpoint reports that it does not speculate."
+        return "failed", message, _REMEDY
     if last.speculates is None:
         return "unverified", f"The endpoint does not report whether it speculated; {says}.", None
-    if drafted == 0 or not seen.tally.answers:
+    if drafted == 0 or not observed.tally.answers:
         return "idle", None, None
     return "unverified", f"The endpoint reports that it has speculation on, but not whether it drafted; {says}.", None

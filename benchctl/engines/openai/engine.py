@@ -85,16 +85,16 @@ class EchoScorer(RequestScorer):
         self._target = target
 
     def _prefill(self, tokens: Sequence[int], start: int, top: int) -> list[Scores]:
-        places = _places(self._target.complete(tokens, 1, top, echo=True), len(tokens), least=2)
+        places = _places(self._target.complete(tokens, 1, top, echo=True), len(tokens), min_tokens=2)
         if [token for token, _ in places[: len(tokens)]] != list(tokens):
             return []
         return [scores for _, scores in places[start : len(tokens)] if scores is not None]
 
     def _decode(self, prompt: Sequence[int], tokens: int, top: int) -> list[tuple[int, Scores]]:
         answer = self._target.complete(prompt, tokens, top, echo=False)
-        found = [(token, scores) for token, scores in _places(answer, len(prompt)) if scores is not None]
+        decoded = [(token, scores) for token, scores in _places(answer, len(prompt)) if scores is not None]
         ended = first_choice(answer).get("finish_reason") == "stop"
-        return found if len(found) == tokens or (ended and len(found) < tokens) else []
+        return decoded if len(decoded) == tokens or (ended and len(decoded) < tokens) else []
 
 
 def echo_scorer(target: EndpointTarget, where: str) -> EchoScorer:
@@ -103,12 +103,12 @@ def echo_scorer(target: EndpointTarget, where: str) -> EchoScorer:
     Raises UsageError where the endpoint does not do it, and EngineError where it is gone.
     """
     echoing, refusal = EchoTarget.of(target), ""
-    for most in _LOGPROBS:
-        scorer = EchoScorer(echoing, most)
+    for max_logprobs in _LOGPROBS:
+        scorer = EchoScorer(echoing, max_logprobs)
         try:
-            ids = _prompt_ids(echoing.complete(_TRIED_WITH, 1, most, echo=True))
-            scorer.score_answer(ids[:1], ids[1:], most)
-            scorer.read_prompt(ids, most)
+            ids = _prompt_ids(echoing.complete(_TRIED_WITH, 1, max_logprobs, echo=True))
+            scorer.score_answer(ids[:1], ids[1:], max_logprobs)
+            scorer.read_prompt(ids, max_logprobs)
         except EngineError as error:
             if error.kind not in ("http", "protocol"):
                 raise
@@ -132,22 +132,23 @@ def _prompt_ids(answer: Mapping[str, Any]) -> list[int]:
     return ids
 
 
-def _places(answer: Mapping[str, Any], evaluated: int, *, least: int = 1) -> list[tuple[int, Scores | None]]:
+def _places(answer: Mapping[str, Any], evaluated: int, *, min_tokens: int = 1) -> list[tuple[int, Scores | None]]:
     """Read (token, scores before it: none for a prompt's first) of every position; empty where any is malformed."""
-    found: list[tuple[int, Scores | None]] = []
+    positions: list[tuple[int, Scores | None]] = []
     try:
         logprobs = first_choice(answer)["logprobs"]
         columns = (logprobs["tokens"], logprobs["token_logprobs"], logprobs["top_logprobs"])
-        for name, own, likeliest in zip(*columns, strict=True):
+        for name, token_logprob, likeliest in zip(*columns, strict=True):
             token = _id_of(name)
-            if own is None and not found:
-                found.append((token, None))
+            if token_logprob is None and not positions:
+                positions.append((token, None))
                 continue
-            others = {_id_of(other): logprob_of(value) for other, value in likeliest.items()}
-            found.append((token, usable_scores(others | {token: logprob_of(own)}, evaluated, least=least)))
+            by_id = {_id_of(text): logprob_of(value) for text, value in likeliest.items()}
+            by_id[token] = logprob_of(token_logprob)
+            positions.append((token, usable_scores(by_id, evaluated, min_tokens=min_tokens)))
     except (KeyError, TypeError, ValueError, AttributeError):
         return []
-    return found
+    return positions
 
 
 def _id_of(name: str) -> int:
@@ -247,8 +248,8 @@ class OpenAiEngine:
         if endpoint.speculates:
             raise UsageError("the baseline's endpoint speculates: it is not the target alone", where=where)
         if sampling.ignore_eos and endpoint.family == "llama.cpp":
-            what = "the recipe ignores end-of-sequence tokens, and an endpoint does not report which those are"
-            raise UsageError(what, where=where)
+            message = "the recipe ignores end-of-sequence tokens, and an endpoint does not report which those are"
+            raise UsageError(message, where=where)
         address, client = self._connect(launch.url, "url")
         timeout_s = self._spec.request_timeout_s
         context = endpoint.context or LEAST_CONTEXT
@@ -273,11 +274,12 @@ class OpenAiEngine:
         address, key = parse_address(url, where), self._key()
         check_key(key, address)
 
-        def broken(what: str) -> EngineError:
+        def broken(message: str) -> EngineError:
             if address.takes_connections():
-                what = f"{what}, but the endpoint still accepts connections."
-                return protocol_error(what, "Read the endpoint's own log.")
-            return EngineError(f"{what}.", kind="crash", where=address.root, fix="Check that the endpoint still runs.")
+                message = f"{message}, but the endpoint still accepts connections."
+                return protocol_error(message, "Read the endpoint's own log.")
+            fix = "Check that the endpoint still runs."
+            return EngineError(f"{message}.", kind="crash", where=address.root, fix=fix)
 
         return address, HttpClient(address.root, headers=key.headers, broken=broken, redact=key.redact)
 
@@ -301,10 +303,10 @@ class OpenAiEngine:
             return name
         if not name and served and len(served) == 1:
             return served[0]
-        what = f"The endpoint does not serve '{one_line(name, 120)}'." if name else "No model is named."
+        message = f"The endpoint does not serve '{one_line(name, 120)}'." if name else "No model is named."
         listed = shown(served or ()) or "nothing"
         raise UsageError(
-            what, where=f"models.target (arm {arm.name})", fix=f"Name one, served:NAME; it lists {listed}."
+            message, where=f"models.target (arm {arm.name})", fix=f"Name one, served:NAME; it lists {listed}."
         )
 
 
@@ -314,11 +316,11 @@ def _same_endpoint(recipe: Recipe, urls: dict[str, str | None]) -> list[str]:
     first: dict[str, Arm] = {}
     problems = []
     for arm in recipe.arms:
-        there = first.setdefault(parse_address(urls[arm.name], f"arm {arm.name}").api, arm)
-        if arm.speculation == there.speculation:
+        first_arm = first.setdefault(parse_address(urls[arm.name], f"arm {arm.name}").api, arm)
+        if arm.speculation == first_arm.speculation:
             continue
         problems.append(
-            f"arm {arm.name}: it has the same URL as {there.name}, with which it does not share its speculation; "
+            f"arm {arm.name}: it has the same URL as {first_arm.name}, with which it does not share its speculation; "
             "launch a second server and give the arm its url."
         )
     return problems

@@ -127,9 +127,9 @@ class EndpointServer:
         """Whether a request that is not streamed may bring the ids that a stream lacks."""
         self._raw, self._chat = (self._has(path) for path in ("completions", "chat/completions"))
         if not self._raw and not self._chat:
-            what = "There is neither /completions nor /chat/completions."
+            message = "There is neither /completions nor /chat/completions."
             fix = "Write the URL below which they are; it often ends with /v1."
-            raise EngineError(what, kind="launch", where=address.api, fix=fix)
+            raise EngineError(message, kind="launch", where=address.api, fix=fix)
         self._note(*self._first.evidence)
 
     def _has(self, path: str) -> bool:
@@ -181,18 +181,18 @@ class EndpointServer:
         ledger = self._ledger(answer, before, n_predicted)
         first_tokens = self._first_tokens(answer, n_predicted)
         self._seen.cached += _was_cached(answer)
-        whole = len(answer.ids) == n_predicted and bool(answer.ids or not answer.text)
+        complete_ids = len(answer.ids) == n_predicted and bool(answer.ids or not answer.text)
         prefill_s, decode_s = engine_times(answer.extra)
         return replace(
             completed(streamed, ledger),
             text=self._redact(answer.text),
-            token_ids=answer.ids if whole else None,
+            token_ids=answer.ids if complete_ids else None,
             n_predicted=n_predicted,
             first_tokens=first_tokens,
             least_after_first=answer.later_tokens if first_tokens is None else None,
             engine_prompt_s=None if _was_cached(answer) else prefill_s,
             engine_decode_s=decode_s if n_predicted > 1 else None,
-            token_gap=None if whole else f"the endpoint returned {len(answer.ids)} of {n_predicted} token ids",
+            token_gap=None if complete_ids else f"the endpoint returned {len(answer.ids)} of {n_predicted} token ids",
         )
 
     def _ledger(self, answer: StreamedAnswer, before: MetricsReading | None, n_predicted: int) -> Ledger:
@@ -207,13 +207,13 @@ class EndpointServer:
 
     def _drafts(self, answer: StreamedAnswer, n_predicted: int) -> Drafts | None:
         """Read the answer's drafts by its shape, and keep what was found and what contradicts itself."""
-        seen = self._seen
-        found = read_drafts(answer.extra, answer.usage, silent_is_none=not IN_TIMINGS.isdisjoint(seen.shapes))
-        if found is not None:
-            seen.shapes[found.shape] = None
-            seen.lengths += [] if found.length is None else [found.length]
-            seen.contradictions += contradictions(found.ledger, n_predicted)
-        return found
+        observed = self._seen
+        drafts = read_drafts(answer.extra, answer.usage, silent_is_none=not IN_TIMINGS.isdisjoint(observed.shapes))
+        if drafts is not None:
+            observed.shapes[drafts.shape] = None
+            observed.lengths += [] if drafts.length is None else [drafts.length]
+            observed.contradictions += contradictions(drafts.ledger, n_predicted)
+        return drafts
 
     def _first_tokens(self, answer: StreamedAnswer, n_predicted: int) -> int | None:
         """Return how many tokens came first, by the endpoint's own tokenizer where the stream does not show it."""
@@ -258,10 +258,10 @@ class EndpointServer:
     def attest(self, drafted: int | None) -> Attestation:
         """Assess the cell now; see `discovery.attest`."""
         last = discover(self._client, self._address)
-        found = attest(self._seen, self._first, last, drafted, only_chat=not self._raw)
-        evidence = tuple(self._redact(line) for line in found.evidence)
+        attestation = attest(self._seen, self._first, last, drafted, only_chat=not self._raw)
+        evidence = tuple(self._redact(line) for line in attestation.evidence)
         self._note(*evidence)
-        return Attestation(found.state, evidence, found.reason and self._redact(found.reason), found.remedy)
+        return replace(attestation, evidence=evidence, reason=attestation.reason and self._redact(attestation.reason))
 
     def alive(self) -> bool:
         """Whether the endpoint accepted the last connection."""

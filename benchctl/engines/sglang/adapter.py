@@ -35,12 +35,12 @@ class SglangSpec(LaunchedEngineSpec):
 
 def lossy(argv: Sequence[str], env: Mapping[str, str]) -> list[str]:
     """Thresholds below which a draft token need not be the target's, and acceptance that is simulated."""
-    found = []
+    reasons = []
     if any(name in _THRESHOLDS and not _is_one(value) for name, value in read_flags(argv)):
-        found.append("acceptance threshold")
+        reasons.append("acceptance threshold")
     if any(name.startswith("SGLANG_SIMULATE_ACC") or name == "SIMULATE_ACC_LEN" for name in env):
-        found.append(SYNTHETIC)
-    return found
+        reasons.append(SYNTHETIC)
+    return reasons
 
 
 def synthetic(rates: Sequence[float]) -> tuple[list[str], dict[str, object]]:

@@ -42,7 +42,7 @@ _RESERVED = reserved(
 
 def command_line(python: Path, package: Package, engine: SglangSpec, arm: Arm, models: ResolvedPair) -> tuple[str, ...]:
     """Return the whole command of a cell; `{port}` stands for the port."""
-    own = [
+    settings = [
         *("--model-path", str(models.target.path)),
         *("--served-model-name", MODEL_NAME),
         *("--host", "127.0.0.1"),
@@ -54,12 +54,12 @@ def command_line(python: Path, package: Package, engine: SglangSpec, arm: Arm, m
         "--disable-radix-cache",
     ]
     if engine.device != "auto":
-        own += ["--device", DEVICES[engine.device]]
+        settings += ["--device", DEVICES[engine.device]]
     if arm.cache_type is not None and arm.cache_type.target is not None:
-        own += ["--kv-cache-dtype", arm.cache_type.target]
+        settings += ["--kv-cache-dtype", arm.cache_type.target]
     if arm.speculation is not None:
-        own += speculation_flags(arm.speculation, models, package)
-    return (str(python), "-m", "sglang.launch_server", *own, *engine.args, *arm.args)
+        settings += speculation_flags(arm.speculation, models, package)
+    return (str(python), "-m", "sglang.launch_server", *settings, *engine.args, *arm.args)
 
 
 def argument_problems(args: Sequence[str], options: Mapping[str, bool]) -> list[str]:
@@ -160,9 +160,9 @@ def speculation_problems(speculation: Speculation, package: Package, models: Res
         types = named_types(ALGORITHMS, package.algorithms)
         near = did_you_mean(name, types)
         return [f"this SGLang {package.version} has no algorithm `{name}`.{near} It has {', '.join(types)}."]
-    known = [name[2:] for name in package.options if name.startswith("--speculative-") or name[2:] in _OTHER_KEYS]
-    asked = [key.replace("_", "-") for key in _own_options(speculation)]
-    problems = key_problems(asked, known, _RECIPE_KEYS, f"SGLang {package.version}")
+    valid = [name[2:] for name in package.options if name.startswith("--speculative-") or name[2:] in _OTHER_KEYS]
+    requested = [key.replace("_", "-") for key in _own_options(speculation)]
+    problems = key_problems(requested, valid, _RECIPE_KEYS, f"SGLang {package.version}")
     if algorithm in _NEEDS_MODEL and models.draft is None:
         problems.append(f"{name} needs a draft model; name one in models.draft.")
     elif algorithm == "STANDALONE" and models.draft is not None and models.draft.folder and models.target.folder:

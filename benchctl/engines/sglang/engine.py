@@ -33,7 +33,7 @@ from benchctl.engines.common.endpoint import (
 )
 from benchctl.engines.common.launched_server import LaunchedEngine, PackageProbe
 from benchctl.engines.common.log import make_private
-from benchctl.engines.common.process import EngineProcess, engine_environment, free_port, make_access, refused_variables
+from benchctl.engines.common.process import EngineProcess, engine_environment, free_port, make_access
 from benchctl.engines.common.programs import FoundBinary
 from benchctl.engines.common.python_environment import Question, named_types
 from benchctl.engines.common.score import RequestScorer, usable_scores
@@ -57,8 +57,8 @@ _FIX = f"Name the Python that SGLang is installed in: engine.binary, --engine-bi
 
 
 def _others() -> list[FoundBinary]:
-    found = importlib.util.find_spec("sglang") is not None
-    return [FoundBinary(Path(sys.executable), "Python package")] if found else []
+    installed = importlib.util.find_spec("sglang") is not None
+    return [FoundBinary(Path(sys.executable), "Python package")] if installed else []
 
 
 SEARCH = Search("sglang", "SGLang", VARIABLE, "bin/python", _FIX, _others)
@@ -78,17 +78,15 @@ class SglangEngine(LaunchedEngine[SglangSpec]):
 
     def check(self, recipe: Recipe, models: ResolvedPair) -> Sequence[str]:
         """Refuse what this SGLang cannot do, all of it at once. Raises UsageError; returns warnings."""
-        package = self._probe.package
-        problems = [f"engine.env: {text}" for text in refused_variables(self._spec.env, command.REFUSED_VARIABLES)]
-        problems += [f"engine.args: {text}" for text in command.argument_problems(self._spec.args, package.options)]
+        package, warnings = self._probe.package, []
+        problems = self._recipe_problems(
+            recipe.arms,
+            command.REFUSED_VARIABLES,
+            lambda args: command.argument_problems(args, package.options),
+            lambda arm: command.speculation_problems(arm.speculation, package, models) if arm.speculation else (),
+        )
         if self._spec.device not in ("auto", *DEVICES):
             problems.append(f"engine.device: SGLang is started on {', '.join(DEVICES)}, not on {self._spec.device}.")
-        warnings = []
-        for arm in recipe.arms:
-            here = command.argument_problems(arm.args, package.options)
-            if arm.speculation is not None:
-                here += command.speculation_problems(arm.speculation, package, models)
-            problems += [f"arm {arm.name}: {text}" for text in here]
         self._refuse(problems)
         if self._spec.threads is not None:
             warnings.append("engine.threads has no effect on SGLang.")
@@ -100,22 +98,22 @@ class SglangEngine(LaunchedEngine[SglangSpec]):
         """Return the command line and the whole environment of a cell."""
         probe, cpu = self._probe, self._spec.device == "cpu"
         argv = command.command_line(probe.program, probe.package, self._spec, arm, models)
-        own = command.own_settings(cpu=cpu) | self._spec.env | command.simulated_acceptance(arm.speculation)
-        env = engine_environment(os.environ, own)
-        return Launch(argv, env, set_by_us=tuple(own), overlapping=arm.overlapping)
+        settings = command.own_settings(cpu=cpu) | self._spec.env | command.simulated_acceptance(arm.speculation)
+        env = engine_environment(os.environ, settings)
+        return Launch(argv, env, set_by_us=tuple(settings), overlapping=arm.overlapping)
 
     def start(self, launch: Launch, log_path: Path) -> SglangServer:
         """Start SGLang and wait until it is healthy. Raises EngineError (`launch`, `health`)."""
         access, port = make_access(by_socket=False), free_port()
-        argv = [str(port) if argument == "{port}" else argument for argument in launch.argv]
+        argv = launch.command(port)
         if _CONFIG in self._probe.package.options:  # the option --api-key could be read in the list of processes
             settings = access.folder / "settings.yaml"
             settings.write_text(json.dumps({"api-key": access.key}))
             argv += [_CONFIG, str(settings)]
         make_private(log_path)  # SGLang logs all of its settings
-        process = EngineProcess(argv, launch.env, log_path, scratch=access.folder)
+        process = EngineProcess(argv, launch.env, log_path, access)
         options = {name.replace("-", "_"): value or "" for name, value in read_flags(argv)}
-        server = SglangServer(process, log_path, access, port, self._spec, options)
+        server = SglangServer(process, access.url(port), self._spec, options)
         try:
             return self._healthy(server)  # passive here (see `OWN_SETTINGS`)
         except EngineError as error:
@@ -182,24 +180,24 @@ class SglangScorer(RequestScorer):
 
     def _prefill(self, tokens: Sequence[int], start: int, top: int) -> list[Scores]:
         meta = self._post(tokens, 1, top, {"logprob_start_len": start - 1})
-        own, likeliest = meta["input_token_logprobs"][1:], meta["input_top_logprobs"][1:]
-        found = []
-        for token, (logprob, known_as, *_), entries in zip(tokens[start:], own, likeliest, strict=True):
+        token_logprobs, likeliest = meta["input_token_logprobs"][1:], meta["input_top_logprobs"][1:]
+        scores = []
+        for token, (logprob, known_as, *_), entries in zip(tokens[start:], token_logprobs, likeliest, strict=True):
             if known_as not in (token, _CLIPPED):
                 raise ValueError("another token")
-            found.append(usable_scores(_logprobs(entries) | {token: logprob_of(logprob)}, len(tokens), least=2))
-        return found
+            scores.append(usable_scores(_logprobs(entries) | {token: logprob_of(logprob)}, len(tokens), min_tokens=2))
+        return scores
 
     def _decode(self, prompt: Sequence[int], tokens: int, top: int) -> list[tuple[int, Scores]]:
         meta = self._post(prompt, tokens, top, {})
-        found = [
+        decoded = [
             (id_of(chosen[1]), usable_scores(_logprobs(likeliest), len(prompt)))
             for chosen, likeliest in zip(meta["output_token_logprobs"], meta["output_top_logprobs"], strict=True)
         ]
-        return found if len(found) == tokens else []
+        return decoded if len(decoded) == tokens else []
 
-    def _post(self, prompt: Sequence[int], tokens: int, top: int, more: Mapping[str, Any]) -> Mapping[str, Any]:
-        body = {**scoring_body(prompt, tokens=tokens, top=top), **more}
+    def _post(self, prompt: Sequence[int], tokens: int, top: int, fields: Mapping[str, Any]) -> Mapping[str, Any]:
+        body = {**scoring_body(prompt, tokens=tokens, top=top), **fields}
         meta: Mapping[str, Any] = self._server.http.post("/generate", body, timeout_s=self._server.timeout_s)[
             "meta_info"
         ]
@@ -235,17 +233,17 @@ def _recognise(pages: Pages) -> Recognised | None:
     if "speculative_algorithm" not in info and "internal_states" not in info:
         return None
     algorithm, version = info.get("speculative_algorithm"), short_line(info.get("version"))
-    known, states = "speculative_algorithm" in info, info.get("internal_states")
-    each = states if isinstance(states, list) else []
-    lengths = [state.get("avg_spec_accept_length") for state in each[:64] if isinstance(state, dict)]
+    reported, states = "speculative_algorithm" in info, info.get("internal_states")
+    state_list = states if isinstance(states, list) else []
+    lengths = [state.get("avg_spec_accept_length") for state in state_list[:64] if isinstance(state, dict)]
     evidence = [
-        f"GET /server_info: SGLang {version}, speculative_algorithm = {short_line(algorithm) if known else '?'}",
+        f"GET /server_info: SGLang {version}, speculative_algorithm = {short_line(algorithm) if reported else '?'}",
         f"GET /server_info: avg_spec_accept_length = {', '.join(map(str, lengths)) or 'not reported'}"[:200],
     ]
     counted = drafts_are_counted(info)
     if algorithm and not counted:
         evidence.append(ONLY_THE_MAXIMUM)
-    return Recognised(version, bool(algorithm) if known else None, None, tuple(evidence), counted)
+    return Recognised(version, bool(algorithm) if reported else None, None, tuple(evidence), counted)
 
 
 def _ledger(server: Recognised, extra: Mapping[str, Any], before: Ledger, after: Ledger) -> Ledger:

@@ -29,7 +29,7 @@ from benchctl.engines.common.launched_server import (
     unrequested,
 )
 from benchctl.engines.common.log import READ_THE_LOG, Reason, clean, first_reason, hide, read_causes
-from benchctl.engines.common.process import Access, EngineProcess
+from benchctl.engines.common.process import EngineProcess
 from benchctl.engines.common.stream import AnswerReader
 from benchctl.engines.common.wire import count_in, ids_in, protocol_error
 from benchctl.errors import EngineError
@@ -38,39 +38,44 @@ from benchctl.recipes.engine_spec import LaunchedEngineSpec
 from benchctl.recipes.schema import Sampling
 from benchctl.text import one_line
 
-_DYING_S = 8.0
-"""A launcher whose worker has failed takes some seconds to kill the rest."""
+_KNOWN = read_causes(Path(__file__).with_name("causes.txt"))["known"]
+
+
+def launch_cause(log: Sequence[str]) -> Reason | None:
+    """Return (sentence, fix) for the first reason in the log's lines why SGLang ended; `None` when they show none."""
+    return first_reason(log, _KNOWN)
 
 
 class SglangServer(LaunchedServer):
     """A healthy SGLang; see `benchctl.engines.base.Server`."""
 
+    launch_cause = staticmethod(launch_cause)
+    dying_s = 8.0
+    """A launcher whose worker has failed takes some seconds to kill the rest."""
+
     def __init__(
-        self,
-        process: EngineProcess,
-        log_path: Path,
-        access: Access,
-        port: int,
-        spec: LaunchedEngineSpec,
-        requested: Mapping[str, str],
+        self, process: EngineProcess, url: str, spec: LaunchedEngineSpec, requested: Mapping[str, str]
     ) -> None:
         """`requested`: the options of its command line, by name without dashes, underscores for them."""
-        super().__init__(process, log_path, access.url(port), spec, launch_cause, dying_s=_DYING_S, access=access)
+        super().__init__(process, url, spec)
         self._requested = requested
-        self._key = access.key
         self._cached = 0
         self._counted = False
 
     def wait_until_healthy(self, start_up: StartUp, path: str = "/health") -> None:
         """See `LaunchedServer`; by then it has logged its settings, the key among them."""
         super().wait_until_healthy(start_up, path)
-        hide(self._log_path, self._key)
+        self._hide_key()
 
     def stop(self) -> int | None:
         """See `LaunchedServer`."""
         status = super().stop()
-        hide(self._log_path, self._key)
+        self._hide_key()
         return status
+
+    def _hide_key(self) -> None:
+        if self.access is not None:
+            hide(self._log_path, self.access.key)
 
     def render(self, prompt: Prompt) -> Rendered:
         """Apply the chat template (raw prompts stay as they are) and tokenize, special tokens included."""
@@ -183,15 +188,6 @@ class GenerateReader(AnswerReader[StreamedAnswer]):
         )
 
 
-_CAUSES = read_causes(Path(__file__).with_name("causes.txt"))
-_KNOWN = _CAUSES["known"]
-
-
-def launch_cause(log: Sequence[str]) -> Reason | None:
-    """Return (sentence, fix) for the first reason in the log's lines why SGLang ended; `None` when they show none."""
-    return first_reason(log, _KNOWN)
-
-
 _DEPTH = ("speculative_num_steps", "speculative_eagle_topk", "speculative_num_draft_tokens")
 _SETTINGS = (
     *("version", "speculative_algorithm", *_DEPTH, "speculative_accept_threshold_single"),
@@ -230,11 +226,11 @@ def _wrong_server(requested: Mapping[str, str], info: Mapping[str, Any], cached:
     if "speculative_algorithm" not in info:
         return "SGLang does not report its settings in /server_info.", "Use an SGLang that has it (0.5 or newer)."
     model = info.get("model_path")
-    if model is not None and (other := other_model(str(model), requested.get("model_path"))):
-        return other
+    if model is not None and (mismatch := other_model(str(model), requested.get("model_path"))):
+        return mismatch
     if info.get("disable_radix_cache") is False or cached:
-        what = f"{cached} prompt tokens were taken from a cache" if cached else "its prefix cache is on"
-        return f"Prompts are to be read without a cache, but {what}.", "Remove what turns the cache on."
+        evidence = f"{cached} prompt tokens were taken from a cache" if cached else "its prefix cache is on"
+        return f"Prompts are to be read without a cache, but {evidence}.", "Remove what turns the cache on."
     return None
 
 
@@ -249,8 +245,8 @@ def _wrong_speculation(
         return f"{algorithm} was requested, but SGLang runs {runs or 'without speculation'}.", READ_THE_LOG
     for name in _DEPTH:
         if name in requested and info.get(name) is not None and str(info[name]) != requested[name]:
-            what = f"SGLang took {name} = {info[name]}; {requested[name]} was requested."
-            return what, "Write what it takes, or give its own keys in options."
+            message = f"SGLang took {name} = {info[name]}; {requested[name]} was requested."
+            return message, "Write what it takes, or give its own keys in options."
     if algorithm != "NGRAM" and not tally.rounds:
         return drafted_nothing(algorithm, tally.longest, did="verified")
     return None

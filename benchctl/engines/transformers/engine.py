@@ -233,8 +233,8 @@ class TransformersEngine(LaunchedEngine[TransformersSpec]):
         places = {"{port}": str(access.socket_path or port), "{trace}": trace}
         argv = [places.get(argument, argument) for argument in launch.argv]
         env = {**launch.env, KEY_VARIABLE: access.key}
-        process = EngineProcess(argv, env, log_path, scratch=access.folder)
-        return self._healthy(TransformersServer(process, log_path, access, port, self._spec, argv))
+        process = EngineProcess(argv, env, log_path, access)
+        return self._healthy(TransformersServer(process, access.url(port), self._spec, argv))
 
     def start_scorer(self, launch: Launch, log_path: Path, sampling: Sampling = GREEDY) -> TransformersScorer:
         """Start the target alone for scoring; see `benchctl.engines.base.ScoringEngine`."""

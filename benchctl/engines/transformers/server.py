@@ -16,7 +16,7 @@ from benchctl.engines.common.completion_stream import CompletionReader, Streamed
 from benchctl.engines.common.drafts import DEEPEST, Tally
 from benchctl.engines.common.launched_server import LaunchedServer, check_tools, concluded, drafted_nothing
 from benchctl.engines.common.log import Reason, causes_in, first_reason
-from benchctl.engines.common.process import Access, EngineProcess
+from benchctl.engines.common.process import EngineProcess
 from benchctl.engines.common.wire import prompt_ids, protocol_error, seconds_in
 from benchctl.engines.transformers.adapter import TransformersSpec
 from benchctl.engines.transformers.methods import method_of, registered
@@ -144,23 +144,15 @@ def requested_speculation(argv: Sequence[str]) -> dict[str, Any] | None:
     return settings
 
 
-_DYING_S = 5.0
-
-
 class TransformersServer(LaunchedServer):
     """A healthy server of benchctl's own; see `benchctl.engines.base.Server`."""
 
-    def __init__(
-        self,
-        process: EngineProcess,
-        log_path: Path,
-        access: Access,
-        port: int,
-        spec: TransformersSpec,
-        argv: Sequence[str],
-    ) -> None:
+    launch_cause = staticmethod(launch_cause)
+    dying_s = 5.0
+
+    def __init__(self, process: EngineProcess, url: str, spec: TransformersSpec, argv: Sequence[str]) -> None:
         """`argv`: the command line that runs."""
-        super().__init__(process, log_path, access.url(port), spec, launch_cause, dying_s=_DYING_S, access=access)
+        super().__init__(process, url, spec)
         flags, speculation = dict(read_flags(argv)), requested_speculation(argv)
         self._requested: dict[str, Any] = {"model": flags["model"], "dtype": flags["dtype"], "speculation": speculation}
         self._assisted = speculation is not None and registered()[speculation["type"]].assisted

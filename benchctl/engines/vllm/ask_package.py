@@ -23,9 +23,9 @@ _INTERNAL = ("target_model_config", "target_parallel_config", "draft_model_confi
 
 def _serve_options() -> list[tuple[list[str], int | None]] | None:
     """Return the names of every option and how many values it takes (`None`: no number); `None` without a parser."""
-    for place in _PARSERS:
+    for module in _PARSERS:
         try:
-            make = importlib.import_module(place).make_arg_parser
+            make = importlib.import_module(module).make_arg_parser
             parsers = importlib.import_module("vllm.utils.argparse_utils")
         except (ImportError, AttributeError):
             continue
@@ -40,7 +40,7 @@ def _serve_options() -> list[tuple[list[str], int | None]] | None:
 
 def _distributions() -> dict[str, dict[str, str | None]]:
     """Return version and SHA-256 of the list of files, which holds their hashes, of everything that computes."""
-    found = {}
+    distributions = {}
     for name in _DISTRIBUTIONS:
         try:
             installed = importlib.metadata.distribution(name)
@@ -48,12 +48,12 @@ def _distributions() -> dict[str, dict[str, str | None]]:
             continue
         # Programs (`../../../bin/vllm`) hold the path of their Python, so that no two installations would be alike.
         lines = [line for line in (installed.read_text("RECORD") or "").splitlines() if not line.startswith("../")]
-        kept = "\n".join(sorted(line for line in lines if ".dist-info/" not in line and "__pycache__" not in line))
-        found[name] = {
+        record = "\n".join(sorted(line for line in lines if ".dist-info/" not in line and "__pycache__" not in line))
+        distributions[name] = {
             "version": installed.version,
-            "record_sha256": hashlib.sha256(kept.encode()).hexdigest() if kept else None,
+            "record_sha256": hashlib.sha256(record.encode()).hexdigest() if record else None,
         }
-    return found
+    return distributions
 
 
 def main() -> None:

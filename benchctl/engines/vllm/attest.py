@@ -56,7 +56,7 @@ class VllmObserved:
 
 def attest(observed: VllmObserved) -> Attestation:
     """Return the attestation of a cell."""
-    started = next((found[0] for line in observed.log if (found := _INITIALIZED.search(line))), "")
+    started = next((match[0] for line in observed.log if (match := _INITIALIZED.search(line))), "")
     telling = [line.strip()[:400] for line in observed.log if _RELEVANT.search(line)][:_EVIDENCE_LINES]
     counted = observed.counters
     evidence = [f"log: {line}" for line in telling]
@@ -67,8 +67,8 @@ def attest(observed: VllmObserved) -> Attestation:
 
 
 def _wrong_server(observed: VllmObserved, started: str) -> Reason | None:
-    if other := other_model(observed.model_path, observed.requested_model):
-        return other
+    if mismatch := other_model(observed.model_path, observed.requested_model):
+        return mismatch
     caching = _CACHING.search(started)
     if caching and caching[1] != str(observed.prefix_caching):
         state = "off" if observed.prefix_caching else "on"
@@ -78,13 +78,13 @@ def _wrong_server(observed: VllmObserved, started: str) -> Reason | None:
 
 
 def _wrong_speculation(observed: VllmObserved, started: str) -> Reason | None:
-    found = _METHOD.search(started)
-    ran = found[1] if found else None
+    match = _METHOD.search(started)
+    ran = match[1] if match else None
     if observed.method is None:
         if ran or observed.counters.drafted is not None or observed.tally.drafted is not None:
             return unrequested(f"the server speculates ({ran or 'it counts draft tokens'})")
         return None
-    if found and ran != observed.method:
+    if match and ran != observed.method:
         return (
             f"{observed.method} was requested, but the server speculates with {ran or 'nothing'}.",
             "vLLM changes the method by the name or the configuration of the draft: check models.draft.",
@@ -98,8 +98,8 @@ def _wrong_speculation(observed: VllmObserved, started: str) -> Reason | None:
 
 def _wrong_counts(observed: VllmObserved) -> Reason | None:
     remedy = "No acceptance rate can be computed from them; report it to vLLM with the run's manifest."
-    wrong = [f"vLLM's figures contradict each other: {text}." for text in observed.contradictions]
-    return (wrong[0], remedy) if wrong else None
+    reasons = [f"vLLM's figures contradict each other: {text}." for text in observed.contradictions]
+    return (reasons[0], remedy) if reasons else None
 
 
 _A_STEP = re.compile(r"(?:max_num_batched_tokens=|max_num_scheduled_tokens is set to )(\d{1,9})\b")
@@ -119,7 +119,7 @@ def plain_steps(ledger: Ledger, tokens: int, steps: int | None) -> int | None:
 
 def tokens_a_step(log: str) -> int | None:
     """Return how many tokens a step reads at most, by the log of a server; `None` where it is not there."""
-    limits = [int(found) for found in _A_STEP.findall(log)]
+    limits = [int(limit) for limit in _A_STEP.findall(log)]
     return min(limits, default=None)
 
 
@@ -132,15 +132,15 @@ def contradictions(ledger: Ledger, tokens: int, counted: Ledger | None = None, s
     if ledger.rounds is None or ledger.accepted is None or ledger.drafted is None:
         return []
     # More rounds than drafts are possible: a grammar may rule all of a draft out.
-    found = count_contradictions(replace(ledger, drafted_by_position=None), tokens, free=False)
+    sentences = count_contradictions(replace(ledger, drafted_by_position=None), tokens, free=False)
     answer = Ledger(ledger.drafted, ledger.accepted, ledger.rounds, accepted_by_position=ledger.accepted_by_position)
     if counted is not None and answer.accepted_by_position is None:
         counted = replace(counted, accepted_by_position=None)
     if counted is not None and counted != answer:
-        found.append(f"an answer counts {_rendered(answer)}, and the server counted {_rendered(counted)} meanwhile")
+        sentences.append(f"an answer counts {_rendered(answer)}, and the server counted {_rendered(counted)} meanwhile")
     if steps is not None and steps + ledger.accepted < tokens:
-        found.append(f"{steps} steps and {ledger.accepted} accepted tokens make fewer than the {tokens} that came")
-    return found
+        sentences.append(f"{steps} steps and {ledger.accepted} accepted tokens make fewer than the {tokens} that came")
+    return sentences
 
 
 def _rendered(counted: Ledger) -> str:
@@ -160,8 +160,8 @@ def drafts_of(tally: Tally) -> list[str]:
     if plain is None:
         lines.append("steps without a draft: not reported (requests overlapped, or prompts were read in several steps)")
     elif steps := rounds + plain:
-        each = tally.decoded / steps
-        lines.append(f"steps without a draft: {plain} of {steps}; tokens a step, all counted: {each:.3f}")
+        tokens_per_step = tally.decoded / steps
+        lines.append(f"steps without a draft: {plain} of {steps}; tokens a step, all counted: {tokens_per_step:.3f}")
     return lines
 
 

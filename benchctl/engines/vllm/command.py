@@ -50,7 +50,7 @@ _RESERVED = reserved(
 
 def command_line(program: Path, package: Package, engine: VllmSpec, arm: Arm, models: ResolvedPair) -> tuple[str, ...]:
     """Return the whole command of a cell; `{port}` stands for the port."""
-    own = [
+    settings = [
         ["--host", "127.0.0.1"],
         ["--port", "{port}"],
         ["--served-model-name", MODEL_NAME],
@@ -62,16 +62,16 @@ def command_line(program: Path, package: Package, engine: VllmSpec, arm: Arm, mo
         ["--enable-per-request-metrics"],
     ]
     if arm.cache_type is not None and arm.cache_type.target is not None:
-        own.append(["--kv-cache-dtype", arm.cache_type.target])
+        settings.append(["--kv-cache-dtype", arm.cache_type.target])
     if package.cpu:  # without it vLLM compiles the model for minutes, at every start
-        own.append(["--enforce-eager"])
+        settings.append(["--enforce-eager"])
     if arm.speculation is not None:
-        own.append(["--speculative-config", speculative_config(arm.speculation, models.draft)])
-        own.append(["--per-request-spec-decode-metrics", "detailed"])
+        settings.append(["--speculative-config", speculative_config(arm.speculation, models.draft)])
+        settings.append(["--per-request-spec-decode-metrics", "detailed"])
     theirs = [*engine.args, *arm.args]
     replaced = {_positive(argument) for argument in theirs if IS_OPTION.match(argument)}
-    kept = [argument for setting in own if _positive(setting[0]) not in replaced for argument in setting]
-    return (str(program), "serve", str(models.target.path), *kept, *theirs)
+    arguments = [argument for setting in settings if _positive(setting[0]) not in replaced for argument in setting]
+    return (str(program), "serve", str(models.target.path), *arguments, *theirs)
 
 
 def _positive(option: str) -> str:
@@ -91,8 +91,8 @@ _COUNTING = ("--enable-per-request-metrics", "--speculative-config", "--per-requ
 def missing_options(package: Package) -> list[str]:
     """Return a sentence when this vLLM is too old to report what benchctl needs of each answer."""
     lacking = [name for name in _COUNTING if package.options is not None and name not in package.options]
-    what = f"this vLLM {package.version} has no {', '.join(lacking)}, without which nothing can be counted."
-    return [what] if lacking else []
+    sentence = f"this vLLM {package.version} has no {', '.join(lacking)}, without which nothing can be counted."
+    return [sentence] if lacking else []
 
 
 METHODS: Mapping[str, str] = {
@@ -199,8 +199,8 @@ _MULTI_TOKEN = re.compile(r"mtp|nextn|n_predict")
 def _has_multi_token_head(folder: Path) -> bool:
     """Whether a key of the configuration or the name of a tensor tells of it; vLLM reads either, by model class."""
     config = text_config(folder / "config.json")
-    told = [key for key, value in config.items() if value]
-    return any(map(_MULTI_TOKEN.search, (*told, *weights_of(folder)[0])))
+    keys = [key for key, value in config.items() if value]
+    return any(map(_MULTI_TOKEN.search, (*keys, *weights_of(folder)[0])))
 
 
 def target_problems(package: Package, target: ResolvedModel) -> list[str]:
@@ -218,9 +218,9 @@ def _unknown_method(name: str, package: Package) -> str | None:
     if method in package.deprecated_methods:
         return f"`{name}` is an old name; this vLLM {package.version} turns it into mtp. Write draft-mtp."
     runnable = [method_name for method_name in package.methods if not _impossible_here(method_name, package)]
-    known = named_types(METHODS, runnable)
+    types = named_types(METHODS, runnable)
     near = did_you_mean(name, [*package.methods, *METHODS])
-    return f"this vLLM {package.version} has no method `{name}`.{near} Here it has {', '.join(known)}."
+    return f"this vLLM {package.version} has no method `{name}`.{near} Here it has {', '.join(types)}."
 
 
 def _impossible_here(method: str, package: Package) -> str | None:
@@ -245,8 +245,8 @@ def _keys(speculation: Speculation, method: str) -> list[str]:
 
 def _options(speculation: Speculation, method: str, package: Package) -> list[str]:
     options = speculation.options or {}
-    asked = [key for key in options if not (key == "model" and method == "custom_class")]
-    problems = key_problems(asked, package.keys, _RECIPE_KEYS, f"vLLM {package.version}")
+    requested = [key for key in options if not (key == "model" and method == "custom_class")]
+    problems = key_problems(requested, package.keys, _RECIPE_KEYS, f"vLLM {package.version}")
     twice = [key for key in ("prompt_lookup_max", "prompt_lookup_min") if key in options and speculation.size_n]
     return problems + [f"options.{key}: `size_n` sets it already; give either." for key in twice]
 
@@ -267,11 +267,11 @@ def _pair(target: ResolvedModel, draft: ResolvedModel, speculation: Speculation)
 
 def hybrid_warnings(package: Package, target: ResolvedModel) -> list[str]:
     """Return a warning where vLLM speculates although it is known to go wrong."""
-    what = (
+    warning = (
         "The target keeps a recurrent state, and vLLM on a CPU is known to corrupt such models when it speculates: "
         "see `benchctl docs vllm-hybrids`, and check with verify-lossless."
     )
-    return [what] if package.cpu and folder_facts(target.path)["memory"] in ("hybrid", "recurrent") else []
+    return [warning] if package.cpu and folder_facts(target.path)["memory"] in ("hybrid", "recurrent") else []
 
 
 def requested_method(argv: Sequence[str]) -> str | None:

@@ -30,7 +30,7 @@ from benchctl.engines.common.endpoint import (
     short_line,
 )
 from benchctl.engines.common.launched_server import LaunchedEngine, PackageProbe
-from benchctl.engines.common.process import EngineProcess, engine_environment, free_port, make_access, refused_variables
+from benchctl.engines.common.process import EngineProcess, engine_environment, free_port, make_access
 from benchctl.engines.common.programs import FoundBinary
 from benchctl.engines.common.python_environment import PythonEnvironment, Question, named_types
 from benchctl.engines.common.score import RequestScorer, usable_scores
@@ -158,8 +158,8 @@ def _listed(program: FoundBinary, runs: bool) -> FoundEngine:
     if able is not None:
         types = able.speculation_types
         return FoundEngine("vllm", program.found_in, where, runs, able.version, speculation_types=types)
-    found = sorted(folder.name for folder in home.glob("python3*/site-packages/vllm-*.dist-info"))
-    version = found[-1].removeprefix("vllm-").removesuffix(".dist-info") if found else None
+    distributions = sorted(folder.name for folder in home.glob("python3*/site-packages/vllm-*.dist-info"))
+    version = distributions[-1].removeprefix("vllm-").removesuffix(".dist-info") if distributions else None
     hint = "which types of speculation it supports is probed when it first runs"
     return FoundEngine("vllm", program.found_in, where, runs, version, hint=hint)
 
@@ -168,22 +168,22 @@ _SCRIPT = Path(__file__).with_name("ask_package.py")
 _FIX = f"Point engine.binary, --engine-binary or {VARIABLE} at the program `vllm` of a working installation."
 
 
-def probe_vllm(found: FoundBinary, added: Mapping[str, str] = MappingProxyType({})) -> PackageProbe[Package]:
+def probe_vllm(program: FoundBinary, added: Mapping[str, str] = MappingProxyType({})) -> PackageProbe[Package]:
     """Probe what an installed vLLM can do; `added` is the recipe's `engine.env`. Raises EngineError (`launch`)."""
-    return _question(found, added).answered("This vLLM", _FIX, partial(_probe_of, found))
+    return _question(program, added).answered("This vLLM", _FIX, partial(_probe_of, program))
 
 
-def _question(found: FoundBinary, added: Mapping[str, str] = MappingProxyType({})) -> Question:
+def _question(program: FoundBinary, added: Mapping[str, str] = MappingProxyType({})) -> Question:
     env = engine_environment(os.environ, {**ALWAYS_SET, **added})
-    return Question("vllm", found.path, python_of(found.path), _SCRIPT, env, added)
+    return Question("vllm", program.path, python_of(program.path), _SCRIPT, env, added)
 
 
-def _probe_of(found: FoundBinary, facts: Mapping[str, Any]) -> PackageProbe[Package]:
+def _probe_of(program: FoundBinary, facts: Mapping[str, Any]) -> PackageProbe[Package]:
     package = Package(**{**facts, "version": facts["distributions"]["vllm"]["version"]})
     capabilities = Capabilities(
         kind="vllm",
-        binary=found.path,
-        found_in=found.found_in,
+        binary=program.path,
+        found_in=program.found_in,
         version=f"vLLM {package.version} on {package.platform}",
         build=package.version,
         commit=None,
@@ -233,19 +233,14 @@ class VllmEngine(LaunchedEngine[VllmSpec]):
     def check(self, recipe: Recipe, models: ResolvedPair) -> Sequence[str]:
         """Refuse what this vLLM cannot do, all of it at once. Raises UsageError; returns warnings."""
         package = self._probe.package
-        problems = [f"engine.env: {text}" for text in refused_variables(self._spec.env, command.REFUSED_VARIABLES)]
-        problems += [f"engine.args: {text}" for text in command.argument_problems(self._spec.args, package.options)]
-        problems += [
-            *self._unfit(models.target),
-            *command.target_problems(package, models.target),
-            *command.missing_options(package),
-        ]
-        for arm in recipe.arms:
-            here = command.argument_problems(arm.args, package.options)
-            if arm.speculation is not None:
-                here += command.speculation_problems(arm.speculation, package, models)
-            problems += [f"arm {arm.name}: {text}" for text in here]
-        self._refuse(problems)
+        problems = self._recipe_problems(
+            recipe.arms,
+            command.REFUSED_VARIABLES,
+            lambda args: command.argument_problems(args, package.options),
+            lambda arm: command.speculation_problems(arm.speculation, package, models) if arm.speculation else (),
+        )
+        problems += [*self._unfit(models.target), *command.target_problems(package, models.target)]
+        self._refuse([*problems, *command.missing_options(package)])
         speculates = any(arm.speculation is not None for arm in recipe.arms)
         warnings = command.hybrid_warnings(package, models.target) if speculates else []
         if self._spec.threads is not None and not package.cpu:
@@ -258,8 +253,8 @@ class VllmEngine(LaunchedEngine[VllmSpec]):
             yield f"engine.device: this vLLM runs on {platform}, but the recipe requests {requested}."
         longest = folder_facts(target.path)["context_length"]
         if isinstance(longest, int) and self._spec.context > longest:
-            more = f"{self._spec.context} is more than the {longest} tokens that the target was made for"
-            yield f"engine.context: {more}."
+            excess = f"{self._spec.context} is more than the {longest} tokens that the target was made for"
+            yield f"engine.context: {excess}."
 
     def search_space(self, models: ResolvedPair) -> Sequence[Speculation]:
         """Return the settings worth trying; see `benchctl.engines.base.TunableEngine`."""
@@ -279,22 +274,14 @@ class VllmEngine(LaunchedEngine[VllmSpec]):
         if not (Path(model) / "config.json").is_file():  # vLLM would report it as a name on the hub
             raise EngineError(f"There is no model in {model}.", kind="launch", fix="It must hold config.json.")
         access, port = make_access(by_socket="--uds" in (self._probe.package.options or {})), free_port()
-        argv = [str(port) if argument == "{port}" else argument for argument in launch.argv]
+        argv = launch.command(port)
         if access.socket_path is not None:
             argv += ["--uds", str(access.socket_path)]  # host and port are then unused
         # Its processes talk over sockets in a folder, which killed ones leave behind.
         env = {**launch.env, "VLLM_RPC_BASE_PATH": str(access.folder), "VLLM_API_KEY": access.key}
-        process = EngineProcess(argv, env, log_path, scratch=access.folder)
-        server = VllmServer(
-            process,
-            log_path,
-            access.url(port),
-            self._spec,
-            model=model,
-            method=command.requested_method(argv),
-            overlapping=launch.overlapping,
-            access=access,
-        )
+        process, method = EngineProcess(argv, env, log_path, access), command.requested_method(argv)
+        overlapping = launch.overlapping
+        server = VllmServer(process, access.url(port), self._spec, model=model, method=method, overlapping=overlapping)
         self._healthy(server)
         process.remember_shared_memory()
         return server
@@ -317,23 +304,23 @@ class VllmScorer(RequestScorer):
     def _prefill(self, tokens: Sequence[int], start: int, top: int) -> list[Scores]:
         (choice,) = self._post(tokens, 1, 1, {"prompt_logprobs": top})["choices"]
         likeliest = [
-            {id_named(token): logprob_of(figures["logprob"]) for token, figures in place.items()}
-            for place in choice["prompt_logprobs"][start:]
+            {id_named(token): logprob_of(figures["logprob"]) for token, figures in position.items()}
+            for position in choice["prompt_logprobs"][start:]
         ]
-        return [usable_scores(logprobs, len(tokens), least=2) for logprobs in likeliest]
+        return [usable_scores(logprobs, len(tokens), min_tokens=2) for logprobs in likeliest]
 
     def _decode(self, prompt: Sequence[int], tokens: int, top: int) -> list[tuple[int, Scores]]:
         (choice,) = self._post(prompt, tokens, top, {})["choices"]
         likeliest = [
-            {id_named(name.removeprefix(_MARK)): logprob_of(value) for name, value in place.items()}
-            for place in choice["logprobs"]["top_logprobs"]
+            {id_named(name.removeprefix(_MARK)): logprob_of(value) for name, value in position.items()}
+            for position in choice["logprobs"]["top_logprobs"]
         ]
         scores = [usable_scores(logprobs, len(prompt)) for logprobs in likeliest]
         ids = [id_of(token) for token in choice["token_ids"]]
         return list(zip(ids, scores, strict=True)) if len(ids) == tokens else []
 
-    def _post(self, prompt: Sequence[int], tokens: int, top: int, more: Mapping[str, Any]) -> Mapping[str, Any]:
-        body = scoring_body(prompt, tokens=tokens, top=top) | {"model": self._server.model, **more}
+    def _post(self, prompt: Sequence[int], tokens: int, top: int, fields: Mapping[str, Any]) -> Mapping[str, Any]:
+        body = scoring_body(prompt, tokens=tokens, top=top) | {"model": self._server.model, **fields}
         return self._server.http.post("/v1/completions", body, timeout_s=self._server.timeout_s)
 
 
@@ -358,9 +345,9 @@ def _recognise(pages: Pages) -> Recognised | None:
 def _ledger(server: Recognised, extra: Mapping[str, Any], before: Ledger, after: Ledger) -> Ledger:
     del server
     metrics = extra.get("metrics")
-    found = step_ledger(metrics) if isinstance(metrics, dict) else Ledger()
-    if found != Ledger():
-        return found
+    ledger = step_ledger(metrics) if isinstance(metrics, dict) else Ledger()
+    if ledger != Ledger():
+        return ledger
     return since(before, after)
 
 

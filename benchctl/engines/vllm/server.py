@@ -16,7 +16,7 @@ from benchctl.engines.common.completion_stream import CompletionReader, Streamed
 from benchctl.engines.common.drafts import read_counters, read_total, settled, since, step_ledger
 from benchctl.engines.common.launched_server import MODEL_NAME, LaunchedServer, check_tools
 from benchctl.engines.common.log import Reason, first_reason, read_causes, read_log
-from benchctl.engines.common.process import Access, EngineProcess
+from benchctl.engines.common.process import EngineProcess
 from benchctl.engines.common.wire import protocol_error, seconds_in, text_in
 from benchctl.engines.vllm.adapter import VllmSpec
 from benchctl.engines.vllm.attest import VllmObserved, against, attest, contradictions, plain_steps, tokens_a_step
@@ -24,10 +24,6 @@ from benchctl.errors import EngineError
 from benchctl.prompts.suite import Prompt
 from benchctl.recipes.schema import Sampling
 
-_INTERRUPT_S = 5.0
-"""An engine that ignores SIGTERM (while it loads) or hangs (with requests in flight) ends on a SIGINT."""
-_DYING_S = 8.0
-"""The server outlives its engine by some 5 s, and then ends with status 0."""
 _STEPS = "vllm:iteration_tokens_total_count"
 """A histogram of tokens a step, whose count is the number of steps of the engine."""
 _DEAD = re.compile(r"EngineCore|EngineDeadError")
@@ -39,25 +35,31 @@ _COUNTING_S = 1.0
 """How long the counters of `/metrics` may lag behind the end of a stream."""
 
 
+_CAUSES = read_causes(Path(__file__).with_name("causes.txt"))
+_KNOWN = _CAUSES["known"]
+_OTHERWISE = _CAUSES["otherwise"]
+"""What is left where nothing is known; the last is of an executor that was torn down before it named the worker."""
+
+
+def launch_cause(log: Sequence[str]) -> Reason | None:
+    """Return (sentence, fix) for the first reason in the log's lines why vLLM ended; `None` when they show none."""
+    return first_reason(log, (*_KNOWN, *_OTHERWISE))
+
+
 class VllmServer(LaunchedServer):
     """A healthy vLLM; see `benchctl.engines.base.Server`."""
 
+    launch_cause = staticmethod(launch_cause)
+    dying_s = 8.0
+    """The server outlives its engine by some 5 s, and then ends with status 0."""
+    interrupt_s = 5.0
+    """An engine that ignores SIGTERM (while it loads) or hangs (with requests in flight) ends on a SIGINT."""
+
     def __init__(
-        self,
-        process: EngineProcess,
-        log_path: Path,
-        url: str,
-        spec: VllmSpec,
-        *,
-        model: str,
-        method: str | None,
-        overlapping: bool,
-        access: Access | None = None,
+        self, process: EngineProcess, url: str, spec: VllmSpec, *, model: str, method: str | None, overlapping: bool
     ) -> None:
         """`model`: the folder that it was given; `method`: of speculation; `overlapping`: `Launch.overlapping`."""
-        super().__init__(
-            process, log_path, url, spec, launch_cause, dying_s=_DYING_S, interrupt_s=_INTERRUPT_S, access=access
-        )
+        super().__init__(process, url, spec)
         self._model = model
         self._method = method
         self._prefix_caching = spec.prefix_caching
@@ -109,7 +111,7 @@ class VllmServer(LaunchedServer):
         if not self._healthy():
             raise self._broken_off("The engine is no longer healthy")
         models = self.http.get_json("/v1/models")
-        reading = settled(self._reading, lambda found: not against(self._tally, found[0]), _COUNTING_S)
+        reading = settled(self._reading, lambda reading_now: not against(self._tally, reading_now[0]), _COUNTING_S)
         return attest(
             VllmObserved(
                 method=self._method,
@@ -168,17 +170,17 @@ class VllmServer(LaunchedServer):
             error.fix = f"Raise engine.context (now {self._spec.context}) or leave the prompt out."
         return error
 
-    def _broken_off(self, what: str) -> EngineError:
+    def _broken_off(self, message: str) -> EngineError:
         """Return a crash also for an engine that is dead behind a server that still runs."""
-        error = super()._broken_off(what)
+        error = super()._broken_off(message)
         alive = error.kind != "protocol" or self._stopping or launch_cause(self._log()) is None or self._healthy()
-        return error if alive else self._crash(what, "its workers are dead")
+        return error if alive else self._crash(message, "its workers are dead")
 
-    def _crash(self, what: str, how: str) -> EngineError:
+    def _crash(self, message: str, reason: str) -> EngineError:
         """Wait a moment for the log to show the reason."""
         within_s = 0.0 if self._stopping else _TELLING_S
-        settled(self._log, lambda lines: known_cause(lines) is not None, within_s)
-        return super()._crash(what, how)
+        settled(self._log, lambda lines: first_reason(lines, _KNOWN) is not None, within_s)
+        return super()._crash(message, reason)
 
 
 def _root(models: object) -> str | None:
@@ -231,19 +233,3 @@ def scoring_body(token_ids: Sequence[int], *, tokens: int, top: int) -> dict[str
         "return_token_ids": True,
         "stream": False,
     }
-
-
-_CAUSES = read_causes(Path(__file__).with_name("causes.txt"))
-_KNOWN = _CAUSES["known"]
-_OTHERWISE = _CAUSES["otherwise"]
-"""What is left where nothing is known; the last is of an executor that was torn down before it named the worker."""
-
-
-def known_cause(log: Sequence[str]) -> Reason | None:
-    """Return (sentence, fix) for the first reason that has a pattern here."""
-    return first_reason(log, _KNOWN)
-
-
-def launch_cause(log: Sequence[str]) -> Reason | None:
-    """Return (sentence, fix) for the first reason in the log's lines why vLLM ended; `None` when they show none."""
-    return first_reason(log, (*_KNOWN, *_OTHERWISE))

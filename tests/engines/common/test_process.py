@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from benchctl.engines.common.process import EngineProcess, describe_exit, free_port
+from benchctl.engines.common.process import Access, EngineProcess, describe_exit, free_port
 from benchctl.errors import EngineError, StorageError
 
 STUBBORN = "import signal,time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(120)"
@@ -206,7 +206,7 @@ def test_a_child_in_a_session_of_its_own_goes_with_the_engine(tmp_path: Path) ->
 def test_nothing_of_a_killed_engine_stays(tmp_path: Path, end: str) -> None:
     (scratch := tmp_path / "scratch").mkdir()
     command = [sys.executable, "-c", SHARES, str(scratch)]
-    process = EngineProcess(command, os.environ, tmp_path / "log", scratch=scratch)
+    process = EngineProcess(command, os.environ, tmp_path / "log", Access(scratch, None, "key"))
     shared = Path("/dev/shm") / wait_for_text(tmp_path / "log").strip().lstrip("/")
     assert shared.exists()
     family = psutil.Process(process.pid).children()  # Python's tracker of shared memory, which is to be gone, too

@@ -65,7 +65,7 @@ def test_missing_ids_are_reported_and_the_last_token_is_timed_by_the_end() -> No
     assert answer.token_ids is None
     assert answer.token_gap == "the stream lacks 4 of 6 token ids (characters of several tokens)"
     assert answer.known_ids == ((0, 7), (3, 9))
-    assert answer.gaps == (Gap(position=1, count=2, text="🦙", known=(9,)),)
+    assert answer.gaps == (Gap(position=1, count=2, text="🦙", last_ids=(9,)),)
     assert answer.decode_s == 2.0
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from benchctl.engines.base import Ledger
 from benchctl.engines.common.drafts import verified_ledger
-from benchctl.engines.common.process import Access, EngineProcess
+from benchctl.engines.common.process import EngineProcess
 from benchctl.engines.registry import make_engine
 from benchctl.engines.sglang.adapter import SglangSpec
 from benchctl.engines.sglang.command import recipe_problems
@@ -259,6 +259,8 @@ def test_requests_that_stopping_broke_off_do_not_wait_for_its_end(tmp_path: Path
     waits: list[float] = []
 
     class Process:
+        log_path, access = tmp_path / "log", None
+
         def wait(self, timeout: float) -> bool:
             waits.append(timeout)
             return False
@@ -267,7 +269,7 @@ def test_requests_that_stopping_broke_off_do_not_wait_for_its_end(tmp_path: Path
             assert "still runs" in server._broken_off("The connection broke").what
 
     spec = SglangSpec(kind="sglang")
-    server = SglangServer(cast("EngineProcess", Process()), tmp_path / "log", Access(tmp_path, None, "k"), 9, spec, {})
+    server = SglangServer(cast("EngineProcess", Process()), "http://127.0.0.1:9", spec, {})
     server.stop()
     assert waits == [0.0]  # each wait would hold up the SIGTERM
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from benchctl.engines.base import Attestation, Capabilities, Completion, Launch, Ledger, Progress, Rendered
 from benchctl.engines.common.completion_stream import CompletionReader, completed
-from benchctl.engines.common.launched_server import LaunchedServer, StartUp
+from benchctl.engines.common.launched_server import LaunchedServer
 from benchctl.engines.common.log import Cause, Reason, first_cause
 from benchctl.engines.common.process import EngineProcess, engine_environment, free_port
 from benchctl.engines.common.programs import FoundBinary, which
@@ -82,13 +82,10 @@ class ToyEngine:
     def start(self, launch: Launch, log_path: Path) -> ToyServer:
         """Start it and wait until it answers; what is not healthy in the end leaves nothing behind."""
         port = free_port()
-        process = EngineProcess([word.replace("{port}", str(port)) for word in launch.argv], launch.env, log_path)
-        server = ToyServer(
-            process, log_path, f"http://127.0.0.1:{port}", self._spec, speculating="--lookup" in launch.argv
-        )
+        process = EngineProcess(launch.command(port), launch.env, log_path)
+        server = ToyServer(process, f"http://127.0.0.1:{port}", self._spec, speculating="--lookup" in launch.argv)
         try:
-            start_up = StartUp(process, log_path, self._spec.health_timeout_s, launch_cause, poll_s=0.02)
-            server.wait_until_healthy(start_up, "/")
+            server.wait_until_healthy(server.start_up(poll_s=0.02), "/")
         except BaseException:
             server.stop()
             raise
@@ -113,8 +110,11 @@ def launch_cause(log: Sequence[str]) -> Reason | None:
 class ToyServer(LaunchedServer):
     """One process of one cell; what its end means, and its log, is the same for every engine that is launched."""
 
-    def __init__(self, process: EngineProcess, log_path: Path, url: str, spec: ToySpec, *, speculating: bool) -> None:
-        super().__init__(process, log_path, url, spec, launch_cause, dying_s=0.2)
+    launch_cause = staticmethod(launch_cause)
+    dying_s = 0.2
+
+    def __init__(self, process: EngineProcess, url: str, spec: ToySpec, *, speculating: bool) -> None:
+        super().__init__(process, url, spec)
         self._speculating = speculating
 
     def render(self, prompt: Prompt) -> Rendered:

@@ -38,6 +38,8 @@ class Process:
     """A process that is said to be alive or dead, and remembers how long it was waited for."""
 
     pid = 1
+    log_path: Path
+    access = None
 
     def __init__(self, status: int | None = None) -> None:
         self.status = status
@@ -88,17 +90,11 @@ def start(tmp_path: Path) -> Iterator[Start]:
             at = stack.enter_context(serving(Script(ids=True, fault=fault, routes=("completions",), **script)))
             at.extra = {"metrics": {"generation_time_ms": 30.0, "speculative_decoding": ONCE}}
             at.pages = Counting(lambda: len(at.requests), lag)
-            log = tmp_path / "server.log"
-            log.write_text(LOG.format(batch))
-            server = VllmServer(
-                cast("EngineProcess", process or Process()),
-                log,
-                at.url,
-                VllmSpec(kind="vllm"),
-                model="/m",
-                method="ngram",
-                overlapping=overlapping,
-            )
+            process = process or Process()
+            process.log_path = tmp_path / "server.log"
+            process.log_path.write_text(LOG.format(batch))
+            spec, scripted = VllmSpec(kind="vllm"), cast("EngineProcess", process)
+            server = VllmServer(scripted, at.url, spec, model="/m", method="ngram", overlapping=overlapping)
             stack.callback(server.http.close)
             return server, at
 
