@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,12 +28,20 @@ from benchctl.analysis.advice import (
 )
 from benchctl.analysis.cost import expected_tokens
 from benchctl.analysis.losslessness import can_be_shown
-from benchctl.analysis.results import Advice, Analysis, Cost, Decision, Experiment, Verdict, open_for_others
+from benchctl.analysis.results import (
+    Analysis,
+    Cost,
+    Decision,
+    Experiment,
+    ExperimentKind,
+    Verdict,
+    open_for_others,
+)
 from benchctl.analysis.round_model import timed_widths
+from benchctl.analysis.statistics import MIN_BLOCKS
 from benchctl.data.identity import home_relative
 from benchctl.errors import UsageError
 from benchctl.recipes.adapters import adapter_of
-from benchctl.text import listed
 
 if TYPE_CHECKING:
     from benchctl.data.manifest import Manifest
@@ -46,10 +56,59 @@ COPYING = ("ngram-mod", "ngram-simple")
 RUNS = Path("results")
 """Where `benchctl run` saves and finds runs by itself."""
 _DEEPEST = 16
-_MOST = 200
+_MOST_BLOCKS = 200
 """More blocks than this nobody measures."""
 _WORTH_TRYING = 1.05
 """A depth that was not measured is worth trying where the line through the others predicts so much more, and a gain."""
+
+
+@dataclass(frozen=True)
+class Situation:
+    """What a run has found, as far as it decides on what to measure next."""
+
+    analysis: Analysis
+    manifest: Manifest
+    folder: Path
+    advised: frozenset[str]
+    """The arms that are advised, for all tasks or some."""
+
+    @cached_property
+    def active(self) -> list[Verdict]:
+        """The arms that drafted."""
+        inactive = inactive_arms(self.analysis)
+        return [verdict for verdict in self.analysis.verdicts if verdict.arm not in inactive]
+
+    @cached_property
+    def drafted(self) -> list[Verdict]:
+        """Those of them whose output could be the target's own."""
+        damaged = damaged_arms(self.analysis)
+        return [verdict for verdict in self.active if not verdict.lossy and verdict.arm not in damaged]
+
+    @property
+    def faster(self) -> list[Verdict]:
+        """Those of them that are shown to be faster."""
+        return [verdict for verdict in self.drafted if verdict.speed == "faster"]
+
+    @cached_property
+    def served(self) -> bool:
+        """Whether the engine is an endpoint that ran already: it has no other arm, and it scores nothing."""
+        try:
+            return not adapter_of(self.manifest.engine.kind).launched
+        except UsageError:  # of a package that is not installed here
+            return True
+
+    @property
+    def copies(self) -> bool:
+        """Whether an arm drafts by copying."""
+        return any(kind in COPYING for arm in self.manifest.arms for kind in arm.types)
+
+    def run_again(self, kind: ExperimentKind, *options: str, **basis: Any) -> Experiment:  # noqa: ANN401 - fields
+        """Return an experiment that runs the run's own recipe again, with these options."""
+        return Experiment(kind=kind, command=_run_again(self.manifest, self.folder, options), **basis)
+
+    def with_your_prompts(self, kind: ExperimentKind, **basis: Any) -> Experiment:  # noqa: ANN401 - fields
+        """Return an experiment on prompts that the reader writes."""
+        return self.run_again(kind, "--prompts", YOUR_PROMPTS, prompts_file=YOUR_PROMPTS, **basis)
 
 
 def find_decision(analysis: Analysis, run: RunData) -> Decision | None:
@@ -57,98 +116,102 @@ def find_decision(analysis: Analysis, run: RunData) -> Decision | None:
     groups = decide_groups(analysis, run.manifest)
     if not groups:
         return None
-    rows = Decision(groups=groups, next=None).rows
-    return Decision(groups=groups, next=_next(analysis, rows, run.manifest, run.folder) if run.manifest else None)
+    decision = Decision(groups=groups, next=None)
+    if run.manifest is None:
+        return decision
+    advised = frozenset(row.arm for row in decision.rows if row.arm)
+    situation = Situation(analysis, run.manifest, run.folder, advised)
+    return Decision(groups=groups, next=_next(situation))
 
 
-def _next(analysis: Analysis, rows: Sequence[Advice], manifest: Manifest, folder: Path) -> Experiment | None:
-    active = [verdict for verdict in analysis.verdicts if verdict.arm not in inactive_arms(analysis)]
-    drafted = [verdict for verdict in active if not verdict.lossy and verdict.arm not in damaged_arms(analysis)]
-    served, types = _served(manifest.engine.kind), {kind for arm in manifest.arms for kind in arm.types}
-
-    def again(sentence: str, *options: str) -> Experiment:
-        return Experiment(sentence=sentence, command=_run_again(manifest, folder, options))
-
-    def your_prompts(why: str) -> Experiment:
-        sentence = f'{why} Write them to {YOUR_PROMPTS}, a line each: {{"prompt": "…"}}.'
-        return again(sentence, "--prompts", YOUR_PROMPTS)
-
-    repeating = your_prompts(
-        "Prompts whose answers repeat what they were given: copied drafts cost next to nothing, and pay there first."
-    )
-    if not drafted:
-        return repeating if types & {*COPYING} and not active else None
-    if all(verdict.speedup is None for verdict in drafted):
+def _next(run: Situation) -> Experiment | None:
+    """Return the experiment of the first rule that has one."""
+    if not run.drafted:
+        return run.with_your_prompts("repeating prompts") if run.copies and not run.active else None
+    if all(verdict.speedup is None for verdict in run.drafted):
         return None  # nothing was timed, and more of the same would not be
-    if analysis.blocks < 3:
-        return again("More blocks: below three nothing is known of another run.", "--blocks", "auto")
-    if all(verdict.interval is None for verdict in drafted):
-        return again("More blocks: too few are complete for an interval.", "--blocks", "auto")
-    faster = [verdict for verdict in drafted if verdict.speed == "faster"]
-    if any(not shown_to_draft(verdict) for verdict in faster):
+    if (experiment := _blocks(run)) is not None:
+        return experiment
+    if not all(map(shown_to_draft, run.faster)):
         return None  # what would show it is another endpoint
-    unsound = [verdict.arm for verdict in faster if verdict.lossless == "undetermined" and verdict.unviolated is None]
-    if unsound and not served:
-        whether = "faster, but it is undetermined whether the output is the target's own"
-        sentence = f"Losslessness of {listed(unsound)}: {whether}."
-        options = _options(manifest, ("--models-dir", "--engine-binary"))
-        command = ["benchctl", "verify-lossless", home_relative(folder), *options]
-        return Experiment(sentence=sentence, command=" ".join(map(quoted, command)))
-    advised = {row.arm for row in rows}
-    for row in analysis.losslessness:
+    rules = (_scores, _power, _prompts_for_others, _undecided, _other_depth, _other_prompts_or_type)
+    return next((experiment for rule in rules if (experiment := rule(run)) is not None), None)
+
+
+def _blocks(run: Situation) -> Experiment | None:
+    if run.analysis.blocks < MIN_BLOCKS:
+        return run.run_again("three blocks", "--blocks", "auto")
+    if all(verdict.interval is None for verdict in run.drafted):
+        return run.run_again("complete blocks", "--blocks", "auto")
+    return None
+
+
+def _scores(run: Situation) -> Experiment | None:
+    """Faster arms whose output was not scored."""
+    arms = [row.arm for row in run.faster if row.lossless == "undetermined" and row.unviolated is None]
+    if not arms or run.served:
+        return None
+    options = _options(run.manifest, ("--models-dir", "--engine-binary"))
+    command = ["benchctl", "verify-lossless", home_relative(run.folder), *options]
+    return Experiment(kind="scores", command=" ".join(map(quoted, command)), arms=arms)
+
+
+def _power(run: Situation) -> Experiment | None:
+    """The prompts that the verdict on an advised arm's output needs."""
+    for row in run.analysis.losslessness:
         stated = row.audit.stated if row.audit is not None else None
         needed = stated.prompts if stated is not None and can_be_shown(stated) else None
-        if row.arm not in advised or row.unviolated is None or needed is None:
+        if row.arm not in run.advised or row.unviolated is None or needed is None:
             continue
-        sentence = (
-            f"Losslessness of {row.arm}: no violation found, with a power of {100 * row.unviolated:.0f} %; about "
-            f"{needed:,} prompts are needed."
-        )
+        basis = {"arms": [row.arm], "power": row.unviolated, "prompts": needed}
         if needed > _SHIPPED_PROMPTS:
-            return your_prompts(sentence)
-        sentence = f"{sentence} Then verify that run: `benchctl verify-lossless`."
-        limit = str(math.ceil(needed / _SHIPPED_TASKS))
-        return again(sentence, "--only", row.arm, "--prompts", _SHIPPED, "--limit", limit, "--blocks", "1")
-    for verdict in (verdict for verdict in drafted if verdict.arm in advised):
-        prompts, _ = compared_prompts(analysis, verdict.arm)
+            return run.with_your_prompts("power", **basis)
+        options = ("--prompts", _SHIPPED, "--limit", str(math.ceil(needed / _SHIPPED_TASKS)), "--blocks", "1")
+        return run.run_again("power", "--only", row.arm, *options, **basis)
+    return None
+
+
+def _prompts_for_others(run: Situation) -> Experiment | None:
+    """More prompts, where the gain of an advised arm is not shown for prompts like the measured ones."""
+    for verdict in (verdict for verdict in run.drafted if verdict.arm in run.advised):
+        prompts, _ = compared_prompts(run.analysis, verdict.arm)
         if prompts < ENOUGH_PROMPTS:
-            return your_prompts(
-                f"At least {ENOUGH_PROMPTS} prompts, or your own: {verdict.arm} is faster for these {prompts}."
-            )
+            return run.with_your_prompts("enough prompts", arms=[verdict.arm], prompts=prompts)
         if open_for_others(verdict.like_these):
-            return your_prompts(
-                f"More prompts, or your own: {verdict.arm} is faster for these, and for others like them it is open."
-            )
-    undecided = [
-        verdict for verdict in drafted if verdict.speed == "undecided" and _blocks_needed(analysis, verdict) <= _MOST
-    ]
-    if undecided:
-        best = max(undecided, key=_how_surely_above_1)
-        sentence = f"More blocks of {best.arm} alone: of what is undecided it is the most likely to be shown faster."
-        return again(sentence, "--only", best.arm, "--blocks", "auto")
-    if not served and (found := _another_depth(analysis)) is not None:
-        speed, depth, kind, timed = found
-        basis = "from the others" if timed else "from the others, unless that width runs another kernel"
-        sentence = f"Depth {depth} of {kind}, which was not measured: {speed:.2f}× is predicted {basis} (inferred)."
-        return again(sentence, "--type", kind, "--depth", str(depth))
-    if any(advised):
-        return your_prompts("Your own prompts: acceptance, and with it all of this, depends on the text.")
-    if types & {*COPYING}:
-        return repeating
-    copying = next((kind for kind in COPYING if kind in manifest.engine.speculation_types), None)
-    if copying is None or served:
+            return run.with_your_prompts("more prompts", arms=[verdict.arm])
+    return None
+
+
+def _undecided(run: Situation) -> Experiment | None:
+    """More blocks of the undecided arm that is the most likely to be shown faster."""
+    undecided = [verdict for verdict in run.drafted if verdict.speed == "undecided"
+                 and _blocks_needed(run.analysis, verdict) <= _MOST_BLOCKS]  # fmt: skip
+    if not undecided:
         return None
-    slower = all(verdict.speed == "slower" for verdict in drafted)
-    why = "every arm here is slower" if slower else "no arm here is shown to be faster"
-    return again(f"A drafter that costs next to nothing, {copying}: {why}.", "--type", copying)
+    best = max(undecided, key=_how_surely_above_1).arm
+    return run.run_again("blocks of an arm", "--only", best, "--blocks", "auto", arms=[best])
 
 
-def _served(kind: str) -> bool:
-    """Whether an engine is an endpoint that ran already: no other arm can be made of it, and it scores nothing."""
-    try:
-        return not adapter_of(kind).launched
-    except UsageError:  # of a package that is not installed here
-        return True
+def _other_depth(run: Situation) -> Experiment | None:
+    found = None if run.served else _another_depth(run.analysis)
+    if found is None:
+        return None
+    predicted, depth, kind, timed = found
+    basis = {"type": kind, "depth": depth, "predicted": predicted, "width_timed": timed}
+    return run.run_again("depth", "--type", kind, "--depth", str(depth), **basis)
+
+
+def _other_prompts_or_type(run: Situation) -> Experiment | None:
+    """What is left: other prompts, or the type that costs least where no copying was tried."""
+    if run.advised:
+        return run.with_your_prompts("your prompts")
+    if run.copies:
+        return run.with_your_prompts("repeating prompts")
+    copying = next((kind for kind in COPYING if kind in run.manifest.engine.speculation_types), None)
+    if copying is None or run.served:
+        return None
+    slower = all(verdict.speed == "slower" for verdict in run.drafted)
+    return run.run_again("copying", "--type", copying, type=copying, all_slower=slower)
 
 
 def _another_depth(analysis: Analysis) -> tuple[float, int, str, bool] | None:

@@ -443,11 +443,35 @@ class GroupDecision(Result):
     """For each task alone; empty where there is a single task, and where requests overlap."""
 
 
-class Experiment(Result):
-    """What to measure next."""
+ExperimentKind = Literal[
+    "three blocks", "complete blocks", "scores", "power", "enough prompts", "more prompts", "blocks of an arm", "depth",
+    "your prompts", "repeating prompts", "copying",
+]  # fmt: skip
+"""What to measure next: at least three blocks, blocks that are complete, scores of an output, the prompts that a power
+needs, at least `ENOUGH_PROMPTS` prompts, more prompts, blocks of an undecided arm, a depth that was not measured, the
+reader's own prompts, prompts whose answers repeat them, a type that copies."""
 
-    sentence: str
+
+class Experiment(Result):
+    """What to measure next, and what it rests on as far as its kind has it."""
+
+    kind: ExperimentKind
     command: str
+    prompts_file: str | None = None
+    """What the command reads, which the reader has to write first."""
+    arms: list[str] = Field(default_factory=list)
+    power: float | None = None
+    prompts: int | None = None
+    """As many as the power needs, or as were measured."""
+    type: str | None = None
+    """Of the draft."""
+    depth: int | None = None
+    predicted: float | None = None
+    """The speed-up at this depth."""
+    width_timed: bool = False
+    """Whether a verify of this depth's width was timed, so that the prediction does not rest on the other depths."""
+    all_slower: bool = False
+    """Whether every arm is slower."""
 
 
 class Decision(Result):

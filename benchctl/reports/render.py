@@ -17,6 +17,7 @@ from benchctl.reports.first_screen import decisive
 from benchctl.reports.tables import breakeven, output, provenance
 from benchctl.text import one_line, visible
 from benchctl.words import advice as advice_words
+from benchctl.words import experiment as experiment_words
 from benchctl.words import numbers
 from benchctl.words import verdict as verdict_words
 from benchctl.words.scope import scope_lines
@@ -135,6 +136,7 @@ def template_environment(
 def _view(run: RunData, analysis: Analysis, drawings: Sequence[Drawing]) -> dict[str, Any]:
     """The values of both templates, by name."""
     manifest, decided = run.manifest, conclusion.only_group(analysis)
+    experiment = analysis.decision.next if analysis.decision else None
     to_run, warnings = conclusion.what_to_run(analysis), conclusion.grouped_warnings(analysis)
     choices = conclusion.has_choices(to_run) and not conclusion.told_by_group(analysis)
     first: dict[str, Drawing] = {}
@@ -157,7 +159,8 @@ def _view(run: RunData, analysis: Analysis, drawings: Sequence[Drawing]) -> dict
         "what_to_run": to_run if choices else None,
         "additions": {row.arm: row.added for row in reversed(to_run.rows) if row.added},
         "accuracy": output.accuracy(analysis),
-        "experiment": analysis.decision.next if analysis.decision else None,
+        "experiment": experiment,
+        "to_measure": experiment_words.sentence(experiment) if experiment else "",
         "verdicts": analysis.verdicts,
         "conclusions": {row.arm: verdict_words.conclusion(analysis, row) for row in analysis.verdicts},
         "explanations": {row.arm: verdict_words.explanation(analysis, row) for row in analysis.verdicts},

@@ -15,6 +15,7 @@ from benchctl.reports.first_screen import MOST_ARMS, decisive
 from benchctl.reports.terminal import Printout
 from benchctl.text import first, one_line, plural
 from benchctl.words import advice as advice_words
+from benchctl.words import experiment as experiment_words
 from benchctl.words.scope import scope_lines
 from benchctl.words.verdict import conclusion as conclusion_of_arm
 from benchctl.words.verdict import explanation
@@ -106,7 +107,7 @@ def print_decision(console: Console, analysis: Analysis, page: str | None = None
         out.say(f"  {command}", whole=True, most=4000)
     experiment = analysis.decision.next if analysis.decision else None
     if experiment:
-        out.say(f"Most likely to change this: {experiment.sentence}")
+        out.say(f"Most likely to change this: {experiment_words.sentence(experiment)}")
         out.say(f"  {experiment.command}", whole=True)
     if page:
         out.say(f"Report: {page}", whole=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from benchctl.words import advice as advice_words
+from benchctl.words import experiment as experiment_words
 from benchctl.words import verdict as verdict_words
 
 if TYPE_CHECKING:
@@ -24,4 +25,6 @@ def analysis_document(analysis: Analysis) -> dict[str, Any]:
             for advice, row in rows:
                 advice["evidence"] = advice_words.evidence(analysis, row)
                 advice["output"] = advice_words.output(row)
+        if analysis.decision.next is not None:
+            document["decision"]["next"]["sentence"] = experiment_words.sentence(analysis.decision.next)
     return document

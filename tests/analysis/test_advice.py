@@ -142,16 +142,16 @@ def test_a_baseline_that_speculates_is_no_ground_for_advice(analysis: Analysis) 
     assert decided(analysis.model_copy(update={"warnings": [warned]})).decision is None
 
 
-def experiment(analysis: Analysis) -> tuple[str, str]:
+def experiment(analysis: Analysis) -> Experiment:
     result = next_experiment(analysis)
     assert result is not None
-    return result.sentence, result.command or ""
+    return result
 
 
 def test_a_faster_arm_whose_output_is_undetermined_is_to_be_scored(analysis: Analysis) -> None:
-    sentence, command = experiment(with_verdict(analysis, "ngram_simple", lossless="undetermined"))
-    assert "ngram_simple" in sentence
-    assert command == f"benchctl verify-lossless results/{analysis.recipe}/{analysis.run}"
+    result = experiment(with_verdict(analysis, "ngram_simple", lossless="undetermined"))
+    assert (result.kind, result.arms) == ("scores", ["ngram_simple"])
+    assert result.command == f"benchctl verify-lossless results/{analysis.recipe}/{analysis.run}"
 
 
 def test_the_suite_of_many_prompts_is_what_its_command_takes_it_for() -> None:
@@ -180,47 +180,49 @@ def test_power_that_lacks_is_to_be_had_from_more_prompts(
         for row in analysis.losslessness
     ]
     unshown = with_verdict(analysis, "ngram_simple", lossless="undetermined", unviolated=0.36)
-    sentence, command = experiment(unshown.model_copy(update={"losslessness": rows}))
-    assert ("power of 36 %" in sentence) == (options is not None)
-    assert options is None or command.endswith(options)
+    result = experiment(unshown.model_copy(update={"losslessness": rows}))
+    assert (result.kind == "power") == (options is not None)
+    if options is not None:
+        assert (result.power, result.prompts) == (0.36, prompts)
+        assert result.command.endswith(options)
 
 
 def test_an_open_question_needs_more_blocks(analysis: Analysis) -> None:
     open_ = Interval(low=0.9, high=1.2, method="")
-    sentence, command = experiment(with_verdict(analysis, "ngram_simple", speed="undecided", interval=open_))
-    assert sentence.startswith("More blocks of ngram_simple alone")
-    assert command.endswith("--only ngram_simple --blocks auto")
+    result = experiment(with_verdict(analysis, "ngram_simple", speed="undecided", interval=open_))
+    assert (result.kind, result.arms) == ("blocks of an arm", ["ngram_simple"])
+    assert result.command.endswith("--only ngram_simple --blocks auto")
 
 
 def test_of_several_open_questions_the_one_most_likely_to_be_a_gain_is_asked(analysis: Analysis) -> None:
     wide, likely = Interval(low=0.4, high=2.4, method=""), Interval(low=1.2, high=1.7, method="")
     first = with_verdict(analysis, "spec_d4", speed="undecided", speedup=0.9, interval=wide)
     both = with_verdict(first, "ngram_simple", speed="undecided", speedup=1.4, interval=likely)
-    assert experiment(both)[0].startswith("More blocks of ngram_simple alone")
+    assert (experiment(both).kind, experiment(both).arms) == ("blocks of an arm", ["ngram_simple"])
 
 
 def test_what_no_number_of_blocks_would_show_is_not_asked(analysis: Analysis) -> None:
     open_ = Interval(low=0.6, high=1.6, method="")
-    sentence, _ = experiment(with_verdict(analysis, "ngram_simple", speed="undecided", speedup=0.99, interval=open_))
-    assert "More blocks" not in sentence
+    result = experiment(with_verdict(analysis, "ngram_simple", speed="undecided", speedup=0.99, interval=open_))
+    assert result.kind == "copying"
 
 
 def test_a_depth_that_the_line_promises_is_to_be_tried(analysis: Analysis) -> None:
     fit = RoundFit(setting="draft-simple", depths=[4], intercept=1.0, slope=0.1, r2=1.0, worst=0.0, refused=None)
     costs = [row.model_copy(update={"alpha": 0.9, "measured": 1.1}) for row in analysis.costs]
     changed = analysis.model_copy(update={"rounds": RoundModel(fits=[fit]), "costs": costs})
-    sentence, command = experiment(changed)
-    assert sentence.startswith("Depth 10 of draft-simple") and "3.43× is predicted" in sentence
-    assert "(inferred)" in sentence
-    assert "--type draft-simple --depth 10" in command
+    result = experiment(changed)
+    assert (result.kind, result.type, result.depth, result.width_timed) == ("depth", "draft-simple", 10, False)
+    assert result.predicted == pytest.approx(3.43, abs=0.005)
+    assert "--type draft-simple --depth 10" in result.command
 
 
 def test_what_is_settled_depends_on_the_prompts(analysis: Analysis) -> None:
-    sentence, command = experiment(analysis)
-    assert sentence.startswith("Your own prompts")
-    assert "--prompts" in command
-    sentence, command = experiment(with_verdict(build_analysis(["baseline", "spec_d4"]), "spec_d4", speed="slower"))
-    assert "--type ngram-mod" in command
+    result = experiment(analysis)
+    assert (result.kind, result.prompts_file) == ("your prompts", "your-prompts.jsonl")
+    assert result.command.endswith("--prompts your-prompts.jsonl")
+    result = experiment(with_verdict(build_analysis(["baseline", "spec_d4"]), "spec_d4", speed="slower"))
+    assert "--type ngram-mod" in result.command
 
 
 def test_below_twelve_prompts_nothing_is_said_of_others(analysis: Analysis) -> None:
@@ -232,7 +234,7 @@ def test_below_twelve_prompts_nothing_is_said_of_others(analysis: Analysis) -> N
     assert (overall.prompts, overall.few_prompts) == (11, True)
     assert "pays here" not in headline(decided(few)) and "pays here" in headline(decided(analysis))
     result = next_experiment(few)
-    assert result is not None and result.sentence.startswith("At least 12 prompts")
+    assert result is not None and (result.kind, result.prompts) == ("enough prompts", 11)
 
 
 def test_a_gain_that_rests_on_a_few_prompts_asks_for_more_of_them(analysis: Analysis) -> None:
@@ -245,7 +247,7 @@ def test_a_gain_that_rests_on_a_few_prompts_asks_for_more_of_them(analysis: Anal
     assert (row.arm, row.jointly, row.for_others) == ("ngram_simple", True, False)
     result = next_experiment(fewer)
     assert result is not None
-    assert result.sentence.startswith("More prompts") and "for others like them it is open" in result.sentence
+    assert (result.kind, result.arms) == ("more prompts", ["ngram_simple"])
     assert result.command.endswith("--prompts your-prompts.jsonl")
 
 
@@ -264,9 +266,9 @@ def test_an_arm_that_is_not_shown_to_have_drafted_is_concluded_once(analysis: An
 def test_no_claim_of_a_fallback_is_made_up(analysis: Analysis) -> None:
     """ "Every arm is slower" is said only where every arm is."""
     two = build_analysis(["baseline", "spec_d2", "spec_d4"])
-    assert "every arm here is slower" in experiment(two)[0]
+    assert experiment(two).all_slower
     within = with_verdict(two, "spec_d2", speed="within")
-    assert "every arm here is slower" not in experiment(within)[0]
+    assert not experiment(within).all_slower
     (group,) = decided(within).decision.groups  # type: ignore[union-attr]
     assert group.overall.reason == "within" and group.overall.candidate is not None
     assert group.overall.candidate.arm == "spec_d2"

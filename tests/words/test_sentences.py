@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from benchctl.analysis.result import Interval
-from benchctl.analysis.results import ALL_TASKS, Advice, Analysis, Candidate, NoDraft
-from benchctl.words import advice, verdict
+from benchctl.analysis.results import ALL_TASKS, Advice, Analysis, Candidate, Experiment, NoDraft
+from benchctl.words import advice, experiment, verdict
 from tests.reports.handmade import build_analysis, decided
 
 FASTER = Interval(low=1.1, high=1.4, method="")
@@ -224,3 +224,35 @@ RAN = "spec_d4, the fastest, ran 1.10× (0.90 to 1.30)"
 )  # fmt: skip
 def test_what_shows_it(analysis: Analysis, row: Advice, sentence: str) -> None:
     assert advice.evidence(analysis, row) == sentence
+
+
+YOURS = ' Write them to your-prompts.jsonl, a line each: {"prompt": "…"}.'
+EXPERIMENTS: list[tuple[dict[str, Any], str]] = [
+    ({"kind": "three blocks"}, "More blocks: below three nothing is known of another run."),
+    ({"kind": "complete blocks"}, "More blocks: too few are complete for an interval."),
+    ({"kind": "scores", "arms": ["a", "b"]},
+     "Losslessness of a and b: faster, but it is undetermined whether the output is the target's own."),
+    ({"kind": "power", "arms": ["a"], "power": 0.36, "prompts": 96},
+     "Losslessness of a: no violation found, with a power of 36 %; about 96 prompts are needed. Then verify that run: "
+     "`benchctl verify-lossless`."),
+    ({"kind": "power", "arms": ["a"], "power": 0.36, "prompts": 1241, "prompts_file": "your-prompts.jsonl"},
+     f"Losslessness of a: no violation found, with a power of 36 %; about 1,241 prompts are needed.{YOURS}"),
+    ({"kind": "enough prompts", "arms": ["a"], "prompts": 4, "prompts_file": "your-prompts.jsonl"},
+     f"At least 12 prompts, or your own: a is faster for these 4.{YOURS}"),
+    ({"kind": "more prompts", "arms": ["a"], "prompts_file": "your-prompts.jsonl"},
+     f"More prompts, or your own: a is faster for these, and for others like them it is open.{YOURS}"),
+    ({"kind": "blocks of an arm", "arms": ["a"]},
+     "More blocks of a alone: of what is undecided it is the most likely to be shown faster."),
+    ({"kind": "depth", "depth": 10, "type": "draft-simple", "predicted": 3.43},
+     "Depth 10 of draft-simple, which was not measured: 3.43× is predicted from the others, unless that width runs "
+     "another kernel (inferred)."),
+    ({"kind": "copying", "type": "ngram-mod", "all_slower": True},
+     "A drafter that costs next to nothing, ngram-mod: every arm here is slower."),
+    ({"kind": "copying", "type": "ngram-mod"},
+     "A drafter that costs next to nothing, ngram-mod: no arm here is shown to be faster."),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("fields", "sentence"), EXPERIMENTS)
+def test_what_to_measure_next(fields: dict[str, Any], sentence: str) -> None:
+    assert experiment.sentence(Experiment(command="benchctl run", **fields)) == sentence
