@@ -1,10 +1,10 @@
-"""`blocks: auto` against a fixed number of blocks: false claims, real gains found, and the time both take.
+"""`blocks: auto`: how often it claims something false, how often it finds a real gain, and the cells that it takes.
 
     python -m benchmarks.deciding
 
 A run is simulated as the logarithms of its blocks' ratios: an arm's process noise less that of the baseline, which all
-arms share. `decided` looks after every block from the third, drops arms as `decided_arms` says, and ends after 20
-blocks at the latest; `fixed` judges all arms after 5 or 8 blocks with Holm's correction. Both share the variance.
+arms share. It is looked at after every block from the third; arms are dropped as `decided_arms` says, and it ends after
+20 blocks at the latest.
 
 False: the share of runs in which an arm is called faster or slower that is not, or within ±5 % that is as far as that
 from 1. Found: how often the one gain is claimed. Cells: engine runs of the baseline's length, the baseline's included.
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from benchctl.analysis.precision import NEAR, decided_arms
 from benchctl.analysis.results import SpeedUp
-from benchctl.analysis.statistics import LEVEL, LOOK_LEVEL, Variance, holm, p_value, ratio_interval, shared_variances
+from benchctl.analysis.statistics import LOOK_LEVEL, Variance, ratio_interval, shared_variances
 from benchctl.measurement.plan import mirrored
 from benchmarks.keep import keep
 
@@ -65,20 +65,13 @@ def main() -> None:
 def _simulate(
     runs: int, gains: Floats, spread: float, noise: Noise, rng: np.random.Generator, level: float
 ) -> dict[str, Any]:
-    """Return false claims, claims of the first arm's gain, and cells, of both ways. `gains`: logarithms, (arms,)."""
-    rules: dict[str, list[tuple[bool, bool, float]]] = {"decided": [], "fixed 5": [], "fixed 8": []}
+    """Return false claims, claims of the first arm's gain, and cells. `gains`: logarithms, (arms,)."""
+    outcomes: list[tuple[bool, bool, float]] = []
     for _ in range(runs):
         logs = gains[:, None] + spread * _noise(len(gains), noise, rng)
         words, blocks = _decided(logs, level)
-        cost = max(blocks) + float(blocks @ np.exp(-gains))
-        rules["decided"].append((*_judged(words, gains), cost))
-        for count in (5, 8):
-            words = _fixed(logs[:, :count])
-            rules[f"fixed {count}"].append((*_judged(words, gains), count * (1 + float(np.exp(-gains).sum()))))
-    return {
-        rule: dict(zip(("false", "found", "cells"), np.mean(outcomes, axis=0).round(4).tolist(), strict=True))
-        for rule, outcomes in rules.items()
-    }
+        outcomes.append((*_judged(words, gains), max(blocks) + float(blocks @ np.exp(-gains))))
+    return dict(zip(("false", "found", "cells"), np.mean(outcomes, axis=0).round(4).tolist(), strict=True))
 
 
 def _noise(arms: int, noise: Noise, rng: np.random.Generator) -> Floats:
@@ -136,17 +129,6 @@ def _ratios(logs: Floats, blocks: NDArray[np.int64], level: float) -> list[Speed
         known = {"pooled": middle, "by_block": np.exp(row).tolist(), "blocks": list(range(len(row))), "within": within}
         found.append(SpeedUp.model_construct(**known, interval=ratio_interval(middle, mean, 1 - tail)))
     return found
-
-
-def _fixed(logs: Floats) -> list[str]:
-    count = logs.shape[1]
-    variances = shared_variances([Variance(float(row.var(ddof=1)), count - 1) for row in logs])
-    middles = np.exp(logs.mean(axis=1))
-    p = [p_value(m, Variance(v.value / count, v.freedom)) for m, v in zip(middles, variances, strict=True) if v]
-    return [
-        ("faster" if middle > 1 else "slower") if adjusted <= 1 - LEVEL else "undecided"
-        for middle, adjusted in zip(middles, holm(p), strict=True)
-    ]
 
 
 def _judged(words: list[str], gains: Floats) -> tuple[bool, bool]:

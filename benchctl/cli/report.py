@@ -111,12 +111,12 @@ def _print_study(data: RunData, analysis: Analysis, tensors: Tensors | None, *, 
     from benchctl.reports.terminal import Printout
 
     if as_json:
-        alone = study.draft_alone(analysis, data.costs)
+        draft = study.draft_alone(analysis, data.costs)
         document = {
             "run": analysis.run,
             "tensors": [] if tensors is None else tensors.rows,
             "configurations": [asdict(row) for row in study.configurations(analysis)],
-            "draft_alone": None if alone is None else asdict(alone),
+            "draft_alone": None if draft is None else asdict(draft),
         }
         print_json("report --layout", document)
         return

@@ -1,7 +1,7 @@
 """A table is declared once, as columns over rows; terminal, Markdown, HTML and CSV are made of that declaration.
 
-A new metric is a `Column` in the table where it belongs (`benchctl.reports.tables`). The formats are rendered in
-`terminal`, `markdown`, `page` and `csv_files`.
+A new metric is a `Column` in the table where it belongs (`benchctl.reports.tables`). `terminal` renders it for a
+terminal, `page` as HTML, `render` as Markdown, and `write` as CSV.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ class Link(str):
 
     def __new__(cls, text: str, page: str) -> Self:
         """Return `text` that leads to `page`."""
-        made = super().__new__(cls, text)
-        made.page = page
-        return made
+        link = super().__new__(cls, text)
+        link.page = page
+        return link
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ class Column(Generic[Row]):
         names = self.source.split(".")
 
         def follow(row: Any) -> Any:  # noqa: ANN401 - whatever the path leads to
-            return reduce(lambda found, name: None if found is None else getattr(found, name), names, row)
+            return reduce(lambda value, name: None if value is None else getattr(value, name), names, row)
 
         return follow if len(names) > 1 else attrgetter(self.source)
 
@@ -151,13 +151,13 @@ def numeric(
     header: str,
     source: Callable[[Row], Any] | str,
     write: Callable[[Any], Cell] = plain,
-    **more: Any,  # noqa: ANN401 - further fields of a column
+    **fields: Any,  # noqa: ANN401 - further fields of a column
 ) -> Column[Row]:
     """A column of numbers, aligned right."""
-    return Column(header, source, write, align="right", **more)
+    return Column(header, source, write, align="right", **fields)
 
 
-def acceptance_rate(header: str, source: str, doubt: str, **more: Any) -> Column[Any]:  # noqa: ANN401 - as `numeric`
+def acceptance_rate(header: str, source: str, doubt: str, **fields: Any) -> Column[Any]:  # noqa: ANN401 - as `numeric`
     """A column of acceptance rates, each with the doubt that its row names at the path `doubt`."""
     doubt_of = Column[Any]("", doubt).value
     rate_of = Column[Any]("", source).value
@@ -166,7 +166,7 @@ def acceptance_rate(header: str, source: str, doubt: str, **more: Any) -> Column
         rate = rate_of(row)
         return numbers.ABSENT if rate is None else percent(rate, doubt_of(row))
 
-    return numeric(header, source, cell=written, **more)
+    return numeric(header, source, cell=written, **fields)
 
 
 DOUBTS = {
@@ -181,12 +181,12 @@ def interval(
     source: Callable[[Row], Interval | None] | str,
     *,
     key: str = "",
-    **more: Any,  # noqa: ANN401 - further fields of a column
+    **fields: Any,  # noqa: ANN401 - further fields of a column
 ) -> Column[Row]:
     """A column of 95 % intervals of ratios, whose ends are in the CSV file."""
     name = key or (source if isinstance(source, str) else "")
     ends = {"key": f"{name}_{{}}" if name else "", "parts": ("low", "high")}
-    return numeric(header, source, numbers.interval, **ends, **more)
+    return numeric(header, source, numbers.interval, **ends, **fields)
 
 
 def for_programs(*names: str, **keyed: Callable[[Any], Any] | str) -> list[Column[Any]]:

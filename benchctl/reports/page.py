@@ -64,8 +64,8 @@ def inline_svgs(drawings: Iterable[Drawing]) -> dict[str, Markup]:
 
 
 def _inline_svg(drawing: Drawing, defined: set[str]) -> Markup:
-    svg = drawing.svg[drawing.svg.index("<svg") :]
-    svg = re.sub(r"<metadata>.*?</metadata>|<style[^>]*>.*?</style>|<!--.*?-->", "", svg, flags=re.DOTALL)
+    opening, _, svg = drawing.svg[drawing.svg.index("<svg") :].partition(">")
+    svg = re.sub(r"<style.*?</style>|<!--.*?-->|(?<=\n) +", "", svg, flags=re.DOTALL)
 
     def once(match: re.Match[str]) -> str:
         if match[1] in defined:
@@ -74,14 +74,8 @@ def _inline_svg(drawing: Drawing, defined: set[str]) -> Markup:
         return match[0]
 
     svg = re.sub(r'<path id="(DejaVu[^"]+)"[^>]*/>', once, svg)
-    svg = re.sub(r'<g id="[^"]*">', "<g>", svg)
-    svg = svg.replace("xlink:href", "href").replace("DejaVuSans-", "letter-")
-    svg = re.sub(r'(\bid="|href="#|url\(#)(?!letter-|DejaVu)', rf"\g<1>{drawing.name}-", svg)
-    svg = re.sub(r"(?<![\d(])(-?\d+\.\d{2})\d+", r"\1", svg)  # a hundredth of a point is invisible
-    svg = re.sub(r"(translate\(-?\d+\.\d)\d+", r"\1", svg)
-    svg = re.sub(r"\s*\n\s*", "\n", svg)
-    svg = re.sub(r"<g>\n<g>\n(<use[^>]*/>\n)</g>\n</g>", r"\1", svg)
-    svg = re.sub(r'style="[^"]*"', lambda found: re.sub(r"([:;]) ", r"\1", found[0]), svg)
+    svg = re.sub(r'(\bid="|href="#|url\(#)(?!DejaVu)', rf"\g<1>{drawing.name}-", svg.replace("xlink:href", "href"))
+    svg = re.sub(r"(?<![\d(])(\d+\.\d\d)\d++(?!\))", r"\1", svg)  # a hundredth of a point is invisible
     themed = {
         style.INK: "currentColor",
         style.SOFT: "var(--soft)",
@@ -90,10 +84,9 @@ def _inline_svg(drawing: Drawing, defined: set[str]) -> Markup:
     }
     for colour, variable in themed.items():
         svg = svg.replace(colour, variable)
-    opening = re.search(r'viewBox="[^"]*"', svg)
-    body = svg[svg.index(">") + 1 :]
-    head = f'<svg role="img" aria-label="{escape(drawing.alt)}" {opening[0] if opening else ""}>'
-    return Markup(head + body)  # noqa: S704 - drawn by matplotlib from numbers; its labels are glyph outlines
+    view = re.search(r'viewBox="[^"]*"', opening)
+    head = f'<svg role="img" aria-label="{escape(drawing.alt)}" {view[0] if view else ""}>'
+    return Markup(head + svg)  # noqa: S704 - drawn by matplotlib from numbers; its labels are glyph outlines
 
 
 def _row_data(columns: Sequence[Column[Row]], row: Row) -> Markup:
@@ -197,7 +190,7 @@ def folds(run: RunData, analysis: Analysis, drawings: Sequence[Drawing]) -> dict
     over_axes = analysis.sweep is not None and analysis.sweep.over_axes
     dimensions = analysis.sweep.dimensions if analysis.sweep else []
     curve = analysis.breakeven
-    found = {
+    by_heading = {
         "axes": by_axis if over_axes else [],
         "context_length": [] if over_axes else by_axis,
         "concurrency": by_level(closed_levels(analysis)),
@@ -219,17 +212,17 @@ def folds(run: RunData, analysis: Analysis, drawings: Sequence[Drawing]) -> dict
             fold("Divergences and the target's own noise", "", output.scored_divergences(analysis),
                  output.noise_floors(analysis),
                  sentences=[
-                     f"Decoding token by token, the target alone gives the token of {found.baseline} at "
-                     f"{found.places_alike} of {found.places_decoded} positions."
-                     for found in (part.scores for part in parts_of(run)) if found is not None and found.decoded
+                     f"Decoding token by token, the target alone gives the token of {scores.baseline} at "
+                     f"{scores.places_alike} of {scores.places_decoded} positions."
+                     for scores in (part.scores for part in parts_of(run)) if scores is not None and scores.decoded
                  ]),
             fold("Correct answers", "", output.accuracy(analysis)),
             fold("Which answers repeat in every block", "", output.consistency(analysis)),
         ],
     }  # fmt: skip
     return {
-        name: [each for each in below if each.drawings or each.tables or each.sentences]
-        for name, below in found.items()
+        name: [section for section in below if section.drawings or section.tables or section.sentences]
+        for name, below in by_heading.items()
     }
 
 
@@ -262,9 +255,9 @@ def plot_data(analysis: Analysis) -> str:
             if row.pooled is not None
         ],
         "positions": [
-            {"arm": row.arm, "position": place, "share": share, "rounds": row.rounds}
+            {"arm": row.arm, "position": position, "share": share, "rounds": row.rounds}
             for row in drawn_positions(analysis)
-            for place, share in enumerate(row.position_unconditional or (), start=1)
+            for position, share in enumerate(row.position_unconditional or (), start=1)
         ],
         "payoff": _payoff(analysis),
         "levels": [*map(_level, closed_levels(analysis)), *map(_level, open_levels(analysis))],
@@ -305,8 +298,8 @@ def _level(row: Level) -> dict[str, Any]:
     }
 
 
-def _ends(found: Interval | None) -> dict[str, float | None]:
-    return {"low": found.low if found else None, "high": found.high if found else None}
+def _ends(interval: Interval | None) -> dict[str, float | None]:
+    return {"low": interval.low if interval else None, "high": interval.high if interval else None}
 
 
 def _rounded(value: Any) -> Any:  # noqa: ANN401 - JSON of any shape

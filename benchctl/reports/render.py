@@ -75,7 +75,7 @@ def _within_budget(answers: list[PromptAnswers]) -> list[PromptAnswers]:
     available = ANSWER_CHARACTERS
     for answer in answers:
         available -= len(answer.prompt or "") + len(answer.baseline or "") + 200
-        available -= sum(2 * len(found.agreed) + len(found.baseline) + len(found.arm) for found in answer.diverging)
+        available -= sum(2 * len(side.agreed) + len(side.baseline) + len(side.arm) for side in answer.diverging)
         if available < 0 and included:
             break
         included.append(answer)
@@ -84,8 +84,8 @@ def _within_budget(answers: list[PromptAnswers]) -> list[PromptAnswers]:
 
 def _first_word(text: str) -> tuple[str, str]:
     """The first word (or a character outside a word) and the rest: the first is marked at a divergence."""
-    found = re.match(r"\s*(?:[A-Za-z0-9_]+|\S)|\s+", text)
-    return (text[: found.end()], text[found.end() :]) if found else ("", "")
+    match = re.match(r"\s*(?:[A-Za-z0-9_]+|\S)|\s+", text)
+    return (text[: match.end()], text[match.end() :]) if match else ("", "")
 
 
 def render_markdown(run: RunData, analysis: Analysis, drawings: Sequence[Drawing]) -> str:

@@ -41,16 +41,16 @@ def print_table(console: Console, table: Table[Any], *, headings: bool = True) -
     gap = 1 if gaps <= room < _GAP * gaps else _GAP  # a table that only just does not fit stays whole
     for group in _groups(columns, widths, console.width, gap):
         printed = RichTable(box=None, padding=(0, gap, 0, 0), pad_edge=False, header_style="bold", show_header=headings)
-        whole = sum(gap + max(widths[place], cell_len(columns[place].heading) * headings) for place in group)
-        fits = whole <= console.width + gap  # else headers are wrapped, so that no cell is
-        for place in group:
-            column = columns[place]
-            least = None if column.wrap else min(widths[place], console.width)
-            most = None if fits else least
+        group_width = sum(gap + max(widths[index], cell_len(columns[index].heading) * headings) for index in group)
+        fits = group_width <= console.width + gap  # else headers are wrapped, so that no cell is
+        for index in group:
+            column = columns[index]
+            min_width = None if column.wrap else min(widths[index], console.width)
+            max_width = None if fits else min_width
             heading = Text(one_line(column.heading))
-            printed.add_column(heading, justify=column.align, overflow="fold", min_width=least, max_width=most)
+            printed.add_column(heading, justify=column.align, overflow="fold", min_width=min_width, max_width=max_width)
         for number, row in enumerate(table.rows):
-            printed.add_row(*(_styled(columns[place], cells[place][number], row) for place in group))
+            printed.add_row(*(_styled(columns[index], cells[index][number], row) for index in group))
         console.print(printed)
 
 
@@ -81,9 +81,9 @@ class Printout:
     ) -> None:
         """Print rows of texts under headings; those in `right` are aligned right, `wrap` has long texts."""
 
-        def column(place: int, heading: str) -> Column[Sequence[str]]:
+        def column(index: int, heading: str) -> Column[Sequence[str]]:
             align: Literal["left", "right"] = "right" if heading in right else "left"
-            return Column(heading, lambda row: row[place], align=align, wrap=heading == wrap, heads=not place)
+            return Column(heading, lambda row: row[index], align=align, wrap=heading == wrap, heads=not index)
 
         self.table(Table("rows", "Rows", [column(*numbered) for numbered in enumerate(headings)], rows))
 
@@ -98,16 +98,16 @@ class Printout:
 
 def _groups(columns: Sequence[Column[Any]], widths: Sequence[int], available: int, gap: int) -> list[list[int]]:
     """Places of the columns of each table, so that every table fits; the columns that head a row are in each."""
-    heads = [place for place, column in enumerate(columns) if column.heads]
-    used = start = sum(widths[place] + gap for place in heads)
+    heads = [index for index, column in enumerate(columns) if column.heads]
+    used = start = sum(widths[index] + gap for index in heads)
     groups = [list(heads)]
-    for place, width in enumerate(widths):
-        if place in heads:
+    for index, width in enumerate(widths):
+        if index in heads:
             continue
         if used + width > available and len(groups[-1]) > len(heads):
             groups.append(list(heads))
             used = start
-        groups[-1].append(place)
+        groups[-1].append(index)
         used += width + gap
     return [sorted(group) for group in groups]
 

@@ -132,7 +132,7 @@ def all_tables(analysis: Analysis) -> dict[str, str]:
     """Return file name to content of every CSV file."""
     tables: list[Table[Any]] = [table(analysis) for table in (speedups, acceptance, answers, decode_rates, costs)]
     of_some = (accuracy, resources, round_splits, _unit_costs, forecasts, left_out)
-    tables += [made for table in of_some if (made := table(analysis)).rows]
+    tables += [rendered for table in of_some if (rendered := table(analysis)).rows]
     if analysis.breakeven is not None:
         tables += [needs_table(analysis.breakeven), points_table(analysis.breakeven)]
     if analysis.sweep is not None:

@@ -28,8 +28,8 @@ def draw_speedup(analysis: Analysis) -> Figure | None:
     """A panel a task (all tasks first), a row an arm; `None` when no arm has a speed-up."""
     compared = {row.arm for row in analysis.speedups}  # a baseline that was measured a second time is not
     arms = [arm for arm in analysis.arms if arm in compared]
-    found = {(row.task, row.arm): row for row in analysis.speedups if row.pooled is not None and row.arm in arms}
-    tasks = [task for task in (ALL_TASKS, *analysis.tasks) if any((task, arm) in found for arm in arms)]
+    rows = {(row.task, row.arm): row for row in analysis.speedups if row.pooled is not None and row.arm in arms}
+    tasks = [task for task in (ALL_TASKS, *analysis.tasks) if any((task, arm) in rows for arm in arms)]
     if not tasks:
         return None
     if len(analysis.tasks) == 1:
@@ -37,14 +37,14 @@ def draw_speedup(analysis: Analysis) -> Figure | None:
     names = ["all tasks" if task == ALL_TASKS else task for task in tasks]
     figure, panels = style.panels(names, len(arms), SPEEDUP_COLUMNS)
     marks = style.marks_of(analysis)
-    highest = max(1.0, *(_right_end(row) for row in found.values()))
+    highest = max(1.0, *(_right_end(row) for row in rows.values()))
     panels[0].set_xlim(0, highest / VALUE_COLUMN)
     for axes, task in zip(panels, tasks, strict=True):
         axes.axvline(1, color=style.INK, linewidth=1)
         axes.grid(axis="both")
         for y, arm in enumerate(arms):
-            if (task, arm) in found:
-                _draw_speedup(axes, y, found[task, arm], marks[arm])
+            if (task, arm) in rows:
+                _draw_speedup(axes, y, rows[task, arm], marks[arm])
             else:
                 axes.text(0.02, y, "no pairs", transform=axes.get_yaxis_transform(), va="center", color=style.SOFT)
         style.name_rows(axes, arms)
@@ -124,8 +124,8 @@ def _draw_rates(
     depths = {cost.arm: cost.depth for cost in analysis.costs if cost.depth is not None}
     kinds = {verdict.arm: verdict.setting.split(",")[0] for verdict in analysis.verdicts}
     for task, marker in zip(analysis.tasks if len(analysis.tasks) > 1 else (), _TASK_MARKERS * 9, strict=False):
-        found = ((y, rows.get((task, arm))) for y, arm in enumerate(arms))
-        points = [(100 * row.rate, y) for y, row in found if row and row.rate is not None]
+        of_task = ((y, rows.get((task, arm))) for y, arm in enumerate(arms))
+        points = [(100 * row.rate, y) for y, row in of_task if row and row.rate is not None]
         if points:
             label = style.shorten(task, 20)
             axes.plot(*zip(*points, strict=True), marker, color=style.SOFT, markersize=6, zorder=2, label=label)
@@ -243,23 +243,23 @@ _INFERRED = "///"
 
 def draw_rounds(analysis: Analysis) -> Figure | None:
     """A panel a task, a bar an arm; `None` where no engine reports its rounds."""
-    found = {(row.task, row.arm): row for row in analysis.rounds.splits}
-    if not found:
+    splits = {(row.task, row.arm): row for row in analysis.rounds.splits}
+    if not splits:
         return None
-    arms = [arm for arm in analysis.arms if any((task, arm) in found for task in (*analysis.tasks, ALL_TASKS))]
-    tasks = [task for task in analysis.tasks if any((task, arm) in found for arm in arms)] or [ALL_TASKS]
+    arms = [arm for arm in analysis.arms if any((task, arm) in splits for task in (*analysis.tasks, ALL_TASKS))]
+    tasks = [task for task in analysis.tasks if any((task, arm) in splits for arm in arms)] or [ALL_TASKS]
     figure, panels = style.panels(tasks, len(arms), ROUND_COLUMNS)
     for axes, task in zip(panels, tasks, strict=True):
         axes.grid(axis="x")
         for y, arm in enumerate(arms):
-            if row := found.get((task, arm)):
+            if row := splits.get((task, arm)):
                 _draw_round(axes, y, row)
         style.name_rows(axes, arms)
         axes.axvline(1, color=style.INK, linewidth=1)
-    panels[0].set_xlim(0, 1.05 * max(1.0, *(_longest(row) for row in found.values())))
+    panels[0].set_xlim(0, 1.05 * max(1.0, *(_longest(row) for row in splits.values())))
     figure.supxlabel("time of a round per token (1: a step of the baseline)", fontsize=9)
-    _legend(figure, [part for part in PARTS if any(part in row.parts for row in found.values())],
-            {part for row in found.values() for part in row.inferred})  # fmt: skip
+    _legend(figure, [part for part in PARTS if any(part in row.parts for row in splits.values())],
+            {part for row in splits.values() for part in row.inferred})  # fmt: skip
     return figure
 
 
@@ -304,11 +304,11 @@ def draw_tokens_per_time(analysis: Analysis) -> Figure | None:
         return None
     figure = style.new_figure(3.6)
     axes = figure.subplots()
-    marks, of = style.marks_of(analysis), {name: arm.of for name, arm in analysis.compared.items()}
-    for name in dict.fromkeys(of[arm] for arm, _, _ in points):
-        own = [point for point in points if of[point[0]] == name]
-        axes.plot([tpt for _, tpt, _ in own], [speedup for _, _, speedup in own],
-                  **style.point(marks[own[0][0]]), label=style.shorten(name, 18))  # fmt: skip
+    marks, setting_of = style.marks_of(analysis), {name: arm.of for name, arm in analysis.compared.items()}
+    for name in dict.fromkeys(setting_of[arm] for arm, _, _ in points):
+        alike = [point for point in points if setting_of[point[0]] == name]
+        axes.plot([tpt for _, tpt, _ in alike], [speedup for _, _, speedup in alike],
+                  **style.point(marks[alike[0][0]]), label=style.shorten(name, 18))  # fmt: skip
     highest = 1.08 * max(1.0, *(max(tpt, speedup) for _, tpt, speedup in points))
     axes.plot([0, highest], [0, highest], color=style.SOFT, linewidth=0.9, linestyle=":", label="nothing else costs")
     axes.axhline(1, color=style.INK, linewidth=1, label="no speculation")
@@ -330,9 +330,9 @@ def draw_left_out(analysis: Analysis) -> Figure | None:
 
     lines = [len(rows) for rows in panels.values()]
     figure = style.new_figure(0.9 + 0.55 * len(panels) + 0.15 * sum(lines))
-    every = figure.subplots(len(panels), 1, squeeze=False, gridspec_kw={"height_ratios": lines})[:, 0]
+    all_axes = figure.subplots(len(panels), 1, squeeze=False, gridspec_kw={"height_ratios": lines})[:, 0]
     colours = LinearSegmentedColormap.from_list("left out", ["#eef3f8", "#0072b2"])
-    for axes, (name, rows) in zip(every, panels.items(), strict=True):
+    for axes, (name, rows) in zip(all_axes, panels.items(), strict=True):
         mesh = axes.pcolormesh(list(rows.values()), cmap=colours, vmin=0, vmax=1, edgecolors=style.GRID, linewidth=0.3)
         axes.set_yticks(np.arange(len(rows)) + 0.5, list(rows), fontsize=6.5)
         axes.invert_yaxis()
@@ -340,18 +340,18 @@ def draw_left_out(analysis: Analysis) -> Figure | None:
         layers = len(next(iter(rows.values())))
         step = 1 + layers // 32
         axes.set_xticks(np.arange(0, layers, step) + 0.5, range(0, layers, step), fontsize=6.5)
-    every[-1].set_xlabel("layer")
-    figure.colorbar(mesh, ax=list(every), label="share of rounds", fraction=0.03, aspect=25)
+    all_axes[-1].set_xlabel("layer")
+    figure.colorbar(mesh, ax=list(all_axes), label="share of rounds", fraction=0.03, aspect=25)
     return figure
 
 
 def _panels(analysis: Analysis) -> dict[str, dict[str, list[float]]]:
     """Return by the recipe's arm, and its setup, the shares of every layer, by part and longest context."""
-    own: dict[str, list[LeftOut]] = defaultdict(list)
+    by_setting: dict[str, list[LeftOut]] = defaultdict(list)
     for row in analysis.left_out or ():
         arm = analysis.compared[row.arm]
-        own[f"{arm.of} ({arm.setup})" if arm.setup else arm.of].append(row)
-    return {name: shares for name, rows in list(own.items())[:MOST_ARMS] if (shares := _shares(rows))}
+        by_setting[f"{arm.of} ({arm.setup})" if arm.setup else arm.of].append(row)
+    return {name: shares for name, rows in list(by_setting.items())[:MOST_ARMS] if (shares := _shares(rows))}
 
 
 def _shares(rows: Sequence[LeftOut]) -> dict[str, list[float]]:
@@ -361,10 +361,10 @@ def _shares(rows: Sequence[LeftOut]) -> dict[str, list[float]]:
     for row in rows:
         rounds, times = by_context.get(row.context, (0, {}))
         by_context[row.context] = rounds + row.rounds, Counter(times) + Counter(row.times)
-    every = {name.partition(".")[2] for row in rows for name in row.times}
+    parts = {name.partition(".")[2] for row in rows for name in row.times}
     return {
         f"{label}, to {context}": [times.get(f"{layer}.{part}", 0) / rounds for layer in range(layers)]
         for part, label in _PARTS.items()
-        if part in every
+        if part in parts
         for context, (rounds, times) in sorted(by_context.items())
     }

@@ -1,4 +1,4 @@
-"""Break-even, measured: a curve of speed-up over acceptance for each depth."""
+"""The break-even figure: a curve of speed-up over acceptance for each depth."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ if TYPE_CHECKING:
 
 def draw_breakeven(analysis: Analysis) -> Figure | None:
     """A curve a depth; `None` where no depth has two points."""
-    found = analysis.breakeven
-    if found is None:
+    breakeven = analysis.breakeven
+    if breakeven is None:
         return None
-    curves = {need.depth: [point for point in found.points if point.belongs_to(need.depth)] for need in found.needs}
+    curves = {
+        need.depth: [point for point in breakeven.points if point.belongs_to(need.depth)] for need in breakeven.needs
+    }
     curves = {depth: curve for depth, curve in curves.items() if len(curve) > 1}
     if not curves:
         return None
@@ -30,12 +32,12 @@ def draw_breakeven(analysis: Analysis) -> Figure | None:
         mark = marks[f"depth {depth}"]
         alphas, speeds = zip(*curve_line(curve, depth), strict=True)
         axes.plot([100 * alpha for alpha in alphas], speeds, color=mark.colour, linewidth=1.3, label=f"depth {depth}")
-        for point in found.points:
+        for point in breakeven.points:
             if point.depth == depth:
                 _draw_point(axes, point, mark)
     axes.axhline(1, color=style.INK, linewidth=1, label="break-even")
     axes.set_xlim(-3, 103)
-    drawn = [point for point in found.points if point.depth in curves]
+    drawn = [point for point in breakeven.points if point.depth in curves]
     axes.set_ylim(0, 1.15 * max(1.0, *(shown.speedup for shown in drawn)))
     axes.grid()
     axes.set_xlabel("acceptance α of a draft token (%)")

@@ -10,6 +10,7 @@ import io
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -73,15 +74,15 @@ class Mark:
 
 def marks(arms: Sequence[str], baseline: str) -> dict[str, Mark]:
     """Give each arm its colour and marker by its place in the recipe; the baseline is ink."""
-    others = [arm for arm in arms if arm != baseline]
-    found = {arm: Mark(_OKABE_ITO[i % len(_OKABE_ITO)], _MARKERS[i % len(_MARKERS)]) for i, arm in enumerate(others)}
-    return {baseline: Mark(INK, "o"), **found}
+    compared = [arm for arm in arms if arm != baseline]
+    drawn = zip(compared, cycle(_OKABE_ITO), cycle(_MARKERS), strict=False)
+    return {baseline: Mark(INK, "o"), **{arm: Mark(colour, marker) for arm, colour, marker in drawn}}
 
 
 def marks_of(analysis: Analysis) -> dict[str, Mark]:
     """The colour and marker of every arm: of a sweep the same under every condition."""
-    found = marks(analysis.settings, analysis.baseline)
-    return found | {row.arm: found[row.of] for row in analysis.sweep.levels} if analysis.sweep else found
+    by_arm = marks(analysis.settings, analysis.baseline)
+    return by_arm | {row.arm: by_arm[row.of] for row in analysis.sweep.levels} if analysis.sweep else by_arm
 
 
 def distinct_marks(analysis: Analysis) -> dict[str, Mark]:
@@ -113,8 +114,8 @@ def box(pad: float) -> dict[str, Any]:
 
 def legend_below(figure: Figure, *panels: Axes) -> None:
     """A legend for the lines of all panels, each name once."""
-    found = {name: handle for axes in panels for handle, name in zip(*axes.get_legend_handles_labels(), strict=True)}
-    figure.legend(found.values(), found.keys(), loc="outside lower center", ncols=min(4, len(found)))
+    handles = {name: handle for axes in panels for handle, name in zip(*axes.get_legend_handles_labels(), strict=True)}
+    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=min(4, len(handles)))
 
 
 @contextmanager
@@ -145,14 +146,14 @@ def panels(names: Sequence[str], rows_each: int, most_columns: int) -> tuple[Fig
     columns = -(-len(names) // lines)
     figure = new_figure(lines * (0.62 + 0.25 * rows_each) + 0.3)
     grid = figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False)
-    every = list(grid.flat)
-    for axes in every[len(names) :]:
+    all_axes = list(grid.flat)
+    for axes in all_axes[len(names) :]:
         axes.remove()
-    for axes in every[len(names) - columns : len(names)]:  # above a removed panel, too
+    for axes in all_axes[len(names) - columns : len(names)]:  # above a removed panel, too
         axes.tick_params(labelbottom=True)
-    for axes, name in zip(every, names, strict=False):
+    for axes, name in zip(all_axes, names, strict=False):
         axes.set_title(shorten(name, 24))
-    return figure, every[: len(names)]
+    return figure, all_axes[: len(names)]
 
 
 def name_rows(axes: Axes, names: Sequence[str]) -> None:

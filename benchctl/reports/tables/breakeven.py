@@ -1,4 +1,4 @@
-"""Break-even, measured: the acceptance that each depth needs, and the points of the curves."""
+"""The break-even tables: the acceptance that each depth needs, and the points of the curves."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ NOT_AN_OUTPUT = "The text of synthetic arms is not a model's output: draft token
 _KINDS = {"synthetic": "synthetic (not a model's output)", "draft": "real draft", "reference": "reference (inferred)"}
 
 
-def needs_table(found: BreakEven) -> Table[Need]:
+def needs_table(curve: BreakEven) -> Table[Need]:
     """A row a depth."""
     return Table(
         "breakeven",
-        "Break-even",
+        TITLE,
         (
             numeric("Depth k", "depth"),
             numeric(
@@ -35,7 +35,7 @@ def needs_table(found: BreakEven) -> Table[Need]:
             numeric("Real draft's α", "measured", numbers.percent),
             *for_programs("alpha_low", "alpha_high", "outcome"),
         ),
-        found.needs,
+        curve.needs,
     )
 
 
@@ -47,7 +47,7 @@ def _crossing(need: Need) -> str:
     return numbers.ABSENT if need.outcome == "not measured" else need.outcome
 
 
-def points_table(found: BreakEven) -> Table[Point]:
+def points_table(curve: BreakEven) -> Table[Point]:
     """A row a point."""
     return Table(
         "breakeven-points",
@@ -68,15 +68,15 @@ def points_table(found: BreakEven) -> Table[Point]:
             ),
             Column("Within interval", "curve_holds", numbers.yes_or_no),
         ),
-        found.points,
+        curve.points,
         note=NOT_AN_OUTPUT,
     )
 
 
-def statements(found: BreakEven) -> list[str]:
+def statements(curve: BreakEven) -> list[str]:
     """The break-even of each depth, points off the curve, and points that could not be placed, a sentence each."""
     return [
-        *(need.sentence for need in found.needs),
-        *(point.note for point in found.points if point.note),
-        *found.notes,
+        *(need.sentence for need in curve.needs),
+        *(point.note for point in curve.points if point.note),
+        *curve.notes,
     ]

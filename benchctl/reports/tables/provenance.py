@@ -62,14 +62,14 @@ def glance(manifest: Manifest) -> list[Fact]:
         *accelerators,
     ]
     setups: Sequence[Manifest | SetupIdentity] = manifest.setups or [manifest]
-    found = dict.fromkeys(
+    facts = dict.fromkeys(
         [
             *(("target", _model_line(setup.target)) for setup in setups),
             *(("draft", _model_line(setup.draft)) for setup in setups if setup.draft is not None),
             *(("engine", _engine_line(setup.engine)) for setup in setups),
         ]
     )
-    return [*found, ("hardware", ", ".join(filter(None, hardware)))]
+    return [*facts, ("hardware", ", ".join(filter(None, hardware)))]
 
 
 def _engine_line(engine: EngineIdentity) -> str:
@@ -135,7 +135,7 @@ def sections(manifest: Manifest, analysis: Analysis, integrity: Integrity) -> di
 
 def models(manifest: Manifest) -> list[tuple[str, str, list[Fact]]]:
     """The target and the draft, if any: role, source, facts; of a run over axes those of all setups."""
-    found: dict[str, tuple[str, ModelIdentity, list[str]]] = {}
+    by_digest: dict[str, tuple[str, ModelIdentity, list[str]]] = {}
     pairs = [(setup.name, setup.target, setup.draft) for setup in manifest.setups] or [
         ("", manifest.target, manifest.draft)
     ]
@@ -143,10 +143,10 @@ def models(manifest: Manifest) -> list[tuple[str, str, list[Fact]]]:
         for role, model in (("Target", target), ("Draft", draft)):
             if model is not None:
                 key = role + ",".join(file.sha256 for file in model.files)
-                found.setdefault(key, (role, model, []))[2].append(name)
+                by_digest.setdefault(key, (role, model, []))[2].append(name)
     return [
         (role, model.source, [*([("setups", ", ".join(names))] if any(names) else []), *_model_facts(model)])
-        for role, model, names in found.values()
+        for role, model, names in by_digest.values()
     ]
 
 

@@ -150,12 +150,13 @@ def _left_out(part: str) -> Column[LeftOut]:
 
 def round_statements(analysis: Analysis) -> list[str]:
     """Fits, forecasts that do not hold, and what could not be determined, a sentence each."""
-    found = analysis.rounds
-    rs = predictors(found.splits, analysis.acceptance)
-    said = [f"Pearson's r with the speed-up, over arms: {', '.join(f'{name} {r:.2f}' for name, r in rs.items())}."]
-    off = [f"{row.arm}, predicted {numbers.ratio(row.predicted)}, measured {numbers.ratio(row.measured)}: {row.why}"
-           for row in found.forecasts if not row.holds]  # fmt: skip
-    return [*map(_fit, found.fits), *(said if rs else []), *off, *found.notes]
+    rounds = analysis.rounds
+    rs = predictors(rounds.splits, analysis.acceptance)
+    listed = ", ".join(f"{name} {r:.2f}" for name, r in rs.items())
+    correlations = [f"Pearson's r with the speed-up, over arms: {listed}."] if rs else []
+    misses = [f"{row.arm}, predicted {numbers.ratio(row.predicted)}, measured {numbers.ratio(row.measured)}: {row.why}"
+              for row in rounds.forecasts if not row.holds]  # fmt: skip
+    return [*map(_fit, rounds.fits), *correlations, *misses, *rounds.notes]
 
 
 def _fit(fit: RoundFit) -> str:

@@ -126,9 +126,13 @@ def decode_rates(analysis: Analysis) -> Table[tuple[str, str, int, float]]:
         "throughput",
         "Decode rate of every record",
         for_programs(
-            **{name: itemgetter(place) for place, name in enumerate(("arm", "task", "record", "tok_per_sec"))}
+            **{name: itemgetter(number) for number, name in enumerate(("arm", "task", "record", "tok_per_sec"))}
         ),
-        [(row.arm, row.task, place, rate) for row in analysis.throughput for place, rate in enumerate(row.tok_per_sec)],
+        [
+            (row.arm, row.task, number, rate)
+            for row in analysis.throughput
+            for number, rate in enumerate(row.tok_per_sec)
+        ],
     )
 
 
@@ -300,5 +304,5 @@ def _prompts_drafted(row: Acceptance) -> int | None:
 def _by_length(row: Acceptance) -> str:
     counts = row.draft_lengths or ()
     shares = ["" if share is None else f" ({numbers.percent(share)})" for share in row.length_rate or ()]
-    told = zip_longest(counts, shares[: len(counts)], fillvalue="")
-    return ", ".join(f"{count}{share}" for count, share in told) or numbers.ABSENT
+    counted = zip_longest(counts, shares[: len(counts)], fillvalue="")
+    return ", ".join(f"{count}{share}" for count, share in counted) or numbers.ABSENT

@@ -79,16 +79,16 @@ def configurations(analysis: Analysis) -> list[Configuration]:
             checkpoint_bytes=checkpoints.get(arm),
         )
 
-    every = (*analysis.tasks, *((ALL_TASKS,) if len(analysis.tasks) > 1 else ()))
-    return [row(arm, task) for arm in analysis.arms for task in every]
+    all_tasks = (*analysis.tasks, *((ALL_TASKS,) if len(analysis.tasks) > 1 else ()))
+    return [row(arm, task) for arm in analysis.arms for task in all_tasks]
 
 
 def draft_alone(analysis: Analysis, costs: CostTraces | None) -> DraftAlone | None:
     """Return the draft's own rate where `benchctl explain` has timed it."""
-    alone = costs.draft_alone if costs is not None else None
-    if alone is None or not alone.seconds:
+    timing = costs.draft_alone if costs is not None else None
+    if timing is None or not timing.seconds:
         return None
-    rate = alone.tokens / alone.seconds
+    rate = timing.tokens / timing.seconds
     target = [value for row in analysis.throughput if row.arm in analysis.baselines for value in row.tok_per_sec]
     return DraftAlone(rate, rate / median(target) if target else None)
 
@@ -117,10 +117,10 @@ def configuration_table(analysis: Analysis) -> Table[Configuration]:
 
 def sentences(analysis: Analysis, costs: CostTraces | None, tensors: Tensors | None) -> Iterator[str]:
     """Yield the sentences below the tables."""
-    alone = draft_alone(analysis, costs)
-    if alone is not None:
-        ratio = "" if alone.ratio is None else f", {alone.ratio:.2f} times the target's own median rate"
-        yield f"The draft alone decodes {numbers.rate(alone.tok_per_sec)} tok/s{ratio}."
+    draft = draft_alone(analysis, costs)
+    if draft is not None:
+        ratio = "" if draft.ratio is None else f", {draft.ratio:.2f} times the target's own median rate"
+        yield f"The draft alone decodes {numbers.rate(draft.tok_per_sec)} tok/s{ratio}."
     else:
         yield "The draft's own rate was not measured: benchctl explain RUN times it."
     if tensors is None:
