@@ -239,7 +239,8 @@ def trust(
     for name, paths in (("folder", trusted.folders), ("program", trusted.programs)):
         for path in paths:
             typer.echo(one_line(f"{name:8} {path}", 400))
-    typer.echo(f"{len(trusted.runs)} {plural(len(trusted.runs), 'run')} of this machine: {config_folder() / FILE}")
+    started = f"{len(trusted.runs)} {plural(len(trusted.runs), 'run')} that you started on this machine"
+    typer.echo(f"{started}, too. All of it is kept in {config_folder() / FILE}")
 
 
 @app.command("schema")

@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 from benchctl.cli import app as program
 from benchctl.cli.app import app
 
+KEPT = Path(__file__).parents[2] / "results"
 LIST = [sys.executable, "-m", "benchctl", "recipes", "list"]
 
 
@@ -111,6 +112,16 @@ def test_ctrl_c_that_native_code_has_made_an_error_is_an_interrupt(
     with pytest.raises(SystemExit) as raised:
         program.main()
     assert raised.value.code == 70
+
+
+@pytest.mark.parametrize("words", [("runs", "list", "--results", str(KEPT)), ("recipes", "check", "quickstart")])
+def test_what_lists_and_checks_loads_no_numbers(words: tuple[str, ...]) -> None:
+    command = [sys.executable, "-X", "importtime", "-m", "benchctl", *words]
+    subprocess.run(command, capture_output=True, check=True)  # what `runs list` computes once it keeps
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    assert "benchctl.cli.app" in loaded
+    assert loaded.isdisjoint({"numpy", "gguf", "pandas", "scipy", "huggingface_hub"})
 
 
 def test_no_command_imports_anything_heavy_before_it_is_called() -> None:

@@ -101,6 +101,11 @@ def test_a_page_is_printed(page: str) -> None:
 
 
 def test_pages_are_listed_and_another_is_refused() -> None:
-    assert "method" in CliRunner().invoke(app, ["docs"]).stdout.split()
+    listed = CliRunner().invoke(app, ["docs"]).stdout.splitlines()[1:]
+    about = dict(line.split(maxsplit=1) for line in listed if line[0] != " ")
+    assert [*about] == page_names()
+    assert about["engines"].strip() == "benchctl measures one binary of one build, and records its hash."
+    assert about["method"].startswith("This page defines every number of a report."), "cut off at the colon"
+    assert about["usage"].strip() == "Using benchctl", "the title, where a page does not begin with a sentence"
     refused = CliRunner().invoke(app, ["docs", "../README"])
     assert isinstance(refused.exception, UsageError) and "method" in (refused.exception.fix or "")
