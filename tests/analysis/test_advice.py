@@ -204,7 +204,7 @@ def test_of_several_open_questions_the_one_most_likely_to_be_a_gain_is_asked(ana
 def test_what_no_number_of_blocks_would_show_is_not_asked(analysis: Analysis) -> None:
     open_ = Interval(low=0.6, high=1.6, method="")
     result = experiment(with_verdict(analysis, "ngram_simple", speed="undecided", speedup=0.99, interval=open_))
-    assert result.kind == "copying"
+    assert result.kind != "blocks of an arm"
 
 
 def test_a_depth_that_the_line_promises_is_to_be_tried(analysis: Analysis) -> None:
