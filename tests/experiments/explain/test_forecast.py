@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from benchctl.analysis.cost import RoundCosts, predict
-from benchctl.cli.predict import best_of, sensitivity
+from benchctl.experiments.explain.forecast import best_of
 
 
 def simulated_speedup(alpha: float, depth: int, costs: RoundCosts, rounds: int, rng: np.random.Generator) -> float:
@@ -49,15 +49,6 @@ def test_the_best_depth_grows_with_acceptance_and_shrinks_with_cost() -> None:
     assert best == sorted(best) and best[0] < best[-1]
     assert best_of(predict(0.8, depths, RoundCosts(0.4))).depth < best_of(predict(0.8, depths, RoundCosts(0.05))).depth
     assert best_of(predict(0.0, depths, RoundCosts(0.0))).depth == 1, "of equals the smallest"
-
-
-def test_sensitivity_moves_the_speedup_the_right_way() -> None:
-    base = best_of(predict(0.8, range(1, 17), RoundCosts(0.1))).speedup
-    changes = sensitivity(0.8, range(1, 17), RoundCosts(0.1), [0.0] * 16)
-    less, more, dearer, cheaper, overhead = (row.speedup for row in changes)
-    assert less < base < more
-    assert dearer < base < cheaper
-    assert overhead < base
 
 
 @pytest.mark.parametrize("alpha", [-0.1, 1.01, float("nan")])
